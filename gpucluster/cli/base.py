@@ -231,6 +231,7 @@ MODULES = {
     **dict.fromkeys(("logs", "runs"), "history"),
     "image": "images",
     "job": "jobs",
+    **dict.fromkeys(("kubeconfig", "kubectl"), "kubeconfig"),
     "kubernetes": "kubernetes",
     "local": "local",
     "slurm": "slurm",

@@ -10,7 +10,7 @@ from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
 from gpucluster.handover.expectations import node_expectation
-from gpucluster.handover.kubernetes import kubernetes_variables, pool_variables
+from gpucluster.handover.kubernetes import controller_variables, kubernetes_variables, pool_variables
 from gpucluster.handover.names import BUILDER_GROUP, LOGIN, elastic_names, elastic_prefix, monitoring_host, pool_group
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
@@ -110,12 +110,18 @@ def inventory(
                 **_autoscaler_variables(spec, outputs, autoscaling),
             },
             "children": {
-                "controller": group([outputs.controller], spec.controller),
+                "controller": group(
+                    [outputs.controller],
+                    spec.controller,
+                    controller_variables(spec, outputs, members, hardware_emulated=hardware_emulated),
+                ),
                 LOGIN: group(outputs.login, spec.login),
                 "compute": {
                     "children": {
                         pool_group(pool): group(
-                            nodes, spec.pools[pool], pool_variables(spec, pool, spec.pools[pool], outputs)
+                            nodes,
+                            spec.pools[pool],
+                            pool_variables(spec, pool, spec.pools[pool], outputs, hardware_emulated=hardware_emulated),
                         )
                         for pool, nodes in members.items()
                     }

@@ -1,15 +1,17 @@
-"""What Ansible's inventory says of Kubernetes: the variables of the cluster, labels and taints of each pool."""
+"""What Ansible's inventory says of Kubernetes: the variables of the cluster, labels and taints of each pool,
+and the objects that gpucluster runs there."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpucluster import shapes
+from gpucluster.cloud.members import Member
 from gpucluster.handover.outputs import Outputs
+from gpucluster.kubernetes import labels
+from gpucluster.kubernetes.manifests import Manifest
+from gpucluster.kubernetes.system import SET, needed_images, system
 from gpucluster.spec import ClusterSpec, Pool
-
-#: Pods without a need for GPUs keep away from nodes that have them.
-_GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
 def kubernetes_variables(spec: ClusterSpec) -> dict[str, Any]:
@@ -28,18 +30,87 @@ def kubernetes_variables(spec: ClusterSpec) -> dict[str, Any]:
     }
 
 
-def pool_variables(spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs) -> dict[str, Any]:
-    """The variables of the group of a pool: its labels and taints. Empty without Kubernetes."""
+def pool_variables(
+    spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, *, hardware_emulated: bool
+) -> dict[str, Any]:
+    """The variables of the group of a pool: its labels and taints. Empty without Kubernetes.
+
+    Args:
+        hardware_emulated: as for `inventory`.
+    """
     if spec.scheduler != "kubernetes":
         return {}
     output = outputs.pools.get(name)
-    zone = output.availability_domain if output else ""
-    labels = {
-        "gpucluster.io/pool": name,
-        "gpucluster.io/shape": pool.shape,
-        "gpucluster.io/elastic": "false",
-        # OCI's names have a colon, which the value of a label can't have: `Uocm:PHX-AD-1`.
-        **({"topology.kubernetes.io/zone": zone.rpartition(":")[2]} if zone else {}),
+    network = (output.cluster_network_id or output.compute_cluster_id or "") if output else ""
+    return {
+        "kubernetes_node_labels": labels.node_labels(
+            name,
+            pool.hardware,
+            elastic=False,
+            zone=output.availability_domain if output else "",
+            rdma_network=network if pool.uses_rdma else None,
+            emulated=hardware_emulated,
+        ),
+        "kubernetes_node_taints": labels.node_taints(pool.hardware),
     }
-    shape = shapes.get(pool.shape)
-    return {"kubernetes_node_labels": labels, "kubernetes_node_taints": [_GPU_TAINT] if shape.has_nvidia_gpus else []}
+
+
+def controller_variables(
+    spec: ClusterSpec, outputs: Outputs, members: Mapping[str, Sequence[Member]], *, hardware_emulated: bool
+) -> dict[str, Any]:
+    """The variable of the controller: what the program there lets the cluster have. Empty without Kubernetes.
+
+    Args:
+        members: the permanent nodes of each pool.
+        hardware_emulated: as for `inventory`.
+    """
+    if spec.scheduler != "kubernetes":
+        return {}
+    pools = []
+    for name, nodes in members.items():
+        pool = spec.pools[name]
+        variables = pool_variables(spec, name, pool, outputs, hardware_emulated=hardware_emulated)
+        virtual = spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
+        offered = labels.emulated_resources(pool.hardware, virtual_functions=virtual) if hardware_emulated else {}
+        pools.append(
+            {
+                "nodes": [node.name for node in nodes],
+                "labels": variables["kubernetes_node_labels"],
+                "taints": variables["kubernetes_node_taints"],
+                "emulated": offered,
+            }
+        )
+    manifests = system_manifests(spec, hardware_emulated=hardware_emulated)
+    return {"kubernetes_system": {"set": SET, "manifests": manifests, "pools": pools}}
+
+
+def system_manifests(spec: ClusterSpec, *, hardware_emulated: bool) -> list[Manifest]:
+    """The objects that gpucluster itself runs in a cluster for its hardware.
+
+    Args:
+        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+    """
+    return system(
+        [pool.hardware for pool in spec.pools.values()],
+        [pool.hardware for pool in spec.pools.values() if pool.uses_rdma],
+        minor=minor_release(spec),
+        software=spec.kubernetes.gpus,
+        access=spec.kubernetes.rdma,
+        emulated=hardware_emulated,
+    )
+
+
+def system_images(spec: ClusterSpec, *, hardware_emulated: bool) -> list[str]:
+    """The images of these objects, for the archive: beside those that kubeadm and the network of pods need."""
+    vendors = {pool.hardware.gpu_vendor for pool in spec.pools.values() if pool.hardware.gpus}
+    return needed_images(
+        system_manifests(spec, hardware_emulated=hardware_emulated),
+        vendors,
+        software=spec.kubernetes.gpus,
+        exporter=not spec.monitoring.enabled,
+    )
+
+
+def minor_release(spec: ClusterSpec) -> int:
+    """The minor number of the cluster's release, 36 of 1.36.4."""
+    return int(spec.kubernetes.release.split(".")[1])

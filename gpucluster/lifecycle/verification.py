@@ -205,7 +205,7 @@ class Verification:
             pools={name: [node.name for node in nodes] for name, nodes in deployment.members.items()},
             people=handover.primary_gids(spec),
             home_mount_path=spec.storage.home.mount_path if spec.storage.home.enabled else None,
-            scheduler=spec.slurm.enabled,
+            scheduler=spec.scheduler,
             kubernetes=self._of_kubernetes(deployment),
             containers="enroot" in spec.containers.runtimes,
             accounting=spec.slurm.enabled and spec.slurm.accounting,
@@ -229,7 +229,9 @@ class Verification:
         return KubernetesExpectation(
             release=spec.kubernetes.release,
             labels={
-                name: pool_variables(spec, name, pool, deployment.outputs)["kubernetes_node_labels"]
+                name: pool_variables(
+                    spec, name, pool, deployment.outputs, hardware_emulated=self._cloud.hardware_emulated
+                )["kubernetes_node_labels"]
                 for name, pool in pools
             },
             gpus={

@@ -1,5 +1,10 @@
-"""`gpucluster-agent kubernetes`: `serve` answers what an operator's machine asks of the cluster's control plane;
-`renew` is run by a timer and renews its certificates before they expire; `check-host` looks at a host before it joins.
+"""`gpucluster-agent kubernetes`, on the hosts of a cluster with Kubernetes.
+
+- `serve` answers what an operator's machine asks of the control plane
+- `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
+- `renew` renews the control plane's certificates before they expire; a timer runs it
+- `check-host` looks at a host before it joins
+- `routes` follows the nodes, and keeps a host's routes to their pods
 """
 
 from __future__ import annotations
@@ -15,7 +20,17 @@ from typing import Any, Callable, NoReturn
 
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.kubernetes import certificates, facts, joining, namespaces, nodes, state
+from gpucluster.agent.kubernetes import (
+    certificates,
+    facts,
+    joining,
+    namespaces,
+    nodes,
+    people_requests,
+    routes,
+    state,
+    wanted,
+)
 from gpucluster.agent.kubernetes.drain import Drain, Left
 from gpucluster.agent.kubernetes.etcd import Etcd
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
@@ -101,6 +116,10 @@ def _compact(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) 
     return {"before": before._asdict(), "after": after._asdict()}
 
 
+def _apply(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
+    return wanted.applied(kubectl, talk.wait, given)
+
+
 #: Operation -> what answers it, with kubectl, the conversation (to report progress, to wait) and the arguments.
 OPERATIONS: Mapping[str, Operation] = {
     "nodes": _nodes,
@@ -109,11 +128,14 @@ OPERATIONS: Mapping[str, Operation] = {
     "uncordon": _uncordon,
     "remove": _remove,
     "namespaces.stuck": _stuck_namespaces,
+    "apply": _apply,
     "version": _version,
     "state": _state,
     "certificates": _certificates,
     "certificates.renew": _renew,
     "etcd.compact": _compact,
+    "people.follow": lambda kubectl, _talk, given: people_requests.follow(kubectl, given),
+    "client.certificate": lambda kubectl, _talk, given: people_requests.certificate(kubectl, given),
 }
 
 
@@ -174,26 +196,32 @@ def check_host(text: str) -> int:
     return 1 if found else 0
 
 
+def print_facts(kubectl: Kubectl) -> int:
+    """Print what `verify` asks for, as JSON; returns the exit status."""
+    found = facts.collect(kubectl, lambda: state.look(kubectl, Etcd()))
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve", "facts", "renew", "check-host"])
+    parser.add_argument("command", choices=["serve", "facts", "renew", "check-host", "apply", "routes"])
+    parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
         return 1
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
+    if options.command == "routes":
+        return routes.main(options.pods)
     if options.command == "check-host":
         return check_host(sys.stdin.read())
-    if options.command == "facts":
-        kubectl = Kubectl(options.kubeconfig)
-        found = facts.collect(kubectl, lambda: state.look(kubectl, Etcd()))
-        sys.stdout.write(json.dumps(found) + "\n")
-        return 0
-    if options.command == "renew":
-        return renew(Kubectl(options.kubeconfig))
+    of_the_api = {"facts": print_facts, "renew": renew, "apply": wanted.from_input}
+    if options.command in of_the_api:
+        return of_the_api[options.command](Kubectl(options.kubeconfig))
     return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), Kubectl(options.kubeconfig))
 
 

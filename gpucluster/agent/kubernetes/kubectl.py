@@ -117,6 +117,11 @@ class Kubectl:
             where=f"{kind} {name}",
         )  # fmt: skip
 
+    def server(self) -> str:
+        """The address of the API server, `https://10.0.0.2:6443`."""
+        found = self.object("config", "view", "--minify", "--output=json")
+        return str(found["clusters"][0]["cluster"]["server"])
+
     def minor(self) -> int:
         """The minor release of the API server, 34 of 1.34.2; it is asked once."""
         if self._minor is None:
