@@ -50,10 +50,9 @@ class KubernetesSite(Site):
         self.controller = f"{name}-controller"
 
     def hosts(self) -> dict[str, str]:
-        """The containers of the hosts, by host name."""
-        form = "{{.Config.Hostname}} {{.ID}}"
-        listed = _run("podman", "inspect", "--format", form, *containers(self.home))
-        return dict(line.split() for line in listed.splitlines())
+        """The containers of the hosts, by host name: a container is called gpucluster-HOST-ID."""
+        listed = _run("podman", "inspect", "--format", "{{.Name}}", *containers(self.home)).split()
+        return {name.removeprefix("gpucluster-").rsplit("-", 1)[0]: name for name in listed}
 
     def on(self, host: str, *command: str, stdin: str | None = None) -> str:
         """What a command prints on a host, as root."""
