@@ -62,7 +62,8 @@ def test_a_node_that_can_t_be_drained_stops_the_upgrade(site: KubernetesSite) ->
     # Nobody would start another one.
     site.apply(pod("alone", "default", NODE, "/pause", restartPolicy="Always", container={"image": PAUSE}))
     site.await_ready("default")
-    code, events = site.run("kubernetes", "upgrade", "--yes", "--drain-timeout", "20")
+    # CoreDNS on the controller has 30 seconds to end.
+    code, events = site.run("kubernetes", "upgrade", "--yes", "--drain-timeout", "60")
     assert code == 1, events[-5:]
     assert "default/alone" in events[-1]["message"]
     assert releases(site) == {"": f"v{NEXT}", site.controller: f"v{NEXT}", NODE: f"v{RELEASE}"}
