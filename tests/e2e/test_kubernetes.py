@@ -62,22 +62,21 @@ def multus(kubernetes: KubernetesSite) -> Iterator[list[str]]:
     kubernetes.apply(_definition_of_attachments())
     kubernetes.kubectl("wait", "--for=condition=Established", f"crd/{ATTACHMENTS}", "--timeout=30s")
     token = kubernetes.on(kubernetes.controller, "cat", "/etc/kubernetes/admin.conf")
-    kept = {}
+    account, networks = f"{NETWORKS}/multus.kubeconfig", f"{NETWORKS}/00-multus.conflist"
     for node in nodes:
         install = "cat > /usr/lib/cni/multus && chmod 0755 /usr/lib/cni/multus"
         kubernetes.on(node, "sh", "-c", install, stdin=MULTUS.read_text())
-        (name,) = [file for file in kubernetes.on(node, "ls", NETWORKS).split() if file.endswith(".conflist")][:1]
-        kept[node] = (f"{NETWORKS}/{name}", kubernetes.on(node, "cat", f"{NETWORKS}/{name}"))
-        whole = json.loads(kept[node][1])
-        account = f"{NETWORKS}/multus.kubeconfig"
+        whole = json.loads(kubernetes.on(node, "sh", "-c", f"cat {NETWORKS}/*-gpucluster.conflist"))
         whole["plugins"].append({"type": "multus", "kubeconfig": account, "binDir": "/usr/lib/cni"})
         kubernetes.on(node, "sh", "-c", f"umask 077; cat > {account}", stdin=token)
-        kubernetes.on(node, "sh", "-c", f"cat > {kept[node][0]}", stdin=json.dumps(whole))
         kubernetes.on(node, "ip", "link", "add", "rdma0", "link", "eth0", "type", "macvlan", "mode", "bridge")
+        # containerd takes the first list by name, and reads it when a file is renamed: never half of it.
+        kubernetes.on(
+            node, "sh", "-c", f"cat > {networks}.new && mv {networks}.new {networks}", stdin=json.dumps(whole)
+        )
     yield nodes
-    for node, (path, text) in kept.items():
-        kubernetes.on(node, "sh", "-c", f"cat > {path}; rm {NETWORKS}/multus.kubeconfig", stdin=text)
-        kubernetes.on(node, "sh", "-c", "ip link delete rdma0 || true")
+    for node in nodes:
+        kubernetes.on(node, "sh", "-c", f"rm {networks} {account}; ip link delete rdma0 || true")
     kubernetes.kubectl("delete", "crd", ATTACHMENTS)
 
 
