@@ -35,6 +35,9 @@ PRIVILEGED = "gpucluster-privileged"
 #: ValidatingAdmissionPolicy v1, the only one of them that can compare a uid with that of a namespace.
 LABELS_SINCE, POLICIES_UNTIL, ADMISSION_SINCE = 23, 24, 30
 
+#: The seccomp profiles that pods of a policy may name (without it, none), and that of pods that name none.
+_PROFILES = "seccomp.security.alpha.kubernetes.io/allowedProfileNames"
+_PROFILE = "seccomp.security.alpha.kubernetes.io/defaultProfileName"
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ALL = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 _READ = ["get", "list", "watch"]
@@ -206,7 +209,7 @@ def _own_uid_policy() -> list[Manifest]:
 def _privileged_policy() -> list[Manifest]:
     """What runs outside of the namespaces of people needs a policy, too, where the API server asks for one."""
     name = PRIVILEGED
-    policy = _object("policy/v1beta1", "PodSecurityPolicy", name)
+    policy = _object("policy/v1beta1", "PodSecurityPolicy", name, annotations={_PROFILES: "*"})
     anything = {"rule": "RunAsAny"}
     policy["spec"] = {
         "privileged": True, "allowPrivilegeEscalation": True, "allowedCapabilities": ["*"], "volumes": ["*"],
@@ -323,7 +326,8 @@ def _own_policy(person: Person, labels: Mapping[str, str]) -> list[Manifest]:
     """Releases with PodSecurityPolicy: it also gives pods the uid where they name none."""
     name = f"person-{person.namespace}"
     groups = {"rule": "MustRunAs", "ranges": [{"min": gid, "max": gid} for gid in person.gids]}
-    policy = _object("policy/v1beta1", "PodSecurityPolicy", name, labels=labels)
+    profiles = {_PROFILES: "runtime/default", _PROFILE: "runtime/default"}
+    policy = _object("policy/v1beta1", "PodSecurityPolicy", name, labels=labels, annotations=profiles)
     policy["spec"] = {
         "privileged": False, "allowPrivilegeEscalation": False, "defaultAllowPrivilegeEscalation": False,
         "hostNetwork": False, "hostIPC": False, "hostPID": False,
