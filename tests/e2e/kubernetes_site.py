@@ -90,6 +90,9 @@ class KubernetesSite(Site):
         """A namespace to the end of the block."""
         name = f"test-{secrets.token_hex(3)}"
         self.kubectl("create", "namespace", name)
+        # The controller manager makes what pods need: some time after it was started, too.
+        here = ("serviceaccounts", f"--namespace={name}")
+        assert wait_until(lambda: any(self.get(*here)["items"]), 60, 0.2)
         try:
             yield name
         finally:

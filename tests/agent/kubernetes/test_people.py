@@ -122,6 +122,10 @@ def test_a_person_works_in_their_own_namespace_and_only_there(start: People) -> 
     ada = start.log_in("ada")
     _create(ada, _pod("own"))
     assert [each["metadata"]["name"] for each in ada.list("pods", "user-ada")] == ["own"]
+    # What the documentation says for all releases.
+    documented = {"runAsUser": 10001, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    _create(ada, _pod("documented", securityContext=documented))
+    ada.delete("pod", "documented", "user-ada", "--grace-period=0", "--force")
     # The policy of 1.20 gives the pod the uid of the person.
     assert start.admin.get("pod", "own", "user-ada")["spec"]["containers"][0]["securityContext"]["runAsUser"] == 10001
     ada.list("nodes")
