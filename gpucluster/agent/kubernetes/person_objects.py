@@ -317,8 +317,9 @@ def _own_policy(person: Person, labels: Mapping[str, str]) -> list[Manifest]:
     """Releases with PodSecurityPolicy: it also gives pods the uid where they name none."""
     name = f"person-{person.namespace}"
     groups = {"rule": "MustRunAs", "ranges": [{"min": gid, "max": gid} for gid in person.gids]}
-    # Without this a pod may not ask for the profile that newer releases insist on (Pod Security "restricted").
-    profiles = {"seccomp.security.alpha.kubernetes.io/allowedProfileNames": "runtime/default"}
+    # Without this a pod may not ask for the profile that newer releases insist on (Pod Security "restricted"). A pod
+    # that asks for none has none in these releases, so it is no more than that.
+    profiles = {"seccomp.security.alpha.kubernetes.io/allowedProfileNames": "*"}
     policy = _object("policy/v1beta1", "PodSecurityPolicy", name, labels=labels, annotations=profiles)
     policy["spec"] = {
         "privileged": False, "allowPrivilegeEscalation": False, "defaultAllowPrivilegeEscalation": False,
