@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("jsonschema", reason="schemas are for tests on the operator's machine")
+
 from gpucluster.agent.kubernetes.person_objects import Api, Person, Quota, objects
 from tests.kubernetes.schemas import validate_all
 
