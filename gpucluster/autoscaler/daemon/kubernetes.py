@@ -357,11 +357,11 @@ def _required(spec: Mapping[str, Any]) -> dict[str, str]:
     terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
     if len(terms) != 1:
         return {}
-    wanted = terms[0].get("matchExpressions") or ()
+    wanted: list[Any] = terms[0].get("matchExpressions") or []
     return {
         each["key"]: each["values"][0]
         for each in wanted
-        if each.get("operator") == "In" and len(each.get("values") or ()) == 1
+        if each.get("operator") == "In" and len(each.get("values") or []) == 1
     }
 
 
