@@ -354,10 +354,10 @@ def quantity(text: str) -> float:
 def _required(spec: Mapping[str, Any]) -> dict[str, str]:
     """Labels that the required node affinity asks for, where each has one value and there is one term."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or ()
+    terms: Any = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or []
     if len(terms) != 1:
         return {}
-    wanted: list[Any] = terms[0].get("matchExpressions") or []
+    wanted = terms[0].get("matchExpressions") or []
     return {
         each["key"]: each["values"][0]
         for each in wanted
