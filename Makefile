@@ -85,6 +85,15 @@ test-build: system-packages $(VENV)/dev.stamp ## build Slurm from its source and
 	GPUCLUSTER_TEST_BUILD=1 $(BIN)/python -m pytest -n 0 tests/ansible/test_slurm_build.py \
 	    tests/e2e/test_slurm_upgrade.py tests/e2e/test_slurm_systems.py
 
+# To build Kubernetes, and to make images of it. Debian 13 has no Go that is old enough for its source.
+KUBERNETES_PACKAGES := conntrack dpkg-dev etcd-client etcd-server gcc golang-1.19-go \
+    golang-github-modern-go-reflect2-dev iptables
+
+.PHONY: test-kubernetes
+test-kubernetes: system-packages $(VENV)/dev.stamp ## build Kubernetes from Debian's source, and test clusters of it: minutes without a cache
+	$(call install_packages,$(KUBERNETES_PACKAGES))
+	GPUCLUSTER_TEST_KUBERNETES=1 $(BIN)/python -m pytest -n 0 tests/e2e/test_kubernetes*.py
+
 .PHONY: bench
 bench: system-packages $(VENV)/dev.stamp ## measure: medians and ratios
 	$(BIN)/python benchmarks/run.py

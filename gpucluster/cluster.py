@@ -39,7 +39,7 @@ from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
 from gpucluster.lifecycle.locate import HostLocator
-from gpucluster.lifecycle.plan import Plan, Planning
+from gpucluster.lifecycle.plan import Plan, Planning, refuse_what_stays
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.repair import Checking, Fix, Repair
 from gpucluster.lifecycle.replace import ElasticReplacement, choose
@@ -47,7 +47,7 @@ from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.lifecycle.verification import Request, Verification
-from gpucluster.operations import overview, status
+from gpucluster.operations import kubernetes_upgrade, overview, status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
@@ -57,7 +57,11 @@ from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.health import HealthService
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
+from gpucluster.operations.kubeconfig import Kubeconfigs, kubectl_argv
+from gpucluster.operations.kubernetes import ControlPlane, Space, require_own_control_plane
+from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade
 from gpucluster.operations.measuring import Measuring
+from gpucluster.operations.schedulers import kubernetes_nodes, require_slurm
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
@@ -125,6 +129,7 @@ class Cluster:
         )
         self._locator = HostLocator(sources)
         self._controller = ControllerConnection(spec, self.paths, self._locator.locate, self._bastion, report)
+        self._control_plane = ControlPlane(self._controller, report)
         self._record = ConfigurationRecord(self._controller)
         downloads = Downloads(spec, self._cloud, __version__, report)
         self._hosts = Hosts(sources, report)
@@ -166,7 +171,16 @@ class Cluster:
             spec, HealthService(self._controller), draining, self._elastic_replacement, self._recreate, report
         )
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
-        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, self._record, report)
+        self._resizing = Resizing(
+            spec,
+            self._cloud,
+            self._elastic,
+            self._controller,
+            self._control_plane if spec.scheduler == "kubernetes" else draining,
+            self._hosts,
+            self._record,
+            report,
+        )
         self._provisioning = Provisioning(
             spec,
             self._cloud,
@@ -311,6 +325,7 @@ class Cluster:
 
     def _build(self, terraform: Terraform, run: Run, consent: Consent) -> _Built:
         """Change the resources, and configure the hosts."""
+        refuse_what_stays(self.spec, self._controller, self._record)
         changes = self._provisioning.apply(terraform, run, consent)
         deployment = self._hosts.reach(run)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
@@ -349,12 +364,9 @@ class Cluster:
         """
         request = Request(_level(level), pools, nodes, junit, record_baseline)
         request.check(self.spec)
-        if fix and not self.spec.slurm.enabled:
-            raise InputError(
-                "without Slurm no node is taken out of service, and so none is replaced",
-                where=str(self.spec.file),
-                hint="Run `gpucluster verify`, then `gpucluster replace NODE` for a node that failed",
-            )
+        if fix:
+            by_hand = "Run `gpucluster verify`, then `gpucluster replace NODE` for a node that failed"
+            require_slurm(self.spec, "verify --fix", kubernetes=by_hand, otherwise=by_hand)
         with self._run("verify") as run:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
@@ -383,8 +395,9 @@ class Cluster:
         return check
 
     def at_release(self, release: str | None) -> Cluster:
-        """The same cluster with another release of Slurm than its file says; None: that of the file."""
-        if release is None or release == self.spec.slurm.release:
+        """The same cluster with another release of Slurm than its file says; None: that of the file. A cluster without
+        Slurm stays as it is."""
+        if release is None or release == self.spec.slurm.release or not self.spec.slurm.enabled:
             return self
         slurm = self.spec.slurm.model_copy(update={"release": release})
         spec = self.spec.model_copy(update={"slurm": slurm})
@@ -490,13 +503,74 @@ class Cluster:
 
     @property
     def job_reports(self) -> JobReports:
-        """Reports of jobs: what they used, and what stands out."""
+        """Reports of jobs: what they used, and what stands out.
+
+        Raises:
+            InputError: the cluster has no Slurm.
+        """
+        require_slurm(self.spec, "job report", kubernetes="See its pods: gpucluster ssh -- sudo kubectl get pods -A")
         return JobReports(self._controller, monitoring_host(self.spec))
 
     @property
     def jobs(self) -> Jobs:
         """Jobs from templates, and what they need."""
         return Jobs(self.spec, self._controller, self.container_images, self._on_event)
+
+    @property
+    def control_plane(self) -> ControlPlane:
+        """The control plane of Kubernetes on the controller: its state, certificates, etcd, nodes.
+
+        Raises:
+            InputError: the cluster has none.
+        """
+        require_own_control_plane(self.spec)
+        return ControlPlane(self._controller, self._on_event)
+
+    @property
+    def kubeconfigs(self) -> Kubeconfigs:
+        """Files with which kubectl reaches Kubernetes' API.
+
+        Raises:
+            InputError: the cluster has no control plane of its own.
+        """
+        return Kubeconfigs(self.spec, self._controller, self.control_plane)
+
+    def kubectl_argv(self, words: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """The command line that runs kubectl on the controller, as an operator of the cluster.
+
+        Args:
+            terminal: whether it gets a terminal.
+
+        Raises:
+            InputError: the cluster has no control plane of its own.
+            ToolError: nothing was applied yet.
+        """
+        require_own_control_plane(self.spec)
+        return kubectl_argv(self._controller, words, terminal=terminal)
+
+    def plan_kubernetes_upgrade(self, release: str | None = None) -> KubernetesUpgrade:
+        """Which Kubernetes the hosts have, and the steps to a release. Reads only.
+
+        Args:
+            release: the wanted one; None: that of the file.
+
+        Raises:
+            InputError: there is no way to it, or the cluster has no control plane of its own.
+            ToolError: the controller or the API server gives no answer.
+        """
+        return kubernetes_upgrade.plan(self.spec, self.control_plane, release)
+
+    def renew_kubernetes_certificates(self, within_days: float) -> tuple[str, ...]:
+        """Renew the certificates of the control plane if one has fewer days left: see `ControlPlane.renew`."""
+        plane = self.control_plane
+        with self._run("kubernetes certificates"):
+            return plane.renew(within_days)
+
+    def compact_etcd(self) -> tuple[Space, Space]:
+        """Give back the space of old versions that etcd has stored: see `ControlPlane.compact`."""
+        plane = self.control_plane
+        with self._run("kubernetes compact"):
+            return plane.compact()
 
     def backup(self, path: Path) -> Backup:
         """Write the directory and the accounting into a new file. The cluster keeps working meanwhile.
@@ -609,6 +683,7 @@ class Cluster:
                 hosts=self._controller.hosts,
                 hosts_saved_at=self._saved.hosts_saved_at,
                 controller=self._controller,
+                kubernetes_nodes=lambda: kubernetes_nodes(self._control_plane),
                 record=self._record,
                 runs=read_runs(self.paths),
             ),

@@ -85,6 +85,7 @@ class Shape(_Fact):
     limit_name: str = Field(pattern=r"^[a-z0-9-]+-count$")
     rdma_devices: tuple[str, ...] = ()
     rdma_interfaces: tuple[str, ...] = ()
+    rdma_pci: tuple[str, ...] = ()
     rdma_link_gbps: PositiveInt | None = None
     frontend_devices: tuple[str, ...] = ()
     platform_config_type: str | None = None
@@ -112,6 +113,11 @@ class Shape(_Fact):
     def rdma(self) -> bool:
         """Whether its instances can be in a cluster network or compute cluster."""
         return bool(self.rdma_devices)
+
+    @property
+    def rdma_pci_addresses(self) -> tuple[str, ...]:
+        """Where its RDMA interfaces are on the PCI bus, `0000:0c:00.1`; empty if no source says it."""
+        return self.rdma_pci or tuple(map(_pci_address, self.rdma_interfaces))
 
     @property
     def has_nvidia_gpus(self) -> bool:
@@ -155,6 +161,12 @@ class Shape(_Fact):
             return {name: str(value) for name, value in self.nccl.items()}
         settings = {**_NCCL_ON_RDMA, "NCCL_IB_HCA": self.nccl_ib_hca, **self.nccl}
         return {name: str(value) for name, value in settings.items()}
+
+
+def _pci_address(interface: str) -> str:
+    """The address that the name of an interface has: enp12s0f1 is 0000:0c:00.1."""
+    bus, slot, function = map(int, interface.removeprefix("enp").replace("f", "s").split("s"))
+    return f"0000:{bus:02x}:{slot:02x}.{function}"
 
 
 @lru_cache(maxsize=1)

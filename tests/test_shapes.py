@@ -17,6 +17,15 @@ EVERY = [
 ALL = list(shapes.catalogue().values())
 
 
+def test_the_place_of_rdma_interfaces_on_the_pci_bus_is_said_once() -> None:
+    """Policies for virtual functions name it."""
+    assert shapes.get("BM.GPU4.8").rdma_pci_addresses[1::6] == ("0000:0c:00.1", "0000:4c:00.1", "0000:c3:00.1")
+    for shape in ALL:
+        assert not (shape.rdma_pci and shape.rdma_interfaces)
+        assert len(shape.rdma_pci_addresses) in (0, len(shape.rdma_devices))
+        assert len(set(shape.rdma_pci_addresses)) == len(shape.rdma_pci_addresses)
+
+
 def test_every_shape_is_there() -> None:
     assert set(shapes.catalogue()) == set(EVERY)
 

@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "record": ("record.__main__", "the record of a job on a node: its counters before and after"),
     "nccl": ("nccl.__main__", "judge the output of nccl-tests"),
     "jobs": ("jobs.__main__", "submit jobs of users from templates, and bring data sets for them"),
+    "kubernetes": ("kubernetes.__main__", "nodes, certificates and etcd of the cluster's control plane"),
     "measure": ("measure.__main__", "measure nodes by Slurm jobs, for level `full` of `gpucluster verify`"),
     "exporter": ("exporter.__main__", "metrics of this host for Prometheus"),
     "check": ("checks.__main__", "check this host: GPUs, RDMA, services, file systems"),

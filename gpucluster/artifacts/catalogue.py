@@ -40,6 +40,9 @@ class ChecksumOrigin(StrEnum):
 
 TOOLKIT = "nvidia-container-toolkit"
 SLURM = "slurm"
+KUBERNETES = "kubernetes"
+#: Components of which each release of Kubernetes has its own.
+OF_KUBERNETES = (KUBERNETES, "kubernetes-images")
 _DATASET = "dataset-"
 # By container runtime. Nodes with GPUs need the toolkit as well.
 _COMPONENTS: Mapping[str, tuple[str, ...]] = {"enroot": ("enroot", "pyxis"), "containerd": ("nerdctl",), "docker": ()}
@@ -49,6 +52,7 @@ class _File(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
+    page: str | None = None
     format: Format
     architecture: Architecture
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
@@ -67,7 +71,7 @@ class _Release(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: str
-    url: str = Field(pattern="^https://")
+    url: str | None = Field(default=None, pattern="^https://")
     checksums: str | None = Field(default=None, pattern="^https://")
     files: tuple[_File, ...] = Field(min_length=1)
     others: _Others | None = None
@@ -86,7 +90,7 @@ class Artifact:
 
     Args:
         file: its name in the store.
-        url: where its project publishes it.
+        url: where its project publishes it; "" where no page has it, but only a mirror.
         sha256: in lower case; None if it is not known.
         checksum: where `sha256` comes from.
         checksums_url: the list of checksums that its project publishes; None if it has none.
@@ -104,14 +108,17 @@ class Artifact:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that the file may have: that in the store, and that on the project's page if it differs."""
-        return tuple(dict.fromkeys([self.file, PurePosixPath(unquote(urlsplit(self.url).path)).name]))
+        """The names that the file may have: that in the store, and that on the project's page if it differs and says
+        the version: `kubeadm` may be that of any release and architecture."""
+        on_page = PurePosixPath(unquote(urlsplit(self.url).path)).name
+        return tuple(dict.fromkeys([self.file, *([on_page] if self.version in on_page else [])]))
 
     @property
     def places(self) -> tuple[str, ...]:
         """Its possible paths in a mirror: at the root, in a folder of its component, or as on the project's page."""
         beside = [place for name in self.names for place in (name, f"{self.component}/{name}")]
-        return tuple(dict.fromkeys([*beside, unquote(urlsplit(self.url).path).lstrip("/")]))
+        as_on_page = unquote(urlsplit(self.url).path).lstrip("/")
+        return tuple(dict.fromkeys([*beside, *([as_on_page] if as_on_page else [])]))
 
     def to_dict(self) -> dict[str, str | None]:
         """As a JSON object."""
@@ -183,12 +190,32 @@ def needed_by(
         spec.containers.runtimes,
         {shape.architecture for shape in hosts},
         gpus_present=not hardware_emulated and any(shape.has_nvidia_gpus for shape in pools),
-        versions=spec.software.versions,
+        versions=_versions(spec),
         checksums=spec.software.checksums,
         slurm_release=spec.slurm.built_release,
         locked=locked,
-        more=_of_monitoring(spec),
+        more=[*_of_monitoring(spec), *_of_kubernetes(spec)],
     )
+
+
+def _versions(spec: ClusterSpec) -> dict[str, str]:
+    """The versions of components, by name.
+
+    Raises:
+        InputError: cluster.yml says the release of Kubernetes in a second place.
+    """
+    said = [name for name in OF_KUBERNETES if name in spec.software.versions]
+    if said:
+        what = f"software.versions names {said[0]}, and kubernetes.release says which release the cluster has"
+        raise InputError(what, where=str(spec.file), hint="Delete the line in software.versions")
+    return {**spec.software.versions, **dict.fromkeys(OF_KUBERNETES, spec.kubernetes.release)}
+
+
+def _of_kubernetes(spec: ClusterSpec) -> list[str]:
+    """What a control plane on the controller and its nodes need."""
+    if spec.scheduler != KUBERNETES or spec.kubernetes.control_plane != "self":
+        return []
+    return [*OF_KUBERNETES, "cri-tools", *(["calico"] if spec.kubernetes.network == "calico" else [])]
 
 
 def _of_monitoring(spec: ClusterSpec) -> list[str]:
@@ -257,7 +284,7 @@ def _artifacts(
             file=name,
             format=file.format,
             architecture=file.architecture,
-            url=release.url.format(version=quoted, name=quote(name, safe="+")),
+            url=(release.url or "").format(version=quoted, name=file.page or quote(name, safe="+")),
             sha256=sha256,
             checksum=origin,
             checksums_url=release.checksums and release.checksums.format(version=quoted),

@@ -18,6 +18,8 @@ CONTRADICTION_HINT = (
     "Compare them with the `sha256sum` of the file and with what its project publishes. Then remove the wrong lines "
     "there, or add `{}: <the checksum>` to software.checksums in cluster.yml"
 )
+#: Of a file that no project publishes.
+NO_PAGE = "No project publishes it: make it and put it into software.mirror; see docs/how-to/kubernetes.md"
 
 
 class FileState(StrEnum):
@@ -100,7 +102,8 @@ def _finding(status: FileStatus, origin: ReleaseSource) -> Finding:
     artifact = status.artifact
     if status.state is FileState.MISSING:
         message = f"it is missing; tried {', '.join(origin.places(artifact))}"
-        return Finding(artifact.file, 0, 0, "", message, f"Its project publishes it as {artifact.url}")
+        published = f"Its project publishes it as {artifact.url}"
+        return Finding(artifact.file, 0, 0, "", message, published if artifact.url else NO_PAGE)
     if status.claim.contradictory:
         return Finding(artifact.file, 0, 0, "", status.claim.why, CONTRADICTION_HINT.format(artifact.file))
     hint = (

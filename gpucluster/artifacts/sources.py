@@ -185,11 +185,11 @@ class ProjectPages:
 
     def places(self, artifact: Artifact) -> tuple[str, ...]:
         """The public URL."""
-        return (artifact.url,)
+        return (artifact.url or "no page has it",)
 
     def find(self, artifact: Artifact) -> str | None:
         """Request its URL."""
-        return artifact.url if self._http.has(artifact.url) else None
+        return artifact.url if artifact.url and self._http.has(artifact.url) else None
 
     def claim(self, artifact: Artifact, place: str) -> ChecksumClaim:
         """By the list of its project, where catalogue.toml names one."""

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 @command("backup")
 @click.argument("path", metavar="[FILE]", required=False, type=click.Path(dir_okay=False))
 def backup(context: Context, path: str | None) -> None:
-    """Write the directory of users and Slurm's accounting to FILE.
+    """Write users, accounting and the control plane to FILE.
 
-    Default for FILE: NAME-TIME.tar.gz in this folder. It holds the hashes of passwords: only you may read it. An
-    existing file is never overwritten.
+    That is the directory of users, Slurm's accounting, and etcd and the authorities of Kubernetes. Default for FILE:
+    NAME-TIME.tar.gz in this folder. It holds the hashes of passwords, and keys: only you may read it. An existing file
+    is never overwritten.
     """
     from datetime import datetime
     from pathlib import Path
@@ -34,9 +35,10 @@ def backup(context: Context, path: str | None) -> None:
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Allow the backup of another cluster, and a restore while jobs run.")
 def restore(context: Context, path: str, force: bool) -> None:
-    """Restore the directory of users and the accounting from FILE.
+    """Restore users, accounting and the control plane from FILE.
 
-    Everything is checked before anything is changed. Logins and Slurm stop for some seconds; waiting jobs stay.
+    Everything is checked before anything is changed. Logins and Slurm stop for some seconds, the API server of
+    Kubernetes for about a minute; waiting jobs and running pods stay.
     """
     from pathlib import Path
 
@@ -51,6 +53,9 @@ def restore(context: Context, path: str, force: bool) -> None:
 def _content(counts: dict[str, object]) -> str:
     jobs = counts["accounting_jobs"]
     accounted = f"{count(jobs, 'job')} in the accounting" if isinstance(jobs, int) else "no accounting"
+    objects = counts.get("kubernetes_objects")
+    if isinstance(objects, int):
+        accounted = f"{count(objects, 'object')} of Kubernetes"
     people, groups = (int(str(counts[key])) for key in ("people", "groups"))
     return f"{count(people, 'user')}, {count(groups, 'group')}, {accounted}"
 
@@ -68,4 +73,6 @@ def _consequences(done: Restored) -> list[str]:
         lines.append(
             f"{jobs} ran at the time of the backup, and Slurm does not know them any more: they count as ended now"
         )
+    if done.kubernetes_objects is not None:
+        lines.append("Next: gpucluster apply, which lets nodes join again that have another authority")
     return lines + [f"not done yet: {printable(work)}" for work in done.unfinished]

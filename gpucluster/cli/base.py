@@ -231,6 +231,8 @@ MODULES = {
     **dict.fromkeys(("logs", "runs"), "history"),
     "image": "images",
     "job": "jobs",
+    **dict.fromkeys(("kubeconfig", "kubectl"), "kubeconfig"),
+    "kubernetes": "kubernetes",
     "local": "local",
     "slurm": "slurm",
     "software": "software",

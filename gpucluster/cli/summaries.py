@@ -176,6 +176,9 @@ def status_text(status: dict[str, Any]) -> str:
     rows = [[row["node"], row["state"], row["partition"]] for row in status["slurm"] if not row["state"].endswith("~")]
     if rows:
         parts.append(table(rows, ["NODE", "STATE", "PARTITION"]))
+    rows = [[row["node"], row["state"], row["pool"] or "-", row["version"]] for row in status["kubernetes"]]
+    if rows:
+        parts.append(table(rows, ["NODE", "STATE", "POOL", "VERSION"]))
     if status["autoscaler"]:
         parts.append(_autoscaler_text(status["autoscaler"]))
     parts.append(_sources_text(status["sources"]))

@@ -25,6 +25,7 @@ NOT_ADOPTED: Mapping[str, str] = {
     "oci_core_app_catalog_listing_resource_version_agreement": f"it is read, not created: {_MADE_AGAIN}",
     "oci_core_app_catalog_subscription": f"a compartment has one for each version of a listing: {_MADE_AGAIN}",
     "oci_identity_compartment": "it is found by its name, and used as one that exists",
+    "oci_containerengine_cluster": "a cluster.yml that asks for one is refused as yet, so no state has one",
     "oci_core_shape_management": f"an entry in the list of an image: {_MADE_AGAIN}",
 }
 

@@ -22,9 +22,12 @@ _SUBJECTS = {
     "users_people": "users", "users_": "users", "slurm_pools": "pools", "slurm_partitions": "partitions",
     "slurm_": "slurm", "containers_": "containers", "pyxis_": "containers", "nvidia_": "nvidia",
     "autoscaler_policy": "autoscaler", "software": "software", "home_": "storage.home", "private_subnet_": "network",
-    "base_": "network", "health_": "checks", "monitoring_": "monitoring", "": "software",
+    "base_": "network", "health_": "checks", "monitoring_": "monitoring", "kubernetes_": "kubernetes",
+    "scheduler": "scheduler", "": "software",
 }  # fmt: skip
-_WITHOUT_NAME = frozenset({"users_people", "slurm_pools", "slurm_partitions", "autoscaler_policy", "software"})
+_WITHOUT_NAME = frozenset(
+    {"users_people", "slurm_pools", "slurm_partitions", "autoscaler_policy", "software", "scheduler"}
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ def settings(variables: Mapping[str, Any], software: Mapping[str, str]) -> dict[
         software: the version of each release that the hosts need.
     """
     kept = {name: value for name, value in variables.items() if name not in _LEFT_OUT}
+    if variables.get("scheduler") != "kubernetes":  # its keys have no effect
+        kept = {name: value for name, value in kept.items() if not name.startswith("kubernetes_")}
     kept["software"] = dict(software)
     kept["slurm_pools"] = [
         {key: value for key, value in pool.items() if key != "nodes"} for pool in variables["slurm_pools"]

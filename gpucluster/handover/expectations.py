@@ -61,6 +61,8 @@ def _memory_mib(pool: Pool) -> int:
 
 
 def _services(spec: ClusterSpec, machine: Controller | Login | Pool) -> tuple[str, ...]:
+    if spec.scheduler == "kubernetes" and not isinstance(machine, Login):
+        return ("containerd", "kubelet")
     if not spec.slurm.enabled:
         return ()
     if isinstance(machine, Pool):

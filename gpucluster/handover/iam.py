@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.oci import permissions
 from gpucluster.oci.names import elastic_compartment
 from gpucluster.oci.permissions import Right, all_of, any_of
@@ -270,6 +271,7 @@ def _operator(spec: ClusterSpec, subject: str, places: _Places) -> Iterator[_Pla
         *(each for at in places.distinct(places.own, places.elastic) for each in _compute(spec, at)),
         *_network(spec, places),
         *_storage(spec, places.own),
+        *_kubernetes_engine(spec, places.own),
         *_identity(spec, places),
     ):
         for right in rights:
@@ -319,6 +321,16 @@ def _compute(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
         yield "compute clusters", (Right("manage", "compute-clusters"),), own
     if any(pool.capacity_reservation_id for pool in pools):
         yield "capacity reservations", (permissions.CAPACITY_RESERVATIONS,), own
+
+
+def _kubernetes_engine(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
+    # docs: "Policy Configuration for Cluster Creation and Deployment"; the network's rights are in _network.
+    if has_kubernetes_engine(spec):
+        public = spec.kubernetes.oke.endpoint == "public"
+        yield "control plane of Kubernetes Engine", (
+            Right("manage", "clusters"), Right("read", "cluster-work-requests"), Right("use", "private-ips"),
+            *([Right("manage", "public-ips")] if public else []),
+        ), own  # fmt: skip
 
 
 def _network(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:

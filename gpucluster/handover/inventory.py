@@ -10,6 +10,7 @@ from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
 from gpucluster.handover.expectations import node_expectation
+from gpucluster.handover.kubernetes import controller_variables, kubernetes_variables, pool_variables
 from gpucluster.handover.names import BUILDER_GROUP, LOGIN, elastic_names, elastic_prefix, monitoring_host, pool_group
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
@@ -85,14 +86,16 @@ def inventory(
     every = [outputs.controller, *outputs.login, *(node for nodes in members.values() for node in nodes)]
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
 
-    def group(members: Sequence[Member], machine: Controller | Login | Pool) -> dict[str, Any]:
+    def group(
+        members: Sequence[Member], machine: Controller | Login | Pool, more: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         expectation = node_expectation(spec, machine, hardware_emulated=hardware_emulated, off=spec.checks.off)
         return {
             "hosts": {
                 host.name: {"private_ip": host.private_ip, "ansible_user": machine.image.login_user} for host in members
             },
             # Of the group, because a pool has thousands of hosts that are alike.
-            "vars": {"node_expectation": expectation},
+            "vars": {"node_expectation": expectation, **(more or {})},
         }
 
     return {
@@ -100,16 +103,28 @@ def inventory(
             "vars": {
                 **_variables(spec, outputs, members, addresses, person_keys),
                 **_slurm_variables(spec, members, hardware_emulated),
+                **kubernetes_variables(spec),
                 **_health_variables(spec),
                 **_monitoring_variables(spec, outputs),
                 **_container_variables(spec, software),
                 **_autoscaler_variables(spec, outputs, autoscaling),
             },
             "children": {
-                "controller": group([outputs.controller], spec.controller),
+                "controller": group(
+                    [outputs.controller],
+                    spec.controller,
+                    controller_variables(spec, outputs, members, hardware_emulated=hardware_emulated),
+                ),
                 LOGIN: group(outputs.login, spec.login),
                 "compute": {
-                    "children": {pool_group(pool): group(nodes, spec.pools[pool]) for pool, nodes in members.items()}
+                    "children": {
+                        pool_group(pool): group(
+                            nodes,
+                            spec.pools[pool],
+                            pool_variables(spec, pool, spec.pools[pool], outputs, hardware_emulated=hardware_emulated),
+                        )
+                        for pool, nodes in members.items()
+                    }
                 },
             },
         }

@@ -10,10 +10,11 @@ _PLUGIN_RDMA_CIDR = "10.224.0.0/12"
 
 
 def cluster_networks(spec: ClusterSpec) -> list[str]:
-    """The subnets of the hosts and the networks of their RDMA interfaces, which no host refuses."""
+    """The subnets of the hosts, the networks of their RDMA interfaces and that of pods, which no host refuses."""
     network = spec.network
     addressings = {pool.rdma_addressing for pool in spec.pools.values() if pool.uses_rdma}
     found = [network.public_subnet_cidr, network.private_subnet_cidr]
     found.append(_PLUGIN_RDMA_CIDR if "plugin" in addressings else None)
     found.append(network.rdma_cidr if "cloud-init" in addressings else None)
+    found.append(spec.kubernetes.pod_cidr if spec.scheduler == "kubernetes" else None)
     return [cidr for cidr in found if cidr is not None]

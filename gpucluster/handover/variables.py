@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpucluster import shapes
+from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.handover.names import LOGIN, login_names, permanent_names
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
@@ -67,6 +68,7 @@ def tfvars(
             "server": home.server,
         },
         "elastic_compartment": _elastic_compartment(spec, standing_compartment),
+        "oke": _oke(spec),
         "pools": {
             name: _pool_variables(name, pool, baked_images.get(name), data.get(name))
             for name, pool in spec.pools.items()
@@ -85,6 +87,19 @@ def _elastic_compartment(spec: ClusterSpec, standing: str) -> dict[str, str] | N
     if spec.iam.creates_compartment:
         return {"ocid": standing} if standing else {"name": elastic_compartment(spec.name)}
     return {"ocid": spec.iam.elastic_compartment} if spec.iam.elastic_compartment else None
+
+
+def _oke(spec: ClusterSpec) -> dict[str, str] | None:
+    """The control plane of Oracle Kubernetes Engine; None if the cluster has none."""
+    if not has_kubernetes_engine(spec):
+        return None
+    kubernetes = spec.kubernetes
+    return {
+        "kubernetes_version": f"v{kubernetes.release}",
+        "endpoint": kubernetes.oke.endpoint,
+        "pod_cidr": kubernetes.pod_cidr,
+        "service_cidr": kubernetes.service_cidr,
+    }
 
 
 def _machine(machine: Controller | Login, user_data: str | None) -> dict[str, Any]:

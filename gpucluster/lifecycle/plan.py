@@ -21,6 +21,7 @@ from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.provision import Provisioning, lost_homes
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Answer, Inquiry
 from gpucluster.operations.users import DirectoryClient
 from gpucluster.slurm.releases import DISTRIBUTION
@@ -31,6 +32,9 @@ from gpucluster.workspace.run import Run
 
 # Seconds that the controller gets in addition to the time that Terraform needs.
 _LEFT_FOR_THE_CONTROLLER = 5.0
+
+# Keys of `kubernetes` that kubeadm has written into the cluster, and every pod and node has got.
+_KEPT_BY_KUBERNETES = ("control_plane", "network", "pod_cidr", "service_cidr")
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,11 @@ class Planning:
                 resources.changes_outputs,
                 hosts,
                 self._differences(outputs, hosts, answer),
-                (*_refusals(resources, hosts), *_other_release(answer.value, self._spec)),
+                (
+                    *_refusals(resources, hosts),
+                    *_other_release(answer.value, self._spec),
+                    *(f"apply would refuse this: {what}" for what in _changes_what_stays(answer.value, self._spec)),
+                ),
             )
         for warning in plan.warnings:
             warn(self._on_event, "cluster", warning)
@@ -171,6 +179,41 @@ class Planning:
             *keys,
             *answer.value.users,
         )
+
+
+def refuse_what_stays(spec: ClusterSpec, controller: ControllerConnection, record: ConfigurationRecord) -> None:
+    """Refuse to give a cluster another scheduler, or Kubernetes other networks: what is installed would go on beside
+    the new one.
+
+    A controller that does not answer is refused by what needs it.
+
+    Raises:
+        InputError: the hosts were configured with something else. Nothing was changed.
+    """
+    try:
+        recorded = record.read() if controller.hosts() else None
+    except GpuClusterError:
+        return
+    for what in _changes_what_stays(_OnController(recorded), spec):
+        hint = "Write what it has, or build another cluster; docs/how-to/kubernetes.md says what they may share"
+        raise InputError(what, where=str(spec.file), hint=hint)
+
+
+def _changes_what_stays(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:
+    """That the hosts have another scheduler, or have begun to; or that a complete Kubernetes has other networks. One
+    without a scheduler may get one. Earlier versions of gpucluster knew Slurm and none."""
+    record = (answer.record or {}) if answer else {}
+    settings = record.get("settings") or {}
+    before = settings.get("scheduler")
+    if before is None and "slurm_enabled" in settings:
+        before = "slurm" if settings["slurm_enabled"] else "none"
+    if before not in (None, "none", spec.scheduler):
+        yield f"this cluster's scheduler was {before} and would be {spec.scheduler}; a cluster keeps its scheduler"
+    elif before == "kubernetes" and record.get("complete"):
+        for key in _KEPT_BY_KUBERNETES:
+            had, wanted = settings.get(f"kubernetes_{key}"), getattr(spec.kubernetes, key)
+            if had not in (None, wanted):
+                yield f"kubernetes.{key} was {had} and would be {wanted}; a control plane keeps it"
 
 
 def _other_release(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:

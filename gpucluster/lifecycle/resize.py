@@ -31,7 +31,8 @@ from gpucluster.events import Event, EventKind, Sink
 from gpucluster.lifecycle.hosts import Hosts
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
+from gpucluster.operations.drain import DRAIN_TIMEOUT
+from gpucluster.operations.schedulers import SchedulerNodes
 from gpucluster.spec import ClusterSpec, Pool
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
@@ -292,7 +293,7 @@ def _what(address: str, pool: str, nodes: Sequence[str]) -> str:
         return f"the compute cluster of pool {pool} with {', '.join(nodes)}"
     if _LOGIN.match(address):
         return f"login node {nodes[0]}"
-    return f"node {nodes[0]}" if nodes else "the controller, with Slurm's queue and the user directory"
+    return f"node {nodes[0]}" if nodes else "the controller, with what the scheduler stores and the user directory"
 
 
 def _why(change: Change, output: handover.PoolOutput | None, desired: Pool | None) -> str:
@@ -318,6 +319,7 @@ class Resizing:
 
     Args:
         elastic: makes the client of elastic instances; only called after the cloud was started.
+        nodes: takes nodes out of service, and lets them in again.
         hosts: what this machine knows of hosts that boot again is forgotten there.
         record: says on the controller whether all hosts are configured.
     """
@@ -328,6 +330,7 @@ class Resizing:
         cloud: CloudProvider,
         elastic: Callable[[], ElasticInstances],
         controller: ControllerConnection,
+        nodes: SchedulerNodes,
         hosts: Hosts,
         record: ConfigurationRecord,
         on_event: Sink,
@@ -339,7 +342,7 @@ class Resizing:
         self._hosts = hosts
         self._record = record
         self._on_event = on_event
-        self._draining = Draining(controller, on_event, required=spec.slurm.enabled)
+        self._nodes = nodes
         self._changed: set[str] = set()
 
     def drain_and_detach(
@@ -394,7 +397,8 @@ class Resizing:
     def drain(self, nodes: Sequence[str], timeout: float) -> None:
         """Wait until no job is on these nodes, which leave without Terraform."""
         if nodes and self._controller.hosts():
-            self._draining.drain(dict.fromkeys(nodes, REMOVED), timeout)
+            self._nodes.drain(dict.fromkeys(nodes, REMOVED), timeout)
+            self._nodes.remove(nodes)
 
     def scaling(self, terraform: Terraform, plan: Plan) -> Scaling:
         """What an apply of this plan would do to the hosts, those changes included that are made without Terraform.
@@ -439,8 +443,8 @@ class Resizing:
             Whether there were any.
         """
         if self._changed:
-            self._draining.resume(sorted(self._changed))
-            self._draining.await_answers(self._changed)
+            self._nodes.resume(sorted(self._changed))
+            self._nodes.await_answers(self._changed)
         return bool(self._changed)
 
     @staticmethod
@@ -470,7 +474,7 @@ class Resizing:
         if changes.login != PoolScaling():
             self._on_event(Event(EventKind.LOG, "login nodes", "scaling", str(changes.login)))
         if changes.controller == "rebooted":
-            message = "is rebooted: Slurm gives no answer meanwhile, and jobs on the nodes continue"
+            message = "is rebooted: the scheduler gives no answer meanwhile, and what runs on the nodes continues"
             self._on_event(Event(EventKind.LOG, "controller", "scaling", message))
         if not self._controller.hosts():
             return  # Without a controller no job ever ran.
@@ -478,9 +482,12 @@ class Resizing:
         leaving = {*changes.names("removed"), *self._without_pool()}
         reasons = {**dict.fromkeys(self._changed, CHANGED), **dict.fromkeys(leaving, REMOVED)}
         to_keep = {name for names in desired_names(self._spec).values() for name in names}
-        self._draining.resume(sorted(to_keep - reasons.keys()))
+        self._nodes.resume(sorted(to_keep - reasons.keys()))
         if reasons:
-            self._draining.drain(reasons, timeout)
+            self._nodes.drain(reasons, timeout)
+        gone = sorted({*leaving, *changes.names("replaced")})
+        if gone:
+            self._nodes.remove(gone)
 
     def _without_pool(self) -> list[str]:
         """Elastic nodes whose pool is no longer elastic or was removed; `elastic_teardown` removes them afterwards."""

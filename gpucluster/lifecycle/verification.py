@@ -204,7 +204,7 @@ class Verification:
             pools={name: [node.name for node in nodes] for name, nodes in deployment.members.items()},
             people=handover.primary_gids(spec),
             home_mount_path=spec.storage.home.mount_path if spec.storage.home.enabled else None,
-            scheduler=spec.slurm.enabled,
+            scheduler=spec.scheduler,
             containers="enroot" in spec.containers.runtimes,
             accounting=spec.slurm.enabled and spec.slurm.accounting,
             autoscaler=bool(spec.elastic_pools),

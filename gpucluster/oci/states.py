@@ -25,6 +25,7 @@ class LifecycleState(StrEnum):
     AVAILABLE = "AVAILABLE"
     RUNNING = "RUNNING"
     SCALING = "SCALING"
+    UPDATING = "UPDATING"
     MOVING = "MOVING"
     STOPPING = "STOPPING"
     STOPPED = "STOPPED"

@@ -1,7 +1,8 @@
-"""Back up a cluster's directory and accounting to one file on this machine, and restore them from it.
+"""Back up a cluster's directory and accounting, and its control plane of Kubernetes, to one file on this machine, and
+restore them from it.
 
 The program on the controller writes and reads the content; this module only transfers it, never as a whole in memory.
-The file holds the hashes of users' passwords: only its owner may read it.
+The file holds the hashes of users' passwords, and keys: only its owner may read it.
 """
 
 from __future__ import annotations
@@ -40,11 +41,14 @@ _LARGEST_MANIFEST = 1 << 16
 
 @checked(frozen=True)
 class Counts:
-    """What a backup holds. `accounting_jobs` is None where there is no accounting."""
+    """What a backup holds. `accounting_jobs` is None where there is no accounting, and `kubernetes_objects` where the
+    controller has no control plane of Kubernetes.
+    """
 
     people: int
     groups: int
     accounting_jobs: int | None
+    kubernetes_objects: int | None = None
 
 
 @checked(frozen=True)
@@ -98,6 +102,7 @@ class Restored:
     dropped: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
     ended_jobs: int = 0
+    kubernetes_objects: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""

@@ -15,6 +15,7 @@ from gpucluster.errors import InputError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.rpc import RemoteProgram
+from gpucluster.operations.schedulers import require_slurm
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import printable
 
@@ -138,10 +139,13 @@ class ContainerImages:
         if self.supported:
             return
         spec = self._spec
-        if not spec.slurm.enabled:
-            what, hint = "slurm.enabled is false, and images are imported by a job", "Use containers.pull for docker"
-        else:
-            what, hint = "enroot is not among containers.runtimes", "Add it there, then run: gpucluster apply"
+        require_slurm(
+            spec,
+            "an image for jobs of Enroot",
+            kubernetes="Name the image in a pod: kubelet pulls it. Or use containers.pull for docker",
+            otherwise="Use containers.pull for docker",
+        )
+        what, hint = "enroot is not among containers.runtimes", "Add it there, then run: gpucluster apply"
         raise InputError(f"this cluster has no images for jobs: {what}", where=str(spec.file), hint=hint)
 
     def _report(self, line: str) -> None:

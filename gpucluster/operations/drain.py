@@ -160,6 +160,9 @@ class Draining:
         for name in drained:
             self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed", "it is in cluster.yml again"))
 
+    def remove(self, names: Collection[str]) -> None:
+        """Nothing: Slurm's nodes are those of slurm.conf, which the next step writes."""
+
     def await_answers(self, names: Collection[str]) -> None:
         """Wait until slurmd answers on these nodes, which have booted: Slurm knew another machine under the name, or an
         earlier boot. If it does not answer in time, or Slurm does not, the checks say so."""

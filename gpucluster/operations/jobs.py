@@ -29,6 +29,7 @@ from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.job_choice import job_for
 from gpucluster.operations.rpc import RemoteConversation
+from gpucluster.operations.schedulers import require_slurm
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import count, printable
 
@@ -213,12 +214,8 @@ class Jobs:
                 hint=f"Make its files for elsewhere: gpucluster job render {template.name} --launcher {launcher.name}",
             )
         # Slurm needs a home share (spec/rules), where the files of jobs are.
-        if not spec.slurm.enabled:
-            raise InputError(
-                "slurm.enabled is false: jobs are submitted to Slurm",
-                where=str(spec.file),
-                hint=f"Make the files of a job for elsewhere: gpucluster job render {template.name}",
-            )
+        elsewhere = f"Make the files of a job for elsewhere: gpucluster job render {template.name}"
+        require_slurm(spec, "job submit", kubernetes=elsewhere, otherwise=elsewhere)
         if launcher.name == "pyxis" and "enroot" not in spec.containers.runtimes:
             others = [name for name in template.launchers if name != launcher.name]
             raise InputError(
@@ -354,6 +351,7 @@ class Jobs:
             Interrupted: the job goes on.
             ToolError: it has not ended in time, or the connection was lost; the job goes on.
         """
+        self._require_slurm("job wait", f"wait --for=condition=complete job/{job}")
         again = f"Look again: gpucluster job wait {job}"
         try:
             with self._open() as talk:
@@ -374,6 +372,7 @@ class Jobs:
         Raises:
             InputError: there is no such job, or it was not submitted here.
         """
+        self._require_slurm("job status", f"get job/{job}")
         with self._open() as talk:
             answer = talk.ask("output", id=job)
         seen, record = answer["job"], answer["record"]
@@ -391,9 +390,14 @@ class Jobs:
         Raises:
             InputError: there is no such job, or it was not submitted here.
         """
+        self._require_slurm("job cancel", f"delete job/{job}")
         with self._open() as talk:
             found: dict[str, Any] = talk.ask("cancel", id=job)
         return found
+
+    def _require_slurm(self, command: str, words: str) -> None:
+        instead = f"Run: gpucluster ssh -- sudo kubectl --namespace user-NAME {words}"
+        require_slurm(self._spec, command, kubernetes=instead)
 
     def _progress(self, found: Any) -> None:
         state, reason, nodes = (printable(str(found.get(key, ""))) for key in ("state", "reason", "nodes"))

@@ -9,6 +9,7 @@ from typing import Any
 from gpucluster.errors import InputError, ToolError
 from gpucluster.handover import login_names
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.schedulers import require_slurm
 from gpucluster.slurm import releases
 from gpucluster.spec import ClusterSpec
 
@@ -62,6 +63,9 @@ class SlurmReleases:
             InputError: there is no such way.
             ToolError: the controller can't be reached, or has no Slurm yet.
         """
+        require_slurm(
+            self._spec, "slurm upgrade", kubernetes="docs/how-to/kubernetes.md says how a release of Kubernetes changes"
+        )
         release = self._spec.slurm.built_release
         if release is None:
             raise InputError(

@@ -33,6 +33,7 @@ RECOVER = "If `state:` in cluster.yml is right, the state was lost. Run: gpuclus
 # Who is asked, for people.
 SOURCES = {
     "cloud": "the cloud", "state": "Terraform's state", "hosts": "the hosts' addresses", "slurm": "Slurm",
+    "kubernetes": "Kubernetes",
     "configuration": "the configuration record", "autoscaler": "the autoscaler",
 }  # fmt: skip
 # Ends of a run after which nothing is left to do.
@@ -61,6 +62,7 @@ class Sources:
         contents: reads Terraform's state.
         hosts: the hosts that ssh can reach, the controller first; empty without a cluster.
         hosts_saved_at: when this machine saved them; None if it has not.
+        kubernetes_nodes: what Kubernetes says of its nodes.
         runs: what the run log of this machine says.
     """
 
@@ -69,6 +71,7 @@ class Sources:
     hosts: Callable[[], Sequence[SavedHost]]
     hosts_saved_at: Callable[[], float | None]
     controller: ControllerConnection
+    kubernetes_nodes: Callable[[], list[dict[str, Any]]]
     record: ConfigurationRecord
     runs: Runs
 
@@ -82,6 +85,7 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dic
     Returns:
         {name, state: see `ClusterState`, resources: {kind: number} or None if not known, pending: [text],
         hosts: [{name, address, instance: its lifecycle state or None}], slurm: [{node, state, partition}],
+        kubernetes: [{node, state, pool, version}],
         autoscaler: its own status, None if no pool is elastic, {"error": ...} if it does not answer,
         running: the run that holds the cluster on this machine or None, last_run, last_change,
         sources: {name: {time, error}}}
@@ -95,6 +99,7 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dic
 
     controller = sources.controller
     slurm = on_controller(lambda: controller.slurm_nodes(timeout=on_time), []) if spec.slurm.enabled else None
+    kubernetes = on_controller(sources.kubernetes_nodes, []) if spec.scheduler == "kubernetes" else None
     autoscaler = on_controller(lambda: controller.autoscaler_status(timeout=on_time), None)
     record = on_controller(lambda: sources.record.read(timeout=on_time), None)
     answers: dict[str, Answer[Any]] = {
@@ -103,6 +108,7 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dic
         "hosts": hosts.answer(until),
         "configuration": record.answer(until),
         **({"slurm": slurm.answer(until)} if slurm else {}),
+        **({"kubernetes": kubernetes.answer(until)} if kubernetes else {}),
         **({"autoscaler": autoscaler.answer(until)} if spec.elastic_pools else {}),
     }
     found = Findings(
@@ -120,6 +126,7 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dic
         "pending": list(found.pending),
         "hosts": found.host_rows,
         "slurm": (answers["slurm"].value or []) if slurm else [],
+        "kubernetes": (answers["kubernetes"].value or []) if kubernetes else [],
         "autoscaler": _autoscaler(answers),
         "running": sources.runs.running,
         "last_run": sources.runs.last,

@@ -36,7 +36,7 @@ class Expectation:
         pools: the permanent nodes of each pool.
         people: the users that every host must know, with the number of their primary group.
         home_mount_path: None if there is no shared home. Then there is no directory (LDAP) either.
-        scheduler: whether there is Slurm. Without it, nodes must reach each other by ssh.
+        scheduler: slurm, kubernetes or none, as cluster.yml has it. Without one, nodes must reach each other by ssh.
         containers: whether Slurm's steps may run in containers.
         autoscaler: whether a pool is elastic; then the autoscaler must run.
         monitoring: whether Prometheus runs.
@@ -57,7 +57,7 @@ class Expectation:
     people: Mapping[str, int]
     home_mount_path: str | None
     accounting: bool
-    scheduler: bool = True
+    scheduler: str = "slurm"
     containers: bool = False
     autoscaler: bool = False
     monitoring: bool = False

@@ -199,7 +199,7 @@ CHECKS = (
         remedy=f"See `sinfo` and `journalctl -u munge` on the login node. {APPLY}",
         reaction=Reaction.REPORT,
         judge=_login_slurm,
-        subjects=lambda expected: expected.login if expected.scheduler else (),
+        subjects=lambda expected: expected.login if expected.scheduler == "slurm" else (),
     ),
     ClusterCheck(
         name="controller_logins",
@@ -248,6 +248,6 @@ CHECKS = (
         reaction=Reaction.REPORT,
         judge=_mesh,
         applies=lambda expected, _node: "" if expected.people else "there is no user who could log in",
-        subjects=lambda expected: () if expected.scheduler else expected.nodes,
+        subjects=lambda expected: expected.nodes if expected.scheduler == "none" else (),
     ),
 )

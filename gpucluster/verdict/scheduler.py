@@ -136,7 +136,7 @@ CHECKS = (
         remedy="See the reason: gpucluster ssh -- scontrol show node NODE",
         reaction=Reaction.REPORT,
         judge=_node_state,
-        subjects=lambda expected: expected.nodes if expected.scheduler else (),
+        subjects=lambda expected: expected.nodes if expected.scheduler == "slurm" else (),
     ),
     ClusterCheck(
         name="job",
@@ -149,7 +149,9 @@ CHECKS = (
         reaction=Reaction.REPORT,
         judge=_job,
         applies=_no_user,
-        subjects=lambda expected: [name for name, nodes in expected.pools.items() if nodes and expected.scheduler],
+        subjects=lambda expected: [
+            name for name, nodes in expected.pools.items() if nodes and expected.scheduler == "slurm"
+        ],
     ),
     ClusterCheck(
         name="container_steps",
@@ -162,7 +164,9 @@ CHECKS = (
         reaction=Reaction.REPORT,
         judge=_container_steps,
         applies=_no_user,
-        subjects=lambda expected: tuple(expected.pools) if expected.scheduler and expected.containers else (),
+        subjects=lambda expected: (
+            tuple(expected.pools) if expected.scheduler == "slurm" and expected.containers else ()
+        ),
     ),
     ClusterCheck(
         name="accounting",

@@ -25,6 +25,8 @@ module "network" {
   freeform_tags  = merge(var.freeform_tags, { role = "network" })
   name           = var.cluster_name
   network        = var.network
+
+  has_public_kubernetes = try(var.oke.endpoint == "public", false)
 }
 
 locals {

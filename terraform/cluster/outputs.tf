@@ -15,6 +15,7 @@ output "cluster" {
     private_subnet_domain_name = module.network.private_subnet_domain_name
     controller                 = module.controller.instance
     login                      = [for name in try(var.login.names, []) : module.login[name].instance]
+    oke                        = one(module.oke[*].cluster)
     # All null without a shared home.
     home = {
       file_system_id  = one(module.home[*].file_system_id)

@@ -396,6 +396,27 @@ variable "network" {
   }
 }
 
+variable "oke" {
+  description = "The control plane of Oracle Kubernetes Engine, or null for none. kubernetes_version begins with v; endpoint is private (in the private subnet) or public (in the public subnet, for network.ssh_allowed_cidrs)."
+  type = object({
+    kubernetes_version = string
+    endpoint           = optional(string, "private")
+    pod_cidr           = optional(string, "10.244.0.0/16")
+    service_cidr       = optional(string, "10.96.0.0/16")
+  })
+  default = null
+
+  validation {
+    condition     = var.oke == null || try(can(regex("^v[0-9]+\\.[0-9]+\\.[0-9]+$", var.oke.kubernetes_version)), false)
+    error_message = "The value oke.kubernetes_version must be like v1.34.1."
+  }
+
+  validation {
+    condition     = var.oke == null || try(contains(["private", "public"], var.oke.endpoint), false)
+    error_message = "The value oke.endpoint must be private or public."
+  }
+}
+
 variable "pools" {
   description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that are created and removed) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true, disabled_plugins those that are disabled. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume, image and user_data are as for the controller."
   type = map(object({

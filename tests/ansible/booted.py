@@ -71,7 +71,7 @@ def booted(*options: str) -> Iterator[Booted]:
     with tempfile.TemporaryDirectory(prefix="gpucluster-booted-") as folder:
         argv = [
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--detach", "--pull=never", "--network=none"),
-            *(f"--name={name}", "--hostname=compute-1", "--label=gpucluster.test=role", *settings().run_options()),
+            *(f"--name={name}", "--hostname=compute-1", "--label=gpucluster.test=role", *settings().boot_options()),
             *options,
             image,
         ]
@@ -89,4 +89,4 @@ def booted(*options: str) -> Iterator[Booted]:
             provide_python(node.run)
             yield node
         finally:
-            subprocess.run(["podman", "rm", "--force", "--time=0", name], capture_output=True, check=False)
+            subprocess.run(["podman", "rm", "--force", "--volumes", "--time=0", name], capture_output=True, check=False)

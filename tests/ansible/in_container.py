@@ -142,7 +142,7 @@ def host() -> Iterator[Host]:
         argv = [
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--interactive", "--pull=never"),
             *("--network=none", f"--name={name}", "--label=gpucluster.test=role", f"--pidfile={pidfile}"),
-            *(option for option in settings().run_options() if option != "--systemd=always"),
+            *settings().run_options(),
             *("--entrypoint=python3", image, "-c", _INIT),
         ]
         container = subprocess.Popen(

@@ -101,7 +101,7 @@ def in_container(plan: Mapping[str, Any]) -> dict[str, Any]:
 
     image = base_image()
     script = Path(__file__).with_name("slurm_in_container.py")
-    options = [option for option in host().run_options() if option != "--systemd=always"]
+    options = host().run_options()
     argv = [
         *("podman", "--runtime", host().runtime, "run", "--rm", "--interactive", "--network=none"),
         *(f"--hostname={CONTROLLER}", "--label=gpucluster.test=slurm", *options),

@@ -1,7 +1,6 @@
 """The role docker on a booted host, with the real Docker of Debian: who may use it, where things lie, that it goes.
 
-What this does not prove: pulls from a real registry (none is in reach), GPUs in containers, Docker of other systems,
-and limits of memory and processors where the machine below has version 1 control groups.
+What this does not prove: pulls from a real registry (none is in reach), GPUs in containers, Docker of other systems.
 """
 
 from __future__ import annotations
@@ -103,6 +102,18 @@ def test_a_member_of_the_privileged_group_runs_containers_and_nobody_else(docker
     refused = docker.sh("docker ps", user="bob", check=False)
     assert "permission denied" in refused
     assert docker.sh("stat -c '%g %a' /run/docker.sock").split() == ["9876", "660"]
+
+
+def test_a_container_has_its_limits_and_a_privileged_one_no_more_devices_than_its_host(docker: Booted) -> None:
+    run = "docker run --rm --network=host {} registry.example/probe:1 /bin/sh -c '{}'"
+    limit = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2> /dev/null || cat /sys/fs/cgroup/memory.max"
+    assert docker.sh(run.format("--memory=64m", limit)).split()[-1] == str(64 << 20)
+    assert docker.sh(run.format("--privileged", "echo written > /dev/null && echo privileged")).split() == [
+        "privileged"
+    ]
+    docker.sh("mknod /root/disk b 254 0")
+    refused = docker.sh(run.format("--privileged --volume=/root/disk:/disk", "exec 3< /disk"), check=False)
+    assert "Operation not permitted" in refused
 
 
 def test_containers_lie_on_the_local_disk_and_their_networks_collide_with_nothing(docker: Booted) -> None:

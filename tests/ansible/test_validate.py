@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,6 +65,12 @@ def test_an_inventory_with_elastic_pools_passes(tmp_path: Path) -> None:
     assert status == 0, said
 
 
+def test_an_inventory_with_kubernetes_passes(tmp_path: Path) -> None:
+    content = json.loads((ANSIBLE.parent / "tests/golden/local_kubernetes/inventory.json").read_text())
+    status, said = validate(tmp_path, content)
+    assert status == 0, said
+
+
 def without_controller(content: dict[str, Any]) -> None:
     content["all"]["children"]["controller"]["hosts"] = {}
 
@@ -105,6 +112,14 @@ def with_an_elastic_partition_without_a_time(content: dict[str, Any]) -> None:
     content["all"]["vars"]["slurm_partitions"][0]["idle_timeout"] = None
 
 
+def with_two_schedulers(content: dict[str, Any]) -> None:
+    content["all"]["vars"]["scheduler"] = "kubernetes"
+
+
+def with_kubernetes_and_no_labels(content: dict[str, Any]) -> None:
+    content["all"]["vars"] |= {"scheduler": "kubernetes", "slurm_enabled": False}
+
+
 def with_a_gpu_too_few(content: dict[str, Any]) -> None:
     content["all"]["vars"]["slurm_pools"][0]["gpu_device_files"].pop()
 
@@ -126,6 +141,8 @@ def with_a_relative_share(content: dict[str, Any]) -> None:
         (with_an_autoscaler_for_nothing, "Its elastic pools are none"),
         (with_an_elastic_pool_and_no_accounting, "must have slurm_power, autoscaler_policy"),
         (with_an_elastic_partition_without_a_time, "the partitions elastic have an idle_timeout"),
+        (with_two_schedulers, "slurm_enabled is True"),
+        (with_kubernetes_and_no_labels, "without labels: compute-1, compute-2"),
         (with_a_gpu_too_few, "pool compute:"),
         (with_a_relative_share, "must be an absolute path"),
     ],

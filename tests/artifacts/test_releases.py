@@ -21,8 +21,10 @@ from gpucluster.artifacts import catalogue, http_client, releases, sources, stor
 from gpucluster.artifacts.catalogue import Artifact
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Event, ignore
+from gpucluster.spec import loads
+from gpucluster.spec.sections.kubernetes import NEWEST_RELEASE
 from tests.mirror import Mirror, Server
-from tests.spec.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL, MINIMAL
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +115,43 @@ def test_where_a_file_may_lie() -> None:
         PYXIS, f"pyxis/{PYXIS}", "v0.25.0.tar.gz", "pyxis/v0.25.0.tar.gz",
         "NVIDIA/pyxis/archive/refs/tags/v0.25.0.tar.gz",
     )  # fmt: skip
+
+
+def of_cluster(more: str) -> tuple[Artifact, ...]:
+    return catalogue.needed_by(loads(f"{MINIMAL}{more}\n"), hardware_emulated=True)
+
+
+def test_files_of_kubernetes_are_needed_only_with_it() -> None:
+    assert of_cluster("") == of_cluster("scheduler: none") == ()
+    found = of_cluster(f"scheduler: kubernetes\nkubernetes: {{release: {NEWEST_RELEASE}, network: routes}}")
+    assert [each.component for each in found] == ["kubernetes"] * 3 + ["kubernetes-images", "cri-tools"]
+    # The default release is the newest of the catalogue, whose checksums are known.
+    assert {each.version for each in found if each.component.startswith("kubernetes")} == {NEWEST_RELEASE}
+    assert [each.file for each in found if each.sha256 is None] == [f"kubernetes-images-{NEWEST_RELEASE}-x86_64.tar"]
+    assert "calico" in {each.component for each in of_cluster("scheduler: kubernetes")}
+
+
+def test_files_of_another_release_have_its_address_and_no_checksum_of_the_pinned_one() -> None:
+    found = of_cluster("scheduler: kubernetes\nkubernetes: {release: 1.20.2, network: routes}")
+    kubelet, images = (each for each in found if each.file.startswith(("kubelet", "kubernetes-images")))
+    assert kubelet.url == "https://dl.k8s.io/release/v1.20.2/bin/linux/amd64/kubelet"
+    # The page's own name says neither the release nor the architecture: no file in a mirror is taken by it.
+    assert kubelet.places == (
+        "kubelet-1.20.2-linux-amd64", "kubernetes/kubelet-1.20.2-linux-amd64",
+        "release/v1.20.2/bin/linux/amd64/kubelet",
+    )  # fmt: skip
+    assert (kubelet.sha256, images.url, images.file) == (None, "", "kubernetes-images-1.20.2-x86_64.tar")
+    assert images.places == (images.file, f"kubernetes-images/{images.file}")
+    with pytest.raises(InputError, match=r"kubernetes\.release says which"):
+        of_cluster("scheduler: kubernetes\nsoftware: {versions: {kubernetes: 1.30.0}}")
+
+
+def test_an_archive_of_images_is_asked_for_in_a_mirror_and_on_no_page() -> None:
+    found = [each for each in of_cluster("scheduler: kubernetes") if each.component == "kubernetes-images"]
+    assert sources.source(None).find(found[0]) is None
+    with pytest.raises(InputError) as caught:
+        releases.ensure(found, None, ignore)
+    assert "software.mirror" in caught.value.findings[0].hint
 
 
 # --- getting them -----

@@ -296,7 +296,7 @@ class SlurmHarness:
             "logs": _LOGS,
         }
         pidfile = self.folder / "pid"
-        options = [option for option in settings().run_options() if option != "--systemd=always"]
+        options = settings().run_options()
         argv = [
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--interactive", "--pull=never"),
             *("--network=none", "--hostname=ctl", f"--name={self._name}", "--label=gpucluster.test=slurm_harness"),

@@ -91,7 +91,8 @@ def test_every_command_explains_itself() -> None:
     assert set(_inner(cli)) == {
         "init", "validate", "plan", "apply", "status", "verify", "replace", "ssh", "inventory", "output", "destroy",
         "local", "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
-        "restore", "slurm", "software", "state", "list", "runs", "logs", "dashboard", "job",
+        "restore", "slurm", "kubernetes", "kubeconfig", "kubectl", "software", "state", "list", "runs", "logs",
+        "dashboard", "job",
     }  # fmt: skip
 
 

@@ -81,7 +81,8 @@ def test_the_live_clock_moves_between_events(monkeypatch: pytest.MonkeyPatch) ->
 
 STATUS = {
     "name": "demo", "state": "partial", "resources": {"instance": 3, "vcn": 1}, "pending": ["not configured: a"],
-    "hosts": [{"name": "a", "address": "10.0.0.2", "instance": "RUNNING"}], "slurm": [], "autoscaler": None,
+    "hosts": [{"name": "a", "address": "10.0.0.2", "instance": "RUNNING"}], "slurm": [], "kubernetes": [],
+    "autoscaler": None,
     "running": None,
     "last_change": {
         "run": "1", "command": "apply", "status": "killed", "phase": "ansible", "started": "2026-01-01T11:00:00+00:00",

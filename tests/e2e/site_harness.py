@@ -49,7 +49,7 @@ class Site:
             self.run("local", "stop")
         finally:
             for container in containers(self.home):
-                subprocess.run(["podman", "rm", "-f", "-t", "0", container], check=False, capture_output=True)
+                subprocess.run(["podman", "rm", "-f", "-v", "-t", "0", container], check=False, capture_output=True)
             for network in networks(self.home):
                 subprocess.run(["podman", "network", "rm", "-f", network], check=False, capture_output=True)
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -30,6 +30,7 @@ CLIENTS = {
     "file_storage.FileStorageClient": "File Storage",
     "identity.IdentityClient": "Identity",
     "bastion.BastionClient": "Bastion",
+    "container_engine.ContainerEngineClient": "Kubernetes Engine",
     "limits.LimitsClient": "Limits",
     "limits.QuotasClient": "Quotas",
     "work_requests.WorkRequestClient": "Work Requests",

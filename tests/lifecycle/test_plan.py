@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,15 +19,17 @@ from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.handover.configuration_diff import NOT_KNOWN
 from gpucluster.lifecycle import plan as plans
-from gpucluster.lifecycle.plan import Plan, Planning
+from gpucluster.lifecycle.plan import Plan, Planning, refuse_what_stays
 from gpucluster.lifecycle.resize import PoolScaling, Replacement, Scaling
+from gpucluster.operations.configuration_record import ConfigurationRecord
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.users import UserPreview
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.terraform.plan import Change
 from gpucluster.terraform.plan import Plan as TerraformPlan
 from gpucluster.workspace.run import Run
-from tests.spec.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL, MINIMAL
 
 OUTPUTS = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json").read_text())
 STAYING = {"demo-controller": "ocid1.c", "compute-1": "ocid1.a"}
@@ -163,6 +167,57 @@ def test_a_plan_is_json(tmp_path: Path) -> None:
     data = json.loads(json.dumps(plan.to_dict()))
     assert data["changes"][0]["values"] == {"shape_config.ocpus": [4, 8]}
     assert data["configuration"][0]["text"] == "users: add bob"
+
+
+@pytest.mark.parametrize(
+    ("settings", "scheduler", "refused"),
+    [
+        ({"scheduler": "slurm"}, "kubernetes", "was slurm and would be kubernetes"),
+        ({"scheduler": "kubernetes"}, "none", "was kubernetes and would be none"),
+        ({"scheduler": "kubernetes"}, "kubernetes", ""),
+        # Of a version of gpucluster that knew Slurm and none.
+        ({"slurm_enabled": True}, "kubernetes", "was slurm and would be kubernetes"),
+        ({"slurm_enabled": True}, "slurm", ""),
+        # A cluster without a scheduler may get one.
+        ({"slurm_enabled": False}, "kubernetes", ""),
+        ({"scheduler": "none"}, "slurm", ""),
+        ({}, "kubernetes", ""),
+    ],
+)
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_cluster_keeps_its_scheduler(
+    settings: dict[str, Any], scheduler: str, refused: str, *, complete: bool
+) -> None:
+    spec = loads(f"{MINIMAL}scheduler: {scheduler}\n")
+    record = cast(ConfigurationRecord, SimpleNamespace(read=lambda: {"complete": complete, "settings": settings}))
+    with pytest.raises(InputError, match=refused) if refused else nullcontext():
+        refuse_what_stays(spec, cast(ControllerConnection, SimpleNamespace(hosts=lambda: ("c",))), record)
+    # Before the first apply there is nothing to ask.
+    refuse_what_stays(spec, cast(ControllerConnection, SimpleNamespace(hosts=lambda: ())), record)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complete", "refused"),
+    [
+        ({"kubernetes_pod_cidr": "10.200.0.0/16"}, True, "pod_cidr was 10.200.0.0/16 and would be 10.244.0.0/16"),
+        ({"kubernetes_network": "routes"}, True, "network was routes and would be calico"),
+        # The control plane was never made: what kept it from that may be corrected.
+        ({"kubernetes_network": "routes"}, False, ""),
+        ({"kubernetes_network": "calico", "kubernetes_release": "1.35.0"}, True, ""),
+    ],
+)
+def test_kubernetes_keeps_its_networks(settings: dict[str, Any], complete: bool, refused: str) -> None:
+    found = {"complete": complete, "settings": {"scheduler": "kubernetes", **settings}}
+    record = cast(ConfigurationRecord, SimpleNamespace(read=lambda: found))
+    controller = cast(ControllerConnection, SimpleNamespace(hosts=lambda: ("c",)))
+    with pytest.raises(InputError, match=refused) if refused else nullcontext():
+        refuse_what_stays(loads(f"{MINIMAL}scheduler: kubernetes\n"), controller, record)
+
+
+def test_a_plan_tells_that_apply_would_refuse_another_scheduler(tmp_path: Path) -> None:
+    record = {**SETTINGS, "complete": True, "settings": {"scheduler": "kubernetes"}}
+    (warning,) = _plan(tmp_path, record=record).warnings
+    assert "was kubernetes and would be slurm" in warning
 
 
 @pytest.mark.parametrize(

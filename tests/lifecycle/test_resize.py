@@ -35,6 +35,7 @@ from gpucluster.lifecycle.resize import (
 )
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.drain import Draining
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
@@ -205,7 +206,10 @@ def test_a_desired_permanent_instance_is_guarded() -> None:
 
 def test_the_controller_is_guarded() -> None:
     (words,) = found(PLAIN, Change(CONTROLLER, "replace", "cannot_update", ("shape",)))
-    assert words == "the controller, with Slurm's queue and the user directory: shape can't be changed in place"
+    assert (
+        words
+        == "the controller, with what the scheduler stores and the user directory: shape can't be changed in place"
+    )
 
 
 def test_where_terraform_names_no_attribute_its_own_word_is_told() -> None:
@@ -226,7 +230,7 @@ def test_another_image_takes_the_disk_of_a_node_and_of_the_controller() -> None:
     why = "another image would replace its boot volume, with everything on it"
     assert found(PLAIN, Change(instance("compute", 2), "update", changed=IMAGE)) == [f"node compute-2: {why}"]
     (words,) = found(PLAIN, Change(CONTROLLER, "update", changed=IMAGE))
-    assert words == f"the controller, with Slurm's queue and the user directory: {why}"
+    assert words == f"the controller, with what the scheduler stores and the user directory: {why}"
 
 
 @pytest.mark.parametrize(
@@ -300,11 +304,13 @@ def asked_of_slurm(slurm: str) -> list[str]:
         asked.append(command[0])
         return ["false"]
 
+    controller = cast(ControllerConnection, SimpleNamespace(ssh_argv=silent, hosts=lambda: ("controller",)))
     resizing = Resizing(
         spec,
         cast(CloudProvider, None),
         lambda: cast(ElasticInstances, SimpleNamespace(instances=lambda: ())),
-        cast(ControllerConnection, SimpleNamespace(ssh_argv=silent, hosts=lambda: ("controller",))),
+        controller,
+        Draining(controller, ignore, required=spec.slurm.enabled),
         cast(Hosts, None),
         cast(ConfigurationRecord, None),
         ignore,

@@ -97,6 +97,10 @@ class Api:
         return self.client("bastion.BastionClient")
 
     @cached_property
+    def kubernetes(self) -> Any:
+        return self.client("container_engine.ContainerEngineClient")
+
+    @cached_property
     def limits(self) -> Any:
         return self.client("limits.LimitsClient")
 

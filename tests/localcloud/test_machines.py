@@ -164,6 +164,30 @@ def test_the_kernel_s_settings_are_read_only_but_those_of_its_own_network(world:
     world.sh("one", "setpriv --reuid=nobody --clear-groups ls /dev/.instance", status=2)
 
 
+def test_what_a_kubelet_sets_stays_in_the_instance(world: World) -> None:
+    below = Path("/proc/sys/kernel/panic").read_text()
+    world.sh("one", "echo 77 > /proc/sys/kernel/panic && echo 7 > /proc/sys/vm/overcommit_memory")
+    assert world.sh("one", "cat /proc/sys/kernel/panic /proc/sys/vm/overcommit_memory") == "77\n7"
+    assert world.sh("two", "cat /proc/sys/kernel/panic") == below.strip()
+    assert Path("/proc/sys/kernel/panic").read_text() == below
+
+
+def test_control_groups_are_the_instance_s_own_and_can_be_made(world: World) -> None:
+    world.sh("one", "systemd-run --quiet --unit=of-one sleep 300")
+    assert world.sh("one", "find /sys/fs/cgroup -name of-one.service")
+    assert world.sh("two", "find /sys/fs/cgroup -name of-one.service") == ""
+    world.sh("one", "systemctl stop of-one")
+    # Version 1 has a hierarchy for each controller.
+    world.sh("one", "cd /sys/fs/cgroup; [ ! -d pids ] || cd pids; mkdir inner && rmdir inner")
+
+
+def test_containers_of_an_instance_have_layers_and_a_kernel_log(world: World) -> None:
+    layers = "cd /var/lib/containerd && mkdir a b c d && mount -t overlay -o lowerdir=a,upperdir=b,workdir=c none d"
+    world.sh("one", f"{layers} && umount d && rm -r a b c d && ! stat -f -c %T /var/lib/kubelet | grep overlay")
+    world.sh("one", "dd if=/dev/kmsg of=/dev/null bs=8192 count=1 iflag=nonblock")
+    assert "not permitted" in world.sh("one", "echo a line > /dev/kmsg", status=2)
+
+
 def test_services_of_the_roles_are_installed_and_off(world: World) -> None:
     units = "munge slurmctld slurmd slurmdbd mariadb slapd sssd nfs-blkmap rpcbind"
     states = world.sh("one", f"systemctl is-enabled {units}", status=1)
@@ -260,7 +284,7 @@ def test_listing_names_the_instances_of_this_home(world: World) -> None:
 
 
 def test_image_of_an_instance_makes_new_instances(world: World) -> None:
-    world.sh("one", "echo baked > /etc/baked")
+    world.sh("one", "echo baked > /etc/baked; echo kept apart > /var/lib/containerd/layer")
     image = f"localhost/{world.prefix}:latest"
     containers.commit(world.name("one"), image)
     assert sorted(machine.name for machine in containers.listing(world.label)) == [world.name("one"), world.name("two")]
@@ -269,6 +293,7 @@ def test_image_of_an_instance_makes_new_instances(world: World) -> None:
     assert world.sh("three", "cat /etc/baked; cat /var/lib/from-runcmd; hostname") == "baked\nthree\nthree"
     for fact in ("cat /etc/machine-id", "cat /etc/ssh/ssh_host_ed25519_key.pub", "cat /etc/hosts"):
         assert world.sh("three", fact) != world.sh("one", fact)
+    world.sh("three", "test ! -e /var/lib/containerd/layer")
     containers.terminate(world.name("three"))
     containers.remove_image(image)
     containers.remove_image(image)

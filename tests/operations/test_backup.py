@@ -20,7 +20,7 @@ from gpucluster.operations import backup
 from gpucluster.operations.backup import Backups
 from gpucluster.spec import loads, template
 
-COUNTS = {"people": 3, "groups": 2, "accounting_jobs": 7}
+COUNTS = {"people": 3, "groups": 2, "accounting_jobs": 7, "kubernetes_objects": 12}
 MANIFEST = {"version": 1, "cluster": "demo", "time": "2026-01-02T03:04:05Z", "counts": COUNTS, "sha256": {}}
 
 

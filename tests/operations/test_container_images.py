@@ -112,7 +112,7 @@ def test_the_controller_knows_the_default_pool_and_name(controller: Controller) 
     ("text", "given", "message"),
     [
         (LOCAL, {}, "enroot is not among containers.runtimes"),
-        (WITHOUT_SLURM, {}, "slurm.enabled is false"),
+        (WITHOUT_SLURM, {}, "needs Slurm, and the scheduler of this cluster is none"),
         (LOCAL + "containers: {runtimes: [enroot]}\n", {"pool": NASTY}, "there is no pool x'; reboot"),
         (
             LOCAL.partition("users:")[0] + "containers: {runtimes: [enroot]}\n",

@@ -137,7 +137,7 @@ def test_without_a_pool_the_first_with_enough_nodes_is_taken(tmp_path: Path) -> 
         (
             JobRequest(NAME),
             TEXT.replace(", max_count: 4", "").replace("alice,", "alice, uid: 12001,") + "slurm: {enabled: false}\n",
-            "slurm.enabled is false",
+            "job submit needs Slurm, and the scheduler of this cluster is none",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from gpucluster.spec import loads
 from gpucluster.terraform.state import StateContents, StateEntry
 from gpucluster.workspace.run_log import Runs
 from gpucluster.workspace.saved_state import SavedHost
-from tests.spec.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL, MINIMAL
 
 NODE = {"node": "compute-1", "state": "idle", "partition": "compute"}
 VCN = TaggedResource("vcn", "v", "demo", "AVAILABLE")
@@ -57,6 +57,9 @@ class ControllerDouble:
         raise ToolError("the autoscaler gives no answer", hint="See its log")
 
 
+KUBERNETES_NODE = {"node": "compute-1", "state": "Ready", "pool": "compute", "version": "v1.36.4"}
+
+
 @dataclass
 class RecordDouble:
     """Stands for `ConfigurationRecord`."""
@@ -85,6 +88,7 @@ def _sources(**changes: Any) -> Sources:
         hosts=lambda: HOSTS,
         hosts_saved_at=lambda: 0.0,
         controller=ControllerDouble(),  # type: ignore[arg-type]
+        kubernetes_nodes=lambda: [KUBERNETES_NODE],
         record=RecordDouble(),  # type: ignore[arg-type]
         runs=NO_RUNS,
     )
@@ -156,6 +160,17 @@ def test_what_the_cloud_bills_is_never_absent(resource: TaggedResource) -> None:
     (pending,) = found.pending
     assert f"{resource.kind.replace('_', ' ')} {resource.name}" in pending
     assert ("gpucluster state recover" in pending) is (resource.kind == "instance")
+
+
+def test_nodes_of_kubernetes_are_listed_and_slurm_is_not_asked() -> None:
+    controller = ControllerDouble()
+    spec = loads(MINIMAL + "scheduler: kubernetes\n", "cluster.yml")
+    found = status(spec, _sources(controller=controller), 60.0)
+    assert (found["kubernetes"], found["slurm"], controller.asked) == ([KUBERNETES_NODE], [], [])
+    assert "compute-1  Ready  compute  v1.36.4" in status_text(found)
+    silent = status(spec, _sources(kubernetes_nodes=_fails("the API server gives no answer")), 60.0)
+    assert (silent["kubernetes"], silent["state"]) == ([], found["state"])
+    assert "! Kubernetes: the API server gives no answer" in status_text(silent)
 
 
 def test_a_lost_state_is_told_with_the_way_back() -> None:

@@ -91,6 +91,29 @@ def test_what_the_section_can_not_have(section: str, path: str, words: str) -> N
     assert words in message
 
 
+@pytest.mark.parametrize(
+    ("shape", "access", "words"),
+    [
+        ("BM.GPU.GB200.4", "device", "no source says where"),
+        ("BM.GPU.MI355X.8", "sr-iov", "no source says where"),
+        ("BM.GPU.GM4.8", "sr-iov", "no source says where"),
+    ],
+)
+def test_a_way_to_rdma_that_a_shape_does_not_have(shape: str, access: str, words: str) -> None:
+    text = KUBERNETES.replace("BM.GPU4.8", shape)
+    ((path, message),) = found(f"{text}kubernetes: {{rdma: {access}}}\n")
+    assert (path, words in message) == ("kubernetes.rdma", True)
+    assert loads(f"{text}kubernetes: {{rdma: host}}\n").kubernetes.rdma == "host"
+
+
+@pytest.mark.parametrize("access", ["device", "sr-iov"])
+def test_pods_and_hosts_do_not_share_the_addresses_of_rdma(access: str) -> None:
+    text = f"{KUBERNETES}kubernetes: {{rdma: {access}}}\n"
+    assert loads(text).kubernetes.rdma == access
+    ((path, message),) = found(text.replace("count: 1", "count: 1, rdma_addressing: cloud-init"))
+    assert (path, "are for pods" in message) == ("pools.compute.rdma_addressing", True)
+
+
 def test_pods_may_have_the_default_range_of_rdma_where_no_shape_has_rdma() -> None:
     text = KUBERNETES.replace("shape: BM.GPU4.8", "shape: VM.Standard.E5.Flex, ocpus: 8, memory_gb: 64")
     assert loads(f"{text}kubernetes: {{pod_cidr: 192.168.0.0/16}}\n").kubernetes.pod_cidr == "192.168.0.0/16"

@@ -20,7 +20,7 @@ from gpucluster.systems import matrix
 from tests.spec.spec_texts import KEY
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
-SEEDS = ("seed-000-static", "seed-001-single-node", "seed-002-ondemand", "seed-003-measurements")
+SEEDS = ("seed-000-static", "seed-001-single-node", "seed-002-ondemand", "seed-003-measurements", "seed-003-kubernetes")
 
 
 def local(name: str) -> ClusterSpec:
@@ -66,7 +66,7 @@ def test_only_where_it_stands_differs(name: str, oci: Any) -> None:
     place = {"cloud", "ssh", "users"}
     # The local cloud's images have Slurm already; hosts on OCI get one release.
     assert (here.slurm.release, there.slurm.release) == ("distribution", NEWEST)
-    left_out: dict[str, Any] = {**dict.fromkeys(place, True), "slurm": {"release"}}
+    left_out: dict[str, Any] = {**dict.fromkeys(place, True), "slurm": {"release"}, "kubernetes": {"network"}}
     assert here.model_dump(exclude=left_out) == there.model_dump(exclude=left_out)
     assert here.users.model_dump(exclude={"people"}) == there.users.model_dump(exclude={"people"})
     assert "203.0.113.0/24" in there.network.ssh_allowed_cidrs

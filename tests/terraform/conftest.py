@@ -42,6 +42,7 @@ COLLECTIONS = (
     "/20171215/fileSystems",
     "/20171215/mountTargets",
     "/20171215/exports",
+    "/20180222/clusters",
     "/20210331/bastions",
     "/20160918/appCatalogSubscriptions",
 )

@@ -24,6 +24,7 @@ from gpucluster.lifecycle.resize import PoolScaling, Resizing, recreated_address
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.drain import Draining
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from gpucluster.terraform.plan import Change, Plan
@@ -104,6 +105,7 @@ class Cluster:
             cast(CloudProvider, cloud),
             lambda: elastic,
             cast(ControllerConnection, silent),
+            Draining(cast(ControllerConnection, silent), self.events.append),
             cast(Hosts, SimpleNamespace(forget=self._forget)),
             cast(ConfigurationRecord, SimpleNamespace(reopen=lambda: self.forgotten.append((["record"], [])))),
             self.events.append,

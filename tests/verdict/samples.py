@@ -26,7 +26,8 @@ CLUSTER = Expectation(
     accounting=True,
 )
 #: Without Slurm: users go from node to node by ssh.
-MESH = dataclasses.replace(CLUSTER, home_mount_path=None, scheduler=False, accounting=False)
+KUBERNETES = dataclasses.replace(CLUSTER, scheduler="kubernetes", accounting=False)
+MESH = dataclasses.replace(CLUSTER, home_mount_path=None, scheduler="none", accounting=False)
 #: With everything that a cluster with Slurm can have.
 FULL = dataclasses.replace(
     CLUSTER,
@@ -84,11 +85,11 @@ def agent_check(output: str, **changed: Any) -> dict[str, Any]:
 def facts(expected: Expectation = CLUSTER) -> Facts:
     """What the hosts of that cluster report when all is well."""
     reported = {name: host(name) for name in expected.hosts}
-    if expected.scheduler:
+    if expected.scheduler == "slurm":
         reported[HEAD] |= of_slurm()
-    else:
-        for node, following in zip(NODES, reversed(NODES), strict=True):
-            reported[node]["mesh"] = {"next": following, "reached": following, "error": ""}
+    ring = zip(NODES, reversed(NODES), strict=True) if expected.scheduler == "none" else ()
+    for node, following in ring:
+        reported[node]["mesh"] = {"next": following, "reached": following, "error": ""}
     if expected.login:
         reported[HEAD]["ssh_groups"] = ["root", "debian", "privilege"]
         reported["demo-login-1"]["slurm_error"] = ""

@@ -10,12 +10,25 @@ from typing import Any
 
 import pytest
 
-from tests.verdict.samples import CLUSTER, FULL, HEAD, MESH, NODES, Facts, facts, host, lines, scraped, verdict
+from tests.verdict.samples import (
+    CLUSTER,
+    FULL,
+    HEAD,
+    KUBERNETES,
+    MESH,
+    NODES,
+    Facts,
+    facts,
+    host,
+    lines,
+    scraped,
+    verdict,
+)
 
 Spoil = Callable[[Facts], Any]
 
 
-@pytest.mark.parametrize("cluster", [CLUSTER, MESH, FULL], ids=["slurm", "mesh", "all"])
+@pytest.mark.parametrize("cluster", [CLUSTER, MESH, KUBERNETES, FULL], ids=["slurm", "mesh", "kubernetes", "all"])
 def test_a_sound_cluster_passes(cluster: Any) -> None:
     found = verdict(cluster, facts(cluster))
     assert found.passed, found.problems
@@ -30,6 +43,8 @@ def test_only_what_a_cluster_has_is_checked() -> None:
     ]  # fmt: skip
     of_slurm = {"node_state", "a job runs in pool compute", "accounting"}
     assert set(lines(CLUSTER, facts())) == set(lines(MESH, facts(MESH))) - {"mesh"} | {"home_share"} | of_slurm
+    # Pods need no ssh between nodes, and Slurm is not asked.
+    assert set(lines(KUBERNETES, facts(KUBERNETES))) == set(lines(CLUSTER, facts())) - of_slurm
 
 
 JOB, STEPS = "a job runs in pool compute", "container steps run in pool compute"

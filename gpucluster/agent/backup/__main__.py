@@ -1,7 +1,7 @@
-"""Back up and restore the cluster's directory and Slurm's accounting.
+"""Back up and restore the cluster's directory, Slurm's accounting, and the control plane of Kubernetes.
 
-    gpucluster-backup create > FILE              writes one .tar.gz with everything; it contains password hashes
-    gpucluster-backup restore [--force] < FILE   replaces both, and prints the new counts
+    gpucluster-backup create > FILE              writes one .tar.gz with everything; it has password hashes and keys
+    gpucluster-backup restore [--force] < FILE   replaces all of it, and prints the new counts
     gpucluster-backup recover                    puts back what a killed restore had set aside
 
 A restore reads and checks everything, and builds the new directory and database beside the old ones, before it stops
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpucluster.agent.backup.archive import write_backup
-from gpucluster.agent.backup.restore import recover, restore
+from gpucluster.agent.backup.restore import recover, recover_control_plane, restore
 from gpucluster.agent.backup.site import Busy, Site, exclusive, work_folder
 from gpucluster.agent.backup.work import note
 from gpucluster.agent.errors import AgentError
@@ -50,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 recover(site)
             return 0
         with exclusive():
+            recover_control_plane(site)
             if options.what == "create":
                 with work_folder() as work:
                     write_backup(site, work, sys.stdout.buffer)

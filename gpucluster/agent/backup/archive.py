@@ -18,12 +18,14 @@ from gpucluster.agent.errors import Failed, Refused
 
 VERSION = 1
 MANIFEST, DIRECTORY, ACCOUNTING = "manifest.json", "directory.ldif", "accounting.sql"
+ETCD, AUTHORITIES = "kubernetes-etcd.db", "kubernetes-authorities.tar"
+CONTENT = (DIRECTORY, ACCOUNTING, ETCD, AUTHORITIES)
 # A manifest has some hundred bytes.
 LARGEST_MANIFEST = 1 << 16
 
 
 def write_backup(site: Site, work: Path, out: IO[bytes]) -> None:
-    """Write a backup of the present directory and accounting."""
+    """Write a backup of the present directory and accounting, and of the control plane of Kubernetes."""
     site.directory.dump(work / DIRECTORY)
     names = [DIRECTORY]
     counts: dict[str, int | None] = {**count_entries(work / DIRECTORY, site.directory.suffix), "accounting_jobs": None}
@@ -34,6 +36,10 @@ def write_backup(site: Site, work: Path, out: IO[bytes]) -> None:
         # Jobs start while it is written, and old ones are purged: it holds at least this many.
         counts["accounting_jobs"] = min(before, accounting.jobs(accounting.database, accounting.cluster))
         names.append(ACCOUNTING)
+    counts["kubernetes_objects"] = None
+    if site.control_plane:
+        counts["kubernetes_objects"] = site.control_plane.dump(work / ETCD, work / AUTHORITIES)
+        names += [ETCD, AUTHORITIES]
     manifest = {
         "version": VERSION,
         "cluster": site.cluster,
@@ -69,7 +75,7 @@ def read_backup(work: Path, stream: IO[bytes]) -> dict[str, Any]:
     try:
         with tarfile.open(fileobj=stream, mode="r|gz") as archive:
             for member in archive:
-                known = member.name in (MANIFEST, DIRECTORY, ACCOUNTING) and not (work / member.name).exists()
+                known = member.name in (MANIFEST, *CONTENT) and not (work / member.name).exists()
                 content = archive.extractfile(member) if known and member.isreg() else None
                 if content is None or (member.name == MANIFEST and member.size > LARGEST_MANIFEST):
                     message = f"this is not a backup: {member.name[:60]!r} does not belong in one"
@@ -92,8 +98,9 @@ def read_backup(work: Path, stream: IO[bytes]) -> dict[str, Any]:
         )
     if not complete:
         raise Refused("the backup's manifest is not complete", "Choose another file")
-    present = {name: digest(work / name) for name in (DIRECTORY, ACCOUNTING) if (work / name).exists()}
-    if present != wanted or DIRECTORY not in present:
-        bad = sorted({name for name, _ in present.items() ^ wanted.items()} or {DIRECTORY})
+    present = {name: digest(work / name) for name in CONTENT if (work / name).exists()}
+    halves = (ETCD in present) is not (AUTHORITIES in present)
+    if present != wanted or DIRECTORY not in present or halves:
+        bad = sorted({name for name, _ in present.items() ^ wanted.items()} or {ETCD if halves else DIRECTORY})
         raise Refused(f"the backup was damaged: the checksum of {', '.join(bad)} differs", "Choose another file")
     return manifest

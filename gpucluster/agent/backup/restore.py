@@ -12,7 +12,7 @@ from typing import IO, Any, NoReturn
 
 from gpucluster.agent.backup import jobs, user_program
 from gpucluster.agent.backup.accounting import START_SECONDS
-from gpucluster.agent.backup.archive import ACCOUNTING, DIRECTORY, read_backup, write_backup
+from gpucluster.agent.backup.archive import ACCOUNTING, AUTHORITIES, DIRECTORY, ETCD, read_backup, write_backup
 from gpucluster.agent.backup.entries import Memory, adopt, count_entries, read_state, remember
 from gpucluster.agent.backup.site import KEPT, Site, work_folder
 from gpucluster.agent.backup.work import UNIT_SECONDS, note
@@ -158,6 +158,8 @@ def save_present(site: Site, work: Path) -> Path:
         if site.accounting:
             with contextlib.suppress(AgentError):
                 site.accounting.dump(fresh / ACCOUNTING)
+        if site.control_plane:
+            site.control_plane.copy_files(fresh / "kubernetes")
     fresh.rename(kept)
     for old in sorted(KEPT.glob("before-*"))[:-KEPT_BACKUPS]:
         if old.is_dir():
@@ -207,6 +209,43 @@ def restore(site: Site, stream: IO[bytes], *, force: bool) -> dict[str, Any]:
     return {**found, **users, "ended_jobs": ended, "unfinished": unfinished}
 
 
+@contextlib.contextmanager
+def control_plane_replaced(site: Site, work: Path) -> Iterator[int | None]:
+    """Replace the control plane of Kubernetes; it is as before if that, or the block, fails. Yields how many objects it
+    has now; None where the backup or this cluster has no control plane.
+    """
+    plane = site.control_plane
+    if plane is None or not (work / ETCD).exists():
+        yield None
+        return
+    try:
+        plane.build(work / ETCD, work / AUTHORITIES)
+        plane.stop()
+        plane.exchange()
+        yield plane.start()
+    except BaseException:
+        with signals_ignored():
+            note("the restore failed, and the previous control plane is put back")
+            if plane.interrupted():
+                plane.stop()
+                plane.put_back()
+            plane.discard()
+            unit("start", "kubelet")
+        raise
+    with signals_ignored():
+        plane.discard()
+
+
+def recover_control_plane(site: Site) -> None:
+    """Put the control plane back that a killed restore had set aside."""
+    if site.control_plane and site.control_plane.interrupted():
+        site.control_plane.stop()
+        site.control_plane.put_back()
+        site.control_plane.discard()
+        unit("start", "kubelet")
+        note("a restore was interrupted; the previous control plane of Kubernetes is back")
+
+
 def replace(site: Site, here: Config, manifest: dict[str, Any], work: Path) -> tuple[dict[str, Any], Memory]:
     """Build the new databases, exchange and check; returns the counts that are served, and what was carried over."""
     if site.accounting:
@@ -225,15 +264,17 @@ def replace(site: Site, here: Config, manifest: dict[str, Any], work: Path) -> t
     except BaseException:
         discard(site)
         raise
-    try:
-        stop(site)
-        site.directory.exchange()
-        if site.accounting and built["accounting_jobs"] is not None:
-            site.accounting.exchange()
-        left = start(site, last)
-        found = check_served(site, work, manifest, built)
-    except BaseException as error:
-        roll_back(site, kept, error)
+    with control_plane_replaced(site, work) as objects:
+        try:
+            stop(site)
+            site.directory.exchange()
+            if site.accounting and built["accounting_jobs"] is not None:
+                site.accounting.exchange()
+            left = start(site, last)
+            found = check_served(site, work, manifest, built)
+        except BaseException as error:
+            roll_back(site, kept, error)
+    found["kubernetes_objects"] = objects
     with signals_ignored(), contextlib.suppress(AgentError):
         discard(site)
     return {**found, "kept_aside": str(kept), "unfinished": left}, memory

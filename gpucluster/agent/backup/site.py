@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpucluster.agent.backup.accounting import Accounting
+from gpucluster.agent.backup.control_plane import ControlPlane
 from gpucluster.agent.backup.directory import Directory
 from gpucluster.agent.errors import Failed
 
@@ -30,6 +31,7 @@ class Site:
     cluster: str
     directory: Directory
     accounting: Accounting | None
+    control_plane: ControlPlane | None = None
 
     @classmethod
     def load(cls, file: Path) -> Site:
@@ -44,7 +46,10 @@ class Site:
             directory = Directory(place["suffix"], Path(place["config"]), Path(place["data"]), place["user"])
             words = [settings[key] for key in ("cluster", "unit", "client", "dump")] if settings else []
             accounting = Accounting(Path(settings["settings"]), Path(settings["state"]), *words) if settings else None
-            return cls(raw["cluster"], directory, accounting)
+            # An earlier version wrote nothing of Kubernetes.
+            plane = raw.get("control_plane")
+            control_plane = ControlPlane(Path(plane["folder"]), Path(plane["config"])) if plane else None
+            return cls(raw["cluster"], directory, accounting, control_plane)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Failed(f"{file} can't be used: {error}", "Run `gpucluster apply`, which writes it") from error
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.agent.errors import Failed
+from gpucluster.agent.kubernetes.person_objects import Quota
 
 FILE = Path("/etc/gpucluster/directory.json")
 #: The command on the controller; rules of sudo may name it.
@@ -45,6 +46,7 @@ class Config:
         home_base: the mount point of the share with the homes.
         service_dn: the entry that SSSD of every host binds as.
         service_password_file: its password; only root of the controller can read the file.
+        kubernetes: the quota of each person there; None without Kubernetes.
     """
 
     uri: str
@@ -60,6 +62,7 @@ class Config:
     service_password_file: Path
     slurm: Accounting | None = None
     hosts: Hosts = Hosts()
+    kubernetes: Quota | None = None
 
     @property
     def name(self) -> str:
@@ -83,7 +86,7 @@ class Config:
         Raises:
             KeyError, TypeError, ValueError: it is not well formed.
         """
-        slurm, hosts = raw.get("slurm"), raw.get("hosts") or {}
+        slurm, hosts, quota = raw.get("slurm"), raw.get("hosts") or {}, raw.get("kubernetes")
         key = hosts.get("key")
         return cls(
             uri=raw["uri"],
@@ -99,6 +102,7 @@ class Config:
             service_password_file=Path(raw["service"]["password_file"]),
             slurm=Accounting(slurm["cluster"], slurm["account"]) if slurm else None,
             hosts=Hosts(dict(hosts.get("login_user_by_host") or {}), Path(key) if key else None),
+            kubernetes=Quota(**quota) if quota is not None else None,
         )
 
     @classmethod

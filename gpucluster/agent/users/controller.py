@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpucluster.agent.errors import AgentError, Failed
-from gpucluster.agent.users import nss
+from gpucluster.agent.users import kubernetes, nss
 from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.homes import Homes
 from gpucluster.agent.users.ldap import Ldap
-from gpucluster.agent.users.outcome import Outcome
+from gpucluster.agent.users.outcome import Outcome, partly
 from gpucluster.agent.users.plan import Plan
 from gpucluster.agent.users.slurm import Slurm, Wanted
 from gpucluster.agent.users.state import ATTRIBUTES, State
@@ -29,6 +29,7 @@ class Controller:
         self.homes = Homes(config.home_base)
         self.slurm = Slurm(config.slurm) if config.slurm else None
         self._wait = wait
+        self._unfollowed: AgentError | None = None
 
     def state(self) -> State:
         """The state of the whole directory."""
@@ -47,7 +48,28 @@ class Controller:
         self.ldap.apply(records)
         if records:
             nss.expire_cache()
+            self.tell_kubernetes()
         return bool(records)
+
+    def tell_kubernetes(self) -> bool:
+        """Make Kubernetes follow the directory; returns whether anything changed. `check_followed` has its error: the
+        rest of an operation is done in any case.
+        """
+        self._unfollowed = None
+        try:
+            return kubernetes.follow(self.config, self.state()) if self.config.kubernetes else False
+        except AgentError as error:
+            self._unfollowed = error
+            return False
+
+    def check_followed(self, done: dict[str, object]) -> None:
+        """Report that Kubernetes did not follow the last change.
+
+        Raises:
+            Failed: it did not.
+        """
+        if self._unfollowed is not None:
+            raise partly(self._unfollowed, "the directory is as requested, but in Kubernetes something is not:", done)
 
     def accounts(self) -> Mapping[str, str]:
         """User -> account in Slurm; empty where accounting does not answer."""

@@ -187,7 +187,9 @@ def carry_out(service: Service, operation: Any, given: Any) -> dict[str, Any]:
     if work is None:
         raise Refused(f"there is no operation {values.shown(operation)}", f"One of: {', '.join(OPERATIONS)}")
     try:
-        return work(service, given)
+        done = work(service, given)
+        service.check_followed(done)
+        return done
     except OSError as error:
         raise of_system(error) from error
 

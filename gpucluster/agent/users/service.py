@@ -33,6 +33,7 @@ class Service:
         self._slurm = self._controller.slurm
         self._state, self._plan = self._controller.state, self._controller.plan
         self.access = Access(self._controller)
+        self.tell_kubernetes, self.check_followed = self._controller.tell_kubernetes, self._controller.check_followed
 
     # ---- reading
 
@@ -160,7 +161,9 @@ class Service:
             # Files of one user must not prevent changes for other users.
             if not isinstance(problem, InHome):
                 raise problem
-        outcome.general = outcome.general or bool(gone)
+        # Also where nothing changed here: it may not have existed at the last change.
+        with lock.held():
+            outcome.general = self.tell_kubernetes() or outcome.general or bool(gone)
         state = self._state() if gone else plan.state
         return outcome, state, gone
 

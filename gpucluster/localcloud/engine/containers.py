@@ -167,7 +167,7 @@ def commit(name: str, image: str) -> None:
     """Make an image of an instance's disk, running or not, without the instance's identity.
 
     The image does not show the machine id, ssh host keys, cloud-init's state, logs of the boot and /etc/hosts. A lower
-    layer still contains them, so the image must not leave this machine.
+    layer still contains them, so the image must not leave this machine. Nor does it have what is in the volumes.
     """
     raw = f"{image.rpartition(':')[0] or image}:raw-{secrets.token_hex(4)}"
     scratch = f"{name}-commit-{secrets.token_hex(4)}"
@@ -227,7 +227,7 @@ def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
         "--log-driver=k8s-file",
         "--log-opt=max-size=1mb",
         *(f"--label={key}={value}" for key, value in labels.items()),
-        *settings().run_options(),
+        *settings().boot_options(),
     ]
 
 

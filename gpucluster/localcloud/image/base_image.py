@@ -192,7 +192,7 @@ def _lay_traps(contents: Contents) -> None:
     there = "/run/localcloud-traps"
     options = [f"--name={scratch}", "--network=none", "--pull=never", f"--volume={traps.FOLDER}:{there}:ro"]
     # Without --no-hosts the layer has an empty /etc/hosts, where Podman mounted one.
-    options += [*settings().run_options(), "--systemd=false", "--no-hosts"]
+    options += [*settings().run_options(), "--no-hosts"]
     command = ["sh", f"{there}/{traps.LAY.name}", *contents.traps]
     suite = reference(Contents(contents.suite))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -25,6 +26,23 @@ _NEEDED_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 2
 # Enough for Slurm's and MariaDB's daemons. Not more, because slapd reserves memory for every file that it may open.
 _WANTED_FILES = 8192
 _FEWEST_FILES = 1024
+# The kernel's log, which a kubelet reads.
+_KERNEL_LOG = Path("/dev/kmsg")
+# What an instance keeps on the disk of this host below, because its own is an overlay, which can't carry another one.
+_VOLUMES = ("/var/lib/containerd", "/var/lib/kubelet")
+# The first program of an instance, before its init. With control groups of version 1 Podman shows systemd those of all
+# of this host, where one instance's `system.slice` would be the other's: below that mount is the instance's own part.
+# And it mounts all of them read-only, where programs such as a kubelet make groups for their containers.
+_BEFORE_INIT = """\
+groups=/sys/fs/cgroup
+while [ "$(grep -c " $groups/systemd " /proc/self/mountinfo)" -gt 1 ]; do
+    umount --recursive $groups/systemd || break
+done
+for own in $groups/*; do
+    ! mountpoint --quiet "$own" || mount -o remount,bind,rw,nosuid,nodev,noexec "$own"
+done
+exec /sbin/init
+"""
 _WANTED_PROCESSES = 32768
 
 
@@ -36,21 +54,22 @@ class HostSettings:
         runtime: name of the OCI runtime.
         files, processes: resource limits of an instance, both soft and hard.
         fuse: the host has /dev/fuse.
+        kernel_log: the host has /dev/kmsg.
     """
 
     runtime: str
     files: int
     processes: int
     fuse: bool
+    kernel_log: bool
 
     def run_options(self) -> list[str]:
-        """Options of `podman run` for a container that boots systemd.
+        """Options of `podman run` for the rights of an instance.
 
         Not --privileged: then a program that formats disks on an instance could see the disks of this host. For the
         same reason an instance may not load kernel modules, set the clock or write to hardware.
         """
         return [
-            "--systemd=always",
             "--cap-add=ALL",
             "--cap-drop=SYS_MODULE,SYS_TIME,SYS_RAWIO",
             "--security-opt=seccomp=unconfined",
@@ -60,6 +79,21 @@ class HostSettings:
             f"--ulimit=nofile={self.files}:{self.files}",
             f"--ulimit=nproc={self.processes}:{self.processes}",
             *(["--device=/dev/fuse"] if self.fuse else []),
+            # Not to be written: a program's lines would be in the log of this host.
+            *([f"--device={_KERNEL_LOG}:{_KERNEL_LOG}:r"] if self.kernel_log else []),
+        ]
+
+    def boot_options(self) -> list[str]:
+        """Options of `podman run` for a container that boots systemd, with the rights of an instance.
+
+        Its control groups are its own: it sees none but those below its own, and can write them.
+        """
+        return [
+            *self.run_options(),
+            "--systemd=always",
+            "--cgroupns=private",
+            *(f"--volume={folder}" for folder in _VOLUMES),
+            f"--entrypoint={json.dumps(['/bin/sh', '-c', _BEFORE_INIT])}",
         ]
 
 
@@ -72,6 +106,7 @@ def settings() -> HostSettings:
         # Podman never allows more processes than the kernel has process ids.
         processes=min(_limit(resource.RLIMIT_NPROC, _WANTED_PROCESSES), _pid_max()),
         fuse=Path("/dev/fuse").exists(),
+        kernel_log=_KERNEL_LOG.exists(),
     )
 
 

@@ -21,6 +21,7 @@ GONE = frozenset({"TERMINATED", "DELETED"})
 _ENDED = GONE | {"TERMINATING", "DELETING", "FAILED"}
 _TIMEOUT = 20 * 60.0  # seconds; the real provider's default, except for instances, which boot longer
 _TIMEOUTS = {("oci_core_instance", "create"): 45 * 60.0, ("oci_core_instance", "delete"): 75 * 60.0}
+_TIMEOUTS |= {("oci_containerengine_cluster", verb): 60 * 60.0 for verb in ("create", "update", "delete")}
 _FIRST_POLL, _POLL_GROWTH, _LONGEST_POLL = 0.1, 1.5, 1.0  # seconds between two reads of a state; the pause grows
 _EVENTUAL = 5.0  # seconds during which a get may not find what was just created
 _IN_USE = 10.0  # seconds to repeat a delete while another resource that is being deleted still uses this one
@@ -59,15 +60,22 @@ class ResourceOperator:
             if error.status != HTTPStatus.CONFLICT or not _is_kept(kind, planned):
                 raise
             return self._taken_up(kind, planned, error)
-        ocid = reply.body["id"]
+        made = reply.body or {"id": self._made_by(kind, reply)}
+        ocid = made["id"]
         try:
             self._wait(kind, ocid, kind.ready, _limit(kind, planned, "create"), reply)
             fresh = self._get(kind, ocid)
         except ServiceError as error:
             raise TaintedCreate(
-                describe(error, kind.service, kind.operations["create"]), from_wire(kind.schema, reply.body, planned)
+                describe(error, kind.service, kind.operations["create"]), from_wire(kind.schema, made, planned)
             ) from error
         return from_wire(kind.schema, fresh, planned)
+
+    def _made_by(self, kind: ManagedResource, reply: RestReply) -> str:
+        """The OCID that the work request of a create names, where the answer has no body (Kubernetes Engine)."""
+        work_request = self.client.call("GET", _work_request(kind, reply)).body
+        found = (each for each in work_request["resources"] if each["entityType"].lower() == kind.noun.lower())
+        return str(next(found)["identifier"])
 
     def _taken_up(self, kind: ManagedResource, planned: Mapping[str, Any], conflict: ServiceError) -> Json:
         """The resource of the same name that exists already, with the values of the configuration."""
@@ -226,9 +234,8 @@ class ResourceOperator:
         self, kind: ManagedResource, state: str | None, targets: set[str], reply: RestReply | None
     ) -> ServiceError:
         request = reply.headers.get("opc-work-request-id", "") if reply else ""
-        if request:
-            path = f"/{kind.path.split('/')[1]}/workRequests/{request}"  # each service has its own, in its version
-            messages = [error["message"] for error in self.client.items(f"{path}/errors", {})]
+        if reply and request:
+            messages = [error["message"] for error in self.client.items(f"{_work_request(kind, reply)}/errors", {})]
             if messages:
                 return ServiceError(
                     0,
@@ -243,6 +250,11 @@ class ResourceOperator:
             "During creation, Terraform expected the resource to reach state(s):"
             f" {', '.join(sorted(targets))}, but the service reported unexpected state: {state}.",
         )
+
+
+def _work_request(kind: ManagedResource, reply: RestReply) -> str:
+    """The path of a reply's work request. Each service has its own, in its version."""
+    return f"/{kind.path.split('/')[1]}/workRequests/{reply.headers['opc-work-request-id']}"
 
 
 def _is_kept(kind: ManagedResource, state: Mapping[str, Any]) -> bool:

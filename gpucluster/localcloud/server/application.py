@@ -22,6 +22,7 @@ from gpucluster.localcloud.api import (
     bastions,
     capacity_reservations,
     console,
+    container_engine,
     file_storage,
     identity,
     images,
@@ -59,6 +60,7 @@ def all_routes(cloud: CloudState) -> list[Route]:
     services = (
         network, vnics, instances, console, images, app_catalog, shapes, capacity_reservations,
         instance_configurations, instance_pools, file_storage, identity, bastions, limits,
+        container_engine,
     )  # fmt: skip
     return [route for service in services for route in service.routes(cloud)]
 

@@ -10,7 +10,16 @@ import json
 from functools import partial
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.localcloud.api import bastions, console, file_storage, identity, instance_configurations, kinds, network
+from gpucluster.localcloud.api import (
+    bastions,
+    console,
+    container_engine,
+    file_storage,
+    identity,
+    instance_configurations,
+    kinds,
+    network,
+)
 from gpucluster.localcloud.compute import addresses, custom_images, lifecycle, pools
 from gpucluster.localcloud.compute.addresses import engine_networks
 from gpucluster.localcloud.engine.protocol import RunState
@@ -48,6 +57,7 @@ def recover(cloud: CloudState) -> None:
         cloud.submit(f"bastion {bastion.id}", partial(bastions.finish_change, cloud, bastion.id))
     for session in cloud.store.find("bastionsession", lifecycleState=LifecycleState.CREATING):
         cloud.submit(f"session {session.id}", partial(bastions.activate, cloud, session.id))
+    container_engine.recover(cloud)
     for instance in cloud.store.find("instance"):
         _recover_instance(cloud, instance, states.get(instance.hidden["name"], RunState.ABSENT))
     for pool in cloud.store.find("instancepool"):

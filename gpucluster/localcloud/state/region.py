@@ -19,7 +19,7 @@ SERVICE_HOSTS = tuple(
     for domain in _DOMAINS
     for name in (
         *(f"{service}.{REGION}" for service in ("auth", "iaas")),
-        *(f"{service}.{REGION}.oci" for service in ("bastion", "filestorage", "identity", "limits")),
+        *(f"{service}.{REGION}.oci" for service in ("bastion", "containerengine", "filestorage", "identity", "limits")),
     )
 )
 # As the metadata service shows it.

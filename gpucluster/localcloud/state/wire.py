@@ -19,6 +19,7 @@ from gpucluster.localcloud.state.store import Json, Resource
 CORE = "/20160918"
 FILE_STORAGE = "/20171215"
 BASTION = "/20210331"
+CONTAINER_ENGINE = "/20180222"
 LIMITS = "/20190729"
 QUOTAS = "/20181025"
 # Small on purpose: a caller that does not follow opc-next-page fails in a test here, and not on a large tenancy.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ipaddress import IPv4Network
 from typing import Any
 
+from gpucluster import shapes
+from gpucluster.kubernetes.manifests.networks import has_virtual_functions
 from gpucluster.spec.defaults import is_elastic
 from gpucluster.spec.document import Path
 from gpucluster.spec.rules.containers import CONTAINER_NETWORKS
@@ -28,6 +30,9 @@ RULES = (
     "With `scheduler: kubernetes` no pool is elastic.",
     "`kubernetes.network: routes` is for provider local, and `kubernetes.oke` for `control_plane: oke`, which this "
     "release does not build.",
+    "`kubernetes.rdma: device` is for shapes of which the places of RDMA interfaces on the PCI bus are known, "
+    "`sr-iov` for those whose interfaces are also NVIDIA's. Both give pods addresses of `network.rdma_cidr`, so no "
+    "pool has `rdma_addressing: cloud-init`.",
     f"`kubernetes.pod_cidr` has a /{NODE_PREFIX} for each node and one for the controller. It, `service_cidr`, "
     "`network.vcn_cidr`, `network.rdma_cidr` and, with `docker` or `containerd`, "
     f"{CONTAINER_NETWORKS} do not overlap, and `storage.home.server` is in neither.",
@@ -52,7 +57,25 @@ def check(context: RuleContext) -> None:
         context.error(("kubernetes", "control_plane"), message, "Write self")
     elif section.get("control_plane") == "self" and context.written(("kubernetes", "oke")):
         context.error(("kubernetes", "oke"), "has no effect with control_plane self", "Delete the key", key=True)
+    _check_rdma(context, section.get("rdma"))
     _check_ranges(context, section)
+
+
+def _check_rdma(context: RuleContext, access: Any) -> None:
+    if access not in ("device", "sr-iov"):
+        return
+    for name, pool in context.section("pools").items():
+        if not has_rdma(pool):
+            continue
+        shape = shapes.get(pool["shape"])
+        if not (has_virtual_functions(shape) if access == "sr-iov" else shape.rdma_pci_addresses):
+            message = f"{access} is not possible with {shape.name} (pool {name}): "
+            known = shape.rdma_pci_addresses
+            message += "its RDMA interfaces are not NVIDIA's" if known else "no source says where its interfaces are"
+            context.error(("kubernetes", "rdma"), message, "Write host")
+        if pool.get("rdma_addressing") == "cloud-init":
+            message = f"with kubernetes.rdma {access} its addresses, those of network.rdma_cidr, are for pods"
+            context.error(("pools", name, "rdma_addressing"), message, "Write plugin, or kubernetes.rdma: host")
 
 
 def _check_one_scheduler(context: RuleContext, scheduler: str) -> None:

@@ -11,7 +11,7 @@ from gpucluster.spec.sections.fields import Cidr, Number, Part
 #: An exact release: kubeadm, kubelet and images have one version, and the skew between them counts in minor releases.
 RELEASE_PATTERN = r"^1\.(2[0-9]|[3-9][0-9])\.(0|[1-9][0-9]?)$"
 #: The default of `kubernetes.release`; a test compares it with `artifacts/catalogue.toml`.
-NEWEST_RELEASE = "1.37.2"
+NEWEST_RELEASE = "1.36.4"
 
 ControlPlane = Literal["self", "oke"]
 PodNetwork = Literal["calico", "routes"]

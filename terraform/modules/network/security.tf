@@ -1,4 +1,4 @@
-# From outside: SSH to the public subnet from the allowed blocks, and the ICMP message that path MTU discovery needs.
+# From outside: SSH (and the API of Kubernetes, if it is public) to the public subnet from the allowed blocks, and the ICMP message that path MTU discovery needs.
 # Inside the VCN all traffic is allowed: MPI, NCCL, NFS and Slurm select ports at run time.
 # Both subnets have their own list, so that the VCN's default list (which opens SSH to everyone) is attached to nothing.
 
@@ -24,6 +24,23 @@ resource "oci_core_security_list" "public" {
       tcp_options {
         min = 22
         max = 22
+      }
+    }
+  }
+
+  dynamic "ingress_security_rules" {
+    for_each = var.has_public_kubernetes ? toset(var.network.ssh_allowed_cidrs) : toset([])
+
+    content {
+      description = "API of Kubernetes"
+      protocol    = "6" # TCP
+      source      = ingress_security_rules.value
+      source_type = "CIDR_BLOCK"
+      stateless   = false
+
+      tcp_options {
+        min = 6443
+        max = 6443
       }
     }
   }

@@ -24,6 +24,13 @@ variable "freeform_tags" {
   nullable    = false
 }
 
+variable "has_public_kubernetes" {
+  description = "Whether the API of Kubernetes answers in the public subnet, for the SSH clients' blocks."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
 variable "name" {
   description = "Display name of the VCN; the names of the other resources begin with it."
   type        = string

@@ -351,7 +351,7 @@ def restore(place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rest
 
 def test_a_restore_replaces_both_and_tells_what_follows(restore: Restore) -> None:
     assert restore.run() == {
-        "people": 1, "accounting_jobs": 3, "ended_jobs": 2,
+        "people": 1, "accounting_jobs": 3, "ended_jobs": 2, "kubernetes_objects": None,
         "kept_aside": "/kept/before.tar.gz", "returned": ["bob"], "dropped": ["eve"],
         "unfinished": ["jobs: they stay", "alice: her home is not hers"],
     }  # fmt: skip

@@ -61,7 +61,7 @@ class Controller:
         image = base_image()
         self._folder = tempfile.TemporaryDirectory(prefix="gpucluster-agent-")
         agent = install(Path(self._folder.name))
-        options = [option for option in settings().run_options() if option != "--systemd=always"]
+        options = settings().run_options()
         argv = [
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--interactive", "--pull=never"),
             *("--network=none", "--hostname=ctl", "--label=gpucluster.test=people", *options),

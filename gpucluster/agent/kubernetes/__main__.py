@@ -1,0 +1,235 @@
+"""`gpucluster-agent kubernetes`, on the hosts of a cluster with Kubernetes.
+
+- `serve` answers what an operator's machine asks of the control plane
+- `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
+- `renew` renews the control plane's certificates before they expire; a timer runs it
+- `check-host` looks at a host before it joins
+- `authority` writes which control plane a host belongs to
+- `routes` follows the nodes, and keeps a host's routes to their pods
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NoReturn
+
+from gpucluster.agent.conversation import Conversation, Gone
+from gpucluster.agent.errors import AgentError, Refused, of_system
+from gpucluster.agent.kubernetes import (
+    authority,
+    certificates,
+    joining,
+    namespaces,
+    nodes,
+    people_requests,
+    routes,
+    state,
+    wanted,
+)
+from gpucluster.agent.kubernetes.drain import Drain, Left
+from gpucluster.agent.kubernetes.etcd import Etcd
+from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
+
+_STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: Seconds that a drain may wait.
+_LONGEST_DRAIN = 7 * 86400.0
+
+Operation = Callable[[Kubectl, Conversation, Mapping[str, Any]], Any]
+
+
+def _stop(*_: Any) -> NoReturn:
+    raise Gone
+
+
+def _nodes(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    return nodes.list_nodes(kubectl)
+
+
+def _reasons(given: Mapping[str, Any]) -> dict[str, str]:
+    reasons = given.get("reasons")
+    if not isinstance(reasons, dict) or not reasons:
+        raise Refused("no node is named")
+    return {checked_name(name): str(reason) for name, reason in reasons.items()}
+
+
+def _cordon(kubectl: Kubectl, _talk: Conversation, given: Mapping[str, Any]) -> Any:
+    reasons = _reasons(given)
+    known = [each["name"] for each in nodes.list_nodes(kubectl) if each["name"] in reasons]
+    for name in known:
+        nodes.cordon(kubectl, name, reasons[name])
+    return known
+
+
+def _drain(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
+    checked = _reasons(given)
+    try:
+        seconds = min(max(float(given.get("seconds", 0)), 0.0), _LONGEST_DRAIN)
+    except (TypeError, ValueError):
+        raise Refused("the limit of time is no number") from None
+
+    def on_left(left: Left) -> None:
+        refused = [message for message, _hint in left.refused.values()]
+        talk.say(progress={"waiting": left.waiting, "refused": refused})
+
+    return Drain(kubectl, talk.wait).drain(checked, seconds, on_left)
+
+
+def _uncordon(kubectl: Kubectl, _talk: Conversation, given: Mapping[str, Any]) -> Any:
+    return nodes.uncordon(kubectl, checked_name(given.get("node")), anybody=given.get("anybody") is True)
+
+
+def _remove(kubectl: Kubectl, _talk: Conversation, given: Mapping[str, Any]) -> Any:
+    return nodes.remove(kubectl, checked_name(given.get("node")))
+
+
+def _stuck_namespaces(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    return namespaces.look(kubectl)
+
+
+def _state(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    return state.look(kubectl, Etcd())
+
+
+def _certificates(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    now = time.time()
+    return [each.to_dict(now) for each in certificates.read()]
+
+
+def _renew(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
+    days = given.get("within_days", certificates.RENEW_WITHIN_DAYS)
+    if not isinstance(days, (int, float)):
+        raise Refused("the number of days is no number")
+    return certificates.renew(kubectl, talk.wait, within_days=float(days))
+
+
+def _version(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    return str(kubectl.object("get", "--raw=/version").get("gitVersion", ""))
+
+
+def _compact(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    before, after = Etcd().compact()
+    return {"before": before._asdict(), "after": after._asdict()}
+
+
+def _apply(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
+    return wanted.applied(kubectl, talk.wait, given)
+
+
+#: Operation -> what answers it, with kubectl, the conversation (to report progress, to wait) and the arguments.
+OPERATIONS: Mapping[str, Operation] = {
+    "nodes": _nodes,
+    "cordon": _cordon,
+    "drain": _drain,
+    "uncordon": _uncordon,
+    "remove": _remove,
+    "namespaces.stuck": _stuck_namespaces,
+    "apply": _apply,
+    "version": _version,
+    "state": _state,
+    "certificates": _certificates,
+    "certificates.renew": _renew,
+    "etcd.compact": _compact,
+    "people.follow": lambda kubectl, _talk, given: people_requests.follow(kubectl, given),
+    "client.certificate": lambda kubectl, _talk, given: people_requests.certificate(kubectl, given),
+}
+
+
+def answer(kubectl: Kubectl, talk: Conversation, operation: Any, given: Any) -> Any:
+    """The result of one operation.
+
+    Raises:
+        AgentError: it failed, or there is no such operation.
+        Gone: nobody waits for it.
+    """
+    if operation not in OPERATIONS:
+        raise Refused(f"there is no operation {str(operation)[:40]!r}", f"One of: {', '.join(OPERATIONS)}")
+    if not isinstance(given, dict):
+        raise Refused("the arguments are not an object")
+    return OPERATIONS[operation](kubectl, talk, given)
+
+
+def serve(talk: Conversation, kubectl: Kubectl) -> int:
+    """Answer requests until the other end is gone; returns the exit status."""
+    try:
+        while True:
+            request = talk.request()
+            try:
+                talk.say(result=answer(kubectl, talk, request.get("operation"), request.get("arguments", {})))
+            except AgentError as error:
+                talk.say_error(error)
+            except OSError as error:
+                talk.say_error(of_system(error))
+    except Gone:
+        return 0
+
+
+def renew(kubectl: Kubectl) -> int:
+    """Renew what expires soon, and say it; returns the exit status."""
+    try:
+        done = certificates.renew(kubectl, time.sleep)
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
+        return error.status
+    sys.stdout.write("".join(f"{file}: renewed\n" for file in done) or "no certificate expires soon\n")
+    return 0
+
+
+def check_host(text: str) -> int:
+    """Print what is wrong with this host before it joins, a line each; returns the exit status.
+
+    Args:
+        text: JSON, see `joining.look`.
+    """
+    try:
+        given = json.loads(text)
+        found = joining.look(given if isinstance(given, dict) else {})
+    except ValueError:
+        found = [{"message": "this is no JSON", "hint": ""}]
+    except AgentError as error:
+        found = [{"message": error.message, "hint": error.hint}]
+    sys.stdout.write("".join(f"{each['message']}. {each['hint']}\n" for each in found))
+    return 1 if found else 0
+
+
+def write_authority() -> int:
+    """Write which control plane this host belongs to; returns the exit status."""
+    try:
+        sys.stdout.write(authority.of_host() + "\n")
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
+        return error.status
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
+    parser.add_argument("command", choices=["serve", "renew", "check-host", "authority", "apply", "routes"])
+    parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
+    options = parser.parse_args(argv)
+    if os.geteuid() != 0:
+        sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
+        return 1
+    for number in _STOPPED_BY:
+        signal.signal(number, _stop)
+    kubectl = Kubectl(options.kubeconfig)
+    programs: Mapping[str, Callable[[], int]] = {
+        "serve": lambda: serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
+        "apply": lambda: wanted.from_input(kubectl),
+        "renew": lambda: renew(kubectl),
+        "check-host": lambda: check_host(sys.stdin.read()),
+        "authority": write_authority,
+        "routes": lambda: routes.main(options.pods),
+    }
+    return programs[options.command]()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

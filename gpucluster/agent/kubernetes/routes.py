@@ -1,0 +1,157 @@
+"""Routes to the pods of other nodes, where the network of the hosts carries any address: the local cloud's does.
+
+Kubernetes gives each node a part of the pods' range. This program, on every host, writes that part into the
+configuration of the network plugins, and keeps one route for each other node: to its part, by its address. Traffic of
+pods to addresses outside of the range leaves with the address of the host. It asks as the kubelet of the host does,
+who may read all nodes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpucluster.agent import programs
+from gpucluster.agent.errors import AgentError, Failed
+from gpucluster.agent.kubernetes.kubectl import Kubectl
+
+KUBELET = "/etc/kubernetes/kubelet.conf"
+CONFIGURATION = "/etc/cni/net.d/10-gpucluster.conflist"
+#: Marks our routes for the kernel: no other program of a host uses this number (rtnetlink leaves 17 to 255 free).
+PROTOCOL = "201"
+TABLE = "gpucluster_pods"
+_EVERY = 3.0
+_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A node, its address and its part of the pods' range."""
+
+    node: str
+    address: str
+    pods: str
+
+
+def parts(nodes: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """The nodes of the API that have an address and a part of the range."""
+    found = []
+    for node in nodes:
+        addresses = node.get("status", {}).get("addresses") or []
+        address = next((each["address"] for each in addresses if each.get("type") == "InternalIP"), "")
+        pods = node.get("spec", {}).get("podCIDR", "")
+        if address and pods:
+            found.append(Part(node["metadata"]["name"], address, pods))
+    return found
+
+
+def wanted_routes(known: Sequence[Part], own: str) -> dict[str, str]:
+    """By destination, the address that routes go to: of every node but our own."""
+    return {part.pods: part.address for part in known if part.node != own}
+
+
+def changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> list[list[str]]:
+    """The arguments of `ip` that make the present routes the wanted ones."""
+    lines = [
+        ["route", "replace", pods, "via", address, "proto", PROTOCOL]
+        for pods, address in sorted(wanted.items())
+        if present.get(pods) != address
+    ]
+    gone = sorted(set(present) - set(wanted))
+    return lines + [["route", "del", pods, "via", present[pods], "proto", PROTOCOL] for pods in gone]
+
+
+def plugins(pods: str) -> str:
+    """The configuration of the network plugins of a host with this part of the range."""
+    bridge = {
+        "type": "bridge",
+        "bridge": "cni0",
+        "isGateway": True,
+        "hairpinMode": True,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": pods}]], "routes": [{"dst": "0.0.0.0/0"}]},
+    }
+    mapped = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return json.dumps({"cniVersion": "0.3.1", "name": "gpucluster", "plugins": [bridge, mapped]}, indent=2) + "\n"
+
+
+def masquerade(pods: str) -> str:
+    """Rules of nft: what pods send to the outside has the address of the host."""
+    return (
+        f"table ip {TABLE} {{}}\ndelete table ip {TABLE}\n"
+        f"table ip {TABLE} {{\n"
+        "  chain postrouting {\n"
+        "    type nat hook postrouting priority srcnat; policy accept;\n"
+        f"    ip saddr {pods} ip daddr != {pods} masquerade\n"
+        "  }\n"
+        "}\n"
+    )
+
+
+def present_routes(text: str) -> dict[str, str]:
+    """Our routes, from `ip -json route show proto PROTOCOL`."""
+    try:
+        return {each["dst"]: each.get("gateway", "") for each in json.loads(text or "[]")}
+    except (ValueError, KeyError, TypeError):
+        raise Failed("ip printed no routes that can be read") from None
+
+
+def _ip(*arguments: str) -> str:
+    done = programs.call(["ip", *arguments], "", _SECONDS)
+    if done.returncode != 0:
+        raise Failed(f"ip {' '.join(arguments)} failed: {done.stderr.strip()[-200:]}")
+    return done.stdout
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            if file.read() == text:
+                return
+    except FileNotFoundError:
+        pass
+    # Whole or not at all: the runtime reads every file of the folder.
+    part = f"{path}.part"
+    with open(part, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(part, path)
+
+
+def follow_once(kubectl: Kubectl, own: str) -> None:
+    """Look at the nodes once, and make the routes and the configuration of this host what they should be."""
+    found = parts(kubectl.object("get", "nodes", "--output=json")["items"])
+    present = present_routes(_ip("-json", "route", "show", "proto", PROTOCOL))
+    for arguments in changes(wanted_routes(found, own), present):
+        _ip(*arguments)
+    mine = next((part.pods for part in found if part.node == own), "")
+    if mine:
+        _write(CONFIGURATION, plugins(mine))
+
+
+def main(pods: str) -> int:
+    """Follow the nodes until a signal. An error is said once, and the next look comes as always."""
+    try:
+        ipaddress.ip_network(pods)
+    except ValueError as error:
+        sys.stderr.write(f"gpucluster-agent: {error}\n")
+        return 2
+    own, said = socket.gethostname(), ""
+    rules = programs.call(["nft", "-f", "-"], masquerade(pods), _SECONDS)
+    if rules.returncode != 0:
+        sys.stderr.write(f"gpucluster-agent: nft refused: {rules.stderr.strip()[-200:]}\n")
+        return 1
+    while True:
+        try:
+            follow_once(Kubectl(KUBELET), own)
+            said = ""
+        except (AgentError, OSError, KeyError) as error:
+            if str(error) != said:
+                said = str(error)
+                sys.stderr.write(f"gpucluster-agent: {said}\n")
+        time.sleep(_EVERY)

@@ -1,0 +1,132 @@
+"""The state of the control plane in one answer, also where the API server is dead: then the reason is looked for on the
+host. `judged` is pure.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpucluster.agent import programs
+from gpucluster.agent.errors import AgentError, Failed
+from gpucluster.agent.kubernetes import certificates, containers, namespaces
+from gpucluster.agent.kubernetes.certificates import Certificate
+from gpucluster.agent.kubernetes.etcd import DATA, Etcd, Space
+from gpucluster.agent.kubernetes.kubectl import Kubectl
+
+#: Bytes that must be free for etcd, which writes before it answers; and the part of etcd's file that may be garbage.
+_FREE_BYTES = 200 << 20
+#: etcd's file is near its limit of 2 GiB, the default that kubeadm leaves.
+NEAR_FULL_BYTES = int(1.6 * (1 << 30))
+_RENEW = "Run: gpucluster kubernetes certificates --renew"
+_COMPACT = "Run: gpucluster kubernetes compact"
+_ROTATION = "https://kubernetes.io/docs/tasks/tls/manual-rotation-of-ca-certificates/"
+_NUMBERS = "its numbers: gpucluster ssh -- sudo crictl ps -a --name"
+
+
+class Seen(NamedTuple):
+    """What was found on the controller; an error stands where something gave no answer.
+
+    Attributes:
+        server: "" if the API server is ready, else why not.
+        kubelet: whether its unit runs.
+        parts: running containers by part; None where containerd gives no answer.
+        space: of etcd; None where it gives no answer.
+        free: bytes on the disk of etcd.
+        certificates: all of them.
+        kubelet_expired: whether the certificate of kubelet on this host has expired.
+        stuck: namespaces that do not end.
+    """
+
+    server: str
+    kubelet: bool
+    parts: dict[str, int] | None
+    space: Space | None
+    free: int
+    certificates: Sequence[Certificate]
+    stuck: Sequence[dict[str, str]] = ()
+    kubelet_expired: bool = False
+
+
+def judged(seen: Seen, now: float) -> list[dict[str, str]]:
+    """What is wrong, the cause before what follows from it: [{message, hint}]."""
+    found = [*_of_certificates(seen.certificates, now), *_of_space(seen.space, seen.free), *_of_programs(seen)]
+    if seen.kubelet_expired:
+        text = f"the certificate of kubelet on the controller has expired ({certificates.KUBELET})"
+        found.insert(0, (text, _RENEW))
+    if seen.server and not found:
+        found.append((seen.server, "See: gpucluster ssh -- sudo journalctl --unit kubelet"))
+    found += [(each["message"], each["hint"]) for each in seen.stuck]
+    return [{"message": message, "hint": hint} for message, hint in found]
+
+
+def _of_certificates(read: Sequence[Certificate], now: float) -> Iterator[tuple[str, str]]:
+    expired = certificates.to_renew(read, now, 0)
+    if expired:
+        files = ", ".join(each.file for each in expired[:4])
+        text = f"{len(expired)} of the control plane's certificates expired: {files}"
+        yield text, _RENEW
+    for each in certificates.outlived(read, now):
+        text = f"the authority {each.file} ends in {each.days(now):.0f} days, and kubeadm does not renew authorities"
+        yield text, f"Replace it by hand: {_ROTATION}"
+
+
+def _of_space(space: Space | None, free: int) -> Iterator[tuple[str, str]]:
+    if space is not None and space.full:
+        yield f"etcd is full ({space.size >> 20} MiB): it refuses every change", _COMPACT
+    elif space is not None and space.size > NEAR_FULL_BYTES:
+        yield f"etcd stores {space.size >> 20} MiB, and refuses changes from 2048 MiB on", _COMPACT
+    if free < _FREE_BYTES:
+        yield f"the disk of etcd has {free >> 20} MiB left", f"Free space below {DATA} on the controller"
+
+
+def _of_programs(seen: Seen) -> Iterator[tuple[str, str]]:
+    if not seen.kubelet:
+        hint = "See: gpucluster ssh -- sudo journalctl --unit kubelet; then run: gpucluster apply"
+        yield "kubelet does not run on the controller, and it starts the control plane", hint
+    if seen.parts is None:
+        yield (
+            "containerd gives no answer on the controller",
+            "See: gpucluster ssh -- sudo systemctl status containerd; then run: gpucluster apply",
+        )
+    elif seen.kubelet:
+        for part, number in seen.parts.items():
+            if not number:
+                yield (
+                    f"{part} does not run",
+                    f"See its log: gpucluster ssh -- sudo crictl logs NUMBER; {_NUMBERS} {part}",
+                )
+
+
+def look(kubectl: Kubectl, etcd: Etcd, folder: Path = certificates.KUBERNETES) -> dict[str, Any]:
+    """The state: {ready, problems: [{message, hint}], etcd: {size, used, full} or null, certificates: [...]}.
+
+    Raises:
+        Failed: this host has no control plane.
+    """
+    read = certificates.read(folder)
+    server, stuck = "", []
+    try:
+        kubectl.run("get", "--raw=/readyz", seconds=5)
+        stuck = namespaces.look(kubectl)
+    except AgentError as error:
+        server = error.message
+    space, parts = None, None
+    try:
+        parts = containers.states()
+        space = etcd.space()
+    except Failed:
+        pass
+    kubelet = programs.call(["systemctl", "is-active", "--quiet", "kubelet"]).returncode == 0
+    free = shutil.disk_usage(etcd.data if etcd.data.exists() else "/").free
+    now = time.time()
+    seen = Seen(server, kubelet, parts, space, free, read, stuck, certificates.kubelet_expired(now))
+    return {
+        "ready": not server,
+        "problems": judged(seen, now),
+        "etcd": {"size": space.size, "used": space.used, "full": space.full} if space else None,
+        "certificates": [each.to_dict(now) for each in read],
+    }

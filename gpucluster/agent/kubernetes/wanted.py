@@ -1,0 +1,42 @@
+"""What the cluster must have, as one answer or one run of `gpucluster-agent kubernetes apply`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gpucluster.agent.errors import AgentError, Refused
+from gpucluster.agent.kubernetes import apply, hardware
+from gpucluster.agent.kubernetes.kubectl import Kubectl
+
+
+def applied(kubectl: Kubectl, wait: apply.Wait, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Let the cluster have a set of objects, and nodes what they say of themselves.
+
+    Args:
+        given: {set, manifests, pools}; see `apply.apply` and `hardware.arrange`.
+
+    Raises:
+        AgentError: see there.
+    """
+    result: dict[str, Any] = apply.apply(kubectl, wait, given.get("set"), given.get("manifests", []))
+    return {**result, "nodes": hardware.arrange(kubectl, given.get("pools", []))}
+
+
+def from_input(kubectl: Kubectl) -> int:
+    """Read {set, manifests, pools} as JSON, and write what has changed as JSON; returns the exit status."""
+    try:
+        given = json.load(sys.stdin)
+    except ValueError:
+        given = None
+    try:
+        if not isinstance(given, dict):
+            raise Refused("the input is no object of JSON")
+        sys.stdout.write(json.dumps(applied(kubectl, time.sleep, given)) + "\n")
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
+        return error.status
+    return 0

@@ -1,0 +1,51 @@
+"""The people of the directory as Kubernetes sees them. Clusters without it have no quota in the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpucluster.agent.errors import Failed, Refused
+from gpucluster.agent.kubernetes import people
+from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl
+from gpucluster.agent.kubernetes.person_objects import Person
+from gpucluster.agent.users.config import Config
+from gpucluster.agent.users.state import State
+
+
+def people_of(state: State, config: Config) -> list[Person]:
+    """Everybody in the directory, by uid."""
+    privileged = state.privileged(config)
+    found = []
+    for user in sorted(state.users.values(), key=lambda user: user.uid):
+        others = sorted(state.groups[name].gid for name in state.groups_of(user.name))
+        gids = tuple(dict.fromkeys((user.gid, *others)))
+        found.append(Person(user.name, user.uid, gids, user.home, user.enabled, user.name in privileged))
+    return found
+
+
+def follow(config: Config, state: State, kubectl: Kubectl | None = None) -> bool:
+    """Make Kubernetes follow the directory; returns whether anything changed. Before there is a control plane, nothing.
+
+    Raises:
+        Failed: it did not follow in every way. All else is done.
+    """
+    if config.kubernetes is None or (kubectl is None and not Path(ADMIN).is_file()):
+        return False
+    done = people.sync(kubectl or Kubectl(), people_of(state, config), config.kubernetes)
+    if done.problems:
+        raise Failed("; ".join(done.problems))
+    return done.changed
+
+
+def checked_person(config: Config, state: State, name: object) -> Person:
+    """The person of this name, if they may use the cluster.
+
+    Raises:
+        Refused: there is no such person, or they are disabled.
+    """
+    person = next((each for each in people_of(state, config) if each.name == name), None)
+    if person is None:
+        raise Refused(f"there is no user {str(name)[:40]!r} in the directory", "Run: gpucluster user list")
+    if not person.enabled:
+        raise Refused(f"the user {person.name} is disabled", f"Run: gpucluster user enable {person.name}")
+    return person

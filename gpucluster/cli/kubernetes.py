@@ -1,0 +1,165 @@
+"""The commands for a control plane of Kubernetes on the cluster's controller."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from gpucluster import shapes
+from gpucluster.cli.base import Context, cluster_of, command, command_group, reporting
+from gpucluster.errors import EXIT_FAILED, InputError
+from gpucluster.text import count, printable
+
+if TYPE_CHECKING:
+    from gpucluster.operations.kubernetes import Certificate, PlaneState, Space
+    from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade
+    from gpucluster.spec import ClusterSpec
+
+_MIB = 1 << 20
+#: More than a certificate of kubeadm is ever valid, so that all of them are due.
+_ALL_DAYS = 10_000.0
+
+
+@command_group("kubernetes")
+def kubernetes() -> None:
+    """Look after a control plane of Kubernetes on the controller."""
+
+
+@command("status", parent=kubernetes)
+def kubernetes_status(context: Context) -> None:
+    """Show the state of the control plane, and each problem.
+
+    It also answers while the API server is dead. The exit code is 1 if there is a problem.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        state = cluster.control_plane.state()
+        ended = "failed" if state.problems else "success"
+        reporter.result({"command": "kubernetes status", "status": ended, **state.to_dict()}, "\n".join(_state(state)))
+        if state.problems:
+            sys.exit(EXIT_FAILED)
+
+
+@command("certificates", parent=kubernetes)
+@click.option(
+    "--renew", is_flag=True, help="Renew all of them now. The API server stops for up to a minute; pods run on."
+)
+def kubernetes_certificates(context: Context, renew: bool) -> None:
+    """Show until when certificates are valid, or renew them.
+
+    `gpucluster apply` and a timer on the controller renew them when less than 90 days are left.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        renewed = cluster.renew_kubernetes_certificates(_ALL_DAYS) if renew else ()
+        found = cluster.control_plane.certificates()
+        lines = [*([f"{count(len(renewed), 'certificate')} renewed"] if renew else []), *map(_certificate, found)]
+        result = {"certificates": [{**vars(each)} for each in found], "renewed": list(renewed)}
+        reporter.result({"command": "kubernetes certificates", **result}, "\n".join(lines))
+
+
+@command("compact", parent=kubernetes)
+def kubernetes_compact(context: Context) -> None:
+    """Give back the space of old versions in etcd.
+
+    It also ends the alarm of an etcd that is full and refuses every change. Nothing that is in use is lost; etcd stops
+    for some seconds.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        before, after = cluster.compact_etcd()
+        words = f"etcd: {_space(before)} before, {_space(after)} now"
+        reporter.result({"command": "kubernetes compact", "before": vars(before), "after": vars(after)}, words)
+
+
+@command("upgrade", parent=kubernetes)
+@click.option("--to", "release", help="A release instead of that in the file, such as 1.34.2.")
+@click.option("--plan", is_flag=True, required=True, help="Show the releases and the steps. Nothing is changed.")
+def kubernetes_upgrade(context: Context, release: str | None, **_plan_alone: bool) -> None:
+    """Show the steps to the release in the file.
+
+    The control plane goes on by one minor release at a time, and is never older than a node.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        plan = cluster.plan_kubernetes_upgrade(release)
+        reporter.result({"command": "kubernetes upgrade", **plan.to_dict()}, "\n".join(_plan(plan)))
+
+
+def _state(state: PlaneState) -> list[str]:
+    lines = ["the API server is ready" if state.ready else "the API server is not ready"]
+    if state.etcd:
+        lines.append(f"etcd: {_space(state.etcd)}")
+    soonest = min(state.certificates, key=lambda each: each.days, default=None)
+    if soonest:
+        lines.append(f"the certificate that ends first: {_certificate(soonest)}")
+    for each in state.problems:
+        lines += [f"problem: {printable(each.message)}", f"  {printable(each.hint)}"]
+    return lines if state.problems else [*lines, "no problem"]
+
+
+def _space(space: Space) -> str:
+    return f"{space.size // _MIB} MiB, {space.used // _MIB} MiB of it used" + (", full" if space.full else "")
+
+
+def _certificate(each: Certificate) -> str:
+    left = f"{count(each.days, 'day')} left" if each.days >= 0 else "expired"
+    return f"{printable(each.file)}: until {printable(each.expires)}, {left}" + (
+        ", authority" if each.authority else ""
+    )
+
+
+def _plan(plan: KubernetesUpgrade) -> list[str]:
+    lines = [f"control plane: {plan.version}", *(f"{name}: {each}" for name, each in plan.nodes.items())]
+    if not plan.steps:
+        return [*lines, f"Everything is at {plan.release}"]
+    return [*lines, f"Steps to {plan.release}:", *(f"  {step}" for step in plan.steps)]
+
+
+@command("images", parent=kubernetes)
+def kubernetes_images(context: Context) -> None:
+    """Print the shell script that makes the archive of images.
+
+    Run it in the folder of the mirror, on a machine that reaches the registries and has this release's kubeadm. Hosts
+    reach none: they get the archive from the mirror.
+    """
+    with reporting(context) as reporter:
+        from gpucluster.handover.kubernetes import system_images
+        from gpucluster.kubernetes.images import archive_script
+
+        spec = _with_kubernetes(context)
+        release, calico = spec.kubernetes.release, spec.kubernetes.network == "calico"
+        images = system_images(spec, hardware_emulated=spec.cloud.traits.hardware_emulated)
+        machines = sorted({shapes.get(machine.shape).architecture for machine in spec.machines})
+        scripts = {each: archive_script(images, release, each, calico=calico) for each in machines}
+        text = "\n".join(f"# The hosts that are {each}\n{script}" for each, script in scripts.items())
+        result = {"command": "kubernetes images", "release": release, "images": images, "scripts": scripts}
+        reporter.result(result, text)
+
+
+@command("values", parent=kubernetes)
+def kubernetes_values(context: Context) -> None:
+    """Print the values of the charts of operators.
+
+    And what installs them: NVIDIA's GPU operator with `kubernetes.gpus: operator`, its network operator with
+    `kubernetes.rdma: sr-iov`. Objects that need an operator wait for it, and the next `gpucluster apply` makes them.
+    """
+    with reporting(context) as reporter:
+        from gpucluster.handover.kubernetes import operator_charts
+        from gpucluster.kubernetes.manifests import to_yaml
+
+        charts = operator_charts(_with_kubernetes(context))
+        lines = []
+        for chart in charts:
+            lines += [f"# {chart.name}.yaml, for: {chart.command}", to_yaml([chart.values])]
+        result = {
+            "command": "kubernetes values",
+            "charts": [{"name": each.name, "install": each.command, "values": each.values} for each in charts],
+        }
+        reporter.result(result, "\n".join(lines) or "no operator is needed: device plugins and hosts offer everything")
+
+
+def _with_kubernetes(context: Context) -> ClusterSpec:
+    spec = context.spec()
+    if spec.scheduler != "kubernetes":
+        hint = "Write `scheduler: kubernetes` in another cluster file"
+        raise InputError(f"the scheduler of this cluster is {spec.scheduler}", where=str(spec.file), hint=hint)
+    return spec

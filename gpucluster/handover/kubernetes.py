@@ -1,0 +1,135 @@
+"""What Ansible's inventory says of Kubernetes: the variables of the cluster, labels and taints of each pool,
+and the objects that gpucluster runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpucluster.cloud.members import Member
+from gpucluster.handover.outputs import Outputs
+from gpucluster.kubernetes import labels
+from gpucluster.kubernetes.images import OperatorChart, operator_chart
+from gpucluster.kubernetes.manifests import Manifest, gpus, networks
+from gpucluster.kubernetes.system import SET, needed_images, system
+from gpucluster.spec import ClusterSpec, Pool
+
+
+def has_kubernetes_engine(spec: ClusterSpec) -> bool:
+    """Whether the control plane is a cluster of Oracle Kubernetes Engine."""
+    return spec.scheduler == "kubernetes" and spec.kubernetes.control_plane == "oke"
+
+
+def kubernetes_variables(spec: ClusterSpec) -> dict[str, Any]:
+    """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them."""
+    section = spec.kubernetes
+    return {
+        "scheduler": spec.scheduler,
+        "kubernetes_control_plane": section.control_plane,
+        "kubernetes_release": section.release,
+        "kubernetes_network": section.network,
+        "kubernetes_pod_cidr": section.pod_cidr,
+        "kubernetes_service_cidr": section.service_cidr,
+        "kubernetes_gpus": section.gpus,
+        "kubernetes_rdma": section.rdma,
+        "kubernetes_user_quota": section.user_quota.model_dump(),
+    }
+
+
+def pool_variables(
+    spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, *, hardware_emulated: bool
+) -> dict[str, Any]:
+    """The variables of the group of a pool: its labels and taints. Empty without Kubernetes.
+
+    Args:
+        hardware_emulated: as for `inventory`.
+    """
+    if spec.scheduler != "kubernetes":
+        return {}
+    output = outputs.pools.get(name)
+    network = (output.cluster_network_id or output.compute_cluster_id or "") if output else ""
+    return {
+        "kubernetes_node_labels": labels.node_labels(
+            name,
+            pool.hardware,
+            elastic=False,
+            zone=output.availability_domain if output else "",
+            rdma_network=network if pool.uses_rdma else None,
+            emulated=hardware_emulated,
+        ),
+        "kubernetes_node_taints": labels.node_taints(pool.hardware),
+    }
+
+
+def controller_variables(
+    spec: ClusterSpec, outputs: Outputs, members: Mapping[str, Sequence[Member]], *, hardware_emulated: bool
+) -> dict[str, Any]:
+    """The variable of the controller: what the program there lets the cluster have. Empty without Kubernetes.
+
+    Args:
+        members: the permanent nodes of each pool.
+        hardware_emulated: as for `inventory`.
+    """
+    if spec.scheduler != "kubernetes":
+        return {}
+    pools = []
+    for name, nodes in members.items():
+        pool = spec.pools[name]
+        variables = pool_variables(spec, name, pool, outputs, hardware_emulated=hardware_emulated)
+        virtual = spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
+        offered = labels.emulated_resources(pool.hardware, virtual_functions=virtual) if hardware_emulated else {}
+        pools.append(
+            {
+                "nodes": [node.name for node in nodes],
+                "labels": variables["kubernetes_node_labels"],
+                "taints": variables["kubernetes_node_taints"],
+                "emulated": offered,
+            }
+        )
+    manifests = system_manifests(spec, hardware_emulated=hardware_emulated)
+    return {"kubernetes_system": {"set": SET, "manifests": manifests, "pools": pools}}
+
+
+def system_manifests(spec: ClusterSpec, *, hardware_emulated: bool) -> list[Manifest]:
+    """The objects that gpucluster itself runs in a cluster for its hardware.
+
+    Args:
+        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+    """
+    return system(
+        [pool.hardware for pool in spec.pools.values()],
+        [pool.hardware for pool in spec.pools.values() if pool.uses_rdma],
+        minor=minor_release(spec),
+        software=spec.kubernetes.gpus,
+        access=spec.kubernetes.rdma,
+        rdma_cidr=spec.network.rdma_cidr,
+        emulated=hardware_emulated,
+    )
+
+
+def system_images(spec: ClusterSpec, *, hardware_emulated: bool) -> list[str]:
+    """The images of these objects, for the archive: beside those that kubeadm and the network of pods need."""
+    vendors = {pool.hardware.gpu_vendor for pool in spec.pools.values() if pool.hardware.gpus}
+    return needed_images(
+        system_manifests(spec, hardware_emulated=hardware_emulated),
+        vendors,
+        software=spec.kubernetes.gpus,
+        exporter=not spec.monitoring.enabled,
+    )
+
+
+def minor_release(spec: ClusterSpec) -> int:
+    """The minor number of the cluster's release, 36 of 1.36.4."""
+    return int(spec.kubernetes.release.split(".")[1])
+
+
+def operator_charts(spec: ClusterSpec) -> list[OperatorChart]:
+    """The charts that an administrator installs for this cluster, with their values."""
+    found = []
+    if spec.kubernetes.gpus == "operator" and any(pool.hardware.has_nvidia_gpus for pool in spec.pools.values()):
+        values = gpus.operator_values(minor_release(spec), exporter=not spec.monitoring.enabled)
+        found.append(operator_chart("gpu-operator", "gpu-operator", values))
+    if spec.kubernetes.rdma == "sr-iov" and any(pool.uses_rdma for pool in spec.pools.values()):
+        values = networks.network_operator_values()
+        found.append(operator_chart("network-operator", networks.OPERATOR_NAMESPACE, values))
+    return found

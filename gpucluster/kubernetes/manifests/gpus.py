@@ -1,0 +1,172 @@
+"""What offers GPUs to pods: a device plugin for each maker, or the values of NVIDIA's GPU operator.
+
+The driver and the container toolkit are those of the host. Sources: NVIDIA/k8s-device-plugin v0.20.0 (its chart and
+README), NVIDIA/gpu-operator v26.7.0 (its values), ROCm/k8s-device-plugin v1.31.0.10 (its manifest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+from gpucluster.kubernetes import images
+from gpucluster.kubernetes.labels import GPU_RESOURCES, GPU_VENDOR, gpu_tolerations
+from gpucluster.kubernetes.manifests import Manifest, daemon_set, metadata
+from gpucluster.shapes import GpuVendor
+
+MigStrategy = Literal["none", "single", "mixed"]
+#: containerd's runtime that NVIDIA's toolkit makes on the host, and the RuntimeClass that selects it.
+NVIDIA_RUNTIME = "nvidia"
+#: From this minor release on kubelet passes CDI devices from a plugin to the runtime (DevicePluginCDIDevices, beta).
+CDI_SINCE = 29
+
+_PLUGINS_DIRECTORY = "/var/lib/kubelet/device-plugins"
+
+
+def device_plugins(vendors: Collection[GpuVendor], minor: int, *, mig: MigStrategy = "single") -> list[Manifest]:
+    """The device plugins for the makers of a cluster's GPUs.
+
+    Args:
+        minor: the minor number of the cluster's release.
+        mig: how NVIDIA's plugin offers the parts of a GPU. `single` offers whole GPUs where no GPU is divided.
+    """
+    found: list[Manifest] = []
+    if "nvidia" in vendors:
+        found += [runtime_class(), _nvidia(minor, mig)]
+    if "amd" in vendors:
+        found.append(_amd())
+    return found
+
+
+def runtime_class() -> Manifest:
+    """The name for pods of the runtime that gives GPUs to containers."""
+    return {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": metadata(NVIDIA_RUNTIME),
+        "handler": NVIDIA_RUNTIME,
+    }
+
+
+def device_list_strategy(minor: int) -> str:
+    """How the plugin names devices to the runtime: by CDI where kubelet can, else by the environment of containers,
+    which the runtime `nvidia` reads. So below that release `nvidia` is the default runtime of nodes with GPUs."""
+    return "cdi-cri" if minor >= CDI_SINCE else "envvar"
+
+
+def _nvidia(minor: int, mig: MigStrategy) -> Manifest:
+    environment = {
+        "MIG_STRATEGY": mig,
+        "DEVICE_LIST_STRATEGY": device_list_strategy(minor),
+        "DEVICE_ID_STRATEGY": "uuid",
+        "FAIL_ON_INIT_ERROR": "true",
+        "NVIDIA_DRIVER_ROOT": "/",
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+        **({"NVIDIA_MIG_MONITOR_DEVICES": "all"} if mig != "none" else {}),
+    }
+    limits: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return _plugin(
+        "nvidia-device-plugin",
+        "nvidia",
+        {
+            "env": [{"name": name, "value": value} for name, value in environment.items()],
+            # Its chart gives SYS_ADMIN where MIG is watched: the driver asks for it.
+            "securityContext": limits if mig == "none" else {"capabilities": {"add": ["SYS_ADMIN"]}},
+        },
+        {"/driver-root": ("/", True), "/var/run/cdi": ("/var/run/cdi", False)},
+        runtimeClassName=NVIDIA_RUNTIME,
+    )
+
+
+def _amd() -> Manifest:
+    container = {"securityContext": {"privileged": True}}
+    return _plugin("amd-device-plugin", "amd", container, {"/sys": ("/sys", False)})
+
+
+def _plugin(
+    name: str, vendor: GpuVendor, container: Mapping[str, Any], mounts: Mapping[str, tuple[str, bool]], **more: Any
+) -> Manifest:
+    """The DaemonSet of a plugin.
+
+    Args:
+        mounts: by the place in the container: the host's directory, and whether it is read only.
+    """
+    places = {_PLUGINS_DIRECTORY: (_PLUGINS_DIRECTORY, False), **mounts}
+    return daemon_set(
+        name,
+        {
+            "nodeSelector": {GPU_VENDOR: vendor},
+            "tolerations": _everywhere(),
+            "priorityClassName": "system-node-critical",
+            **more,
+            "containers": [
+                {
+                    "name": name,
+                    "image": images.reference(name),
+                    "imagePullPolicy": "IfNotPresent",
+                    **container,
+                    "resources": {"requests": {"cpu": "10m", "memory": "50Mi"}},
+                    "volumeMounts": [
+                        {"name": f"host-{number}", "mountPath": place, **({"readOnly": True} if read_only else {})}
+                        for number, (place, (_directory, read_only)) in enumerate(places.items())
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": f"host-{number}", "hostPath": {"path": directory}}
+                for number, (directory, _read_only) in enumerate(places.values())
+            ],
+        },
+    )
+
+
+def _everywhere() -> list[dict[str, str]]:
+    """A node that failed a check still has its GPUs: its plugin stays."""
+    return [*gpu_tolerations(), {"key": "gpucluster.io/unhealthy", "operator": "Exists"}]
+
+
+def operator_values(minor: int, *, exporter: bool, mig: MigStrategy = "single") -> dict[str, Any]:
+    """The values of the chart gpu-operator for hosts that have the driver and the toolkit.
+
+    Args:
+        exporter: whether it runs its exporter of GPU metrics. Where the hosts are monitored, they have one.
+    """
+    software = images.software()
+    return {
+        "driver": {"enabled": False},
+        "toolkit": {"enabled": False},
+        "cdi": {"enabled": minor >= CDI_SINCE},
+        "mig": {"strategy": mig},
+        "migManager": {"enabled": True, "version": software["mig-manager"].tag},
+        "devicePlugin": {
+            "version": software["nvidia-device-plugin"].tag,
+            "env": [{"name": "DEVICE_LIST_STRATEGY", "value": device_list_strategy(minor)}],
+        },
+        "gfd": {"version": software["nvidia-device-plugin"].tag},
+        "dcgmExporter": {
+            "enabled": exporter,
+            "version": software["dcgm-exporter"].tag,
+            "serviceMonitor": {"enabled": False},
+        },
+        "operator": {"runtimeClass": NVIDIA_RUNTIME},
+        "daemonsets": {"tolerations": _everywhere()},
+        "nfd": {"enabled": True},
+        # Other uses of GPUs: virtual machines and confidential computing.
+        **{
+            part: {"enabled": False}
+            for part in ("vgpuDeviceManager", "vfioManager", "sandboxDevicePlugin", "ccManager")
+        },
+        "node-feature-discovery": {"worker": {"tolerations": _everywhere()}},
+    }
+
+
+def operator_images(*, exporter: bool) -> list[str]:
+    """The images that the chart gpu-operator uses with these values."""
+    names = ["gpu-operator", "nvidia-device-plugin", "mig-manager", "node-feature-discovery"]
+    return [images.reference(name) for name in [*names, *(["dcgm-exporter"] if exporter else [])]]
+
+
+def gpu_request(vendor: GpuVendor, count: int) -> dict[str, str]:
+    """The limit of a container that asks for GPUs. Kubernetes takes the same number as its request."""
+    return {GPU_RESOURCES[vendor]: str(count)}

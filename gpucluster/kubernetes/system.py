@@ -1,0 +1,58 @@
+"""Everything that gpucluster itself runs in a cluster for its hardware, as one list of objects: the set `system`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from gpucluster.kubernetes import manifests as objects
+from gpucluster.kubernetes.manifests import SYSTEM_NAMESPACE, Manifest, gpus, namespace, networks
+from gpucluster.kubernetes.manifests.networks import RdmaAccess
+from gpucluster.shapes import Shape
+
+GpuSoftware = Literal["device-plugin", "operator"]
+#: The name of this set of objects for `gpucluster-agent kubernetes apply`.
+SET = "system"
+# Its pods have directories and devices of their hosts. Releases without these labels have PodSecurityPolicy.
+_PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
+
+
+def system(
+    shapes: Iterable[Shape],
+    rdma_shapes: Iterable[Shape],
+    *,
+    minor: int,
+    software: GpuSoftware,
+    access: RdmaAccess,
+    rdma_cidr: str,
+    emulated: bool,
+) -> list[Manifest]:
+    """The objects of a cluster.
+
+    Args:
+        shapes: of its pools.
+        rdma_shapes: of the pools that use RDMA.
+        minor: the minor number of its release.
+        rdma_cidr: the addresses of RDMA interfaces in pods.
+        emulated: its hosts have not the hardware of their shapes. Then no device plugin runs, which would find nothing:
+            the status of the nodes says what they offer.
+    """
+    found = [namespace(SYSTEM_NAMESPACE, _PRIVILEGED)]
+    vendors = {shape.gpu_vendor for shape in shapes if shape.gpus}
+    if not emulated:
+        # NVIDIA's operator has its own plugin; AMD's GPUs have no part in it.
+        found += gpus.device_plugins(vendors - ({"nvidia"} if software == "operator" else set()), minor)
+        found += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()), rdma_cidr)
+    return found
+
+
+def needed_images(
+    manifests: Iterable[Manifest], vendors: Iterable[str], *, software: GpuSoftware, exporter: bool
+) -> list[str]:
+    """The images of these objects and of NVIDIA's operator, sorted: what the archive has beside those of kubeadm.
+
+    Args:
+        exporter: whether the operator runs its exporter.
+    """
+    of_operator = gpus.operator_images(exporter=exporter) if software == "operator" and "nvidia" in vendors else []
+    return sorted({*objects.images(manifests), *of_operator})

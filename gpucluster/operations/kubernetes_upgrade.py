@@ -1,0 +1,63 @@
+"""Which Kubernetes a cluster runs, and by which steps it becomes another release. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gpucluster.errors import InputError, ToolError
+from gpucluster.kubernetes import upgrades
+from gpucluster.operations.kubernetes import ControlPlane
+from gpucluster.spec import ClusterSpec
+
+
+@dataclass(frozen=True)
+class KubernetesUpgrade:
+    """What an upgrade would do.
+
+    Args:
+        version: that of the API server, "1.34.2".
+        nodes: the release of each kubelet, by the node's name.
+        release: the wanted one.
+        steps: one after the other, such as "control plane: 1.33.1 to 1.34.2"; empty if everything is at `release`.
+    """
+
+    version: str
+    nodes: Mapping[str, str]
+    release: str
+    steps: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+def plan(spec: ClusterSpec, plane: ControlPlane, release: str | None = None) -> KubernetesUpgrade:
+    """The way from what the cluster runs to a release.
+
+    Args:
+        release: the wanted one; None: that of cluster.yml.
+
+    Raises:
+        InputError: there is no such way; or the release is none.
+        ToolError: the API server gives no answer.
+    """
+    where = f"{spec.file}: kubernetes.release" if release is None else "--to"
+    wanted = upgrades.release_of(release or spec.kubernetes.release)
+    if wanted is None:
+        raise InputError(f"{release!r} is no release of Kubernetes", where=where, hint="Such as 1.34.2")
+    text = plane.version()
+    server = upgrades.release_of(text)
+    if server is None:
+        raise ToolError(f"the API server calls itself {text!r}, which is no release", hint="See: kubectl version")
+    nodes = plane.nodes()
+    found_by_name = {name: upgrades.release_of(node.version) for name, node in nodes.items()}
+    kubelets = {name: each for name, each in found_by_name.items() if each is not None}
+    first = [name for name, node in nodes.items() if node.of_control_plane]
+    found = upgrades.plan(server, kubelets, wanted, first)
+    if isinstance(found, upgrades.Refusal):
+        raise InputError(found.message, where=where, hint=found.hint)
+    return KubernetesUpgrade(
+        str(server), {name: str(each) for name, each in kubelets.items()}, str(wanted), tuple(map(str, found))
+    )

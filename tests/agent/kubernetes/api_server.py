@@ -1,0 +1,161 @@
+"""A real API server of Kubernetes with a real etcd, as two processes on the loopback interface.
+
+There is no kubelet and no controller: tests write what those would write, such as the status of a pod. The binaries are
+those of `make test-kubernetes` (GPUCLUSTER_KUBERNETES_BINARIES names another folder); without them tests are skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.agent.errors import AgentError
+from gpucluster.agent.kubernetes.kubectl import Kubectl
+
+_CACHE = Path.home() / ".cache/gpucluster/tests/kubernetes"
+_PATIENCE_S = 120.0
+_TOKEN = "a-token-of-the-tests"
+
+
+def binaries() -> Path | None:
+    """The folder with kube-apiserver and kubectl; None where there is none, or no etcd."""
+    given = os.environ.get("GPUCLUSTER_KUBERNETES_BINARIES")
+    places = [Path(given)] if given else sorted({file.parent for file in _CACHE.rglob("kube-apiserver")})
+    for place in places:
+        if all((place / name).is_file() for name in ("kube-apiserver", "kubectl")) and shutil.which("etcd"):
+            return place
+    return None
+
+
+needs_api_server = pytest.mark.skipif(binaries() is None, reason="no binaries of Kubernetes: make test-kubernetes")
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """What tests need of the server.
+
+    Args:
+        kubeconfig: of an administrator.
+        etcd: the address of etcd.
+    """
+
+    kubectl: Kubectl
+    kubeconfig: Path
+    etcd: str
+    folder: Path
+
+    def create(self, *objects: Mapping[str, Any]) -> None:
+        """Create objects, each with its status."""
+        for each in objects:
+            kind, meta = str(each["kind"]), each["metadata"]
+            path = _path(kind, str(meta.get("namespace", "")))
+            self.kubectl.post(path, each)
+            if "status" in each:
+                place = ["--namespace", meta["namespace"]] if "namespace" in meta else []
+                now = self.kubectl.object("get", kind.lower(), meta["name"], *place, "--output=json")
+                status = dict(each["status"])
+                if kind == "PodDisruptionBudget":
+                    status["observedGeneration"] = now["metadata"]["generation"]
+                whole = {**now, "status": status}
+                self.kubectl.run(
+                    "replace", f"--raw={path}/{meta['name']}/status", "--filename=-", text=json.dumps(whole)
+                )
+
+    def end_leaving_pods(self, _seconds: float = 0) -> None:
+        """What the kubelets of live nodes do: pods that are being deleted end."""
+        for pod in self.kubectl.list("pods"):
+            if pod["metadata"].get("deletionTimestamp"):
+                meta = pod["metadata"]
+                self.kubectl.delete("pod", meta["name"], meta["namespace"], "--grace-period=0", "--force")
+
+
+def _path(kind: str, namespace: str) -> str:
+    if kind == "PodDisruptionBudget":
+        return f"/apis/policy/v1beta1/namespaces/{namespace}/poddisruptionbudgets"
+    return f"/api/v1/namespaces/{namespace}/{kind.lower()}s" if namespace else f"/api/v1/{kind.lower()}s"
+
+
+def _port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def running(folder: Path, *more: str, quota: int = 0) -> Iterator[ApiServer]:
+    """Both processes until the end of the block.
+
+    Args:
+        more: options of kube-apiserver.
+        quota: bytes that etcd may store; 0 is its default.
+    """
+    place = binaries()
+    assert place is not None
+    client, peer, secure = (_port() for _ in range(3))
+    etcd = f"http://127.0.0.1:{client}"
+    subprocess.run(["openssl", "genrsa", "-out", str(folder / "sa.key"), "2048"], check=True, capture_output=True)
+    tokens = folder / "tokens.csv"
+    tokens.write_text(f'{_TOKEN},admin,1,"system:masters"\n')
+    kubeconfig = folder / "admin.conf"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1", "kind": "Config", "current-context": "a",
+                "clusters": [{"name": "a", "cluster": {"server": f"https://127.0.0.1:{secure}",
+                                                       "insecure-skip-tls-verify": True}}],
+                "users": [{"name": "a", "user": {"token": _TOKEN}}],
+                "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            }
+        )
+    )  # fmt: skip
+    argvs = [
+        ["etcd", f"--data-dir={folder / 'etcd'}", f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}",
+         f"--listen-peer-urls=http://127.0.0.1:{peer}", f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+         f"--initial-cluster=default=http://127.0.0.1:{peer}",
+         *([f"--quota-backend-bytes={quota}"] if quota else [])],
+        [str(place / "kube-apiserver"), f"--etcd-servers={etcd}", f"--secure-port={secure}",
+         "--bind-address=127.0.0.1", f"--cert-dir={folder / 'certs'}", f"--token-auth-file={tokens}",
+         "--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16",
+         "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={folder / 'sa.key'}",
+         f"--service-account-signing-key-file={folder / 'sa.key'}",
+         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+         "--advertise-address=127.0.0.1", *more],
+    ]  # fmt: skip
+    started: list[subprocess.Popen[bytes]] = []
+    kubectl = Kubectl(str(kubeconfig), str(place / "kubectl"))
+    try:
+        for argv in argvs:
+            with (folder / f"{Path(argv[0]).name}.log").open("wb") as log:
+                started.append(subprocess.Popen(argv, stdout=log, stderr=log, cwd=folder))
+        _await(kubectl, started, folder)
+        yield ApiServer(kubectl, kubeconfig, etcd, folder)
+    finally:
+        for process in reversed(started):
+            process.kill()
+            process.wait()
+
+
+def _await(kubectl: Kubectl, started: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    end = time.monotonic() + _PATIENCE_S
+    while True:
+        with contextlib.suppress(AgentError):
+            kubectl.run("get", "--raw=/readyz")
+            kubectl.get("namespace", "default")
+            return
+        ended = [process for process in started if process.poll() is not None]
+        if ended or time.monotonic() > end:
+            said = (folder / "kube-apiserver.log").read_text(errors="replace")[-1500:]
+            raise AssertionError(f"the API server does not answer: {said}")
+        time.sleep(0.2)

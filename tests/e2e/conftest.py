@@ -1,0 +1,29 @@
+"""The cluster that all tests of Kubernetes share: to build one takes two minutes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.e2e.kubernetes_site import KubernetesSite
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> Iterator[KubernetesSite]:
+    """A cluster with the scheduler kubernetes and two ready nodes, which have the image for pods of tests."""
+    from tests.e2e.kubernetes_site import KubernetesSite, Watch
+    from tests.kubernetes_sources import need_kubernetes, tools_archive
+
+    need_kubernetes()
+    tools_archive()
+    watch = Watch()
+    with KubernetesSite() as site:
+        with watch("apply"):
+            site.good("apply")
+        site.import_tools()
+        print(f"\nThe cluster was built in {watch.seconds['apply']:.0f} s.", file=sys.__stderr__)
+        yield site

@@ -1,0 +1,167 @@
+"""A cluster of the local cloud with the scheduler kubernetes, and what its tests do on it.
+
+The fixture `kubernetes` (conftest.py) builds one for all files test_kubernetes*.py: a control plane and two nodes. A
+test leaves it as it was. Kubernetes is real (tests/kubernetes_sources.py); its nodes are containers, so a test sees no
+kernel of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from gpucluster.waiting import wait_until
+from tests.e2e.site_harness import Site, containers
+from tests.kubernetes_sources import CRICTL, RELEASE, TOOLS, mirror, tools_archive
+
+CLUSTER_YML = """\
+version: 1
+name: {name}
+cloud: {{provider: local}}
+network:
+  vcn_cidr: {vcn}.0.0/16
+  public_subnet_cidr: {vcn}.0.0/24
+  private_subnet_cidr: {vcn}.1.0/24
+  ssh_allowed_cidrs: [127.0.0.0/8]
+scheduler: kubernetes
+kubernetes: {{release: "{release}", network: routes}}
+controller: {{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8}}
+pools:
+  work: {{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8, count: 2}}
+users:
+  people: [{{name: alice, full_name: Alice Example, generate_key: true}}]
+software: {{mirror: {mirror}, versions: {{cri-tools: "{crictl}"}}}}
+"""
+
+
+class KubernetesSite(Site):
+    """Such a cluster, by its folder."""
+
+    def __init__(self, name: str = "kube", vcn: str = "10.101", more: str = "") -> None:
+        text = CLUSTER_YML.format(name=name, vcn=vcn, release=RELEASE, mirror=mirror(), crictl=CRICTL)
+        super().__init__(text + more)
+        self.controller = f"{name}-controller"
+
+    def hosts(self) -> dict[str, str]:
+        """The containers of the hosts, by host name."""
+        form = "{{.Config.Hostname}} {{.ID}}"
+        listed = _run("podman", "inspect", "--format", form, *containers(self.home))
+        return dict(line.split() for line in listed.splitlines())
+
+    def on(self, host: str, *command: str, stdin: str | None = None) -> str:
+        """What a command prints on a host, as root."""
+        return _run("podman", "exec", "--interactive", self.hosts()[host], *command, stdin=stdin)
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        """What kubectl prints on the controller, as its administrator."""
+        return self.on(self.controller, "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", *words, stdin=stdin)
+
+    def get(self, *words: str) -> dict[str, Any]:
+        """What the API has."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", "--output=json", *words))
+        return found
+
+    def nodes(self) -> dict[str, bool]:
+        """The nodes that are no control plane, and whether each is ready."""
+        return {
+            node["metadata"]["name"]: any(
+                condition["type"] == "Ready" and condition["status"] == "True"
+                for condition in node["status"]["conditions"]
+            )
+            for node in self.get("nodes")["items"]
+            if node["metadata"]["name"] != self.controller
+        }
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        """Create or change objects."""
+        self.kubectl("apply", "--filename=-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+    def __enter__(self) -> KubernetesSite:
+        return self
+
+    @contextmanager
+    def namespace(self) -> Iterator[str]:
+        """A namespace to the end of the block."""
+        name = f"test-{secrets.token_hex(3)}"
+        self.kubectl("create", "namespace", name)
+        try:
+            yield name
+        finally:
+            self.kubectl("delete", "namespace", name, "--wait=false")
+
+    def await_ready(self, namespace: str, seconds: float = 90) -> dict[str, str]:
+        """Wait until all pods of a namespace run and are ready. Returns their addresses by name."""
+        pods: list[dict[str, Any]] = []
+
+        def ready() -> bool:
+            pods[:] = self.get("pods", f"--namespace={namespace}")["items"]
+            return bool(pods) and all(
+                status["ready"] for pod in pods for status in pod["status"].get("containerStatuses", [{"ready": False}])
+            )
+
+        if not wait_until(ready, seconds, 0.5):
+            raise AssertionError(self.kubectl("describe", "pods", f"--namespace={namespace}"))
+        return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods}
+
+    def in_pod(self, namespace: str, pod: str, *command: str) -> str:
+        """What a command prints in a pod."""
+        return self.kubectl("exec", f"--namespace={namespace}", pod, "--", *command)
+
+    def import_tools(self, hosts: Iterable[str] = ()) -> None:
+        """Bring the image TOOLS to hosts, by default to all nodes."""
+        archive, found = tools_archive(), self.hosts()
+
+        def bring(host: str) -> None:
+            with archive.open("rb") as stream:
+                argv = ["podman", "exec", "--interactive", found[host], "ctr", "--namespace=k8s.io", "images", "import"]
+                subprocess.run([*argv, "-"], stdin=stream, check=True, capture_output=True, timeout=180)
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(bring, hosts or self.nodes()))
+
+
+def pod(name: str, namespace: str, node: str, *command: str, **more: Any) -> dict[str, Any]:
+    """A pod of the image TOOLS on a node. `more`: its labels, annotations, container, and fields of its spec."""
+    container = {"name": "main", "image": TOOLS, "imagePullPolicy": "Never", "command": list(command)}
+    metadata = {"name": name, "namespace": namespace, "labels": more.pop("labels", {})}
+    metadata["annotations"] = more.pop("annotations", {})
+    container |= more.pop("container", {})
+    specification = {"nodeName": node, "restartPolicy": "Never", "terminationGracePeriodSeconds": 0, **more}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {**specification, "containers": [container]},
+    }
+
+
+def service(name: str, namespace: str, port: int, **selector: str) -> dict[str, Any]:
+    """A service of the pods with these labels."""
+    specification = {"selector": selector, "ports": [{"port": port}]}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": specification}
+
+
+class Watch:
+    """Says at the end how long each step took: `with watch("apply"): ...`. Nothing is asserted about time."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, step: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.seconds[step] = time.monotonic() - began
+
+
+def _run(*argv: str, stdin: str | None = None) -> str:
+    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, f"{' '.join(argv)}: {done.stdout}{done.stderr}"
+    return done.stdout

@@ -1,0 +1,89 @@
+"""Labels and taints that nodes get, for every shape of the catalogue."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gpucluster import shapes
+from gpucluster.kubernetes import labels
+
+ALL = list(shapes.catalogue().values())
+_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_OCID = "ocid1.clusternetwork.oc1.iad." + "a" * 49 + "bcdefghijkl"
+
+
+def _of(name: str, **more: object) -> dict[str, str]:
+    given = {"elastic": False, "zone": "Uocm:PHX-AD-1", "rdma_network": None, **more}
+    return labels.node_labels("compute", shapes.get(name), **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", ALL, ids=lambda shape: shape.name)
+def test_every_label_is_one_that_the_api_takes_and_kubelet_may_set(shape: shapes.Shape) -> None:
+    for name, value in _of(shape.name, rdma_network=_OCID, emulated=True).items():
+        domain, _slash, rest = name.partition("/")
+        assert _VALUE.fullmatch(value), f"{name}={value}"
+        assert _NAME.fullmatch(rest)
+        # What the admission plugin NodeRestriction lets a kubelet set below these domains.
+        allowed = {"topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"}
+        assert not domain.endswith(("kubernetes.io", "k8s.io")) or name in allowed
+
+
+def test_a_node_says_its_pool_shape_place_and_gpus() -> None:
+    assert _of("BM.GPU4.8", rdma_network=_OCID) == {
+        "gpucluster.io/pool": "compute",
+        "gpucluster.io/shape": "BM.GPU4.8",
+        "node.kubernetes.io/instance-type": "BM.GPU4.8",
+        "gpucluster.io/elastic": "false",
+        "topology.kubernetes.io/zone": "PHX-AD-1",
+        "gpucluster.io/gpu-vendor": "nvidia",
+        "gpucluster.io/gpu-type": "a100",
+        "gpucluster.io/gpu-count": "8",
+        "gpucluster.io/rdma-domain": "a" * 49 + "bcdefghijkl",
+        "gpucluster.io/rdma-devices": "16",
+    }
+    assert "gpucluster.io/gpu-type" not in _of("VM.Standard.E5.Flex")
+    assert _of("BM.GPU4.8", emulated=True)["gpucluster.io/emulated"] == "true"
+    assert "gpucluster.io/emulated" not in _of("VM.Standard.E5.Flex", emulated=True), "it has all that it says"
+
+
+def test_nodes_of_two_rdma_networks_have_different_domains() -> None:
+    other = _OCID.replace("abcdefghijkl", "xbcdefghijkl")
+    assert labels.rdma_domain(_OCID) != labels.rdma_domain(other)
+    assert labels.rdma_domain("ocid1.computecluster.oc1.iad." + "z" * 90) == "z" * 63
+
+
+def test_only_nodes_with_gpus_are_tainted_and_each_maker_has_its_own() -> None:
+    assert labels.node_taints(shapes.get("BM.GPU.H100.8")) == [
+        {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    ]
+    assert labels.node_taints(shapes.get("BM.GPU.MI300X.8"))[0]["key"] == "amd.com/gpu"
+    assert labels.node_taints(shapes.get("BM.HPC.E5.144")) == []
+    tolerated = {each["key"] for each in labels.gpu_tolerations()}
+    assert {taint["key"] for shape in ALL for taint in labels.node_taints(shape)} == tolerated
+
+
+def test_the_place_in_the_rdma_network_has_the_labels_of_oke() -> None:
+    data = {
+        "customerHPCIslandId": "ocid1.hpcisland.oc1.iad.anuwcljrg5pyaeycajoqlss",
+        "customerNetworkBlock": "ocid1.computenetworkblock.oc1.iad.anuwclddsdef123",
+        "customerLocalBlock": None,
+    }
+    assert labels.topology_labels(data) == {
+        "oci.oraclecloud.com/rdma.hpc_island_id": "eycajoqlss"[-11:].rjust(11, "a"),
+        "oci.oraclecloud.com/rdma.network_block_id": "clddsdef123",
+    }
+    assert labels.topology_labels({}) == {}
+    assert labels.TOPOLOGY_LEVELS[0].endswith("hpc_island_id")
+    assert labels.TOPOLOGY_LEVELS[-1] == "kubernetes.io/hostname"
+
+
+def test_what_a_node_offers_without_having_it() -> None:
+    offered = labels.emulated_resources
+    assert offered(shapes.get("BM.GPU4.8"), virtual_functions=False) == {"nvidia.com/gpu": "8"}
+    both = {"nvidia.com/gpu": "8", "nvidia.com/rdma-vf": "8"}
+    assert offered(shapes.get("BM.GPU.H200.8"), virtual_functions=True) == both
+    assert offered(shapes.get("BM.GPU.MI355X.8"), virtual_functions=False) == {"amd.com/gpu": "8"}
+    assert offered(shapes.get("VM.Standard.E5.Flex"), virtual_functions=True) == {}

@@ -1,0 +1,92 @@
+"""The judge of manifests refuses what an API server would refuse, or would drop without a word."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from gpucluster.kubernetes import manifests
+from gpucluster.spec.sections.kubernetes import NEWEST_RELEASE
+from tests.kubernetes import schemas
+from tests.kubernetes.custom_resources import SCHEMAS
+from tests.kubernetes.schemas import Invalid, validate, validate_all
+
+
+def _pod(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": manifests.metadata("p", "default"),
+        "spec": {"containers": [{"name": "c", "image": "example.org/a:1"}], **spec},
+    }
+
+
+def test_the_package_has_the_newest_release_that_we_build() -> None:
+    """Else its description of the newest release would say nothing about ours."""
+    assert int(NEWEST_RELEASE.split(".")[1]) in schemas.releases()
+    assert schemas.releases()[0] == 25
+
+
+def test_what_the_helpers_make_is_valid_for_every_release() -> None:
+    made = [
+        manifests.namespace(manifests.SYSTEM_NAMESPACE, {"a": "b"}),
+        manifests.daemon_set("d", _pod()["spec"]),
+        _pod(),
+    ]
+    validate_all(made)
+    validate(json.loads(manifests.to_json(made)))
+    assert list(yaml.safe_load_all(manifests.to_yaml(made))) == made
+    assert manifests.images(made) == ["example.org/a:1"]
+    assert all(each["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "gpucluster" for each in made)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "says"),
+    [
+        (_pod(hostnetwork=True), "hostnetwork"),
+        (_pod(containers=[]) | {"spec": {"hostNetwork": True}}, "'containers' is a required property"),
+        (_pod(hostNetwork="yes"), "spec.hostNetwork"),
+        (_pod(schedulingGates=[{"name": "x"}]), "1.20 drops spec.schedulingGates"),
+        ({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}}, "1.20 does not serve"),
+        ({"apiVersion": "policy/v1beta1", "kind": "PodSecurityPolicy", "metadata": {"name": "p"}}, "from 1.25 on"),
+        ({"apiVersion": "apps/v1beta1", "kind": "DaemonSet", "metadata": {"name": "d"}}, "no schema for apps/v1beta1"),
+        ({"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": "t"}}, "with its source"),
+        (
+            {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "n"},
+             "spec": {"config": {"type": "host-device"}}}, "spec.config",
+        ),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_is_wrong_is_refused(manifest: dict[str, Any], says: str) -> None:
+    with pytest.raises(Invalid, match=says.replace("(", r"\(")):
+        validate(manifest)
+
+
+def test_the_pods_in_a_custom_resource_are_judged_as_well() -> None:
+    job: dict[str, Any] = {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": manifests.metadata("j", "default"),
+        "spec": {"mpiReplicaSpecs": {"Launcher": {"replicas": 1, "template": {"spec": _pod()["spec"]}}}},
+    }
+    validate(job)
+    job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["hostnetwork"] = True
+    with pytest.raises(Invalid, match="hostnetwork"):
+        validate(job)
+
+
+def test_every_schema_of_ours_refuses_an_unknown_field() -> None:
+    for api_version, kind in SCHEMAS:
+        manifest = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": {"surely_unknown": 1}}
+        with pytest.raises(Invalid, match=r"surely_unknown|required"):
+            validate(manifest, newest=24)
+
+
+def test_two_objects_of_one_name_are_refused() -> None:
+    with pytest.raises(Invalid, match="twice"):
+        validate_all([_pod(), _pod()])
+    with pytest.raises(Invalid, match="no manifest"):
+        validate_all([])

@@ -1,0 +1,193 @@
+"""What gpucluster runs in a cluster for its hardware: valid for every shape, way to RDMA and release."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import pytest
+import yaml
+
+from gpucluster import shapes
+from gpucluster.kubernetes import images, manifests
+from gpucluster.kubernetes.manifests import gpus, networks
+from gpucluster.kubernetes.system import GpuSoftware, needed_images, system
+from gpucluster.shapes import GpuVendor, Shape
+from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
+from tests.kubernetes.schemas import releases, validate, validate_all
+
+ALL = list(shapes.catalogue().values())
+MINORS = (20, 28, releases()[-1])
+
+
+def _system(
+    *names: str, minor: int = 36, access: str = "host", software: str = "device-plugin", emulated: bool = False
+) -> list[Any]:
+    found = [shapes.get(name) for name in names]
+    rdma = [shape for shape in found if shape.rdma]
+    return system(
+        found, rdma, minor=minor, software=cast("GpuSoftware", software),
+        access=cast("networks.RdmaAccess", access), emulated=emulated, rdma_cidr="192.168.0.0/16",
+    )  # fmt: skip
+
+
+def _kinds(made: list[Any]) -> set[str]:
+    return {f"{each['kind']} {each['metadata']['name']}" for each in made}
+
+
+@pytest.mark.parametrize("access", get_args(networks.RdmaAccess))
+def test_what_every_shape_gets_is_valid_for_every_release(access: str) -> None:
+    for minor, software in itertools.product(MINORS, get_args(GpuSoftware)):
+        validate_all(_system(*(shape.name for shape in ALL), minor=minor, access=access, software=software), oldest=20)
+
+
+def test_the_device_plugin_runs_on_nodes_of_its_maker_and_no_other() -> None:
+    assert _kinds(_system("BM.GPU4.8", "VM.Standard.E5.Flex")) == {
+        "Namespace gpucluster-system",
+        "RuntimeClass nvidia",
+        "DaemonSet nvidia-device-plugin",
+    }
+    both = _system("BM.GPU.MI300X.8", "BM.GPU.H100.8")
+    selected = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]["nodeSelector"]
+        for each in both
+        if each["kind"] == "DaemonSet"
+    }
+    assert selected == {
+        "nvidia-device-plugin": {"gpucluster.io/gpu-vendor": "nvidia"},
+        "amd-device-plugin": {"gpucluster.io/gpu-vendor": "amd"},
+    }
+    assert _kinds(_system("VM.Standard.E5.Flex")) == {"Namespace gpucluster-system"}
+
+
+def test_the_plugin_tolerates_the_taints_of_its_nodes() -> None:
+    """A taint that its pods do not tolerate would leave the node without GPUs for ever."""
+    from gpucluster.kubernetes.labels import node_taints
+
+    for shape in (shape for shape in ALL if shape.gpus):
+        for each in _system(shape.name):
+            if each["kind"] == "DaemonSet":
+                tolerated = {one.get("key") for one in each["spec"]["template"]["spec"]["tolerations"]}
+                assert {one["key"] for one in node_taints(shape)} <= tolerated
+
+
+@pytest.mark.parametrize(("minor", "strategy"), [(20, "envvar"), (28, "envvar"), (29, "cdi-cri"), (37, "cdi-cri")])
+def test_cdi_is_used_where_kubelet_passes_it_on(minor: int, strategy: str) -> None:
+    plugin = next(each for each in _system("BM.GPU4.8", minor=minor) if each["kind"] == "DaemonSet")
+    container = plugin["spec"]["template"]["spec"]["containers"][0]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    assert environment["DEVICE_LIST_STRATEGY"] == strategy
+    assert gpus.operator_values(minor, exporter=False)["cdi"]["enabled"] is (strategy == "cdi-cri")
+    assert plugin["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+
+
+def test_with_the_operator_only_amd_has_a_plugin_of_ours() -> None:
+    assert _kinds(_system("BM.GPU4.8", software="operator")) == {"Namespace gpucluster-system"}
+    assert "DaemonSet amd-device-plugin" in _kinds(_system("BM.GPU.MI300X.8", software="operator"))
+    values = gpus.operator_values(36, exporter=True)
+    assert (values["driver"]["enabled"], values["toolkit"]["enabled"]) == (False, False), "the image has both"
+    assert values["dcgmExporter"]["enabled"] is True
+    assert values["devicePlugin"]["version"] == images.software()["nvidia-device-plugin"].tag
+    assert yaml.safe_load(yaml.safe_dump(values)) == values
+
+
+def test_emulated_hardware_has_no_plugin_that_finds_nothing() -> None:
+    for access in get_args(networks.RdmaAccess):
+        assert _kinds(_system("BM.GPU4.8", access=access, emulated=True)) == {"Namespace gpucluster-system"}
+
+
+@pytest.mark.parametrize("shape", [shape for shape in ALL if shape.rdma_pci_addresses], ids=lambda shape: shape.name)
+def test_each_rdma_interface_of_a_shape_is_attached_by_its_place(shape: Shape) -> None:
+    made = networks.attachments(shape, "192.168.0.0/16")
+    configs = [json.loads(each["spec"]["config"]) for each in made]
+    assert [config["plugins"][0]["pciBusID"] for config in configs] == list(shape.rdma_pci_addresses)
+    for config in configs:
+        moved, *chained = config["plugins"]
+        assert (moved["type"], moved["ipam"]["type"]) == ("host-device", "whereabouts")
+        assert [each["type"] for each in chained] == ["rdma", "tuning"]
+        assert chained[1]["mtu"] == 4220
+    asked = networks.pod_rdma("device", shape).annotations[networks.NETWORKS].split(",")
+    assert asked == [f"gpucluster-system/{each['metadata']['name']}" for each in made]
+
+
+@pytest.mark.parametrize(("name", "count"), [("BM.GPU4.8", 16), ("BM.GPU.H100.8", 16), ("BM.GPU.H200.8", 8)])
+def test_virtual_functions_of_a_shape(name: str, count: int) -> None:
+    policy = next(each for each in _system(name, access="sr-iov") if each["kind"] == "SriovNetworkNodePolicy")
+    spec = policy["spec"]
+    assert (spec["mtu"], spec["numVfs"], spec["externallyManaged"]) == (4220, 1, True)
+    assert spec["nodeSelector"] == {"node.kubernetes.io/instance-type": name}
+    assert len(spec["nicSelector"]["rootDevices"]) == count
+    asked = networks.pod_rdma("sr-iov", shapes.get(name))
+    assert asked.container["resources"]["limits"] == {"nvidia.com/rdma-vf": str(count)}
+    assert len(asked.annotations[networks.NETWORKS].split(",")) == count
+    assert not asked.privileged
+    values = networks.network_operator_values()
+    assert values["sriovNetworkOperator"]["enabled"] is True
+
+
+def test_shapes_of_other_makers_have_no_policy_of_nvidias_operator() -> None:
+    assert not networks.has_virtual_functions(shapes.get("BM.GPU.MI355X.8"))
+    assert networks.virtual_functions([shapes.get("BM.GPU.MI355X.8")], "192.168.0.0/16") == []
+
+
+@pytest.mark.parametrize("access", get_args(networks.RdmaAccess))
+@pytest.mark.parametrize("name", ["BM.GPU4.8", "BM.GPU.A10.4"])
+def test_a_pod_with_rdma_is_valid(access: str, name: str) -> None:
+    need = networks.pod_rdma(cast("networks.RdmaAccess", access), shapes.get(name))
+    container = {"name": "work", "image": "example.org/nccl:1", **need.container}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": manifests.metadata("p", "default", annotations=need.annotations),
+        "spec": {**need.spec, "containers": [container], "volumes": list(need.volumes)},
+    }
+    validate(pod)
+    assert ("hostNetwork" in need.spec) is (access == "host" and name == "BM.GPU4.8")
+    assert need.privileged is (access != "sr-iov" and name == "BM.GPU4.8")
+
+
+def test_the_archive_has_every_image_of_the_objects() -> None:
+    made = _system("BM.GPU4.8", access="device")
+    needed = needed_images(made, ["nvidia"], software="device-plugin", exporter=False)
+    assert needed == sorted(
+        images.reference(name) for name in ("multus", "nvidia-device-plugin", "rdma-cni", "whereabouts")
+    )
+    operator = needed_images(_system("BM.GPU4.8", software="operator"), ["nvidia"], software="operator", exporter=True)
+    assert images.reference("dcgm-exporter") in operator
+    script = images.archive_script(needed, "1.36.4", "x86_64", calico=True)
+    assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
+    assert all(f"echo {image} >> images" in script for image in needed)
+    assert "--output=kubernetes-images-1.36.4-x86_64.tar" in script
+    assert "calico" not in images.archive_script(needed, "1.36.4", "aarch64", calico=False)
+
+
+def test_every_image_has_a_version_and_a_source_and_is_used_once() -> None:
+    entries = images.software().values()
+    assert len({entry.image for entry in entries}) == len(entries)
+    for entry in entries:
+        assert entry.tag not in ("latest", "snapshot")
+        assert entry.source
+        assert entry.image.count("/") >= 2, "the whole name: an archive keeps no short ones"
+
+
+@pytest.mark.slow
+@needs_api_server
+@pytest.mark.xdist_group("kubernetes-api-server")
+def test_a_real_api_server_of_1_20_takes_them_all(tmp_path: Path) -> None:
+    with running(tmp_path, "--allow-privileged=true") as server:  # as kubeadm starts it
+        made = _system(*(shape.name for shape in ALL), minor=20, access="device")
+        _apply(server, [each for each in made if each["kind"] in ("Namespace", "CustomResourceDefinition")])
+        server.kubectl.run("wait", "--for=condition=Established", "--all", "crd")
+        said = _apply(server, made, "--dry-run=server")
+        assert len(said.splitlines()) == len(made)
+
+
+def _apply(server: ApiServer, made: list[Any], *words: str) -> str:
+    return server.kubectl.run("apply", "--filename=-", *words, text=manifests.to_json(made))
+
+
+def test_vendors_are_those_of_the_catalogue() -> None:
+    assert {shape.gpu_vendor for shape in ALL} == set(get_args(GpuVendor))

@@ -1,0 +1,51 @@
+"""Commands that only Slurm has, on clusters with another scheduler: bad input, with the next command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.cluster import Cluster
+from gpucluster.errors import InputError
+from gpucluster.lifecycle.repair import Fix
+from gpucluster.operations.jobs import JobRequest
+from gpucluster.spec import load
+from tests.spec.spec_texts import MINIMAL
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "hint"),
+    [
+        (lambda cluster: cluster.verify(fix=Fix()), "verify --fix", "gpucluster replace NODE"),
+        (lambda cluster: cluster.plan_slurm_upgrade(), "slurm upgrade", "docs/how-to/kubernetes.md"),
+        (
+            lambda cluster: cluster.at_release("26.05").plan_slurm_upgrade(),
+            "slurm upgrade",
+            "docs/how-to/kubernetes.md",
+        ),
+        (lambda cluster: cluster.container_images.list(), "an image for jobs of Enroot", "Name the image in a pod"),
+        (
+            lambda cluster: cluster.jobs.submit(JobRequest("nccl_tests")),
+            "job submit",
+            "gpucluster job render nccl_tests",
+        ),
+        (lambda cluster: cluster.jobs.wait("7"), "job wait", "kubectl --namespace user-NAME wait"),
+        (lambda cluster: cluster.jobs.status("7"), "job status", "kubectl --namespace user-NAME get"),
+        (lambda cluster: cluster.jobs.cancel("7"), "job cancel", "kubectl --namespace user-NAME delete"),
+        (lambda cluster: cluster.job_reports, "job report", "kubectl get pods"),
+    ],
+)
+def test_a_command_of_slurm_names_that_for_kubernetes(
+    tmp_path: Path, command: Callable[[Cluster], Any], words: str, hint: str
+) -> None:
+    file = tmp_path / "cluster.yml"
+    file.write_text(f"{MINIMAL}scheduler: kubernetes\n")
+    with pytest.raises(InputError) as caught:
+        command(Cluster(load(file)))
+    assert caught.value.what == f"{words} needs Slurm, and the scheduler of this cluster is kubernetes"
+    assert hint in caught.value.hint
+    assert caught.value.exit_code == 2
+    assert not (tmp_path / ".gpucluster").exists(), "nothing was begun"
