@@ -197,7 +197,8 @@ def _value(value: Any) -> str:
 def job_render(context: Context, name: str, launcher: str, directory: str | None, force: bool, **chosen: Any) -> None:
     """Write the script of a job, and the programs beside it.
 
-    Submit it with sbatch from a folder that all nodes mount.
+    Submit it with sbatch from a folder that all nodes mount. With a launcher of Kubernetes it is the objects of the
+    job, for `kubectl create`.
     """
     with reporting(context) as reporter:
         from gpucluster.jobs import choose, registry
@@ -218,9 +219,8 @@ def job_render(context: Context, name: str, launcher: str, directory: str | None
         folder = Path(directory)
         _write(rendered, folder, force=force)
         lines = [f"{folder} has {', '.join(sorted(rendered.files))}"]
-        lines.append(
-            f"Next: copy it to the cluster, and there: cd {folder.name} && {rendered.submit} {rendered.script}"
-        )
+        where = "" if wanted.launcher.wrap else "copy it to the cluster, and there: "
+        lines.append(f"Next: {where}cd {folder.name} && {rendered.submit} {rendered.script}")
         reporter.result(result, "\n".join(lines))
 
 

@@ -425,6 +425,9 @@ class Launcher:
         ranks: what it can start.
         variables: what it sets for each rank; None if it sets RANK, LOCAL_RANK and WORLD_SIZE itself.
         requirements: what it needs itself.
+        piece: the name of its file, where several launchers have the same; "" for the launcher's own.
+        wrap: makes the one file that is submitted of the texts of all files, where the batch system takes no script;
+            `script` is then the script's name among them. Raises InputError where an option forbids it.
     """
 
     name: str
@@ -434,6 +437,9 @@ class Launcher:
     variables: RankVariables | None = None
     options: tuple[Option, ...] = ()
     requirements: Callable[[Job], tuple[Requirement, ...]] = _nothing
+    piece: str = ""
+    script: str = ""
+    wrap: Callable[[Job, Mapping[str, str]], str] | None = None
 
 
 @dataclass(frozen=True)

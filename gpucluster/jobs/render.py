@@ -21,7 +21,11 @@ from gpucluster.jobs.payload import text_of
 
 
 def render(job: Job) -> Rendered:
-    """The files of a job."""
+    """The files of a job.
+
+    Raises:
+        InputError: its launcher can't submit it with these options.
+    """
     scheduler = job.launcher.scheduler
     script = job.name + scheduler.suffix
     required = requirements(job)
@@ -47,6 +51,9 @@ def render(job: Job) -> Rendered:
     for payload in job.template.payload:
         files[payload.name] = RenderedFile(text_of(job.template, payload), payload.executable)
     output = scheduler.output.format(name=job.name, job="{job}")
+    if job.launcher.wrap:
+        texts = {job.launcher.script if name == script else name: file.text for name, file in files.items()}
+        files = {script: RenderedFile(job.launcher.wrap(job, texts))}
     return Rendered(job, script, files, scheduler.submit, output, required)
 
 

@@ -16,11 +16,12 @@ from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import InputError, VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
+from gpucluster.handover.kubernetes import pool_variables
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec
 from gpucluster.verdict import junit, reports
-from gpucluster.verdict.expectation import Expectation, Level, chosen, narrowed
+from gpucluster.verdict.expectation import Expectation, KubernetesExpectation, Level, chosen, narrowed
 from gpucluster.verdict.measurements import UNREACHABLE
 from gpucluster.verdict.registry import host_checks
 from gpucluster.verdict.scrubbing import scrubbed
@@ -205,6 +206,7 @@ class Verification:
             people=handover.primary_gids(spec),
             home_mount_path=spec.storage.home.mount_path if spec.storage.home.enabled else None,
             scheduler=spec.scheduler,
+            kubernetes=self._of_kubernetes(deployment),
             containers="enroot" in spec.containers.runtimes,
             accounting=spec.slurm.enabled and spec.slurm.accounting,
             autoscaler=bool(spec.elastic_pools),
@@ -217,6 +219,27 @@ class Verification:
             operators=spec.users.privilege_group,
             # An agent without checks of its own has nothing to report.
             profile=level.profile if host_checks(level.profile) else None,
+        )
+
+    def _of_kubernetes(self, deployment: Deployment) -> KubernetesExpectation | None:
+        spec = self._spec
+        if spec.scheduler != "kubernetes":
+            return None
+        pools = spec.pools.items()
+        return KubernetesExpectation(
+            release=spec.kubernetes.release,
+            labels={
+                name: pool_variables(
+                    spec, name, pool, deployment.outputs, hardware_emulated=self._cloud.hardware_emulated
+                )["kubernetes_node_labels"]
+                for name, pool in pools
+            },
+            gpus={
+                node.name: spec.pools[name].hardware.gpus
+                for name, nodes in deployment.members.items()
+                for node in nodes
+                if spec.pools[name].hardware.has_nvidia_gpus
+            },
         )
 
 

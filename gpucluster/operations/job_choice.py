@@ -56,17 +56,14 @@ def _on(
     pool = spec.pools[name]
     # Emulated GPUs compute nothing, and an emulated network is none.
     emulated = spec.cloud.traits.hardware_emulated
-    partition = {"partition": pool.partition or name} if _has_partition(launcher) else {}
+    known = {option.name for option in launcher.scheduler.options}
+    place = {"partition": pool.partition or name, "pool": name}
     return choose.describe(
         template,
         launcher,
-        {**partition, **settings},
+        {**{option: value for option, value in place.items() if option in known}, **settings},
         nodes=nodes,
         shape=pool.hardware,
         gpus=0 if emulated else None,
         rdma=pool.uses_rdma and not emulated,
     )
-
-
-def _has_partition(launcher: Launcher) -> bool:
-    return any(option.name == "partition" for option in launcher.scheduler.options)

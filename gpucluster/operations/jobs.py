@@ -208,6 +208,16 @@ class Jobs:
         spec = self._spec
         template = registry.template(request.template)
         launcher = registry.launcher(template, request.launcher)
+        if spec.scheduler == "kubernetes":
+            known = registry.launchers()
+            others = [name for name in template.launchers if known[name].scheduler.name == "kubernetes"]
+            name = launcher.name if launcher.name in others else others[0]
+            raise InputError(
+                "jobs are submitted to Slurm, and this cluster has Kubernetes",
+                where=str(spec.file),
+                hint=f"Run: gpucluster job render {template.name} --launcher {name} --set image=IMAGE | "
+                "kubectl create --filename -",
+            )
         if launcher.scheduler.name != _SLURM:
             raise InputError(
                 f"the launcher {launcher.name} is for {launcher.scheduler.title}, and this cluster has Slurm",

@@ -28,6 +28,21 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
+class KubernetesExpectation:
+    """What is expected of Kubernetes.
+
+    Args:
+        release: of every kubelet, "1.34.2".
+        labels: by pool, labels that its nodes must have.
+        gpus: by permanent node, how many GPUs pods can have. Nodes without GPUs are left out.
+    """
+
+    release: str
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    gpus: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Expectation:
     """The expected state of a cluster, or of the part of it that is checked.
 
@@ -37,6 +52,7 @@ class Expectation:
         people: the users that every host must know, with the number of their primary group.
         home_mount_path: None if there is no shared home. Then there is no directory (LDAP) either.
         scheduler: slurm, kubernetes or none, as cluster.yml has it. Without one, nodes must reach each other by ssh.
+        kubernetes: what is expected of Kubernetes; None without it.
         containers: whether Slurm's steps may run in containers.
         autoscaler: whether a pool is elastic; then the autoscaler must run.
         monitoring: whether Prometheus runs.
@@ -70,6 +86,7 @@ class Expectation:
     profile: Profile | None = None
     whole: bool = True
     with_elastic: bool = True
+    kubernetes: KubernetesExpectation | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:

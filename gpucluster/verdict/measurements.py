@@ -16,7 +16,9 @@ Facts = Mapping[str, Mapping[str, Any]]
 #: In the place of the facts of a host that could not be reached: why.
 UNREACHABLE = "unreachable"
 # Facts about the whole cluster, which the controller alone has.
-_OF_THE_CLUSTER = ("sinfo", "srun", "container_steps", "accounting", "autoscaler", "monitoring")
+_OF_THE_CLUSTER = ("sinfo", "srun", "container_steps", "accounting", "autoscaler", "monitoring",
+    "kubernetes_nodes", "kubernetes_control_plane", "kubernetes_names", "kubernetes_homes",
+)  # fmt: skip
 # Why a fact may be missing on a host that has answered.
 _WHY = {
     "accounting": "sacct was not asked",
@@ -26,6 +28,10 @@ _WHY = {
     "firewall": "the host has not reported it",
     "home_fs": "its mounts were not read",
     "home_token_seen": "whether it has the controller's file was not read",
+    "kubernetes_control_plane": "the control plane was not asked",
+    "kubernetes_homes": "the API server was not asked",
+    "kubernetes_names": "the DNS service was not asked",
+    "kubernetes_nodes": "the API server was not asked",
     "local_disk": "nothing is known about its drives: its user data did not run, or is of an earlier version",
     "mesh": "not tried",
     "monitoring": "Prometheus was not asked",

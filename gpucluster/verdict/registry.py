@@ -11,13 +11,14 @@ from typing import Any
 from gpucluster.agent.checks import registry
 from gpucluster.agent.checks.model import Check, Profile
 from gpucluster.measuring import checks as measuring
-from gpucluster.verdict import hosts, monitoring, reports, scheduler
+from gpucluster.verdict import hosts, kubernetes, monitoring, reports, scheduler
 from gpucluster.verdict.expectation import ClusterCheck
 
 #: What the operator's side judges, in the order in which people read it.
 CLUSTER_CHECKS: tuple[ClusterCheck, ...] = (
     *hosts.CHECKS,
     *scheduler.CHECKS,
+    *kubernetes.CHECKS,
     *monitoring.CHECKS,
     *reports.CHECKS,
 )

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpucluster import shapes
 from gpucluster.jobs import choose, registry
+from gpucluster.jobs.launchers.kubernetes import KUBERNETES
 from gpucluster.jobs.model import Job, Rendered
 from gpucluster.jobs.render import render
 
@@ -28,18 +30,21 @@ def jobs() -> Iterator[tuple[str, Job]]:
     for template in registry.templates():
         for name, (shape, nodes) in itertools.product(template.launchers, PLACES):
             by = registry.launchers()[name]
-            for settings in ({}, _all_set(by.name)) if nodes == _SET_WITH else ({},):
+            least = {"image": "registry.example/work:1"} if by.scheduler is KUBERNETES else {}
+            for settings in (least, _all_set(by.name)) if nodes == _SET_WITH else (least,):
                 known = {option.name for option in choose.options(template, by)}
                 job = choose.describe(
                     template, by, {key: value for key, value in settings.items() if key in known},
                     nodes=nodes, shape=shapes.get(shape),
                 )  # fmt: skip
                 if not choose.refusal(job):
-                    yield f"{template.name}-{name}-{shape}-{nodes}-{'set' if settings else 'default'}", job
+                    yield f"{template.name}-{name}-{shape}-{nodes}-{'set' if len(settings) > 1 else 'default'}", job
 
 
 def _all_set(launcher: str) -> dict[str, str]:
     others = {"time": "26:00:00", "queue": "short.q", "slots": "96", "resources": "gpu=8"} if launcher == "sge" else {}
+    if registry.launchers()[launcher].scheduler is KUBERNETES:
+        others = {"time": "60", "image": "registry.example/a:1", "network_interface": "net1", "uid": "7"}
     return {
         "partition": "gpu", "account": "a", "qos": "high", "reservation": "r", "time": "1-02:00:00",
         "exclusive": "false", "cpus_per_task": "4", "modules": "compiler/gcc/7 mpi", "job_name": f"x-{launcher}",
@@ -59,9 +64,16 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, R
     for name, job in ALL.items():
         rendered = render(job)
         file = folder / f"{name}.sh"
-        file.write_text(rendered.files[rendered.script].text)
+        file.write_text(_script(rendered))
         found[name] = (file, rendered)
     return found
+
+
+def _script(rendered: Rendered) -> str:
+    text = rendered.files[rendered.script].text
+    # With Kubernetes it is a text in an object.
+    launcher = rendered.job.launcher
+    return str(next(yaml.safe_load_all(text))["data"][launcher.script]) if launcher.wrap else text
 
 
 def test_all_kinds_of_jobs_are_there() -> None:
@@ -123,8 +135,9 @@ def test_what_sbatch_reads_is_in_front_of_the_first_command(scripts: dict[str, t
 
 def test_no_setting_of_the_network_is_written_again(scripts: dict[str, tuple[Path, Rendered]]) -> None:
     for _file, rendered in scripts.values():
-        for file in rendered.files.values():
-            assert not re.search(r"(NCCL_(IB|SOCKET|NET|CROSS)_|UCX_)\w+=", file.text)
+        texts = [_script(rendered), *(file.text for name, file in rendered.files.items() if name != rendered.script)]
+        for text in texts:
+            assert not re.search(r"(NCCL_(IB|SOCKET|NET|CROSS)_|UCX_)\w+=", text)
 
 
 def test_the_same_job_is_the_same_bytes_whatever_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,6 +139,11 @@ def test_without_a_pool_the_first_with_enough_nodes_is_taken(tmp_path: Path) -> 
             TEXT.replace(", max_count: 4", "").replace("alice,", "alice, uid: 12001,") + "slurm: {enabled: false}\n",
             "job submit needs Slurm, and the scheduler of this cluster is none",
         ),
+        (
+            JobRequest(NAME),
+            TEXT.replace(", max_count: 4", "").replace("alice,", "alice, uid: 12001,") + "scheduler: kubernetes\n",
+            "this cluster has Kubernetes",
+        ),
     ],
 )
 def test_what_can_not_run_is_refused_before_anything_is_asked(

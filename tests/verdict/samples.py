@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from gpucluster.agent.checks.model import Finding, Profile, Report, Status
-from gpucluster.verdict.expectation import Expectation, Level
+from gpucluster.verdict.expectation import Expectation, KubernetesExpectation, Level
 from gpucluster.verdict.registry import host_checks
 from gpucluster.verdict.verdict import Line, Verdict, judge
 
@@ -26,7 +26,6 @@ CLUSTER = Expectation(
     accounting=True,
 )
 #: Without Slurm: users go from node to node by ssh.
-KUBERNETES = dataclasses.replace(CLUSTER, scheduler="kubernetes", accounting=False)
 MESH = dataclasses.replace(CLUSTER, home_mount_path=None, scheduler="none", accounting=False)
 #: With everything that a cluster with Slurm can have.
 FULL = dataclasses.replace(
@@ -40,6 +39,13 @@ FULL = dataclasses.replace(
     local_drives=dict.fromkeys(NODES, 4),
     rdma_addressed=NODES,
     profile=Profile.QUICK,
+)
+#: With Kubernetes.
+KUBERNETES = dataclasses.replace(
+    CLUSTER,
+    scheduler="kubernetes",
+    accounting=False,
+    kubernetes=KubernetesExpectation("1.34.2", {"compute": {"gpucluster.io/pool": "compute"}}, dict.fromkeys(NODES, 8)),
 )
 BEGAN = 1_800_000_000.0
 
@@ -69,6 +75,25 @@ def of_slurm() -> dict[str, Any]:
     }
 
 
+def of_kubernetes() -> dict[str, Any]:
+    """What `gpucluster-agent kubernetes facts` says where all is well."""
+    nodes = [
+        {
+            "name": name, "ready": "True", "cordoned": False, "reason": "", "taints": [], "version": "v1.34.2",
+            "conditions": [{"type": "Ready", "status": "True", "message": "kubelet is ready"}],
+            "labels": ["gpucluster.io/pool=compute"], "allocatable": ["nvidia.com/gpu=8"],
+        }
+        for name in NODES
+    ]  # fmt: skip
+    certificates = [{"file": "apiserver.crt", "days": 200}, {"file": "front-proxy-client.crt", "days": 364}]
+    return {
+        "kubernetes_nodes": nodes,
+        "kubernetes_control_plane": {"ready": True, "problems": [], "certificates": certificates},
+        "kubernetes_names": {"server": "10.96.0.10", "wanted": "10.96.0.1", "answer": "10.96.0.1", "error": ""},
+        "kubernetes_homes": [{"namespace": "user-alice", "phase": "Bound"}],
+    }
+
+
 def report(name: str, profile: Profile = Profile.QUICK) -> Report:
     """What a host finds itself when all is well."""
     findings = [Finding(check.name, name, Status.PASS, "as it should be") for check in host_checks(profile)]
@@ -90,6 +115,7 @@ def facts(expected: Expectation = CLUSTER) -> Facts:
     ring = zip(NODES, reversed(NODES), strict=True) if expected.scheduler == "none" else ()
     for node, following in ring:
         reported[node]["mesh"] = {"next": following, "reached": following, "error": ""}
+    reported[HEAD] |= of_kubernetes() if expected.kubernetes else {}
     if expected.login:
         reported[HEAD]["ssh_groups"] = ["root", "debian", "privilege"]
         reported["demo-login-1"]["slurm_error"] = ""

@@ -43,8 +43,12 @@ def test_only_what_a_cluster_has_is_checked() -> None:
     ]  # fmt: skip
     of_slurm = {"node_state", "a job runs in pool compute", "accounting"}
     assert set(lines(CLUSTER, facts())) == set(lines(MESH, facts(MESH))) - {"mesh"} | {"home_share"} | of_slurm
+    of_kubernetes = {
+        "kubernetes_node", "kubernetes_gpus", "kubernetes_control_plane", "kubernetes_certificates",
+        "kubernetes_names", "kubernetes_homes",
+    }  # fmt: skip
     # Pods need no ssh between nodes, and Slurm is not asked.
-    assert set(lines(KUBERNETES, facts(KUBERNETES))) == set(lines(CLUSTER, facts())) - of_slurm
+    assert set(lines(KUBERNETES, facts(KUBERNETES))) == set(lines(CLUSTER, facts())) - of_slurm | of_kubernetes
 
 
 JOB, STEPS = "a job runs in pool compute", "container steps run in pool compute"

@@ -24,6 +24,7 @@ from gpucluster.agent.errors import AgentError, Refused, of_system
 from gpucluster.agent.kubernetes import (
     authority,
     certificates,
+    facts,
     joining,
     namespaces,
     nodes,
@@ -207,11 +208,18 @@ def write_authority() -> int:
     return 0
 
 
+def print_facts(kubectl: Kubectl) -> int:
+    """Print what `verify` asks for, as JSON; returns the exit status."""
+    found = facts.collect(kubectl, lambda: state.look(kubectl, Etcd()))
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve", "renew", "check-host", "authority", "apply", "routes"])
+    parser.add_argument("command", choices=["serve", "facts", "renew", "check-host", "authority", "apply", "routes"])
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
@@ -223,6 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     programs: Mapping[str, Callable[[], int]] = {
         "serve": lambda: serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
         "apply": lambda: wanted.from_input(kubectl),
+        "facts": lambda: print_facts(kubectl),
         "renew": lambda: renew(kubectl),
         "check-host": lambda: check_host(sys.stdin.read()),
         "authority": write_authority,

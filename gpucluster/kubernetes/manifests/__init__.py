@@ -81,8 +81,19 @@ def to_json(manifests: Iterable[Mapping[str, Any]]) -> str:
 
 
 def to_yaml(manifests: Iterable[Mapping[str, Any]]) -> str:
-    """The documents of a YAML file: the form for people."""
-    return yaml.safe_dump_all(manifests, sort_keys=False, width=120, explicit_start=True)
+    """The documents of a YAML file: the form for people. Texts of several lines are written as such."""
+    return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=120, explicit_start=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what PyYAML's own does, and texts of several lines as blocks."""
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def images(manifests: Iterable[Mapping[str, Any]]) -> list[str]:

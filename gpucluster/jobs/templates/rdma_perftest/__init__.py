@@ -265,7 +265,7 @@ TEMPLATE = Template(
         "link's rate is good, and less than half is a fault."
     ),
     ranks=Ranks.MPI,
-    launchers=("srun", "pyxis", "mpirun", "sge"),
+    launchers=("srun", "pyxis", "mpirun", "sge", "kubernetes-job", "jobset"),
     options=(
         Option(
             "devices", "names separated by commas, or `all` of a node; default: those of the shape, else all",

@@ -7,7 +7,7 @@
 set -u
 devices=${1//,/ }
 shift
-me=${SLURMD_NODENAME:-$(uname -n)}
+me=${GPUCLUSTER_NODE:-${SLURMD_NODENAME:-$(uname -n)}}
 while [ $# -ge 2 ]; do
     if [ "${me%%.*}" = "${1%%.*}" ] || [ "${me%%.*}" = "${2%%.*}" ]; then
         # shellcheck disable=SC2086  # the devices are words

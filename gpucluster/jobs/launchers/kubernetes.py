@@ -1,0 +1,139 @@
+"""The launchers of Kubernetes: the script of a job runs in the first of its pods, and starts ranks in the others.
+
+The pods speak by files in the home of the person, which all of them mount (`kubernetes_ask.sh`). So an image needs bash
+and the workload and nothing else: no ssh, no kubectl, and no right of a pod to reach into another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import resources
+
+from gpucluster.errors import InputError
+from gpucluster.jobs import launchers
+from gpucluster.jobs.model import Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
+from gpucluster.kubernetes.manifests import Manifest, to_yaml, workloads
+
+#: Names of objects get endings, and become names of hosts, which have at most 63 characters.
+_JOB_NAME = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
+_OBJECT = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_RESOURCE = r"[a-z0-9.-]+/[A-Za-z0-9._-]+"
+_NO_ID = -1
+_SCRIPT = "job.sh"
+#: What each pod runs, and what the script asks the others with.
+_NODE, _ASK = "kubernetes_node.sh", "kubernetes_ask.sh"
+
+KUBERNETES = Scheduler(
+    "kubernetes",
+    "Kubernetes",
+    "kubectl create --filename",
+    ".yaml",
+    "{name}.out",
+    (
+        Option(
+            "job_name",
+            "the name of the objects; default: the name of the template",
+            Kind.TEXT,
+            pattern=_JOB_NAME,
+        ),
+        Option("image", "the container image, as the nodes have it or pull it", Kind.TEXT, pattern=r"\S+"),
+        Option("namespace", "default: that of the kubeconfig", Kind.TEXT, pattern=_OBJECT),
+        Option("home", "where pods see the claim `home` of the namespace", Kind.TEXT, "/home", pattern=r"/[^:\s]*"),
+        Option("uid", "of the person; -1: the image's", Kind.INTEGER, _NO_ID, minimum=_NO_ID),
+        Option("gid", "of the person; -1: the image's", Kind.INTEGER, _NO_ID, minimum=_NO_ID),
+        Option("pool", "the nodes with this value of the label gpucluster.io/pool", Kind.NAME),
+        Option("cpus", "CPUs of each pod; 0: not asked for", Kind.INTEGER, 0, minimum=0),
+        Option("memory_gb", "memory of each pod; 0: not asked for", Kind.INTEGER, 0, minimum=0),
+        Option("time", "seconds that the job may take; 0: no limit", Kind.INTEGER, 0, minimum=0),
+        Option("queue", "the LocalQueue of Kueue that starts all pods or none", Kind.TEXT, pattern=_OBJECT),
+        Option("networks", "more interfaces: NetworkAttachmentDefinitions, separated by commas", Kind.TEXT,
+               pattern=r"[a-z0-9@/,.-]+"),
+        Option("network_interface", "the interface of these that NCCL and gloo take, such as net1", Kind.NAME),
+        Option("rdma_resource", "the resource of an RDMA device, such as rdma/hca", Kind.TEXT, pattern=_RESOURCE),
+        Option("host_network", "pods are in the network of their host", Kind.FLAG, default=False),
+    ),
+)  # fmt: skip
+
+
+def _needs(job: Job) -> tuple[Requirement, ...]:
+    how = "Name one that the nodes have or can pull: --set image=NAME"
+    image = Requirement(Need.IMAGE, job.text("image"), how, inside=False)
+    if job.template.ranks is not Ranks.MPI:
+        return (image,)
+    return (image, Requirement(Need.PROGRAM, "mpirun", "Take an image with Open MPI: --set image=NAME"))
+
+
+def _wrapped(make: Callable[[workloads.Workload], list[Manifest]]) -> Callable[[Job, Mapping[str, str]], str]:
+    """What makes the objects of a job, as YAML, from the texts of its files."""
+
+    def wrap(job: Job, files: Mapping[str, str]) -> str:
+        if not job.text("image"):
+            raise InputError("no container image is named", hint="Name one that the nodes have: --set image=NAME")
+        if job.text("queue") and job.launcher.name == KUBERNETES_JOB.name:
+            others = [each.name for each in LAUNCHERS if each.name in job.template.launchers and each != KUBERNETES_JOB]
+            raise InputError(
+                "Kueue admits each Job alone, and not all nodes of kubernetes-job or none",
+                hint=f"With a queue take another launcher: --launcher {' or '.join(others)}",
+            )
+        return to_yaml(make(_workload(job, files)))
+
+    return wrap
+
+
+def _workload(job: Job, files: Mapping[str, str]) -> workloads.Workload:
+    programs = {name: resources.files(launchers).joinpath(name).read_text("utf-8") for name in (_NODE, _ASK)}
+    uid, gid = int(job.number("uid")), int(job.number("gid"))
+    nccl = dict(job.shape.nccl_environment) if job.shape and job.gpus and (job.rdma or not job.shape.rdma) else {}
+    interface = job.text("network_interface")
+    if interface:
+        # With the first = NCCL compares the whole name.
+        nccl["NCCL_SOCKET_IFNAME"] = f"={interface}"
+    return workloads.Workload(
+        name=object_name(job),
+        nodes=job.nodes,
+        image=job.text("image"),
+        command=("bash", f"{workloads.FILES}/{_NODE}"),
+        files={**files, **programs},
+        namespace=job.text("namespace"),
+        home=job.text("home"),
+        uid=None if uid == _NO_ID else uid,
+        gid=None if gid == _NO_ID else gid,
+        gpus=job.gpus,
+        cpus=int(job.number("cpus")),
+        memory_gb=int(job.number("memory_gb")),
+        seconds=int(job.number("time")),
+        pool=job.text("pool"),
+        queue=job.text("queue"),
+        networks=job.text("networks"),
+        rdma_resource=job.text("rdma_resource"),
+        host_network=bool(job.values["host_network"]),
+        nccl=nccl,
+    )
+
+
+def object_name(job: Job) -> str:
+    """The name of the objects of a job."""
+    return job.name.replace("_", "-")
+
+
+def _launcher(
+    name: str,
+    title: str,
+    make: Callable[[workloads.Workload], list[Manifest]],
+    ranks: tuple[Ranks, ...],
+) -> Launcher:
+    return Launcher(
+        name, title, KUBERNETES, ranks, requirements=_needs, script=_SCRIPT, wrap=_wrapped(make), piece="pods"
+    )
+
+
+_BOTH = (Ranks.MPI, Ranks.ENVIRONMENT)
+KUBERNETES_JOB = _launcher(
+    "kubernetes-job", "pods of Jobs, one on each node: needs no operator", workloads.kubernetes_job, _BOTH
+)
+LAUNCHERS = (
+    KUBERNETES_JOB,
+    _launcher("jobset", "pods of a JobSet", workloads.jobset, _BOTH),
+    _launcher("mpijob", "pods of an MPIJob (mpi-operator)", workloads.mpijob, (Ranks.MPI,)),
+    _launcher("pytorchjob", "pods of a PyTorchJob (training-operator)", workloads.pytorchjob, (Ranks.ENVIRONMENT,)),
+)

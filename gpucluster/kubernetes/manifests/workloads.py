@@ -1,0 +1,288 @@
+"""Work of several nodes as objects of Kubernetes: a pod on each node, which all run the same program.
+
+The program finds its nodes in the environment: GPUCLUSTER_NODES (the names of all pods, in their order, as the DNS of
+the cluster knows them), and its own number in GPUCLUSTER_INDEX or by its pod's name (GPUCLUSTER_POD). How pods are made
+and how they are called is the one thing that the kinds differ in.
+
+Facts
+  Job          hostname and subdomain of a pod, with a headless Service of the subdomain's name: since 1.4. An indexed
+               Job would be shorter; 1.20 drops `completionMode` without a word, so there is a Job for each node.
+  JobSet       v1alpha2: pods are called NAME-GROUP-0-INDEX, in a subdomain with the name of the JobSet, which its
+               controller makes; the index of a pod is in JOB_COMPLETION_INDEX.
+  MPIJob       mpi-operator v2beta1: pods are called NAME-launcher and NAME-worker-INDEX in a subdomain with the
+               name of the MPIJob. `runLauncherAsWorker` gives the launcher a place in the subdomain (0.5 and newer).
+  PyTorchJob   training-operator 1.x: pods NAME-master-0 and NAME-worker-INDEX, each with a Service of its name.
+  Kueue        takes objects with the label kueue.x-k8s.io/queue-name that are suspended, and lets all pods of one
+               object start or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpucluster.kubernetes.manifests import DOMAIN, Manifest, metadata
+
+#: All objects of one piece of work have it, with its name: so it is listed and deleted.
+JOB_LABEL = f"{DOMAIN}/job"
+#: The number of a pod's node.
+INDEX_LABEL = f"{DOMAIN}/job-index"
+_POOL_LABEL = f"{DOMAIN}/pool"
+_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_NETWORKS = "k8s.v1.cni.cncf.io/networks"
+_GPU = "nvidia.com/gpu"
+_HOST = "kubernetes.io/hostname"
+#: Where pods see the files of the work.
+FILES = "/gpucluster-job"
+_SERVICE = "workload"
+#: The group of pods of a JobSet.
+_GROUP = "node"
+_NCCL = "nccl.conf"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Work of several nodes.
+
+    Args:
+        name: of the objects: at most 40 of a-z, 0-9 and -.
+        nodes: how many pods, each on a node of its own.
+        command: what the container runs.
+        files: name -> text, below `FILES`.
+        namespace: "" for that of who creates the objects.
+        home: the path at which the claim `home` of the namespace is mounted.
+        uid, gid: of the person; None for those of the image.
+        gpus, cpus, memory_gb: of each pod; 0: not asked for.
+        seconds: how long it may take; 0 for ever.
+        pool: whose nodes; "" for any.
+        queue: the LocalQueue of Kueue that admits it, all pods or none; "" without.
+        networks: NetworkAttachmentDefinitions of more interfaces, separated by commas.
+        rdma_resource: the resource of an RDMA device; "" without.
+        host_network: whether pods are in the network of their host.
+        nccl: settings of NCCL, for /etc/nccl.conf.
+    """
+
+    name: str
+    nodes: int
+    image: str
+    command: tuple[str, ...]
+    files: Mapping[str, str]
+    namespace: str = ""
+    home: str = "/home"
+    uid: int | None = None
+    gid: int | None = None
+    gpus: int = 0
+    cpus: int = 0
+    memory_gb: int = 0
+    seconds: int = 0
+    pool: str = ""
+    queue: str = ""
+    networks: str = ""
+    rdma_resource: str = ""
+    host_network: bool = False
+    nccl: Mapping[str, str] = field(default_factory=dict)
+
+
+def kubernetes_job(work: Workload) -> list[Manifest]:
+    """A Job for each node and a headless Service: from 1.20 to the newest release, without any operator.
+
+    Raises:
+        ValueError: `queue` is set: Kueue would admit one node after the other.
+    """
+    if work.queue:
+        raise ValueError("Kueue admits each Job alone, and so not all nodes or none")
+    names = [f"{work.name}-{index}.{work.name}" for index in range(work.nodes)]
+    jobs = []
+    for index in range(work.nodes):
+        pod = _pod(work, names, index=index)
+        pod["spec"] |= {"hostname": f"{work.name}-{index}", "subdomain": work.name}
+        pod["metadata"]["labels"][INDEX_LABEL] = str(index)
+        jobs.append(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": _metadata(work, f"{work.name}-{index}"),
+                "spec": _job(work, pod),
+            }
+        )
+    return [*_beside(work), _service(work), *jobs]
+
+
+def jobset(work: Workload) -> list[Manifest]:
+    """A JobSet with one indexed Job: its pods start together where a queue is named."""
+    names = [f"{work.name}-{_GROUP}-0-{index}.{work.name}" for index in range(work.nodes)]
+    inner = {
+        **_job(work, _pod(work, names)),
+        "completionMode": "Indexed",
+        "parallelism": work.nodes,
+        "completions": work.nodes,
+    }
+    spec = {
+        "replicatedJobs": [{"name": _GROUP, "replicas": 1, "template": {"spec": inner}}],
+        "network": {"enableDNSHostnames": True, "subdomain": work.name},
+        "failurePolicy": {"maxRestarts": 0},
+        **_suspended(work),
+    }
+    return [*_beside(work), _object("jobset.x-k8s.io/v1alpha2", "JobSet", work, spec)]
+
+
+def mpijob(work: Workload) -> list[Manifest]:
+    """An MPIJob whose launcher is the first node. The image needs no ssh: the program starts the ranks itself."""
+    workers = [f"{work.name}-worker-{index}.{work.name}" for index in range(work.nodes - 1)]
+    names = [f"{work.name}-launcher.{work.name}", *workers]
+    replicas = {"Launcher": _replica(_pod(work, names, index=0), 1)}
+    if workers:
+        replicas["Worker"] = _replica(_pod(work, names), len(workers))
+    spec = {
+        "slotsPerWorker": max(work.gpus, 1),
+        "runLauncherAsWorker": True,
+        "runPolicy": {"cleanPodPolicy": "Running", **_run_policy(work)},
+        "mpiReplicaSpecs": replicas,
+    }
+    return [*_beside(work), _object("kubeflow.org/v2beta1", "MPIJob", work, spec)]
+
+
+def pytorchjob(work: Workload) -> list[Manifest]:
+    """A PyTorchJob whose master is the first node."""
+    workers = [f"{work.name}-worker-{index}" for index in range(work.nodes - 1)]
+    names = [f"{work.name}-master-0", *workers]
+    # The operator looks for a container of this name.
+    replicas = {"Master": _replica(_pod(work, names, index=0, container="pytorch"), 1)}
+    if workers:
+        replicas["Worker"] = _replica(_pod(work, names, container="pytorch"), len(workers))
+    spec = {
+        "runPolicy": {"cleanPodPolicy": "Running", **_run_policy(work)},
+        "pytorchReplicaSpecs": replicas,
+    }
+    return [*_beside(work), _object("kubeflow.org/v1", "PyTorchJob", work, spec)]
+
+
+def _labels(work: Workload) -> dict[str, str]:
+    return {JOB_LABEL: work.name}
+
+
+def _metadata(work: Workload, name: str = "") -> dict[str, Any]:
+    return metadata(name or work.name, work.namespace or None, _labels(work))
+
+
+def _object(api_version: str, kind: str, work: Workload, spec: dict[str, Any]) -> Manifest:
+    about = _metadata(work)
+    if work.queue:
+        about["labels"][_QUEUE_LABEL] = work.queue
+    return {"apiVersion": api_version, "kind": kind, "metadata": about, "spec": spec}
+
+
+def _suspended(work: Workload) -> dict[str, Any]:
+    return {"suspend": True} if work.queue else {}
+
+
+def _run_policy(work: Workload) -> dict[str, Any]:
+    limit = {"activeDeadlineSeconds": work.seconds} if work.seconds else {}
+    return {"backoffLimit": 0, **limit, **_suspended(work)}
+
+
+def _beside(work: Workload) -> list[Manifest]:
+    """What the pods mount."""
+    data = dict(work.files)
+    if work.nccl:
+        data[_NCCL] = "".join(f"{name}={value}\n" for name, value in sorted(work.nccl.items()))
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(work), "data": data}]
+
+
+def _service(work: Workload) -> Manifest:
+    """Names for the pods. They are known before the pods are ready: each waits for the others."""
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": _labels(work)}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(work), "spec": spec}
+
+
+def _job(work: Workload, pod: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a Job that is not tried again: a program that goes on after a failure says so by a new job."""
+    limit = {"activeDeadlineSeconds": work.seconds} if work.seconds else {}
+    return {"backoffLimit": 0, **limit, "template": pod}
+
+
+def _replica(pod: dict[str, Any], replicas: int) -> dict[str, Any]:
+    return {"replicas": replicas, "restartPolicy": "Never", "template": pod}
+
+
+def _pod(work: Workload, names: list[str], *, index: int | None = None, container: str = _SERVICE) -> dict[str, Any]:
+    environment = [
+        {"name": "GPUCLUSTER_JOB", "value": work.name},
+        {"name": "GPUCLUSTER_NODES", "value": " ".join(names)},
+        {"name": "GPUCLUSTER_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "HOME", "value": work.home},
+    ]
+    if index is not None:
+        environment.append({"name": "GPUCLUSTER_INDEX", "value": str(index)})
+    mounts = [
+        {"name": "job", "mountPath": FILES, "readOnly": True},
+        {"name": "home", "mountPath": work.home},
+        # Ranks of one node exchange data here; a container has 64 MB by default.
+        {"name": "memory", "mountPath": "/dev/shm"},  # noqa: S108 - of the container
+    ]
+    if work.nccl:
+        mounts.append({"name": "job", "mountPath": f"/etc/{_NCCL}", "subPath": _NCCL, "readOnly": True})
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": _identity(work),
+        "containers": [
+            {
+                "name": container,
+                "image": work.image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": list(work.command),
+                "env": environment,
+                "resources": _resources(work),
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": [
+            {"name": "job", "configMap": {"name": work.name, "defaultMode": 0o555}},
+            {"name": "home", "persistentVolumeClaim": {"claimName": "home"}},
+            {"name": "memory", "emptyDir": {"medium": "Memory"}},
+        ],
+        # Each on a node of its own.
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": _HOST, "labelSelector": {"matchLabels": _labels(work)}}
+                ]
+            }
+        },
+    }
+    if work.pool:
+        spec["nodeSelector"] = {_POOL_LABEL: work.pool}
+    if work.gpus:
+        spec["tolerations"] = [{"key": _GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    if work.host_network:
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    about: dict[str, Any] = {"labels": metadata(work.name, labels=_labels(work))["labels"]}
+    if work.networks:
+        about["annotations"] = {_NETWORKS: work.networks}
+    return {"metadata": about, "spec": spec}
+
+
+def _identity(work: Workload) -> dict[str, Any]:
+    """The person's uid. Without one the namespace or the image decides."""
+    if work.uid is None:
+        return {}
+    group = {} if work.gid is None else {"runAsGroup": work.gid}
+    return {"runAsUser": work.uid, **group, "runAsNonRoot": work.uid != 0}
+
+
+def _resources(work: Workload) -> dict[str, Any]:
+    asked: dict[str, str] = {}
+    if work.cpus:
+        asked["cpu"] = str(work.cpus)
+    if work.memory_gb:
+        asked["memory"] = f"{work.memory_gb}G"
+    if work.gpus:
+        asked[_GPU] = str(work.gpus)
+    if work.rdma_resource:
+        asked[work.rdma_resource] = "1"
+    return {"requests": asked, "limits": dict(asked)} if asked else {}

@@ -1,0 +1,204 @@
+"""Checks of Kubernetes: its nodes, what they offer, the control plane, names, homes. By facts from the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.text import count
+from gpucluster.verdict.expectation import ClusterCheck, Expectation
+from gpucluster.verdict.hosts import APPLY
+
+_ALWAYS = (Profile.QUICK, Profile.FULL)
+_QUERY_SECONDS = 30.0
+_GPU = "nvidia.com/gpu"
+#: Fewer days than these are no time for a person who is on holiday.
+_FEW_DAYS = 14
+_SHOWN = 5
+_LOOK = "See: gpucluster ssh -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf describe node NODE"
+
+
+def _row(seen: Measurements, node: str) -> Mapping[str, Any] | None:
+    return next((row for row in seen["kubernetes_nodes"] if row["name"] == node), None)
+
+
+def _values(listed: Sequence[str]) -> dict[str, str]:
+    """Of `key=value`."""
+    return {key: value for key, _sign, value in (each.partition("=") for each in listed)}
+
+
+def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+    """Ready, in service, of the release that is wanted, and with the labels of its pool."""
+    row = _row(seen, node)
+    if row is None:
+        return Outcome(Status.FAIL, "is unknown to Kubernetes")
+    wanted = expected.kubernetes
+    failures = []
+    if row["ready"] != "True":
+        why = next((each["message"] for each in row["conditions"] if each["type"] == "Ready"), "")
+        failures.append("its kubelet is silent" if row["ready"] == "Unknown" else f"is not ready: {why}")
+    failures += [
+        f"has {each['type']}: {each['message']}"
+        for each in row["conditions"]
+        if each["type"].endswith("Pressure") and each["status"] == "True"
+    ]
+    if row["cordoned"]:
+        undo = f"gpucluster ssh -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf uncordon {node}"
+        failures.append(f"is cordoned ({row['reason'] or 'by an administrator'}); when the reason is gone, run: {undo}")
+    failures += [f"has the taint {each['key']}={each['value']}" for each in row["taints"] if _is_ours(each)]
+    if wanted and row["version"] != f"v{wanted.release}":
+        failures.append(f"has kubelet {row['version']}, not v{wanted.release}")
+    labels = wanted.labels.get(expected.pool_of(node), {}) if wanted else {}
+    found = _values(row["labels"])
+    failures += [
+        f"has the label {key}={found.get(key, '')}, not {value}"
+        for key, value in labels.items()
+        if found.get(key) != value
+    ]
+    evidence = {"ready": row["ready"], "version": row["version"], "taints": list(row["taints"])}
+    return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or row["version"], evidence)
+
+
+def _is_ours(taint: Mapping[str, str]) -> bool:
+    return taint["key"] == "gpucluster.io/unhealthy"
+
+
+def _gpus(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+    """Pods can have as many GPUs as the shape has."""
+    wanted = expected.kubernetes.gpus[node] if expected.kubernetes else 0
+    row = _row(seen, node)
+    if row is None:
+        return Outcome(Status.FAIL, "is unknown to Kubernetes")
+    offered = _values(row["allocatable"]).get(_GPU)
+    if offered is None and expected.hardware_emulated:
+        return Outcome(Status.SKIP, "the hardware is emulated: there is no GPU")
+    found = f"{offered or 0} of {count(wanted, 'GPU')}"
+    return Outcome(Status.PASS if str(offered) == str(wanted) else Status.FAIL, found, {_GPU: offered})
+
+
+def _control_plane(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+    state: Mapping[str, Any] = seen["kubernetes_control_plane"]
+    problems = [f"{each['message']} ({each['hint']})" for each in state["problems"]]
+    if problems:
+        return Outcome(Status.FAIL, "; ".join(problems), state)
+    if state["ready"] is not True:
+        return Outcome(Status.FAIL, "the API server is not ready", state)
+    return Outcome(Status.PASS, "the API server is ready", state)
+
+
+def _certificates(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+    """Certificates that a person has to think of: apply and a timer renew them long before."""
+    found = seen["kubernetes_control_plane"]["certificates"]
+    if not found:
+        return Outcome(Status.UNKNOWN, "no certificate was found")
+    ending = sorted((each for each in found if each["days"] < _FEW_DAYS), key=lambda each: each["days"])
+    if ending:
+        named = ", ".join(f"{each['file']} in {each['days']} days" for each in ending[:_SHOWN])
+        return Outcome(Status.FAIL, f"they end soon: {named}", {"ending": ending})
+    return Outcome(Status.PASS, f"the first ends in {min(each['days'] for each in found)} days")
+
+
+def _names(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+    """The DNS service of the cluster knows the service of the API server."""
+    asked: Mapping[str, str] = seen["kubernetes_names"]
+    if asked["error"]:
+        return Outcome(Status.FAIL, f"{asked['server']}: {asked['error']}", asked)
+    if asked["answer"] != asked["wanted"]:
+        return Outcome(Status.FAIL, f"{asked['server']} says {asked['answer']}, not {asked['wanted']}", asked)
+    return Outcome(Status.PASS, f"{asked['server']} answers", asked)
+
+
+def _homes(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+    claims = {str(each["namespace"]): str(each["phase"]) for each in seen["kubernetes_homes"]}
+    if not claims:
+        return Outcome(Status.SKIP, "no namespace has a claim for a home")
+    missing = [person for person in expected.people if f"user-{person}" not in claims]
+    failures = [f"there is no claim for the home of {', '.join(missing)}"] if missing else []
+    failures += [f"the home of {name} is {phase or 'without a phase'}" for name, phase in claims.items()
+                 if phase != "Bound" and name.removeprefix("user-") in expected.people]  # fmt: skip
+    good = f"{count(len(expected.people), 'home')} can be mounted"
+    return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, dict(claims))
+
+
+def _of_the_cluster(expected: Expectation) -> tuple[str, ...]:
+    return ("",) if expected.kubernetes and expected.whole else ()
+
+
+CHECKS = (
+    ClusterCheck(
+        name="kubernetes_node",
+        title="nodes are ready in Kubernetes",
+        scope=Scope.NODE,
+        profiles=_ALWAYS,
+        needs=("kubernetes_nodes",),
+        timeout_s=_QUERY_SECONDS,
+        remedy=_LOOK,
+        reaction=Reaction.REPORT,
+        judge=_node,
+        subjects=lambda expected: expected.nodes if expected.kubernetes else (),
+    ),
+    ClusterCheck(
+        name="kubernetes_gpus",
+        title="pods can have all GPUs",
+        scope=Scope.NODE,
+        profiles=_ALWAYS,
+        needs=("kubernetes_nodes",),
+        timeout_s=_QUERY_SECONDS,
+        remedy=f"See the log of the device plugin's pod on the node, and: {_LOOK}",
+        reaction=Reaction.REPORT,
+        judge=_gpus,
+        subjects=lambda expected: (
+            [node for node in expected.nodes if expected.kubernetes.gpus.get(node)] if expected.kubernetes else ()
+        ),
+    ),
+    ClusterCheck(
+        name="kubernetes_control_plane",
+        title="the control plane is healthy",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("kubernetes_control_plane",),
+        timeout_s=_QUERY_SECONDS,
+        remedy="See: gpucluster kubernetes status",
+        reaction=Reaction.REPORT,
+        judge=_control_plane,
+        subjects=_of_the_cluster,
+    ),
+    ClusterCheck(
+        name="kubernetes_certificates",
+        title="certificates of the control plane last",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("kubernetes_control_plane",),
+        timeout_s=_QUERY_SECONDS,
+        remedy="Run: gpucluster kubernetes certificates --renew",
+        reaction=Reaction.REPORT,
+        judge=_certificates,
+        subjects=_of_the_cluster,
+    ),
+    ClusterCheck(
+        name="kubernetes_names",
+        title="the cluster's DNS answers",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("kubernetes_names",),
+        timeout_s=_QUERY_SECONDS,
+        remedy=f"See the pods of kube-dns and kube-proxy in the namespace kube-system. {APPLY}",
+        reaction=Reaction.REPORT,
+        judge=_names,
+        subjects=_of_the_cluster,
+    ),
+    ClusterCheck(
+        name="kubernetes_homes",
+        title="pods can mount homes",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("kubernetes_homes",),
+        timeout_s=_QUERY_SECONDS,
+        remedy=APPLY,
+        reaction=Reaction.REPORT,
+        judge=_homes,
+        applies=lambda expected, _subject: "" if expected.people else "there are no users yet",
+        subjects=lambda expected: _of_the_cluster(expected) if expected.home_mount_path else (),
+    ),
+)

@@ -1,0 +1,108 @@
+"""The facts for `verify`: from a real API server, and from a DNS server that answers as one does."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpucluster.agent.errors import AgentError, Failed
+from gpucluster.agent.kubernetes import facts
+from gpucluster.agent.kubernetes.kubectl import Kubectl
+from tests.agent.kubernetes.api_server import needs_api_server, running
+from tests.agent.kubernetes.objects import node
+
+#: As a server sends them: the name of the answer is a pointer to the question's.
+_RECORD = struct.pack("!HHHIH", 0xC00C, 1, 1, 30, 4) + bytes([10, 96, 0, 1])
+
+
+@pytest.fixture
+def dns() -> Iterator[tuple[str, int, list[bytes]]]:
+    """A DNS server on the loopback interface; the list is what it puts behind the question, once each."""
+    answers: list[bytes] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+
+        def serve() -> None:
+            while True:
+                asked, sender = server.recvfrom(512)
+                if asked == b"end":
+                    return
+                said = answers.pop(0)
+                flags, count = (0x8180, 1) if said else (0x8183, 0)
+                server.sendto(asked[:2] + struct.pack("!HHHHH", flags, 1, count, 0, 0) + asked[12:] + said, sender)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        host, port = server.getsockname()
+        yield host, port, answers
+        server.sendto(b"end", (host, port))
+        serving.join()
+
+
+def test_the_address_of_a_name(dns: tuple[str, int, list[bytes]]) -> None:
+    host, port, answers = dns
+    answers.append(_RECORD)
+    assert facts.ask_dns(host, facts.NAME, port) == "10.96.0.1"
+    # Another name first, as for an alias.
+    alias = struct.pack("!HHHIH", 0xC00C, 5, 1, 30, 2) + b"\xc0\x0c"
+    answers.append(alias + _RECORD)
+    with pytest.raises(Failed, match="knows no address"):
+        # The header counts one answer, and that is the alias.
+        facts.ask_dns(host, facts.NAME, port)
+
+
+def test_a_name_that_is_not_known_and_an_answer_that_is_cut_off(dns: tuple[str, int, list[bytes]]) -> None:
+    host, port, answers = dns
+    answers.append(b"")
+    with pytest.raises(Failed, match="error 3"):
+        facts.ask_dns(host, facts.NAME, port)
+    answers.append(_RECORD[:7])
+    with pytest.raises(Failed, match="can't be read"):
+        facts.ask_dns(host, facts.NAME, port)
+
+
+def test_a_server_that_is_not_there() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(OSError, match=r"refused"):
+        facts.ask_dns("127.0.0.1", facts.NAME, port)
+
+
+def test_without_an_api_server_each_fact_says_why_it_is_missing(tmp_path: Path) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text('#!/bin/sh\necho "The connection to the server 127.0.0.1:1 was refused" >&2\nexit 1\n')
+    program.chmod(0o755)
+
+    def state() -> dict[str, str]:
+        raise AgentError("this host has no control plane")
+
+    found = facts.collect(Kubectl("/none", str(program)), state)
+    for name in ("kubernetes_nodes", "kubernetes_control_plane", "kubernetes_names", "kubernetes_homes"):
+        assert found[name] is None
+        assert found[f"{name}_error"]
+    json.dumps(found)
+
+
+@needs_api_server
+def test_facts_of_a_real_api_server(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        claim = {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "home", "namespace": "user-alice"},
+            "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+        }  # fmt: skip
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "user-alice"}}
+        server.create(node("gpu-1"), space, claim, {**claim, "metadata": {"name": "other", "namespace": "user-alice"}})
+        found = facts.collect(server.kubectl, lambda: {"ready": True})
+    assert [each["name"] for each in found["kubernetes_nodes"]] == ["gpu-1"]
+    assert found["kubernetes_homes"] == [{"namespace": "user-alice", "phase": "Pending"}]
+    assert found["kubernetes_control_plane"] == {"ready": True}
+    # There is no DNS service in it.
+    assert "kube-dns" in found["kubernetes_names_error"]

@@ -1,0 +1,108 @@
+"""What `verify` says of a cluster with Kubernetes, by the facts of its controller."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpucluster.verdict.verdict import CheckResult
+from tests.verdict.samples import HEAD, KUBERNETES, facts, verdict
+
+
+def found(change: Callable[[dict[str, Any]], Any], **expected: Any) -> list[CheckResult]:
+    """The findings that are no pass, after a change of the controller's facts."""
+    reported = copy.deepcopy(facts(KUBERNETES))
+    change(reported[HEAD])
+    cluster = dataclasses.replace(KUBERNETES, **expected)
+    return [each for each in verdict(cluster, reported).results if each.status != "pass"]
+
+
+def test_a_cluster_that_is_as_it_should_be_passes() -> None:
+    assert found(lambda _facts: None) == []
+
+
+def _node(**changed: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda seen: seen["kubernetes_nodes"][1].update(changed)
+
+
+def _control(**changed: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda seen: seen["kubernetes_control_plane"].update(changed)
+
+
+_TAINT = {"key": "gpucluster.io/unhealthy", "value": "gpu_count", "effect": "NoSchedule"}
+_FULL_DISK = {"type": "DiskPressure", "status": "True", "message": "kubelet has disk pressure"}
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "says"),
+    [
+        (lambda seen: seen["kubernetes_nodes"].pop(), "kubernetes_node", "is unknown to Kubernetes"),
+        (_node(ready="Unknown"), "kubernetes_node", "its kubelet is silent"),
+        (
+            _node(ready="False", conditions=[{"type": "Ready", "status": "False", "message": "no CNI"}]),
+            "kubernetes_node",
+            "is not ready: no CNI",
+        ),
+        (_node(conditions=[_FULL_DISK]), "kubernetes_node", "has DiskPressure: kubelet has disk pressure"),
+        (_node(cordoned=True), "kubernetes_node", "by an administrator"),
+        (_node(cordoned=True), "kubernetes_node", "uncordon compute-2"),
+        (_node(taints=[_TAINT]), "kubernetes_node", "the taint gpucluster.io/unhealthy=gpu_count"),
+        (_node(version="v1.33.1"), "kubernetes_node", "has kubelet v1.33.1, not v1.34.2"),
+        (_node(labels=[]), "kubernetes_node", "has the label gpucluster.io/pool=, not compute"),
+        (_node(allocatable=["nvidia.com/gpu=7"]), "kubernetes_gpus", "7 of 8 GPUs"),
+        (_node(allocatable=[]), "kubernetes_gpus", "0 of 8 GPUs"),
+        (
+            _control(problems=[{"message": "etcd is full", "hint": "Run: gpucluster kubernetes compact"}]),
+            "kubernetes_control_plane",
+            "etcd is full (Run: gpucluster kubernetes compact)",
+        ),
+        (_control(ready=False), "kubernetes_control_plane", "the API server is not ready"),
+        (
+            _control(certificates=[{"file": "a.crt", "days": 13}, {"file": "b.crt", "days": -1}]),
+            "kubernetes_certificates",
+            "b.crt in -1 days, a.crt in 13 days",
+        ),
+        (
+            lambda seen: seen["kubernetes_names"].update(answer="", error="10.96.0.10 does not answer within 6 s"),
+            "kubernetes_names",
+            "does not answer",
+        ),
+        (lambda seen: seen["kubernetes_names"].update(answer="10.96.0.9"), "kubernetes_names", "not 10.96.0.1"),
+        (
+            lambda seen: seen["kubernetes_homes"][0].update(namespace="user-bob"),
+            "kubernetes_homes",
+            "no claim for the home of alice",
+        ),
+        (
+            lambda seen: seen["kubernetes_homes"][0].update(phase="Pending"),
+            "kubernetes_homes",
+            "the home of user-alice is Pending",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_finding_with_words(
+    change: Callable[[dict[str, Any]], Any], check: str, says: str
+) -> None:
+    findings = [each for each in found(change) if each.check == check]
+    assert [each.status for each in findings] == ["fail"]
+    assert says in findings[0].message
+
+
+def test_emulated_nodes_have_no_gpus_and_that_is_no_fault() -> None:
+    without = found(
+        lambda seen: [row.update(allocatable=[]) for row in seen["kubernetes_nodes"]], hardware_emulated=True
+    )
+    assert {(each.check, each.status) for each in without} == {("kubernetes_gpus", "skip")}
+
+
+def test_what_the_controller_could_not_find_out_is_unknown() -> None:
+    def change(seen: dict[str, Any]) -> None:
+        seen.update(kubernetes_nodes=None, kubernetes_nodes_error="the API server gives no answer")
+
+    findings = found(change)
+    assert {each.status for each in findings} == {"unknown"}
+    assert all("the API server gives no answer" in each.message for each in findings)
