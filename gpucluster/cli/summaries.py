@@ -52,7 +52,12 @@ def next_steps(cluster: Cluster, result: Result) -> str:
     name, command = next(iter(result.login.items()))
     nodes = min(2, max((pool.max_count for pool in spec.pools.values()), default=0))
     lines = ["", "", f"Log in as {name}:", f"  {command}"]
-    if nodes:
+    if spec.scheduler == "kubernetes":
+        lines += [
+            "Look at the nodes of Kubernetes:", f"  {program} kubectl -- get nodes",
+            f"Make access for {name}:", f"  {program} kubeconfig --user {name} {name}.kubeconfig",
+        ]  # fmt: skip
+    elif nodes and spec.slurm.enabled:
         only_elastic = not any(pool.count for pool in spec.pools.values())
         lines += [
             "Submit a job there, and its nodes are launched:" if only_elastic else "Submit a job there:",

@@ -1,7 +1,8 @@
 """A real API server of Kubernetes with a real etcd, as two processes on the loopback interface.
 
-There is no kubelet and no controller: tests write what those would write, such as the status of a pod. The binaries are
-those of `make test-kubernetes` (GPUCLUSTER_KUBERNETES_BINARIES names another folder); without them tests are skipped.
+There is no kubelet and no controller: tests write what those would write, such as the status of a pod. These tests are
+part of `make test-kubernetes`, which has built the binaries. GPUCLUSTER_KUBERNETES_BINARIES names another folder with
+them; otherwise the tests are skipped, also where the cache has binaries: `make test` is the same on every machine.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _TOKEN = "a-token-of-the-tests"
 def binaries() -> Path | None:
     """The folder with kube-apiserver and kubectl; None where there is none, or no etcd."""
     given = os.environ.get("GPUCLUSTER_KUBERNETES_BINARIES")
-    places = [Path(given)] if given else sorted({file.parent for file in _CACHE.rglob("kube-apiserver")})
+    cached = _CACHE.rglob("kube-apiserver") if os.environ.get("GPUCLUSTER_TEST_KUBERNETES") == "1" else ()
+    places = [Path(given)] if given else sorted({file.parent for file in cached})
     for place in places:
         if all((place / name).is_file() for name in ("kube-apiserver", "kubectl")) and shutil.which("etcd"):
             return place

@@ -1,0 +1,51 @@
+"""Routes to the pods of other nodes: pure parts, and the configuration of the network plugins."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpucluster.agent.errors import Failed
+from gpucluster.agent.kubernetes import routes
+from gpucluster.agent.kubernetes.routes import PROTOCOL, Part
+
+
+def _node(name: str, address: str, pods: str) -> dict[str, object]:
+    addresses = [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": address}]
+    return {"metadata": {"name": name}, "spec": {"podCIDR": pods}, "status": {"addresses": addresses}}
+
+
+def test_nodes_without_an_address_or_a_part_have_no_route() -> None:
+    nodes = [_node("a", "10.0.0.2", "10.244.0.0/24"), {"metadata": {"name": "new"}, "spec": {}, "status": {}}]
+    assert routes.parts(nodes) == [Part("a", "10.0.0.2", "10.244.0.0/24")]
+
+
+def test_routes_lead_to_every_node_but_our_own_and_follow_changes() -> None:
+    known = [
+        Part("a", "10.0.0.2", "10.244.0.0/24"),
+        Part("b", "10.0.1.3", "10.244.1.0/24"),
+        Part("c", "10.0.1.9", "10.244.2.0/24"),
+    ]
+    wanted = routes.wanted_routes(known, "a")
+    assert wanted == {"10.244.1.0/24": "10.0.1.3", "10.244.2.0/24": "10.0.1.9"}
+    present = {"10.244.1.0/24": "10.0.1.3", "10.244.2.0/24": "10.0.1.4", "10.244.7.0/24": "10.0.1.7"}
+    assert routes.changes(wanted, present) == [
+        ["route", "replace", "10.244.2.0/24", "via", "10.0.1.9", "proto", PROTOCOL],
+        ["route", "del", "10.244.7.0/24", "via", "10.0.1.7", "proto", PROTOCOL],
+    ]
+    assert routes.changes(wanted, wanted) == []
+
+
+def test_what_ip_prints_is_read_and_nonsense_is_an_error() -> None:
+    assert routes.present_routes("") == {}
+    assert routes.present_routes('[{"dst": "10.244.1.0/24", "gateway": "10.0.1.3"}]') == {"10.244.1.0/24": "10.0.1.3"}
+    with pytest.raises(Failed):
+        routes.present_routes("[7]")
+
+
+def test_a_host_has_its_own_part_and_masquerades_only_what_leaves_the_range() -> None:
+    plugin = json.loads(routes.plugins("10.244.1.0/24"))["plugins"][0]
+    assert plugin["ipam"]["ranges"] == [[{"subnet": "10.244.1.0/24"}]]
+    assert "ipMasq" not in plugin
+    assert "ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 masquerade" in routes.masquerade("10.244.0.0/16")
