@@ -17,14 +17,15 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gpucluster import process
-from gpucluster.agent.rules.reasons import storable
+from gpucluster.agent.rules.reasons import PREFIX, storable
 from gpucluster.autoscaler.decide import pods as placement
-from gpucluster.autoscaler.decide.pods import Member, Placed, Placement, Pod, Taint, Template, Toleration
+from gpucluster.autoscaler.decide.pods import Member, Placed, Placement, Pod, Requirement, Taint, Template, Toleration
 from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
@@ -55,9 +56,14 @@ _US = "gpucluster"
 _USER_NAMESPACE = "user-"
 _TIMEOUT = 30.0
 # Seconds until a gang whose nodes came and did not help is tried again.
-_STUCK_PAUSE = 600.0
+_STUCK_PAUSE, _LONGEST_STUCK_PAUSE = 600.0, 6 * 3600.0
+_STUCK = f"{PREFIX} its nodes are in service, and the scheduler does not put its pods on them"
+#: Why a node is cordoned that was idle for long enough.
+IDLE = f"{PREFIX} it had no pods for a while"
 _STATE = "placement.json"
+_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 _QUANTITY = re.compile(r"(?P<number>[0-9.]+)(?P<unit>[numkKMGTPE]i?)?")
+_WHOLE = re.compile(r"[0-9]{1,12}")
 _UNITS = {
     "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
@@ -75,7 +81,7 @@ class KubernetesClient:
         kubectl: the program with its kubeconfig, such as ("kubectl", "--kubeconfig", FILE).
         pools: what new nodes will be.
         state: the folder where the placement is stored.
-        idle_seconds: after so long without pods a node is given up.
+        may_write: whether anything may be changed and stored now. Without that an observation only says what would be.
         timeout: seconds for one command.
         clock: seconds of the epoch.
     """
@@ -86,20 +92,20 @@ class KubernetesClient:
         pools: Sequence[Template],
         *,
         state: Path,
-        idle_seconds: float,
+        may_write: Callable[[], bool],
         timeout: float = _TIMEOUT,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._kubectl = tuple(kubectl)
         self._pools = tuple(pools)
         self._file = state / _STATE
-        self._idle_seconds = idle_seconds
+        self._may_write = may_write
         self._timeout = timeout
         self._clock = clock
         self._placement = self._stored()
         self._jobs: dict[str, Job] = {}
         self._gangs: dict[str, tuple[str, ...]] = {}
-        self._cordoned: frozenset[str] = frozenset()
+        self._members: dict[str, Member] = {}
         self._said: dict[str, tuple[str, ...]] = {}
 
     # --- reading -----
@@ -107,13 +113,19 @@ class KubernetesClient:
     def nodes(self) -> dict[str, Node]:
         """The elastic nodes. Gives nodes to waiting pods, and begins to give up nodes that have been idle."""
         placed = self._observe()
-        self._store(placed.placement)
         self._jobs = dict(placed.jobs)
+        if not self._may_write():
+            return dict(placed.nodes)
+        # The placement is stored last: where one of these fails, the next pass decides and does the same again.
         for gang in placed.stuck:
-            self.delay(gang, _STUCK_PAUSE, "its nodes are in service, and the scheduler does not put its pods on them")
+            pause = min(_STUCK_PAUSE * 2.0 ** self._placement.stuck.get(gang, 0), _LONGEST_STUCK_PAUSE)
+            self._annotate_gang(gang, _STUCK, **{NOT_BEFORE: str(int(self._clock() + pause))})
         for gang, why in placed.unfit.items():
-            self.annotate(gang, why)
-        self._give_up(placed)
+            self._annotate_gang(gang, f"{PREFIX} {why}")
+        self._store(placed.placement)
+        self._cordon_idle(placed)
+        if placed.back:
+            self._ask("delete", "nodes", "--ignore-not-found", "--wait=false", *placed.back)
         return dict(placed.nodes)
 
     def node_states(self, names: Iterable[str]) -> dict[str, Node]:
@@ -152,8 +164,11 @@ class KubernetesClient:
             self._store(self._placement.without_nodes(nodes, self._clock()))
 
     def mark_down(self, nodes: Sequence[str], why: str) -> None:
-        """Take nodes out of service: their pods end, and no other comes."""
+        """Take nodes out of service: their pods end, and no other comes. Those that do not exist get no pods."""
+        self._store(self._placement.with_closed((node for node in nodes if node not in self._members), why))
         for node in nodes:
+            if node not in self._members:
+                continue
             self._annotate_node(node, why)
             self._tolerant("taint", "nodes", node, f"{OUT_OF_SERVICE}=true:NoExecute", "--overwrite")
 
@@ -186,31 +201,34 @@ class KubernetesClient:
             for item in self._items("nodes")
             if item["metadata"]["name"] in elastic
         }
-        items = [item for item in self._items("pods", "--all-namespaces") if _lives(item)]
-        pods = [_pod(item) for item in items]
+        pods = [_pod(item) for item in self._items("pods", "--all-namespaces", f"--field-selector={_NOT_ENDED}")]
         gangs: dict[str, list[str]] = {}
         for pod in pods:
+            if pod.leaving:
+                continue
             gangs.setdefault(pod.gang, []).append(pod.id)
         self._gangs = {gang: tuple(ids) for gang, ids in gangs.items()}
         self._said = {gang: words for gang, words in self._said.items() if gang in gangs}
-        self._cordoned = frozenset(name for name, member in members.items() if member.cordoned)
-        return placement.place(pods, members, self._pools, self._placement, self._clock(), self._idle_seconds)
+        self._members = members
+        return placement.place(pods, members, self._pools, self._placement, self._clock())
 
-    def _give_up(self, placed: Placed) -> None:
-        """Cordon nodes that are idle; those that are still idle and cordoned in the next pass go."""
-        gone = [name for name in placed.idle if name in self._cordoned]
-        self.drain([name for name in placed.idle if name not in self._cordoned], "it was idle, and is given up")
-        self.power_down(gone)
+    def _cordon_idle(self, placed: Placed) -> None:
+        """Cordon nodes that are idle; the plan of a later pass gives up those that still are. Let the others back."""
+        given_up = {name for name, member in self._members.items() if member.cordoned and member.reason == IDLE}
+        self.drain([name for name in placed.idle if not self._members[name].cordoned], IDLE)
+        for name in sorted(given_up - set(placed.idle) - set(placed.back)):
+            self._tolerant("uncordon", name)
+            self._tolerant("annotate", "node", name, f"{WHY}-", f"{CORDONED_BY}-")
 
     def _annotate_gang(self, gang: str, why: str, **others: str) -> None:
         words = (f"{WHY}={storable(why)}", *(f"{key}={value}" for key, value in others.items()))
         pods = self._gangs.get(gang, ())
         if self._said.get(gang) == (*words, *pods):
             return
-        self._said[gang] = (*words, *pods)
         for pod in pods:
             namespace, _, name = pod.partition("/")
             self._tolerant("annotate", "pod", name, f"--namespace={namespace}", "--overwrite", *words)
+        self._said[gang] = (*words, *pods)
 
     def _annotate_node(self, node: str, why: str) -> None:
         self._tolerant("annotate", "node", node, "--overwrite", f"{WHY}={storable(why)}", f"{CORDONED_BY}={_US}")
@@ -218,19 +236,25 @@ class KubernetesClient:
     def _stored(self) -> Placement:
         try:
             raw = json.loads(self._file.read_text())
-            given = {str(gang): tuple(map(str, nodes)) for gang, nodes in raw["given"].items()}
-            times = ({str(key): float(at) for key, at in raw[name].items()} for name in _TIMES)
-            return Placement(given, *times)
-        except FileNotFoundError:
-            return Placement()
+            ready, idle, released = (
+                {str(key): float(at) for key, at in raw[name].items()}
+                for name in ("ready_since", "idle_since", "released")
+            )
+            return Placement(
+                given={str(gang): tuple(map(str, nodes)) for gang, nodes in raw["given"].items()},
+                ready_since=ready,
+                idle_since=idle,
+                released=released,
+                closed={str(name): str(why) for name, why in raw["closed"].items()},
+                stuck={str(gang): int(often) for gang, often in raw["stuck"].items()},
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             # It is only a memory of decisions: they are made again.
             return Placement()
 
     def _store(self, new: Placement) -> None:
         if new != self._placement:
-            raw = {"given": dict(new.given), **{name: dict(getattr(new, name)) for name in _TIMES}}
-            write_private(self._file, json.dumps(raw))
+            write_private(self._file, json.dumps({each.name: dict(getattr(new, each.name)) for each in fields(new)}))
             self._placement = new
 
     def _items(self, kind: str, *options: str) -> list[Any]:
@@ -263,16 +287,10 @@ class KubernetesClient:
             raise KubernetesUnavailable(what, where=" ".join(arguments[:2]), hint=_HINT) from error
 
 
-_TIMES = ("ready_since", "idle_since", "released")
 _HINT = "On the controller, run: sudo kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz?verbose"
 
 
 # --- objects of Kubernetes -----
-
-
-def _lives(item: Mapping[str, Any]) -> bool:
-    ended = item.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return not ended and not item["metadata"].get("deletionTimestamp")
 
 
 def _pod(item: Mapping[str, Any]) -> Pod:
@@ -293,9 +311,11 @@ def _pod(item: Mapping[str, Any]) -> Pod:
         needs=_needs(spec),
         priority=spec.get("priority") or 0,
         user=meta["namespace"].removeprefix(_USER_NAMESPACE),
-        selector={**(spec.get("nodeSelector") or {}), **_required(spec)},
+        selector=spec.get("nodeSelector") or {},
+        affinity=_required(spec),
         tolerations=tuple(_toleration(each) for each in spec.get("tolerations") or ()),
         daemon=bool(owners & {"DaemonSet", "Node"}),
+        leaving=bool(meta.get("deletionTimestamp")),
         evictable=bool(owners),
         held=HOLD in notes,
         not_before=float(_whole(notes.get(NOT_BEFORE), 0)),
@@ -306,32 +326,39 @@ def _member(item: Mapping[str, Any]) -> Member:
     meta, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
     notes = meta.get("annotations") or {}
     ready = {each["type"]: each["status"] for each in status.get("conditions") or ()}.get("Ready") == "True"
+    cordoned = bool(spec.get("unschedulable"))
+    down = any(taint.get("key") == OUT_OF_SERVICE for taint in spec.get("taints") or ())
+    closed = cordoned or down
     return Member(
         name=meta["name"],
         ready=ready,
-        cordoned=bool(spec.get("unschedulable")),
-        down=any(taint.get("key") == OUT_OF_SERVICE for taint in spec.get("taints") or ()),
+        cordoned=cordoned,
+        down=down,
         instance_id=(spec.get("providerID") or notes.get(INSTANCE, "")).removeprefix("oci://"),
-        reason=notes.get(WHY, ""),
-        reason_user=notes.get(CORDONED_BY, ""),
+        reason=notes.get(WHY, "") if closed else "",
+        reason_user=notes.get(CORDONED_BY, "") if closed else "",
+        ours=notes.get(CORDONED_BY) == _US,
     )
 
 
 def _needs(spec: Mapping[str, Any]) -> dict[str, float]:
     """What the scheduler counts for a pod: the sum of its containers, or the largest of its init containers."""
     total: dict[str, float] = {"pods": 1.0}
-    for container in spec.get("containers") or ():
-        for name, amount in _requests(container).items():
+    sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    for container in (*(spec.get("containers") or ()), *sidecars):
+        for name, amount in _requests(container.get("resources")).items():
             total[name] = total.get(name, 0.0) + amount
     for container in spec.get("initContainers") or ():
-        for name, amount in _requests(container).items():
+        for name, amount in _requests(container.get("resources")).items():
             total[name] = max(total.get(name, 0.0), amount)
+    total |= _requests(spec.get("resources"))  # of the whole pod, from 1.32 on
+    for name, amount in _requests({"requests": spec.get("overhead")}).items():
+        total[name] = total.get(name, 0.0) + amount
     return total
 
 
-def _requests(container: Mapping[str, Any]) -> dict[str, float]:
-    resources = container.get("resources") or {}
-    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+def _requests(resources: Mapping[str, Any] | None) -> dict[str, float]:
+    asked = {**((resources or {}).get("limits") or {}), **((resources or {}).get("requests") or {})}
     return {name: quantity(str(amount)) for name, amount in asked.items()}
 
 
@@ -351,18 +378,22 @@ def quantity(text: str) -> float:
     return float(number) * _UNITS.get(unit or "", 1.0)
 
 
-def _required(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Labels that the required node affinity asks for, where each has one value and there is one term."""
+def _required(spec: Mapping[str, Any]) -> tuple[tuple[Requirement, ...], ...]:
+    """The terms of the required node affinity. Fields, such as a node's name, are met by no node that will be new."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     terms: Any = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or []
-    if len(terms) != 1:
-        return {}
-    wanted = terms[0].get("matchExpressions") or []
-    return {
-        each["key"]: each["values"][0]
-        for each in wanted
-        if each.get("operator") == "In" and len(each.get("values") or []) == 1
-    }
+    return tuple(
+        tuple(
+            Requirement(
+                each["key"],
+                each.get("operator", "") if kind == "matchExpressions" else "field",
+                tuple(each.get("values") or ()),
+            )
+            for kind in ("matchExpressions", "matchFields")
+            for each in term.get(kind) or ()
+        )
+        for term in terms
+    )
 
 
 def _toleration(raw: Mapping[str, Any]) -> Toleration:
@@ -377,7 +408,8 @@ def taint(text: str) -> Taint:
 
 
 def _whole(text: object, default: int) -> int:
-    return int(text) if isinstance(text, str) and text.isdigit() else default
+    """A number that anybody may have written; up to 12 digits."""
+    return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else default
 
 
 def _time(text: object) -> float:

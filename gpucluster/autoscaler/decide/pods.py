@@ -9,18 +9,25 @@ A gang is the pods that start together. It gets nodes for all of its pods, of on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpucluster.autoscaler.decide.types import Job, Node
 from gpucluster.slurm.states import JobState, NodeState
 
-# Seconds that the scheduler of Kubernetes may take until pods are on nodes that came into service for them.
-SETTLE = 60.0
-# Seconds for which a node is shown as powering down after it was given up.
-POWERING_DOWN_SHOWS = 2.0
+# Seconds that the scheduler of Kubernetes may take until pods are on nodes that are in service: the device plugin says
+# a moment after kubelet how many GPUs there are.
+SETTLE = 120.0
+# Seconds for which a node is shown as powering down after it was given up: no pass misses it.
+POWERING_DOWN_SHOWS = 15.0
+# Seconds for which other names are preferred to that of a node that was given up: its instance may still terminate.
+REST = 3600.0
+# Seconds without another pod until a gang that does not say its size is whole.
+GATHERING = 5.0
 # Why a job waits, in Slurm's words.
 _RESOURCES, _HELD, _BEGIN_TIME, _NONE = "Resources", "JobHeldAdmin", "BeginTime", "None"
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 # --- what Kubernetes reports -----
@@ -54,6 +61,35 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
+class Requirement:
+    """What node affinity asks of one label, with the operators of Kubernetes: In, NotIn, Exists, DoesNotExist, Gt, Lt.
+
+    Any other operator is never met by a node that does not exist yet.
+    """
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def met(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels meets it."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+        limit = self.values[0] if self.values else ""
+        if self.operator not in ("Gt", "Lt") or not (_NUMBER.fullmatch(value or "") and _NUMBER.fullmatch(limit)):
+            return False
+        return int(value or 0) > int(limit) if self.operator == "Gt" else int(value or 0) < int(limit)
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod that has not ended.
 
@@ -63,8 +99,9 @@ class Pod:
         node: where it runs; empty while it waits.
         unschedulable: the scheduler found no node for it.
         needs: by resource: "cpu" in cores, "memory" in bytes, others such as "nvidia.com/gpu" in units.
-        selector: labels that its node must have.
+        selector: labels that its node must have. `affinity`: lists of requirements, of which its node meets one.
         daemon: it runs on each node anyway (of a DaemonSet, or static); it does not keep a node.
+        leaving: it was deleted and has not ended: it keeps its node, and needs no other.
         evictable: what controls it makes another when it is lost.
         held: it gets no node until somebody releases it. `not_before`: until when it gets none; 0 for no such time.
     """
@@ -79,8 +116,10 @@ class Pod:
     priority: int = 0
     user: str = ""
     selector: Mapping[str, str] = field(default_factory=dict)
+    affinity: tuple[tuple[Requirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     daemon: bool = False
+    leaving: bool = False
     evictable: bool = True
     held: bool = False
     not_before: float = 0.0
@@ -94,6 +133,7 @@ class Member:
         ready: its kubelet answers. `cordoned`: it takes no new pods. `down`: it was taken out of service.
         instance_id: its OCID; empty if it is not known.
         reason, reason_user: why it is cordoned or down, if something says so.
+        ours: gpucluster cordoned it.
     """
 
     name: str
@@ -103,16 +143,21 @@ class Member:
     instance_id: str = ""
     reason: str = ""
     reason_user: str = ""
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What a new node of a pool will be. `names` in the order in which they are used; `max_nodes`: how many at once."""
+    """What a new node of a pool will be. `names` in the order in which they are used; `max_nodes`: how many at once.
+
+    After `idle_seconds` without pods a node is given up.
+    """
 
     pool: str
     names: tuple[str, ...]
     max_nodes: int
     capacity: Mapping[str, float]
+    idle_seconds: float
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
 
@@ -120,6 +165,7 @@ class Template:
         """Whether an empty node of the pool could run the pod."""
         return (
             all(self.labels.get(key) == value for key, value in pod.selector.items())
+            and (not pod.affinity or any(all(one.met(self.labels) for one in term) for term in pod.affinity if term))
             and all(any(one.covers(taint) for one in pod.tolerations) for taint in self.taints)
             and all(self.capacity.get(name, 0.0) >= amount for name, amount in pod.needs.items())
         )
@@ -137,12 +183,16 @@ class Placement:
         ready_since: by gang, since when all of them have been in service.
         idle_since: by node in service, since when it has had no pod of its own.
         released: by node, when it was given up.
+        closed: by node that does not exist, why it is not to be used.
+        stuck: by gang, how often its nodes came and did not help.
     """
 
     given: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ready_since: Mapping[str, float] = field(default_factory=dict)
     idle_since: Mapping[str, float] = field(default_factory=dict)
     released: Mapping[str, float] = field(default_factory=dict)
+    closed: Mapping[str, str] = field(default_factory=dict)
+    stuck: Mapping[str, int] = field(default_factory=dict)
 
     def without_nodes(self, names: Iterable[str], now: float) -> Placement:
         """These nodes are given up, and so is every gang that has one of them."""
@@ -154,7 +204,12 @@ class Placement:
             ready_since={gang: since for gang, since in self.ready_since.items() if gang in given},
             idle_since={name: since for name, since in self.idle_since.items() if name not in lost},
             released={**self.released, **dict.fromkeys(lost, now)},
+            closed={name: why for name, why in self.closed.items() if name not in lost},
         )
+
+    def with_closed(self, names: Iterable[str], why: str) -> Placement:
+        """These nodes, which do not exist, are not to be used until they are given up once more."""
+        return replace(self, closed={**self.closed, **dict.fromkeys(names, why)})
 
     def without_gang(self, gang: str) -> Placement:
         """This gang gets other nodes, or none."""
@@ -170,6 +225,7 @@ class Placed:
 
     Args:
         idle: nodes that have been idle for long enough: they are to be cordoned, and then given up.
+        back: nodes that were given up and are members still, or again.
         unfit: by gang, why no node of any pool can run its pods, however long it waits.
         stuck: gangs whose nodes are in service and whose pods are not on them: others would not help either.
     """
@@ -178,6 +234,7 @@ class Placed:
     jobs: Mapping[str, Job]
     placement: Placement
     idle: tuple[str, ...]
+    back: tuple[str, ...]
     unfit: Mapping[str, str]
     stuck: tuple[str, ...]
 
@@ -186,12 +243,7 @@ class Placed:
 
 
 def place(
-    pods: Sequence[Pod],
-    members: Mapping[str, Member],
-    pools: Sequence[Template],
-    before: Placement,
-    now: float,
-    idle_seconds: float,
+    pods: Sequence[Pod], members: Mapping[str, Member], pools: Sequence[Template], before: Placement, now: float
 ) -> Placed:
     """Give nodes to the gangs that wait, highest priority first, then the oldest."""
     gangs = _gangs(pods)
@@ -204,43 +256,81 @@ def place(
     stuck = tuple(sorted(gang for gang, since in ready_since.items() if now - since > SETTLE))
     for gang in stuck:
         del given[gang], ready_since[gang]
-    room = _Room(pools, members, before, given)
+    busy = {pod.node for pod in pods if pod.node and not pod.daemon}
+    idle_since = _idle_since(members, before, busy, given, now)
+    room = _Room(pools, members, before, given, idle_since, now)
     unfit: dict[str, str] = {}
     for gang, of in sorted(gangs.items(), key=_rank):
-        waiting = [pod for pod in of if not pod.node]
-        if gang in given or gang in stuck or not waiting or len(of) < of[0].gang_size:
+        if gang in given or gang in stuck or not _may_get_nodes(of, now):
             continue
-        if not all(pod.unschedulable and not pod.held and pod.not_before <= now for pod in waiting):
-            continue
-        chosen = room.take(waiting)
+        chosen = room.take([pod for pod in of if not pod.node])
         if isinstance(chosen, str):
             if chosen:
                 unfit[gang] = chosen
         else:
             given[gang] = chosen
-    busy = {pod.node for pod in pods if pod.node and not pod.daemon}
     wanted = {name for names in given.values() for name in names}
-    idle_since = {
-        name: before.idle_since.get(name, now)
-        for name, member in members.items()
-        if member.ready and name not in busy and name not in wanted
-    }
-    idle = tuple(sorted(name for name, since in idle_since.items() if now - since >= idle_seconds))
-    released = {name: at for name, at in before.released.items() if now - at < POWERING_DOWN_SHOWS or name in members}
-    placement = Placement(given, ready_since, idle_since, released)
+    idle = tuple(
+        name
+        for pool in pools
+        for name in pool.names
+        if name in idle_since
+        and now - idle_since[name] >= pool.idle_seconds
+        and (members[name].ours or not members[name].cordoned)
+    )
+    placement = Placement(
+        given,
+        ready_since,
+        idle_since,
+        {
+            name: at
+            for name, at in before.released.items()
+            if name not in wanted and (name in members or now - at < REST)
+        },
+        {name: why for name, why in before.closed.items() if name not in members},
+        {gang: times for gang, times in before.stuck.items() if any(not pod.node for pod in gangs.get(gang, ()))}
+        | {gang: before.stuck.get(gang, 0) + 1 for gang in stuck},
+    )
     nodes = {
-        name: _node(name, template.pool, members.get(name), placement, busy, wanted)
+        name: _node(name, template.pool, members.get(name), placement, busy, wanted, now)
         for template in pools
         for name in template.names
     }
     jobs = {gang: _job(gang, of, given.get(gang, ()), room, now) for gang, of in gangs.items()}
-    return Placed(nodes, jobs, placement, idle, unfit, stuck)
+    back = tuple(sorted(name for name in placement.released if name in members))
+    return Placed(nodes, jobs, placement, idle, back, unfit, stuck)
+
+
+def _idle_since(
+    members: Mapping[str, Member],
+    before: Placement,
+    busy: set[str],
+    given: Mapping[str, tuple[str, ...]],
+    now: float,
+) -> dict[str, float]:
+    kept = busy | {name for names in given.values() for name in names}
+    return {
+        name: before.idle_since.get(name, now)
+        for name, member in members.items()
+        if member.ready and name not in kept and name not in before.released
+    }
+
+
+def _may_get_nodes(pods: Sequence[Pod], now: float) -> bool:
+    """Whether a gang is whole, and the scheduler has no node for any of its pods that wait."""
+    waiting = [pod for pod in pods if not pod.node]
+    whole = len(waiting) < len(pods) or len(pods) >= max(pod.gang_size for pod in pods)
+    if len(pods) > 1 and max(pod.gang_size for pod in pods) <= 1:
+        whole = now - max(pod.created_at for pod in pods) >= GATHERING
+    return (
+        bool(waiting) and whole and all(pod.unschedulable and not pod.held and pod.not_before <= now for pod in waiting)
+    )
 
 
 def _gangs(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
     found: dict[str, list[Pod]] = {}
     for pod in pods:
-        if not pod.daemon:
+        if not (pod.daemon or pod.leaving):
             found.setdefault(pod.gang, []).append(pod)
     return found
 
@@ -259,12 +349,27 @@ class _Room:
         members: Mapping[str, Member],
         before: Placement,
         given: Mapping[str, tuple[str, ...]],
+        idle_since: Mapping[str, float],
+        now: float,
     ) -> None:
-        taken = set(members) | set(before.released) | {name for names in given.values() for name in names}
+        ending = {name for name in before.released if _powers_down(name, members, before, now)}
+        used = (set(members) - ending) | {name for names in given.values() for name in names}
+        taken = used | ending | set(before.closed)
         self._pools = pools
-        self._free = {pool.pool: [name for name in pool.names if name not in taken] for pool in pools}
-        used = {pool.pool: sum(name in taken and name not in before.released for name in pool.names) for pool in pools}
-        self._left = {pool.pool: pool.max_nodes - used[pool.pool] for pool in pools}
+        self._free = {
+            pool.pool: sorted(
+                (name for name in pool.names if name not in taken), key=lambda name: before.released.get(name, 0.0)
+            )
+            for pool in pools
+        }
+        self._left = {pool.pool: pool.max_nodes - sum(name in used for name in pool.names) for pool in pools}
+        # The scheduler has had no time to use these.
+        fresh = {
+            name
+            for name, since in idle_since.items()
+            if now - since <= SETTLE and not members[name].cordoned and not members[name].down
+        }
+        self._fresh = {pool.pool: sum(name in fresh for name in pool.names) for pool in pools}
 
     def candidates(self, pods: Sequence[Pod]) -> Iterator[Template]:
         """The pools that can run all of the pods."""
@@ -272,17 +377,28 @@ class _Room:
 
     def take(self, pods: Sequence[Pod]) -> tuple[str, ...] | str:
         """Names of new nodes for all of the pods; or why there are none: empty if it only has to wait."""
-        fits = False
-        for pool in self.candidates(pods):
-            fits = True
-            number = _nodes_for(pods, pool.capacity)
-            free = self._free[pool.pool]
-            if number <= min(len(free), self._left[pool.pool]):
-                self._free[pool.pool], self._left[pool.pool] = free[number:], self._left[pool.pool] - number
+        needed = {pool.pool: _nodes_for(pods, pool.capacity) for pool in self.candidates(pods)}
+        if not needed:
+            return "no elastic pool has nodes with the labels, tolerated taints and resources that its pods ask for"
+        most = {pool.pool: min(pool.max_nodes, len(pool.names)) for pool in self._pools}
+        if all(number > most[pool] for pool, number in needed.items()):
+            pool = min(needed, key=lambda name: needed[name])
+            return f"its pods need {needed[pool]} new nodes, and pool {pool} may have {most[pool]}"
+        for pool, number in needed.items():
+            if number <= self._fresh[pool]:
+                self._fresh[pool] -= number
+                return ""
+        for pool, number in needed.items():
+            free = self._free[pool]
+            if number <= min(len(free), self._left[pool]):
+                self._free[pool], self._left[pool] = free[number:], self._left[pool] - number
                 return tuple(free[:number])
-        if fits:
-            return ""
-        return "no elastic pool has nodes with the labels, tolerated taints and resources that its pods ask for"
+        return ""
+
+
+def _powers_down(name: str, members: Mapping[str, Member], placement: Placement, now: float) -> bool:
+    """Whether a node that was given up is not over yet."""
+    return name in members or now - placement.released[name] < POWERING_DOWN_SHOWS
 
 
 def _nodes_for(pods: Sequence[Pod], capacity: Mapping[str, float]) -> int:
@@ -303,22 +419,34 @@ def _nodes_for(pods: Sequence[Pod], capacity: Mapping[str, float]) -> int:
 # --- as Slurm would show it -----
 
 
-def _node(name: str, pool: str, member: Member | None, placement: Placement, busy: set[str], wanted: set[str]) -> Node:
-    flags = {NodeState.CLOUD}
-    flags.add(NodeState.ALLOCATED if name in busy or name in wanted else NodeState.IDLE)
-    if name in placement.released:
-        flags = {NodeState.CLOUD, NodeState.IDLE, NodeState.POWERING_DOWN}
-    elif member is None:
-        flags.add(NodeState.POWERING_UP if name in wanted else NodeState.POWERED_DOWN)
-    else:
-        if member.down:
-            flags.add(NodeState.DOWN)
-        elif not member.ready:
-            flags.add(NodeState.POWERING_UP if name in wanted and name not in busy else NodeState.NOT_RESPONDING)
-        if member.cordoned:
-            flags.add(NodeState.DRAIN)
+def _node(
+    name: str,
+    pool: str,
+    member: Member | None,
+    placement: Placement,
+    busy: set[str],
+    wanted: set[str],
+    now: float,
+) -> Node:
+    if name in placement.released and (member or now - placement.released[name] < POWERING_DOWN_SHOWS):
+        return Node(name, pool, frozenset({NodeState.CLOUD, NodeState.IDLE, NodeState.POWERING_DOWN}))
+    if member is None and name in placement.closed and name not in wanted:
+        return Node(
+            name,
+            pool,
+            frozenset({NodeState.CLOUD, NodeState.DOWN, NodeState.POWERED_DOWN}),
+            placement.closed[name],
+        )
+    flags = {NodeState.CLOUD, NodeState.ALLOCATED if name in busy or name in wanted else NodeState.IDLE}
     if member is None:
+        flags.add(NodeState.POWERING_UP if name in wanted else NodeState.POWERED_DOWN)
         return Node(name, pool, frozenset(flags))
+    if member.down:
+        flags.add(NodeState.DOWN)
+    elif not member.ready:
+        flags.add(NodeState.POWERING_UP if name in wanted and name not in busy else NodeState.NOT_RESPONDING)
+    if member.cordoned:
+        flags.add(NodeState.DRAIN)
     return Node(name, pool, frozenset(flags), member.reason, member.reason_user, member.instance_id)
 
 
