@@ -110,13 +110,13 @@ def _names(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome
 
 
 def _homes(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
-    claims = {str(each["namespace"]): str(each["phase"]) for each in seen["kubernetes_homes"]}
+    claims = {str(each["user"]): str(each["phase"]) for each in seen["kubernetes_homes"] if each["user"]}
     if not claims:
-        return Outcome(Status.SKIP, "no namespace has a claim for a home")
-    missing = [person for person in expected.people if f"user-{person}" not in claims]
+        return Outcome(Status.SKIP, "no user's namespace has a claim for a home")
+    missing = [person for person in expected.people if person not in claims]
     failures = [f"there is no claim for the home of {', '.join(missing)}"] if missing else []
     failures += [f"the home of {name} is {phase or 'without a phase'}" for name, phase in claims.items()
-                 if phase != "Bound" and name.removeprefix("user-") in expected.people]  # fmt: skip
+                 if phase != "Bound" and name in expected.people]  # fmt: skip
     good = f"{count(len(expected.people), 'home')} can be mounted"
     return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, dict(claims))
 

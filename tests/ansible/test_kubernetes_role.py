@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.ansible.loading import ANSIBLE
 from tests.ansible.render import CONTROLLER, evaluate, host_facts, render, variables
 
 KUBERNETES: dict[str, Any] = {
@@ -108,3 +109,19 @@ def test_a_token_is_in_the_file_for_kubeadm_and_nowhere_else() -> None:
         "token": "abcdef.0123456789abcdef",
         "caCertHashes": ["sha256:" + "f" * 64],
     }
+
+
+def test_pods_may_lock_the_memory_that_rdma_pins() -> None:
+    text = (ANSIBLE / "roles" / "kubernetes" / "tasks" / "host.yml").read_text()
+    (task,) = (
+        each
+        for task in yaml.safe_load(text)
+        for each in task.get("block", ())
+        if each["name"] == "Configure the kernel, the runtime and kubelet"
+    )
+    files = task["gpucluster_service"]["files"]
+    limits = evaluate("{{ kubernetes_containerd_limits }}", known("1.20.2", MACHINE))
+    assert limits.startswith("/etc/systemd/system/containerd.service.d/")
+    (written,) = [each["content"] for each in files if "kubernetes_containerd_limits" in each["path"]]
+    assert written == "[Service]\nLimitMEMLOCK=infinity\n"
+    assert text.count("kubernetes_containerd_limits") == 2, "containerd follows the file"

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from gpucluster.waiting import wait_until
@@ -43,8 +44,8 @@ software: {{mirror: {mirror}, versions: {{cri-tools: "{crictl}"}}}}
 class KubernetesSite(Site):
     """Such a cluster, by its folder."""
 
-    def __init__(self, name: str = "kube", vcn: str = "10.101", more: str = "") -> None:
-        text = CLUSTER_YML.format(name=name, vcn=vcn, release=RELEASE, mirror=mirror(), crictl=CRICTL)
+    def __init__(self, name: str = "kube", vcn: str = "10.101", more: str = "", files: Path | None = None) -> None:
+        text = CLUSTER_YML.format(name=name, vcn=vcn, release=RELEASE, mirror=files or mirror(), crictl=CRICTL)
         super().__init__(text + more)
         self.controller = f"{name}-controller"
 

@@ -90,7 +90,7 @@ def of_kubernetes() -> dict[str, Any]:
         "kubernetes_nodes": nodes,
         "kubernetes_control_plane": {"ready": True, "problems": [], "certificates": certificates},
         "kubernetes_names": {"server": "10.96.0.10", "wanted": "10.96.0.1", "answer": "10.96.0.1", "error": ""},
-        "kubernetes_homes": [{"namespace": "user-alice", "phase": "Bound"}],
+        "kubernetes_homes": [{"user": "alice", "namespace": "user-alice", "phase": "Bound"}],
     }
 
 

@@ -73,14 +73,14 @@ _FULL_DISK = {"type": "DiskPressure", "status": "True", "message": "kubelet has 
         ),
         (lambda seen: seen["kubernetes_names"].update(answer="10.96.0.9"), "kubernetes_names", "not 10.96.0.1"),
         (
-            lambda seen: seen["kubernetes_homes"][0].update(namespace="user-bob"),
+            lambda seen: seen["kubernetes_homes"][0].update(user="bob"),
             "kubernetes_homes",
             "no claim for the home of alice",
         ),
         (
             lambda seen: seen["kubernetes_homes"][0].update(phase="Pending"),
             "kubernetes_homes",
-            "the home of user-alice is Pending",
+            "the home of alice is Pending",
         ),
     ],
 )

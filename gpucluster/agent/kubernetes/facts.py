@@ -14,6 +14,7 @@ from typing import Any, Callable
 from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.kubernetes import nodes
 from gpucluster.agent.kubernetes.kubectl import Kubectl
+from gpucluster.agent.kubernetes.person_objects import HOME, USER_NAME
 
 #: A name that every cluster has, whatever its services are.
 NAME, _NAMESPACE, _SERVICE = "kubernetes.default.svc.cluster.local", "default", "kubernetes"
@@ -25,8 +26,6 @@ _POINTER = 0xC0
 #: The kind of a record with an IPv4 address, and its bytes.
 _IPV4 = (1, 4)
 _SETS = ("labels", "allocatable", "capacity")
-#: The claim of a person's namespace.
-_HOME = "home"
 
 
 def collect(kubectl: Kubectl, state: Callable[[], Any]) -> dict[str, Any]:
@@ -133,11 +132,19 @@ def _after_name(answer: bytes, place: int) -> int:
 
 
 def homes(kubectl: Kubectl) -> list[dict[str, str]]:
-    """The claims of people's homes, {namespace, phase}; the phase is `Bound` where pods can mount them."""
+    """The claims of people's homes, {user, namespace, phase}; the phase is `Bound` where pods can mount them.
+
+    Whose namespace it is, is in its annotation: some names of users can't be in the name of a namespace.
+    """
+    users = {
+        str(each["metadata"]["name"]): str(each["metadata"].get("annotations", {}).get(USER_NAME, ""))
+        for each in kubectl.list("namespaces")
+    }
     return [
         {
+            "user": users.get(str(each["metadata"].get("namespace", "")), ""),
             "namespace": str(each["metadata"].get("namespace", "")),
             "phase": str((each.get("status") or {}).get("phase", "")),
         }
-        for each in kubectl.list("persistentvolumeclaims", fields=f"metadata.name={_HOME}")
+        for each in kubectl.list("persistentvolumeclaims", fields=f"metadata.name={HOME}")
     ]

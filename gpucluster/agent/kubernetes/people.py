@@ -118,7 +118,7 @@ def _with_former(people: Sequence[Person], present: Mapping[Key, Manifest]) -> t
         volume = present.get(("PersistentVolume", "", f"home-{name}"), {})
         home = str(volume.get("spec", {}).get("hostPath", {}).get("path", "/nonexistent"))
         gids = tuple(int(gid) for gid in notes.get(person_objects.GIDS, "").split(",") if gid.isdigit())
-        former = Person(notes.get("gpucluster.io/user-name", name), int(notes[person_objects.UID]), gids, home, False)
+        former = Person(notes.get(person_objects.USER_NAME, name), int(notes[person_objects.UID]), gids, home, False)
         if former.namespace == name:
             here[name] = former
     return list(here.values()), problems

@@ -22,6 +22,8 @@ SET = ("gpucluster.io/set", "people")
 #: On the namespace of a person, and on what belongs to it.
 USER_LABEL = "gpucluster.io/user"
 UID, GIDS, CONTENT = "gpucluster.io/uid", "gpucluster.io/gids", "gpucluster.io/content"
+#: Annotation of a person's namespace: the name of the user, which the name of the namespace does not always have.
+USER_NAME = "gpucluster.io/user-name"
 
 #: The group in an operator's certificate.
 OPERATORS = "gpucluster:operators"
@@ -231,7 +233,7 @@ def _privileged_policy() -> list[Manifest]:
 def of_person(person: Person, quota: Quota, minor: int, api: Api) -> list[Manifest]:
     """The objects of one person. Without access, everything stays, but no pod starts."""
     place, labels = person.namespace, {USER_LABEL: person.namespace[len("user-") :]}
-    numbers = {UID: str(person.uid), GIDS: ",".join(map(str, person.gids)), "gpucluster.io/user-name": person.name}
+    numbers = {UID: str(person.uid), GIDS: ",".join(map(str, person.gids)), USER_NAME: person.name}
     level = "baseline" if minor >= ADMISSION_SINCE or minor <= POLICIES_UNTIL else "restricted"
     made = [
         _object("v1", "Namespace", place, labels={**labels, **_pod_security(level, minor)}, annotations=numbers),

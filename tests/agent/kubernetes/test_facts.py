@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpucluster.agent.errors import AgentError, Failed
-from gpucluster.agent.kubernetes import facts
+from gpucluster.agent.kubernetes import facts, person_objects
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from tests.agent.kubernetes.api_server import needs_api_server, running
 from tests.agent.kubernetes.objects import node
@@ -95,14 +95,17 @@ def test_facts_of_a_real_api_server(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         claim = {
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "home", "namespace": "user-alice"},
+            "metadata": {"name": "home", "namespace": "user-ann-b-5001"},
             "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
         }  # fmt: skip
-        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "user-alice"}}
-        server.create(node("gpu-1"), space, claim, {**claim, "metadata": {"name": "other", "namespace": "user-alice"}})
+        person = person_objects.Person("ann_b", 5001, (5001,), "/home/ann_b")
+        notes = {person_objects.USER_NAME: person.name}
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": person.namespace, "annotations": notes}}
+        other = {**claim, "metadata": {"name": "other", "namespace": person.namespace}}
+        server.create(node("gpu-1"), space, claim, other)
         found = facts.collect(server.kubectl, lambda: {"ready": True})
     assert [each["name"] for each in found["kubernetes_nodes"]] == ["gpu-1"]
-    assert found["kubernetes_homes"] == [{"namespace": "user-alice", "phase": "Pending"}]
+    assert found["kubernetes_homes"] == [{"user": "ann_b", "namespace": "user-ann-b-5001", "phase": "Pending"}]
     assert found["kubernetes_control_plane"] == {"ready": True}
     # There is no DNS service in it.
     assert "kube-dns" in found["kubernetes_names_error"]
