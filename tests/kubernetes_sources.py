@@ -38,14 +38,17 @@ RELEASE = "1.20.2"
 NEXT = "1.20.3"
 #: The version of the double of crictl; the catalogue pins the checksum of the real one's.
 CRICTL = "1.20.0"
-#: The image of jobs: Python, Open MPI, ssh, the tools of a network. From packages of Debian 13, as the nodes.
+#: The image of jobs: Python, Open MPI and a C compiler, ssh, the tools of a network. From packages of Debian 13, as
+#: the nodes.
 TOOLS = "gpucluster.test/tools:1"
 CACHE = cache_dir() / "tests" / "kubernetes"
 REGISTRY = "k8s.gcr.io"
 PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
 PROGRAMS = (*PARTS, "kubeadm", "kubelet", "kubectl")
 _DOUBLES = Path(__file__).parent / "doubles"
-_TOOLS_PACKAGES = "iproute2,iputils-ping,openmpi-bin,openssh-client,openssh-server,python3,procps,curl"
+_TOOLS_PACKAGES = (
+    "iproute2,iputils-ping,openmpi-bin,libopenmpi-dev,gcc,libc6-dev,openssh-client,openssh-server,python3,procps,curl"
+)
 #: What the build and the images need on this machine. Debian 13 has no Go that is old enough.
 PACKAGES = {
     "/usr/lib/go-1.19/bin/go": "golang-1.19-go",
