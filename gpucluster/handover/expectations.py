@@ -26,7 +26,9 @@ def node_expectation(
     shape = shapes.get(machine.shape)
     gpus = shape.gpus if pool else 0
     nvidia = bool(gpus) and shape.has_nvidia_gpus
-    rdma = pool is not None and pool.uses_rdma
+    # A pod that has an RDMA device takes it away from the host, so that a missing one is no fault there.
+    in_pods = spec.scheduler == "kubernetes" and spec.kubernetes.rdma == "device"
+    rdma = pool is not None and pool.uses_rdma and not in_pods
     disk = spec.storage.local_disk
     local_disk = disk.mount_path if disk.enabled and shape.nvme_count and not hardware_emulated else ""
     home = [spec.storage.home.mount_path] if spec.storage.home.enabled else []

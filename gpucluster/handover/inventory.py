@@ -312,7 +312,7 @@ def _slurm_power(spec: ClusterSpec, hardware_emulated: bool) -> dict[str, int]:
 def _health_variables(spec: ClusterSpec) -> dict[str, Any]:
     checks = spec.checks
     return {
-        "health_enabled": checks.enabled and spec.slurm.enabled,
+        "health_enabled": checks.enabled and spec.scheduler != "none",
         "health_interval": checks.interval,
         "health_shadow": checks.shadow,
         "health_max_drained_percent": checks.max_drained_percent,

@@ -149,3 +149,16 @@ def test_the_service_runs_as_slurm_and_writes_to_its_folder_alone() -> None:
     found = render("health", "gpucluster-health.service", variables(ON, role="health")).splitlines()
     assert {"User=slurm", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "Restart=always"} <= set(found)
     assert "ReadWritePaths=-/var/lib/gpucluster/health -/var/lib/gpucluster/job-records" in found
+
+
+def test_with_kubernetes_the_service_is_roots_and_waits_for_no_part_of_slurm() -> None:
+    known = variables({"scheduler": "kubernetes", "slurm_enabled": False, **ON}, role="health")
+    unit = render("health", "gpucluster-health.service", known)
+    assert "User=root" in unit
+    assert "slurm" not in unit
+    written = evaluate("{{ health_settings }}", known)
+    assert (written["slurm"], written["kubernetes"]) == (False, True)
+    assert (evaluate("{{ health_account }}", known), evaluate("{{ health_group | trim }}", known)) == ("root", "root")
+    timer = render("health", "gpucluster-checks.timer", known)
+    assert f"OnUnitInactiveSec={known['health_interval']}s" in timer
+    assert "health publish" in render("health", "gpucluster-checks.service", known)

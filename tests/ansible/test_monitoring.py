@@ -283,3 +283,14 @@ def test_the_kernel_lets_users_reach_nothing_of_it(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["0 9090 in", "0 22 in", "65534 9090 ConnectionRefusedError", "65534 22 in"], (
         done.stderr
     )
+
+
+def test_with_kubernetes_permanent_hosts_are_scraped_and_nothing_asks_slurm() -> None:
+    given = known(slurm_enabled=False, scheduler="kubernetes")
+    assert set(scrapes(given)) == {"prometheus", "node", "own", "dcgm"}
+    unit = render("monitoring", "gpucluster-monitor.service", given)
+    assert "slurmctld" not in unit
+    assert "munge" not in unit
+    assert "User=prometheus" in unit
+    hosts = json.loads(render("monitoring", "hosts.json", given))
+    assert {each["name"]: each["pool"] for each in hosts}["compute-1"] == "compute"

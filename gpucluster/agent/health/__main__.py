@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import syslog
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
@@ -19,9 +20,12 @@ from gpucluster.agent.checks.model import Finding, Profile, Reaction, Report
 from gpucluster.agent.errors import AgentError, Failed, Refused
 from gpucluster.agent.health import client, metrics, service
 from gpucluster.agent.health.control import Control
+from gpucluster.agent.health.kubernetes import Follower, KubernetesNodes, publish
 from gpucluster.agent.health.settings import FILE, PORT, Settings
 from gpucluster.agent.health.slurm import NoSlurm, Slurm, SlurmCommands
 from gpucluster.agent.health.store import FOLDER, Store, now
+from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl
+from gpucluster.agent.kubernetes.routes import KUBELET
 from gpucluster.agent.record import kept
 
 #: The exit status of `run` when the node is drained for its checks. A prolog then fails, so that the job is requeued.
@@ -61,13 +65,22 @@ def _limit(options: argparse.Namespace, profile: Profile) -> float:
 def _parts(options: argparse.Namespace) -> tuple[Settings, Store, Slurm, Control]:
     settings = Settings.load(options.settings)
     store = Store(options.folder, interval=settings.interval)
-    slurm: Slurm = SlurmCommands(settings.pool_of) if settings.slurm else NoSlurm()
-    return settings, store, slurm, Control(store, slurm, settings.policy, drains=_drains(), moment=now)
+    cluster = _scheduler(settings, options)
+    return settings, store, cluster, Control(store, cluster, settings.policy, drains=_drains(), moment=now)
+
+
+def _scheduler(settings: Settings, options: argparse.Namespace) -> Slurm:
+    if settings.kubernetes:
+        return KubernetesNodes(Kubectl(options.kubeconfig), settings.pool_of)
+    return SlurmCommands(settings.pool_of) if settings.slurm else NoSlurm()
 
 
 def _serve(options: argparse.Namespace) -> int:
     os.umask(0o027)
     settings, store, slurm, control = _parts(options)
+    if isinstance(slurm, KubernetesNodes):
+        follower = Follower(settings, store, slurm, control, drains=_drains(), moment=now)
+        service.repeat(follower.tick)
     # Nodes keep their records until there is a place for them.
     records = kept.Kept(options.records) if options.records.is_dir() else None
     receiver = service.Service(settings, store, slurm, control, drains=_drains(), moment=now, records=records)
@@ -199,6 +212,18 @@ def _held(options: argparse.Namespace) -> bool:
     return False
 
 
+def _publish(options: argparse.Namespace) -> int:
+    """A node of Kubernetes: the checks of the boot once in each boot, later the periodic ones."""
+    booted = options.marker.exists()
+    profile = Profile.PERIODIC if booted else Profile.BOOT
+    report = client.measure(profile, _limit(options, profile), _checks)
+    publish(Kubectl(options.kubeconfig), report, _drains(), time.time())
+    if not booted:
+        options.marker.parent.mkdir(parents=True, exist_ok=True)
+        options.marker.touch()
+    return 0
+
+
 def _log(level: int, words: str) -> None:
     syslog.openlog("gpucluster-health", syslog.LOG_PID, syslog.LOG_DAEMON)
     syslog.syslog(level, "".join(sign if sign.isprintable() else " " for sign in words)[:2000])
@@ -223,6 +248,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (serve, status, react):
         command.add_argument("--settings", type=Path, default=FILE, help=argparse.SUPPRESS)
         command.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
+        command.add_argument("--kubeconfig", default=ADMIN, help=argparse.SUPPRESS)
     run = add("run", f"run a profile of checks and report it; {DRAINED}: this node is drained for its checks", _run)
     run.add_argument("--profile", choices=[each.value for each in Profile], required=True, help="which checks")
     gate = add("gate", "before slurmd starts, once in each boot: run the checks of the boot and report them", _gate)
@@ -233,6 +259,10 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--limit", type=float, metavar="SECONDS", help="for the checks")
     for command in (serve, run, gate):
         command.add_argument("--port", type=int, default=PORT, help=f"of the service (default: {PORT})")
+    written = add("publish", "run the checks of a node of Kubernetes, and write the report to its object", _publish)
+    written.add_argument("--kubeconfig", default=KUBELET, help=argparse.SUPPRESS)
+    written.add_argument("--marker", type=Path, default=_GATE_OPEN, help=argparse.SUPPRESS)
+    written.add_argument("--limit", type=float, metavar="SECONDS", help="for the checks")
     return parser
 
 

@@ -291,10 +291,15 @@ def serve(service: Service, listener: Listener) -> None:
     """Serve until the process is ended."""
     threading.Thread(target=listener.serve, daemon=True).start()
     _log(f"listening on port {listener.port}")
+    repeat(service.tick)
+
+
+def repeat(tick: Callable[[], None]) -> None:
+    """Make passes until the process is ended. Why there is none is said once."""
     told = ""
     while True:
         try:
-            service.tick()
+            tick()
             told = ""
         except (AgentError, OSError) as error:
             words = error.message if isinstance(error, AgentError) else str(error)

@@ -22,7 +22,8 @@ class Settings:
     """Settings.
 
     Args:
-        slurm: whether the cluster has Slurm. Without it reports are kept, and nothing is drained.
+        slurm: whether the cluster has Slurm.
+        kubernetes: whether it has Kubernetes. Without both reports are kept, and nothing is drained.
         interval: seconds between two periodic reports of a node.
         networks: those of the cluster: nobody else is answered.
         hosts: the names of permanent hosts by their addresses.
@@ -37,6 +38,7 @@ class Settings:
     hosts: Mapping[str, str] = field(default_factory=dict)
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     elastic: Mapping[str, str] = field(default_factory=dict)
+    kubernetes: bool = False
 
     @classmethod
     def load(cls, file: Path = FILE) -> Settings:
@@ -56,6 +58,7 @@ class Settings:
                 hosts={str(address): str(name) for address, name in raw["hosts"].items()},
                 pools={str(pool): tuple(each["nodes"]) for pool, each in raw["pools"].items()},
                 elastic={str(pool): str(each["elastic"]) for pool, each in raw["pools"].items() if each["elastic"]},
+                kubernetes=bool(raw.get("kubernetes", False)),
             )
         except FileNotFoundError:
             raise Failed(f"there is no {file}: this is no controller with checks", "Run: gpucluster apply") from None

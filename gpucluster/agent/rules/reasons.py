@@ -59,6 +59,14 @@ def of_checks(checks: Iterable[tuple[str, str]], *, again: bool) -> str:
     return storable(f"{FOR_A_PERSON if again else FAILED_CHECKS} {seen}")
 
 
+def first_check(reason: str) -> str:
+    """The first check in a reason of `of_checks`; empty in any other reason."""
+    for beginning in (FOR_A_PERSON, FAILED_CHECKS):
+        if reason.startswith(beginning):
+            return reason[len(beginning) :].partition(":")[0].strip()
+    return ""
+
+
 def storable(words: str) -> str:
     """A text that Slurm can store and print: one line, no quotes, not too long."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split())

@@ -7,7 +7,7 @@ from gpucluster.text import did_you_mean
 
 RULES = (
     "`checks.off` names [checks of nodes](checks.md).",
-    "`checks.enabled: true` has an effect only with `scheduler: slurm`.",
+    "`checks.enabled: true` has no effect with `scheduler: none`.",
 )
 
 

@@ -1,0 +1,266 @@
+"""The health service on a cluster with Kubernetes: reports come and drains go by the Node objects of the API.
+
+A node writes its report into its own object, with the certificate of its kubelet: the API server lets a kubelet change
+no other node's object (NodeRestriction), and no taint of its own. So a report needs no further port, no further secret,
+and nobody but root of a node speaks for it. The condition `GpuclusterHealthy` is what the node says of itself. The
+taint `gpucluster.io/unhealthy` is what the service on the controller decides: the breaker is in between.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Callable
+
+from gpucluster.agent.checks.model import Finding, Report, Status
+from gpucluster.agent.errors import Failed
+from gpucluster.agent.health import metrics
+from gpucluster.agent.health.control import Control
+from gpucluster.agent.health.policy import Moment, Node
+from gpucluster.agent.health.settings import Settings
+from gpucluster.agent.health.store import Store
+from gpucluster.agent.kubernetes import faults, nodes
+from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl, checked_name
+from gpucluster.agent.rules import reasons
+
+TAINT, EFFECT, CONDITION = "gpucluster.io/unhealthy", "NoSchedule", "GpuclusterHealthy"
+#: Annotation with the reason of our taint. A taint with our key and without it is somebody else's.
+REASON = "gpucluster.io/unhealthy-reason"
+#: Annotations with the last report of each profile: this and the name of the profile.
+REPORT = "gpucluster.io/checks-"
+#: Characters of a report, and of the words of one finding. All annotations of an object have 256 KiB.
+LONGEST, _LONGEST_WORDS = 96 * 1024, 300
+_LONGEST_CONDITION = 1000
+_TRIES = 5
+
+
+# --- the node -----
+
+
+def publish(kubectl: Kubectl, report: Report, drains: Collection[str], now: float) -> None:
+    """Write a report of this host, and what it says of the host's health, into its Node object.
+
+    Args:
+        kubectl: with the rights of this host's kubelet.
+        drains: the checks whose failure drains.
+        now: Unix time in seconds.
+
+    Raises:
+        Failed: the API server does not take it, or does not answer.
+    """
+    name = checked_name(report.host)
+
+    def write() -> None:
+        node = kubectl.get("node", name)
+        notes = dict(node["metadata"].get("annotations") or {})
+        # What was seen before the last boot is no evidence any more.
+        former = [each for each in _reports(name, notes) if each.boot_id == report.boot_id]
+        kept = {each.profile: each for each in former} | {report.profile: report}
+        notes = {key: value for key, value in notes.items() if not key.startswith(REPORT)}
+        notes.update({f"{REPORT}{each.profile.value}": _text(each) for each in kept.values()})
+        status = node.get("status") or {}
+        others = [each for each in status.get("conditions") or [] if each.get("type") != CONDITION]
+        before: Mapping[str, Any] = next(
+            (each for each in status.get("conditions") or [] if each.get("type") == CONDITION), {}
+        )
+        status = {**status, "conditions": [*others, condition(kept.values(), drains, before, now)]}
+        whole = {**node, "metadata": {**node["metadata"], "annotations": notes}, "status": status}
+        # kubectl has --subresource from 1.24 on only.
+        words = ["replace", f"--raw=/api/v1/nodes/{name}/status", "--filename=-"]
+        kubectl.run(*words, text=json.dumps(whole), where=f"node {name}")
+
+    _again_after_conflicts(write)
+
+
+def condition(
+    reports: Collection[Report], drains: Collection[str], before: Mapping[str, Any], now: float
+) -> dict[str, str]:
+    """The condition of a node with these reports. Pure.
+
+    Args:
+        before: the condition as it is; its time of change stays while the status stays.
+    """
+    latest: dict[str, Finding] = {}
+    for report in sorted(reports, key=lambda each: each.started):
+        latest.update({each.check: each for each in report.findings if each.subject == report.host})
+    found = [each for check, each in sorted(latest.items()) if check in drains or check == "profile"]
+    failed = [each for each in found if each.status is Status.FAIL]
+    unknown = [each for each in found if each.status is Status.UNKNOWN]
+    passed = [each for each in found if each.status in (Status.PASS, Status.WARN)]
+    if failed:
+        status, reason, said = "False", "ChecksFailed", failed
+    elif unknown and not passed:
+        status, reason, said = "Unknown", "ChecksUnknown", unknown
+    else:
+        status, reason, said = "True", "ChecksPassed", unknown
+    words = "; ".join(f"{each.check}: {each.message}" for each in said)
+    if said is unknown and words:
+        words = f"not known: {words}"
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    changed = before.get("lastTransitionTime") if before.get("status") == status else None
+    return {
+        "type": CONDITION, "status": status, "reason": reason, "message": words[:_LONGEST_CONDITION],
+        "lastHeartbeatTime": at, "lastTransitionTime": changed or at,
+    }  # fmt: skip
+
+
+def _text(report: Report) -> str:
+    """A report as an annotation: without evidence, which `gpucluster-agent check` shows on the node."""
+    raw = report.to_dict()
+    for finding in raw["findings"]:
+        finding.update(message=finding["message"][:_LONGEST_WORDS], evidence={})
+    return json.dumps(raw)
+
+
+def _reports(name: str, notes: Mapping[str, str]) -> Iterator[Report]:
+    """The reports in the annotations of a node. One that can't be read, or is of another host, is left out."""
+    for key, text in notes.items():
+        if not key.startswith(REPORT) or len(text) > LONGEST:
+            continue
+        try:
+            report = Report.from_dict(json.loads(text))
+        except (AttributeError, TypeError, ValueError, RecursionError):
+            continue
+        if report.host == name and key == f"{REPORT}{report.profile.value}":
+            yield report
+
+
+# --- the controller -----
+
+
+class KubernetesNodes:
+    """Nodes as the health service has them, and the taint; the place of Slurm on such a cluster.
+
+    Args:
+        kubectl: with the rights of the administrator.
+        pool_of: the pool of a node.
+    """
+
+    def __init__(self, kubectl: Kubectl, pool_of: Callable[[str], str]) -> None:
+        self._kubectl, self._pool_of = kubectl, pool_of
+
+    def nodes(self, *names: str) -> dict[str, Node]:
+        """All nodes, or those with these names."""
+        found = (self._node(each) for each in self._kubectl.list("nodes"))
+        return {each.name: each for each in found if not names or each.name in names}
+
+    def addresses(self) -> Mapping[str, str]:
+        """None: no report comes from an address."""
+        return {}
+
+    def drain(self, node: str, reason: str) -> None:
+        """Let no new pod start on a node, by a taint. Pods that tolerate it, and those that run, stay."""
+
+        def write() -> None:
+            now = self._kubectl.get("node", node)
+            if _tainted(now) and not _ours(now):
+                raise Failed(f"{node} has a taint {TAINT} that is not of the health service: it is not changed")
+            taint = {"key": TAINT, "value": reasons.first_check(reason), "effect": EFFECT}
+            self._write(now, [*_others(now), taint], reason)
+
+        _again_after_conflicts(write)
+
+    def undrain(self, node: str) -> None:
+        """Remove our taint, and nothing else."""
+
+        def write() -> None:
+            now = self._kubectl.get("node", node)
+            if _ours(now):
+                self._write(now, _others(now), None)
+
+        _again_after_conflicts(write)
+
+    def reports(self) -> list[Report]:
+        """What nodes have reported last, by each profile."""
+        found: list[Report] = []
+        for node in self._kubectl.list("nodes"):
+            notes = node["metadata"].get("annotations") or {}
+            found += _reports(str(node["metadata"]["name"]), notes)
+        return found
+
+    def _write(self, node: Mapping[str, Any], taints: list[dict[str, str]], reason: str | None) -> None:
+        # With the version, so that a taint that somebody sets right now is not lost.
+        meta = {"annotations": {REASON: reason}, "resourceVersion": node["metadata"]["resourceVersion"]}
+        self._kubectl.patch("node", node["metadata"]["name"], {"metadata": meta, "spec": {"taints": taints or None}})
+
+    def _node(self, node: Mapping[str, Any]) -> Node:
+        told = nodes.described(node)
+        flags, reason = set(), ""
+        if _tainted(node):
+            flags.add("DRAIN")
+            reason = _reason(node) if _ours(node) else f"somebody else's taint {TAINT}"
+        elif told["cordoned"]:
+            flags.add("DRAIN")
+            reason = told["reason"] or "cordoned by an administrator"
+        if told["ready"] != "True":
+            flags.add("DOWN")
+        machine = str(((node.get("status") or {}).get("nodeInfo") or {}).get("systemUUID", ""))
+        return Node(told["name"], self._pool_of(told["name"]), frozenset(flags), reason, machine)
+
+
+def _taints(node: Mapping[str, Any]) -> list[dict[str, str]]:
+    return list((node.get("spec") or {}).get("taints") or [])
+
+
+def _others(node: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [each for each in _taints(node) if (each.get("key"), each.get("effect")) != (TAINT, EFFECT)]
+
+
+def _tainted(node: Mapping[str, Any]) -> bool:
+    return any(each.get("key") == TAINT for each in _taints(node))
+
+
+def _reason(node: Mapping[str, Any]) -> str:
+    return str((node["metadata"].get("annotations") or {}).get(REASON, ""))
+
+
+def _ours(node: Mapping[str, Any]) -> bool:
+    """Whether the node has our taint: the one of the check that the annotation names."""
+    reason = _reason(node)
+    wanted = (TAINT, reasons.first_check(reason), EFFECT)
+    return reasons.drained_by_checks(reason) and any(
+        (each.get("key"), each.get("value", ""), each.get("effect")) == wanted for each in _taints(node)
+    )
+
+
+def _again_after_conflicts(write: Callable[[], None]) -> None:
+    """A kubelet and others write the same object."""
+    for attempt in range(1, _TRIES + 1):
+        try:
+            write()
+            return
+        except ApiFailed as error:
+            if error.kind != faults.CONFLICT or attempt == _TRIES:
+                raise
+
+
+class Follower:
+    """Reads what nodes report, and makes a pass when something calls for it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        cluster: KubernetesNodes,
+        control: Control,
+        *,
+        drains: Collection[str],
+        moment: Callable[[], Moment],
+    ) -> None:
+        self._settings, self._store, self._cluster, self._control = settings, store, cluster, control
+        self._drains, self._moment = drains, moment
+
+    def tick(self) -> None:
+        """Keep what is new, decide, and write the metrics.
+
+        Raises:
+            Failed: the API server does not answer, or does not take a change.
+        """
+        for report in self._cluster.reports():
+            known = self._store.reports().get(report.host, {}).get(report.profile.value)
+            if known is None or (known.report.started, known.report.boot_id) != (report.started, report.boot_id):
+                self._store.keep(report.host, report, self._moment())
+        if not self._control.is_quiet():
+            self._control.run()
+        metrics.write(self._store, self._settings, self._drains, self._moment())

@@ -1,0 +1,146 @@
+"""The health service with a real API server of Kubernetes, and a report with the certificate of a kubelet."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.agent.checks.model import Status
+from gpucluster.agent.health.control import Control
+from gpucluster.agent.health.kubernetes import CONDITION, TAINT, Follower, KubernetesNodes, condition, publish
+from gpucluster.agent.health.settings import Settings
+from gpucluster.agent.health.store import Store
+from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
+from tests.agent.health.doubles import DRAINS, Clock, report
+from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
+from tests.agent.kubernetes.objects import node
+
+NAMES = ("compute-1", "compute-2", "compute-3")
+
+
+def test_the_condition_keeps_its_time_while_the_status_stays() -> None:
+    bad = report("compute-1", {"disk": Status.FAIL, "other": Status.FAIL})
+    first = condition([bad], DRAINS, {}, 1_000_000)
+    assert (first["status"], first["reason"], first["message"]) == ("False", "ChecksFailed", "disk: disk is fail")
+    later = condition([bad], DRAINS, first, 1_000_300)
+    assert later["lastTransitionTime"] == first["lastTransitionTime"] != later["lastHeartbeatTime"]
+    good = condition([report("compute-1", {"disk": Status.PASS, "gpu": Status.UNKNOWN})], DRAINS, later, 1_000_600)
+    assert (good["status"], good["lastTransitionTime"]) == ("True", good["lastHeartbeatTime"])
+    assert good["message"] == "not known: gpu: gpu is unknown"
+    assert condition([report("compute-1", {"gpu": Status.UNKNOWN})], DRAINS, good, 1)["status"] == "Unknown"
+
+
+def _openssl(folder: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ApiServer, Kubectl]]:
+    """The API server as kubeadm configures it, and kubectl as the kubelet of compute-1."""
+    folder = tmp_path_factory.mktemp("kubernetes")
+    _openssl(
+        folder,
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.crt",
+        "-subj",
+        "/CN=ca",
+    )
+    _openssl(folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", "k.key", "-out", "k.csr",
+             "-subj", "/O=system:nodes/CN=system:node:compute-1")  # fmt: skip
+    _openssl(
+        folder, "x509", "-req", "-in", "k.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", "k.crt"
+    )
+    more = (
+        f"--client-ca-file={folder}/ca.crt",
+        "--authorization-mode=Node",
+        "--enable-admission-plugins=NodeRestriction",
+    )
+    with running(folder, *more) as started:
+        config = json.loads(started.kubeconfig.read_text())
+        config["users"][0]["user"] = {"client-certificate": f"{folder}/k.crt", "client-key": f"{folder}/k.key"}
+        (folder / "kubelet.conf").write_text(json.dumps(config))
+        yield started, Kubectl(str(folder / "kubelet.conf"), started.kubectl._argv[0])
+
+
+@pytest.mark.slow
+@needs_api_server
+@pytest.mark.xdist_group("kubernetes-api-server")
+def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_only_them(
+    server: tuple[ApiServer, Kubectl], tmp_path: Path
+) -> None:
+    api, kubelet = server
+    api.create(*(node(name) for name in NAMES))
+    theirs = {"key": "example.com/reserved", "value": "x", "effect": "NoSchedule"}
+    api.kubectl.patch("node", "compute-1", {"spec": {"taints": [theirs]}})
+    api.kubectl.run("cordon", "compute-3")
+    clock = Clock()
+    settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
+                        pools={"compute": NAMES}, kubernetes=True)  # fmt: skip
+    store = Store(tmp_path, interval=300)
+    cluster = KubernetesNodes(api.kubectl, settings.pool_of)
+    control = Control(store, cluster, settings.policy, drains=DRAINS, moment=clock)
+    follower = Follower(settings, store, cluster, control, drains=DRAINS, moment=clock)
+
+    def of(name: str) -> dict[str, Any]:
+        return api.kubectl.get("node", name)
+
+    def taints(name: str) -> list[tuple[str, str]]:
+        found = [(each["key"], each.get("value", "")) for each in of(name)["spec"].get("taints", ())]
+        return sorted(each for each in found if not each[0].startswith("node.kubernetes.io/"))
+
+    def says(by: Kubectl, name: str, started: float, **results: Status) -> None:
+        made = report(name, {"disk": Status.PASS, "gpu": Status.PASS, **results})
+        publish(
+            by, type(made)(name, made.profile, started, 0.1, made.boot_id, made.findings), DRAINS, 1_000_000 + started
+        )
+        clock.pass_(60)
+        follower.tick()
+
+    says(api.kubectl, "compute-2", 1)
+    says(api.kubectl, "compute-3", 1, disk=Status.FAIL)
+    assert taints("compute-3") == []
+    says(kubelet, "compute-1", 1, gpu=Status.FAIL)
+    (written,) = [each for each in of("compute-1")["status"]["conditions"] if each["type"] == CONDITION]
+    assert (written["status"], written["message"]) == ("False", "gpu: gpu is fail")
+    assert {each["type"] for each in of("compute-1")["status"]["conditions"]} == {"Ready", CONDITION}
+    assert taints("compute-1") == [("example.com/reserved", "x"), (TAINT, "gpu")]
+    # The breaker: one node of three in an hour.
+    says(api.kubectl, "compute-2", 2, disk=Status.FAIL)
+    assert taints("compute-2") == []
+    # The same report, read again after a restart of the service, is no newer evidence.
+    before = store.last("compute-1", clock())
+    Follower(settings, Store(tmp_path, interval=300), cluster, control, drains=DRAINS, moment=clock).tick()
+    assert before is not None
+    again = Store(tmp_path, interval=300).last("compute-1", clock())
+    assert again is not None
+    assert again.at == before.at
+    api.kubectl.run("cordon", "compute-1")
+    says(kubelet, "compute-1", 3)
+    assert taints("compute-1") == [("example.com/reserved", "x")]
+    assert of("compute-1")["spec"]["unschedulable"] is True
+    # A taint with our key that a person has set stays, and so does the node.
+    api.kubectl.patch(
+        "node", "compute-2", {"spec": {"taints": [{"key": TAINT, "value": "me", "effect": "NoSchedule"}]}}
+    )
+    clock.pass_(7200)
+    says(api.kubectl, "compute-2", 4)
+    assert taints("compute-2") == [(TAINT, "me")]
+    cluster.undrain("compute-2")
+    assert taints("compute-2") == [(TAINT, "me")]
+    # A kubelet speaks for its own node alone, and sets no taint.
+    with pytest.raises(ApiFailed):
+        publish(kubelet, report("compute-2", {"gpu": Status.FAIL}), DRAINS, 1)
+    with pytest.raises(ApiFailed):
+        KubernetesNodes(kubelet, settings.pool_of).drain("compute-1", "gpucluster: check failed: gpu: x")
