@@ -28,7 +28,7 @@ from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.dashboards.addresses import Subject
 from gpucluster.dashboards.overview import Overview
 from gpucluster.errors import InputError, TerraformError, ToolError, VerifyError
-from gpucluster.events import Sink, ignore, one_at_a_time
+from gpucluster.events import Sink, ignore, one_at_a_time, warn
 from gpucluster.handover import iam
 from gpucluster.handover.names import monitoring_host
 from gpucluster.lifecycle.adoption import Adoption, Recovered
@@ -38,6 +38,7 @@ from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
+from gpucluster.lifecycle.kubernetes_upgrade import Upgrading
 from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.lifecycle.plan import Plan, Planning, refuse_what_stays
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
@@ -64,7 +65,7 @@ from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.schedulers import kubernetes_nodes, require_slurm
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
-from gpucluster.paths import ClusterPaths, cache_dir
+from gpucluster.paths import ClusterPaths, cache_dir, make_private
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends, provider_lock
@@ -559,6 +560,53 @@ class Cluster:
             ToolError: the controller or the API server gives no answer.
         """
         return kubernetes_upgrade.plan(self.spec, self.control_plane, release)
+
+    def upgrade_kubernetes(self, release: str | None = None, *, drain_timeout: float = DRAIN_TIMEOUT) -> Result:
+        """Move Kubernetes on all hosts to a release: the control plane, then node by node, each of them drained. Then
+        configure the hosts for it, and verify.
+
+        A backup is written before the control plane changes. May be killed at any point and run again.
+
+        Args:
+            release: the wanted one; None: that of the file.
+            drain_timeout: seconds that each node may take to be drained; with 0 its pods are deleted.
+
+        Raises:
+            InputError: there is no way to it, or the cluster has no control plane of its own.
+            GpuClusterError: see `errors`; the next run continues from there.
+        """
+        if release not in (None, self.spec.kubernetes.release):
+            self.plan_kubernetes_upgrade(release)
+            section = self.spec.kubernetes.model_copy(update={"release": release})
+            spec = self.spec.model_copy(update={"kubernetes": section})
+            return Cluster(spec, on_event=self._on_event, provider=self._provider).upgrade_kubernetes(
+                drain_timeout=drain_timeout
+            )
+        plane = self.control_plane
+        with self._run("kubernetes upgrade") as run:
+            with run.phase("cloud"):
+                self._cloud.start(to_build=False)
+            plan = self.plan_kubernetes_upgrade()
+            deployment = self._hosts.reach(run)
+
+            def configure(step: str, names: tuple[str, ...]) -> None:
+                self._configuration.upgrade_kubernetes(deployment, run, step, names)
+
+            def back_up() -> Path | None:
+                if not self.spec.storage.home.enabled:
+                    warn(self._on_event, "kubernetes", "no backup: gpucluster backup needs a directory of users")
+                    return None
+                file = self.paths.backups / f"kubernetes-{plan.version}-{run.id}.tar.gz"
+                make_private(file.parent)
+                return self.backup(file).file
+
+            upgrading = Upgrading(plane, configure, back_up, self._on_event)
+            backup = upgrading.upgrade(plan, deployment.controller.name, run, drain_timeout)
+            configured = self._configuration.apply(deployment, run, verify=self._verification.variables(deployment))
+            verdict = self._verification.run(deployment, run, configured)
+            result = self._result(run, deployment, built=_Built(deployment, configured), verdict=verdict)
+            result = replace(result, backup=str(backup) if backup else None)
+        return result
 
     def renew_kubernetes_certificates(self, within_days: float) -> tuple[str, ...]:
         """Renew the certificates of the control plane if one has fewer days left: see `ControlPlane.renew`."""

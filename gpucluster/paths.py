@@ -119,6 +119,11 @@ class ClusterPaths:
         return self.root / "ansible"
 
     @property
+    def backups(self) -> Path:
+        """The backups that an upgrade of Kubernetes makes before it begins."""
+        return self.root / "backups"
+
+    @property
     def ssh(self) -> Path:
         """Keys, known hosts and the ssh configuration."""
         return self.root / "ssh"

@@ -3,6 +3,7 @@
     ~/.cache/gpucluster/tests/kubernetes/sources/         Debian's source package
     ~/.cache/gpucluster/tests/kubernetes/programs-HASH/   kubeadm, kubelet, kubectl and the parts of the control plane
     ~/.cache/gpucluster/tests/kubernetes/mirror-HASH/     a folder for `software.mirror`, with SHA256SUMS
+    ~/.cache/gpucluster/tests/kubernetes/rehearsal-HASH/  the same programs, which call themselves NEXT
     ~/.cache/gpucluster/tests/kubernetes/tools-HASH.tar   an archive with the image TOOLS, for jobs
 
 No archive that the tests may rely on has a binary of these. Debian 12 has the newest source. Real: all programs of
@@ -33,16 +34,21 @@ from tests import image_archive
 from tests.image_archive import Image
 
 RELEASE = "1.20.2"
+#: What the same programs call themselves for a rehearsal of an upgrade: no other source can be built here.
+NEXT = "1.20.3"
 #: The version of the double of crictl; the catalogue pins the checksum of the real one's.
 CRICTL = "1.20.0"
-#: The image of jobs: Python, Open MPI, ssh, the tools of a network. From packages of Debian 13, as the nodes.
+#: The image of jobs: Python, Open MPI and a C compiler, ssh, the tools of a network. From packages of Debian 13, as
+#: the nodes.
 TOOLS = "gpucluster.test/tools:1"
 CACHE = cache_dir() / "tests" / "kubernetes"
 REGISTRY = "k8s.gcr.io"
 PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
 PROGRAMS = (*PARTS, "kubeadm", "kubelet", "kubectl")
 _DOUBLES = Path(__file__).parent / "doubles"
-_TOOLS_PACKAGES = "iproute2,iputils-ping,openmpi-bin,openssh-client,openssh-server,python3,procps,curl"
+_TOOLS_PACKAGES = (
+    "iproute2,iputils-ping,openmpi-bin,libopenmpi-dev,gcc,libc6-dev,openssh-client,openssh-server,python3,procps,curl"
+)
 #: What the build and the images need on this machine. Debian 13 has no Go that is old enough.
 PACKAGES = {
     "/usr/lib/go-1.19/bin/go": "golang-1.19-go",
@@ -121,13 +127,34 @@ def programs() -> Path:
     return _made(f"programs-{_hash(_BUILD, (_DOUBLES / 'coredns' / 'main.go').read_text())}", build)
 
 
-def mirror() -> Path:
-    """A folder for `software.mirror` that has the release files of this Kubernetes, and SHA256SUMS."""
+def rehearsal_programs() -> Path:
+    """The folder with the same programs under another release: they differ in the release that they name, and in
+    nothing else. The linker stores it as a text of this length, so it is written over as another link would write it.
+    """
     made = programs()
 
+    def rename(folder: Path) -> None:
+        for program in made.iterdir():
+            renamed = program.read_bytes().replace(f"v{RELEASE}".encode(), f"v{NEXT}".encode())
+            (folder / program.name).write_bytes(renamed)
+            (folder / program.name).chmod(0o755)
+
+    return _made(f"rehearsal-{_hash(made.name, NEXT)}", rename)
+
+
+def mirror(*, rehearsal: bool = False) -> Path:
+    """A folder for `software.mirror` that has the release files of this Kubernetes, and SHA256SUMS.
+
+    Args:
+        rehearsal: those of the release NEXT as well.
+    """
+    releases = {RELEASE: programs(), **({NEXT: rehearsal_programs()} if rehearsal else {})}
+
     def fill(folder: Path) -> None:
-        for name in ("kubeadm", "kubelet", "kubectl"):
-            os.link(made / name, folder / f"{name}-{RELEASE}-linux-amd64")
+        for release, made in releases.items():
+            for name in ("kubeadm", "kubelet", "kubectl"):
+                os.link(made / name, folder / f"{name}-{release}-linux-amd64")
+            image_archive.write(folder / f"kubernetes-images-{release}-x86_64.tar", _images(made, release))
         with tarfile.open(folder / f"crictl-v{CRICTL}-linux-amd64.tar.gz", "w:gz") as tar:
             double = _DOUBLES / "crictl" / "crictl"
             entry = tar.gettarinfo(double, "crictl")
@@ -136,12 +163,12 @@ def mirror() -> Path:
             entry.mode = 0o755
             with double.open("rb") as content:
                 tar.addfile(entry, content)
-        image_archive.write(folder / f"kubernetes-images-{RELEASE}-x86_64.tar", _images(made))
         lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir())]
         (folder / "SHA256SUMS").write_text("".join(lines))
 
     recipe = Path(__file__).read_text() + Path(image_archive.__file__).read_text()
-    return _made(f"mirror-{_hash(made.name, recipe, (_DOUBLES / 'crictl' / 'crictl').read_text())}", fill)
+    names = [made.name for made in releases.values()]
+    return _made(f"mirror-{_hash(*names, recipe, (_DOUBLES / 'crictl' / 'crictl').read_text())}", fill)
 
 
 def tools_archive() -> Path:
@@ -163,7 +190,7 @@ def tools_archive() -> Path:
     return _made(f"tools-{_hash(_TOOLS_PACKAGES)}", pack) / "tools.tar"
 
 
-def _images(made: Path) -> dict[str, Image]:
+def _images(made: Path, release: str) -> dict[str, Image]:
     """The images that `kubeadm config images list` names."""
     firewall = {"/usr/sbin/xtables-nft-multi": Path("/usr/sbin/xtables-nft-multi")}
     firewall |= {str(file): file for file in Path("/usr/lib/x86_64-linux-gnu/xtables").glob("*.so")}
@@ -175,7 +202,7 @@ def _images(made: Path) -> dict[str, Image]:
         )
     }
     found = {
-        f"{REGISTRY}/{name}:v{RELEASE}": Image(
+        f"{REGISTRY}/{name}:v{release}": Image(
             {f"/usr/local/bin/{name}": made / name, **extra.get(name, Image()).files}, extra.get(name, Image()).links
         )
         for name in PARTS

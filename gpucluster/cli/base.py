@@ -365,6 +365,7 @@ PROVIDER = click.option(
     "--provider", type=click.Choice(["bundled", "registry"]), default="bundled", envvar="GPUCLUSTER_PROVIDER",
     help="Terraform's provider on the local cloud: ours, or the real oracle/oci from where Terraform finds it.",
 )  # fmt: skip
+YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 DELETE_DATA = click.option("--delete-data", is_flag=True, help="Allow deleting users' files in the home share.")
 SKIP_PREFLIGHT = click.option(
     "--skip-preflight", is_flag=True, help="Do not ask the cloud in advance whether it would accept the file."

@@ -13,6 +13,7 @@ from gpucluster.cli.base import (
     DELETE_DATA,
     PROVIDER,
     SKIP_PREFLIGHT,
+    YES,
     Context,
     OwnOptions,
     cluster_of,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 # What ssh exits with if there is no connection. A command on the host may do so, too.
 _SSH_FAILED = 255
-YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 DRAIN_NODES = click.option(
     "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
     help="How long to wait for jobs on nodes that are replaced. 0: requeue or cancel them. Default: an hour.",

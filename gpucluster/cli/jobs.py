@@ -370,8 +370,9 @@ def job_submit(context: Context, name: str, wait: bool, timeout: float | None, *
     with cluster_of(context) as (cluster, reporter):
         submitted = cluster.jobs.submit(_request_of(name, request))
         text = (
-            f"job {submitted.id} of {submitted.user}: {name} on {submitted.nodes} nodes of the partition "
-            f"{submitted.partition}, in {submitted.folder}"
+            f"job {submitted.id} of {submitted.user}: {name} on {submitted.nodes} nodes of "
+            f"{f'the partition {submitted.partition}' if submitted.partition else f'the pool {submitted.pool}'}, "
+            f"in {submitted.folder}"
         )
         if wait:
             from gpucluster.events import info

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpucluster import shapes
-from gpucluster.cli.base import Context, cluster_of, command, command_group, reporting
+from gpucluster.cli.base import PROVIDER, YES, Context, cluster_of, command, command_group, reporting
 from gpucluster.errors import EXIT_FAILED, InputError
 from gpucluster.text import count, printable
 
@@ -72,16 +72,54 @@ def kubernetes_compact(context: Context) -> None:
 
 
 @command("upgrade", parent=kubernetes)
-@click.option("--to", "release", help="A release instead of that in the file, such as 1.34.2.")
-@click.option("--plan", is_flag=True, required=True, help="Show the releases and the steps. Nothing is changed.")
-def kubernetes_upgrade(context: Context, release: str | None, **_plan_alone: bool) -> None:
-    """Show the steps to the release in the file.
+@PROVIDER
+@click.option("--to", "release", metavar="VERSION", help="A release instead of that in the file, such as 1.34.2.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show the releases and the steps. Nothing is changed.")
+@click.option(
+    "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="How long to wait for the pods of each node. 0: delete them, whatever budgets say. Default: an hour.",
+)  # fmt: skip
+@YES
+def kubernetes_upgrade(
+    context: Context, provider: str, release: str | None, only_plan: bool, drain_timeout: float | None, yes: bool
+) -> None:
+    """Upgrade Kubernetes on all hosts to the release in the file.
 
-    The control plane goes on by one minor release at a time, and is never older than a node.
+    First the control plane, after a backup on this machine; then node by node: drained, upgraded, and back in service.
+    It goes on by one minor release at a time. An interrupted upgrade is continued by the same command.
     """
-    with cluster_of(context) as (cluster, reporter):
+    with cluster_of(context, provider) as (cluster, reporter):
+        from gpucluster.operations.drain import DRAIN_TIMEOUT
+
         plan = cluster.plan_kubernetes_upgrade(release)
-        reporter.result({"command": "kubernetes upgrade", **plan.to_dict()}, "\n".join(_plan(plan)))
+        if only_plan:
+            reporter.result({"command": "kubernetes upgrade", **plan.to_dict()}, "\n".join(_plan(plan)))
+            return
+        plan.check_one_release()
+        if plan.steps and context.can_ask and not yes:
+            reporter.close()
+            _confirm_upgrade(plan)
+        done = cluster.upgrade_kubernetes(
+            release, drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout
+        )
+        lines = [f"kubernetes upgrade: everything is at {plan.release}, after {count(len(plan.steps), 'step')}"]
+        if done.backup:
+            lines.append(f"The control plane of before is in {done.backup}, with its keys: keep it to yourself")
+        if plan.release != cluster.spec.kubernetes.release:
+            lines.append(f"{cluster.spec.file} still has {cluster.spec.kubernetes.release}, and apply wants that one.")
+            lines.append("Next: gpucluster kubernetes upgrade; or write this one there")
+        reporter.result({**done.to_dict(), "from": plan.version, "to": plan.release}, "\n".join(lines))
+
+
+def _confirm_upgrade(plan: KubernetesUpgrade) -> None:
+    """Show the steps, and ask whether to take them.
+
+    Raises:
+        InputError: they are not taken.
+    """
+    click.echo("\n".join(_plan(plan)), err=True)
+    if not click.confirm("Each node is drained once, and the API server starts again. Upgrade", err=True):
+        raise InputError("nothing was upgraded", hint="Pass --yes to skip the question")
 
 
 def _state(state: PlaneState) -> list[str]:

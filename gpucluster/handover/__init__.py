@@ -13,10 +13,19 @@ is below it, but of the folders with effects (`cloud`, `artifacts`, `ssh`) plain
 from __future__ import annotations
 
 from gpucluster.handover.autoscaling import POLICY_VERSION, Autoscaling, autoscaler_policy
-from gpucluster.handover.inventory import Members, builder_inventory, hosts, inventory, people, primary_gids
+from gpucluster.handover.inventory import (
+    Members,
+    builder_inventory,
+    hosts,
+    inventory,
+    people,
+    primary_gids,
+    upgrading_inventory,
+)
 from gpucluster.handover.names import (
     BUILDER_GROUP,
     LOGIN,
+    UPGRADING_GROUP,
     builder_name,
     elastic_names,
     elastic_prefix,
@@ -36,6 +45,7 @@ __all__ = [
     "RDMA_PLUGINS",
     "RECORDED",
     "SSH_AUTHORITY",
+    "UPGRADING_GROUP",
     "Autoscaling",
     "Identity",
     "Members",
@@ -56,4 +66,5 @@ __all__ = [
     "pool_group",
     "primary_gids",
     "tfvars",
+    "upgrading_inventory",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gpucluster import shapes
@@ -11,7 +11,15 @@ from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
 from gpucluster.handover.expectations import node_expectation
 from gpucluster.handover.kubernetes import controller_variables, kubernetes_variables, pool_variables
-from gpucluster.handover.names import BUILDER_GROUP, LOGIN, elastic_names, elastic_prefix, monitoring_host, pool_group
+from gpucluster.handover.names import (
+    BUILDER_GROUP,
+    LOGIN,
+    UPGRADING_GROUP,
+    elastic_names,
+    elastic_prefix,
+    monitoring_host,
+    pool_group,
+)
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
@@ -142,6 +150,14 @@ def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str
         "compute": {"children": {pool_group(pool): {"hosts": {builder.name: {}}, "vars": of_pool}}},
     }
     return {"all": {**every, "children": children}}
+
+
+def upgrading_inventory(inventory: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The inventory with the hosts in a group of their own that one step of an upgrade of Kubernetes is about."""
+    every = inventory["all"]
+    return {
+        "all": {**every, "children": {**every["children"], UPGRADING_GROUP: {"hosts": {name: {} for name in names}}}}
+    }
 
 
 def people(spec: ClusterSpec, person_keys: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:

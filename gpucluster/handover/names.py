@@ -10,6 +10,7 @@ from gpucluster.spec import ClusterSpec, Pool
 __all__ = [
     "BUILDER_GROUP",
     "LOGIN",
+    "UPGRADING_GROUP",
     "builder_name",
     "elastic_names",
     "elastic_prefix",
@@ -21,6 +22,8 @@ __all__ = [
 ]
 
 BUILDER_GROUP = "builder"
+#: The Ansible group of the hosts that one step of an upgrade of Kubernetes is about.
+UPGRADING_GROUP = "upgrading"
 #: The Ansible group of the login nodes, and the name under which ssh and every host of the cluster know them together.
 LOGIN = "login"
 

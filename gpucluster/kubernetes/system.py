@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from gpucluster.agent.kubernetes.person_objects import POLICIES_UNTIL, PRIVILEGED
 from gpucluster.kubernetes import manifests as objects
-from gpucluster.kubernetes.manifests import SYSTEM_NAMESPACE, Manifest, gpus, namespace, networks
+from gpucluster.kubernetes.manifests import SYSTEM_NAMESPACE, Manifest, gpus, metadata, namespace, networks
 from gpucluster.kubernetes.manifests.networks import RdmaAccess
 from gpucluster.shapes import Shape
 
@@ -38,12 +39,26 @@ def system(
             the status of the nodes says what they offer.
     """
     found = [namespace(SYSTEM_NAMESPACE, _PRIVILEGED)]
+    if minor <= POLICIES_UNTIL:
+        found.append(_use_of_policy())
     vendors = {shape.gpu_vendor for shape in shapes if shape.gpus}
     if not emulated:
         # NVIDIA's operator has its own plugin; AMD's GPUs have no part in it.
         found += gpus.device_plugins(vendors - ({"nvidia"} if software == "operator" else set()), minor)
         found += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()), rdma_cidr)
     return found
+
+
+def _use_of_policy() -> Manifest:
+    """Pods of this namespace may be privileged. The role and its policy come with the people of the directory."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata(PRIVILEGED, SYSTEM_NAMESPACE),
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": PRIVILEGED},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": f"system:serviceaccounts:{SYSTEM_NAMESPACE}"}],
+    }
 
 
 def needed_images(

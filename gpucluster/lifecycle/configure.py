@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -108,6 +108,25 @@ class Configuration:
             done = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)
             self._record.write({**this, "complete": True, "time": _now()})
             return done
+
+    def upgrade_kubernetes(self, deployment: Deployment, run: Run, step: str, names: Collection[str] = ()) -> None:
+        """One step of an upgrade of Kubernetes to the release of the spec.
+
+        Args:
+            step: "prepare", "control_plane" or "node": see ansible/upgrade_kubernetes.yml.
+            names: the hosts that it is about; none: the controller and all nodes.
+
+        Raises:
+            AnsibleError: a task failed or a host can't be reached.
+        """
+        inventory = self.inventory(deployment)
+        login = {host.name for host in deployment.outputs.login}
+        about = names or [host.name for host in deployment.hosts if host.name not in login]
+        upgrading = handover.upgrading_inventory(inventory, about)
+        file = write_inventory(self._paths, upgrading, self._paths.ansible / "upgrading.yml")
+        self._ansible().run(
+            "upgrade_kubernetes.yml", file, run_id=f"{run.id}-{step}", variables={"kubernetes_upgrade": step}
+        )
 
     def settings(self, outputs: handover.Outputs, hosts: Mapping[str, str]) -> dict[str, Any]:
         """How `apply` configures the hosts, for the configuration record and for a plan. Nothing is downloaded, and no

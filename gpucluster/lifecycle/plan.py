@@ -217,13 +217,21 @@ def _changes_what_stays(answer: _OnController | None, spec: ClusterSpec) -> Iter
 
 
 def _other_release(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:
-    """That apply would refuse another release of Slurm. Earlier versions of gpucluster recorded none.
+    """That apply would refuse another release of Slurm or Kubernetes. Earlier versions of gpucluster recorded none.
 
     An apply that did not end has recorded the release that it wanted, and nothing is known of the hosts.
     """
     record = (answer.record or {}) if answer else {}
     recorded = record.get("settings") if record.get("complete") else None
-    if not recorded or not spec.slurm.enabled:
+    if not recorded:
+        return
+    kubernetes = recorded.get("kubernetes_release") if recorded.get("scheduler") == "kubernetes" else None
+    if kubernetes and spec.scheduler == "kubernetes" and kubernetes != spec.kubernetes.release:
+        yield (
+            f"apply would refuse this: kubernetes.release was {kubernetes} and is {spec.kubernetes.release} now; "
+            "`gpucluster kubernetes upgrade` changes the release of a cluster"
+        )
+    if not spec.slurm.enabled:
         return
     before = recorded.get("slurm_release", DISTRIBUTION)
     if before != spec.slurm.release:

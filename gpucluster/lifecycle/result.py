@@ -22,6 +22,7 @@ class Result:
         repair: what was done with nodes that failed; None without `verify --fix`.
         login: by user, the command line with which they log in.
         slurm_copy: the folder on the controller that has what Slurm had stored before an upgrade; None without one.
+        backup: the file of the backup that an upgrade of Kubernetes has written before; None without one.
     """
 
     command: str
@@ -35,6 +36,7 @@ class Result:
     repair: Plan | None = None
     login: Mapping[str, str] = field(default_factory=dict)
     slurm_copy: str | None = None
+    backup: str | None = None
 
     @property
     def checks(self) -> tuple[CheckResult, ...]:
@@ -56,4 +58,5 @@ class Result:
             **({"repair": self.repair.to_dict()} if self.repair else {}),
             "login": dict(self.login),
             **({"slurm_copy": self.slurm_copy} if self.slurm_copy else {}),
+            **({"backup": self.backup} if self.backup else {}),
         }

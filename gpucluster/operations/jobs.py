@@ -1,19 +1,22 @@
 """Jobs from templates on a cluster: what they need is checked and brought, they are submitted, and judged at their end.
 
 A job is a user's: `gpucluster-agent jobs` on the controller writes its files into the user's home and submits it with
-the user's rights. It goes on when this process ends; who asks again, by its number, sees what became of it. Nothing
-here takes the cluster's lock.
+the user's rights, to Slurm or to Kubernetes. It goes on when this process ends; who asks again, by its number or its
+name, sees what became of it. Nothing here takes the cluster's lock.
 """
 
 from __future__ import annotations
 
 import base64
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+import yaml
 
 from gpucluster import process
 from gpucluster.agent.checks.model import Finding, Status
@@ -24,7 +27,9 @@ from gpucluster.errors import InputError, Interrupted, ProcessError, ToolError
 from gpucluster.events import Event, EventKind, Sink, info, warn
 from gpucluster.handover.names import elastic_names, elastic_prefix, permanent_names
 from gpucluster.jobs import choose, registry, render
-from gpucluster.jobs.model import EXIT_REQUIREMENT, Job, Launcher, Need, Rendered, Requirement, Result, Template
+from gpucluster.jobs.launchers import kubernetes
+from gpucluster.jobs.model import EXIT_REQUIREMENT, Job, Launcher, Need, Requirement, Result, Template
+from gpucluster.kubernetes.manifests.workloads import JOB_LABEL
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.job_choice import job_for
@@ -33,8 +38,10 @@ from gpucluster.operations.schedulers import require_slurm
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import count, printable
 
-_COMMAND = "sudo -n /usr/local/bin/gpucluster-agent jobs serve"
-_SLURM = "slurm"
+_COMMAND = "sudo -n /usr/local/bin/gpucluster-agent jobs --scheduler={scheduler} serve"
+_KUBERNETES = kubernetes.KUBERNETES.name
+#: What the controller takes from the directory.
+_OF_THE_USER = ("namespace", "home", "uid", "gid")
 #: Below the home share.
 DATASETS = PurePosixPath(".gpucluster/datasets")
 #: Seconds for the controller's program to end when we go. It does not wait for jobs.
@@ -53,11 +60,13 @@ _MOST_SAID = 3
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job that Slurm has taken.
+    """A job that the scheduler has taken.
 
     Args:
-        id: its number in Slurm.
+        id: its number in Slurm, or the name of its objects in Kubernetes.
         folder: on the home share, with its files and its output.
+        pool: whose nodes it gets.
+        partition: of Slurm; "" without.
         at_start: requirements that the job checks itself when it starts, as text.
     """
 
@@ -65,6 +74,7 @@ class Submitted:
     template: str
     user: str
     folder: str
+    pool: str
     partition: str
     nodes: int
     at_start: tuple[str, ...] = ()
@@ -79,8 +89,8 @@ class JobOutcome:
     """What became of a job.
 
     Args:
-        state: Slurm's.
-        exit_status: of its script; None where Slurm does not know it any more.
+        state: in the words of Slurm.
+        exit_status: of its script; None where the scheduler does not know it any more.
         result: the judge's, with a finding for a job that has not completed.
         output: what it has printed, without secrets; of a very large output beginning and end.
     """
@@ -174,30 +184,57 @@ class Jobs:
             ToolError: Slurm does not take it, or the controller can't be reached.
         """
         pool, job = self._choose(request)
-        rendered = render.render(job)
         user = self._user(request)
-        partition = job.text("partition")
         with self._open() as talk:
-            at_start = self._check(talk, user, partition, rendered)
+            at_start = self._check(talk, user, pool, job)
             try:
                 made = talk.ask(
                     "submit",
                     user=user,
                     share=self._share,
                     template=job.template.name,
-                    files={name: vars(file) for name, file in rendered.files.items()},
-                    script=rendered.script,
-                    words=self._other_pools(pool),
-                    record={"job": job.to_dict(), "pool": pool, "output": rendered.output, "partition": partition},
+                    **(self._objects(pool, job) if self._on_kubernetes else self._script(pool, job)),
                 )
             except KeyboardInterrupt:
+                words = (
+                    f"kubectl -- get jobs -A -l {JOB_LABEL}" if self._on_kubernetes else f"ssh -- squeue --user={user}"
+                )
                 raise Interrupted(
                     "interrupted while the job was submitted",
-                    hint=f"See whether Slurm has it: gpucluster ssh -- squeue --user={user}",
+                    hint=f"See whether {job.launcher.scheduler.title} has it: gpucluster {words}",
                 ) from None
+        partition = str(job.values.get("partition", ""))
         return Submitted(
-            str(made["id"]), job.template.name, user, str(made["folder"]), partition, job.nodes, tuple(at_start)
+            str(made["id"]), job.template.name, user, str(made["folder"]), pool, partition, job.nodes, tuple(at_start)
         )
+
+    @property
+    def _on_kubernetes(self) -> bool:
+        return self._spec.scheduler == _KUBERNETES
+
+    def _script(self, pool: str, job: Job) -> dict[str, Any]:
+        """What Slurm gets: files, the script among them, and options of sbatch."""
+        rendered = render.render(job)
+        return {
+            "files": {name: vars(file) for name, file in rendered.files.items()},
+            "script": rendered.script,
+            "words": self._other_pools(pool),
+            "record": {
+                "job": job.to_dict(), "pool": pool, "output": rendered.output, "partition": job.text("partition"),
+            },
+        }  # fmt: skip
+
+    def _objects(self, pool: str, job: Job) -> dict[str, Any]:
+        """What Kubernetes gets: objects. Their name is the job's, so it is another one each time."""
+        name = job.text("job_name") or f"{kubernetes.object_name(job)}-{secrets.token_hex(3)}"
+        job = replace(job, values={**job.values, "job_name": name})
+        rendered = render.render(job)
+        return {
+            "name": name,
+            "files": {file: vars(text) for file, text in rendered.files.items()},
+            "manifests": list(yaml.safe_load_all(rendered.files[rendered.script].text)),
+            "record": {"job": job.to_dict(), "pool": pool, "output": rendered.output},
+        }
 
     def _choose(self, request: JobRequest) -> tuple[str, Job]:
         """The pool and the job.
@@ -207,25 +244,31 @@ class Jobs:
         """
         spec = self._spec
         template = registry.template(request.template)
-        launcher = registry.launcher(template, request.launcher)
-        if spec.scheduler == "kubernetes":
-            known = registry.launchers()
-            others = [name for name in template.launchers if known[name].scheduler.name == "kubernetes"]
-            name = launcher.name if launcher.name in others else others[0]
-            raise InputError(
-                "jobs are submitted to Slurm, and this cluster has Kubernetes",
-                where=str(spec.file),
-                hint=f"Run: gpucluster job render {template.name} --launcher {name} --set image=IMAGE | "
-                "kubectl create --filename -",
-            )
-        if launcher.scheduler.name != _SLURM:
-            raise InputError(
-                f"the launcher {launcher.name} is for {launcher.scheduler.title}, and this cluster has Slurm",
-                hint=f"Make its files for elsewhere: gpucluster job render {template.name} --launcher {launcher.name}",
-            )
         # Slurm needs a home share (spec/rules), where the files of jobs are.
-        elsewhere = f"Make the files of a job for elsewhere: gpucluster job render {template.name}"
-        require_slurm(spec, "job submit", kubernetes=elsewhere, otherwise=elsewhere)
+        if spec.scheduler == "none":
+            elsewhere = f"Make the files of a job for elsewhere: gpucluster job render {template.name}"
+            require_slurm(spec, "job submit", kubernetes="", otherwise=elsewhere)
+        known = registry.launchers()
+        own = [name for name in template.launchers if known[name].scheduler.name == spec.scheduler]
+        launcher = registry.launcher(template, request.launcher or own[0])
+        if launcher.name not in own:
+            raise InputError(
+                f"the launcher {launcher.name} is for {launcher.scheduler.title}, and this cluster has "
+                f"{known[own[0]].scheduler.title}",
+                hint=f"Take --launcher {' or '.join(own)}. Or make its files for elsewhere: gpucluster job render "
+                f"{template.name} --launcher {launcher.name}",
+            )
+        given = [name for name in _OF_THE_USER if name in (request.settings or {})] if self._on_kubernetes else []
+        if given:
+            raise InputError(
+                f"the controller takes {' and '.join(given)} from the directory", hint="Name the user: --user NAME"
+            )
+        if self._on_kubernetes and not spec.storage.home.enabled:
+            raise InputError(
+                "jobs need the home share, where their pods meet",
+                where=f"{spec.file}: storage.home",
+                hint="Enable it, then run: gpucluster apply",
+            )
         if launcher.name == "pyxis" and "enroot" not in spec.containers.runtimes:
             others = [name for name in template.launchers if name != launcher.name]
             raise InputError(
@@ -252,7 +295,12 @@ class Jobs:
         settings = dict(request.settings or {})
         job = job_for(spec, template, launcher, settings, nodes=request.nodes, pool=name)
         unnamed = [option for option in template.data_sets if not job.text(option)]
-        if unnamed and any(each.need is Need.DATA and not each.name for each in render.requirements(job)):
+        # Pods see no other part of the share than the home.
+        if (
+            unnamed
+            and not self._on_kubernetes
+            and any(each.need is Need.DATA and not each.name for each in render.requirements(job))
+        ):
             settings |= {option: str(self._datasets / template.data_sets[option]) for option in unnamed}
             job = job_for(spec, template, launcher, settings, nodes=request.nodes, pool=name)
         if request.gpus is not None:
@@ -295,35 +343,37 @@ class Jobs:
             nodes += [f"{elastic_prefix(name)}[1-{number}]"] if number else []
         return [f"--exclude={','.join(nodes)}"] if nodes else []
 
-    def _check(self, talk: RemoteConversation, user: str, partition: str, rendered: Rendered) -> list[str]:
+    def _check(self, talk: RemoteConversation, user: str, pool: str, job: Job) -> list[str]:
         """What the job checks itself when it starts.
 
         Raises:
             InputError: something is missing; `findings` names each, and how to get it.
         """
         # The files of the job come with it.
-        wanted = [each for each in rendered.requirements if each.need is not Need.FILE_OF_JOB]
+        wanted = [each for each in render.requirements(job) if each.need is not Need.FILE_OF_JOB]
+        place = {"pool": pool, "gpus": job.gpus} if self._on_kubernetes else {"partition": job.text("partition")}
         answer = talk.ask(
             "check",
             user=user,
             share=self._share,
-            partition=partition,
-            nodes=rendered.job.nodes,
+            nodes=job.nodes,
+            **place,
             requirements=[requirement.to_dict() for requirement in wanted],
         )
         if answer["nodes"]:
-            raise InputError(printable(str(answer["nodes"])), hint="See: gpucluster ssh -- sinfo")
+            see = "kubectl -- get nodes" if self._on_kubernetes else "ssh -- sinfo"
+            raise InputError(printable(str(answer["nodes"])), hint=f"See: gpucluster {see}")
         missing, at_start = [], []
         for requirement, found in zip(wanted, answer["requirements"], strict=True):
             text = f"{requirement.need.value} {printable(requirement.name)}".strip()
             message = printable(str(found["message"]))
             if found["state"] == "not met":
-                missing.append(InputFinding(text, 0, 0, "", message, self._how(rendered.job.template, requirement)))
+                missing.append(InputFinding(text, 0, 0, "", message, self._how(job.template, requirement)))
             elif found["state"] != "met":
                 at_start.append(f"{text} {message}")
         if missing:
             raise InputError(
-                f"{rendered.job.template.name} was not submitted: "
+                f"{job.template.name} was not submitted: "
                 f"{count(len(missing), 'requirement is', 'requirements are')} not met",
                 findings=missing,
             )
@@ -361,7 +411,7 @@ class Jobs:
             Interrupted: the job goes on.
             ToolError: it has not ended in time, or the connection was lost; the job goes on.
         """
-        self._require_slurm("job wait", f"wait --for=condition=complete job/{job}")
+        self._require_scheduler("job wait")
         again = f"Look again: gpucluster job wait {job}"
         try:
             with self._open() as talk:
@@ -377,12 +427,12 @@ class Jobs:
             raise ToolError(f"the connection was lost; job {job} goes on: {error.what}", hint=again) from None
 
     def status(self, job: str) -> dict[str, Any]:
-        """What Slurm says of a job that was submitted here, and its result if it was judged. Waits for nothing.
+        """What the scheduler says of a job that was submitted here, and its result if it was judged. Waits for nothing.
 
         Raises:
             InputError: there is no such job, or it was not submitted here.
         """
-        self._require_slurm("job status", f"get job/{job}")
+        self._require_scheduler("job status")
         with self._open() as talk:
             answer = talk.ask("output", id=job)
         seen, record = answer["job"], answer["record"]
@@ -395,19 +445,20 @@ class Jobs:
         }
 
     def cancel(self, job: str) -> dict[str, Any]:
-        """Cancel a job that was submitted here. A job that has ended stays as it is.
+        """Cancel a job that was submitted here. A job of Slurm that has ended stays as it is; in Kubernetes its objects
+        are deleted. What it has written stays.
 
         Raises:
             InputError: there is no such job, or it was not submitted here.
         """
-        self._require_slurm("job cancel", f"delete job/{job}")
+        self._require_scheduler("job cancel")
         with self._open() as talk:
             found: dict[str, Any] = talk.ask("cancel", id=job)
         return found
 
-    def _require_slurm(self, command: str, words: str) -> None:
-        instead = f"Run: gpucluster ssh -- sudo kubectl --namespace user-NAME {words}"
-        require_slurm(self._spec, command, kubernetes=instead)
+    def _require_scheduler(self, command: str) -> None:
+        if not self._on_kubernetes:
+            require_slurm(self._spec, command, kubernetes="")
 
     def _progress(self, found: Any) -> None:
         state, reason, nodes = (printable(str(found.get(key, ""))) for key in ("state", "reason", "nodes"))
@@ -458,6 +509,11 @@ class Jobs:
         own = source is not None and request.template not in registry.template_names()
         if own or request.template in catalogue.datasets():
             return (self._bring(request.template, source, force),)
+        if self._on_kubernetes:
+            raise InputError(
+                "pods see the home of their user alone, and nodes bring their images themselves",
+                hint="Copy the data to the home, and name it: gpucluster job submit NAME --set data=PATH",
+            )
         _pool, job = self._choose(request)
         done = []
         for requirement in render.requirements(job):
@@ -515,7 +571,7 @@ class Jobs:
 
     @contextmanager
     def _connect(self) -> Iterator[RemoteConversation]:
-        argv = self._controller.ssh_argv(None, [_COMMAND])
+        argv = self._controller.ssh_argv(None, [_COMMAND.format(scheduler=self._spec.scheduler)])
         with process.Conversation(argv, end_s=_END_S) as talk:
             yield RemoteConversation(talk)
 

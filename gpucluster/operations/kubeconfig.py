@@ -134,7 +134,10 @@ class Kubeconfigs:
         parts = urlsplit(server)
         target = f"{port}:{parts.hostname}:{parts.port or 443}"
         ssh, *rest = self._controller.ssh_argv()
-        return shlex.join([ssh, "-N", "-L", target, *rest])
+        # A connection of its own: one that others share would forward the port, end this command at once, and end the
+        # forwarding with itself.
+        own = ["-S", "none", "-o", "ExitOnForwardFailure=yes"]
+        return shlex.join([ssh, *own, "-N", "-L", target, *rest])
 
 
 def check_file(file: Path, cluster: str) -> None:

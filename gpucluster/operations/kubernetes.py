@@ -269,6 +269,15 @@ class ControlPlane:
                     text = "it is in cluster.yml again"
                     self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed", text))
 
+    def uncordon(self, name: str) -> None:
+        """Uncordon a node that gpucluster has cordoned; somebody else's cordon stays.
+
+        Raises:
+            ToolError: no answer.
+        """
+        if self.ask("uncordon", node=name):
+            self._on_event(Event(EventKind.RESOURCE, f"node {printable(name)}", "resumed"))
+
     def remove(self, names: Collection[str]) -> None:
         """Delete nodes whose machines are gone for ever; names that Kubernetes does not know are skipped.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from gpucluster.errors import InputError, ToolError
 from gpucluster.kubernetes import upgrades
+from gpucluster.kubernetes.upgrades import Step
 from gpucluster.operations.kubernetes import ControlPlane
 from gpucluster.spec import ClusterSpec
+from gpucluster.spec.sections.kubernetes import RELEASE_PATTERN
 
 
 @dataclass(frozen=True)
@@ -20,17 +23,31 @@ class KubernetesUpgrade:
         version: that of the API server, "1.34.2".
         nodes: the release of each kubelet, by the node's name.
         release: the wanted one.
-        steps: one after the other, such as "control plane: 1.33.1 to 1.34.2"; empty if everything is at `release`.
+        steps: one after the other; empty if everything is at `release`.
     """
 
     version: str
     nodes: Mapping[str, str]
     release: str
-    steps: tuple[str, ...]
+    steps: tuple[Step, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
+        """As a JSON object; a step is a text such as "control plane: 1.33.1 to 1.34.2"."""
+        steps = [str(step) for step in self.steps]
+        return {"version": self.version, "nodes": dict(self.nodes), "release": self.release, "steps": steps}
+
+    def check_one_release(self) -> None:
+        """Only one release at a time has its files on the controller.
+
+        Raises:
+            InputError: a node must have another release first.
+        """
+        for step in self.steps:
+            if str(step.to) != self.release:
+                raise InputError(
+                    f"{step.host} has {step.of}, which a control plane at {self.release} would not take any more",
+                    hint=f"Run: gpucluster kubernetes upgrade --to {step.to}; then this command again",
+                )
 
 
 def plan(spec: ClusterSpec, plane: ControlPlane, release: str | None = None) -> KubernetesUpgrade:
@@ -44,13 +61,14 @@ def plan(spec: ClusterSpec, plane: ControlPlane, release: str | None = None) -> 
         ToolError: the API server gives no answer.
     """
     where = f"{spec.file}: kubernetes.release" if release is None else "--to"
-    wanted = upgrades.release_of(release or spec.kubernetes.release)
+    text = spec.kubernetes.release if release is None else release
+    wanted = upgrades.release_of(text) if re.match(RELEASE_PATTERN, text) else None
     if wanted is None:
         raise InputError(f"{release!r} is no release of Kubernetes", where=where, hint="Such as 1.34.2")
-    text = plane.version()
-    server = upgrades.release_of(text)
+    version = plane.version()
+    server = upgrades.release_of(version)
     if server is None:
-        raise ToolError(f"the API server calls itself {text!r}, which is no release", hint="See: kubectl version")
+        raise ToolError(f"the API server calls itself {version!r}, which is no release", hint="See: kubectl version")
     nodes = plane.nodes()
     found_by_name = {name: upgrades.release_of(node.version) for name, node in nodes.items()}
     kubelets = {name: each for name, each in found_by_name.items() if each is not None}
@@ -59,5 +77,5 @@ def plan(spec: ClusterSpec, plane: ControlPlane, release: str | None = None) -> 
     if isinstance(found, upgrades.Refusal):
         raise InputError(found.message, where=where, hint=found.hint)
     return KubernetesUpgrade(
-        str(server), {name: str(each) for name, each in kubelets.items()}, str(wanted), tuple(map(str, found))
+        str(server), {name: str(each) for name, each in kubelets.items()}, str(wanted), tuple(found)
     )

@@ -63,9 +63,7 @@ class SlurmReleases:
             InputError: there is no such way.
             ToolError: the controller can't be reached, or has no Slurm yet.
         """
-        require_slurm(
-            self._spec, "slurm upgrade", kubernetes="docs/how-to/kubernetes.md says how a release of Kubernetes changes"
-        )
+        require_slurm(self._spec, "slurm upgrade", kubernetes="Run: gpucluster kubernetes upgrade --plan")
         release = self._spec.slurm.built_release
         if release is None:
             raise InputError(

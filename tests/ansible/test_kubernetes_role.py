@@ -113,12 +113,13 @@ def test_a_token_is_in_the_file_for_kubeadm_and_nowhere_else() -> None:
 
 def test_pods_may_lock_the_memory_that_rdma_pins() -> None:
     text = (ANSIBLE / "roles" / "kubernetes" / "tasks" / "host.yml").read_text()
-    files = [
-        file
+    (task,) = (
+        each
         for task in yaml.safe_load(text)
         for each in task.get("block", ())
-        for file in each.get("gpucluster_service", {}).get("files", ())
-    ]
+        if each["name"] == "Configure the kernel, the runtime and kubelet"
+    )
+    files = task["gpucluster_service"]["files"]
     limits = evaluate("{{ kubernetes_containerd_limits }}", known("1.20.2", MACHINE))
     assert limits.startswith("/etc/systemd/system/containerd.service.d/")
     (written,) = [each["content"] for each in files if "kubernetes_containerd_limits" in each["path"]]

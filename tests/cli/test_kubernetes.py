@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpucluster.cli import cli
+from gpucluster.cli.base import Context
 from gpucluster.cluster import Cluster
 from gpucluster.operations.kubernetes import Certificate, ControlPlane, KubernetesNode, PlaneState, Problem, Space
 from gpucluster.spec import template
@@ -63,7 +64,14 @@ def _run(monkeypatch: pytest.MonkeyPatch, *words: str, problems: tuple[Problem, 
 def test_a_cluster_with_slurm_has_no_control_plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cluster.yml").write_text(template("demo", "local"))
-    for words in (["status"], ["certificates"], ["certificates", "--renew"], ["compact"], ["upgrade", "--plan"]):
+    for words in (
+        ["status"],
+        ["certificates"],
+        ["certificates", "--renew"],
+        ["compact"],
+        ["upgrade", "--plan"],
+        ["upgrade"],
+    ):
         done = CliRunner().invoke(cli, ["kubernetes", *words])
         assert done.exit_code == 2
         assert "no control plane of Kubernetes on its controller" in done.output
@@ -103,3 +111,18 @@ def test_the_steps_of_an_upgrade_and_what_is_refused(folder: Path, monkeypatch: 
         assert words in output
     status, output = _run(monkeypatch, "upgrade", "--plan", "--to", "1.33.1")
     assert "Everything is at 1.33.1" in output
+
+
+def test_an_upgrade_that_is_refused_begins_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wanted, words in (
+        ("1.32.0", "does not go back"), ("1.35.0", "by way of 1.34"), ("1.34.2-rc1", "no release"), ("", "no release"),
+    ):  # fmt: skip
+        status, output = _run(monkeypatch, "upgrade", "--yes", "--to", wanted)
+        assert (status, words in output) == (2, True), output
+    monkeypatch.setattr(Context, "can_ask", True)
+    monkeypatch.setattr(Cluster, "control_plane", property(lambda _: _PlaneDouble()))
+    done = CliRunner().invoke(cli, ["kubernetes", "upgrade", "--to", "1.34.2"], input="n\n")
+    assert done.exit_code == 2
+    assert "compute-1: 1.33.1 to 1.34.2" in done.output
+    assert "Pass --yes to skip the question" in done.output
+    assert not (folder / ".gpucluster" / "runs").exists()

@@ -149,8 +149,8 @@ def test_another_controller_or_another_home_is_another_node() -> None:
 
 
 def test_every_play_runs_on_groups_that_the_inventory_has() -> None:
-    # join.yml and bake.yml get a second inventory, with the instances that they are about.
-    groups = {"all", "localhost", "joining", handover.BUILDER_GROUP}
+    # These playbooks get another inventory, with the instances that they are about.
+    groups = {"all", "localhost", "joining", handover.BUILDER_GROUP, handover.UPGRADING_GROUP}
     for case in GOLDEN:
         inventory = json.loads((case / "inventory.json").read_text())["all"]
         groups |= set(inventory["children"])

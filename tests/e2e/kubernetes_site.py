@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from gpucluster.waiting import wait_until
@@ -43,16 +44,15 @@ software: {{mirror: {mirror}, versions: {{cri-tools: "{crictl}"}}}}
 class KubernetesSite(Site):
     """Such a cluster, by its folder."""
 
-    def __init__(self, name: str = "kube", vcn: str = "10.101", more: str = "") -> None:
-        text = CLUSTER_YML.format(name=name, vcn=vcn, release=RELEASE, mirror=mirror(), crictl=CRICTL)
+    def __init__(self, name: str = "kube", vcn: str = "10.101", more: str = "", files: Path | None = None) -> None:
+        text = CLUSTER_YML.format(name=name, vcn=vcn, release=RELEASE, mirror=files or mirror(), crictl=CRICTL)
         super().__init__(text + more)
         self.controller = f"{name}-controller"
 
     def hosts(self) -> dict[str, str]:
-        """The containers of the hosts, by host name."""
-        form = "{{.Config.Hostname}} {{.ID}}"
-        listed = _run("podman", "inspect", "--format", form, *containers(self.home))
-        return dict(line.split() for line in listed.splitlines())
+        """The containers of the hosts, by host name: a container is called gpucluster-HOST-ID."""
+        listed = _run("podman", "inspect", "--format", "{{.Name}}", *containers(self.home)).split()
+        return {name.removeprefix("gpucluster-").rsplit("-", 1)[0]: name for name in listed}
 
     def on(self, host: str, *command: str, stdin: str | None = None) -> str:
         """What a command prints on a host, as root."""
@@ -90,6 +90,9 @@ class KubernetesSite(Site):
         """A namespace to the end of the block."""
         name = f"test-{secrets.token_hex(3)}"
         self.kubectl("create", "namespace", name)
+        # The controller manager makes what pods need: some time after it was started, too.
+        here = ("serviceaccounts", f"--namespace={name}")
+        assert wait_until(lambda: any(self.get(*here)["items"]), 60, 0.2)
         try:
             yield name
         finally:

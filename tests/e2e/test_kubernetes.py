@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,32 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 SERVE = ("python3", "-c", "import http.server as s; s.test(s.SimpleHTTPRequestHandler, port=8000)")
 SLEEP = ("sleep", "infinity")
+#: A sum over two pods by TCP with the addresses of net1. It stands for gloo: the image has no PyTorch.
+ALL_REDUCE = """
+import array, json, pathlib, socket, sys, threading, time
+rank, size = int(sys.argv[1]), 1 << 17
+mine = array.array("d", [rank * i for i in range(size)])
+def received():
+    return int(pathlib.Path("/sys/class/net/net1/statistics/rx_bytes").read_text())
+before = received()
+if rank == 1:
+    with socket.create_server(("203.0.113.1", 9000)) as server:
+        server.settimeout(60)
+        other, _ = server.accept()
+else:
+    for _ in range(600):
+        try:
+            other = socket.create_connection(("203.0.113.1", 9000), 60, ("203.0.113.2", 0))
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+sending = threading.Thread(target=other.sendall, args=(mine.tobytes(),))
+sending.start()
+theirs = array.array("d", other.makefile("rb").read(8 * size))
+sending.join()
+right = all(a + b == 3 * i for i, (a, b) in enumerate(zip(mine, theirs)))
+print(json.dumps({"right": right, "over_net1": received() - before >= 8 * size}))
+"""
 MULTUS = Path(__file__).parents[1] / "doubles" / "multus" / "multus"
 NETWORKS = "/etc/cni/net.d"
 ATTACHMENTS = "network-attachment-definitions.k8s.cni.cncf.io"
@@ -62,22 +89,21 @@ def multus(kubernetes: KubernetesSite) -> Iterator[list[str]]:
     kubernetes.apply(_definition_of_attachments())
     kubernetes.kubectl("wait", "--for=condition=Established", f"crd/{ATTACHMENTS}", "--timeout=30s")
     token = kubernetes.on(kubernetes.controller, "cat", "/etc/kubernetes/admin.conf")
-    kept = {}
+    account, networks = f"{NETWORKS}/multus.kubeconfig", f"{NETWORKS}/00-multus.conflist"
     for node in nodes:
         install = "cat > /usr/lib/cni/multus && chmod 0755 /usr/lib/cni/multus"
         kubernetes.on(node, "sh", "-c", install, stdin=MULTUS.read_text())
-        (name,) = [file for file in kubernetes.on(node, "ls", NETWORKS).split() if file.endswith(".conflist")][:1]
-        kept[node] = (f"{NETWORKS}/{name}", kubernetes.on(node, "cat", f"{NETWORKS}/{name}"))
-        whole = json.loads(kept[node][1])
-        account = f"{NETWORKS}/multus.kubeconfig"
+        whole = json.loads(kubernetes.on(node, "sh", "-c", f"cat {NETWORKS}/*-gpucluster.conflist"))
         whole["plugins"].append({"type": "multus", "kubeconfig": account, "binDir": "/usr/lib/cni"})
         kubernetes.on(node, "sh", "-c", f"umask 077; cat > {account}", stdin=token)
-        kubernetes.on(node, "sh", "-c", f"cat > {kept[node][0]}", stdin=json.dumps(whole))
         kubernetes.on(node, "ip", "link", "add", "rdma0", "link", "eth0", "type", "macvlan", "mode", "bridge")
+        # containerd takes the first list by name, and reads it when a file is renamed: never half of it.
+        kubernetes.on(
+            node, "sh", "-c", f"cat > {networks}.new && mv {networks}.new {networks}", stdin=json.dumps(whole)
+        )
     yield nodes
-    for node, (path, text) in kept.items():
-        kubernetes.on(node, "sh", "-c", f"cat > {path}; rm {NETWORKS}/multus.kubeconfig", stdin=text)
-        kubernetes.on(node, "sh", "-c", "ip link delete rdma0 || true")
+    for node in nodes:
+        kubernetes.on(node, "sh", "-c", f"rm {networks} {account}; ip link delete rdma0 || true")
     kubernetes.kubectl("delete", "crd", ATTACHMENTS)
 
 
@@ -96,6 +122,10 @@ def test_an_interface_of_the_node_moves_into_a_pod_and_comes_back(
         assert "203.0.113.1" in kubernetes.in_pod(space, "pod-1", "ip", "-4", "address", "show", "dev", "net1")
         assert "rdma0" not in kubernetes.on(multus[0], "ip", "-brief", "link")
         assert " 0% packet loss" in kubernetes.in_pod(space, "pod-1", "ping", "-c2", "-w10", "203.0.113.2")
+        with ThreadPoolExecutor() as pool:
+            reduce = ["python3", "-c", ALL_REDUCE]
+            sums = list(pool.map(lambda n: kubernetes.in_pod(space, f"pod-{n}", *reduce, str(n)), (1, 2)))
+        assert [json.loads(each) for each in sums] == [{"right": True, "over_net1": True}] * 2
         kubernetes.kubectl("delete", "pod", f"--namespace={space}", "pod-1", "pod-2")
     assert wait_until(lambda: "rdma0" in kubernetes.on(multus[0], "ip", "-brief", "link"), 30, 0.5)
 

@@ -95,7 +95,9 @@ def test_one_job_for_each_node_with_the_names_by_which_they_find_each_other() ->
 def test_a_job_runs_as_the_person_in_their_home_and_without_rights(launcher: str) -> None:
     template = next(each for each in registry.templates() if launcher in each.launchers)
     for pod in pods(objects(template.name, launcher, uid="2001", gid="2000", home="/mnt/home/a", pool="cpu")):
-        assert pod["securityContext"] == {"runAsUser": 2001, "runAsGroup": 2000, "runAsNonRoot": True}
+        own = {"runAsUser": 2001, "runAsGroup": 2000, "runAsNonRoot": True}
+        # Pod Security at `restricted` refuses pods that name no profile.
+        assert pod["securityContext"] == {**own, "seccompProfile": {"type": "RuntimeDefault"}}
         assert pod["automountServiceAccountToken"] is False
         assert {"name": "home", "persistentVolumeClaim": {"claimName": "home"}} in pod["volumes"]
         (container,) = pod["containers"]

@@ -44,6 +44,11 @@ def test_what_every_shape_gets_is_valid_for_every_release(access: str) -> None:
         validate_all(_system(*(shape.name for shape in ALL), minor=minor, access=access, software=software), oldest=20)
 
 
+@pytest.mark.parametrize(("minor", "bound"), [(20, True), (24, True), (25, False)])
+def test_pods_of_the_system_may_be_privileged_where_policies_decide(minor: int, bound: bool) -> None:
+    assert ("RoleBinding gpucluster-privileged" in _kinds(_system("VM.Standard.E5.Flex", minor=minor))) == bound
+
+
 def test_the_device_plugin_runs_on_nodes_of_its_maker_and_no_other() -> None:
     assert _kinds(_system("BM.GPU4.8", "VM.Standard.E5.Flex")) == {
         "Namespace gpucluster-system",

@@ -237,3 +237,19 @@ def test_another_release_of_slurm_is_what_apply_would_refuse(record: dict[str, A
     spec = loads(LOCAL.replace("  accounting: true\n", '  accounting: true\n  release: "26.05"\n'))
     said = list(plans._other_release(plans._OnController(record), spec))
     assert [("slurm upgrade" in each) for each in said] == [True] * warned
+
+
+@pytest.mark.parametrize(
+    ("record", "warned"),
+    [
+        ({"complete": True, "settings": {"scheduler": "kubernetes", "kubernetes_release": "1.33.1"}}, True),
+        ({"complete": True, "settings": {"scheduler": "kubernetes", "kubernetes_release": "1.34.2"}}, False),
+        ({"complete": False, "settings": {"scheduler": "kubernetes", "kubernetes_release": "1.33.1"}}, False),
+        # Without Kubernetes the record has what it would be.
+        ({"complete": True, "settings": {"scheduler": "none", "kubernetes_release": "1.33.1"}}, False),
+    ],
+)
+def test_another_release_of_kubernetes_is_what_apply_would_refuse(record: dict[str, Any], warned: bool) -> None:
+    spec = loads(MINIMAL + 'scheduler: kubernetes\nkubernetes: {release: "1.34.2"}\n')
+    said = list(plans._other_release(plans._OnController(record), spec))
+    assert [("kubernetes upgrade" in each) for each in said] == [True] * warned

@@ -44,6 +44,7 @@ pools:
   other: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, count: 3}
 users: {people: [{name: alice, generate_key: true}]}
 """
+KUBERNETES = TEXT.replace(", max_count: 4", "").replace("alice,", "alice, uid: 12001,") + "scheduler: kubernetes\n"
 #: A run of two ranks on two nodes, as the program of the template prints it.
 GOOD = """\
 gpucluster job: {"nodes": 2}
@@ -139,11 +140,10 @@ def test_without_a_pool_the_first_with_enough_nodes_is_taken(tmp_path: Path) -> 
             TEXT.replace(", max_count: 4", "").replace("alice,", "alice, uid: 12001,") + "slurm: {enabled: false}\n",
             "job submit needs Slurm, and the scheduler of this cluster is none",
         ),
-        (
-            JobRequest(NAME),
-            TEXT.replace(", max_count: 4", "").replace("alice,", "alice, uid: 12001,") + "scheduler: kubernetes\n",
-            "this cluster has Kubernetes",
-        ),
+        (JobRequest(NAME, launcher="srun"), KUBERNETES, "for Slurm, and this cluster has Kubernetes"),
+        (JobRequest(NAME, launcher="jobset"), TEXT, "for Kubernetes, and this cluster has Slurm"),
+        (JobRequest(NAME, settings={"uid": "0"}), KUBERNETES, "takes uid from the directory"),
+        (JobRequest(NAME, settings={"namespace": "kube-system"}), KUBERNETES, "takes namespace from the directory"),
     ],
 )
 def test_what_can_not_run_is_refused_before_anything_is_asked(
@@ -153,6 +153,54 @@ def test_what_can_not_run_is_refused_before_anything_is_asked(
     with pytest.raises(InputError, match=said):
         jobs(spec(tmp_path, text), double).submit(request_)
     assert double.asked == []
+
+
+def test_on_kubernetes_a_job_is_objects_with_a_name_of_their_own(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(2):
+        double = Double()
+        submitted = jobs(spec(tmp_path, KUBERNETES), double).submit(JobRequest(NAME, settings={"image": "tools:1"}))
+        given, checked = double.of("submit"), double.of("check")
+        assert (submitted.pool, submitted.partition) == ("big", "")
+        assert (checked["pool"], checked["gpus"]) == (submitted.pool, 0)
+        assert {each["kind"] for each in given["manifests"]} == {"ConfigMap", "Service", "Job"}
+        assert {each["metadata"]["labels"]["gpucluster.io/job"] for each in given["manifests"]} == {given["name"]}
+        assert given["record"]["output"] == f"{given['name']}.out"
+        assert given["record"]["job"]["values"]["job_name"] == given["name"]
+        names.add(given["name"])
+    assert len(names) == 2
+    double = Double()
+    jobs(spec(tmp_path, KUBERNETES), double).submit(
+        JobRequest(NAME, settings={"image": "tools:1", "job_name": "mine"}, launcher="mpijob")
+    )
+    assert double.of("submit")["name"] == "mine"
+
+
+def test_an_image_that_is_not_named_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    state = {"state": "not met", "message": "is not named; the nodes have tools:1"}
+    met = {"state": "met", "message": ""}
+    double = Double()
+    these = jobs(spec(tmp_path, KUBERNETES), double)
+    with pytest.raises(InputError, match="no container image is named"):
+        these.submit(JobRequest(NAME))
+    number = len(double.of("check")["requirements"])
+    double = Double(check={"nodes": "", "delayed": "", "requirements": [state, *[met] * (number - 1)]})
+    with pytest.raises(InputError, match="1 requirement is not met") as caught:
+        jobs(spec(tmp_path, KUBERNETES), double).submit(JobRequest(NAME))
+    (finding,) = caught.value.findings
+    assert finding.message == "is not named; the nodes have tools:1"
+    assert [name for name, _ in double.asked] == ["check"]
+
+
+def test_on_kubernetes_an_end_is_judged_as_on_slurm(tmp_path: Path) -> None:
+    double = Double()
+    these = jobs(spec(tmp_path, KUBERNETES), double)
+    these.submit(JobRequest(NAME, settings={"image": "tools:1"}))
+    assert these.wait("mpi-allreduce-1").result.status is Status.PASS
+    with pytest.raises(Interrupted, match="job x goes on"):
+        jobs(spec(tmp_path, KUBERNETES), Double(wait=KeyboardInterrupt())).wait("x")
+    with pytest.raises(InputError, match="pods see the home of their user alone"):
+        these.prepare(JobRequest("pytorch_ddp"))
 
 
 def test_a_missing_requirement_is_named_with_how_to_get_it_and_nothing_is_submitted(tmp_path: Path) -> None:

@@ -85,7 +85,9 @@ def test_an_operator_reaches_the_api_through_ssh_and_checks_its_certificate(
     where = yaml.safe_load((tmp_path / "own.yaml").read_text())["clusters"][0]["cluster"]
     assert (where["server"], where["tls-server-name"]) == ("https://127.0.0.1:16443", "kubernetes")
     assert "insecure-skip-tls-verify" not in where
-    assert done.forward == "ssh -N -L 16443:10.0.0.2:6443 -F /x/ssh_config demo-controller"
+    assert done.forward == (
+        "ssh -S none -o ExitOnForwardFailure=yes -N -L 16443:10.0.0.2:6443 -F /x/ssh_config demo-controller"
+    )
 
 
 def test_a_file_with_access_to_other_clusters_is_never_replaced(controller: _Controller, tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from tests.spec.spec_texts import MINIMAL
     ("command", "words", "hint"),
     [
         (lambda cluster: cluster.verify(fix=Fix()), "verify --fix", "gpucluster replace NODE"),
-        (lambda cluster: cluster.plan_slurm_upgrade(), "slurm upgrade", "docs/how-to/kubernetes.md"),
+        (lambda cluster: cluster.plan_slurm_upgrade(), "slurm upgrade", "gpucluster kubernetes upgrade --plan"),
         (
             lambda cluster: cluster.at_release("26.05").plan_slurm_upgrade(),
             "slurm upgrade",
-            "docs/how-to/kubernetes.md",
+            "gpucluster kubernetes upgrade --plan",
         ),
         (lambda cluster: cluster.container_images.list(), "an image for jobs of Enroot", "Name the image in a pod"),
         (

@@ -16,14 +16,17 @@ from gpucluster.agent import scrub
 from gpucluster.agent.accounts import Account, account, account_of, work_as
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Failed, Refused, of_system
-from gpucluster.agent.jobs import datasets, folder, requirements, slurm, watch
+from gpucluster.agent.jobs import datasets, folder, watch
+from gpucluster.agent.jobs.queue import Queue, Seen, now
+from gpucluster.agent.jobs.slurm_queue import SlurmQueue
+from gpucluster.agent.kubernetes.job_queue import KubernetesQueue
 
 LOCKS = "/run/gpucluster-jobs"
 _STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: Seconds for files in a home, and for a large output.
 _SECONDS, _OUTPUT_SECONDS = 30.0, 60.0
 _SMALL = 2 << 20
-_MOST_WORDS = 50
+_QUEUES: Mapping[str, Callable[[], Queue]] = {"slurm": SlurmQueue, "kubernetes": KubernetesQueue}
 
 
 def _stop(*_: Any) -> NoReturn:
@@ -35,10 +38,12 @@ class Session:
 
     Args:
         locks: a folder of this machine.
+        queue: the scheduler of the cluster.
     """
 
-    def __init__(self, talk: Conversation, locks: Path) -> None:
+    def __init__(self, talk: Conversation, locks: Path, queue: Queue) -> None:
         self._talk = talk
+        self._queue = queue
         self._locks = locks
         self._until_end = contextlib.ExitStack()
         self._data: tuple[datasets.Store, datasets.Wanted] | None = None
@@ -73,45 +78,27 @@ class Session:
 
     def _check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         owner = account(given.get("user"))
-        share = _share(given)
-        refused, delayed = requirements.check_nodes(str(given.get("partition")), int(given.get("nodes", 1)))
-        found = requirements.check(owner, share, given.get("requirements", []))
+        refused, delayed, found = self._queue.check(owner, _share(given), given)
         return {"nodes": refused, "delayed": delayed, "requirements": found, "home": owner.home}
 
     def _submit(self, given: Mapping[str, Any]) -> dict[str, Any]:
         owner = account(given.get("user"))
         share = _share(given)
-        home = Path(owner.home)
-        if share not in home.parents:
-            raise Refused(f"the home of {owner.name} is not on the share: {home}", "Name another user with --user")
+        if share not in Path(owner.home).parents:
+            raise Refused(
+                f"the home of {owner.name} is not on the share: {owner.home}", "Name another user with --user"
+            )
         if not share.is_mount():
             raise Failed(f"{share} is not mounted here", "Run: gpucluster apply")
-        template = folder.checked_template(given.get("template"))
-        files = folder.checked_files(given.get("files"))
-        script, words, record = given.get("script"), given.get("words", []), given.get("record", {})
-        if script not in files.texts:
-            raise Refused("the script is none of the files")
-        if (
-            not isinstance(words, list)
-            or len(words) > _MOST_WORDS
-            or not all(str(each).startswith("--") for each in words)
-        ):
-            raise Refused("these are no options of sbatch")
+        template, record = folder.checked_template(given.get("template")), given.get("record", {})
         if not isinstance(record, dict):
             raise Refused("the record is no object")
-        record = {**record, "submitted_at": slurm.now()}
-        made = _as(owner, lambda: str(folder.make(home, template, files, record)).encode())
-        place = Path(made.decode())
-        try:
-            job = slurm.submit(owner, place, str(script), [str(each) for each in words])
-        except AgentError:
-            with contextlib.suppress(Failed):
-                _do(owner, lambda: folder.remove(place))
-            raise
+        job, place = self._queue.submit(owner, template, {**record, "submitted_at": now()}, given)
         return {"id": job, "folder": str(place), "user": owner.name}
 
     def _wait(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        seen = watch.until_ended(self._talk, slurm.checked_id(given.get("id")), float(given.get("seconds", 1e9)))
+        job = self._queue.checked_id(given.get("id"))
+        seen = watch.until_ended(self._talk, self._queue, job, float(given.get("seconds", 1e9)))
         return {**seen._asdict(), "ended": seen.ended}
 
     def _output(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,34 +119,30 @@ class Session:
         value = given.get("result")
         if not isinstance(value, dict):
             raise Refused("the result is no object")
-        _do(owner, lambda: folder.write_result(place, value))
+        folder.as_owner(owner, lambda: folder.write_result(place, value))
         return {"file": str(place / folder.RESULT)}
 
     def _cancel(self, given: Mapping[str, Any]) -> dict[str, Any]:
         seen, owner, _place, _record = self._ours(given.get("id"))
-        if not seen.ended:
-            slurm.cancel(seen.id)
+        self._queue.cancel(seen)
         return {"id": seen.id, "user": owner.name, "ended": seen.ended, "state": seen.state}
 
-    def _ours(self, given: Any) -> tuple[slurm.Seen, Account, Path, dict[str, Any]]:
+    def _ours(self, given: Any) -> tuple[Seen, Account, Path, dict[str, Any]]:
         """A job that was submitted from here, with its user, its folder and what was submitted.
 
         Raises:
-            Refused: Slurm does not know it, or it is another one.
+            Refused: the queue does not know it, or it is another one.
         """
-        job = slurm.checked_id(given)
-        seen = slurm.look(job)
+        job = self._queue.checked_id(given)
+        seen = self._queue.look(job)
         if seen is None:
-            raise watch.unknown(job)
+            raise self._queue.unknown(job)
         owner, place = account_of(seen.uid), Path(seen.folder)
         record: dict[str, Any] = {}
         with contextlib.suppress(Failed):
             record = json.loads(_as(owner, lambda: json.dumps(folder.record(place)).encode()))
         if not record:
-            raise Refused(
-                f"job {job} of {owner.name} is {seen.state}; it was not submitted by `gpucluster job submit`",
-                f"See: gpucluster ssh -- sacct --jobs={job}",
-            )
+            raise self._queue.foreign(seen, owner)
         return seen, owner, place, record
 
     def _begin_data(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,17 +178,9 @@ def _as(owner: Account, work: Callable[[], bytes]) -> bytes:
     return work_as(owner, work, seconds=_SECONDS, most=_SMALL)
 
 
-def _do(owner: Account, work: Callable[[], None]) -> None:
-    def done() -> bytes:
-        work()
-        return b""
-
-    _as(owner, done)
-
-
-def serve(talk: Conversation, locks: Path) -> int:
+def serve(talk: Conversation, locks: Path, queue: Queue) -> int:
     """Answer requests until the other end is gone; returns the exit status. Jobs go on."""
-    session = Session(talk, locks)
+    session = Session(talk, locks, queue)
     try:
         while True:
             given = talk.request()
@@ -225,6 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent jobs", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--locks", type=Path, default=Path(LOCKS), help="for data sets: one run at a time")
+    parser.add_argument("--scheduler", choices=sorted(_QUEUES), default="slurm", help="default: %(default)s")
     parser.add_argument("command", choices=["serve"])
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
@@ -232,7 +208,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
-    return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), options.locks)
+    queue = _QUEUES[options.scheduler]()
+    return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), options.locks, queue)
 
 
 if __name__ == "__main__":

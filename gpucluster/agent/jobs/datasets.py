@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 
 from gpucluster.agent import share
 from gpucluster.agent.errors import Failed, Refused
-from gpucluster.agent.jobs.slurm import now
+from gpucluster.agent.jobs.queue import now
 
 FOLDER = (".gpucluster", "datasets")
 MANIFEST = ".dataset.json"

@@ -16,8 +16,9 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
+from gpucluster.agent.accounts import Account, work_as
 from gpucluster.agent.errors import Failed, Refused
 
 #: In the home of a user, for the folders of all jobs.
@@ -33,6 +34,9 @@ _MOST_FILES, _MOST_BYTES = 100, 16 << 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _TEMPLATE = re.compile(r"[a-z0-9][a-z0-9_-]{0,49}")
 _SAME_SECOND = 100
+#: Seconds for files in a home.
+_SECONDS = 30.0
+_MOST_ANSWER = 2 << 20
 
 
 class Files(NamedTuple):
@@ -77,23 +81,35 @@ def checked_template(name: Any) -> str:
     return name
 
 
-def make(home: Path, template: str, files: Files, record: Mapping[str, Any]) -> Path:
-    """Create the folder of a job with its files. Nothing is left of one that can't be completed.
+def as_owner(owner: Account, work: Callable[[], Path | None]) -> Path:
+    """Do one of these functions with the rights of the user, in a child process; returns the path that it returns.
 
     Raises:
-        Failed: the home is full, or something is in the way.
+        Failed: it failed there, or did not end in time.
+    """
+    return Path(work_as(owner, lambda: str(work() or "").encode(), seconds=_SECONDS, most=_MOST_ANSWER).decode())
+
+
+def make(home: Path, template: str, files: Files, record: Mapping[str, Any], name: str = "") -> Path:
+    """Create the folder of a job with its files. Nothing is left of one that can't be completed.
+
+    Args:
+        name: of the folder; "" for a new one, with the time.
+
+    Raises:
+        Failed: the home is full, or something is in the way, such as a folder of this name.
     """
     base = home / BASE
     try:
         base.mkdir(mode=0o700, exist_ok=True)
-        folder = _new(base, f"{template}-{time.strftime('%Y%m%dT%H%M%S')}")
+        folder = _named(base, name) if name else _new(base, f"{template}-{time.strftime('%Y%m%dT%H%M%S')}")
     except FileExistsError:
         raise Failed(f"{base} is in the way: it is not a directory") from None
     except OSError as error:
         raise _failed(error, base) from None
     try:
-        for name, text in files.texts.items():
-            _write(folder / name, text, 0o700 if name in files.executable else 0o600)
+        for each, text in files.texts.items():
+            _write(folder / each, text, 0o700 if each in files.executable else 0o600)
         _write(folder / RECORD, json.dumps({"version": 1, "template": template, **record}, indent=1) + "\n", 0o600)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -160,6 +176,20 @@ def output(folder: Path, name: str) -> bytes:
         return head + f"\n[gpucluster: {left_out} bytes are left out]\n".encode() + _read(descriptor, TAIL)
     finally:
         os.close(descriptor)
+
+
+def _named(base: Path, name: str) -> Path:
+    folder = base / name
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        # What an earlier job has left there would be taken for that of this one.
+        if not base.is_dir():
+            raise
+        raise Failed(
+            f"{folder} is there already, from an earlier job", "Take another name: --set job_name=NAME"
+        ) from None
+    return folder
 
 
 def _new(base: Path, name: str) -> Path:

@@ -6,14 +6,12 @@ The first fields of each line are those that no user writes: the name of a job m
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
-from typing import NamedTuple
 
 from gpucluster.agent import programs
 from gpucluster.agent.accounts import Account, environment
 from gpucluster.agent.errors import Failed, Refused
-from gpucluster.agent.rules.slurm_jobs import ENDED
+from gpucluster.agent.jobs.queue import Seen
 
 _SECONDS = 60.0
 _FORMAT, _FIELDS = "%A|%U|%T|%N|%r|%Z", 6
@@ -22,30 +20,6 @@ _UNKNOWN_JOB = "Invalid job id"
 _ACCOUNTED = "--format=JobIDRaw,UID,State,NodeList,ExitCode,WorkDir"
 #: A state of a node that takes no jobs, as sinfo prints it; without the signs behind it.
 _UNUSABLE = re.compile(r"(down|drain|drng|draining|drained|fail|failing|maint|unknown|error)")
-
-
-class Seen(NamedTuple):
-    """A job.
-
-    Args:
-        uid: of its user.
-        state: in Slurm's words, such as PENDING.
-        reason: why it waits; "" if it does not.
-        exit_status: of its script; None where nobody knows it.
-    """
-
-    id: str
-    uid: int
-    state: str
-    nodes: str
-    reason: str
-    folder: str
-    exit_status: int | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing of it changes any more."""
-        return self.state in ENDED
 
 
 def submit(of: Account, folder: Path, script: str, words: list[str]) -> str:
@@ -186,8 +160,3 @@ def checked_id(given: object) -> str:
     if not re.fullmatch(r"[1-9][0-9]{0,9}", str(given)):
         raise Refused(f"this is no number of a job: {str(given)[:40]!r}", "See: gpucluster ssh -- squeue")
     return str(given)
-
-
-def now() -> str:
-    """The time as records have it: UTC, ISO 8601."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

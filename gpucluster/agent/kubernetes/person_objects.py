@@ -30,11 +30,16 @@ OPERATORS = "gpucluster:operators"
 #: Where privileged pods run. Only operators have rights there.
 OPERATORS_NAMESPACE = "gpucluster-operators"
 ROLE, HOME, ACCESS = "gpucluster:person", "home", "person"
+#: The policy, and the role to use it, of pods outside of the namespaces of people; until POLICIES_UNTIL.
+PRIVILEGED = "gpucluster-privileged"
 
 #: Minor releases: labels of Pod Security (on by default since 1.23), PodSecurityPolicy (gone with 1.25), and
 #: ValidatingAdmissionPolicy v1, the only one of them that can compare a uid with that of a namespace.
 LABELS_SINCE, POLICIES_UNTIL, ADMISSION_SINCE = 23, 24, 30
 
+#: The seccomp profiles that pods of a policy may name (without it, none), and that of pods that name none.
+_PROFILES = "seccomp.security.alpha.kubernetes.io/allowedProfileNames"
+_PROFILE = "seccomp.security.alpha.kubernetes.io/defaultProfileName"
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ALL = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 _READ = ["get", "list", "watch"]
@@ -205,17 +210,21 @@ def _own_uid_policy() -> list[Manifest]:
 
 def _privileged_policy() -> list[Manifest]:
     """What runs outside of the namespaces of people needs a policy, too, where the API server asks for one."""
-    name = "gpucluster-privileged"
-    policy = _object("policy/v1beta1", "PodSecurityPolicy", name)
+    name = PRIVILEGED
+    policy = _object("policy/v1beta1", "PodSecurityPolicy", name, annotations={_PROFILES: "*"})
     anything = {"rule": "RunAsAny"}
     policy["spec"] = {
         "privileged": True, "allowPrivilegeEscalation": True, "allowedCapabilities": ["*"], "volumes": ["*"],
         "hostNetwork": True, "hostIPC": True, "hostPID": True, "hostPorts": [{"min": 0, "max": 65535}],
         "runAsUser": anything, "seLinux": anything, "supplementalGroups": anything, "fsGroup": anything,
     }  # fmt: skip
-    namespaces = ("kube-system", "calico-system", "gpucluster-system", OPERATORS_NAMESPACE)
-    subjects = [_group("system:nodes"), *(_group(f"system:serviceaccounts:{each}") for each in namespaces)]
-    return [policy, _cluster_role(name, [_use(name)]), _cluster_binding(name, name, subjects)]
+    # Never for the whole cluster: controllers make the pods of people's Jobs, and are service accounts of kube-system.
+    subjects = {
+        "kube-system": [_group("system:nodes"), _accounts("kube-system")],
+        OPERATORS_NAMESPACE: [_accounts(OPERATORS_NAMESPACE)],
+    }
+    bindings = [_binding(place, name, name, allowed) for place, allowed in subjects.items()]
+    return [policy, _cluster_role(name, [_use(name)]), *bindings]
 
 
 # ---- for one person
@@ -319,7 +328,8 @@ def _own_policy(person: Person, labels: Mapping[str, str]) -> list[Manifest]:
     """Releases with PodSecurityPolicy: it also gives pods the uid where they name none."""
     name = f"person-{person.namespace}"
     groups = {"rule": "MustRunAs", "ranges": [{"min": gid, "max": gid} for gid in person.gids]}
-    policy = _object("policy/v1beta1", "PodSecurityPolicy", name, labels=labels)
+    profiles = {_PROFILES: "runtime/default", _PROFILE: "runtime/default"}
+    policy = _object("policy/v1beta1", "PodSecurityPolicy", name, labels=labels, annotations=profiles)
     policy["spec"] = {
         "privileged": False, "allowPrivilegeEscalation": False, "defaultAllowPrivilegeEscalation": False,
         "hostNetwork": False, "hostIPC": False, "hostPID": False,
@@ -328,7 +338,7 @@ def _own_policy(person: Person, labels: Mapping[str, str]) -> list[Manifest]:
         "runAsGroup": groups, "supplementalGroups": groups, "fsGroup": groups, "seLinux": {"rule": "RunAsAny"},
     }  # fmt: skip
     # Pods of a Deployment or Job are created by a controller: there the service account of the pod must have it.
-    subjects = [_group(f"system:serviceaccounts:{person.namespace}"), *([_user(person.name)] * person.enabled)]
+    subjects = [_accounts(person.namespace), *([_user(person.name)] * person.enabled)]
     role = _cluster_role(name, [_use(name)], labels)
     return [policy, role, _binding(person.namespace, "pod-security", name, subjects)]
 
@@ -382,6 +392,11 @@ def _user(name: str) -> Manifest:
 
 def _group(name: str) -> Manifest:
     return {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name}
+
+
+def _accounts(namespace: str) -> Manifest:
+    """All service accounts of a namespace."""
+    return _group(f"system:serviceaccounts:{namespace}")
 
 
 def _digested(made: Manifest) -> Manifest:

@@ -269,10 +269,11 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
 
 def _identity(work: Workload) -> dict[str, Any]:
     """The person's uid. Without one the namespace or the image decides."""
+    profile = {"seccompProfile": {"type": "RuntimeDefault"}}
     if work.uid is None:
-        return {}
+        return profile
     group = {} if work.gid is None else {"runAsGroup": work.gid}
-    return {"runAsUser": work.uid, **group, "runAsNonRoot": work.uid != 0}
+    return {**profile, "runAsUser": work.uid, **group, "runAsNonRoot": work.uid != 0}
 
 
 def _resources(work: Workload) -> dict[str, Any]:

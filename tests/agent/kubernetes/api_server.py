@@ -88,6 +88,25 @@ def _path(kind: str, namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/{kind.lower()}s" if namespace else f"/api/v1/{kind.lower()}s"
 
 
+@contextlib.contextmanager
+def controllers(server: ApiServer, *names: str) -> Iterator[None]:
+    """kube-controller-manager with these controllers, until the end of the block."""
+    place = binaries()
+    if place is None or not (place / "kube-controller-manager").is_file():
+        pytest.skip("no kube-controller-manager: make test-kubernetes")
+    with (server.folder / "controllers.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(place / "kube-controller-manager"), f"--kubeconfig={server.kubeconfig}", "--leader-elect=false",
+             f"--controllers={','.join(names)}", "--secure-port=0", "--port=0"],
+            stdout=log, stderr=log, cwd=server.folder,
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def _port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("tomllib", reason="shapes are read on the operator's machine, which has Python 3.11")
+
 from gpucluster import shapes
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.kubernetes import hardware

@@ -16,7 +16,7 @@ from gpucluster.agent.errors import Refused
 from gpucluster.agent.kubernetes import client_certificates, people
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
 from gpucluster.agent.kubernetes.person_objects import OPERATORS, Person, Quota
-from tests.agent.kubernetes.api_server import ApiServer, binaries, needs_api_server, running
+from tests.agent.kubernetes.api_server import ApiServer, binaries, controllers, needs_api_server, running
 
 pytestmark = [pytest.mark.slow, needs_api_server, pytest.mark.xdist_group("kubernetes-api-server")]
 
@@ -76,9 +76,7 @@ def _until(done: Any) -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
-    folder, place = tmp_path_factory.mktemp("kubernetes-people"), binaries()
-    if place is None or not (place / "kube-controller-manager").is_file():
-        pytest.skip("no kube-controller-manager: make test-kubernetes")
+    folder = tmp_path_factory.mktemp("kubernetes-people")
     authority = folder / "pki"
     authority.mkdir()
     _openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=kubernetes",
@@ -87,14 +85,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
             "--allow-privileged=true")  # fmt: skip
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(running(folder, *more))
-        with (folder / "controllers.log").open("wb") as log:
-            controllers = subprocess.Popen(
-                [str(place / "kube-controller-manager"), f"--kubeconfig={server.kubeconfig}", "--leader-elect=false",
-                 "--controllers=resourcequota", "--secure-port=0", "--port=0"],
-                stdout=log, stderr=log, cwd=folder,
-            )  # fmt: skip
-        stack.callback(controllers.wait)
-        stack.callback(controllers.kill)
+        stack.enter_context(controllers(server, "resourcequota"))
         yield People(server, authority)
 
 
@@ -122,6 +113,10 @@ def test_a_person_works_in_their_own_namespace_and_only_there(start: People) -> 
     ada = start.log_in("ada")
     _create(ada, _pod("own"))
     assert [each["metadata"]["name"] for each in ada.list("pods", "user-ada")] == ["own"]
+    # What the documentation says for all releases.
+    documented = {"runAsUser": 10001, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    _create(ada, _pod("documented", securityContext=documented))
+    ada.delete("pod", "documented", "user-ada", "--grace-period=0", "--force")
     # The policy of 1.20 gives the pod the uid of the person.
     assert start.admin.get("pod", "own", "user-ada")["spec"]["containers"][0]["securityContext"]["runAsUser"] == 10001
     ada.list("nodes")

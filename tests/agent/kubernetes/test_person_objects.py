@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("jsonschema", reason="schemas are for tests on the operator's machine")
+
 from gpucluster.agent.kubernetes.person_objects import Api, Person, Quota, objects
 from tests.kubernetes.schemas import validate_all
 
@@ -47,6 +49,14 @@ def test_each_release_keeps_root_out_of_the_namespace_in_its_own_way(
     assert kinds - {("PodSecurityPolicy", "gpucluster-privileged"), ("PodSecurityPolicy", "person-user-grace")} == (
         {mechanism} if mechanism else set()
     )
+
+
+def test_who_may_use_the_privileged_policy_may_so_in_their_own_namespace_only() -> None:
+    """Controllers of kube-system make the pods of Jobs: with a right in the whole cluster, people's would be root."""
+    bound = [each for each in objects((ADA, ROOT), QUOTA, 20, API)
+             if each.get("roleRef", {}).get("name") == "gpucluster-privileged"]  # fmt: skip
+    assert {each["kind"] for each in bound} == {"RoleBinding"}
+    assert {each["metadata"]["namespace"] for each in bound} == {"kube-system", "gpucluster-operators"}
 
 
 def test_a_disabled_person_has_no_binding_and_no_pods_and_keeps_the_rest() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,14 @@ from gpucluster.agent.kubernetes import routes
 from gpucluster.agent.kubernetes.routes import PROTOCOL, Part
 
 
-def _node(name: str, address: str, pods: str) -> dict[str, object]:
+def _node(name: str, address: str, pods: str) -> dict[str, Any]:
     addresses = [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": address}]
     return {"metadata": {"name": name}, "spec": {"podCIDR": pods}, "status": {"addresses": addresses}}
 
 
 def test_nodes_without_an_address_or_a_part_have_no_route() -> None:
-    nodes = [_node("a", "10.0.0.2", "10.244.0.0/24"), {"metadata": {"name": "new"}, "spec": {}, "status": {}}]
+    new: dict[str, Any] = {"metadata": {"name": "new"}, "spec": {}, "status": {}}
+    nodes = [_node("a", "10.0.0.2", "10.244.0.0/24"), new]
     assert routes.parts(nodes) == [Part("a", "10.0.0.2", "10.244.0.0/24")]
 
 
@@ -49,3 +51,11 @@ def test_a_host_has_its_own_part_and_masquerades_only_what_leaves_the_range() ->
     assert plugin["ipam"]["ranges"] == [[{"subnet": "10.244.1.0/24"}]]
     assert "ipMasq" not in plugin
     assert "ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 masquerade" in routes.masquerade("10.244.0.0/16")
+
+
+def test_the_server_is_that_of_kubelet() -> None:
+    assert routes.server_in("clusters:\n- cluster:\n    server: https://demo-controller:6443\n") == (
+        "https://demo-controller:6443"
+    )
+    with pytest.raises(Failed, match="names no API server"):
+        routes.server_in("clusters: []\n")

@@ -1,0 +1,425 @@
+"""Kubernetes in the place of Slurm: what the autoscaler reads of nodes and pods, and what it changes.
+
+The program kubectl is asked for everything, with a kubeconfig of the autoscaler's own. What `decide.pods` decides is
+shown in Slurm's words; what the plan then says is carried out here:
+
+    PowerDown   the Node is deleted. Pods on it end, and what controls them makes others
+    MarkDown    the taint `gpucluster.io/out-of-service:NoExecute`: its pods end, and no other comes
+    Drain       the Node is cordoned
+    Delay, Hold, Annotate   annotations on the pods of a gang, which `kubectl describe pod` shows
+
+Annotations are also where a delay and a hold are stored: somebody who removes `gpucluster.io/hold` releases the gang.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpucluster import process
+from gpucluster.agent.rules.reasons import PREFIX, storable
+from gpucluster.autoscaler.decide import pods as placement
+from gpucluster.autoscaler.decide.pods import Member, Placed, Placement, Pod, Requirement, Taint, Template, Toleration
+from gpucluster.autoscaler.decide.types import (
+    Action,
+    Annotate,
+    Delay,
+    Drain,
+    Hold,
+    Job,
+    MarkDown,
+    Node,
+    PowerDown,
+)
+from gpucluster.errors import GpuClusterError, ToolError
+from gpucluster.paths import write_private
+
+#: Labels and annotations of gpucluster on pods and nodes.
+GANG, GANG_SIZE = "gpucluster.io/gang", "gpucluster.io/gang-size"
+HOLD, NOT_BEFORE, WHY = "gpucluster.io/hold", "gpucluster.io/not-before", "gpucluster.io/why"
+CORDONED_BY, INSTANCE = "gpucluster.io/cordoned-by", "gpucluster.io/instance-id"
+OUT_OF_SERVICE = "gpucluster.io/out-of-service"
+# Labels by which others say which pods start together, in the order in which they are looked for.
+_GANG_LABELS = (
+    GANG,
+    "jobset.sigs.k8s.io/jobset-name",
+    "training.kubeflow.org/job-name",
+    "kueue.x-k8s.io/pod-group-name",
+)
+_US = "gpucluster"
+_USER_NAMESPACE = "user-"
+_TIMEOUT = 30.0
+# Seconds until a gang whose nodes came and did not help is tried again.
+_STUCK_PAUSE, _LONGEST_STUCK_PAUSE = 600.0, 6 * 3600.0
+_STUCK = f"{PREFIX} its nodes are in service, and the scheduler does not put its pods on them"
+#: Why a node is cordoned that was idle for long enough.
+IDLE = f"{PREFIX} it had no pods for a while"
+_STATE = "placement.json"
+_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+_QUANTITY = re.compile(r"(?P<number>[0-9.]+)(?P<unit>[numkKMGTPE]i?)?")
+_WHOLE = re.compile(r"[0-9]{1,12}")
+_UNITS = {
+    "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
+}  # fmt: skip
+
+
+class KubernetesUnavailable(ToolError):
+    """The API server does not answer, answers something unknown, or refuses."""
+
+
+class KubernetesClient:
+    """One cluster of Kubernetes, as the reconcile loop sees Slurm. Each call raises KubernetesUnavailable on failure.
+
+    Args:
+        kubectl: the program with its kubeconfig, such as ("kubectl", "--kubeconfig", FILE).
+        pools: what new nodes will be.
+        state: the folder where the placement is stored.
+        may_write: whether anything may be changed and stored now. Without that an observation only says what would be.
+        timeout: seconds for one command.
+        clock: seconds of the epoch.
+    """
+
+    def __init__(
+        self,
+        kubectl: Sequence[str],
+        pools: Sequence[Template],
+        *,
+        state: Path,
+        may_write: Callable[[], bool],
+        timeout: float = _TIMEOUT,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._kubectl = tuple(kubectl)
+        self._pools = tuple(pools)
+        self._file = state / _STATE
+        self._may_write = may_write
+        self._timeout = timeout
+        self._clock = clock
+        self._placement = self._stored()
+        self._jobs: dict[str, Job] = {}
+        self._gangs: dict[str, tuple[str, ...]] = {}
+        self._members: dict[str, Member] = {}
+        self._said: dict[str, tuple[str, ...]] = {}
+
+    # --- reading -----
+
+    def nodes(self) -> dict[str, Node]:
+        """The elastic nodes. Gives nodes to waiting pods, and begins to give up nodes that have been idle."""
+        placed = self._observe()
+        self._jobs = dict(placed.jobs)
+        if not self._may_write():
+            return dict(placed.nodes)
+        # The placement is stored last: where one of these fails, the next pass decides and does the same again.
+        for gang in placed.stuck:
+            pause = min(_STUCK_PAUSE * 2.0 ** self._placement.stuck.get(gang, 0), _LONGEST_STUCK_PAUSE)
+            self._annotate_gang(gang, _STUCK, **{NOT_BEFORE: str(int(self._clock() + pause))})
+        for gang, why in placed.unfit.items():
+            self._annotate_gang(gang, f"{PREFIX} {why}")
+        self._store(placed.placement)
+        self._cordon_idle(placed)
+        if placed.back:
+            self._ask("delete", "nodes", "--ignore-not-found", "--wait=false", *placed.back)
+        return dict(placed.nodes)
+
+    def node_states(self, names: Iterable[str]) -> dict[str, Node]:
+        """Some of the nodes, as they are now."""
+        found = self._observe().nodes
+        return {name: found[name] for name in sorted(set(names)) if name in found}
+
+    def jobs(self) -> dict[str, Job]:
+        """The gangs that have not ended, as `nodes` last saw them."""
+        return dict(self._jobs)
+
+    # --- writing -----
+
+    def apply(self, action: Action) -> None:
+        """Carry out an action. Each can be carried out twice."""
+        match action:
+            case PowerDown():
+                self.power_down(action.nodes)
+            case MarkDown():
+                self.mark_down(action.nodes, action.why)
+            case Drain():
+                self.drain(action.nodes, action.why)
+            case Delay():
+                self.delay(action.job, action.until - self._clock(), action.why)
+            case Hold():
+                self.hold(action.job, action.why)
+            case Annotate():
+                self.annotate(action.job, action.why)
+            case _:
+                raise TypeError(f"not an action of the scheduler's: {type(action).__name__}")
+
+    def power_down(self, nodes: Sequence[str]) -> None:
+        """Give nodes up, whatever runs on them."""
+        if nodes:
+            self._ask("delete", "nodes", "--ignore-not-found", "--wait=false", *nodes)
+            self._store(self._placement.without_nodes(nodes, self._clock()))
+
+    def mark_down(self, nodes: Sequence[str], why: str) -> None:
+        """Take nodes out of service: their pods end, and no other comes. Those that do not exist get no pods."""
+        self._store(self._placement.with_closed((node for node in nodes if node not in self._members), why))
+        for node in nodes:
+            if node not in self._members:
+                continue
+            self._annotate_node(node, why)
+            self._tolerant("taint", "nodes", node, f"{OUT_OF_SERVICE}=true:NoExecute", "--overwrite")
+
+    def drain(self, nodes: Sequence[str], why: str) -> None:
+        """Let nodes take no new pods."""
+        for node in nodes:
+            self._annotate_node(node, why)
+            self._tolerant("cordon", node)
+
+    def delay(self, gang: str, seconds: float, why: str) -> None:
+        """Give a gang no nodes for so many seconds."""
+        self._annotate_gang(gang, why, **{NOT_BEFORE: str(int(self._clock() + max(0.0, seconds)))})
+        self._store(self._placement.without_gang(gang))
+
+    def hold(self, gang: str, why: str) -> None:
+        """Give a gang no nodes until somebody removes the annotation."""
+        self._annotate_gang(gang, why, **{HOLD: "true"})
+        self._store(self._placement.without_gang(gang))
+
+    def annotate(self, gang: str, why: str) -> None:
+        """Write an explanation on the pods of a gang."""
+        self._annotate_gang(gang, why)
+
+    # --- parts -----
+
+    def _observe(self) -> Placed:
+        elastic = {name for pool in self._pools for name in pool.names}
+        members = {
+            item["metadata"]["name"]: _member(item)
+            for item in self._items("nodes")
+            if item["metadata"]["name"] in elastic
+        }
+        pods = [_pod(item) for item in self._items("pods", "--all-namespaces", f"--field-selector={_NOT_ENDED}")]
+        gangs: dict[str, list[str]] = {}
+        for pod in pods:
+            if pod.leaving:
+                continue
+            gangs.setdefault(pod.gang, []).append(pod.id)
+        self._gangs = {gang: tuple(ids) for gang, ids in gangs.items()}
+        self._said = {gang: words for gang, words in self._said.items() if gang in gangs}
+        self._members = members
+        return placement.place(pods, members, self._pools, self._placement, self._clock())
+
+    def _cordon_idle(self, placed: Placed) -> None:
+        """Cordon nodes that are idle; the plan of a later pass gives up those that still are. Let the others back."""
+        given_up = {name for name, member in self._members.items() if member.cordoned and member.reason == IDLE}
+        self.drain([name for name in placed.idle if not self._members[name].cordoned], IDLE)
+        for name in sorted(given_up - set(placed.idle) - set(placed.back)):
+            self._tolerant("uncordon", name)
+            self._tolerant("annotate", "node", name, f"{WHY}-", f"{CORDONED_BY}-")
+
+    def _annotate_gang(self, gang: str, why: str, **others: str) -> None:
+        words = (f"{WHY}={storable(why)}", *(f"{key}={value}" for key, value in others.items()))
+        pods = self._gangs.get(gang, ())
+        if self._said.get(gang) == (*words, *pods):
+            return
+        for pod in pods:
+            namespace, _, name = pod.partition("/")
+            self._tolerant("annotate", "pod", name, f"--namespace={namespace}", "--overwrite", *words)
+        self._said[gang] = (*words, *pods)
+
+    def _annotate_node(self, node: str, why: str) -> None:
+        self._tolerant("annotate", "node", node, "--overwrite", f"{WHY}={storable(why)}", f"{CORDONED_BY}={_US}")
+
+    def _stored(self) -> Placement:
+        try:
+            raw = json.loads(self._file.read_text())
+            ready, idle, released = (
+                {str(key): float(at) for key, at in raw[name].items()}
+                for name in ("ready_since", "idle_since", "released")
+            )
+            return Placement(
+                given={str(gang): tuple(map(str, nodes)) for gang, nodes in raw["given"].items()},
+                ready_since=ready,
+                idle_since=idle,
+                released=released,
+                closed={str(name): str(why) for name, why in raw["closed"].items()},
+                stuck={str(gang): int(often) for gang, often in raw["stuck"].items()},
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            # It is only a memory of decisions: they are made again.
+            return Placement()
+
+    def _store(self, new: Placement) -> None:
+        if new != self._placement:
+            write_private(self._file, json.dumps({each.name: dict(getattr(new, each.name)) for each in fields(new)}))
+            self._placement = new
+
+    def _items(self, kind: str, *options: str) -> list[Any]:
+        output = self._ask("get", kind, *options, "--output=json")
+        try:
+            items = json.loads(output)["items"]
+            if not isinstance(items, list):
+                raise TypeError(items)
+        except (ValueError, KeyError, TypeError) as error:
+            raise _unreadable(f"kubectl get {kind}", output) from error
+        return items
+
+    def _tolerant(self, *arguments: str) -> None:
+        """Change what may be gone by now."""
+        done = self._run(*arguments)
+        if done.returncode != 0 and "NotFound" not in done.stderr:
+            raise _refused(done)
+
+    def _ask(self, *arguments: str) -> str:
+        done = self._run(*arguments)
+        if done.returncode != 0:
+            raise _refused(done)
+        return done.stdout
+
+    def _run(self, *arguments: str) -> process.Completed:
+        try:
+            return process.run([*self._kubectl, *arguments], timeout=self._timeout, check=False)
+        except (GpuClusterError, OSError) as error:
+            what = error.what if isinstance(error, GpuClusterError) else str(error)
+            raise KubernetesUnavailable(what, where=" ".join(arguments[:2]), hint=_HINT) from error
+
+
+_HINT = "On the controller, run: sudo kubectl --kubeconfig /etc/kubernetes/admin.conf get --raw /readyz?verbose"
+
+
+# --- objects of Kubernetes -----
+
+
+def _pod(item: Mapping[str, Any]) -> Pod:
+    meta, spec, status = item["metadata"], item["spec"], item.get("status", {})
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    ident = f"{meta['namespace']}/{meta['name']}"
+    gang = next((labels[label] for label in _GANG_LABELS if labels.get(label)), "")
+    owners = {owner.get("kind") for owner in meta.get("ownerReferences") or ()}
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled", {})
+    return Pod(
+        id=ident,
+        gang=f"{meta['namespace']}/{gang}" if gang else ident,
+        gang_size=_whole(notes.get(GANG_SIZE) or labels.get(GANG_SIZE), 1),
+        node=spec.get("nodeName") or "",
+        unschedulable=scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable",
+        created_at=_time(meta.get("creationTimestamp")),
+        needs=_needs(spec),
+        priority=spec.get("priority") or 0,
+        user=meta["namespace"].removeprefix(_USER_NAMESPACE),
+        selector=spec.get("nodeSelector") or {},
+        affinity=_required(spec),
+        tolerations=tuple(_toleration(each) for each in spec.get("tolerations") or ()),
+        daemon=bool(owners & {"DaemonSet", "Node"}),
+        leaving=bool(meta.get("deletionTimestamp")),
+        evictable=bool(owners),
+        held=HOLD in notes,
+        not_before=float(_whole(notes.get(NOT_BEFORE), 0)),
+    )
+
+
+def _member(item: Mapping[str, Any]) -> Member:
+    meta, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
+    notes = meta.get("annotations") or {}
+    ready = {each["type"]: each["status"] for each in status.get("conditions") or ()}.get("Ready") == "True"
+    cordoned = bool(spec.get("unschedulable"))
+    down = any(taint.get("key") == OUT_OF_SERVICE for taint in spec.get("taints") or ())
+    closed = cordoned or down
+    return Member(
+        name=meta["name"],
+        ready=ready,
+        cordoned=cordoned,
+        down=down,
+        instance_id=(spec.get("providerID") or notes.get(INSTANCE, "")).removeprefix("oci://"),
+        reason=notes.get(WHY, "") if closed else "",
+        reason_user=notes.get(CORDONED_BY, "") if closed else "",
+        ours=notes.get(CORDONED_BY) == _US,
+    )
+
+
+def _needs(spec: Mapping[str, Any]) -> dict[str, float]:
+    """What the scheduler counts for a pod: the sum of its containers, or the largest of its init containers."""
+    total: dict[str, float] = {"pods": 1.0}
+    sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    for container in (*(spec.get("containers") or ()), *sidecars):
+        for name, amount in _requests(container.get("resources")).items():
+            total[name] = total.get(name, 0.0) + amount
+    for container in spec.get("initContainers") or ():
+        for name, amount in _requests(container.get("resources")).items():
+            total[name] = max(total.get(name, 0.0), amount)
+    total |= _requests(spec.get("resources"))  # of the whole pod, from 1.32 on
+    for name, amount in _requests({"requests": spec.get("overhead")}).items():
+        total[name] = total.get(name, 0.0) + amount
+    return total
+
+
+def _requests(resources: Mapping[str, Any] | None) -> dict[str, float]:
+    asked = {**((resources or {}).get("limits") or {}), **((resources or {}).get("requests") or {})}
+    return {name: quantity(str(amount)) for name, amount in asked.items()}
+
+
+def quantity(text: str) -> float:
+    """A quantity of Kubernetes as a number: "500m" is 0.5, "1Gi" is 1073741824.
+
+    Raises:
+        KubernetesUnavailable: it is none.
+    """
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        try:
+            return float(text)  # with an exponent
+        except ValueError as error:
+            raise _unreadable("a quantity", text) from error
+    number, unit = found["number"], found["unit"]
+    return float(number) * _UNITS.get(unit or "", 1.0)
+
+
+def _required(spec: Mapping[str, Any]) -> tuple[tuple[Requirement, ...], ...]:
+    """The terms of the required node affinity. Fields, such as a node's name, are met by no node that will be new."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms: Any = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or []
+    return tuple(
+        tuple(
+            Requirement(
+                each["key"],
+                each.get("operator", "") if kind == "matchExpressions" else "field",
+                tuple(each.get("values") or ()),
+            )
+            for kind in ("matchExpressions", "matchFields")
+            for each in term.get(kind) or ()
+        )
+        for term in terms
+    )
+
+
+def _toleration(raw: Mapping[str, Any]) -> Toleration:
+    return Toleration(raw.get("key", ""), raw.get("value", ""), raw.get("operator") == "Exists", raw.get("effect", ""))
+
+
+def taint(text: str) -> Taint:
+    """A taint as kubectl writes it: key=value:effect."""
+    rest, _, effect = text.rpartition(":")
+    key, _, value = rest.partition("=")
+    return Taint(key, value, effect)
+
+
+def _whole(text: object, default: int) -> int:
+    """A number that anybody may have written; up to 12 digits."""
+    return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else default
+
+
+def _time(text: object) -> float:
+    return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else 0.0
+
+
+def _unreadable(command: str, output: str) -> KubernetesUnavailable:
+    return KubernetesUnavailable(f"the output of {command} can't be read: {output[:200]!r}", where=command, hint=_HINT)
+
+
+def _refused(done: process.Completed) -> KubernetesUnavailable:
+    message = (done.stderr.strip() or done.stdout.strip() or "without a message")[-500:]
+    return KubernetesUnavailable(f"kubectl failed: {message}", where=" ".join(done.argv[-4:])[:200], hint=_HINT)

@@ -1,0 +1,188 @@
+"""Jobs of people in a real API server, with the real controllers of Jobs and quotas. There is no kubelet: a test says
+what it would."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.agent.accounts import Account
+from gpucluster.agent.conversation import Conversation
+from gpucluster.agent.errors import Failed, Refused
+from gpucluster.agent.jobs import watch
+from gpucluster.agent.kubernetes import people
+from gpucluster.agent.kubernetes.job_queue import KubernetesQueue
+from gpucluster.agent.kubernetes.person_objects import Person, Quota
+from gpucluster.kubernetes.manifests import workloads
+from tests.agent.kubernetes.api_server import ApiServer, controllers, needs_api_server, running
+from tests.agent.kubernetes.objects import node
+
+pytestmark = [
+    pytest.mark.slow,
+    needs_api_server,
+    pytest.mark.xdist_group("kubernetes-api-server"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="acts for other users: needs root"),
+]
+
+USER, PLACE = "nobody", "user-nobody"
+
+
+class Site:
+    """A cluster with a person who has a home and a quota of 8 GPUs."""
+
+    def __init__(self, server: ApiServer, home: Path) -> None:
+        self.server = server
+        known = pwd.getpwnam(USER)
+        home.mkdir(parents=True)
+        os.chown(home, known.pw_uid, known.pw_gid)
+        for folder in (home.parent, *home.parent.parents[:-2]):
+            folder.chmod(0o755)
+        self.owner = Account(USER, known.pw_uid, known.pw_gid, (known.pw_gid,), str(home))
+        self.queue = KubernetesQueue(server.kubectl)
+        person = Person(USER, known.pw_uid, (known.pw_gid,), str(home))
+        people.sync(server.kubectl, [person], Quota(gpus=8))
+        for number in (1, 2):
+            made = node(f"gpu-{number}")
+            made["metadata"]["labels"] = {"gpucluster.io/pool": "gpu"}
+            images = [{"names": ["registry.k8s.io/pause:3.2"]}, {"names": ["site.test/tools:1"]}]
+            made["status"] |= {"allocatable": {"nvidia.com/gpu": "8"}, "images": images}
+            server.create(made)
+        until(lambda: all(each.get("status", {}).get("hard") for each in server.kubectl.list("resourcequotas")))
+
+    def submit(self, name: str, nodes: int = 2, gpus: int = 0, **more: Any) -> Path:
+        work = workloads.Workload(name, nodes, "site.test/tools:1", ("bash",), {"job.sh": "true"}, gpus=gpus, **more)
+        given = {
+            "name": name, "files": {"job.yaml": {"text": "objects"}}, "manifests": workloads.kubernetes_job(work),
+        }  # fmt: skip
+        _name, place = self.queue.submit(self.owner, "mpi", {"job": {}}, given)
+        return place
+
+    def pods(self, name: str) -> list[dict[str, Any]]:
+        return self.server.kubectl.list("pods", PLACE, labels=f"gpucluster.io/job={name}")
+
+    def of_kubelet(self, pod: dict[str, Any], **status: Any) -> None:
+        path = f"/api/v1/namespaces/{PLACE}/pods/{pod['metadata']['name']}/status"
+        now = self.server.kubectl.get("pod", pod["metadata"]["name"], PLACE)
+        whole = json.dumps({**now, "status": status})
+        self.server.kubectl.run("replace", f"--raw={path}", "--filename=-", text=whole)
+
+
+def until(done: Callable[[], Any]) -> None:
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("kubernetes-jobs")
+    admission = "--enable-admission-plugins=PodSecurityPolicy"
+    with running(folder, admission, "--allow-privileged=true") as server, controllers(server, "resourcequota", "job"):
+        yield Site(server, folder / "homes" / USER)
+
+
+def test_a_job_is_the_users_from_its_pods_to_its_end(site: Site) -> None:
+    place = site.submit("whole")
+    assert (place / "job.json").stat().st_uid == site.owner.uid
+    until(lambda: len(site.pods("whole")) == 2)
+    for pod in site.pods("whole"):
+        assert pod["spec"]["securityContext"]["runAsUser"] == site.owner.uid
+        site.of_kubelet(pod, phase="Running")
+    until(lambda: site.queue.look("whole").state == "RUNNING")  # type: ignore[union-attr]
+    first = next(pod for pod in site.pods("whole") if pod["metadata"]["name"].startswith("whole-0-"))
+    end = {"name": "workload", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+    site.of_kubelet(first, phase="Failed", containerStatuses=[{**end, "state": {"terminated": {"exitCode": 66}}}])
+    seen = site.queue.look("whole")
+    assert seen is not None
+    assert (seen.state, seen.exit_status, seen.uid) == ("FAILED", 66, site.owner.uid)
+    with pytest.raises(Refused, match="has a job whole"):
+        site.submit("whole")
+    site.queue.cancel(seen)
+    assert site.queue.look("whole") is None
+    for kind in ("jobs", "services", "configmaps"):
+        assert not site.server.kubectl.list(kind, PLACE, labels="gpucluster.io/job=whole"), kind
+    with pytest.raises(Failed, match="is there already, from an earlier job"):
+        site.submit("whole")
+
+
+def test_more_than_the_quota_ever_gives_is_refused_and_nothing_is_left(site: Site) -> None:
+    with pytest.raises(Refused, match=r"can never start: it asks for nvidia.com/gpu 16 in all"):
+        site.submit("large", gpus=8)
+    assert site.queue.look("large") is None
+    assert not (Path(site.owner.home) / "gpucluster-jobs" / "large").exists()
+
+
+def test_a_quota_that_others_use_up_is_the_reason_of_a_job_that_waits(site: Site) -> None:
+    site.submit("before", nodes=1, gpus=8)
+    until(lambda: len(site.pods("before")) == 1)
+    site.submit("after", nodes=1, gpus=8)
+    until(lambda: "the quota of the user is used up" in site.queue.look("after").reason)  # type: ignore[union-attr]
+    for name in ("before", "after"):
+        site.queue.cancel(site.queue.look(name))  # type: ignore[arg-type]
+
+
+def test_what_the_policy_of_the_namespace_forbids_is_refused_before_anything_is_made(site: Site) -> None:
+    with pytest.raises(Refused, match=r"the policy of the user's namespace forbids it: .*[Hh]ost network"):
+        site.submit("host", host_network=True)
+    assert site.queue.look("host") is None
+
+
+def test_an_operator_that_is_not_there_is_said_with_the_launcher_that_needs_none(site: Site) -> None:
+    work = workloads.Workload("set", 2, "site.test/tools:1", ("bash",), {"job.sh": "true"})
+    given = {"name": "set", "files": {"job.yaml": {"text": ""}}, "manifests": workloads.jobset(work)}
+    with pytest.raises(Refused, match="JobSet") as refused:
+        site.queue.submit(site.owner, "mpi", {}, given)
+    assert "--launcher kubernetes-job" in refused.value.hint
+    assert site.queue.look("set") is None
+
+
+def test_a_pod_without_its_image_ends_the_wait_with_the_reason_and_not_the_job(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpucluster.agent.kubernetes.job_objects._START_S", 0.1)
+    site.submit("image", nodes=1)
+    until(lambda: site.pods("image"))
+    waits = {"waiting": {"reason": "ErrImageNeverPull", "message": "site.test/tools:1 is not present"}}
+    status = {"name": "workload", "image": "", "imageID": "", "ready": False, "restartCount": 0, "state": waits}
+    site.of_kubelet(site.pods("image")[0], phase="Pending", containerStatuses=[status])
+    source, _end = os.pipe()
+    target = os.open(os.devnull, os.O_WRONLY)
+    try:
+        with pytest.raises(Failed, match=r"can't go on: pod image-0-.*ErrImageNeverPull") as failed:
+            watch.until_ended(Conversation(source, target), site.queue, "image", 60.0)
+    finally:
+        for descriptor in (source, _end, target):
+            os.close(descriptor)
+    assert failed.value.hint == "End it: gpucluster job cancel image"
+    seen = site.queue.look("image")
+    assert seen is not None
+    site.queue.cancel(seen)
+
+
+def test_nodes_gpus_and_images_are_checked_before(site: Site) -> None:
+    def check(nodes: int = 2, gpus: int = 0, image: str = "site.test/tools:1", need: str = "container image") -> Any:
+        wanted = [{"need": need, "name": image}]
+        given = {"pool": "gpu", "nodes": nodes, "gpus": gpus, "requirements": wanted}
+        return site.queue.check(site.owner, Path("/mnt/home"), given)
+
+    assert check().requirements[0]["state"] == "met"
+    unnamed = check(image="").requirements[0]
+    assert (unnamed["state"], unnamed["message"]) == ("not met", "is not named; the nodes have site.test/tools:1")
+    assert "they pull it when the job starts" in check(image="site.test/other:1").requirements[0]["message"]
+    assert "has 2 nodes in Kubernetes, and the job wants 3" in check(nodes=3).refused
+    assert "0 nodes of the pool gpu offer 9" in check(gpus=9).refused
+    assert "outside of the home" in check(image="/mnt/home/data", need="data").requirements[0]["message"]
+
+
+def test_who_has_no_namespace_is_told_so(site: Site) -> None:
+    stranger = site.owner._replace(name="eve", uid=12345)
+    with pytest.raises(Refused, match="eve has no namespace in Kubernetes"):
+        site.queue.submit(stranger, "mpi", {}, {"name": "x", "manifests": [], "files": {}})

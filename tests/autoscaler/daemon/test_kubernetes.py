@@ -1,0 +1,305 @@
+"""KubernetesClient against a real API server: what it reads, what it writes, what a lost file and a failure cost.
+
+There is no scheduler and no kubelet: the tests write what those would, the condition of a pod and the state of a node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.autoscaler.daemon.kubernetes import (
+    CORDONED_BY,
+    GANG,
+    GANG_SIZE,
+    HOLD,
+    IDLE,
+    NOT_BEFORE,
+    OUT_OF_SERVICE,
+    WHY,
+    KubernetesClient,
+    KubernetesUnavailable,
+    quantity,
+)
+from gpucluster.autoscaler.decide.phases import Phase, phase
+from gpucluster.autoscaler.decide.pods import Template
+from gpucluster.autoscaler.decide.types import Delay, Drain, Hold, MarkDown, PowerDown
+from gpucluster.slurm.states import JobState
+from tests.agent.kubernetes.api_server import ApiServer, binaries, needs_api_server, running
+
+pytestmark = [pytest.mark.slow, needs_api_server, pytest.mark.xdist_group("kubernetes-api-server")]
+
+POOL = Template(
+    "cpu", tuple(f"cpu-e{n}" for n in range(1, 7)), 4, {"cpu": 4.0, "memory": 2.0**33, "pods": 110.0}, 300.0,
+    {"gpucluster.io/pool": "cpu"},
+)  # fmt: skip
+NAMESPACE = "user-ada"
+
+
+class Clock:
+    """A clock that only the test moves."""
+
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC).timestamp() + 60.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with running(tmp_path_factory.mktemp("api-server")) as one:
+        one.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        yield one
+
+
+@pytest.fixture
+def api(server: ApiServer) -> Iterator[ApiServer]:
+    yield server
+    for kind in ("pods", "nodes"):
+        for item in server.kubectl.list(kind):
+            meta = item["metadata"]
+            server.kubectl.delete(kind, meta["name"], meta.get("namespace", ""), "--grace-period=0", "--force")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def client(api: ApiServer, state: Path, clock: Clock, *, may_write: bool = True, program: str = "") -> KubernetesClient:
+    folder = binaries()
+    assert folder is not None
+    kubectl = (program or str(folder / "kubectl"), f"--kubeconfig={api.kubeconfig}")
+    return KubernetesClient(kubectl, (POOL,), state=state, may_write=lambda: may_write, clock=clock)
+
+
+def pod(name: str, *, node: str = "", gang: str = "", size: int = 0, cpu: str = "3") -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    spec: dict[str, Any] = {
+        "containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}],
+        "nodeSelector": {"gpucluster.io/pool": "cpu"},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {GANG: gang} if gang else {},
+            "annotations": {GANG_SIZE: str(size)} if size else {},
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "1-2-3"}],
+        },
+        "spec": {**spec, **({"nodeName": node} if node else {})},
+        "status": {"phase": "Pending", "conditions": [] if node else [condition]},
+    }
+
+
+def node(name: str, *, ready: bool = True) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"gpucluster.io/pool": "cpu"}},
+        "spec": {"providerID": f"oci://ocid1.instance.test..{name}"},
+        "status": {"conditions": [{"type": "Ready", "status": "True" if ready else "False"}]},
+    }
+
+
+def notes(api: ApiServer, name: str) -> dict[str, str]:
+    return dict(api.kubectl.get("pod", name, NAMESPACE)["metadata"].get("annotations") or {})
+
+
+def names(api: ApiServer, kind: str = "nodes") -> list[str]:
+    return sorted(item["metadata"]["name"] for item in api.kubectl.list(kind))
+
+
+def test_a_gang_that_waits_gets_its_nodes_and_a_restart_changes_nothing(
+    api: ApiServer, tmp_path: Path, clock: Clock
+) -> None:
+    api.create(*(pod(f"train-{rank}", gang="train", size=2) for rank in range(2)))
+    one = client(api, tmp_path, clock)
+    up = [name for name, each in one.nodes().items() if phase(each.flags) is Phase.POWERING_UP]
+    job = one.jobs()[f"{NAMESPACE}/train"]
+    assert (up, job.state, job.nodes, job.user) == (["cpu-e1", "cpu-e2"], JobState.CONFIGURING, tuple(up), "ada")
+    api.create(node("cpu-e1"), node("cpu-e2", ready=False))
+    again = client(api, tmp_path, clock).nodes()
+    assert phase(again["cpu-e1"].flags) is Phase.IN_SERVICE
+    assert again["cpu-e1"].instance_id == "ocid1.instance.test..cpu-e1"
+    assert phase(again["cpu-e2"].flags) is Phase.POWERING_UP
+    assert phase(again["cpu-e3"].flags) is Phase.POWERED_DOWN
+
+
+def test_a_lost_placement_launches_nothing_a_second_time(api: ApiServer, tmp_path: Path, clock: Clock) -> None:
+    api.create(*(pod(f"train-{rank}", gang="train", size=2) for rank in range(2)))
+    booting = {name: each.flags for name, each in client(api, tmp_path, clock).nodes().items()}
+    for content in ("", "{", '{"given": 3}'):
+        (tmp_path / "placement.json").write_text(content)
+        assert {name: each.flags for name, each in client(api, tmp_path, clock).nodes().items()} == booting
+    api.create(node("cpu-e1"), node("cpu-e2"))
+    (tmp_path / "placement.json").unlink()
+    lost = client(api, tmp_path, clock).nodes()
+    assert not [name for name, each in lost.items() if phase(each.flags) is Phase.POWERING_UP]
+
+
+def test_an_idle_node_is_cordoned_then_let_back_or_deleted(api: ApiServer, tmp_path: Path, clock: Clock) -> None:
+    api.create(node("cpu-e1"), node("cpu-e2"))
+    one = client(api, tmp_path, clock)
+    one.nodes()
+    clock.now += 301
+    one.nodes()
+    for name in ("cpu-e1", "cpu-e2"):
+        found = api.kubectl.get("node", name)
+        assert found["spec"]["unschedulable"] is True
+        assert found["metadata"]["annotations"][CORDONED_BY] == "gpucluster"
+    api.create(pod("late", node="cpu-e1"))  # the scheduler was faster than the cordon
+    seen = one.nodes()
+    assert "unschedulable" not in api.kubectl.get("node", "cpu-e1")["spec"]
+    assert (seen["cpu-e2"].drained, seen["cpu-e2"].busy, seen["cpu-e2"].reason) == (True, False, IDLE)
+    one.apply(PowerDown(("cpu-e2",), "it is idle"))
+    one.apply(PowerDown(("cpu-e2",), "it is idle"))
+    assert names(api) == ["cpu-e1"]
+    assert phase(one.nodes()["cpu-e2"].flags) is Phase.POWERING_DOWN
+    assert not one.nodes()["cpu-e1"].drained
+
+
+def test_a_node_that_somebody_cordoned_is_left_alone(api: ApiServer, tmp_path: Path, clock: Clock) -> None:
+    api.create(node("cpu-e1"))
+    api.kubectl.run("cordon", "cpu-e1")
+    one = client(api, tmp_path, clock)
+    one.nodes()
+    clock.now += 1000
+    seen = one.nodes()["cpu-e1"]
+    assert (seen.drained, seen.reason) == (True, "")
+    assert CORDONED_BY not in (api.kubectl.get("node", "cpu-e1")["metadata"].get("annotations") or {})
+
+
+def test_a_node_that_registers_again_after_it_was_given_up_is_deleted_again(
+    api: ApiServer, tmp_path: Path, clock: Clock
+) -> None:
+    one = client(api, tmp_path, clock)
+    api.create(node("cpu-e1"))
+    one.nodes()
+    one.apply(PowerDown(("cpu-e1",), "lost"))
+    api.create(node("cpu-e1"))
+    clock.now += 100
+    assert phase(one.nodes()["cpu-e1"].flags) is Phase.POWERING_DOWN
+    assert names(api) == []
+
+
+def test_nothing_is_changed_while_nothing_may_be(api: ApiServer, tmp_path: Path, clock: Clock) -> None:
+    api.create(node("cpu-e1"), pod("large", cpu="99"), pod("waits"))
+    looks = client(api, tmp_path, clock, may_write=False)
+    before = api.kubectl.list("nodes") + api.kubectl.list("pods")
+    looks.nodes()
+    clock.now += 1000
+    looks.nodes()
+    assert api.kubectl.list("nodes") + api.kubectl.list("pods") == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pods_say_why_they_wait_and_a_hold_ends_when_somebody_removes_it(
+    api: ApiServer, tmp_path: Path, clock: Clock
+) -> None:
+    api.create(pod("large", cpu="99"), pod("held"), pod("later"))
+    one = client(api, tmp_path, clock)
+    one.nodes()
+    assert "no elastic pool has nodes" in notes(api, "large")[WHY]
+    one.apply(Hold(f"{NAMESPACE}/held", "gpucluster: five tries"))
+    one.apply(Delay(f"{NAMESPACE}/later", clock.now + 600, "gpucluster: no host"))
+    assert (notes(api, "held")[HOLD], notes(api, "later")[WHY]) == ("true", "gpucluster: no host")
+    assert notes(api, "later")[NOT_BEFORE] == str(int(clock.now + 600))
+    one.nodes()
+    assert {name: job.reason for name, job in one.jobs().items()} == {
+        f"{NAMESPACE}/held": "JobHeldAdmin", f"{NAMESPACE}/large": "Resources", f"{NAMESPACE}/later": "BeginTime",
+    }  # fmt: skip
+    api.kubectl.run("annotate", "pod", "held", f"--namespace={NAMESPACE}", f"{HOLD}-")
+    clock.now += 601
+    one.nodes()
+    assert {name for name, job in one.jobs().items() if job.nodes} == {f"{NAMESPACE}/held", f"{NAMESPACE}/later"}
+
+
+def test_nodes_that_do_not_help_make_their_pods_wait_longer_each_time(
+    api: ApiServer, tmp_path: Path, clock: Clock
+) -> None:
+    api.create(pod("odd"), node("cpu-e1"))
+    waits = []
+    for _ in range(2):
+        one = client(api, tmp_path, clock)
+        one.nodes()
+        clock.now += 130  # longer than a node in service is waited for
+        chosen = next(name for name, each in one.nodes().items() if phase(each.flags) is Phase.POWERING_UP)
+        api.create(node(chosen))
+        one.nodes()
+        clock.now += 130
+        one.nodes()
+        until = int(notes(api, "odd")[NOT_BEFORE])
+        waits.append(round(until - clock.now))
+        clock.now = until + 1
+    assert waits == [600, 1200]
+
+
+def test_what_is_out_of_service_gets_a_taint_and_what_does_not_exist_is_remembered(
+    api: ApiServer, tmp_path: Path, clock: Clock
+) -> None:
+    api.create(node("cpu-e1"))
+    one = client(api, tmp_path, clock)
+    one.nodes()
+    one.apply(MarkDown(("cpu-e1", "cpu-e2"), "gpucluster: no host"))
+    one.apply(Drain(("cpu-e1", "cpu-e9"), "gpucluster: maintenance"))
+    (taint,) = [each for each in api.kubectl.get("node", "cpu-e1")["spec"]["taints"] if each["key"] == OUT_OF_SERVICE]
+    assert taint["effect"] == "NoExecute"
+    seen = client(api, tmp_path, clock).nodes()
+    assert phase(seen["cpu-e1"].flags) is Phase.DOWN
+    assert (phase(seen["cpu-e2"].flags), seen["cpu-e2"].reason) == (Phase.DOWN_POWERED_OFF, "gpucluster: no host")
+
+
+def test_a_command_that_fails_half_way_is_repeated_by_the_next_pass(
+    api: ApiServer, tmp_path: Path, clock: Clock
+) -> None:
+    """The first pass reads, and is refused when it writes: nothing is decided for good."""
+    folder = binaries()
+    assert folder is not None
+    program = tmp_path / "kubectl"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *annotate*) echo broken >&2; exit 1;; esac\nexec {folder}/kubectl "$@"\n'
+    )
+    program.chmod(0o755)
+    state = tmp_path / "state"
+    state.mkdir()
+    api.create(pod("odd"), node("cpu-e1"))
+    first = client(api, state, clock)
+    (state / "placement.json").write_text(
+        json.dumps(
+            {"given": {f"{NAMESPACE}/odd": ["cpu-e1"]}, "ready_since": {f"{NAMESPACE}/odd": clock.now - 1000},
+             "idle_since": {}, "released": {}, "closed": {}, "stuck": {}}
+        )
+    )  # fmt: skip
+    before = (state / "placement.json").read_text()
+    with pytest.raises(KubernetesUnavailable, match="broken"):
+        client(api, state, clock, program=str(program)).nodes()
+    assert (state / "placement.json").read_text() == before
+    client(api, state, clock).nodes()
+    assert NOT_BEFORE in notes(api, "odd")
+    assert first.node_states(["cpu-e1", "unknown"]).keys() == {"cpu-e1"}
+
+
+def test_words_that_users_write_never_end_a_pass(api: ApiServer, tmp_path: Path, clock: Clock) -> None:
+    odd = pod("odd", gang="odd")
+    odd["metadata"]["annotations"] = {GANG_SIZE: "9" * 5000, NOT_BEFORE: "²"}
+    api.create(odd)
+    one = client(api, tmp_path, clock)
+    one.nodes()
+    assert one.jobs()[f"{NAMESPACE}/odd"].nodes == ("cpu-e1",)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("500m", 0.5), ("2", 2.0), ("1Gi", 2.0**30), ("1e3", 1000.0), ("1.5k", 1500.0), ("100n", 1e-7)],
+)
+def test_quantities(text: str, value: float) -> None:
+    assert quantity(text) == pytest.approx(value)

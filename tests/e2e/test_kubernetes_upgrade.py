@@ -1,0 +1,103 @@
+"""A cluster of a controller and one node becomes another release of Kubernetes, with all real programs.
+
+It is a rehearsal: the new release is the same source that calls itself 1.20.3 (tests/kubernetes_sources.py). So it
+shows the order, kubeadm's own steps, the images and the drain, and nothing of what differs between two releases. The
+cluster is its own, not that of the fixture `kubernetes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.kubernetes_site import KubernetesSite, pod
+from tests.kubernetes_sources import NEXT, REGISTRY, RELEASE, mirror, need_kubernetes
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+NODE = "work-1"
+PAUSE = f"{REGISTRY}/pause:3.2"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[KubernetesSite]:
+    """At RELEASE, and its file wants NEXT."""
+    need_kubernetes()
+    with KubernetesSite("kup", "10.131", files=mirror(rehearsal=True)) as made:
+        made.file.write_text(made.file.read_text().replace("count: 2}", "count: 1}"))
+        made.good("apply")
+        made.file.write_text(made.file.read_text().replace(f'release: "{RELEASE}"', f'release: "{NEXT}"'))
+        yield made
+
+
+def releases(site: KubernetesSite) -> dict[str, str]:
+    """What the API server says of itself, and of each kubelet."""
+    nodes = {node["metadata"]["name"]: node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes_of(site)}
+    return {"": json.loads(site.kubectl("get", "--raw=/version"))["gitVersion"], **nodes}
+
+
+def nodes_of(site: KubernetesSite) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = site.get("nodes")["items"]
+    return found
+
+
+def cordoned(site: KubernetesSite) -> list[str]:
+    return [node["metadata"]["name"] for node in nodes_of(site) if node["spec"].get("unschedulable")]
+
+
+def test_apply_does_not_change_the_release(site: KubernetesSite) -> None:
+    assert any("kubernetes upgrade" in warning for warning in site.good("plan")["warnings"])
+    code, events = site.run("apply")
+    assert code == 1
+    assert "Run: gpucluster kubernetes upgrade" in events[-1]["message"]
+    assert set(releases(site).values()) == {f"v{RELEASE}"}
+
+
+def test_a_node_that_can_t_be_drained_stops_the_upgrade(site: KubernetesSite) -> None:
+    steps = site.good("kubernetes", "upgrade", "--plan")["steps"]
+    assert [step.partition(":")[0] for step in steps] == ["control plane", site.controller, NODE]
+    # Nobody would start another one.
+    site.apply(pod("alone", "default", NODE, "/pause", restartPolicy="Always", container={"image": PAUSE}))
+    site.await_ready("default")
+    # CoreDNS on the controller has 30 seconds to end.
+    code, events = site.run("kubernetes", "upgrade", "--yes", "--drain-timeout", "60")
+    assert code == 1, events[-5:]
+    assert "default/alone" in events[-1]["message"]
+    assert releases(site) == {"": f"v{NEXT}", site.controller: f"v{NEXT}", NODE: f"v{RELEASE}"}
+    assert cordoned(site) == [NODE]
+    assert len(backups(site)) == 1
+    # What is half of an upgrade is not for apply.
+    code, events = site.run("apply")
+    assert code == 1
+    assert f"kubelet of {NODE} has the release v{RELEASE}" in events[-1]["message"]
+
+
+def test_the_same_command_goes_on(site: KubernetesSite) -> None:
+    assert site.good("kubernetes", "upgrade", "--plan")["steps"] == [f"{NODE}: {RELEASE} to {NEXT}"]
+    site.kubectl("delete", "pod", "alone", "--wait")
+    done = site.good("kubernetes", "upgrade", "--yes")
+    assert "backup" not in done
+    assert len(backups(site)) == 1
+    assert set(releases(site).values()) == {f"v{NEXT}"}
+    assert cordoned(site) == []
+    site.await_ready("kube-system")
+    images = {
+        container["image"]
+        for found in site.get("pods", "--namespace=kube-system")["items"]
+        for container in found["spec"]["containers"]
+    }
+    assert {image.rpartition(":")[2] for image in images if "kube-" in image} == {f"v{NEXT}"}
+    for file in ("kubeadm.yaml", ".gpucluster-control-plane"):
+        assert f"v{NEXT}" in site.on(site.controller, "cat", f"/etc/kubernetes/{file}")
+
+
+def test_afterwards_apply_changes_nothing(site: KubernetesSite) -> None:
+    assert set(site.good("apply")["changed"].values()) == {0}
+    assert site.good("kubernetes", "upgrade", "--plan")["steps"] == []
+
+
+def backups(site: KubernetesSite) -> list[str]:
+    return [file.name for file in (site.file.parent / ".gpucluster" / "backups").iterdir()]
