@@ -204,11 +204,7 @@ def test_the_release_is_needed_where_a_system_has_no_package(
 def test_every_host_runs_them_and_elastic_nodes_and_images_too() -> None:
     assert "exporters" in read("group_vars/all/cluster.yml")["node_software"]
     site = (ANSIBLE / "site.yml").read_text()
-<<<<<<< HEAD
     assert "['slurm', 'kubernetes', 'people', 'health', 'exporters'" in site
-=======
-    assert "'people', 'health', 'exporters'" in site
->>>>>>> conditions
     assert "(['exporters'] if inventory_hostname in login_nodes else node_software)" in site
     assert "node_software" in (ANSIBLE / "join.yml").read_text()
     assert "node_software" in (ANSIBLE / "bake.yml").read_text()
