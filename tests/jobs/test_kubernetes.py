@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucluster import shapes
+from gpucluster import process, shapes
 from gpucluster.errors import InputError
 from gpucluster.jobs import choose, outputs, registry
 from gpucluster.jobs.launchers.kubernetes import LAUNCHERS
@@ -198,6 +199,10 @@ class Pods:
             if each.poll() is None:
                 os.killpg(each.pid, 9)
                 each.communicate()
+        # What a pod starts has a session of its own, and a real pod would end it.
+        for pid in process.pids_with_variable("HOME", str(self._home)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
 
 
 _TOLD = """\
