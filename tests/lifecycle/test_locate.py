@@ -242,7 +242,7 @@ def test_to_reach_the_nodes_alone_does_not_hide_the_controller_from_the_next_com
 ) -> None:
     (tmp_path / "cluster.yml").write_text(APART_FROM_THE_DEMO.replace("name: demo", "name: alone"))
     alone = Cluster(load(tmp_path / "cluster.yml"))
-    stopped = Host("alone-controller", "10.213.0.9", "debian", "ocid1.instance.test..stopped")
+    stopped = Host("alone-controller", "10.39.0.9", "debian", "ocid1.instance.test..stopped")
     alone._saved.save_hosts([stopped], set())
     alone._ssh_client().write([stopped])
     assert alone._locator.locate() == alone._saved.hosts() != ()

@@ -11,7 +11,6 @@ import pytest
 from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError
 from gpucluster.lifecycle.repair import Fix
-from gpucluster.operations.jobs import JobRequest
 from gpucluster.spec import load
 from tests.spec.spec_texts import MINIMAL
 
@@ -27,14 +26,6 @@ from tests.spec.spec_texts import MINIMAL
             "gpucluster kubernetes upgrade --plan",
         ),
         (lambda cluster: cluster.container_images.list(), "an image for jobs of Enroot", "Name the image in a pod"),
-        (
-            lambda cluster: cluster.jobs.submit(JobRequest("nccl_tests")),
-            "job submit",
-            "gpucluster job render nccl_tests",
-        ),
-        (lambda cluster: cluster.jobs.wait("7"), "job wait", "kubectl --namespace user-NAME wait"),
-        (lambda cluster: cluster.jobs.status("7"), "job status", "kubectl --namespace user-NAME get"),
-        (lambda cluster: cluster.jobs.cancel("7"), "job cancel", "kubectl --namespace user-NAME delete"),
         (lambda cluster: cluster.job_reports, "job report", "kubectl get pods"),
     ],
 )

@@ -73,7 +73,7 @@ software:
 """
 
 #: The same at other addresses: a cluster of `make demo` may stand on the machine of the tests.
-APART_FROM_THE_DEMO = LOCAL.replace("10.77.", "10.213.")
+APART_FROM_THE_DEMO = LOCAL.replace("10.77.", "10.39.")
 
 OCI = f"""\
 version: 1

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("yaml", reason="workloads are rendered on the operator's machine")
+
 from gpucluster.agent.errors import Refused
 from gpucluster.agent.kubernetes import job_objects
 from gpucluster.agent.kubernetes.job_objects import JOB, KIND, Manifest, Owner, State

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("yaml", reason="workloads are rendered on the operator's machine")
+
 from gpucluster.agent.accounts import Account
 from gpucluster.agent.conversation import Conversation
 from gpucluster.agent.errors import Failed, Refused
