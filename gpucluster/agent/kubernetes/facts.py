@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
@@ -131,8 +132,22 @@ def _after_name(answer: bytes, place: int) -> int:
     return place + 1
 
 
+#: Seconds that a control plane may take to bind a claim that was just made: it looks every 15 s.
+BINDS_IN_S = 30.0
+
+
 def homes(kubectl: Kubectl) -> list[dict[str, str]]:
-    """The claims of people's homes, {user, namespace, phase}; the phase is `Bound` where pods can mount them.
+    """The claims of people's homes, {user, namespace, phase}; the phase is `Bound` where pods can mount them."""
+    until = time.monotonic() + BINDS_IN_S
+    while True:
+        found = _homes_now(kubectl)
+        if not any(each["phase"] == "Pending" for each in found) or time.monotonic() > until:
+            return found
+        time.sleep(1.0)
+
+
+def _homes_now(kubectl: Kubectl) -> list[dict[str, str]]:
+    """The claims now.
 
     Whose namespace it is, is in its annotation: some names of users can't be in the name of a namespace.
     """
