@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import textwrap
@@ -234,6 +235,14 @@ def test_ranks_in_all_pods_learn_who_they_are_and_the_first_pod_prints_it_all(tr
     ]  # fmt: skip
     # The judge needs that alone.
     assert (outputs.header(printed) or {})["nodes"] == 3
+
+
+def test_ranks_know_a_name_of_their_user_where_the_image_knows_none(training: Pods) -> None:
+    training.program("id", '#!/bin/bash\n[ "$1" != -un ] || exit 1\necho 10001\n')
+    training.program("python3", "#!/bin/bash\necho user=$USER login=$LOGNAME\n")
+    (first, printed), *_others = training.run()
+    assert first == 0, printed
+    assert set(re.findall(r"user=\S+ login=\S+", printed)) == {"user=10001 login=10001"}
 
 
 def test_a_second_job_of_the_same_name_is_not_disturbed_by_what_the_first_has_left(training: Pods) -> None:

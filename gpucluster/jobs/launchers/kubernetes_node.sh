@@ -17,6 +17,10 @@ if [ -z "$index" ]; then
     [ "$index" != none ] || { echo "pod $GPUCLUSTER_POD is none of $GPUCLUSTER_NODES" >&2; exit 64; }
 fi
 export GPUCLUSTER_INDEX=$index GPUCLUSTER_NODE=${nodes[$index]}
+# An image does not know the people of the directory, and programs that ask for the name of their user fail there: PyTorch's
+# compiler names its cache so.
+user=$(id -un 2>/dev/null) || user=$(id -u)
+export USER=${USER:-$user} LOGNAME=${LOGNAME:-$user}
 mkdir -p "$mail" || exit 73
 
 # A file appears whole or not at all.
