@@ -73,6 +73,8 @@ CAP_SYS_TIME, CAP_SYS_RESOURCE = 25, 24
 DISTRIBUTIONS = {"debian": "Debian", "ubuntu": "Ubuntu", "ol": "OracleLinux"}
 TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "systemd-timesyncd")
 UNIT_DIRECTORIES = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+# The host's resolvers: what all programs read, and behind systemd-resolved's address on the loopback device.
+RESOLVER, RESOLVED = Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")
 SYSCTLS, APPARMOR = Path("/proc/sys"), Path("/etc/apparmor.d")
 # Settings that let users create user namespaces: the minimum, and the value that is set below it. A limit of 1 is not
 # enough: a container creates nested namespaces.
@@ -123,6 +125,12 @@ def default_interface(routes: str) -> str:
         if destination == mask == "00000000" and int(flags, 16) & ROUTE_UP:
             found.append((int(metric), name))
     return min(found)[1] if found else ""
+
+
+def resolver() -> str:
+    """The file with the name servers that a pod can ask: the loopback device of the host is not its own."""
+    servers = re.findall(r"^\s*nameserver\s+(\S+)", read(RESOLVER), re.MULTILINE)
+    return str(RESOLVED if RESOLVED.is_file() and all(each.startswith("127.") for each in servers) else RESOLVER)
 
 
 def system(os_release: str) -> str:
@@ -295,6 +303,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         # Only classes whose modules are loaded.
         "rdma_classes": sorted(path.parent.name for path in CLASSES.glob("infiniband_*/abi_version")),
         "default_interface": default_interface(read("/proc/net/route")),
+        "resolver": resolver(),
         "ssh_host_keys": host_keys(),
         # Of the cluster's own authority for host keys; only the controller has it.
         "ssh_authority": " ".join(read(SSH_AUTHORITY).split()[:2]),

@@ -7,6 +7,7 @@ module is imported when it is chosen, because the zipapp holds no compiled files
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,10 @@ LINKS: Mapping[str, str] = {
 }
 
 
+#: Where the roles install kubectl, kubeadm and others. sudo of Oracle Linux leaves it out (secure_path of its sudoers).
+_LOCAL_PROGRAMS = "/usr/local/bin"
+
+
 def main(argv: Sequence[str] | None = None, called_as: str | None = None) -> int:
     """Run one command and return its exit status.
 
@@ -52,6 +57,9 @@ def main(argv: Sequence[str] | None = None, called_as: str | None = None) -> int
         called_as: the program's path; that of this process by default.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if _LOCAL_PROGRAMS not in folders:
+        os.environ["PATH"] = os.pathsep.join([*folders, _LOCAL_PROGRAMS])
     command = LINKS.get(Path(sys.argv[0] if called_as is None else called_as).name)
     if command is None:
         if words == ["--version"]:

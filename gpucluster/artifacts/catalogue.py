@@ -44,7 +44,7 @@ KUBERNETES = "kubernetes"
 #: Components of which each release of Kubernetes has its own.
 OF_KUBERNETES = (KUBERNETES, "kubernetes-images")
 _DATASET = "dataset-"
-# By container runtime. Nodes with GPUs need the toolkit as well.
+# By container runtime. Nodes with GPUs need the toolkit as well, also those of Kubernetes.
 _COMPONENTS: Mapping[str, tuple[str, ...]] = {"enroot": ("enroot", "pyxis"), "containerd": ("nerdctl",), "docker": ()}
 
 
@@ -140,7 +140,7 @@ def needed(
 
     Args:
         architectures: of the hosts: x86_64, aarch64.
-        gpus_present: whether a host has an NVIDIA GPU.
+        gpus_present: whether a host has an NVIDIA GPU. Containers of users and pods get it by the container toolkit.
         versions: by component; they replace the pinned ones.
         checksums: by file name; they replace the pinned ones.
         slurm_release: the release of Slurm that is built from its source; None for that of the distribution.
@@ -164,7 +164,7 @@ def needed(
         raise InputError(what, hint=f"Write a version of {slurm_release}, or another slurm.release")
     names = {component for runtime in runtimes for component in _COMPONENTS[runtime]}
     names |= {*more, *([SLURM] if slurm_release else [])}
-    names |= {TOOLKIT} if runtimes and gpus_present else set()
+    names |= {TOOLKIT} if gpus_present and (runtimes or KUBERNETES in more) else set()
     suitable = {*architectures, "any"}
     return tuple(
         artifact
@@ -212,22 +212,29 @@ def _versions(spec: ClusterSpec) -> dict[str, str]:
 
 
 def _of_kubernetes(spec: ClusterSpec) -> list[str]:
-    """What a control plane on the controller and its nodes need."""
+    """What a control plane on the controller and its nodes need. Oracle Linux has no package of containerd."""
     if spec.scheduler != KUBERNETES or spec.kubernetes.control_plane != "self":
         return []
-    return [*OF_KUBERNETES, "cri-tools", *(["calico"] if spec.kubernetes.network == "calico" else [])]
+    bundle = ["nerdctl"] if _without_packages(spec) - {"login"} else []
+    return [*OF_KUBERNETES, "cri-tools", *bundle, *(["calico"] if spec.kubernetes.network == "calico" else [])]
 
 
 def _of_monitoring(spec: ClusterSpec) -> list[str]:
-    """What monitoring needs and a distribution has no package of. An image may be of any if nothing says its system."""
+    """What monitoring needs and a distribution has no package of."""
     if not spec.monitoring.enabled:
         return []
-    systems = systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider])
-    lacking = {place for place, system in systems.items() if not system or system.startswith("OracleLinux")}
+    lacking = _without_packages(spec)
     place = "controller" if spec.monitoring.login_number is None else "login"
     on_host = ["prometheus", *(["alertmanager"] if spec.monitoring.alertmanager_file else [])]
     grafana = ["grafana"] if spec.monitoring.grafana else []
     return [*(["node_exporter"] if lacking else []), *(on_host if place in lacking else []), *grafana]
+
+
+def _without_packages(spec: ClusterSpec) -> set[str]:
+    """The places of hosts whose system has no packages of what is installed from releases there. An image may be of any
+    system if nothing says it."""
+    systems = systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider])
+    return {place for place, system in systems.items() if not system or system.startswith("OracleLinux")}
 
 
 def datasets() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from gpucluster.cloud.members import Member
 from gpucluster.handover.outputs import Outputs
 from gpucluster.kubernetes import labels
 from gpucluster.kubernetes.images import OperatorChart, operator_chart
-from gpucluster.kubernetes.manifests import Manifest, gpus, networks
+from gpucluster.kubernetes.manifests import Manifest, gpus, images, networks
 from gpucluster.kubernetes.system import SET, needed_images, system
 from gpucluster.spec import ClusterSpec, Pool
 
@@ -39,7 +39,8 @@ def kubernetes_variables(spec: ClusterSpec) -> dict[str, Any]:
 def pool_variables(
     spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, *, hardware_emulated: bool
 ) -> dict[str, Any]:
-    """The variables of the group of a pool: its labels and taints. Empty without Kubernetes.
+    """The variables of the group of a pool: its labels and taints, the images of gpucluster's objects. Empty without
+    Kubernetes.
 
     Args:
         hardware_emulated: as for `inventory`.
@@ -58,13 +59,15 @@ def pool_variables(
             emulated=hardware_emulated,
         ),
         "kubernetes_node_taints": labels.node_taints(pool.hardware),
+        "kubernetes_system_images": _images(spec, hardware_emulated=hardware_emulated),
     }
 
 
 def controller_variables(
     spec: ClusterSpec, outputs: Outputs, members: Mapping[str, Sequence[Member]], *, hardware_emulated: bool
 ) -> dict[str, Any]:
-    """The variable of the controller: what the program there lets the cluster have. Empty without Kubernetes.
+    """The variables of the controller: what the program there lets the cluster have, and its images. Empty without
+    Kubernetes.
 
     Args:
         members: the permanent nodes of each pool.
@@ -87,7 +90,15 @@ def controller_variables(
             }
         )
     manifests = system_manifests(spec, hardware_emulated=hardware_emulated)
-    return {"kubernetes_system": {"set": SET, "manifests": manifests, "pools": pools}}
+    return {
+        "kubernetes_system": {"set": SET, "manifests": manifests, "pools": pools},
+        "kubernetes_system_images": _images(spec, hardware_emulated=hardware_emulated),
+    }
+
+
+def _images(spec: ClusterSpec, *, hardware_emulated: bool) -> list[str]:
+    """The images that each host must have for these objects. Those of an operator are its administrator's matter."""
+    return images(system_manifests(spec, hardware_emulated=hardware_emulated))
 
 
 def system_manifests(spec: ClusterSpec, *, hardware_emulated: bool) -> list[Manifest]:

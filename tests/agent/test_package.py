@@ -93,6 +93,17 @@ def test_a_link_is_a_command(link: str, tmp_path: Path) -> None:
     assert done.stdout.startswith(f"usage: {link} "), done.stderr
 
 
+def test_programs_that_the_roles_install_are_found_where_sudo_leaves_their_folder_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Oracle Linux: secure_path of /etc/sudoers has no /usr/local/bin, where kubectl and kubeadm are."""
+    monkeypatch.setenv("PATH", "/sbin:/bin:/usr/sbin:/usr/bin")
+    for _ in range(2):
+        assert entry.main(["--version"], "gpucluster-agent") == 0
+    assert os.environ["PATH"] == "/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/bin"
+    assert capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("argv", "status"), [([], 2), (["nope"], 2), (["--help"], 0)])
 def test_what_is_no_command_is_refused(argv: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(argv, "/usr/local/bin/gpucluster-agent") == status

@@ -86,6 +86,7 @@ def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, An
         "can_set_time": True,
         "hard_limits": {"nofile": 4096, "memlock": None},
         "default_interface": "ens3",
+        "resolver": "/run/systemd/resolve/resolv.conf",
         "ssh_host_keys": ["ssh-ed25519 AAAAhost"],
         "ssh_authority": "ssh-ed25519 AAAAauthority",
         "local_users": ["root", "debian", "alice", "admin2"],

@@ -88,6 +88,27 @@ def test_the_interface_of_the_default_route(routes: str, name: str) -> None:
     assert gpucluster_host.default_interface(routes) == name
 
 
+@pytest.mark.parametrize(
+    ("lines", "resolved", "found"),
+    [
+        ("nameserver 127.0.0.53\noptions edns0\n", True, "resolved"),
+        # Oracle Linux; and a system whose systemd-resolved nobody asks.
+        ("search example.oraclevcn.com\nnameserver 169.254.169.254\n", False, "resolv.conf"),
+        ("nameserver 169.254.169.254\n", True, "resolv.conf"),
+        ("nameserver 127.0.0.1\n", False, "resolv.conf"),
+    ],
+)
+def test_pods_ask_name_servers_that_are_not_on_the_loopback_device(
+    lines: str, resolved: bool, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpucluster_host, "RESOLVER", tmp_path / "resolv.conf")
+    monkeypatch.setattr(gpucluster_host, "RESOLVED", tmp_path / "resolved")
+    (tmp_path / "resolv.conf").write_text(lines)
+    if resolved:
+        (tmp_path / "resolved").write_text("nameserver 169.254.169.254\n")
+    assert gpucluster_host.resolver() == str(tmp_path / found)
+
+
 @pytest.mark.parametrize(("switch", "denied"), [("0 0", True), ("1 1", False), ("", False)])
 def test_homes_on_a_share_are_denied_where_selinux_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: str, denied: bool

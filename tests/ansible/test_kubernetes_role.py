@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 import tomllib
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.ansible.loading import ANSIBLE
+from gpucluster import shapes
+from gpucluster.kubernetes.labels import node_labels, node_taints
+from tests.ansible.loading import ANSIBLE, read, tasks_of
 from tests.ansible.render import CONTROLLER, evaluate, host_facts, render, variables
+from tests.kubernetes.schemas import validate_all
 
 KUBERNETES: dict[str, Any] = {
     "scheduler": "kubernetes",
@@ -27,10 +33,17 @@ CONTAINER = host_facts() | {
 MACHINE = host_facts() | {"nvidia_gpus": 8}
 
 
-def known(release: str, facts: dict[str, Any], host: str = CONTROLLER, **more: Any) -> dict[str, Any]:
-    return variables(
-        KUBERNETES | {"kubernetes_release": release} | more, role="kubernetes", host=host, facts=facts
-    )  # fmt: skip
+def known(
+    release: str, facts: dict[str, Any], host: str = CONTROLLER, system: str = "Debian-13", **more: Any
+) -> dict[str, Any]:
+    given = KUBERNETES | {"kubernetes_release": release} | more
+    return variables(given, role="kubernetes", host=host, facts=facts, system=system)
+
+
+def host_task(name: str) -> dict[str, Any]:
+    """A task of host.yml."""
+    (found,) = (each for each in tasks_of(read("roles/kubernetes/tasks/host.yml")) if each["name"] == name)
+    return dict(found)
 
 
 def documents(text: str) -> dict[str, dict[str, Any]]:
@@ -119,9 +132,265 @@ def test_pods_may_lock_the_memory_that_rdma_pins() -> None:
         for each in task.get("block", ())
         if each["name"] == "Configure the kernel, the runtime and kubelet"
     )
-    files = task["gpucluster_service"]["files"]
+    files = task["vars"]["kubernetes_host_files"]
     limits = evaluate("{{ kubernetes_containerd_limits }}", known("1.20.2", MACHINE))
     assert limits.startswith("/etc/systemd/system/containerd.service.d/")
     (written,) = [each["content"] for each in files if "kubernetes_containerd_limits" in each["path"]]
     assert written == "[Service]\nLimitMEMLOCK=infinity\n"
     assert text.count("kubernetes_containerd_limits") == 2, "containerd follows the file"
+
+
+ORACLE_8 = MACHINE | {"system": "OracleLinux-8", "cgroup": {"version": 1}, "kernel": "4.18.0-553.el8_10.x86_64"}
+
+
+def test_kubelet_and_the_runtimes_of_all_nodes_agree_on_control_groups() -> None:
+    """kubelet's configuration is one for the cluster, made on the controller; containerd's is each node's."""
+    of_controller = documents(render("kubernetes", "kubeadm.yaml", known("1.30.1", MACHINE)))["KubeletConfiguration"]
+    of_node = known("1.30.1", ORACLE_8, host="compute-1", system="OracleLinux-8", kubernetes_pause="pause:3")
+    runtimes = tomllib.loads(render("kubernetes", "containerd.toml", of_node))["plugins"]["io.containerd.grpc.v1.cri"]
+    assert of_controller["cgroupDriver"] == "systemd"
+    assert all(each["options"]["SystemdCgroup"] for each in runtimes["containerd"]["runtimes"].values())
+
+
+@pytest.mark.parametrize(("release", "said"), [("1.30.9", None), ("1.31.0", False), ("1.36.4", False)])
+def test_a_node_with_version_1_of_control_groups_is_no_reason_for_kubelet_to_end(release: str, said: Any) -> None:
+    made = documents(render("kubernetes", "kubeadm.yaml", known(release, MACHINE)))["KubeletConfiguration"]
+    # Older kubelets do not know the field.
+    assert made.get("failCgroupV1") is said
+
+
+def test_what_kubeadm_finds_on_oracle_linux_is_ignored_and_on_ubuntu_is_not() -> None:
+    oracle = known("1.36.4", ORACLE_8, host="compute-1", system="OracleLinux-8")
+    assert evaluate("{{ kubernetes_ignored_checks }}", oracle) == ["Swap", "SystemVerification"]
+
+
+def test_oracle_linux_gets_containerd_of_the_bundle_and_plugins_beside_those_that_manifests_install() -> None:
+    given = known("1.36.4", ORACLE_8, host="compute-1", system="OracleLinux-8", kubernetes_pause="pause:3")
+    task = host_task("Configure the kernel, the runtime and kubelet")
+    plugins = evaluate(task["vars"]["kubernetes_plugin_files"], given)
+    by_path = {each["path"]: each for each in plugins}
+    assert (
+        by_path["/opt/cni/bin/host-device"]["copy_of"] == "/opt/gpucluster/kubernetes-runtime/libexec/cni/host-device"
+    )
+    # Calico's manifest brings these, of its own version: the two would replace each other in every run.
+    assert not {"/opt/cni/bin/" + name for name in ("loopback", "portmap", "host-local", "bandwidth")} & set(by_path)
+    config = tomllib.loads(render("kubernetes", "containerd.toml", given))["plugins"]["io.containerd.grpc.v1.cri"]
+    assert config["cni"]["bin_dir"] == "/opt/cni/bin"
+    unit = render("kubernetes", "containerd.service", given)
+    assert "ExecStart=/opt/gpucluster/kubernetes-runtime/bin/containerd\n" in unit
+    assert "Environment=PATH=/opt/gpucluster/kubernetes-runtime/bin:" in unit
+    (units,) = [evaluate(task["gpucluster_service"]["units"], given | task["vars"])]
+    (containerd,) = (each for each in units if each["name"] == "containerd")
+    assert {"/etc/systemd/system/containerd.service", "/opt/gpucluster/kubernetes-runtime/.gpucluster-sha256"} <= set(
+        containerd["follows"]
+    )
+    assert {
+        "name": "NetworkManager",
+        "reload": True,
+        "follows": [evaluate("{{ kubernetes_unmanaged_file }}", given)],
+    } in units
+    here = known("1.36.4", MACHINE)
+    assert evaluate("{{ kubernetes_is_bundled }}", given) is True
+    assert evaluate("{{ kubernetes_is_bundled }}", here) is False
+    assert "NetworkManager" not in {
+        each["name"] for each in evaluate(task["gpucluster_service"]["units"], here | task["vars"])
+    }
+
+
+def test_kubeadm_finds_its_programs_where_sudo_leaves_their_folder_out() -> None:
+    """Oracle Linux: secure_path of /etc/sudoers is /sbin:/bin:/usr/sbin:/usr/bin."""
+    tasks = [
+        task
+        for file in sorted((ANSIBLE / "roles" / "kubernetes" / "tasks").glob("*.yml"))
+        for task in tasks_of(yaml.safe_load(file.read_text()))
+        if "/usr/local/bin/kubeadm" in (task.get("ansible.builtin.command") or {}).get("argv", ())
+    ]
+    assert len(tasks) >= 9
+    lacking = [task["name"] for task in tasks if task.get("environment") != "{{ kubernetes_environment }}"]
+    assert not lacking
+    path = evaluate("{{ kubernetes_environment.PATH }}", known("1.36.4", MACHINE)).split(":")
+    assert {"/usr/local/bin", "/usr/sbin"} <= set(path)
+
+
+@pytest.mark.parametrize(("toolkit", "goes_on"), [(True, True), (False, False)])
+def test_a_node_whose_gpus_no_pod_can_have_is_named_before_it_joins(toolkit: bool, goes_on: bool) -> None:
+    given = known("1.36.4", MACHINE, host="compute-1")
+    given["ansible_facts"] = given["ansible_facts"] | {"gpucluster_nvidia": {"toolkit": toolkit}}
+    condition = host_task("Check that pods can have the GPUs")["ansible.builtin.assert"]["that"]
+    assert evaluate("{{ " + condition + " }}", given) is goes_on
+
+
+def test_every_host_brings_the_images_of_kubeadm_of_the_network_and_of_our_own_objects() -> None:
+    given = known("1.36.4", MACHINE, host="compute-1", kubernetes_network="calico") | {
+        "software_files": [{"file": "kubernetes-images-1.36.4-x86_64.tar", "sha256": "f" * 64}],
+        "kubernetes_archive": {"paths": {"kubernetes-images-1.36.4-x86_64.tar": "/cache/images.tar"}},
+        "kubernetes_calico": {"paths": {"calico-3.31.7.yaml": "/cache/calico.yaml"}},
+        "kubernetes_images": {"stdout_lines": ["registry.k8s.io/pause:3.10"]},
+        "kubernetes_system_images": ["nvcr.io/nvidia/k8s-device-plugin:v0.20.0"],
+    }
+    task = host_task("Bring the images")
+    asked = evaluate(task["ansible.builtin.command"]["stdin"], given | task["vars"])
+    asked = json.loads(asked) if isinstance(asked, str) else asked
+    assert asked == {
+        "archive": "/cache/images.tar",
+        "checksum": "f" * 64,
+        "images": ["registry.k8s.io/pause:3.10", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"],
+        "manifests": ["/cache/calico.yaml"],
+    }
+
+
+@pytest.mark.parametrize(("release", "collected"), [("1.28.9", False), ("1.29.0", True)])
+def test_kubelet_removes_images_only_where_it_leaves_those_that_are_pinned(release: str, collected: bool) -> None:
+    made = documents(render("kubernetes", "kubeadm.yaml", known(release, MACHINE)))["KubeletConfiguration"]
+    assert ("imageGCHighThresholdPercent" not in made) is collected
+
+
+@pytest.mark.parametrize(("status", "failed"), [(0, False), (1, False), (2, True)])
+def test_calico_is_applied_only_where_it_differs(status: int, failed: bool) -> None:
+    compare, apply = (
+        task for task in tasks_of(read("roles/kubernetes/tasks/network.yml")) if "Calico's" in task["name"]
+    )
+    given = {"kubernetes_difference": {"rc": status}}
+    assert evaluate("{{ " + compare["failed_when"] + " }}", given) is failed
+    assert evaluate("{{ " + apply["when"] + " }}", given) is (status == 1)
+
+
+@pytest.mark.parametrize("release", ["1.20.2", "1.36.4"])
+def test_a_node_has_its_labels_and_taints_when_the_api_first_sees_it(release: str) -> None:
+    """Pods that are scheduled in between would stay on it: NoSchedule ends nothing."""
+    labels = node_labels(
+        "gpu",
+        shapes.get("BM.GPU4.8"),
+        elastic=False,
+        zone="Uocm:PHX-AD-1",
+        rdma_network="ocid1.clusternetwork.oc1.phx.a",
+    )
+    taints = node_taints(shapes.get("BM.GPU4.8"))
+    given = known(release, MACHINE, host="compute-1", kubernetes_node_labels=labels, kubernetes_node_taints=taints)
+    given |= {"kubernetes_token": {"stdout": "abcdef.0123456789abcdef"}}
+    given["hostvars"][CONTROLLER]["kubernetes_authority_read"] = {"stdout": "f" * 64}
+    node = documents(render("kubernetes", "join.yaml", given))["JoinConfiguration"]["nodeRegistration"]
+    assert node["taints"] == [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
+    options = node["kubeletExtraArgs"]
+    options = {each["name"]: each["value"] for each in options} if isinstance(options, list) else options
+    assert dict(label.split("=") for label in options["node-labels"].split(",")) == labels
+    assert options["node-ip"] == "10.0.0.2"
+
+
+def test_kubelet_may_set_every_label_of_its_own_node() -> None:
+    """It ends with another one of these domains: pkg/kubelet/apis/well_known_labels.go of Kubernetes."""
+    labels = node_labels("gpu", shapes.get("BM.GPU4.8"), elastic=True, zone="x", rdma_network="y", emulated=True)
+    allowed = {"topology.kubernetes.io/zone", "topology.kubernetes.io/region", "node.kubernetes.io/instance-type"}
+    theirs = {name for name in labels if re.search(r"(^|\.)(kubernetes|k8s)\.io/", name)}
+    assert theirs <= allowed
+
+
+CALICO = """\
+data:
+  calico_backend: "bird"
+spec:
+          env:
+            # Auto-detect the BGP IP address.
+            - name: IP
+              value: "autodetect"
+            - name: CALICO_IPV4POOL_IPIP
+              value: "Always"
+            - name: CALICO_IPV4POOL_VXLAN
+              value: "Never"
+            - name: CALICO_IPV6POOL_VXLAN
+              value: "Never"
+          livenessProbe:
+            exec:
+              command:
+                - /bin/calico-node
+                - -felix-live
+                - -bird-live
+          readinessProbe:
+            exec:
+              command:
+                - /bin/calico-node
+                - -felix-ready
+                - -bird-ready
+"""
+
+
+def test_calico_takes_the_address_of_the_node_and_wraps_packets_as_a_vcn_carries_them() -> None:
+    """The first address that it finds may be one of the RDMA network, which leads to no other host."""
+
+    def changed(text: str) -> str:
+        read_text = {"kubernetes_calico_read": {"content": base64.b64encode(text.encode()).decode()}}
+        return str(evaluate("{{ kubernetes_calico_text }}", known("1.36.4", MACHINE) | read_text))
+
+    made = yaml.safe_load(changed(CALICO))
+    options = {each["name"]: each["value"] for each in made["spec"]["env"]}
+    assert options == {
+        "IP": "autodetect",
+        "IP_AUTODETECTION_METHOD": "kubernetes-internal-ip",
+        "CALICO_IPV4POOL_IPIP": "Never",
+        "CALICO_IPV4POOL_VXLAN": "Always",
+        "CALICO_IPV6POOL_VXLAN": "Never",
+    }
+    # Without BGP: a probe that asks for it would never pass.
+    assert made["data"]["calico_backend"] == "vxlan"
+    assert "bird" not in changed(CALICO)
+    assert made["spec"]["livenessProbe"]["exec"]["command"] == ["/bin/calico-node", "-felix-live"]
+    # A site's own manifest may name a method: an option comes once.
+    again = changed(changed(CALICO).replace("kubernetes-internal-ip", "can-reach=10.0.0.2"))
+    assert again.count("IP_AUTODETECTION_METHOD") == 1
+    assert "can-reach=10.0.0.2" in again
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "/etc/kubernetes/pki/ca.key",
+        "/etc/kubernetes/manifests/etcd.yaml",
+        "/etc/kubernetes/manifests/kube-scheduler.yaml",
+        # Its kubelet runs: kubeadm wants the port to be free.
+        "/var/lib/kubelet/config.yaml",
+        "/var/lib/etcd/member",
+    ],
+)
+def test_whatever_an_interrupted_run_of_kubeadm_has_left_is_removed_first(left: str) -> None:
+    tasks = tasks_of(read("roles/kubernetes/tasks/control_plane.yml"))
+    look, remove = (task for task in tasks if "interrupted run" in task["name"])
+    condition = "{{ " + remove["when"] + " }}"
+    given = known("1.36.4", MACHINE)
+    paths = evaluate(look["loop"], given)
+    for rest in (left, None):
+        found = [{"item": path, "stat": {"exists": path == rest}} for path in paths]
+        assert evaluate(condition, given | {"kubernetes_rest": {"results": found}}) is (rest == left)
+
+
+def test_each_host_says_where_its_name_servers_are_and_kubelet_asks_by_one_name() -> None:
+    """kubeadm would write the controller's path into the configuration of all: without it there no pod starts."""
+    task = host_task("Configure the kernel, the runtime and kubelet")
+    made = documents(render("kubernetes", "kubeadm.yaml", known("1.36.4", MACHINE)))["KubeletConfiguration"]
+    for system, path in (("Debian-13", "/run/systemd/resolve/resolv.conf"), ("OracleLinux-9", "/etc/resolv.conf")):
+        given = known("1.36.4", MACHINE | {"resolver": path}, host="compute-1", system=system)
+        (link,) = (each for each in task["vars"]["kubernetes_host_files"] if "link" in each)
+        assert evaluate(link, given) == {"path": made["resolvConf"], "link": path}
+
+
+@pytest.mark.parametrize(("release", "named"), [("1.30.1", False), ("1.31.0", True), ("1.36.4", True)])
+def test_kubelet_starts_on_a_machine_with_version_1_of_cgroups(release: str, named: bool) -> None:
+    kubelet = documents(render("kubernetes", "kubeadm.yaml", known(release, CONTAINER)))["KubeletConfiguration"]
+    # Before 1.31 kubelet does not know the field; from 1.35 on its default is true.
+    assert kubelet.get("failCgroupV1") is (False if named else None)
+
+
+def test_hosts_may_list_the_nodes_for_routes_before_one_joins() -> None:
+    network = yaml.safe_load((ANSIBLE / "roles" / "kubernetes" / "tasks" / "network.yml").read_text())
+    task = network[0]
+    assert "kubernetes_routes_rights" in task["ansible.builtin.command"]["stdin"]
+    assert "kubernetes_on_controller" in task["when"]
+    role, binding = evaluate("{{ kubernetes_routes_rights }}", known("1.36.4", MACHINE))
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert [each["name"] for each in binding["subjects"]] == ["system:nodes"]
+    validate_all([role, binding])
+
+
+def test_kubelet_finds_the_folder_for_parts_of_a_control_plane_on_every_host() -> None:
+    text = (ANSIBLE / "roles" / "kubernetes" / "tasks" / "host.yml").read_text()
+    assert '{path: "{{ kubernetes_folder }}/manifests", directory: true}' in text

@@ -61,7 +61,7 @@ def test_kubelet_and_kubectl_stay_until_the_control_plane_has_the_new_release() 
     prepare = named("upgrade_prepare", "Bring kubeadm and the images of the new release")["vars"]
     installed = {}
     for step, given in (("prepare", prepare), ("node", {})):
-        known = {**ROLE, **task["vars"], **given, "kubernetes_programs": {"paths": paths}}
+        known = {**ROLE, **task["vars"], **given, "kubernetes_programs": {"paths": paths}, "os_package_manager": "apt"}
         files = evaluate(task["gpucluster_service"]["files"], known)
         installed[step] = {file["path"]: file.get("copy_of") or file["link"] for file in files}
     crictl = {"/usr/local/bin/crictl": "/opt/gpucluster/cri-tools/crictl"}
@@ -72,6 +72,9 @@ def test_kubelet_and_kubectl_stay_until_the_control_plane_has_the_new_release() 
 def test_the_cluster_has_the_configuration_of_the_new_release_before_kubeadm_reads_it() -> None:
     order = names("upgrade_control_plane")
     assert order.index("Store the configuration in the cluster") < order.index("Upgrade the control plane")
+    # That of kubelet, too: a release may refuse what it was told before.
+    stored = named("upgrade_control_plane", "Store the configuration in the cluster")["ansible.builtin.command"]["argv"]
+    assert stored[1:5] == ["init", "phase", "upload-config", "all"]
     # What an interrupted run has left is not recorded as complete.
     assert order[-1] == "Record the release of the control plane"
 

@@ -53,8 +53,11 @@ class Gpu:
         node.sh(f"mkdir -p {ROOT}")
         subprocess.run(["podman", "cp", f"{source}/.", f"{node.name}:{ROOT}"], check=True, capture_output=True)
 
-    def apply(self, tasks: list[dict[str, Any]], runtimes: list[str], version: str) -> Played:
+    def apply(
+        self, tasks: list[dict[str, Any]], runtimes: list[str], version: str, *, scheduler: str = "slurm"
+    ) -> Played:
         variables = VARIABLES | {
+            "scheduler": scheduler,
             "containers_runtimes": runtimes,
             "software_server": self.server.url,
             "software_files": [self.releases[version]],
@@ -71,8 +74,10 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu]:
 
 def test_gpus_are_described_again_after_an_upgrade_and_no_more_without_runtimes(gpu: Gpu) -> None:
     node = gpu.node
-    gpu.apply(TASKS, ["docker"], "1.17.0")
+    # Every pod of a node of Kubernetes starts by a program of the toolkit, whatever users have: it stays.
+    gpu.apply(ABSENT, [], "1.17.0", scheduler="kubernetes")
     assert node.read("/run/cdi/nvidia.yaml") == "1.17.0\n"
+    assert node.exists("/usr/bin/nvidia-container-runtime")
     gpu.apply(TASKS, ["docker"], "1.18.0")
     assert node.read("/run/cdi/nvidia.yaml") == "1.18.0\n"
     # The whole second run, including the tasks that remove the toolkit.

@@ -24,7 +24,7 @@ from gpucluster.events import Event, ignore
 from gpucluster.spec import loads
 from gpucluster.spec.sections.kubernetes import NEWEST_RELEASE
 from tests.mirror import Mirror, Server
-from tests.spec.spec_texts import LOCAL, MINIMAL
+from tests.spec.spec_texts import KEY, LOCAL, MINIMAL, OCI
 
 pytestmark = pytest.mark.slow
 
@@ -129,6 +129,32 @@ def test_files_of_kubernetes_are_needed_only_with_it() -> None:
     assert {each.version for each in found if each.component.startswith("kubernetes")} == {NEWEST_RELEASE}
     assert [each.file for each in found if each.sha256 is None] == [f"kubernetes-images-{NEWEST_RELEASE}-x86_64.tar"]
     assert "calico" in {each.component for each in of_cluster("scheduler: kubernetes")}
+
+
+def test_nodes_of_kubernetes_need_the_container_toolkit_for_their_gpus_without_any_runtime_for_users() -> None:
+    spec = loads(f"{MINIMAL}scheduler: kubernetes\n")
+    assert not spec.containers.runtimes
+    real = {each.component for each in catalogue.needed_by(spec, hardware_emulated=False)}
+    assert catalogue.TOOLKIT in real
+    assert catalogue.TOOLKIT not in {each.component for each in catalogue.needed_by(spec, hardware_emulated=True)}
+    without = loads(f"{MINIMAL}scheduler: none\n")
+    assert catalogue.TOOLKIT not in {each.component for each in catalogue.needed_by(without, hardware_emulated=False)}
+
+
+@pytest.mark.parametrize(
+    ("image", "bundled"),
+    [
+        ('{operating_system: Canonical Ubuntu, version: "24.04"}', False),
+        ('{operating_system: Oracle Linux, version: "9"}', True),
+        # It may be of any system.
+        ("{ocid: ocid1.image.oc1.iad.a, login_user: ubuntu}", True),
+    ],
+)
+def test_hosts_without_a_package_of_containerd_get_a_release(image: str, bundled: bool) -> None:
+    text = OCI.replace("{ocid: ocid1.image.oc1.iad.example, login_user: ubuntu}", image)
+    text = text.replace("    max_count: 8\n", "").replace("public_key_file: operator.pub", f"public_keys: [{KEY}]")
+    spec = loads(f"{text}scheduler: kubernetes\n")
+    assert ("nerdctl" in {each.component for each in catalogue.needed_by(spec, hardware_emulated=False)}) is bundled
 
 
 def test_files_of_another_release_have_its_address_and_no_checksum_of_the_pinned_one() -> None:

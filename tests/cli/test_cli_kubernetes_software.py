@@ -49,7 +49,8 @@ def test_the_archive_of_a_cluster_with_gpus_has_its_device_plugin(tmp_path: Path
 
 
 def test_values_are_those_of_the_operators_that_the_file_asks_for(run: Any) -> None:
-    said = _last(run("values", "kubernetes: {gpus: operator, rdma: sr-iov, release: 1.27.3}\n").output)
+    calico = "software: {versions: {calico: 3.27.5}}\n"
+    said = _last(run("values", f"kubernetes: {{gpus: operator, rdma: sr-iov, release: 1.27.3}}\n{calico}").output)
     gpu, network = said["charts"]
     assert (gpu["name"], network["name"]) == ("gpu-operator", "network-operator")
     assert gpu["values"]["driver"] == {"enabled": False}

@@ -66,6 +66,16 @@ def test_a_second_apply_changes_nothing(kubernetes: KubernetesSite) -> None:
     assert {name: node["metadata"]["uid"] for name, node in _by_name(kubernetes, "nodes").items()} == before
 
 
+def test_kubelet_may_not_remove_what_no_registry_gives_back(kubernetes: KubernetesSite) -> None:
+    """kubelet of 1.20 does not ask for it: this is what containerd says of its images."""
+    pinned = 'labels."io.cri-containerd.pinned"==pinned'
+    needed = set(kubernetes.on(kubernetes.controller, "kubeadm", "config", "images", "list",
+                               "--kubernetes-version=v1.20.2").split())  # fmt: skip
+    for host in kubernetes.nodes():
+        kept = kubernetes.on(host, "ctr", "--namespace=k8s.io", "images", "list", "--quiet", pinned).split()
+        assert needed <= set(kept), host
+
+
 def test_pods_of_two_nodes_reach_each_other_and_a_service_by_its_name(kubernetes: KubernetesSite) -> None:
     here, there = kubernetes.nodes()
     with kubernetes.namespace() as space:

@@ -47,4 +47,7 @@ def test_objects_and_their_images_follow_from_shapes_and_keys() -> None:
     assert {each["kind"] for each in system_manifests(spec, hardware_emulated=True)} == {"Namespace"}
     images = system_images(spec, hardware_emulated=False)
     assert len(images) == 1
+    # Each host is asked for these, the operator's are its administrator's matter.
+    assert of_pool()["kubernetes_system_images"] == images
+    assert of_pool(emulated=True)["kubernetes_system_images"] == []
     assert len(system_images(operator, hardware_emulated=False)) > len(images)

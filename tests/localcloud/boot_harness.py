@@ -124,9 +124,10 @@ class Instance:
             assert time.monotonic() < until, self.sh(f"systemctl status {unit}", status=None)
             time.sleep(0.1)
 
-    def connect(self, address: str, port: int, source: str) -> str:
-        """ "connected", or the error of a connection from an own address."""
-        return self.sh(_connect(address, port, source), status=None)
+    def connect(self, address: str, port: int, source: str, namespace: str = "") -> str:
+        """ "connected", or the error of a connection from an own address, of a network namespace if one is named."""
+        within = f"ip netns exec {namespace} " if namespace else ""
+        return self.sh(within + _connect(address, port, source), status=None)
 
     def reboot(self) -> None:
         containers.stop(self.name)

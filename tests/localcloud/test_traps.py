@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from gpucluster.handover.user_data import BootSettings
 from gpucluster.localcloud.image import traps
 from gpucluster.localcloud.image.contents import contents_of
+from gpucluster.waiting import wait_until
 from tests.ansible.render import render
 from tests.localcloud.boot_harness import Instance, World, a_world
 
@@ -25,6 +27,10 @@ RULES = "/etc/iptables/rules.v4"
 SLURMD = 6818
 VCN = "trap.oraclevcn.com"
 UNREACHABLE = "No route to host"
+# Of a cluster with Kubernetes: no host has an address of it, and hosts forward to and from their pods.
+PODS = "10.244.0.0/16"
+# Not http.server: that asks DNS for its own name, which a pod without a cluster has not.
+LISTENER = f"""python3 -c 'import signal, socket; s = socket.create_server(("", {SLURMD})); signal.pause()'"""
 # The last numbers of the hosts' addresses, and what is added to them for the second ones.
 UBUNTU, ORACLE, OUTSIDE = 20, 30, 200
 
@@ -60,11 +66,16 @@ class Trapped:
         return self.ubuntu.connect(self.address(ORACLE), port, self.address(source))
 
 
+def pod(host: int) -> str:
+    """The address of the pod of a host."""
+    return f"10.244.{host}.2"
+
+
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trapped]:
     home = tmp_path_factory.mktemp("home")
     with a_world(home) as world:
-        machine = BootSettings("UTC", networks=(f"{world.subnet}.0/25",))
+        machine = BootSettings("UTC", networks=(f"{world.subnet}.0/25", PODS))
 
         def boot(name: str, host: int, system: tuple[str, str]) -> Instance:
             contents = contents_of(*system, home / "images")
@@ -94,7 +105,7 @@ def test_rules_that_refuse_everything_let_the_cluster_through(hosts: Trapped) ->
     assert hosts.to_ubuntu(ORACLE) == "connected"
     assert UNREACHABLE in hosts.to_ubuntu(ORACLE + OUTSIDE)
     assert hosts.to_ubuntu(ORACLE + OUTSIDE, port=22) == "connected"
-    assert node.outcome("firewall") == ("open", f"to {hosts.networks}: {RULES}")
+    assert node.outcome("firewall") == ("open", f"to {hosts.networks} {PODS}: {RULES}")
 
     # Without our rules the trap holds, and the next run sets them again.
     node.sh(f"cp {RULES} /root/ours && sed -i '/comment gpucluster/d' {RULES} && netfilter-persistent reload")
@@ -154,7 +165,7 @@ def test_a_firewalld_that_is_on_trusts_the_cluster_and_stays_on(hosts: Trapped) 
     assert hosts.to_oracle(UBUNTU) == "connected"
     assert hosts.to_oracle(UBUNTU + OUTSIDE) != "connected"
     assert hosts.to_oracle(UBUNTU + OUTSIDE, port=22) == "connected"
-    assert node.outcome("firewall") == ("open", f"to {hosts.networks}: firewalld")
+    assert node.outcome("firewall") == ("open", f"to {hosts.networks} {PODS}: firewalld")
 
     sources = "firewall-cmd --zone=trusted"
     node.sh(f"for when in '' --permanent; do {sources} $when --remove-source={hosts.networks}; done")
@@ -164,8 +175,43 @@ def test_a_firewalld_that_is_on_trusts_the_cluster_and_stays_on(hosts: Trapped) 
 
     # What others have put into the zone stays.
     node.sh(f"{sources} --permanent --add-source=192.0.2.0/24; {FIREWALL}; {FIREWALL}; firewall-cmd --reload")
-    assert set(node.sh(f"{sources} --list-sources").split()) == {hosts.networks, "192.0.2.0/24"}
+    assert set(node.sh(f"{sources} --list-sources").split()) == {hosts.networks, PODS, "192.0.2.0/24"}
     assert node.sh("systemctl is-enabled firewalld; systemctl is-active firewalld").split() == ["enabled", "active"]
+
+
+def test_pods_reach_each_other_and_hosts_through_both_firewalls(hosts: Trapped) -> None:
+    """A pod is a network of its own behind an interface that no zone and no rule knows. The real network of pods wraps
+    its packets between hosts; these go by routes, so that both firewalls see them."""
+    places = ((hosts.ubuntu, UBUNTU, ORACLE), (hosts.oracle, ORACLE, UBUNTU))
+    for node, host, other in places:
+        node.sh(
+            "ip netns add pod && ip link add cali0 type veth peer name eth0 netns pod && ip link set cali0 up"
+            f" && ip address add 10.244.{host}.1/24 dev cali0 && ip -n pod address add {pod(host)}/24 dev eth0"
+            f" && ip -n pod link set eth0 up && ip -n pod route add default via 10.244.{host}.1"
+            f" && ip route add 10.244.{other}.0/24 via {hosts.address(other)}"
+            f" && systemd-run --quiet --unit=pod ip netns exec pod {LISTENER}"
+        )
+    for node, _host, _other in places:
+        assert wait_until(partial(node.sh, f"ip netns exec pod ss -Hltn sport = :{SLURMD}"), 60, 0.1)
+
+    def between_pods() -> list[str]:
+        return [node.connect(pod(other), SLURMD, pod(host), namespace="pod") for node, host, other in places]
+
+    assert between_pods() == ["connected"] * 2
+    for node, host, other in places:
+        assert node.connect(pod(other), SLURMD, hosts.address(host)) == "connected"
+        assert node.connect(hosts.address(other), SLURMD, pod(host), namespace="pod") == "connected"
+    # The trap holds without the range of the pods: both refuse what they would forward.
+    opened = hosts.ubuntu.sh("iptables -S FORWARD | grep gpucluster")
+    hosts.ubuntu.sh(
+        "iptables -S FORWARD | grep 10.244 | sed s/-A/-D/ | while read -r rule; do eval iptables $rule; done"
+    )
+    hosts.oracle.sh(f"firewall-cmd --zone=trusted --remove-source={PODS}")
+    assert "connected" not in between_pods()
+    for node, _host, _other in places:
+        node.sh(FIREWALL)
+    assert between_pods() == ["connected"] * 2
+    assert hosts.ubuntu.sh("iptables -S FORWARD | grep gpucluster") == opened
 
 
 def test_the_host_name_and_etc_hosts_are_kept_over_a_boot(hosts: Trapped) -> None:

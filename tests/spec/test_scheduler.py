@@ -6,7 +6,7 @@ import pytest
 
 from gpucluster.errors import InputError
 from gpucluster.spec import loads
-from tests.spec.spec_texts import MINIMAL
+from tests.spec.spec_texts import KEY, MINIMAL
 
 KUBERNETES = MINIMAL + "scheduler: kubernetes\n"
 
@@ -57,7 +57,36 @@ def test_a_file_that_contradicts_its_scheduler_is_refused(more: str, path: str, 
 
 @pytest.mark.parametrize("release", ["1.20.0", "1.20.2", "1.34.2", "1.40.11"])
 def test_releases_are_exact(release: str) -> None:
-    assert loads(f"{KUBERNETES}kubernetes: {{release: {release}}}\n").kubernetes.release == release
+    text = f"{KUBERNETES}kubernetes: {{release: {release}, network: routes}}\n"
+    assert loads(text).kubernetes.release == release
+
+
+def test_a_release_that_the_network_of_pods_does_not_know_is_refused_before_anything_is_made() -> None:
+    old = f"{KUBERNETES}kubernetes: {{release: 1.28.15}}\n"
+    ((path, message),) = found(old)
+    assert (path, "this release's Calico begins" in message) == ("kubernetes.release", True)
+    assert loads(f"{KUBERNETES}kubernetes: {{release: 1.29.0}}\n").kubernetes.network == "calico"
+    # Somebody who names a Calico knows which releases it supports.
+    assert loads(f"{old}software: {{versions: {{calico: 3.27.4}}}}\n").kubernetes.release == "1.28.15"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        '{operating_system: Oracle Linux, version: "9"}',
+        "{listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc}",
+    ],
+)
+def test_the_containerd_for_oracle_linux_speaks_no_version_of_cri_that_old_kubelets_have(image: str) -> None:
+    cloud = "cloud: {provider: oci, region: us-ashburn-1, compartment_id: ocid1.compartment.oc1..a}"
+    machines = f"{cloud}\nssh: {{public_keys: [{KEY}]}}"
+    text = KUBERNETES.replace("cloud: {provider: local}", machines)
+    text += 'controller: {image: {operating_system: Canonical Ubuntu, version: "24.04"}}\n'
+    text += "software: {versions: {calico: 3.20.6}}\n"
+    text = text.replace("count: 1", f"count: 1, image: {image}") + "kubernetes: {release: 1.RELEASE.0}\n"
+    ((path, message),) = found(text.replace("RELEASE", "22"))
+    assert (path, "(pools.compute)" in message) == ("kubernetes.release", True)
+    assert loads(text.replace("RELEASE", "23")).kubernetes.release == "1.23.0"
 
 
 @pytest.mark.parametrize("release", ["1.19.16", '"1.34"', "v1.34.2", "1.34.02", "2.0.0", "1.34.2-rc1", "1.34.2.1"])

@@ -4,6 +4,7 @@
 - `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
 - `renew` renews the control plane's certificates before they expire; a timer runs it
 - `check-host` looks at a host before it joins
+- `images` brings the images of the cluster's own software, and keeps them
 - `authority` writes which control plane a host belongs to
 - `routes` follows the nodes, and keeps a host's routes to their pods
 """
@@ -27,6 +28,7 @@ from gpucluster.agent.kubernetes import (
     facts,
     joining,
     namespaces,
+    node_images,
     nodes,
     people_requests,
     routes,
@@ -198,6 +200,25 @@ def check_host(text: str) -> int:
     return 1 if found else 0
 
 
+def keep_images(text: str) -> int:
+    """Bring the images of the cluster's own software, and print what was done; returns the exit status.
+
+    Args:
+        text: JSON, see `node_images.keep`.
+    """
+    try:
+        given = json.loads(text)
+        done = node_images.keep(given if isinstance(given, dict) else {})
+    except ValueError:
+        sys.stderr.write("gpucluster-agent kubernetes: this is no JSON\n")
+        return 2
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
+        return error.status
+    sys.stdout.write(f"{node_images.summary(done)}\n")
+    return 0
+
+
 def write_authority() -> int:
     """Write which control plane this host belongs to; returns the exit status."""
     try:
@@ -219,7 +240,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve", "facts", "renew", "check-host", "authority", "apply", "routes"])
+    parser.add_argument(
+        "command", choices=["serve", "facts", "renew", "check-host", "images", "authority", "apply", "routes"]
+    )
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
@@ -234,6 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "facts": lambda: print_facts(kubectl),
         "renew": lambda: renew(kubectl),
         "check-host": lambda: check_host(sys.stdin.read()),
+        "images": lambda: keep_images(sys.stdin.read()),
         "authority": write_authority,
         "routes": lambda: routes.main(options.pods),
     }

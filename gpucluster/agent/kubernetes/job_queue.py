@@ -30,7 +30,7 @@ _GPU = "nvidia.com/gpu"
 _SEE_NODES = "See: gpucluster kubectl -- get nodes"
 _NO_KIND = re.compile(r"no matches for kind|doesn't have a resource type|could not find the requested resource")
 #: Of Kubernetes itself: nobody runs them as a job.
-_SYSTEM = ("registry.k8s.io/", "k8s.gcr.io/", "docker.io/calico/", "quay.io/tigera/")
+_SYSTEM = ("registry.k8s.io/", "k8s.gcr.io/", "docker.io/calico/", "quay.io/calico/", "quay.io/tigera/")
 _MOST_SHOWN = 10
 #: Seconds for all objects of a job.
 _CREATE_S = 120.0

@@ -2,8 +2,9 @@
 
 Kubernetes gives each node a part of the pods' range. This program, on every host, writes that part into the
 configuration of the network plugins, and keeps one route for each other node: to its part, by its address. Traffic of
-pods to addresses outside of the range leaves with the address of the host. It asks as the kubelet of the host does,
-who may read all nodes, by one request on a connection of its own: kubectl would cost a second of a processor each time.
+pods to addresses outside of the range leaves with the address of the host. It asks as the kubelet of the host, which
+the role lets list the nodes, by one request on a connection of its own: kubectl would cost a second of a processor each
+time.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpucluster import shapes
 from gpucluster.kubernetes.manifests.networks import has_virtual_functions
-from gpucluster.spec.defaults import is_elastic
+from gpucluster.spec.defaults import is_elastic, systems_of
 from gpucluster.spec.document import Path
 from gpucluster.spec.rules.containers import CONTAINER_NETWORKS
 from gpucluster.spec.rules.context import RuleContext
@@ -20,6 +20,13 @@ NODE_PREFIX = 24
 #: The API server takes no larger range of services for IPv4; a smaller one has no room for a cluster.
 LARGEST_SERVICES, SMALLEST_SERVICES = 12, 24
 
+#: The oldest minor release that the Calico of the catalogue (3.31) works with: its kinds have rules in CEL, which is
+#: stable from 1.29 on (projectcalico/calico pull request 11863).
+OLDEST_WITH_CALICO = 29
+#: The oldest minor release whose kubelet speaks version 1 of CRI, the only one of the containerd that hosts of Oracle
+#: Linux get (2.x; containerd's RELEASES.md).
+OLDEST_ON_ORACLE_LINUX = 23
+
 _POD_CIDR: Path = ("kubernetes", "pod_cidr")
 _SERVICE_CIDR: Path = ("kubernetes", "service_cidr")
 
@@ -30,6 +37,8 @@ RULES = (
     "With `scheduler: kubernetes` no pool is elastic.",
     "`kubernetes.network: routes` is for provider local, and `kubernetes.oke` for `control_plane: oke`, which this "
     "release does not build.",
+    f"`kubernetes.release` is 1.{OLDEST_WITH_CALICO}.0 or newer with `network: calico`, unless `software.versions` "
+    f"names the release of Calico, and 1.{OLDEST_ON_ORACLE_LINUX}.0 or newer with a host of Oracle Linux.",
     "`kubernetes.rdma: device` is for shapes of which the places of RDMA interfaces on the PCI bus are known, "
     "`sr-iov` for those whose interfaces are also NVIDIA's. Both give pods addresses of `network.rdma_cidr`, so no "
     "pool has `rdma_addressing: cloud-init`.",
@@ -57,8 +66,40 @@ def check(context: RuleContext) -> None:
         context.error(("kubernetes", "control_plane"), message, "Write self")
     elif section.get("control_plane") == "self" and context.written(("kubernetes", "oke")):
         context.error(("kubernetes", "oke"), "has no effect with control_plane self", "Delete the key", key=True)
+    if section.get("control_plane") == "self":
+        _check_release(context, section)
     _check_rdma(context, section.get("rdma"))
     _check_ranges(context, section)
+
+
+def _check_release(context: RuleContext, section: dict[str, Any]) -> None:
+    release = section.get("release")
+    if not isinstance(release, str):
+        return  # it is invalid, and reported
+    minor = int(release.split(".")[1])
+    named = "calico" in context.section("software", "versions")
+    if section.get("network") == "calico" and minor < OLDEST_WITH_CALICO and not named:
+        message = f"{release} is older than 1.{OLDEST_WITH_CALICO}, with which this release's Calico begins"
+        hint = "Name one that supports it (software: {versions: {calico: VERSION}}), or write a newer release"
+        context.error(("kubernetes", "release"), message, hint)
+    places = _on_oracle_linux(context)
+    if places and minor < OLDEST_ON_ORACLE_LINUX:
+        message = (
+            f"{release} is older than 1.{OLDEST_ON_ORACLE_LINUX}, with which the containerd for Oracle Linux begins "
+        )
+        message += f"({', '.join(places)})"
+        context.error(("kubernetes", "release"), message, "Write a newer release, or choose images of Ubuntu")
+
+
+def _on_oracle_linux(context: RuleContext) -> list[str]:
+    """The places of hosts that are known to have Oracle Linux; every listing of the marketplace that we support has."""
+    if context.provider is None:
+        return []
+    found = {place for place, system in systems_of(context.data, context.provider).items() if "OracleLinux" in system}
+    if context.provider.default_image is None:
+        pools = context.section("pools")
+        found |= {f"pools.{name}" for name in pools if context.section("pools", name, "image").get("listing")}
+    return sorted(found - {"login"})
 
 
 def _check_rdma(context: RuleContext, access: Any) -> None:

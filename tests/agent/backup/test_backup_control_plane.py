@@ -16,7 +16,7 @@ import pytest
 from gpucluster.agent.backup.control_plane import AUTHORITIES, ControlPlane
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.kubernetes.etcd import Etcd
-from tests.agent.kubernetes.api_server import binaries, needs_api_server, running
+from tests.agent.kubernetes.api_server import binaries, kubeadm_api, needs_api_server, release, running
 
 pytestmark = [pytest.mark.slow, needs_api_server, pytest.mark.xdist_group("kubernetes-api-server")]
 
@@ -31,14 +31,14 @@ spec:
     image: registry.k8s.io/etcd:3.4.13-0
 """
 _CONFIG = """\
-apiVersion: kubeadm.k8s.io/v1beta2
+apiVersion: {api}
 kind: InitConfiguration
 localAPIEndpoint: {{advertiseAddress: {address}}}
 nodeRegistration: {{name: {name}}}
 ---
-apiVersion: kubeadm.k8s.io/v1beta2
+apiVersion: {api}
 kind: ClusterConfiguration
-kubernetesVersion: v1.20.2
+kubernetesVersion: v{release}
 certificatesDir: {pki}
 """
 
@@ -54,7 +54,9 @@ def control_plane(folder: Path, name: str, address: str) -> ControlPlane:
     (kubernetes / "manifests").mkdir(parents=True)
     (kubernetes / "manifests/etcd.yaml").write_text(_MANIFEST.format(port=1))
     config = kubernetes / "kubeadm.yaml"
-    config.write_text(_CONFIG.format(address=address, name=name, pki=kubernetes / "pki"))
+    config.write_text(
+        _CONFIG.format(api=kubeadm_api(), release=release(), address=address, name=name, pki=kubernetes / "pki")
+    )
     for what in (["certs", "all"], ["kubeconfig", "all", f"--kubeconfig-dir={kubernetes}"]):
         argv = ["kubeadm", "init", "phase", *what, f"--config={config}"]
         subprocess.run(argv, check=True, capture_output=True)

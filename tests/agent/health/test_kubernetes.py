@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpucluster.agent.checks.model import Status
 from gpucluster.agent.health.control import Control
@@ -16,9 +17,11 @@ from gpucluster.agent.health.kubernetes import CONDITION, TAINT, Follower, Kuber
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.store import Store
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
+from gpucluster.waiting import wait_until
 from tests.agent.health.doubles import DRAINS, Clock, report
 from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
 from tests.agent.kubernetes.objects import node
+from tests.ansible.loading import ANSIBLE
 
 NAMES = ("compute-1", "compute-2", "compute-3")
 
@@ -72,6 +75,26 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ApiServer
         config["users"][0]["user"] = {"client-certificate": f"{folder}/k.crt", "client-key": f"{folder}/k.key"}
         (folder / "kubelet.conf").write_text(json.dumps(config))
         yield started, Kubectl(str(folder / "kubelet.conf"), started.kubectl._argv[0])
+
+
+@pytest.mark.slow
+@needs_api_server
+@pytest.mark.xdist_group("kubernetes-api-server")
+def test_a_kubelet_may_list_all_nodes_with_the_rights_of_the_role(server: tuple[ApiServer, Kubectl]) -> None:
+    """Releases from 1.32 on let it read its own node alone."""
+    api, kubelet = server
+    made = yaml.safe_load((ANSIBLE / "roles/kubernetes/vars/main.yml").read_text())["kubernetes_routes_rights"]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
+    api.kubectl.run("apply", "--filename=-", text=text)
+
+    def listed() -> bool:
+        try:
+            kubelet.run("get", "--raw=/api/v1/nodes")
+        except ApiFailed:
+            return False
+        return True
+
+    assert wait_until(listed, 30, 0.2)
 
 
 @pytest.mark.slow

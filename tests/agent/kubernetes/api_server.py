@@ -8,13 +8,14 @@ them; otherwise the tests are skipped, also where the cache has binaries: `make 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import pytest
 
 from gpucluster.agent.errors import AgentError
 from gpucluster.agent.kubernetes.kubectl import Kubectl
+from gpucluster.agent.kubernetes.person_objects import POLICIES_UNTIL
 
 _CACHE = Path.home() / ".cache/gpucluster/tests/kubernetes"
 _PATIENCE_S = 120.0
@@ -38,6 +40,28 @@ def binaries() -> Path | None:
         if all((place / name).is_file() for name in ("kube-apiserver", "kubectl")) and shutil.which("etcd"):
             return place
     return None
+
+
+@functools.cache
+def release() -> str:
+    """The release of these binaries: "1.20.2". The tests are for that one, and run with newer ones by hand."""
+    said = subprocess.run([f"{binaries()}/kube-apiserver", "--version"], check=True, capture_output=True, text=True)
+    return said.stdout.split()[-1].removeprefix("v")
+
+
+def minor() -> int:
+    """20 of 1.20.2."""
+    return int(release().split(".")[1])
+
+
+def kubeadm_api() -> str:
+    """The apiVersion of kubeadm's configuration."""
+    return f"kubeadm.k8s.io/{'v1beta2' if minor() < 22 else 'v1beta3' if minor() < 31 else 'v1beta4'}"
+
+
+def pod_security() -> Sequence[str]:
+    """The options of kube-apiserver for the policies of people's pods."""
+    return ("--allow-privileged=true", *["--enable-admission-plugins=PodSecurityPolicy"] * (minor() <= POLICIES_UNTIL))
 
 
 needs_api_server = pytest.mark.skipif(binaries() is None, reason="no binaries of Kubernetes: make test-kubernetes")
@@ -62,7 +86,7 @@ class ApiServer:
         for each in objects:
             kind, meta = str(each["kind"]), each["metadata"]
             path = _path(kind, str(meta.get("namespace", "")))
-            self.kubectl.post(path, each)
+            self.kubectl.post(path, {**each, "apiVersion": _budgets()} if kind == "PodDisruptionBudget" else each)
             if "status" in each:
                 place = ["--namespace", meta["namespace"]] if "namespace" in meta else []
                 now = self.kubectl.object("get", kind.lower(), meta["name"], *place, "--output=json")
@@ -84,8 +108,12 @@ class ApiServer:
 
 def _path(kind: str, namespace: str) -> str:
     if kind == "PodDisruptionBudget":
-        return f"/apis/policy/v1beta1/namespaces/{namespace}/poddisruptionbudgets"
+        return f"/apis/{_budgets()}/namespaces/{namespace}/poddisruptionbudgets"
     return f"/api/v1/namespaces/{namespace}/{kind.lower()}s" if namespace else f"/api/v1/{kind.lower()}s"
+
+
+def _budgets() -> str:
+    return "policy/v1" if minor() >= 21 else "policy/v1beta1"
 
 
 @contextlib.contextmanager
@@ -97,7 +125,7 @@ def controllers(server: ApiServer, *names: str) -> Iterator[None]:
     with (server.folder / "controllers.log").open("wb") as log:
         process = subprocess.Popen(
             [str(place / "kube-controller-manager"), f"--kubeconfig={server.kubeconfig}", "--leader-elect=false",
-             f"--controllers={','.join(names)}", "--secure-port=0", "--port=0"],
+             f"--controllers={','.join(names)}", "--secure-port=0", *["--port=0"] * (minor() < 24)],
             stdout=log, stderr=log, cwd=server.folder,
         )  # fmt: skip
     try:

@@ -16,7 +16,7 @@ from gpucluster.agent.kubernetes import faults, namespaces, nodes
 from gpucluster.agent.kubernetes.__main__ import answer
 from gpucluster.agent.kubernetes.drain import Drain
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
-from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
+from tests.agent.kubernetes.api_server import ApiServer, minor, needs_api_server, running
 from tests.agent.kubernetes.objects import budget, node, pod
 
 pytestmark = [pytest.mark.slow, needs_api_server, pytest.mark.xdist_group("kubernetes-api-server")]
@@ -134,7 +134,7 @@ def test_what_is_not_there_is_told_apart(server: ApiServer) -> None:
     with pytest.raises(ApiFailed) as raised:
         server.kubectl.get("node", "nobody")
     assert raised.value.kind == faults.NOT_FOUND
-    assert server.kubectl.minor() == 20
+    assert server.kubectl.minor() == minor()
 
 
 def test_a_server_that_is_dead_is_said_in_one_line(tmp_path: Path, server: ApiServer) -> None:

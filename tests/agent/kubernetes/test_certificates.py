@@ -15,7 +15,7 @@ import pytest
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.kubernetes import certificates
 from gpucluster.agent.kubernetes.certificates import Certificate
-from tests.agent.kubernetes.api_server import binaries
+from tests.agent.kubernetes.api_server import binaries, kubeadm_api, release
 
 _DAY = 86400.0
 
@@ -78,11 +78,11 @@ def test_a_kubelet_whose_certificate_expired_gets_one_of_kubeadm(
     monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:{binaries()}:{os.environ['PATH']}")
     folder.mkdir()
     config = folder / "kubeadm.yaml"
-    head = "apiVersion: kubeadm.k8s.io/v1beta2\nkind: "
+    head = f"apiVersion: {kubeadm_api()}\nkind: "
     config.write_text(
         f"{head}InitConfiguration\nlocalAPIEndpoint: {{advertiseAddress: 10.9.9.9}}\n"
         f"nodeRegistration: {{name: demo-controller}}\n---\n{head}ClusterConfiguration\n"
-        f"kubernetesVersion: v1.20.2\ncertificatesDir: {folder / 'pki'}\n"
+        f"kubernetesVersion: v{release()}\ncertificatesDir: {folder / 'pki'}\n"
     )
     subprocess.run(["kubeadm", "init", "phase", "certs", "ca", f"--config={config}"], check=True, capture_output=True)
     own = tmp_path / "kubelet-pki/kubelet-client-current.pem"
@@ -127,7 +127,7 @@ def test_kubeadm_renews_what_expires_soon_and_the_control_plane_is_started_again
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     (tmp_path / "program.py").write_text(_PROGRAM)
-    phase = "--kubernetes-version=v1.20.2 --apiserver-advertise-address=10.9.9.9 >&2"
+    phase = f"--kubernetes-version=v{release()} --apiserver-advertise-address=10.9.9.9 >&2"
     script = (
         f"mkdir -p /etc/kubernetes && mount --bind {kubernetes} /etc/kubernetes && kubeadm init phase certs all {phase}"
         f" && kubeadm init phase kubeconfig all {phase} && {sys.executable} {tmp_path / 'program.py'}"

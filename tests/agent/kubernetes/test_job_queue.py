@@ -23,7 +23,7 @@ from gpucluster.agent.kubernetes import people
 from gpucluster.agent.kubernetes.job_queue import KubernetesQueue
 from gpucluster.agent.kubernetes.person_objects import Person, Quota
 from gpucluster.kubernetes.manifests import workloads
-from tests.agent.kubernetes.api_server import ApiServer, controllers, needs_api_server, running
+from tests.agent.kubernetes.api_server import ApiServer, controllers, needs_api_server, pod_security, running
 from tests.agent.kubernetes.objects import node
 
 pytestmark = [
@@ -53,7 +53,9 @@ class Site:
         for number in (1, 2):
             made = node(f"gpu-{number}")
             made["metadata"]["labels"] = {"gpucluster.io/pool": "gpu"}
-            images = [{"names": ["registry.k8s.io/pause:3.2"]}, {"names": ["site.test/tools:1"]}]
+            # What a pod's network and Kubernetes bring is nobody's work.
+            names = ["registry.k8s.io/pause:3.2", "quay.io/calico/node:v3.31.7", "site.test/tools:1"]
+            images = [{"names": [name]} for name in names]
             made["status"] |= {"allocatable": {"nvidia.com/gpu": "8"}, "images": images}
             server.create(made)
         until(lambda: all(each.get("status", {}).get("hard") for each in server.kubectl.list("resourcequotas")))
@@ -86,8 +88,7 @@ def until(done: Callable[[], Any]) -> None:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("kubernetes-jobs")
-    admission = "--enable-admission-plugins=PodSecurityPolicy"
-    with running(folder, admission, "--allow-privileged=true") as server, controllers(server, "resourcequota", "job"):
+    with running(folder, *pod_security()) as server, controllers(server, "resourcequota", "job"):
         yield Site(server, folder / "homes" / USER)
 
 
@@ -132,7 +133,7 @@ def test_a_quota_that_others_use_up_is_the_reason_of_a_job_that_waits(site: Site
 
 
 def test_what_the_policy_of_the_namespace_forbids_is_refused_before_anything_is_made(site: Site) -> None:
-    with pytest.raises(Refused, match=r"the policy of the user's namespace forbids it: .*[Hh]ost network"):
+    with pytest.raises(Refused, match=r"the policy of the user's namespace forbids it: .*[Hh]ost ?[Nn]etwork"):
         site.submit("host", host_network=True)
     assert site.queue.look("host") is None
 
