@@ -342,7 +342,7 @@ class Provisioning:
         machines: dict[str, Controller | Login | Pool] = {
             "controller": spec.controller,
             handover.LOGIN: spec.login,
-            **spec.pools,
+            **spec.host_pools,
         }
         rights = iam.policies(
             spec,
