@@ -19,13 +19,16 @@ from gpucluster.errors import ToolError
 from gpucluster.oci import tags
 
 _MADE_AGAIN = "to create it again changes nothing"
+_REFUSED = "a cluster.yml that asks for one is refused as yet, so no state has one"
 #: Types of terraform/ that are not imported, and why that loses nothing.
 NOT_ADOPTED: Mapping[str, str] = {
     "terraform_data": "it exists in the state only; the images that it selects are taken from the existing instances",
     "oci_core_app_catalog_listing_resource_version_agreement": f"it is read, not created: {_MADE_AGAIN}",
     "oci_core_app_catalog_subscription": f"a compartment has one for each version of a listing: {_MADE_AGAIN}",
     "oci_identity_compartment": "it is found by its name, and used as one that exists",
-    "oci_containerengine_cluster": "a cluster.yml that asks for one is refused as yet, so no state has one",
+    "oci_containerengine_cluster": _REFUSED,
+    "oci_containerengine_node_pool": _REFUSED,
+    "oci_containerengine_addon": _REFUSED,
     "oci_core_shape_management": f"an entry in the list of an image: {_MADE_AGAIN}",
 }
 

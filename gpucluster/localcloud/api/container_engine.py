@@ -1,8 +1,7 @@
 """Kubernetes Engine (OKE): clusters, their add-ons, their kubeconfig, and the service's work requests.
 
 A cluster is a row, an address of its endpoint's subnet and a certificate authority of its own. **No Kubernetes runs
-behind it yet**: nothing answers at the endpoint, and an add-on changes nothing. Node pools are not there: a request for
-one is answered with 404, as every operation that is not there.
+behind it yet**: nothing answers at the endpoint, and an add-on changes nothing. Node pools are in `node_pools`.
 
 Sources: the SDK's models for members and states; Oracle's pages "Creating a Cluster", "Upgrading Clusters to Newer
 Kubernetes Versions", "Working with Cluster Add-ons" and "Working with Enhanced Clusters and Basic Clusters" for the
@@ -508,7 +507,9 @@ def _update_addon(cloud: CloudState, call: Call) -> Reply:
     _check_addon(body)
     with cloud.store.transaction():
         cluster, row = _manages_addons(cloud, call), _idle(_addon(cloud, call))
-        row.body.update({key: body[key] for key in ("version", "configurations") if key in body})
+        # Null means that the service updates it (the SDK's model). That leaving it out means the same is assumed here:
+        # oracle/oci sends nothing for an add-on without a version.
+        row.body.update({"version": None} | {key: body[key] for key in ("version", "configurations") if key in body})
         reply = _begin_addon(cloud, cluster, _set_addon(cloud, row, LifecycleState.UPDATING), "UPDATE_ADDON")
     cloud.submit(f"add-on {row.id}", partial(finish_addon, cloud, row.id))
     return reply
