@@ -127,7 +127,8 @@ def desired(variables: Mapping[str, Any]) -> tuple[Desired, ...]:
         ),
         *_home(name, variables["home"]),
         *(part for pool, values in variables["pools"].items() for part in _pool(name, pool, values)),
-        *(_iam(iam) if iam else ()),
+        *(_iam("iam", iam) if iam else ()),
+        *(_iam("node_iam", variables["node_iam"]) if variables.get("node_iam") else ()),
     )
 
 
@@ -171,12 +172,12 @@ def _pool(name: str, pool: str, values: Mapping[str, Any]) -> Iterator[Desired]:
         yield Desired(f'{module}.module.instance["{node}"].{_INSTANCE}.this', "instance", node, pool)
 
 
-def _iam(iam: Mapping[str, Any]) -> Iterator[Desired]:
-    group = iam["dynamic_group"]
-    yield Desired("module.iam[0].oci_identity_dynamic_group.this", "dynamic_group", group)
-    yield Desired("module.iam[0].oci_identity_policy.compartment", "policy", group)
+def _iam(module: str, iam: Mapping[str, Any]) -> Iterator[Desired]:
+    at, group = f"module.{module}[0]", iam["dynamic_group"]
+    yield Desired(f"{at}.oci_identity_dynamic_group.this", "dynamic_group", group)
+    yield Desired(f"{at}.oci_identity_policy.compartment", "policy", group)
     if iam.get("tenancy_statements"):
-        yield Desired("module.iam[0].oci_identity_policy.tenancy[0]", "policy", f"{group}-tenancy")
+        yield Desired(f"{at}.oci_identity_policy.tenancy[0]", "policy", f"{group}-tenancy")
 
 
 def untracked(found: Iterable[TaggedResource], known: Collection[str]) -> tuple[TaggedResource, ...]:

@@ -120,7 +120,7 @@ variable "elastic_compartment" {
 }
 
 variable "elastic_tags" {
-  description = "Defined tags, in addition to defined_tags, of what the controller's permissions are restricted to: instance configurations of elastic pools, the instances that are launched from them, and the private subnet."
+  description = "Defined tags, in addition to defined_tags, of what permissions are restricted to: instance configurations of elastic pools, the instances that are launched from them, and the private subnet; with Kubernetes Engine the instances of all pools."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -394,6 +394,17 @@ variable "network" {
     condition     = can(regex("^[a-z][a-z0-9]{0,14}$", var.network.dns_label))
     error_message = "network: dns_label must be 1 to 15 lower-case letters or digits and begin with a letter."
   }
+}
+
+variable "node_iam" {
+  description = "The dynamic group of the instances that join a control plane of Kubernetes Engine, and its permissions: name, description and rule of the group, statements of the policy in the cluster's compartment, in which OCID_OF_THE_CLUSTER stands for the control plane. Null creates none."
+  type = object({
+    dynamic_group = string
+    description   = string
+    matching_rule = string
+    statements    = list(string)
+  })
+  default = null
 }
 
 variable "oke" {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography import x509
 
+from gpucluster.handover.iam import CLUSTER
 from gpucluster.localcloud.api.container_engine import ADDON_VERSION, VERSIONS
 from tests.terraform.conftest import DEBIAN
 
@@ -152,6 +153,34 @@ def test_add_ons_stay_at_their_version_or_follow_oke(cloud: LocalCloud, workspac
     oke["addons"] = {"NoSuchAddon": None}
     assert "There is no add-on NoSuchAddon" in workspace.apply(check=False).text
     oke["addons"] = {}
+    workspace.destroy()
+
+
+def test_the_nodes_of_this_cluster_may_join_its_control_plane(cloud: LocalCloud, workspace: Workspace) -> None:
+    compartment = cloud.credentials.tenancy
+    workspace.variables["oke"] = {"kubernetes_version": OLDEST}
+    workspace.variables["elastic_tags"] = {"Ops.Cluster": "demo"}
+    workspace.variables["node_iam"] = {
+        "dynamic_group": "gpucluster-demo-nodes",
+        "description": "nodes",
+        "matching_rule": f"instance.compartment.id = '{compartment}'",
+        "statements": [
+            "Allow dynamic-group gpucluster-demo-nodes to {CLUSTER_JOIN} in tenancy "
+            f"where target.cluster.id = '{CLUSTER}'"
+        ],
+    }
+    workspace.pool("cpu", kind="instances", shape="VM.Standard.E5.Flex", ocpus=1, memory_gb=8, count=1, max_count=1,
+                   node_names=["cpu-1"], rdma=False, rdma_plugins=[])  # fmt: skip
+    workspace.apply()
+    [group] = [each for each in cloud.standing("/20160918/dynamicGroups") if each["name"] == "gpucluster-demo-nodes"]
+    assert group["matchingRule"] == f"instance.compartment.id = '{compartment}'"
+    [policy] = [each for each in cloud.standing("/20160918/policies") if each["name"] == "gpucluster-demo-nodes"]
+    [text] = policy["statements"]
+    assert text.endswith(f"where target.cluster.id = '{_control_plane(workspace)['id']}'")
+    # The tag by which a narrower rule finds them.
+    tags = {each["displayName"]: each["definedTags"] for each in cloud.standing("/20160918/instances", "demo")}
+    assert tags["cpu-1"]["Ops"] == {"Cluster": "demo"}
+    assert "Ops" not in tags["demo-controller"]
     workspace.destroy()
 
 

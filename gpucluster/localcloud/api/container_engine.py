@@ -1,7 +1,8 @@
 """Kubernetes Engine (OKE): clusters, their add-ons, their kubeconfig, and the service's work requests.
 
 A cluster is a row, an address of its endpoint's subnet and a certificate authority of its own. **No Kubernetes runs
-behind it yet**: nothing answers at the endpoint, and an add-on changes nothing. Node pools are in `node_pools`.
+behind it yet**: nothing answers at the endpoint, and an add-on changes nothing. Node pools are not there: a request for
+one is answered with 404, as every operation that is not there.
 
 Sources: the SDK's models for members and states; Oracle's pages "Creating a Cluster", "Upgrading Clusters to Newer
 Kubernetes Versions", "Working with Cluster Add-ons" and "Working with Enhanced Clusters and Basic Clusters" for the
