@@ -144,7 +144,7 @@ variable "existing_images" {
 }
 
 variable "freeform_tags" {
-  description = "Free-form tags of all created resources. The tag role is added to all of them (network, storage, bastion, controller, login, compute), and the tag pool to the resources of a pool."
+  description = "Free-form tags of all created resources. The tag role is added to all of them (network, storage, bastion, control-plane, node-pool, iam, controller, login, compute), and the tag pool to the resources of a pool."
   type        = map(string)
   default     = {}
   nullable    = false

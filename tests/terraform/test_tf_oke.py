@@ -95,7 +95,7 @@ def test_node_pools_are_made_grown_upgraded_and_removed(cloud: LocalCloud, works
     assert base64.b64decode(made["nodeMetadata"]["user_data"]) == b"#!/bin/bash\n"
     config = made["nodeConfigDetails"]
     [place] = config["placementConfigs"]
-    assert config["size"] == 2
+    assert (config["size"], config["isPvEncryptionInTransitEnabled"]) == (2, True)
     assert place["subnetId"] == workspace.output()["private_subnet_id"]
     assert place["availabilityDomain"] == workspace.output()["availability_domain"]
     # Neither Terraform nor `apply` may take its nodes for instances of their own.

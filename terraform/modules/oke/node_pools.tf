@@ -23,6 +23,9 @@ resource "oci_containerengine_node_pool" "this" {
   }
 
   node_config_details {
+    # Bare metal hosts have no paravirtualized attachment to encrypt.
+    is_pv_encryption_in_transit_enabled = startswith(each.value.shape, "VM.")
+
     defined_tags  = var.defined_tags
     freeform_tags = merge(var.freeform_tags, { role = "node-pool", pool = each.key })
     size          = each.value.count
