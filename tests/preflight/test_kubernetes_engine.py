@@ -12,7 +12,7 @@ from gpucluster.errors import PreflightFinding
 from gpucluster.localcloud.api.container_engine import VERSIONS
 from gpucluster.preflight import requirements
 from gpucluster.preflight.evaluate import evaluate
-from gpucluster.preflight.facts import Facts, KubernetesEngine, Unknown
+from gpucluster.preflight.facts import Facts, FoundImage, KubernetesEngine, Unknown
 from gpucluster.preflight.queries.client import QueryClient
 from gpucluster.preflight.queries.cloud import CloudQueries
 from gpucluster.spec import ClusterSpec, loads
@@ -64,6 +64,17 @@ def test_what_is_not_known_is_a_warning_and_nothing_is_asked_without_oke() -> No
     (finding,) = said("1.34.1", Unknown("kubernetes", "which releases", "refused", 404, "Allow it"))
     assert (finding.level, finding.action) == ("warning", "Allow it")
     assert said("1.34.1", None) == []
+
+
+def test_oke_says_itself_which_systems_its_nodes_may_have() -> None:
+    pool = "shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 1"
+    image = FoundImage("ocid1.image.oc1..x", "Oracle-Linux-7.9-2025.01.31-0", system="Oracle Linux", version="7.9")
+    facts = Facts(images={"compute": image})
+    own = loads(MINIMAL.replace("shape: BM.GPU4.8, count: 1", pool))
+    assert any("Oracle Linux 7 is not supported" in each.reason for each in evaluate(own, facts))
+    text = MINIMAL.replace("shape: BM.GPU4.8, count: 1", f"{pool}, managed: true")
+    managed = loads(f"{text}scheduler: kubernetes\nkubernetes: {{control_plane: oke}}\n")
+    assert [each.reason for each in evaluate(managed, facts) if each.check == "image"] == []
 
 
 def test_the_endpoint_takes_an_address_of_its_subnet() -> None:

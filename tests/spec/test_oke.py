@@ -70,6 +70,14 @@ def test_a_managed_pool_takes_no_image_of_a_listing() -> None:
     assert "pools.compute.image.listing" not in where
 
 
+def test_an_image_of_oke_needs_no_user_to_log_in() -> None:
+    image = "image: {ocid: ocid1.image.oc1.iad.okeimage}"
+    spec = loads(MANAGED.replace("managed: true", f"managed: true, {image}"))
+    assert spec.pools["cpu"].image.ocid == "ocid1.image.oc1.iad.okeimage"
+    ((path, _),) = found(OKE.replace("count: 1", f"count: 1, {image}"))
+    assert path == "pools.compute.image.login_user"
+
+
 def with_addons(text: str) -> str:
     return OKE.replace("release: 1.34.1", f"release: 1.34.1, oke: {{addons: {text}}}")
 
