@@ -107,6 +107,14 @@ def test_what_looks_like_no_add_on_is_refused(addons: str, path: str, words: str
     assert words in message
 
 
+def test_a_public_endpoint_needs_a_public_subnet() -> None:
+    public = OKE.replace("release: 1.34.1", "release: 1.34.1, oke: {endpoint: public}")
+    assert loads(public).kubernetes.oke.endpoint == "public"
+    closed = public.replace("public_subnet_cidr: 10.77.0.0/24", "access: bastion")
+    ((path, message),) = found(closed)
+    assert (path, "no public subnet" in message) == ("kubernetes.oke.endpoint", True)
+
+
 def test_the_control_plane_is_refused_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "OKE_IS_BUILT", False)
     ((path, message),) = found(OKE)

@@ -44,7 +44,8 @@ RULES = (
     "`scheduler: kubernetes` there is a section `kubernetes`.",
     "With `scheduler: kubernetes` no pool is elastic.",
     "`kubernetes.network: routes` is for provider local, and `kubernetes.oke` for `control_plane: oke`, which this "
-    "release does not build. A name in `kubernetes.oke.addons` is letters and digits, such as `NvidiaGpuPlugin`.",
+    "release does not build. A public endpoint needs `network.access: public`. A name in `kubernetes.oke.addons` is "
+    "letters and digits, such as `NvidiaGpuPlugin`.",
     "`pools.NAME.managed: true` is for `kubernetes.control_plane: oke`. Such a pool has a shape without RDMA, no image "
     f"of a Marketplace listing, and none of {', '.join(f'`{key}`' for key in _NOT_OF_NODE_POOLS)}.",
     f"`kubernetes.release` is 1.{OLDEST_WITH_CALICO}.0 or newer with `network: calico`, unless `software.versions` "
@@ -79,10 +80,19 @@ def check(context: RuleContext) -> None:
     _check_rdma(context, section.get("rdma"))
     _check_ranges(context, section)
     if section.get("control_plane") == "oke":
+        _check_endpoint(context)
         _check_addons(context)
         if not OKE_IS_BUILT:
             message = "this release of gpucluster does not build a control plane of OKE"
             context.error(("kubernetes", "control_plane"), message, "Write self")
+
+
+def _check_endpoint(context: RuleContext) -> None:
+    if context.section("kubernetes", "oke").get("endpoint") != "public":
+        return
+    if context.section("network").get("access") == "bastion":
+        message = "with network.access bastion there is no public subnet for it"
+        context.error(("kubernetes", "oke", "endpoint"), message, "Write private, or `network: {access: public}`")
 
 
 def _check_addons(context: RuleContext) -> None:
