@@ -236,7 +236,8 @@ class TaggedResources:
     def _ours(self, resource: Any) -> bool:
         found = getattr(resource, "freeform_tags", None)
         tagged = tags.of_cluster(found, self._cluster) and tags.of_compartment(found, self._access.compartment_id)
-        return tagged and _state(resource) not in ENDED and resource.id not in self._keep
+        listed = tagged and not tags.managed_node(found)
+        return listed and _state(resource) not in ENDED and resource.id not in self._keep
 
     def _parts(self, resource: TaggedResource) -> list[TaggedResource | str]:
         """The exports of a mount target, or the OCIDs of a cluster network's members."""

@@ -34,7 +34,15 @@ from gpucluster.handover.names import (
     pool_group,
 )
 from gpucluster.handover.nodes import image_fingerprint, node_fingerprint
-from gpucluster.handover.outputs import CONTRACT_VERSION, RECORDED, SSH_AUTHORITY, Identity, Outputs, PoolOutput
+from gpucluster.handover.outputs import (
+    CONTRACT_VERSION,
+    RECORDED,
+    SSH_AUTHORITY,
+    Identity,
+    OkeOutput,
+    Outputs,
+    PoolOutput,
+)
 from gpucluster.handover.variables import RDMA_PLUGINS, tfvars
 
 __all__ = [
@@ -49,6 +57,7 @@ __all__ = [
     "Autoscaling",
     "Identity",
     "Members",
+    "OkeOutput",
     "Outputs",
     "PoolOutput",
     "autoscaler_policy",

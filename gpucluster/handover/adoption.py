@@ -19,13 +19,16 @@ from gpucluster.errors import ToolError
 from gpucluster.oci import tags
 
 _MADE_AGAIN = "to create it again changes nothing"
+_REFUSED = "a cluster.yml that asks for one is refused as yet, so no state has one"
 #: Types of terraform/ that are not imported, and why that loses nothing.
 NOT_ADOPTED: Mapping[str, str] = {
     "terraform_data": "it exists in the state only; the images that it selects are taken from the existing instances",
     "oci_core_app_catalog_listing_resource_version_agreement": f"it is read, not created: {_MADE_AGAIN}",
     "oci_core_app_catalog_subscription": f"a compartment has one for each version of a listing: {_MADE_AGAIN}",
     "oci_identity_compartment": "it is found by its name, and used as one that exists",
-    "oci_containerengine_cluster": "a cluster.yml that asks for one is refused as yet, so no state has one",
+    "oci_containerengine_cluster": _REFUSED,
+    "oci_containerengine_node_pool": _REFUSED,
+    "oci_containerengine_addon": _REFUSED,
     "oci_core_shape_management": f"an entry in the list of an image: {_MADE_AGAIN}",
 }
 
@@ -124,7 +127,8 @@ def desired(variables: Mapping[str, Any]) -> tuple[Desired, ...]:
         ),
         *_home(name, variables["home"]),
         *(part for pool, values in variables["pools"].items() for part in _pool(name, pool, values)),
-        *(_iam(iam) if iam else ()),
+        *(_iam("iam", iam) if iam else ()),
+        *(_iam("node_iam", variables["node_iam"]) if variables.get("node_iam") else ()),
     )
 
 
@@ -168,12 +172,12 @@ def _pool(name: str, pool: str, values: Mapping[str, Any]) -> Iterator[Desired]:
         yield Desired(f'{module}.module.instance["{node}"].{_INSTANCE}.this', "instance", node, pool)
 
 
-def _iam(iam: Mapping[str, Any]) -> Iterator[Desired]:
-    group = iam["dynamic_group"]
-    yield Desired("module.iam[0].oci_identity_dynamic_group.this", "dynamic_group", group)
-    yield Desired("module.iam[0].oci_identity_policy.compartment", "policy", group)
+def _iam(module: str, iam: Mapping[str, Any]) -> Iterator[Desired]:
+    at, group = f"module.{module}[0]", iam["dynamic_group"]
+    yield Desired(f"{at}.oci_identity_dynamic_group.this", "dynamic_group", group)
+    yield Desired(f"{at}.oci_identity_policy.compartment", "policy", group)
     if iam.get("tenancy_statements"):
-        yield Desired("module.iam[0].oci_identity_policy.tenancy[0]", "policy", f"{group}-tenancy")
+        yield Desired(f"{at}.oci_identity_policy.tenancy[0]", "policy", f"{group}-tenancy")
 
 
 def untracked(found: Iterable[TaggedResource], known: Collection[str]) -> tuple[TaggedResource, ...]:

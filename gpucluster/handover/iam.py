@@ -1,8 +1,9 @@
 """The permissions that a cluster needs in OCI, as statements of OCI's policy language. Pure.
 
-There are two subjects: the controller, whose autoscaler launches and terminates nodes (Terraform creates its dynamic
-group and policies, unless an administrator does), and the operator, who runs gpucluster (an administrator creates
-these policies, because users can't grant permissions to themselves).
+There are three subjects: the controller, whose autoscaler launches and terminates nodes; the instances that join a
+control plane of Kubernetes Engine (Terraform creates the dynamic groups and policies of these two, unless an
+administrator does); and the operator, who runs gpucluster (an administrator creates these policies, because users can't
+grant permissions to themselves).
 
 Statements name single resource types and the lowest sufficient verb, so that they show what the subject can do. The
 permissions of the autoscaler are in `oci.permissions`. Source: Oracle's policy reference (Identity/policyreference).
@@ -22,6 +23,8 @@ from gpucluster.spec import ClusterSpec, Pool
 
 # Placeholders for values that are not known yet, or that gpucluster can't know.
 CONTROLLER = "OCID_OF_THE_CONTROLLER"
+#: The HCL replaces this one.
+CLUSTER = "OCID_OF_THE_CLUSTER"
 OPERATORS = "OPERATORS"
 # Dynamic groups of other domains have another API, which the Terraform root module does not use.
 DEFAULT_DOMAIN = "Default"
@@ -47,7 +50,9 @@ class Policies:
     Args:
         dynamic_group: its name, which is also that of the policies. `subject`: the same with its domain.
         matching_rule: of the dynamic group; it matches one instance.
-        created: Terraform creates those of the controller.
+        created: Terraform creates those of the controller and of the nodes.
+        node_group, node_rule: the same of the instances that join a control plane of Kubernetes Engine; empty without.
+        nodes: their statements, for the cluster's compartment.
         controller, controller_tenancy: statements for the cluster's compartment, and for the tenancy.
         operator, operator_tenancy: the same for the users who run gpucluster.
         notes: what an administrator must know in addition to the statements.
@@ -64,6 +69,9 @@ class Policies:
     controller_tenancy: tuple[Statement, ...]
     operator: tuple[Statement, ...]
     operator_tenancy: tuple[Statement, ...]
+    node_group: str = ""
+    node_rule: str = ""
+    nodes: tuple[Statement, ...] = ()
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,6 +82,10 @@ class Policies:
             "created_by_terraform": self.created,
             "dynamic_group": {"name": self.dynamic_group, "domain": self.domain, "matching_rule": self.matching_rule},
             "controller": {"compartment": _rows(self.controller), "tenancy": _rows(self.controller_tenancy)},
+            "nodes": {
+                "dynamic_group": {"name": self.node_group, "domain": self.domain, "matching_rule": self.node_rule},
+                "compartment": _rows(self.nodes),
+            },
             "operator": {"compartment": _rows(self.operator), "tenancy": _rows(self.operator_tenancy)},
             "notes": list(self.notes),
         }
@@ -100,6 +112,8 @@ def policies(
     elastic = tuple(spec.elastic_pools.values())
     placed = _controller(spec, elastic, f"dynamic-group {subject}", places) if elastic else ()
     controller, controller_tenancy = _by_policy(placed, places)
+    joins = _joins(spec)
+    group = permissions.node_group(spec.name)
     operator, operator_tenancy = _by_policy(_operator(spec, f"group {OPERATORS}", places), places)
     return Policies(
         cluster=spec.name,
@@ -108,24 +122,39 @@ def policies(
         subject=subject,
         domain=domain,
         matching_rule=f"instance.id = '{controller_id or CONTROLLER}'",
-        created=bool(elastic) and spec.iam.create and domain == DEFAULT_DOMAIN,
+        created=bool(elastic or joins) and spec.iam.create and domain == DEFAULT_DOMAIN,
         controller=controller,
         controller_tenancy=controller_tenancy,
         operator=operator,
         operator_tenancy=operator_tenancy,
+        node_group=group if joins else "",
+        node_rule=_node_rule(spec, compartment_id) if joins else "",
+        nodes=(_join(f"'{domain}'/'{group}'" if spec.iam.identity_domain else group, places),) if joins else (),
         notes=tuple(_notes(spec, elastic, network_compartment_id)),
     )
 
 
 def tfvars(needed: Policies) -> dict[str, Any] | None:
     """The variable `iam` of the root module `terraform/cluster`; None if Terraform creates nothing."""
-    if not needed.created:
+    if not needed.created or not needed.controller:
         return None
     return {
         "dynamic_group": needed.dynamic_group,
         "description": f"The controller of the cluster {needed.cluster}: what its autoscaler may do",
         "compartment_statements": [statement.text for statement in needed.controller],
         "tenancy_statements": [statement.text for statement in needed.controller_tenancy],
+    }
+
+
+def node_tfvars(needed: Policies) -> dict[str, Any] | None:
+    """The variable `node_iam` of the root module `terraform/cluster`; None if Terraform creates nothing."""
+    if not needed.created or not needed.nodes:
+        return None
+    return {
+        "dynamic_group": needed.node_group,
+        "description": f"Nodes of the cluster {needed.cluster}: they may join its control plane",
+        "matching_rule": needed.node_rule,
+        "statements": [statement.text for statement in needed.nodes],
     }
 
 
@@ -257,6 +286,26 @@ def _of_tags(spec: ClusterSpec) -> str:
     return any_of("target.tag-namespace.name", sorted({name.partition(".")[0] for name in _defined_tags(spec)}))
 
 
+# --- the nodes of Kubernetes Engine -----
+
+
+def _joins(spec: ClusterSpec) -> bool:
+    """Whether instances of the cluster join a control plane of Kubernetes Engine."""
+    return has_kubernetes_engine(spec) and bool(spec.host_pools)
+
+
+def _node_rule(spec: ClusterSpec, compartment_id: str) -> str:
+    # A rule can't name the members of a cluster network, which OCI makes. It can name what they are tagged with.
+    tag = "" if spec.iam.tag is None else f"tag.{spec.iam.tag}.value = '{spec.name}'"
+    return all_of(f"instance.compartment.id = '{compartment_id}'", tag)
+
+
+def _join(group: str, places: _Places) -> Statement:
+    where = f"target.cluster.id = '{CLUSTER}'"
+    text = f"Allow dynamic-group {group} to {{{permissions.CLUSTER_JOIN}}} {places.own} where {where}"
+    return Statement("nodes join the control plane", text)
+
+
 # --- the operator -----
 
 _NETWORK_TYPES = (
@@ -331,6 +380,8 @@ def _kubernetes_engine(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
             Right("manage", "clusters"), Right("read", "cluster-work-requests"), Right("use", "private-ips"),
             *([Right("manage", "public-ips")] if public else []),
         ), own  # fmt: skip
+        if spec.managed_pools:
+            yield "node pools of Kubernetes Engine", (Right("manage", "cluster-node-pools"),), own
 
 
 def _network(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
@@ -362,6 +413,9 @@ def _storage(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
 def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
     if spec.iam.creates_compartment:
         yield "the compartment of elastic nodes", (Right("manage", "compartments"),), places.own
+    if spec.iam.create and _joins(spec):
+        yield "permissions of the nodes", (Right("manage", "dynamic-groups"),), "in tenancy"
+        yield "permissions of the nodes", (Right("manage", "policies"),), places.own
     if not spec.elastic_pools or not spec.iam.create:
         return
     outside = any(pool.image.listing for pool in spec.elastic_pools.values()) or bool(_defined_tags(spec))
@@ -374,10 +428,15 @@ def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
 
 
 def _notes(spec: ClusterSpec, elastic: tuple[Pool, ...], network_compartment_id: str | None) -> Iterator[str]:
-    if elastic and spec.iam.create and (spec.iam.identity_domain or DEFAULT_DOMAIN) != DEFAULT_DOMAIN:
+    if (elastic or _joins(spec)) and spec.iam.create and (spec.iam.identity_domain or DEFAULT_DOMAIN) != DEFAULT_DOMAIN:
         yield (
             f"The identity domain {spec.iam.identity_domain} is not the default one: gpucluster does not create the "
             "dynamic group and the policies. Create them by hand."
+        )
+    if _joins(spec) and spec.iam.tag is None:
+        yield (
+            "Every instance in the cluster's compartment may join the control plane as a node. If others launch "
+            "instances there, set iam.tag or give the cluster a compartment of its own."
         )
     if spec.iam.creates_compartment and not spec.iam.create:
         yield (
@@ -402,6 +461,7 @@ def text(needed: Policies) -> str:
     lines += [
         "",
         *(_controller_text(needed) or ["# No pool is elastic: the controller needs no permissions."]),
+        *_node_text(needed),
         "",
         "# --- for the users who run gpucluster: an administrator creates these ---",
         f"# Replace {OPERATORS} with the name of your group, with its domain if that is not the default one.",
@@ -429,6 +489,20 @@ def _controller_text(needed: Policies) -> list[str]:
         *lines,
         *_policy_text(f"{needed.dynamic_group} in the cluster's compartment", needed.controller),
         *_policy_text(f"{needed.dynamic_group}-tenancy in the tenancy (root compartment)", needed.controller_tenancy),
+    ]
+
+
+def _node_text(needed: Policies) -> list[str]:
+    if not needed.nodes:
+        return []
+    how = "Terraform creates these" if needed.created else "an administrator creates these by hand"
+    return [
+        "",
+        f"# --- for the nodes that join Kubernetes Engine: {how} ---",
+        f"# Dynamic group {needed.node_group}, identity domain {needed.domain}, matching rule:",
+        needed.node_rule,
+        f"# {CLUSTER} is known after the first apply: `gpucluster output` shows it as oke.id.",
+        *_policy_text(f"{needed.node_group} in the cluster's compartment", needed.nodes),
     ]
 
 

@@ -7,12 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster.cloud.members import Member
-from gpucluster.handover.outputs import Outputs
+from gpucluster.handover.outputs import OkeOutput, Outputs
 from gpucluster.kubernetes import labels
 from gpucluster.kubernetes.images import OperatorChart, operator_chart
 from gpucluster.kubernetes.manifests import Manifest, gpus, images, networks
 from gpucluster.kubernetes.system import SET, needed_images, system
 from gpucluster.spec import ClusterSpec, Pool
+
+_MANAGED_BOOT = """\
+#!/bin/bash
+set -euo pipefail
+script=/var/run/gpucluster-oke-init.sh
+curl --fail --silent --show-error --retry 10 --header 'Authorization: Bearer Oracle' \\
+  http://169.254.169.254/opc/v2/instance/metadata/oke_init_script | base64 --decode >"$script"
+bash "$script" --kubelet-extra-args '--register-with-taints={taints}'
+"""
 
 
 def has_kubernetes_engine(spec: ClusterSpec) -> bool:
@@ -20,10 +29,14 @@ def has_kubernetes_engine(spec: ClusterSpec) -> bool:
     return spec.scheduler == "kubernetes" and spec.kubernetes.control_plane == "oke"
 
 
-def kubernetes_variables(spec: ClusterSpec) -> dict[str, Any]:
-    """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them."""
+def kubernetes_variables(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]:
+    """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them.
+    `kubernetes_oke` is there with a control plane of Kubernetes Engine only.
+    """
     section = spec.kubernetes
+    oke = outputs.oke if has_kubernetes_engine(spec) else None
     return {
+        **({"kubernetes_oke": _oke_variable(oke, outputs.region)} if oke else {}),
         "scheduler": spec.scheduler,
         "kubernetes_control_plane": section.control_plane,
         "kubernetes_release": section.release,
@@ -34,6 +47,11 @@ def kubernetes_variables(spec: ClusterSpec) -> dict[str, Any]:
         "kubernetes_rdma": section.rdma,
         "kubernetes_user_quota": section.user_quota.model_dump(),
     }
+
+
+def _oke_variable(oke: OkeOutput, region: str) -> dict[str, str]:
+    """How hosts of the cluster's network reach the control plane: by its private address, which every one has."""
+    return {"id": oke.id, "region": region, "endpoint": f"https://{oke.private_endpoint}", "ca": oke.ca}
 
 
 def pool_variables(
@@ -61,6 +79,23 @@ def pool_variables(
         "kubernetes_node_taints": labels.node_taints(pool.hardware),
         "kubernetes_system_images": _images(spec, hardware_emulated=hardware_emulated),
     }
+
+
+def managed_labels(name: str, pool: Pool, *, hardware_emulated: bool) -> dict[str, str]:
+    """The labels of the nodes of a managed pool, without the well-known ones, which OKE sets itself."""
+    found = labels.node_labels(name, pool.hardware, elastic=False, emulated=hardware_emulated)
+    return {key: value for key, value in found.items() if key not in (labels.INSTANCE_TYPE, labels.ZONE)}
+
+
+def managed_user_data(pool: Pool) -> str | None:
+    """The script of the first boot of a managed pool's nodes; None for OKE's own. A node pool has no setting for
+    taints, so kubelet gets them from here (docs: "Using Custom Cloud-init Initialization Scripts").
+    """
+    taints = labels.node_taints(pool.hardware)
+    if not taints:
+        return None
+    text = ",".join(f"{taint['key']}={taint['value']}:{taint['effect']}" for taint in taints)
+    return _MANAGED_BOOT.format(taints=text)
 
 
 def controller_variables(

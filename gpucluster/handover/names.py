@@ -56,10 +56,13 @@ def is_login_name(cluster: str, host: str) -> bool:
 
 
 def permanent_names(name: str, pool: Pool) -> tuple[str, ...]:
-    """The names of the permanent nodes of the pool `name`, in the order of their numbers.
+    """The names of the permanent nodes of the pool `name`, in the order of their numbers. None for a pool that is
+    managed: its nodes are OKE's, which names and replaces them.
 
     A removed name is not used again, so that no other node changes its number.
     """
+    if pool.managed:
+        return ()
     removed = set(pool.removed_nodes)
     numbered = (f"{name}-{number}" for number in itertools.count(1))
     return tuple(itertools.islice((node for node in numbered if node not in removed), pool.count))

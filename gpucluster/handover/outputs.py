@@ -35,8 +35,24 @@ class PoolOutput:
 
 
 @dataclass(frozen=True)
+class OkeOutput:
+    """The root's output `oke`: a control plane of Kubernetes Engine.
+
+    Args:
+        private_endpoint, public_endpoint: address and port of its API; the second is empty for a private one.
+        ca: the certificate of its authority: PEM in base64.
+    """
+
+    id: str
+    kubernetes_version: str
+    private_endpoint: str
+    public_endpoint: str
+    ca: str
+
+
+@dataclass(frozen=True)
 class Outputs:
-    """The root's output `cluster`, version 1.
+    """The root's output `cluster`, version 1, and `oke`, which is None with another control plane.
 
     `bastion_id` is the bastion through which the controller is reached; None if that has a public address.
     `login` are the login nodes.
@@ -58,6 +74,7 @@ class Outputs:
     private_subnet_domain_name: str = ""
     login: tuple[Member, ...] = ()
     elastic_compartment_id: str = ""
+    oke: OkeOutput | None = None
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Outputs:
@@ -90,6 +107,7 @@ class Outputs:
                 private_subnet_domain_name=cluster.get("private_subnet_domain_name") or "",
                 login=tuple(_member(instance) for instance in cluster.get("login") or ()),
                 elastic_compartment_id=cluster.get("elastic_compartment_id") or cluster["compartment_id"],
+                oke=_oke_output(outputs.get("oke")),
             )
         except (KeyError, TypeError) as error:
             raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error
@@ -149,6 +167,14 @@ class Identity:
 
 def _member(raw: Mapping[str, Any]) -> Member:
     return Member(raw["id"], raw["name"], raw["private_ip"], raw.get("public_ip") or "")
+
+
+def _oke_output(raw: Any) -> OkeOutput | None:
+    if not isinstance(raw, Mapping):
+        return None
+    return OkeOutput(
+        raw["id"], raw["kubernetes_version"], raw["private_endpoint"], raw.get("public_endpoint") or "", raw["ca"]
+    )
 
 
 def _pool_output(raw: Mapping[str, Any], cluster: Mapping[str, Any]) -> PoolOutput:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.handover.kubernetes import has_kubernetes_engine
+from gpucluster.handover.kubernetes import has_kubernetes_engine, managed_labels, managed_user_data
 from gpucluster.handover.names import LOGIN, login_names, permanent_names
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
@@ -28,6 +28,7 @@ def tfvars(
     home_region: str = "",
     user_data: Mapping[str, str] | None = None,
     iam: Mapping[str, Any] | None = None,
+    node_iam: Mapping[str, Any] | None = None,
     existing_images: Mapping[str, str] | None = None,
     login_keys: Mapping[str, str] | None = None,
     recorded: Mapping[str, Mapping[str, str]] | None = None,
@@ -40,7 +41,8 @@ def tfvars(
             permanent nodes.
         home_region: the region in which dynamic groups and policies are created; empty: that of the cluster.
         user_data: the user data for cloud-init, by `controller`, `login` and the names of pools.
-        iam: the dynamic group and its policies; None if none are created.
+        iam: the dynamic group of the controller and its policies; None if none are created.
+        node_iam: those of the instances that join a control plane of Kubernetes Engine.
         existing_images: the images of hosts that are adopted, by `controller`, `login` and `pool/<name>`.
         login_keys: the public halves of generated login keys, by user.
         recorded: what the state says already of the hosts: see `Identity.recorded`.
@@ -71,9 +73,10 @@ def tfvars(
         "oke": _oke(spec),
         "pools": {
             name: _pool_variables(name, pool, baked_images.get(name), data.get(name))
-            for name, pool in spec.pools.items()
+            for name, pool in spec.host_pools.items()
         },
         "iam": dict(iam) if iam is not None else None,
+        "node_iam": dict(node_iam) if node_iam is not None else None,
         "existing_images": dict(existing_images or {}),
         "login_keys": dict(login_keys or {}),
         "recorded": {name: dict(values) for name, values in (recorded or {}).items()},
@@ -89,7 +92,7 @@ def _elastic_compartment(spec: ClusterSpec, standing: str) -> dict[str, str] | N
     return {"ocid": spec.iam.elastic_compartment} if spec.iam.elastic_compartment else None
 
 
-def _oke(spec: ClusterSpec) -> dict[str, str] | None:
+def _oke(spec: ClusterSpec) -> dict[str, Any] | None:
     """The control plane of Oracle Kubernetes Engine; None if the cluster has none."""
     if not has_kubernetes_engine(spec):
         return None
@@ -99,6 +102,24 @@ def _oke(spec: ClusterSpec) -> dict[str, str] | None:
         "endpoint": kubernetes.oke.endpoint,
         "pod_cidr": kubernetes.pod_cidr,
         "service_cidr": kubernetes.service_cidr,
+        "addons": dict(kubernetes.oke.addons),
+        "node_pools": {name: _node_pool(spec, name, pool) for name, pool in spec.managed_pools.items()},
+    }
+
+
+def _node_pool(spec: ClusterSpec, name: str, pool: Pool) -> dict[str, Any]:
+    """A pool whose nodes Kubernetes Engine makes."""
+    return {
+        "shape": pool.shape,
+        "ocpus": pool.ocpus,
+        "memory_gb": pool.memory_gb,
+        "count": pool.count,
+        "boot_volume_gb": pool.boot_volume_gb,
+        "capacity_reservation_id": pool.capacity_reservation_id,
+        "availability_domain": pool.availability_domain,
+        "labels": managed_labels(name, pool, hardware_emulated=spec.cloud.traits.hardware_emulated),
+        "user_data": managed_user_data(pool),
+        "image": _image(pool.image, pool.shape),
     }
 
 

@@ -139,7 +139,7 @@ class Configuration:
         spec = self._spec
         new = {
             name: handover.PoolOutput("", pool.kind, pool.shape, "", None, None, None, None, ())
-            for name, pool in spec.pools.items()
+            for name, pool in spec.host_pools.items()
         }
         outputs = replace(outputs, pools={**new, **outputs.pools})
         inventory = handover.inventory(

@@ -342,7 +342,7 @@ class Provisioning:
         machines: dict[str, Controller | Login | Pool] = {
             "controller": spec.controller,
             handover.LOGIN: spec.login,
-            **spec.pools,
+            **spec.host_pools,
         }
         rights = iam.policies(
             spec,
@@ -361,6 +361,7 @@ class Provisioning:
                 name: user_data.user_data(user_data.boot_settings(spec, machine)) for name, machine in machines.items()
             },
             iam=iam.tfvars(rights),
+            node_iam=iam.node_tfvars(rights),
             existing_images=self._existing_images,
             login_keys=self._login_keys.generated(),
             recorded=handover.Identity.parse(terraform.outputs()).recorded,

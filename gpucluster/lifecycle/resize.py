@@ -28,6 +28,7 @@ from gpucluster.cloud.members import numbered_names
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import GpuClusterError, InputError, ReplacementError
 from gpucluster.events import Event, EventKind, Sink
+from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.lifecycle.hosts import Hosts
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
@@ -45,6 +46,8 @@ _POOL = re.compile(r'module\.pool\["([^"]+)"\]')
 _NODE = re.compile(r'module\.instance\["([^"]+)"\]\.oci_core_instance\.')
 _LOGIN = re.compile(r'module\.login\["([^"]+)"\]\.oci_core_instance\.')
 _CONTROLLER = re.compile(r"module\.controller\.oci_core_instance\.")
+_CONTROL_PLANE = re.compile(r"module\.oke\[0\]\.oci_containerengine_cluster\.")
+_NODE_POOL = re.compile(r'module\.oke\[0\]\.oci_containerengine_node_pool\.this\["([^"]+)"\]')
 _NETWORK = "oci_core_cluster_network."
 _CLUSTER = "oci_core_compute_cluster."
 # Reasons of a replacement that loses nothing: the resource was never complete, or the operator requested it by name.
@@ -52,7 +55,12 @@ _HARMLESS = frozenset({"tainted", "requested"})
 # The attributes whose update replaces the boot volume of an instance, or reboots it (docs: UpdateInstanceDetails).
 _BOOT_VOLUME = ("source_details.source_id", "source_details.source_type")
 _REBOOTING = ("shape", "shape_config", "platform_config", "launch_options", "fault_domain")
-_KINDS = {"cluster_network": "a cluster network", "compute_cluster": "a compute cluster", "instances": "instances"}
+_KINDS = {
+    "cluster_network": "a cluster network",
+    "compute_cluster": "a compute cluster",
+    "instances": "instances",
+    "node_pool": "a node pool of Kubernetes Engine",
+}
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,7 @@ def replacements(
     changes: Iterable[Change], spec: ClusterSpec, outputs: handover.Outputs | None, present: Present
 ) -> tuple[Replacement, ...]:
     """What a plan would remove although cluster.yml asks for it: permanent nodes, what they are in, login nodes, the
-    controller.
+    controller, a control plane of Kubernetes Engine and its node pools.
 
     Args:
         outputs: of the last apply; None if nothing was applied yet.
@@ -183,7 +191,7 @@ def replacements(
         login = _LOGIN.match(change.address)
         if login and login.group(1) in handover.login_names(spec):
             nodes = (login.group(1),)
-        if nodes or _CONTROLLER.match(change.address):
+        if nodes or _CONTROLLER.match(change.address) or _is_of_kubernetes_engine(change.address, spec):
             output = outputs.pools.get(pool) if outputs else None
             what = _what(change.address, pool, nodes)
             replaced.append(Replacement(what, nodes, _why(change, output, spec.pools.get(pool)), change.address))
@@ -262,6 +270,14 @@ def _loses(change: Change) -> bool:
     return change.action in ("delete", "replace") and change.reason not in _HARMLESS
 
 
+def _is_of_kubernetes_engine(address: str, spec: ClusterSpec) -> bool:
+    """Whether this is the control plane or a node pool of Kubernetes Engine that cluster.yml asks for."""
+    pool = _NODE_POOL.match(address)
+    if pool is not None:
+        return pool.group(1) in spec.managed_pools
+    return bool(_CONTROL_PLANE.match(address)) and has_kubernetes_engine(spec)
+
+
 def _is_host(address: str) -> bool:
     return bool(_NODE.search(address) or _LOGIN.match(address) or _CONTROLLER.match(address))
 
@@ -293,6 +309,10 @@ def _what(address: str, pool: str, nodes: Sequence[str]) -> str:
         return f"the compute cluster of pool {pool} with {', '.join(nodes)}"
     if _LOGIN.match(address):
         return f"login node {nodes[0]}"
+    if _CONTROL_PLANE.match(address):
+        return "the control plane of Kubernetes Engine, with everything that Kubernetes stores"
+    if node_pool := _NODE_POOL.match(address):
+        return f"the node pool {node_pool.group(1)}, with all of its nodes"
     return f"node {nodes[0]}" if nodes else "the controller, with what the scheduler stores and the user directory"
 
 

@@ -76,6 +76,9 @@ CAPACITY_RESERVATIONS = Right("use", "compute-capacity-reservations")
 LISTINGS = Right("read", "app-catalog-listing")
 TAG_NAMESPACES = Right("use", "tag-namespaces")
 
+#: The permission that an instance needs to become a node of Kubernetes Engine. No verb includes it.
+CLUSTER_JOIN = "CLUSTER_JOIN"
+
 _LAUNCH = (INSTANCES, IMAGES, VNICS, SUBNETS)
 SOME_LAUNCHES = (COMPUTE_CLUSTERS, CAPACITY_RESERVATIONS, LISTINGS, TAG_NAMESPACES)
 
@@ -100,6 +103,11 @@ NEEDED: Mapping[str, tuple[Right, ...]] = {
 def dynamic_group(cluster: str) -> str:
     """The name of the dynamic group of a cluster's controller. Its policies have the same name."""
     return f"{PREFIX}-{cluster}"
+
+
+def node_group(cluster: str) -> str:
+    """The name of the dynamic group of the instances that join a control plane of Kubernetes Engine."""
+    return f"{dynamic_group(cluster)}-nodes"
 
 
 def advice(operation: str, cluster: str) -> str:

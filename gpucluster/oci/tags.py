@@ -26,11 +26,13 @@ COMPARTMENT = "gpucluster-compartment"
 CONTAINS = "gpucluster-contains"
 TRAPS = "gpucluster-traps"
 
-#: The values of ROLE of a baked image, of the controller, of a login node, and of a pool's nodes and what they need.
+#: The values of ROLE of a baked image, of the controller, of a login node, of a pool's nodes and what they need, and of
+#: a node pool of Kubernetes Engine with its nodes.
 IMAGE = "image"
 CONTROLLER = "controller"
 LOGIN = "login"
 COMPUTE = "compute"
+NODE_POOL = "node-pool"
 
 #: Keys that cluster.yml may not use for tags of its own.
 RESERVED = (CLUSTER, ROLE, POOL, NODE, GENERATION, BUILDER, FILES, COMPARTMENT)
@@ -99,6 +101,11 @@ def permanent_node_pool(tags: Tags | None, cluster: str) -> str:
     """The pool of the permanent node that an instance is; empty if it is not a permanent node of this cluster."""
     permanent = of_cluster(tags, cluster) and not elastic_or_builder(tags, cluster)
     return (tags or {}).get(POOL, "") if permanent and (tags or {}).get(ROLE) == COMPUTE else ""
+
+
+def managed_node(tags: Tags | None) -> bool:
+    """Whether an instance is a node of a node pool: Kubernetes Engine made it, and removes it."""
+    return (tags or {}).get(ROLE) == NODE_POOL
 
 
 def generation(tags: Tags | None) -> int:

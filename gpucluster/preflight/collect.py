@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from gpucluster.cloud.client import Access, refusals
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError
+from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.preflight import requirements
 from gpucluster.preflight.facts import Facts, FirstCall, FoundImage, Unknown
 from gpucluster.preflight.queries import local
@@ -104,6 +105,7 @@ class _Collector:
         vcn = self._begin(queries.vcn, network.vcn_id) if network.vcn_id else None
         subnets = {name: self._begin(queries.subnet, ocid) for name, ocid in subnet_ids.items() if ocid}
         file_system = self._begin(queries.file_system, home.file_system_id) if home.file_system_id else None
+        engine = self._begin(queries.kubernetes_engine) if has_kubernetes_engine(spec) else None
         images = self._images()
         # The queries below need the names of the availability domains.
         domains = self._end(domains_future, "domains")
@@ -131,6 +133,7 @@ class _Collector:
             capacity=self._all(capacity, "capacity"),
             images=self._all(images, "image"),
             reservations=self._all(reservations, "reservation"),
+            kubernetes_engine=self._end(engine, "kubernetes") if engine else None,
             created=self._end(created, "limits") if created else None,
             vcns=self._end(vcns, "overlap"),
             vcn=self._end(vcn, "network") if vcn else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpucluster.errors import PreflightFinding as Finding
-from gpucluster.preflight.checks import access, images, machines, network
+from gpucluster.preflight.checks import access, images, kubernetes, machines, network
 from gpucluster.preflight.facts import Facts, Unknown
 from gpucluster.spec import ClusterSpec
 
@@ -27,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     machines.capacity,
     machines.reservations,
     images.images,
+    kubernetes.release,
     machines.names,
     network.existing_vcn,
     network.existing_subnets,

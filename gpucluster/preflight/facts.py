@@ -254,6 +254,19 @@ class Subnet:
 
 
 @dataclass(frozen=True)
+class KubernetesEngine:
+    """What Kubernetes Engine offers.
+
+    Args:
+        offered: the releases, as it writes them: `v1.34.1`.
+        running: the release of this cluster's control plane; empty if there is none.
+    """
+
+    offered: tuple[str, ...]
+    running: str = ""
+
+
+@dataclass(frozen=True)
 class FileSystem:
     """An existing file system."""
 
@@ -311,6 +324,7 @@ class Facts:
     vcn: Vcn | Unknown | None = None
     subnets: Mapping[str, Subnet | Unknown] = field(default_factory=dict)
     file_system: FileSystem | Unknown | None = None
+    kubernetes_engine: KubernetesEngine | Unknown | None = None
     created: Created | Unknown | None = None
     mount_target: str = ""
     ssh: SshPair | Unknown | None = None

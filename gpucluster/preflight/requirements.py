@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucluster import handover, shapes
+from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.preflight.facts import Instance, LimitKey
 from gpucluster.spec import ClusterSpec, Image
 from gpucluster.spec.rules.network import BASTION_ADDRESSES, BUILDERS, MOUNT_TARGET_ADDRESSES
@@ -143,13 +144,14 @@ def addresses(spec: ClusterSpec, subnet: str) -> tuple[int, int]:
     """Highest number of addresses of a subnet (`public` or `private`) in use: (by machines, in total)."""
     public = spec.network.access == "public"
     entry = 1 + spec.login.count
+    endpoint = spec.kubernetes.oke.endpoint if has_kubernetes_engine(spec) else ""
     if subnet == "public":
-        return entry, entry
+        return entry, entry + (endpoint == "public")
     home = spec.storage.home
     nodes = sum(pool.max_count for pool in spec.pools.values()) + (0 if public else entry)
     storage = MOUNT_TARGET_ADDRESSES if home.enabled and home.server is None else 0
     builders = BUILDERS if spec.elastic_pools else 0
-    return nodes, nodes + storage + builders + (0 if public else BASTION_ADDRESSES)
+    return nodes, nodes + storage + builders + (0 if public else BASTION_ADDRESSES) + (endpoint == "private")
 
 
 def host_names(spec: ClusterSpec, subnet: str) -> frozenset[str]:

@@ -64,6 +64,10 @@ _PATTERNS = {
     fields.WORD_PATTERN: ("must be one word", ""),
     fields.VERSION_PATTERN: ("must be a version", 'Such as "4.1.2", in quotes'),
     kubernetes.RELEASE_PATTERN: ("must be a release of Kubernetes, 1.20.0 or newer", 'Three numbers, such as "1.34.2"'),
+    kubernetes.ADDON_VERSION_PATTERN: (
+        "must be a version of an add-on",
+        "Such as v1.17.2, with the v, or null for the one that OKE chooses",
+    ),
     fields.BRANCH_PATTERN: ("must be the number of a driver branch", 'Such as "580", in quotes'),
     fields.SHA256_PATTERN: ("must be a SHA-256: 64 digits of 0 to 9 and a to f", "sha256sum FILE prints it"),
     fields.URL_PATTERN: ("must be a URL without a password", "Such as https://mirror.example/docker"),

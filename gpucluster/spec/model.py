@@ -84,6 +84,16 @@ class ClusterSpec(Part):
         return self._source
 
     @property
+    def host_pools(self) -> dict[str, Pool]:
+        """The pools whose nodes gpucluster makes and configures: all that are not managed."""
+        return {name: pool for name, pool in self.pools.items() if not pool.managed}
+
+    @property
+    def managed_pools(self) -> dict[str, Pool]:
+        """The pools whose nodes Kubernetes Engine makes."""
+        return {name: pool for name, pool in self.pools.items() if pool.managed}
+
+    @property
     def elastic_pools(self) -> dict[str, Pool]:
         """The elastic pools by name: those in which some nodes exist only while jobs need them."""
         return {name: pool for name, pool in self.pools.items() if pool.elastic}

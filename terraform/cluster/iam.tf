@@ -10,10 +10,28 @@ module "iam" {
   description            = var.iam.description
   dynamic_group          = var.iam.dynamic_group
   freeform_tags          = merge(var.freeform_tags, { role = "iam", "gpucluster-compartment" = var.compartment_id })
-  instance_id            = module.controller.instance.id
-  tenancy_id             = var.tenancy_id
-  tenancy_statements     = var.iam.tenancy_statements
+  # The controller only: a group of the whole compartment would give its permissions to root of every compute node.
+  matching_rule      = "instance.id = '${module.controller.instance.id}'"
+  tenancy_id         = var.tenancy_id
+  tenancy_statements = var.iam.tenancy_statements
 
   # Statements name the compartment, which must exist first.
   depends_on = [oci_identity_compartment.elastic]
+}
+
+# What lets the instances of pools join a control plane of Kubernetes Engine. Python's statements have a placeholder for
+# its OCID, which is known here only.
+module "node_iam" {
+  source    = "../modules/iam"
+  count     = var.oke == null || var.node_iam == null ? 0 : 1
+  providers = { oci.home = oci.home }
+
+  compartment_id         = var.compartment_id
+  compartment_statements = [for statement in var.node_iam.statements : replace(statement, "OCID_OF_THE_CLUSTER", one(module.oke[*].cluster.id))]
+  defined_tags           = local.defined_tags
+  description            = var.node_iam.description
+  dynamic_group          = var.node_iam.dynamic_group
+  freeform_tags          = merge(var.freeform_tags, { role = "iam", "gpucluster-compartment" = var.compartment_id })
+  matching_rule          = var.node_iam.matching_rule
+  tenancy_id             = var.tenancy_id
 }

@@ -6,6 +6,7 @@ locals {
     { controller = { spec = var.controller.image, shape = var.controller.shape } },
     { for name, login in { login = var.login } : name => { spec = login.image, shape = login.shape } if login != null },
     { for name, pool in var.pools : "pool/${name}" => { spec = pool.image, shape = pool.shape } },
+    { for name, pool in local.node_pools : "pool/${name}" => { spec = pool.image, shape = pool.shape } },
   )
 
   # The keys that the first release stored, and later keys only if they are set: otherwise existing nodes would be replaced.
@@ -35,7 +36,7 @@ locals {
 
   controller_image_id = terraform_data.image["controller"].output
   login_image_id      = var.login == null ? null : terraform_data.image["login"].output
-  pool_image_ids      = { for name, pool in var.pools : name => terraform_data.image["pool/${name}"].output }
+  pool_image_ids      = { for name in concat(keys(var.pools), keys(local.node_pools)) : name => terraform_data.image["pool/${name}"].output }
 }
 
 data "oci_core_images" "matching" {

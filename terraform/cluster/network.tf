@@ -10,7 +10,11 @@ data "oci_identity_availability_domains" "all" {
 }
 
 locals {
-  _named_domains = distinct(compact(concat([var.availability_domain], [for pool in var.pools : pool.availability_domain])))
+  _named_domains = distinct(compact(concat(
+    [var.availability_domain],
+    [for pool in var.pools : pool.availability_domain],
+    [for pool in local.node_pools : pool.availability_domain],
+  )))
 
   availability_domain = coalesce(var.availability_domain, data.oci_identity_availability_domains.all.availability_domains[0].name)
   pool_domains        = { for name, pool in var.pools : name => coalesce(pool.availability_domain, local.availability_domain) }

@@ -15,7 +15,6 @@ output "cluster" {
     private_subnet_domain_name = module.network.private_subnet_domain_name
     controller                 = module.controller.instance
     login                      = [for name in try(var.login.names, []) : module.login[name].instance]
-    oke                        = one(module.oke[*].cluster)
     # All null without a shared home.
     home = {
       file_system_id  = one(module.home[*].file_system_id)
@@ -49,4 +48,9 @@ output "identity" {
     certificates     = var.recorded.certificates
     secrets          = var.recorded.secrets
   }
+}
+
+output "oke" {
+  description = "The control plane of Kubernetes Engine: id, kubernetes_version, private_endpoint and public_endpoint (address and port, or null) and ca, the certificate of its authority (PEM in base64). Null for another control plane."
+  value       = one(module.oke[*].cluster)
 }

@@ -6,7 +6,7 @@ module "pool" {
   baked_image_id         = each.value.baked_image_id
   cluster_name           = var.cluster_name
   compartment_id         = var.compartment_id
-  defined_tags           = local.defined_tags
+  defined_tags           = local.pool_tags
   elastic_compartment_id = local.elastic_compartment_id
   elastic_tags           = var.elastic_tags
   freeform_tags          = merge(var.freeform_tags, { role = "compute", pool = each.key })

@@ -120,7 +120,7 @@ variable "elastic_compartment" {
 }
 
 variable "elastic_tags" {
-  description = "Defined tags, in addition to defined_tags, of what the controller's permissions are restricted to: instance configurations of elastic pools, the instances that are launched from them, and the private subnet."
+  description = "Defined tags, in addition to defined_tags, of what permissions are restricted to: instance configurations of elastic pools, the instances that are launched from them, and the private subnet; with Kubernetes Engine the instances of all pools."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -144,7 +144,7 @@ variable "existing_images" {
 }
 
 variable "freeform_tags" {
-  description = "Free-form tags of all created resources. The tag role is added to all of them (network, storage, bastion, controller, login, compute), and the tag pool to the resources of a pool."
+  description = "Free-form tags of all created resources. The tag role is added to all of them (network, storage, bastion, control-plane, node-pool, iam, controller, login, compute), and the tag pool to the resources of a pool."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -396,13 +396,51 @@ variable "network" {
   }
 }
 
+variable "node_iam" {
+  description = "The dynamic group of the instances that join a control plane of Kubernetes Engine, and its permissions: name, description and rule of the group, statements of the policy in the cluster's compartment, in which OCID_OF_THE_CLUSTER stands for the control plane. Null creates none."
+  type = object({
+    dynamic_group = string
+    description   = string
+    matching_rule = string
+    statements    = list(string)
+  })
+  default = null
+}
+
 variable "oke" {
-  description = "The control plane of Oracle Kubernetes Engine, or null for none. kubernetes_version begins with v; endpoint is private (in the private subnet) or public (in the public subnet, for network.ssh_allowed_cidrs)."
+  description = "The control plane of Oracle Kubernetes Engine, or null for none. kubernetes_version begins with v; endpoint is private (in the private subnet) or public (in the public subnet, for network.ssh_allowed_cidrs). addons are OKE's add-ons by name, with their version; null lets OKE choose and update it. node_pools are the pools whose nodes OKE makes: labels are those of each new node of Kubernetes, user_data replaces OKE's script of the first boot, the rest is as for pools."
   type = object({
     kubernetes_version = string
     endpoint           = optional(string, "private")
     pod_cidr           = optional(string, "10.244.0.0/16")
     service_cidr       = optional(string, "10.96.0.0/16")
+    addons             = optional(map(string), {})
+    node_pools = optional(map(object({
+      shape                   = string
+      ocpus                   = optional(number)
+      memory_gb               = optional(number)
+      count                   = number
+      boot_volume_gb          = number
+      capacity_reservation_id = optional(string)
+      availability_domain     = optional(string)
+      labels                  = optional(map(string), {})
+      user_data               = optional(string)
+      image = object({
+        ocid             = optional(string)
+        name             = optional(string)
+        operating_system = optional(string)
+        version          = optional(string)
+        listing          = optional(string)
+        listing_version  = optional(string)
+        listing_filter = optional(object({
+          name      = string
+          matching  = list(string)
+          excluding = list(string)
+        }), { name = "newest", matching = [], excluding = [] })
+        make_compatible = optional(bool, false)
+        variant         = optional(string)
+      })
+    })), {})
   })
   default = null
 
@@ -414,6 +452,26 @@ variable "oke" {
   validation {
     condition     = var.oke == null || try(contains(["private", "public"], var.oke.endpoint), false)
     error_message = "The value oke.endpoint must be private or public."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in try(var.oke.node_pools, {}) : can(regex("^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$", name))])
+    error_message = "oke.node_pools: every name must be 1 to 32 lower-case letters, digits or hyphens, begin with a letter and not end with a hyphen."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in try(var.oke.node_pools, {}) : pool.count >= 0 && floor(pool.count) == pool.count])
+    error_message = "oke.node_pools: count must be a whole number, 0 or more."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in try(var.oke.node_pools, {}) : endswith(pool.shape, ".Flex") == (pool.ocpus != null) && (pool.ocpus == null) == (pool.memory_gb == null)])
+    error_message = "oke.node_pools: a flexible shape (*.Flex) needs ocpus and memory_gb, and no other has them."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in try(var.oke.node_pools, {}) : pool.image.listing == null])
+    error_message = "oke.node_pools: an image can't be that of a listing of the marketplace."
   }
 }
 

@@ -1,12 +1,21 @@
-"""What a control plane of Kubernetes Engine hands over to Terraform, and the rights to create it."""
+"""What a control plane of Kubernetes Engine hands over to Terraform and to the hosts, and the rights that it needs."""
 
 from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpucluster import handover
 from gpucluster.handover import iam
+from gpucluster.handover.kubernetes import kubernetes_variables
+from gpucluster.handover.outputs import Outputs
+from gpucluster.localcloud.auth.policies import matching_rule, statement
 from gpucluster.spec import ClusterSpec, loads
+from gpucluster.spec.rules import kubernetes as rules
 
 FILE = """
 version: 1
@@ -20,46 +29,160 @@ network:
 pools:
   gpu: {shape: BM.GPU4.8, count: 2}
 """
+OKE = """
+  cpu: {shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 3, managed: true}
+  a10: {shape: VM.GPU.A10.1, count: 1, managed: true, boot_volume_gb: 100}
+scheduler: kubernetes
+kubernetes:
+  control_plane: oke
+  release: 1.34.1
+  oke: {endpoint: private, addons: {CertManager: v1.17.2, CoreDNS: null}}
+"""
+HERE, CLUSTER = "ocid1.compartment.oc1..c", "ocid1.cluster.oc1..k"
+OUTPUT = {
+    "id": CLUSTER,
+    "kubernetes_version": "v1.34.1",
+    "private_endpoint": "10.93.1.9:6443",
+    "public_endpoint": None,
+    "ca": "LS0t",
+}
 
 
-def with_oke(endpoint: str = "private") -> ClusterSpec:
-    """A cluster whose control plane is OKE's. Files with it are refused as yet, so the values are set in the spec."""
-    spec = loads(FILE)
-    oke = spec.kubernetes.oke.model_copy(update={"endpoint": endpoint})
-    changes = {"control_plane": "oke", "release": "1.34.1", "oke": oke}
-    return spec.model_copy(update={"scheduler": "kubernetes", "kubernetes": spec.kubernetes.model_copy(update=changes)})
+@pytest.fixture(autouse=True)
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files with `control_plane: oke` are refused as yet."""
+    monkeypatch.setattr(rules, "OKE_IS_BUILT", True)
 
 
-def oke_variable(spec: ClusterSpec) -> object:
-    values = handover.tfvars(spec, tenancy_id="t", compartment_id="c", ssh_authorized_keys=["k"], baked_images={})
-    return values["oke"]
+def with_oke(*changes: tuple[str, str]) -> ClusterSpec:
+    text = f"{FILE.rstrip()}{OKE}"
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return loads(text)
+
+
+def variables(spec: ClusterSpec) -> dict[str, Any]:
+    return handover.tfvars(spec, tenancy_id="t", compartment_id="c", ssh_authorized_keys=["k"], baked_images={})
+
+
+def policies(spec: ClusterSpec) -> iam.Policies:
+    return iam.policies(spec, compartment_id=HERE, controller_id=None)
 
 
 def operator_rights(spec: ClusterSpec) -> str:
-    return str(iam.policies(spec, compartment_id="ocid1.compartment.oc1..c", controller_id=None).operator)
+    needed = policies(spec)
+    return " ".join(each.text for each in (*needed.operator, *needed.operator_tenancy))
 
 
 @pytest.mark.parametrize("endpoint", ["private", "public"])
 def test_terraform_gets_the_version_as_oke_writes_it(endpoint: str) -> None:
-    assert oke_variable(with_oke(endpoint)) == {
+    made = variables(with_oke(("endpoint: private", f"endpoint: {endpoint}")))["oke"]
+    assert {key: value for key, value in made.items() if key != "node_pools"} == {
         "kubernetes_version": "v1.34.1",
         "endpoint": endpoint,
         "pod_cidr": "10.244.0.0/16",
         "service_cidr": "10.96.0.0/16",
+        "addons": {"CertManager": "v1.17.2", "CoreDNS": None},
     }
+
+
+def test_managed_pools_are_node_pools_and_no_instances() -> None:
+    made = variables(with_oke())
+    assert set(made["pools"]) == {"gpu"}
+    cpu, a10 = made["oke"]["node_pools"]["cpu"], made["oke"]["node_pools"]["a10"]
+    assert (cpu["shape"], cpu["ocpus"], cpu["memory_gb"], cpu["count"]) == ("VM.Standard.E5.Flex", 4, 32, 3)
+    assert cpu["image"]["operating_system"] == "Debian"
+    assert cpu["labels"] == {
+        "gpucluster.io/pool": "cpu",
+        "gpucluster.io/shape": "VM.Standard.E5.Flex",
+        "gpucluster.io/elastic": "false",
+    }
+    assert cpu["user_data"] is None, "OKE's own script joins them"
+    assert a10["boot_volume_gb"] == 100
+    assert a10["labels"]["gpucluster.io/gpu-type"] == "a10"
+    # The hardware of the local cloud is emulated, and a node says so.
+    assert a10["labels"]["gpucluster.io/emulated"] == "true"
+    assert "--register-with-taints=nvidia.com/gpu=present:NoSchedule" in a10["user_data"]
+    assert a10["user_data"].startswith("#!/bin/bash\n")
 
 
 def test_without_oke_there_is_neither_a_control_plane_nor_a_right_for_it() -> None:
     plain = loads(FILE)
-    assert oke_variable(plain) is None
-    assert oke_variable(plain.model_copy(update={"scheduler": "kubernetes"})) is None
-    assert "clusters in" not in operator_rights(plain).replace("compute-clusters in", "")
+    for spec in (plain, plain.model_copy(update={"scheduler": "kubernetes"})):
+        assert variables(spec)["oke"] is None
+        needed = policies(spec)
+        assert (needed.nodes, needed.node_group, iam.node_tfvars(needed)) == ((), "", None)
+        assert "clusters in" not in operator_rights(spec).replace("compute-clusters in", "")
+        assert "CLUSTER_JOIN" not in iam.text(needed)
 
 
-def test_the_operator_may_create_the_control_plane() -> None:
-    private, public = operator_rights(with_oke()), operator_rights(with_oke("public"))
-    for right in ("manage clusters in", "read cluster-work-requests in", "use private-ips in"):
+def test_the_operator_may_create_the_control_plane_and_its_node_pools() -> None:
+    private, public = operator_rights(with_oke()), operator_rights(with_oke(("endpoint: private", "endpoint: public")))
+    for right in (
+        "manage clusters in",
+        "manage cluster-node-pools in",
+        "read cluster-work-requests in",
+        "use private-ips in",
+        "manage dynamic-groups in tenancy",
+        f"manage policies in compartment id {HERE}",
+    ):
         assert right in private
         assert right in public
     assert "manage public-ips in" in public
     assert "manage public-ips in" not in private
+    assert "cluster-node-pools" not in operator_rights(with_oke((", managed: true", "")))
+
+
+def test_instances_of_the_cluster_may_join_and_nothing_else() -> None:
+    needed = policies(with_oke())
+    given = iam.node_tfvars(needed)
+    assert given is not None
+    assert iam.tfvars(needed) is None, "nothing is elastic: the controller needs no permission"
+    [text] = given["statements"]
+    assert given["dynamic_group"] == "gpucluster-demo-nodes"
+    assert text == (
+        f"Allow dynamic-group gpucluster-demo-nodes to {{CLUSTER_JOIN}} in compartment id {HERE} "
+        f"where target.cluster.id = '{iam.CLUSTER}'"
+    )
+    assert statement(text).permissions == {"CLUSTER_JOIN"}
+    rule = matching_rule(given["matching_rule"])
+    assert rule.holds({"instance.compartment.id": HERE})
+    assert not rule.holds({"instance.compartment.id": "ocid1.compartment.oc1..other"})
+    assert any("may join the control plane" in note for note in needed.notes)
+    printed = iam.text(needed).splitlines()
+    assert text in printed
+    assert given["matching_rule"] in printed
+
+
+def test_with_a_tag_only_what_carries_it_may_join() -> None:
+    needed = policies(with_oke(("scheduler:", "iam: {tag: Ops.Cluster}\nscheduler:")))
+    rule = matching_rule(needed.node_rule)
+    assert not rule.holds({"instance.compartment.id": HERE})
+    assert rule.holds({"instance.compartment.id": HERE, "tag.ops.cluster.value": "demo"})
+    assert needed.notes == ()
+
+
+def test_nobody_joins_where_every_pool_is_managed() -> None:
+    every = policies(with_oke(("  gpu: {shape: BM.GPU4.8, count: 2}\n", "")))
+    assert (every.nodes, every.created) == ((), False)
+    by_hand = policies(with_oke(("scheduler:", "iam: {create: false}\nscheduler:")))
+    assert by_hand.nodes
+    assert iam.node_tfvars(by_hand) is None
+    assert "an administrator creates these by hand" in iam.text(by_hand)
+
+
+def test_hosts_get_the_private_endpoint() -> None:
+    golden = Path(__file__).parents[1] / "golden" / "local_kubernetes" / "outputs.json"
+    outputs = Outputs.parse({**json.loads(golden.read_text()), "oke": OUTPUT})
+    assert outputs.oke is not None
+    found = kubernetes_variables(with_oke(), outputs)
+    assert found["kubernetes_control_plane"] == "oke"
+    assert found["kubernetes_oke"] == {
+        "id": CLUSTER,
+        "region": outputs.region,
+        "endpoint": "https://10.93.1.9:6443",
+        "ca": "LS0t",
+    }
+    assert "kubernetes_oke" not in kubernetes_variables(loads(FILE), outputs)
+    assert "kubernetes_oke" not in kubernetes_variables(with_oke(), replace(outputs, oke=None))

@@ -37,9 +37,10 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining
 from gpucluster.spec import ClusterSpec, loads
+from gpucluster.spec.rules import kubernetes as kubernetes_rules
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
-from tests.spec.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL, MINIMAL
 
 NETWORK = 'module.pool["compute"].oci_core_cluster_network.this[0]'
 CLUSTER = 'module.pool["compute"].oci_core_compute_cluster.this[0]'
@@ -56,6 +57,12 @@ def spec_of(compute: str) -> ClusterSpec:
     before, _, after = LOCAL.partition("  compute:\n    shape: BM.GPU4.8\n    count: 2\n")
     assert after
     return loads(f"{before}  compute: {{{compute}}}\n{after}", "cluster.yml")
+
+
+def with_oke(compute: str) -> ClusterSpec:
+    """A cluster of Kubernetes Engine with these keys of the pool `compute`."""
+    text = MINIMAL.replace("shape: BM.GPU4.8, count: 1", compute)
+    return loads(f"{text}scheduler: kubernetes\nkubernetes: {{control_plane: oke}}\n", "cluster.yml")
 
 
 def raw_outputs(**compute: Any) -> dict[str, Any]:
@@ -210,6 +217,32 @@ def test_the_controller_is_guarded() -> None:
         words
         == "the controller, with what the scheduler stores and the user directory: shape can't be changed in place"
     )
+
+
+ENGINE = "module.oke[0].oci_containerengine_cluster.this"
+
+
+def test_a_control_plane_of_oke_and_its_node_pools_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_rules, "OKE_IS_BUILT", True)
+    spec = with_oke("shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 2, managed: true")
+    moved = Change(ENGINE, "replace", "cannot_update", ("endpoint_config.subnet_id",))
+    assert found(spec, moved, present={}) == [
+        "the control plane of Kubernetes Engine, with everything that Kubernetes stores: endpoint_config.subnet_id "
+        "can't be changed in place"
+    ]
+    pool = 'module.oke[0].oci_containerengine_node_pool.this["compute"]'
+    (words,) = found(spec, Change(pool, "replace", "cannot_update", ("cluster_id",)), present={})
+    assert words.startswith("the node pool compute, with all of its nodes: cluster_id")
+    assert found(spec, Change(pool, "update"), Change(pool.replace("compute", "gone"), "delete"), present={}) == []
+    assert found(PLAIN, Change(ENGINE, "delete"), present={}) == [], "nobody asks for it"
+
+
+def test_a_pool_that_becomes_managed_gives_its_instances_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_rules, "OKE_IS_BUILT", True)
+    spec = with_oke("shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 2, managed: true")
+    assert nodes_to_remove(desired_names(spec), {"compute": MEMBERS}) == {"compute": MEMBERS}
+    gone = Change(instance("compute", 1), "delete", "delete_because_no_module")
+    assert found(spec, gone, outputs=outputs_of(kind="instances")) == []
 
 
 def test_where_terraform_names_no_attribute_its_own_word_is_told() -> None:

@@ -27,6 +27,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "underscores": ("gid: 9999", "gid: §9_876", "users.gid", "whole number"),
     "fraction": ("count: 2", "count: §2.5", "pools.compute.count", "whole number; got 2.5"),
     "huge number": ("count: 2", "count: §99999999999999999999999", "pools.compute.count", "whole number"),
+    "managed by nobody": ("count: 2", "count: 2\n    managed: §true", "pools.compute.managed", "only OKE has node pools that it manages"),
     "large number": ("count: 2", "count: §10001", "pools.compute.count", "at most 10000; got 10001"),
     "negative": ("count: 2", "count: §-1", "pools.compute.count", "at least 0; got -1"),
     "true for number": ("count: 2", "count: §true", "pools.compute.count", "whole number; got true"),

@@ -43,6 +43,7 @@ COLLECTIONS = (
     "/20171215/mountTargets",
     "/20171215/exports",
     "/20180222/clusters",
+    "/20180222/nodePools",
     "/20210331/bastions",
     "/20160918/appCatalogSubscriptions",
 )
@@ -204,9 +205,9 @@ class Workspace:
         """Destroy, with events."""
         return self.run("destroy", "-json", "-auto-approve", "-input=false")
 
-    def output(self) -> dict[str, Any]:
-        """The output `cluster`."""
-        value: dict[str, Any] = json.loads(self.run("output", "-json", "cluster").text)
+    def output(self, name: str = "cluster") -> dict[str, Any]:
+        """An output."""
+        value: dict[str, Any] = json.loads(self.run("output", "-json", name).text)
         return value
 
     def pool(self, name: str = "compute", **changes: Any) -> None:

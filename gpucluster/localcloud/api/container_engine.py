@@ -508,7 +508,9 @@ def _update_addon(cloud: CloudState, call: Call) -> Reply:
     _check_addon(body)
     with cloud.store.transaction():
         cluster, row = _manages_addons(cloud, call), _idle(_addon(cloud, call))
-        row.body.update({key: body[key] for key in ("version", "configurations") if key in body})
+        # Null means that the service updates it (the SDK's model). That leaving it out means the same is assumed here:
+        # oracle/oci sends nothing for an add-on without a version.
+        row.body.update({"version": None} | {key: body[key] for key in ("version", "configurations") if key in body})
         reply = _begin_addon(cloud, cluster, _set_addon(cloud, row, LifecycleState.UPDATING), "UPDATE_ADDON")
     cloud.submit(f"add-on {row.id}", partial(finish_addon, cloud, row.id))
     return reply

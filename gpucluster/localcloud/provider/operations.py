@@ -22,6 +22,7 @@ _ENDED = GONE | {"TERMINATING", "DELETING", "FAILED"}
 _TIMEOUT = 20 * 60.0  # seconds; the real provider's default, except for instances, which boot longer
 _TIMEOUTS = {("oci_core_instance", "create"): 45 * 60.0, ("oci_core_instance", "delete"): 75 * 60.0}
 _TIMEOUTS |= {("oci_containerengine_cluster", verb): 60 * 60.0 for verb in ("create", "update", "delete")}
+_TIMEOUTS |= {("oci_containerengine_node_pool", verb): 50 * 60.0 for verb in ("create", "update", "delete")}
 _FIRST_POLL, _POLL_GROWTH, _LONGEST_POLL = 0.1, 1.5, 1.0  # seconds between two reads of a state; the pause grows
 _EVENTUAL = 5.0  # seconds during which a get may not find what was just created
 _IN_USE = 10.0  # seconds to repeat a delete while another resource that is being deleted still uses this one
@@ -55,12 +56,16 @@ class ResourceOperator:
         body = to_wire(kind.schema, planned)
         # As the real provider: a call is repeated with its token, but another run has another one.
         try:
-            reply = self.client.call("POST", kind.path, body=body, retry_token=os.urandom(32).hex())
+            at = filled(kind.collection, planned)
+            reply = self.client.call("POST", at, body=body, retry_token=os.urandom(32).hex())
         except ServiceError as error:
             if error.status != HTTPStatus.CONFLICT or not _is_kept(kind, planned):
                 raise
             return self._taken_up(kind, planned, error)
-        made = reply.body or {"id": self._made_by(kind, reply)}
+        if kind.id_template:
+            made = {"id": filled(kind.id_template, planned)}
+        else:
+            made = reply.body or {"id": self._made_by(kind, reply)}
         ocid = made["id"]
         try:
             self._wait(kind, ocid, kind.ready, _limit(kind, planned, "create"), reply)
@@ -109,7 +114,10 @@ class ResourceOperator:
         if "create_vnic_details" in changed:
             self._update_vnic(kind, ocid, before, planned)
         wanted = {name: planned[name] for name in changed - {"timeouts", "create_vnic_details"} if name in planned}
-        if body := to_wire(kind.schema, wanted, update=True):
+        if kind.update_whole and changed:
+            wanted = {**planned}
+        body = to_wire(kind.schema, wanted, update=True)
+        if body or (kind.update_whole and changed):
             reply = self.client.call("PUT", f"{kind.path}/{ocid}", body=body)
             if kind.update_waits:
                 self._wait(kind, ocid, kind.ready, _limit(kind, planned, "update"), reply)
@@ -129,8 +137,8 @@ class ResourceOperator:
         if _is_kept(kind, state):
             return
         ocid = state["id"]
-        keep = state.get("preserve_boot_volume")
-        query = None if keep is None else {"preserveBootVolume": str(keep).lower()}
+        given = {name: state.get(attribute) for name, attribute in kind.delete_query.items()}
+        query = {name: str(value).lower() for name, value in given.items() if value is not None} or None
         deadline = time.monotonic() + _IN_USE
         while True:
             try:
@@ -147,6 +155,10 @@ class ResourceOperator:
     def find(self, lookup: DataSource, config: Mapping[str, Any]) -> Json:
         """Read a data source: get one resource, or list them and then filter here, as the real provider does."""
         path = filled(lookup.path, config)
+        if lookup.content:
+            body = {wire_name("", name): config[name] for name in lookup.body if config.get(name) is not None}
+            text = self.client.call("POST", path, body=body).text
+            return {**config, lookup.content: text, "id": f"{lookup.noun}-{_digest(lookup.type_name, path, body)}"}
         if not lookup.items:
             return from_wire(lookup.schema, self.client.call("GET", path).body, config, everything=True)
         query = {wire_name("", name): str(config[name]) for name in lookup.query if config.get(name) is not None}
@@ -154,13 +166,12 @@ class ResourceOperator:
         items = state_value("", lookup.schema.attributes[lookup.items].type, found)
         for condition in config.get("filter") or []:
             items = [item for item in items if _matches(item, condition)]
-        digest = hashlib.sha256(json.dumps([lookup.type_name, path, query], sort_keys=True).encode()).hexdigest()
-        return {**config, lookup.items: items, "id": f"{lookup.noun}-{digest[:16]}"}
+        return {**config, lookup.items: items, "id": f"{lookup.noun}-{_digest(lookup.type_name, path, query)}"}
 
     # Attributes of an instance or a mount target that are members of other resources
 
     def _get(self, kind: ManagedResource, ocid: str) -> Json:
-        body: Json = dict(self.client.call("GET", f"{kind.path}/{ocid}").body)
+        body: Json = {"id": ocid, **self.client.call("GET", f"{kind.path}/{ocid}").body}
         if body.get("lifecycleState") in _ENDED:
             return body
         if kind.type_name == "oci_core_instance":
@@ -250,6 +261,10 @@ class ResourceOperator:
             "During creation, Terraform expected the resource to reach state(s):"
             f" {', '.join(sorted(targets))}, but the service reported unexpected state: {state}.",
         )
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _work_request(kind: ManagedResource, reply: RestReply) -> str:

@@ -70,10 +70,11 @@ class ApiCredentials:
 
 @dataclass(frozen=True)
 class RestReply:
-    """A response of the API: parsed JSON, and headers with names in lower case."""
+    """A response of the API: parsed JSON, headers with names in lower case, and the text itself."""
 
     body: Any
     headers: Mapping[str, str]
+    text: str = ""
 
 
 class RestClient:
@@ -136,7 +137,7 @@ class RestClient:
         except ValueError:
             parsed = None
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            return RestReply(parsed, received)
+            return RestReply(parsed, received, text.decode(errors="replace"))
         fault = parsed if isinstance(parsed, dict) else {}
         raise ServiceError(
             status,

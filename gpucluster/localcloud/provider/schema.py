@@ -10,7 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
@@ -109,6 +109,10 @@ class ManagedResource:
         replace: what makes a new resource by a rule in the provider's code (CustomizeDiff), and not by its schema.
         kept: it stays when Terraform destroys it, unless its enable_delete is set.
         replace_bare_metal: the same, where the platform configuration is or becomes one of bare metal.
+        collection: where it is created, if that is not `path`; with {attributes}.
+        id_template: Terraform's id, made from attributes, of a resource without an OCID: its path below `path`.
+        delete_query: parameter of the delete -> attribute.
+        update_whole: an update sends every value that is set, and not only those that differ.
     """
 
     type_name: str
@@ -124,6 +128,10 @@ class ManagedResource:
     update_waits: bool
     composite_key: CompositeKey | None = None
     kept: bool = False
+    collection: str = ""
+    id_template: str = ""
+    update_whole: bool = False
+    delete_query: Mapping[str, str] = field(default_factory=dict)
 
     def forces_replacement(self, path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
         """Whether a change of `block.attribute` makes a new resource."""
@@ -150,7 +158,8 @@ class DataSource:
     """A data source: its schema and its API call.
 
     `path` may have arguments, such as {vcn_id}. `items` is the attribute with the listed items; empty for a data source
-    of one resource.
+    of one resource. `content` is the attribute with the text of an answer to a POST, in which the arguments `body` are
+    sent; empty for an answer in JSON.
     """
 
     type_name: str
@@ -160,11 +169,9 @@ class DataSource:
     path: str
     query: tuple[str, ...]
     items: str
-
-    @property
-    def operation(self) -> str:
-        """The SDK's name of the operation."""
-        return f"{'List' if self.items else 'Get'}{self.noun}"
+    operation: str
+    body: tuple[str, ...] = ()
+    content: str = ""
 
 
 @dataclass(frozen=True)
@@ -209,6 +216,10 @@ def catalogue() -> ProviderCatalogue:
             update_waits=entry.get("update_waits", True),
             composite_key=_composite_key(entry),
             kept=entry.get("kept", False),
+            collection=entry.get("collection", entry["path"]),
+            id_template=entry.get("id", ""),
+            update_whole=entry.get("update_whole", False),
+            delete_query=entry.get("delete_query", {}),
         )
         for name, entry in calls["resources"].items()
     }
@@ -221,6 +232,9 @@ def catalogue() -> ProviderCatalogue:
             path=entry["path"],
             query=tuple(entry.get("query", ())),
             items=entry.get("items", ""),
+            operation=entry.get("operation", f"{'List' if 'items' in entry else 'Get'}{entry['noun']}"),
+            body=tuple(entry.get("body", ())),
+            content=entry.get("content", ""),
         )
         for name, entry in calls["data_sources"].items()
     }

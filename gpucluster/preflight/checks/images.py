@@ -70,8 +70,12 @@ def _errors(findings: list[Finding]) -> bool:
 
 
 def _lacking(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage) -> list[Finding]:
-    """What is wrong with an image that can be launched: its system or else, one cause being enough, what is on it."""
-    unsupported = list(_system(machine, fact))
+    """What is wrong with an image that can be launched: its system or else, one cause being enough, what is on it.
+
+    Kubernetes Engine configures the nodes of a managed pool, and says itself which systems it supports.
+    """
+    pool = spec.pools.get(machine.name)
+    unsupported = [] if pool is not None and pool.managed else list(_system(machine, fact))
     return unsupported if _errors(unsupported) else [*unsupported, *_contents(spec, machine, fact)]
 
 

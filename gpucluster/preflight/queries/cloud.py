@@ -20,6 +20,7 @@ from gpucluster.preflight.facts import (
     FoundImage,
     IngressRule,
     Instance,
+    KubernetesEngine,
     Limit,
     LimitKey,
     Reservation,
@@ -119,6 +120,24 @@ class CloudQueries:
             names = f"oci limits value list --service-name {service} --compartment-id <the tenancy> --all"
             return replace(result, action=f"{result.action}. Or the limit has another name in this tenancy: {names}")
         return result
+
+    def kubernetes_engine(self) -> KubernetesEngine | Unknown:
+        """The releases that Kubernetes Engine offers, and that of this cluster's control plane."""
+
+        def read() -> KubernetesEngine:
+            client = self._client.client("container_engine", "ContainerEngineClient")
+            offered = client.get_cluster_options("all", compartment_id=self._compartment).data.kubernetes_versions
+            ours = [
+                item
+                for item in all_pages(client.list_clusters, self._compartment, name=self._cluster)
+                if tags.of_cluster(item.freeform_tags, self._cluster) and item.lifecycle_state not in GONE
+            ]
+            return KubernetesEngine(
+                tuple(str(version) for version in offered), str(ours[0].kubernetes_version) if ours else ""
+            )
+
+        what = "which releases Kubernetes Engine offers"
+        return self._client.query("kubernetes", what, f"read clusters {self._here}", read)
 
     def capacity(self, machine: MachineGroup, tenancy: str) -> Capacity | Unknown:
         """How many hosts are free for a machine."""

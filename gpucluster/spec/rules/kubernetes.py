@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -9,10 +10,12 @@ from gpucluster import shapes
 from gpucluster.kubernetes.manifests.networks import has_virtual_functions
 from gpucluster.spec.defaults import is_elastic, systems_of
 from gpucluster.spec.document import Path
+from gpucluster.spec.messages import shown
 from gpucluster.spec.rules.containers import CONTAINER_NETWORKS
 from gpucluster.spec.rules.context import RuleContext
 from gpucluster.spec.rules.network import check_usable, network_of
 from gpucluster.spec.rules.nodes import has_rdma
+from gpucluster.spec.sections.kubernetes import ADDON_PATTERN
 from gpucluster.text import count
 
 #: Each node gets a part of `pod_cidr` of this size, the default of kube-controller-manager.
@@ -27,6 +30,11 @@ OLDEST_WITH_CALICO = 29
 #: Linux get (2.x; containerd's RELEASES.md).
 OLDEST_ON_ORACLE_LINUX = 23
 
+#: Whether `control_plane: oke` is accepted. Hosts can't join such a control plane yet; the rest of it is built.
+OKE_IS_BUILT = False
+#: Keys of a pool that OKE's node pools have no setting for.
+_NOT_OF_NODE_POOLS = ("boot_volume_vpus_per_gb", "platform", "rdma", "rdma_addressing", "removed_nodes")
+
 _POD_CIDR: Path = ("kubernetes", "pod_cidr")
 _SERVICE_CIDR: Path = ("kubernetes", "service_cidr")
 
@@ -36,7 +44,10 @@ RULES = (
     "`scheduler: kubernetes` there is a section `kubernetes`.",
     "With `scheduler: kubernetes` no pool is elastic.",
     "`kubernetes.network: routes` is for provider local, and `kubernetes.oke` for `control_plane: oke`, which this "
-    "release does not build.",
+    "release does not build. A public endpoint needs `network.access: public`. A name in `kubernetes.oke.addons` is "
+    "letters and digits, such as `NvidiaGpuPlugin`.",
+    "`pools.NAME.managed: true` is for `kubernetes.control_plane: oke`. Such a pool has a shape without RDMA, no image "
+    f"of a Marketplace listing, and none of {', '.join(f'`{key}`' for key in _NOT_OF_NODE_POOLS)}.",
     f"`kubernetes.release` is 1.{OLDEST_WITH_CALICO}.0 or newer with `network: calico`, unless `software.versions` "
     f"names the release of Calico, and 1.{OLDEST_ON_ORACLE_LINUX}.0 or newer with a host of Oracle Linux.",
     "`kubernetes.rdma: device` is for shapes of which the places of RDMA interfaces on the PCI bus are known, "
@@ -54,22 +65,66 @@ def check(context: RuleContext) -> None:
     if scheduler is None:
         return  # it is invalid, and reported
     _check_one_scheduler(context, scheduler)
+    _check_managed(context, scheduler)
     if scheduler != "kubernetes":
         return
     section = context.section("kubernetes")
-    _check_pools(context)
+    _check_pools(context, section.get("control_plane"))
     if section.get("network") == "routes" and context.provider is not None and context.provider_name != "local":
         message = "needs a network that carries any address, which a VCN does not"
         context.error(("kubernetes", "network"), message, "Write calico; routes is for provider local")
-    if section.get("control_plane") == "oke":
-        message = "this release of gpucluster does not build a control plane of OKE"
-        context.error(("kubernetes", "control_plane"), message, "Write self")
-    elif section.get("control_plane") == "self" and context.written(("kubernetes", "oke")):
-        context.error(("kubernetes", "oke"), "has no effect with control_plane self", "Delete the key", key=True)
     if section.get("control_plane") == "self":
+        if context.written(("kubernetes", "oke")):
+            context.error(("kubernetes", "oke"), "has no effect with control_plane self", "Delete the key", key=True)
         _check_release(context, section)
     _check_rdma(context, section.get("rdma"))
     _check_ranges(context, section)
+    if section.get("control_plane") == "oke":
+        _check_endpoint(context)
+        _check_addons(context)
+        if not OKE_IS_BUILT:
+            message = "this release of gpucluster does not build a control plane of OKE"
+            context.error(("kubernetes", "control_plane"), message, "Write self")
+
+
+def _check_endpoint(context: RuleContext) -> None:
+    if context.section("kubernetes", "oke").get("endpoint") != "public":
+        return
+    if context.section("network").get("access") == "bastion":
+        message = "with network.access bastion there is no public subnet for it"
+        context.error(("kubernetes", "oke", "endpoint"), message, "Write private, or `network: {access: public}`")
+
+
+def _check_addons(context: RuleContext) -> None:
+    for name in context.section("kubernetes", "oke", "addons"):
+        if not re.fullmatch(ADDON_PATTERN, name):
+            message = f"is not the name of an add-on: {shown(name)}"
+            hint = "Letters and digits, such as NvidiaGpuPlugin. To list them: oci ce addon-option list"
+            context.error(("kubernetes", "oke", "addons", name), message, hint, key=True)
+
+
+def _check_managed(context: RuleContext, scheduler: Any) -> None:
+    control_plane = context.section("kubernetes").get("control_plane")
+    for name, pool in context.section("pools").items():
+        if not isinstance(pool, dict) or pool.get("managed") is not True:
+            continue
+        if scheduler != "kubernetes" or control_plane == "self":
+            message = "only OKE has node pools that it manages"
+            hint = "Delete the line, or write `scheduler: kubernetes` and `kubernetes: {control_plane: oke}`"
+            context.error(("pools", name, "managed"), message, hint)
+            continue
+        shape = shapes.catalogue().get(str(pool.get("shape")))
+        if shape is not None and shape.rdma:
+            message = f"{shape.name} has RDMA, and a node pool of OKE puts no node into an RDMA network"
+            context.error(("pools", name, "managed"), message, "Write false: its nodes join as instances of gpucluster")
+        for key in _NOT_OF_NODE_POOLS:
+            if context.written(("pools", name, key)):
+                hint = "Delete the line, or write `managed: false`"
+                context.error(("pools", name, key), "a node pool of OKE has no such setting", hint, key=True)
+        if context.section("pools", name, "image").get("listing"):
+            message = "a node pool of OKE takes no image of a Marketplace listing"
+            hint = "Name an image of Oracle Linux, or give the OCID of an image of OKE"
+            context.error(("pools", name, "image", "listing"), message, hint)
 
 
 def _check_release(context: RuleContext, section: dict[str, Any]) -> None:
@@ -134,11 +189,16 @@ def _check_one_scheduler(context: RuleContext, scheduler: str) -> None:
         context.error(("kubernetes",), message, "Delete the section, or write `scheduler: kubernetes`", key=True)
 
 
-def _check_pools(context: RuleContext) -> None:
+def _check_pools(context: RuleContext, control_plane: Any) -> None:
     for name, pool in context.section("pools").items():
-        if is_elastic(pool):
+        if not is_elastic(pool):
+            continue
+        if control_plane == "oke":
+            message, hint = "no pool of a cluster with control_plane oke is elastic", "Set max_count to count"
+        else:
             message = "elastic nodes need Slurm: the autoscaler of this release does not see pods that wait"
-            context.error(("pools", name, "max_count"), message, "Set max_count to count, or write `scheduler: slurm`")
+            hint = "Set max_count to count, or write `scheduler: slurm`"
+        context.error(("pools", name, "max_count"), message, hint)
 
 
 def _check_ranges(context: RuleContext, section: dict[str, Any]) -> None:

@@ -12,11 +12,15 @@ from gpucluster.spec.sections.fields import Cidr, Number, Part
 RELEASE_PATTERN = r"^1\.(2[0-9]|[3-9][0-9])\.(0|[1-9][0-9]?)$"
 #: The default of `kubernetes.release`; a test compares it with `artifacts/catalogue.toml`.
 NEWEST_RELEASE = "1.36.4"
+#: OKE alone knows which add-ons and which of their versions it has: a file can only have names that look like theirs.
+ADDON_PATTERN = r"[A-Z][A-Za-z0-9]{1,62}"
+ADDON_VERSION_PATTERN = r"^v[0-9]+\.[0-9]+(\.[0-9]+)?([-+.][0-9A-Za-z][0-9A-Za-z.+-]*)?$"
 
 ControlPlane = Literal["self", "oke"]
 PodNetwork = Literal["calico", "routes"]
 GpuSoftware = Literal["device-plugin", "operator"]
 RdmaAccess = Literal["host", "device", "sr-iov"]
+AddonVersion = Annotated[str, Field(pattern=ADDON_VERSION_PATTERN, max_length=64)]
 CertificateHours = Annotated[int, Field(ge=1, le=720)]
 
 
@@ -36,6 +40,12 @@ class Oke(Part):
         default="private",
         description="Where its API answers. `private`: in the private subnet. `public`: at a public address, for the "
         "networks in `network.ssh_allowed_cidrs`.",
+    )
+    addons: dict[str, AddonVersion | None] = Field(
+        default_factory=dict,
+        description="Add-ons of OKE, by name, with the version that each stays at. `null`: OKE updates it. Essential "
+        "add-ons are there also when they are not listed.",
+        examples=[{"NvidiaGpuPlugin": None, "CertManager": "v1.17.2"}],
     )
 
 

@@ -26,7 +26,7 @@ from gpucluster.spec.sections.fields import (
 #: Of the controller and of login nodes, where the file names none.
 CONTROLLER_SHAPE = "VM.Standard.E5.Flex"
 
-PoolKind = Literal["cluster_network", "compute_cluster", "instances"]
+PoolKind = Literal["cluster_network", "compute_cluster", "instances", "node_pool"]
 
 
 class Image(Part):
@@ -186,6 +186,11 @@ class Pool(Machine):
         description="OCID of a capacity reservation from which the nodes are launched.",
         examples=["ocid1.capacityreservation.oc1.iad.exampleuniqueid"],
     )
+    managed: bool = Field(
+        default=False,
+        description="With `kubernetes.control_plane: oke`: whether its nodes are a node pool, which OKE manages and "
+        "gpucluster does not configure. `false`: they are instances that gpucluster configures, and that join.",
+    )
     removed_nodes: tuple[str, ...] = Field(
         default=(),
         max_length=10_000,
@@ -219,8 +224,11 @@ class Pool(Machine):
         """The OCI resource that contains its nodes.
 
         Members of a compute cluster are launched one by one, so elastic RDMA pools need one (also while they are
-        empty); a cluster network is for pools with permanent nodes only. Without RDMA neither is needed.
+        empty); a cluster network is for pools with permanent nodes only. Without RDMA neither is needed. A node pool
+        belongs to Kubernetes Engine, which makes its nodes.
         """
+        if self.managed:
+            return "node_pool"
         if not self.uses_rdma:
             return "instances"
         return "cluster_network" if self.count and not self.elastic else "compute_cluster"

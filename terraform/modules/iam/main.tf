@@ -1,4 +1,3 @@
-# The controller only: a group of the whole compartment would give its permissions to root of every compute node.
 resource "oci_identity_dynamic_group" "this" {
   provider = oci.home
 
@@ -6,7 +5,7 @@ resource "oci_identity_dynamic_group" "this" {
   defined_tags   = var.defined_tags
   description    = var.description
   freeform_tags  = var.freeform_tags
-  matching_rule  = "instance.id = '${var.instance_id}'"
+  matching_rule  = var.matching_rule
   name           = var.dynamic_group
 }
 

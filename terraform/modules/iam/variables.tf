@@ -35,8 +35,8 @@ variable "freeform_tags" {
   nullable    = false
 }
 
-variable "instance_id" {
-  description = "OCID of the one instance that the group matches."
+variable "matching_rule" {
+  description = "Rule of the dynamic group: which instances it has."
   type        = string
   nullable    = false
 }

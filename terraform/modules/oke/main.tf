@@ -1,4 +1,5 @@
-# The control plane of Oracle Kubernetes Engine. Its nodes are not made here.
+# The control plane of Oracle Kubernetes Engine. Node pools are in node_pools.tf; nodes of other pools are instances that
+# join by themselves, made by the module pool.
 # Flannel: pods have addresses of their own range. With VCN-native pods each needs one of a subnet, and the cluster's
 # private subnet has addresses for nodes. RDMA and NFS traffic of pods uses neither.
 
@@ -17,7 +18,7 @@ resource "oci_containerengine_cluster" "this" {
   }
 
   endpoint_config {
-    is_public_ip_enabled = var.oke.endpoint == "public"
+    is_public_ip_enabled = local.has_public_endpoint
     subnet_id            = var.subnet_id
   }
 
@@ -27,4 +28,15 @@ resource "oci_containerengine_cluster" "this" {
       services_cidr = var.oke.service_cidr
     }
   }
+}
+
+locals {
+  has_public_endpoint = var.oke.endpoint == "public"
+}
+
+# The certificate of the cluster's authority is in its kubeconfig only. There is no secret in it: kubectl asks oci-cli.
+data "oci_containerengine_cluster_kube_config" "this" {
+  cluster_id    = oci_containerengine_cluster.this.id
+  endpoint      = local.has_public_endpoint ? "PUBLIC_ENDPOINT" : "PRIVATE_ENDPOINT"
+  token_version = "2.0.0"
 }

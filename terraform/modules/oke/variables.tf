@@ -23,15 +23,46 @@ variable "name" {
   nullable    = false
 }
 
+variable "node_pools" {
+  description = "Node pools by name: as node_pools of the variable oke of the cluster, with the OCID of the image and the full name of the availability domain."
+  type = map(object({
+    availability_domain     = string
+    boot_volume_gb          = number
+    capacity_reservation_id = optional(string)
+    count                   = number
+    image_id                = string
+    labels                  = map(string)
+    memory_gb               = optional(number)
+    ocpus                   = optional(number)
+    shape                   = string
+    user_data               = optional(string)
+  }))
+  default  = {}
+  nullable = false
+}
+
+variable "node_subnet_id" {
+  description = "OCID of the subnet of the nodes of node pools."
+  type        = string
+  nullable    = false
+}
+
 variable "oke" {
-  description = "Version, endpoint and address ranges; see the variable oke of the cluster."
+  description = "Version, endpoint, address ranges and add-ons; see the variable oke of the cluster."
   type = object({
     kubernetes_version = string
     endpoint           = string
     pod_cidr           = string
     service_cidr       = string
+    addons             = map(string)
   })
   nullable = false
+}
+
+variable "ssh_authorized_keys" {
+  description = "Public keys of the default user of the nodes of node pools, read at the first boot."
+  type        = list(string)
+  nullable    = false
 }
 
 variable "subnet_id" {

@@ -1,0 +1,15 @@
+resource "oci_containerengine_addon" "this" {
+  for_each = var.oke.addons
+
+  addon_name = each.key
+  cluster_id = oci_containerengine_cluster.this.id
+  # OKE installs essential ones with the cluster; here they only get their version.
+  override_existing = true
+  # Without what an essential one has installed no pod of the cluster works: it stays when it is no longer listed.
+  remove_addon_resources_on_delete = !contains(["CoreDNS", "Flannel", "KubeProxy", "OciVcnIpNative"], each.key)
+  # Null: OKE updates it.
+  version = each.value
+
+  # The pods of an add-on need a node.
+  depends_on = [oci_containerengine_node_pool.this]
+}
