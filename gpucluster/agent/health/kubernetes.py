@@ -133,7 +133,7 @@ class KubernetesNodes:
     """Nodes as the health service has them, and the taint; the place of Slurm on such a cluster.
 
     Args:
-        kubectl: with the rights of the administrator.
+        kubectl: with the rights of `kubernetes.health_access`.
         pool_of: the pool of a node.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.checks.model import Status
+from gpucluster.agent.errors import AgentError
 from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.kubernetes import CONDITION, TAINT, Follower, KubernetesNodes, condition, publish
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.store import Store
+from gpucluster.agent.kubernetes import health_access
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
 from gpucluster.waiting import wait_until
 from tests.agent.health.doubles import DRAINS, Clock, report
@@ -64,7 +67,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ApiServer
     _openssl(
         folder, "x509", "-req", "-in", "k.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", "k.crt"
     )
+    (folder / "san").write_text("subjectAltName=IP:127.0.0.1\n")
+    _openssl(folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", "s.key", "-out", "s.csr", "-subj", "/CN=server")
+    _openssl(folder, "x509", "-req", "-in", "s.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+             "-extfile", "san", "-out", "s.crt")  # fmt: skip
     more = (
+        f"--tls-cert-file={folder}/s.crt",
+        f"--tls-private-key-file={folder}/s.key",
         f"--client-ca-file={folder}/ca.crt",
         "--authorization-mode=Node",
         "--enable-admission-plugins=NodeRestriction",
@@ -98,11 +107,77 @@ def test_a_kubelet_may_list_all_nodes_with_the_rights_of_the_role(server: tuple[
     assert wait_until(listed, 30, 0.2)
 
 
+@pytest.fixture(scope="module")
+def health(server: tuple[ApiServer, Kubectl]) -> Kubectl:
+    """kubectl as the health service, with the file that it gets on a controller."""
+    api, kubelet = server
+    file = api.folder / "health.kubeconfig"
+    assert health_access.keep(api.kubectl, time.sleep, file, api.folder)
+    return Kubectl(str(file), kubelet._argv[0])
+
+
+@pytest.mark.slow
+@needs_api_server
+@pytest.mark.xdist_group("kubernetes-api-server")
+def test_the_service_may_change_nodes_and_nothing_else(server: tuple[ApiServer, Kubectl], health: Kubectl) -> None:
+    api, _kubelet = server
+    file = api.folder / "health.kubeconfig"
+    assert file.stat().st_mode & 0o777 == 0o600
+    may = ["get nodes", "list nodes", "patch nodes", "update nodes/status"]
+    never = ["delete nodes", "create nodes", "update nodes", "list secrets", "list pods", "create pods",
+             "list configmaps", "impersonate users", "create clusterrolebindings", "list namespaces"]  # fmt: skip
+
+    def allowed(words: str) -> bool:
+        verb, resource = words.split()
+        kind, _slash, part = resource.partition("/")
+        try:
+            return health.run("auth", "can-i", verb, kind, *[f"--subresource={part}"] * bool(part)).strip() == "yes"
+        except ApiFailed:
+            return False
+
+    assert wait_until(lambda: all(map(allowed, may)), 30, 0.2)
+    assert [words for words in never if allowed(words)] == []
+
+
+@pytest.mark.slow
+@needs_api_server
+@pytest.mark.xdist_group("kubernetes-api-server")
+def test_the_service_s_file_is_made_again_before_it_ends_and_for_another_authority(
+    server: tuple[ApiServer, Kubectl], tmp_path: Path
+) -> None:
+    api, _kubelet = server
+    file, now = tmp_path / "health.kubeconfig", time.time()
+
+    def kept(later_hours: float = 0.0, authority: Path = api.folder) -> bool:
+        return health_access.keep(api.kubectl, time.sleep, file, authority, now + later_hours * 3600)
+
+    kept()
+    first = file.read_text()
+    assert not kept(later_hours=24 * 14)
+    assert file.read_text() == first
+    assert kept(later_hours=24 * 16)
+    assert file.read_text() != first
+    other = tmp_path / "other"
+    other.mkdir()
+    _openssl(other, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj",
+             "/CN=ca")  # fmt: skip
+    assert kept(authority=other)
+    file.write_text("damaged")
+    assert kept(authority=other)
+    file.chmod(0o644)
+    assert kept(authority=other)
+    assert not kept(authority=other)
+    with pytest.raises(AgentError, match="no authority of Kubernetes"):
+        kept(authority=tmp_path / "nothing")
+    api.kubectl.delete("clusterrolebinding", "gpucluster-health")
+    assert kept(authority=other)
+
+
 @pytest.mark.slow
 @needs_api_server
 @pytest.mark.xdist_group("kubernetes-api-server")
 def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_only_them(
-    server: tuple[ApiServer, Kubectl], tmp_path: Path
+    server: tuple[ApiServer, Kubectl], health: Kubectl, tmp_path: Path
 ) -> None:
     api, kubelet = server
     api.create(*(node(name) for name in NAMES))
@@ -113,7 +188,7 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
     settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
                         pools={"compute": NAMES}, kubernetes=True)  # fmt: skip
     store = Store(tmp_path, interval=300)
-    cluster = KubernetesNodes(api.kubectl, settings.pool_of)
+    cluster = KubernetesNodes(health, settings.pool_of)
     control = Control(store, cluster, settings.policy, drains=DRAINS, moment=clock)
     follower = Follower(settings, store, cluster, control, drains=DRAINS, moment=clock)
 
