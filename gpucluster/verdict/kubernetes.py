@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.agent.health.kubernetes import CONDITION, SILENT
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 from gpucluster.verdict.hosts import APPLY
@@ -56,8 +57,13 @@ def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
         for key, value in labels.items()
         if found.get(key) != value
     ]
+    # Its last results say nothing any more, and nobody drains it for new ones.
+    warnings = [
+        each["message"] for each in row["conditions"] if each["type"] == CONDITION and each.get("reason") == SILENT
+    ]
     evidence = {"ready": row["ready"], "version": row["version"], "taints": list(row["taints"])}
-    return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or row["version"], evidence)
+    status = Status.FAIL if failures else Status.WARN if warnings else Status.PASS
+    return Outcome(status, "; ".join([*failures, *warnings]) or row["version"], evidence)
 
 
 def _is_ours(taint: Mapping[str, str]) -> bool:

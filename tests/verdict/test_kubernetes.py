@@ -92,6 +92,14 @@ def test_what_is_wrong_is_one_finding_with_words(
     assert says in findings[0].message
 
 
+def test_a_node_whose_checks_are_silent_is_a_warning_and_not_ready_counts_more() -> None:
+    silent = {"type": "GpuclusterHealthy", "status": "Unknown", "reason": "NoReport", "message": "no report since x"}
+    (warned,) = found(_node(conditions=[silent]))
+    assert (warned.check, warned.status, warned.message) == ("kubernetes_node", "warn", "no report since x")
+    (failed,) = found(_node(conditions=[silent, _FULL_DISK | {"reason": ""}]))
+    assert (failed.status, "no report since x" in failed.message) == ("fail", True)
+
+
 def test_emulated_nodes_have_no_gpus_and_that_is_no_fault() -> None:
     without = found(
         lambda seen: [row.update(allocatable=[]) for row in seen["kubernetes_nodes"]], hardware_emulated=True

@@ -243,3 +243,62 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
         publish(kubelet, report("compute-2", {"gpu": Status.FAIL}), DRAINS, 1)
     with pytest.raises(ApiFailed):
         KubernetesNodes(kubelet, settings.pool_of).drain("compute-1", "gpucluster: check failed: gpu: x")
+
+
+@pytest.mark.slow
+@needs_api_server
+@pytest.mark.xdist_group("kubernetes-api-server")
+def test_a_node_that_stops_reporting_becomes_unknown_and_says_since_when(
+    server: tuple[ApiServer, Kubectl], health: Kubectl, tmp_path: Path
+) -> None:
+    api, _kubelet = server
+    names = ("silent-1", "silent-2", "silent-3")
+    api.create(*(node(name) for name in names))
+    clock = Clock()
+    settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
+                        pools={"silent": names}, kubernetes=True)  # fmt: skip
+    store = Store(tmp_path, interval=300)
+    cluster = KubernetesNodes(health, settings.pool_of)
+    control = Control(store, cluster, settings.policy, drains=DRAINS, moment=clock)
+    follower = Follower(settings, store, cluster, control, drains=DRAINS, moment=clock)
+
+    def said(name: str) -> dict[str, str]:
+        found = api.kubectl.get("node", name)["status"]["conditions"]
+        return next((each for each in found if each["type"] == CONDITION), {})
+
+    def says(name: str, started: float) -> None:
+        made = report(name, {"disk": Status.PASS, "gpu": Status.PASS})
+        made = type(made)(name, made.profile, started, 0.1, made.boot_id, made.findings)
+        publish(api.kubectl, made, DRAINS, clock().wall)
+
+    for name in names[:2]:
+        says(name, 1)
+    follower.tick()
+    came = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock().wall))
+    clock.pass_(899)
+    follower.tick()
+    assert said("silent-1")["status"] == said("silent-2")["status"] == "True"
+    clock.pass_(2)
+    says("silent-2", 2)
+    follower.tick()
+    assert (said("silent-1")["status"], said("silent-1")["reason"]) == ("Unknown", "NoReport")
+    assert said("silent-1")["message"] == f"no report of this node's checks since {came}"
+    assert said("silent-2")["status"] == "True"
+    # A node that has never reported has no condition, and kubelet's own stay.
+    assert said("silent-3") == {}
+    kinds = {each["type"] for each in api.kubectl.get("node", "silent-1")["status"]["conditions"]}
+    assert kinds == {"Ready", CONDITION}
+    # It is said once: the time of change stays.
+    before = said("silent-1")
+    clock.pass_(300)
+    follower.tick()
+    assert said("silent-1") == before
+    # A node that reported after the service had read it is left alone.
+    seen = api.kubectl.get("node", "silent-2")
+    clock.pass_(60)
+    says("silent-2", 3)
+    cluster.say_silent(seen, 0.0, clock().wall)
+    assert said("silent-2")["status"] == "True"
+    says("silent-1", 2)
+    follower.tick()
+    assert said("silent-1")["status"] == "True"
