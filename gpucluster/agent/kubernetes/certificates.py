@@ -26,6 +26,8 @@ CONFIG = KUBERNETES / "kubeadm.yaml"
 KUBELET = Path("/var/lib/kubelet/pki/kubelet-client-current.pem")
 #: Fewer days than these, and apply or the timer renews. kubeadm gives certificates of a year.
 RENEW_WITHIN_DAYS = 90.0
+#: Fewer days than these, and `status` and `verify` warn: renewal should have happened long ago.
+WARN_WITHIN_DAYS = 30
 _DAY_S = 86400.0
 #: Seconds for kubeadm, and for the control plane to answer again.
 _KUBEADM_S, _ANSWERS_WITHIN_S, _POLL_S = 120.0, 180.0, 2.0
