@@ -47,20 +47,36 @@ def pool_variables(
     """
     if spec.scheduler != "kubernetes":
         return {}
-    output = outputs.pools.get(name)
-    network = (output.cluster_network_id or output.compute_cluster_id or "") if output else ""
+    offered = labels.offered_devices(pool.hardware, virtual_functions=offers_functions(spec, pool))
     return {
-        "kubernetes_node_labels": labels.node_labels(
-            name,
-            pool.hardware,
-            elastic=False,
-            zone=output.availability_domain if output else "",
-            rdma_network=network if pool.uses_rdma else None,
-            emulated=hardware_emulated,
-        ),
+        "kubernetes_node_labels": node_labels(name, pool, outputs, elastic=False, hardware_emulated=hardware_emulated),
         "kubernetes_node_taints": labels.node_taints(pool.hardware),
+        "kubernetes_emulated_devices": offered if hardware_emulated else {},
         "kubernetes_system_images": _images(spec, hardware_emulated=hardware_emulated),
     }
+
+
+def node_labels(name: str, pool: Pool, outputs: Outputs, *, elastic: bool, hardware_emulated: bool) -> dict[str, str]:
+    """The labels with which the permanent or the elastic nodes of a pool register.
+
+    Args:
+        hardware_emulated: as for `inventory`.
+    """
+    output = outputs.pools.get(name)
+    network = (output.cluster_network_id or output.compute_cluster_id or "") if output else ""
+    return labels.node_labels(
+        name,
+        pool.hardware,
+        elastic=elastic,
+        zone=output.availability_domain if output else "",
+        rdma_network=network if pool.uses_rdma else None,
+        emulated=hardware_emulated,
+    )
+
+
+def offers_functions(spec: ClusterSpec, pool: Pool) -> bool:
+    """Whether nodes of a pool offer virtual functions of their RDMA devices as a resource."""
+    return spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
 
 
 def controller_variables(
@@ -79,14 +95,12 @@ def controller_variables(
     for name, nodes in members.items():
         pool = spec.pools[name]
         variables = pool_variables(spec, name, pool, outputs, hardware_emulated=hardware_emulated)
-        virtual = spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
-        offered = labels.emulated_resources(pool.hardware, virtual_functions=virtual) if hardware_emulated else {}
         pools.append(
             {
                 "nodes": [node.name for node in nodes],
                 "labels": variables["kubernetes_node_labels"],
                 "taints": variables["kubernetes_node_taints"],
-                "emulated": offered,
+                "emulated": variables["kubernetes_emulated_devices"],
             }
         )
     manifests = system_manifests(spec, hardware_emulated=hardware_emulated)

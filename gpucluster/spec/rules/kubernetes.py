@@ -34,7 +34,7 @@ RULES = (
     "`slurm.enabled` does not contradict `scheduler`; without `scheduler`, `slurm.enabled: false` means "
     "`scheduler: none`. With a `scheduler` other than `slurm` the section `slurm` has no other key, and only with "
     "`scheduler: kubernetes` there is a section `kubernetes`.",
-    "With `scheduler: kubernetes` no pool is elastic.",
+    "With `kubernetes.rdma: device` no pool that uses RDMA is elastic.",
     "`kubernetes.network: routes` is for provider local, and `kubernetes.oke` for `control_plane: oke`, which this "
     "release does not build.",
     f"`kubernetes.release` is 1.{OLDEST_WITH_CALICO}.0 or newer with `network: calico`, unless `software.versions` "
@@ -57,7 +57,7 @@ def check(context: RuleContext) -> None:
     if scheduler != "kubernetes":
         return
     section = context.section("kubernetes")
-    _check_pools(context)
+    _check_pools(context, section)
     if section.get("network") == "routes" and context.provider is not None and context.provider_name != "local":
         message = "needs a network that carries any address, which a VCN does not"
         context.error(("kubernetes", "network"), message, "Write calico; routes is for provider local")
@@ -134,11 +134,12 @@ def _check_one_scheduler(context: RuleContext, scheduler: str) -> None:
         context.error(("kubernetes",), message, "Delete the section, or write `scheduler: kubernetes`", key=True)
 
 
-def _check_pools(context: RuleContext) -> None:
+def _check_pools(context: RuleContext, section: dict[str, Any]) -> None:
     for name, pool in context.section("pools").items():
-        if is_elastic(pool):
-            message = "elastic nodes need Slurm: the autoscaler of this release does not see pods that wait"
-            context.error(("pools", name, "max_count"), message, "Set max_count to count, or write `scheduler: slurm`")
+        if is_elastic(pool) and section.get("rdma") == "device" and has_rdma(pool):
+            message = "a node keeps its RDMA devices for pods only from its second boot on, and elastic nodes boot once"
+            hint = "Set max_count to count, or write kubernetes.rdma: host"
+            context.error(("pools", name, "max_count"), message, hint)
 
 
 def _check_ranges(context: RuleContext, section: dict[str, Any]) -> None:
