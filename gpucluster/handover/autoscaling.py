@@ -25,7 +25,7 @@ _MIB = 2**20
 _CORES_OF_DAEMONS = 0.5
 # kubelet takes 110 pods, its default. Those of the cluster itself are fewer than ten.
 _PODS = 100
-# The part of the boot volume for pods: the system has some, and kubelet evicts pods at 10 %, at 15 % of that for images.
+# The part of the boot volume for pods: the system has some, and kubelet evicts pods at 10 %, or 15 % of it for images.
 _DISK_FOR_PODS = 0.7
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpucluster.agent.kubernetes.person_objects import POLICIES_UNTIL, PRIVILEGED
 from gpucluster.cloud.members import Member
 from gpucluster.handover.outputs import Outputs
 from gpucluster.kubernetes import labels
 from gpucluster.kubernetes.images import OperatorChart, operator_chart
-from gpucluster.kubernetes.manifests import Manifest, gpus, images, networks
+from gpucluster.kubernetes.manifests import Manifest, autoscaler, gpus, images, networks
 from gpucluster.kubernetes.system import SET, needed_images, system
 from gpucluster.spec import ClusterSpec, Pool
 
@@ -106,8 +107,16 @@ def controller_variables(
     manifests = system_manifests(spec, hardware_emulated=hardware_emulated)
     return {
         "kubernetes_system": {"set": SET, "manifests": manifests, "pools": pools},
+        "kubernetes_autoscaler": {"set": autoscaler.SET, "manifests": _autoscaler_account(spec)},
         "kubernetes_system_images": _images(spec, hardware_emulated=hardware_emulated),
     }
+
+
+def _autoscaler_account(spec: ClusterSpec) -> list[Manifest]:
+    """The account of the autoscaler; nothing where no pool is elastic."""
+    if not spec.elastic_pools:
+        return []
+    return autoscaler.account(privileged_policy=PRIVILEGED if minor_release(spec) <= POLICIES_UNTIL else None)
 
 
 def _images(spec: ClusterSpec, *, hardware_emulated: bool) -> list[str]:

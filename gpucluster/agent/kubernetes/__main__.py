@@ -2,6 +2,7 @@
 
 - `serve` answers what an operator's machine asks of the control plane
 - `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
+- `arrange` reads the second of these alone, for a node that has just joined
 - `renew` renews the control plane's certificates before they expire; a timer runs it
 - `check-host` looks at a host before it joins
 - `images` brings the images of the cluster's own software, and keeps them
@@ -241,7 +242,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
     parser.add_argument(
-        "command", choices=["serve", "facts", "renew", "check-host", "images", "authority", "apply", "routes"]
+        "command",
+        choices=["serve", "facts", "renew", "check-host", "images", "authority", "apply", "arrange", "routes"],
     )
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     options = parser.parse_args(argv)
@@ -253,7 +255,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     kubectl = Kubectl(options.kubeconfig)
     programs: Mapping[str, Callable[[], int]] = {
         "serve": lambda: serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
-        "apply": lambda: wanted.from_input(kubectl),
+        "apply": lambda: wanted.from_input(lambda given: wanted.applied(kubectl, time.sleep, given)),
+        "arrange": lambda: wanted.from_input(lambda given: wanted.arranged(kubectl, given)),
         "facts": lambda: print_facts(kubectl),
         "renew": lambda: renew(kubectl),
         "check-host": lambda: check_host(sys.stdin.read()),
