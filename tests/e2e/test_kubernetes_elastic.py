@@ -113,7 +113,8 @@ def test_the_autoscaler_has_few_rights_and_its_token_is_its_own(site: Kubernetes
     assert {may(verb, kind) for verb in ("get", "list", "patch") for kind in ("nodes", "pods")} == {"yes"}
     assert may("delete", "nodes") == "yes"
     refused = [("create", "pods"), ("delete", "pods"), ("create", "nodes"), ("get", "secrets"), ("list", "secrets"),
-               ("create", "pods/exec"), ("patch", "nodes/status"), ("create", "clusterrolebindings")]  # fmt: skip
+               ("create", "pods", "--subresource=exec"),
+               ("patch", "nodes", "--subresource=status"), ("create", "clusterrolebindings")]  # fmt: skip
     assert {words: may(*words, "--all-namespaces") for words in refused} == dict.fromkeys(refused, "no")
     assert site.on(site.controller, "stat", "-c", "%a %U %G", KUBECONFIG).split() == ["640", "root", "gpucluster"]
     assert "refused" in site.as_alice(f"cat {KUBECONFIG} > /dev/null 2>&1 || echo refused")
