@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from gpucluster.agent.kubernetes import nodes as agents_nodes
+from gpucluster.agent.rules import reasons
 from gpucluster.autoscaler.daemon.kubernetes import (
     CORDONED_BY,
+    DRAIN_REASON,
     GANG,
     GANG_SIZE,
     HOLD,
@@ -308,3 +311,15 @@ def test_words_that_users_write_never_end_a_pass(api: ApiServer, tmp_path: Path,
 )
 def test_quantities(text: str, value: float) -> None:
     assert quantity(text) == pytest.approx(value)
+
+
+def test_a_node_that_a_command_drains_is_given_up_by_the_plan_and_not_an_administrators(
+    api: ApiServer, tmp_path: Path, clock: Clock
+) -> None:
+    api.create(node("cpu-e1"))
+    change = {"metadata": {"annotations": {DRAIN_REASON: reasons.CHANGED}}, "spec": {"unschedulable": True}}
+    api.kubectl.patch("node", "cpu-e1", change)
+    seen = client(api, tmp_path, clock).nodes()["cpu-e1"]
+    assert seen.drained
+    assert reasons.from_gpucluster(seen.reason)
+    assert DRAIN_REASON == agents_nodes.REASON
