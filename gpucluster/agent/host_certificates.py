@@ -139,10 +139,10 @@ def names_of(address: str, known: Mapping[str, Any]) -> list[str]:
 
     Args:
         known: `hosts` are the permanent ones, with their names by address; `elastic` the hostlists of the others, whose
-            addresses Slurm knows while they are in service; `domain` is that of the nodes, and may be empty.
+            addresses the scheduler knows while they are in service; `domain` is that of the nodes, and may be empty.
 
     Raises:
-        Failed: Slurm does not answer.
+        Failed: the scheduler does not answer.
     """
     found: list[str] = list(known["hosts"].get(address, ()))
     if not found and known["elastic"]:
@@ -164,7 +164,7 @@ def answer(address: str, port: int, text: str, known: Mapping[str, Any], key: Pa
         raise Refused(f"port {port} of {address} may belong to any user", "Ask as root")
     names = names_of(address, known)
     if not names:
-        raise Refused(f"no host of this cluster has the address {address} now", "Ask again when Slurm knows it")
+        raise Refused(f"no host of this cluster has the address {address} now", "Ask again when the scheduler knows it")
     return sign(text, names, key)
 
 

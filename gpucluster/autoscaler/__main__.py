@@ -21,7 +21,7 @@ from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpucluster-autoscaler",
-        description="Launches the nodes that Slurm's jobs need, and terminates nodes that are idle.",
+        description="Launches the nodes that waiting jobs or pods need, and terminates nodes that are idle.",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", required=True, help="required: the command never changes anything"
     )
     command = add("explain", "Show why a job or a node is in its state.", commands.explain)
-    command.add_argument("subject", metavar="JOB|NODE")
+    command.add_argument("subject", metavar="JOB|NAMESPACE/POD|NODE")
     command = add("pause", "Launch and terminate nothing until `resume`.", commands.pause)
     command.add_argument("reason", nargs="*", default=[], metavar="REASON")
     add("resume", "Go on after a pause.", commands.resume)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gpucluster.errors import InputError
 from gpucluster.oci.names import number_of
@@ -22,17 +22,49 @@ POKE_SOCKET = Path("/run/gpucluster-autoscaler/poke")
 JOIN_PUBLIC_KEY = Path("/run/gpucluster-join/id_ed25519.pub")
 
 
+#: What gives work to the nodes.
+Scheduler = Literal["slurm", "kubernetes"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """What Kubernetes will see of a new node of a pool: pods that wait are compared with it.
+
+    Args:
+        capacity: what pods can have of it, by resource: `cpu` in cores, `memory` in bytes, others in units.
+        labels: with which it registers, beside those that kubelet sets itself.
+        taints: each with `key`, `value` and `effect`.
+        architecture: as kubelet calls it: amd64 or arm64.
+        idle_seconds: without pods, until it is given up.
+    """
+
+    capacity: Mapping[str, float]
+    labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...]
+    architecture: str
+    idle_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAccess:
+    """How the program reaches the API server of Kubernetes: the path of kubectl, and of a kubeconfig of its own."""
+
+    kubectl: str
+    kubeconfig: str
+
+
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
     """One elastic pool.
 
     Args:
-        partition: the Slurm partition; several pools may share one.
+        partition: the Slurm partition; several pools may share one. With Kubernetes it is the pool's name.
         prefix: names are `<prefix><n>`, n from 1 to `names`. There are more names than `max_nodes`, because a name
             can't be used while its old instance is terminating.
         max_nodes: how many nodes may exist at once.
         compute_cluster_id: of an RDMA pool; no job spans two compute clusters.
         baked: new nodes boot into slurmd; otherwise `join.yml` configures them.
+        node: with Kubernetes, what a new node will be; None with Slurm.
     """
 
     name: str
@@ -45,6 +77,7 @@ class PoolPolicy:
     instance_configuration_id: str
     compute_cluster_id: str | None = None
     baked: bool = False
+    node: NewNode | None = None
 
     def owns(self, node: str) -> bool:
         """Whether a node's name is one of this pool's names."""
@@ -132,6 +165,7 @@ class Policy:
 
     Args:
         compartment_id: of the elastic nodes.
+        kubernetes: with the scheduler kubernetes, how its API is reached.
     """
 
     cluster: str
@@ -142,6 +176,8 @@ class Policy:
     limits: Limits = field(default_factory=Limits)
     prices: Mapping[str, float] = field(default_factory=dict)
     times: Times = field(default_factory=Times)
+    scheduler: Scheduler = "slurm"
+    kubernetes: ApiAccess | None = None
 
     @classmethod
     def load(cls, file: Path = CONFIG_FILE) -> Policy:
@@ -168,15 +204,18 @@ class Policy:
         try:
             if raw["version"] != VERSION:
                 raise InputError(f"the policy is of version {raw['version']}, not {VERSION}", where=where, hint=_HINT)
+            scheduler = _scheduler(raw)
             return cls(
                 cluster=raw["cluster"],
                 compartment_id=raw["compartment_id"],
                 region=raw["region"],
                 authentication=Authentication(**raw["authentication"]),
-                pools={name: _pool(name, pool) for name, pool in raw["pools"].items()},
+                pools={name: _pool(name, pool, scheduler) for name, pool in raw["pools"].items()},
                 limits=Limits(**raw.get("limits", {})),
                 prices=dict(raw.get("prices", {})),
                 times=Times(**{key: float(value) for key, value in raw.get("times", {}).items()}),
+                scheduler=scheduler,
+                kubernetes=ApiAccess(**raw["kubernetes"]) if scheduler == "kubernetes" else None,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"the policy lacks or misspells {error}", where=where, hint=_HINT) from error
@@ -186,11 +225,36 @@ class Policy:
         return next((name for name, pool in self.pools.items() if node.startswith(pool.prefix) and pool.owns(node)), "")
 
 
-def _pool(name: str, raw: Mapping[str, Any]) -> PoolPolicy:
+def _scheduler(raw: Mapping[str, Any]) -> Scheduler:
+    """Files of earlier releases do not name it: there was one."""
+    match raw.get("scheduler", "slurm"):
+        case "slurm":
+            return "slurm"
+        case "kubernetes":
+            return "kubernetes"
+        case other:
+            raise ValueError(f"scheduler: {other!r} is neither slurm nor kubernetes")
+
+
+def _pool(name: str, raw: Mapping[str, Any], scheduler: Scheduler) -> PoolPolicy:
     for key in ("names", "max_nodes"):
         if type(raw[key]) is not int or raw[key] < 0:
             raise ValueError(f"pools.{name}.{key}: {raw[key]!r} is not a number of nodes")
-    return PoolPolicy(name=name, **raw)
+    node = _node(name, raw["node"]) if scheduler == "kubernetes" else None
+    return PoolPolicy(name=name, **{**raw, "node": node})
+
+
+def _node(pool: str, raw: Mapping[str, Any]) -> NewNode:
+    taints = tuple({key: str(taint[key]) for key in ("key", "value", "effect")} for taint in raw["taints"])
+    if unknown := raw.keys() - {"capacity", "labels", "taints", "architecture", "idle_seconds"}:
+        raise ValueError(f"pools.{pool}.node.{min(unknown)}")
+    return NewNode(
+        capacity={str(name): float(amount) for name, amount in raw["capacity"].items()},
+        labels={str(name): str(value) for name, value in raw["labels"].items()},
+        taints=taints,
+        architecture=str(raw["architecture"]),
+        idle_seconds=float(raw["idle_seconds"]),
+    )
 
 
 _HINT = "Run gpucluster apply: it writes this file"

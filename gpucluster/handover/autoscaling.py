@@ -6,12 +6,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpucluster import shapes
 from gpucluster.cloud.providers import ControllerAccess
+from gpucluster.handover.kubernetes import node_labels, offers_functions
 from gpucluster.handover.names import elastic_names, elastic_prefix
 from gpucluster.handover.outputs import Outputs, PoolOutput
+from gpucluster.kubernetes import labels
 from gpucluster.spec import ClusterSpec, Pool
 
 POLICY_VERSION = 1
+#: Where the role kubernetes writes the autoscaler's own kubeconfig, and where it installs kubectl.
+KUBECONFIG, KUBECTL = "/etc/gpucluster/autoscaler.kubeconfig", "/usr/local/bin/kubectl"
+
+# kubelet's name of each architecture.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_MIB = 2**20
+# Cores that the DaemonSets of each node ask for: Calico 0.25, Multus 0.1, and something for a person's own.
+_CORES_OF_DAEMONS = 0.5
+# kubelet takes 110 pods, its default. Those of the cluster itself are fewer than ten.
+_PODS = 100
+# The part of the boot volume for pods: the system has some, and kubelet evicts pods at 10 %, or 15 % of it for images.
+_DISK_FOR_PODS = 0.7
 
 
 @dataclass(frozen=True)
@@ -28,17 +43,29 @@ class Autoscaling:
     wheels: Path | None = None
 
 
-def autoscaler_policy(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling) -> dict[str, Any]:
-    """The autoscaler's policy, in the form that the autoscaler parses."""
+def autoscaler_policy(
+    spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling, *, hardware_emulated: bool = False
+) -> dict[str, Any]:
+    """The autoscaler's policy, in the form that the autoscaler parses.
+
+    Args:
+        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+    """
     limits = spec.autoscaler
+    on_kubernetes = spec.scheduler == "kubernetes"
     return {
         "version": POLICY_VERSION,
         "cluster": spec.name,
         "compartment_id": outputs.elastic_compartment_id,
         "region": outputs.region,
         "authentication": dict(autoscaling.access.authentication),
+        "scheduler": spec.scheduler,
+        **({"kubernetes": {"kubectl": KUBECTL, "kubeconfig": KUBECONFIG}} if on_kubernetes else {}),
         "pools": {
-            name: _pool_policy(name, pool, outputs.pools[name], name in autoscaling.baked)
+            name: {
+                **_pool_policy(name, pool, outputs.pools[name], name in autoscaling.baked),
+                **(_on_kubernetes(spec, name, pool, outputs, hardware_emulated) if on_kubernetes else {}),
+            }
             for name, pool in spec.elastic_pools.items()
         },
         "limits": {
@@ -62,4 +89,33 @@ def _pool_policy(name: str, pool: Pool, output: PoolOutput, baked: bool) -> dict
         "instance_configuration_id": output.instance_configuration_id,
         "compute_cluster_id": output.compute_cluster_id,
         "baked": baked,
+    }
+
+
+def _on_kubernetes(
+    spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, hardware_emulated: bool
+) -> dict[str, Any]:
+    """What differs with Kubernetes: no partitions, no baked images, and what a new node will be."""
+    offered = labels.offered_devices(pool.hardware, virtual_functions=offers_functions(spec, pool))
+    machine = shapes.slurm_node(
+        pool.hardware, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False
+    )
+    sockets, cores, threads = (int(machine[key] or 0) for key in ("Sockets", "CoresPerSocket", "ThreadsPerCore"))
+    capacity = {
+        "cpu": sockets * cores * threads - _CORES_OF_DAEMONS,
+        "memory": int(machine["RealMemory"] or 0) * _MIB,
+        "ephemeral-storage": int(pool.boot_volume_gb * 10**9 * _DISK_FOR_PODS),
+        "pods": _PODS,
+        **{resource: int(number) for resource, number in offered.items()},
+    }
+    return {
+        "partition": name,
+        "baked": False,
+        "node": {
+            "capacity": capacity,
+            "labels": node_labels(name, pool, outputs, elastic=True, hardware_emulated=hardware_emulated),
+            "taints": labels.node_taints(pool.hardware),
+            "architecture": _ARCHITECTURES[pool.hardware.architecture],
+            "idle_seconds": pool.idle_timeout,
+        },
     }

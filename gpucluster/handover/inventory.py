@@ -115,7 +115,7 @@ def inventory(
                 **_health_variables(spec),
                 **_monitoring_variables(spec, outputs),
                 **_container_variables(spec, software),
-                **_autoscaler_variables(spec, outputs, autoscaling),
+                **_autoscaler_variables(spec, outputs, autoscaling, hardware_emulated),
             },
             "children": {
                 "controller": group(
@@ -255,7 +255,7 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
             for name, pool in spec.pools.items()
         ],
         "slurm_partitions": [_slurm_partition(spec, name, pools) for name, pools in spec.partitions.items()],
-        "slurm_power": _slurm_power(spec, hardware_emulated) if spec.elastic_pools else None,
+        "slurm_power": _slurm_power(spec, hardware_emulated) if spec.slurm.enabled and spec.elastic_pools else None,
         "slurm_hardware_emulated": hardware_emulated,
     }
 
@@ -360,11 +360,13 @@ def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, A
     }
 
 
-def _autoscaler_variables(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None) -> dict[str, Any]:
+def _autoscaler_variables(
+    spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None, hardware_emulated: bool
+) -> dict[str, Any]:
     if autoscaling is None:
         return {"autoscaler_policy": None, "autoscaler_wheels": None}
     wheels = autoscaling.wheels
     return {
-        "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling),
+        "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling, hardware_emulated=hardware_emulated),
         "autoscaler_wheels": str(wheels) if wheels else None,
     }

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpucluster.agent.kubernetes.person_objects import POLICIES_UNTIL, PRIVILEGED
 from gpucluster.cloud.members import Member
 from gpucluster.handover.outputs import OkeOutput, Outputs
 from gpucluster.kubernetes import labels
 from gpucluster.kubernetes.images import OperatorChart, operator_chart
-from gpucluster.kubernetes.manifests import Manifest, gpus, images, networks
+from gpucluster.kubernetes.manifests import Manifest, autoscaler, gpus, images, networks
 from gpucluster.kubernetes.system import SET, needed_images, system
 from gpucluster.spec import ClusterSpec, Pool
 
@@ -65,18 +66,11 @@ def pool_variables(
     """
     if spec.scheduler != "kubernetes":
         return {}
-    output = outputs.pools.get(name)
-    network = (output.cluster_network_id or output.compute_cluster_id or "") if output else ""
+    offered = labels.offered_devices(pool.hardware, virtual_functions=offers_functions(spec, pool))
     return {
-        "kubernetes_node_labels": labels.node_labels(
-            name,
-            pool.hardware,
-            elastic=False,
-            zone=output.availability_domain if output else "",
-            rdma_network=network if pool.uses_rdma else None,
-            emulated=hardware_emulated,
-        ),
+        "kubernetes_node_labels": node_labels(name, pool, outputs, elastic=False, hardware_emulated=hardware_emulated),
         "kubernetes_node_taints": labels.node_taints(pool.hardware),
+        "kubernetes_emulated_devices": offered if hardware_emulated else {},
         "kubernetes_system_images": _images(spec, hardware_emulated=hardware_emulated),
     }
 
@@ -98,6 +92,29 @@ def managed_user_data(pool: Pool) -> str | None:
     return _MANAGED_BOOT.format(taints=text)
 
 
+def node_labels(name: str, pool: Pool, outputs: Outputs, *, elastic: bool, hardware_emulated: bool) -> dict[str, str]:
+    """The labels with which the permanent or the elastic nodes of a pool register.
+
+    Args:
+        hardware_emulated: as for `inventory`.
+    """
+    output = outputs.pools.get(name)
+    network = (output.cluster_network_id or output.compute_cluster_id or "") if output else ""
+    return labels.node_labels(
+        name,
+        pool.hardware,
+        elastic=elastic,
+        zone=output.availability_domain if output else "",
+        rdma_network=network if pool.uses_rdma else None,
+        emulated=hardware_emulated,
+    )
+
+
+def offers_functions(spec: ClusterSpec, pool: Pool) -> bool:
+    """Whether nodes of a pool offer virtual functions of their RDMA devices as a resource."""
+    return spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
+
+
 def controller_variables(
     spec: ClusterSpec, outputs: Outputs, members: Mapping[str, Sequence[Member]], *, hardware_emulated: bool
 ) -> dict[str, Any]:
@@ -114,21 +131,27 @@ def controller_variables(
     for name, nodes in members.items():
         pool = spec.pools[name]
         variables = pool_variables(spec, name, pool, outputs, hardware_emulated=hardware_emulated)
-        virtual = spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
-        offered = labels.emulated_resources(pool.hardware, virtual_functions=virtual) if hardware_emulated else {}
         pools.append(
             {
                 "nodes": [node.name for node in nodes],
                 "labels": variables["kubernetes_node_labels"],
                 "taints": variables["kubernetes_node_taints"],
-                "emulated": offered,
+                "emulated": variables["kubernetes_emulated_devices"],
             }
         )
     manifests = system_manifests(spec, hardware_emulated=hardware_emulated)
     return {
         "kubernetes_system": {"set": SET, "manifests": manifests, "pools": pools},
+        "kubernetes_autoscaler": {"set": autoscaler.SET, "manifests": _autoscaler_account(spec)},
         "kubernetes_system_images": _images(spec, hardware_emulated=hardware_emulated),
     }
+
+
+def _autoscaler_account(spec: ClusterSpec) -> list[Manifest]:
+    """The account of the autoscaler; nothing where no pool is elastic."""
+    if not spec.elastic_pools:
+        return []
+    return autoscaler.account(privileged_policy=PRIVILEGED if minor_release(spec) <= POLICIES_UNTIL else None)
 
 
 def _images(spec: ClusterSpec, *, hardware_emulated: bool) -> list[str]:

@@ -111,8 +111,8 @@ def label_value(text: str) -> str:
     return _EDGES.sub("", re.sub(r"[^-A-Za-z0-9_.]", "-", text)[-_LONGEST:])
 
 
-def emulated_resources(shape: Shape, *, virtual_functions: bool) -> dict[str, str]:
-    """What a node of the shape offers without having it: the capacity that its status gets.
+def offered_devices(shape: Shape, *, virtual_functions: bool) -> dict[str, str]:
+    """The devices that a node of the shape offers to pods. Where it has not got them, its status gets this capacity.
 
     Args:
         virtual_functions: whether the cluster offers RDMA devices as a resource (`kubernetes.rdma: sr-iov`).

@@ -81,6 +81,12 @@ class Baking:
             InputError: there is no such pool, or its nodes are permanent.
         """
         if name in self._spec.elastic_pools:
+            if self._spec.scheduler == "kubernetes":
+                raise InputError(
+                    f"nodes of pool {name} boot from no baked image: with Kubernetes the controller configures each",
+                    where=str(self._spec.file),
+                    hint="Nothing is to be done: elastic nodes need no image",
+                )
             return
         if name not in self._spec.pools:
             raise InputError(f"there is no pool {name}", hint=f"The pools are {', '.join(self._spec.pools)}")

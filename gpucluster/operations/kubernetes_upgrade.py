@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucluster.errors import InputError, ToolError
+from gpucluster.handover.names import elastic_names, elastic_prefix
 from gpucluster.kubernetes import upgrades
 from gpucluster.kubernetes.upgrades import Step
+from gpucluster.oci.names import number_of
 from gpucluster.operations.kubernetes import ControlPlane
 from gpucluster.spec import ClusterSpec
 from gpucluster.spec.sections.kubernetes import RELEASE_PATTERN
@@ -76,6 +78,11 @@ def plan(spec: ClusterSpec, plane: ControlPlane, release: str | None = None) -> 
     found = upgrades.plan(server, kubelets, wanted, first)
     if isinstance(found, upgrades.Refusal):
         raise InputError(found.message, where=where, hint=found.hint)
-    return KubernetesUpgrade(
-        str(server), {name: str(each) for name, each in kubelets.items()}, str(wanted), tuple(found)
-    )
+    # Elastic nodes are in no inventory. They keep their release until they go, and new ones get that of cluster.yml.
+    steps = tuple(step for step in found if not step.host or not _is_elastic(spec, step.host))
+    return KubernetesUpgrade(str(server), {name: str(each) for name, each in kubelets.items()}, str(wanted), steps)
+
+
+def _is_elastic(spec: ClusterSpec, node: str) -> bool:
+    pools = spec.elastic_pools.items()
+    return any(0 < number_of(elastic_prefix(name), node) <= elastic_names(pool) for name, pool in pools)

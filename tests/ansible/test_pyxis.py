@@ -332,7 +332,7 @@ def test_the_facts_of_nodes_have_the_reason_that_slurm_gives() -> None:
         "verify_srun": {"results": []},
         "verify_container_steps": {},
         "verify_sacct": {"rc": 0, "stdout_lines": [], "stderr": ""},
-        "verify_autoscaler": {"stdout": "{}"},
+        "verify_autoscaled": {},
     }
     found = yaml.safe_load(render_file(ANSIBLE / "templates" / "verify_cluster.yml.j2", known))["sinfo"]
     assert [(row["node"], row["state"], row["partition"], row["reason"]) for row in found] == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,47 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     assert read.limits == Limits(max_nodes=2, max_launches_per_hour=500)
     assert read.times == Times(tick=5.0)
     assert read.prices == {"BM.GPU4.8": 24.4}
+
+
+def on_kubernetes() -> dict[str, Any]:
+    raw = written() | {"scheduler": "kubernetes"}
+    raw["kubernetes"] = {"kubectl": "/usr/local/bin/kubectl", "kubeconfig": "/etc/gpucluster/autoscaler.kubeconfig"}
+    raw["pools"]["gpu"]["node"] = {
+        "capacity": {"cpu": 127.5, "nvidia.com/gpu": 8},
+        "labels": {"gpucluster.io/pool": "gpu"},
+        "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}],
+        "architecture": "amd64",
+        "idle_seconds": 600,
+    }
+    return raw
+
+
+def test_a_file_for_kubernetes_says_what_new_nodes_will_be() -> None:
+    read = Policy.parse(on_kubernetes())
+    assert (read.scheduler, Policy.parse(written()).scheduler) == ("kubernetes", "slurm")
+    node = read.pools["gpu"].node
+    assert node is not None
+    assert (node.capacity["nvidia.com/gpu"], node.taints[0]["effect"], node.idle_seconds) == (8.0, "NoSchedule", 600.0)
+    assert read.kubernetes is not None
+    assert read.kubernetes.kubeconfig.startswith("/etc/")
+    assert Policy.parse(written()).pools["gpu"].node is None
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda raw: raw.pop("kubernetes"), "kubernetes"),
+        (lambda raw: raw["pools"]["gpu"].pop("node"), "node"),
+        (lambda raw: raw["pools"]["gpu"]["node"].update(cores=1), "pools.gpu.node.cores"),
+        (lambda raw: raw["pools"]["gpu"]["node"].pop("taints"), "taints"),
+        (lambda raw: raw.update(scheduler="pbs"), "pbs"),
+    ],
+)
+def test_what_kubernetes_needs_is_not_left_out(change: Callable[[dict[str, Any]], object], named: str) -> None:
+    raw = on_kubernetes()
+    change(raw)
+    with pytest.raises(InputError, match=named):
+        Policy.parse(raw)
 
 
 def test_limits_prices_and_times_may_be_left_out() -> None:

@@ -34,18 +34,35 @@ scheduler: kubernetes
 kubernetes: {{release: "{release}", network: routes}}
 controller: {{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8}}
 pools:
-  work: {{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8, count: 2}}
+  work: {work}
 users:
   people: [{{name: alice, full_name: Alice Example, generate_key: true}}]
 software: {{mirror: {mirror}, versions: {{cri-tools: "{crictl}"}}}}
 """
 
 
-class KubernetesSite(Site):
-    """Such a cluster, by its folder."""
+#: The pool of most tests: two nodes.
+TWO_NODES = "{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8, count: 2}"
 
-    def __init__(self, name: str = "kube", vcn: str = "10.101", more: str = "", files: Path | None = None) -> None:
-        text = CLUSTER_YML.format(name=name, vcn=vcn, release=RELEASE, mirror=files or mirror(), crictl=CRICTL)
+
+class KubernetesSite(Site):
+    """Such a cluster, by its folder.
+
+    Args:
+        more: text at the end of cluster.yml. `work`: the definition of the pool.
+    """
+
+    def __init__(
+        self,
+        name: str = "kube",
+        vcn: str = "10.101",
+        more: str = "",
+        files: Path | None = None,
+        work: str = TWO_NODES,
+    ) -> None:
+        text = CLUSTER_YML.format(
+            name=name, vcn=vcn, release=RELEASE, mirror=files or mirror(), crictl=CRICTL, work=work
+        )
         super().__init__(text + more)
         self.controller = f"{name}-controller"
 

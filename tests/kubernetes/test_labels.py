@@ -81,7 +81,7 @@ def test_the_place_in_the_rdma_network_has_the_labels_of_oke() -> None:
 
 
 def test_what_a_node_offers_without_having_it() -> None:
-    offered = labels.emulated_resources
+    offered = labels.offered_devices
     assert offered(shapes.get("BM.GPU4.8"), virtual_functions=False) == {"nvidia.com/gpu": "8"}
     both = {"nvidia.com/gpu": "8", "nvidia.com/rdma-vf": "8"}
     assert offered(shapes.get("BM.GPU.H200.8"), virtual_functions=True) == both

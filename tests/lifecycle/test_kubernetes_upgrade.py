@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -19,8 +19,10 @@ from gpucluster.events import Event
 from gpucluster.kubernetes.upgrades import Release, Step
 from gpucluster.lifecycle.kubernetes_upgrade import Upgrading
 from gpucluster.operations.kubernetes import ControlPlane, KubernetesNode, PlaneState, Problem, Space
-from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade
+from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade, plan
+from gpucluster.spec import loads
 from gpucluster.workspace.run import Run
+from tests.spec.spec_texts import MINIMAL
 
 OLD, NEW = Release(33, 1), Release(34, 2)
 CONTROLLER = "demo-controller"
@@ -168,3 +170,15 @@ def test_a_node_that_needs_another_release_first_is_a_command_of_its_own() -> No
         case.upgrade(Step("compute-1", Release(30, 1), OLD), *_steps(""))
     assert caught.value.hint == "Run: gpucluster kubernetes upgrade --to 1.33.1; then this command again"
     assert case.done == []
+
+
+def test_elastic_nodes_are_left_out() -> None:
+    names = (CONTROLLER, "compute-1", "compute-e2", "compute-e99")
+    nodes = {name: KubernetesNode(name, "True", cordoned=False, version="v1.33.1") for name in names}
+    plane = _PlaneDouble([], nodes, GOOD)
+    with patch.object(plane, "version", return_value="v1.33.1"):
+        text = f"{MINIMAL.replace('count: 1', 'count: 1, max_count: 3')}scheduler: kubernetes\n"
+        made = plan(loads(text), plane, "1.34.2")
+    # The last one has no name of the pool: a person has joined it.
+    assert {step.host for step in made.steps} == {"", CONTROLLER, "compute-1", "compute-e99"}
+    assert "compute-e2" in made.nodes

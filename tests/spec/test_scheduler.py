@@ -157,12 +157,17 @@ def test_ranges_are_apart_from_the_containers_of_docker_and_from_the_file_server
     assert (path, "storage.home.server" in message) == ("kubernetes.service_cidr", True)
 
 
-def test_routes_are_for_the_local_cloud_and_pools_are_not_elastic() -> None:
+def test_routes_are_for_the_local_cloud() -> None:
     routes = f"{KUBERNETES}kubernetes: {{network: routes}}\n"
     assert loads(routes).kubernetes.network == "routes"
     on_oci = "cloud: {provider: oci, region: us-ashburn-1, compartment_id: ocid1.tenancy.oc1..aaaa}"
     messages = dict(found(routes.replace("cloud: {provider: local}", on_oci)))
     assert "carries any address" in messages["kubernetes.network"]
-    ((path, message),) = found(KUBERNETES.replace("count: 1", "count: 1, max_count: 2"))
+
+
+def test_pools_are_elastic_unless_their_nodes_must_boot_twice() -> None:
+    elastic = KUBERNETES.replace("count: 1", "count: 0, max_count: 2")
+    assert next(iter(loads(elastic).elastic_pools.values())).elastic_count == 2
+    ((path, message),) = found(f"{elastic}kubernetes: {{rdma: device}}\n")
     assert path.endswith(".max_count")
-    assert "does not see pods that wait" in message
+    assert "second boot" in message

@@ -2,6 +2,7 @@
 
 - `serve` answers what an operator's machine asks of the control plane
 - `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
+- `arrange` reads the second of these alone, for a node that has just joined
 - `renew` renews the control plane's certificates before they expire; a timer runs it
 - `health-access` lets the health service have its own kubeconfig and rights
 - `check-host` looks at a host before it joins
@@ -256,8 +257,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    commands = ["serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "routes"]
-    parser.add_argument("command", choices=commands)
+    parser.add_argument(
+        "command",
+        choices=[
+            "serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "arrange", "routes",
+        ],
+    )  # fmt: skip
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
@@ -268,7 +273,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     kubectl = Kubectl(options.kubeconfig)
     programs: Mapping[str, Callable[[], int]] = {
         "serve": lambda: serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
-        "apply": lambda: wanted.from_input(kubectl),
+        "apply": lambda: wanted.from_input(lambda given: wanted.applied(kubectl, time.sleep, given)),
+        "arrange": lambda: wanted.from_input(lambda given: wanted.arranged(kubectl, given)),
         "facts": lambda: print_facts(kubectl),
         "renew": lambda: renew(kubectl),
         "health-access": lambda: keep_health_access(kubectl),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Callable
 
 from gpucluster.agent.errors import AgentError, Refused
 from gpucluster.agent.kubernetes import apply, hardware
@@ -26,8 +25,20 @@ def applied(kubectl: Kubectl, wait: apply.Wait, given: Mapping[str, Any]) -> dic
     return {**result, "nodes": hardware.arrange(kubectl, given.get("pools", []))}
 
 
-def from_input(kubectl: Kubectl) -> int:
-    """Read {set, manifests, pools} as JSON, and write what has changed as JSON; returns the exit status."""
+def arranged(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Let nodes have what they say of themselves, and change nothing else.
+
+    Args:
+        given: {pools}; see `hardware.arrange`.
+
+    Raises:
+        AgentError: see there.
+    """
+    return {"nodes": hardware.arrange(kubectl, given.get("pools", []))}
+
+
+def from_input(does: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
+    """Read an object of JSON, do what it says, and write what has changed as JSON; returns the exit status."""
     try:
         given = json.load(sys.stdin)
     except ValueError:
@@ -35,7 +46,7 @@ def from_input(kubectl: Kubectl) -> int:
     try:
         if not isinstance(given, dict):
             raise Refused("the input is no object of JSON")
-        sys.stdout.write(json.dumps(applied(kubectl, time.sleep, given)) + "\n")
+        sys.stdout.write(json.dumps(does(given)) + "\n")
     except AgentError as error:
         sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
         return error.status

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpucluster.agent import programs
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.interpreter import PYTHON_IN_SHELL
+from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl
 from gpucluster.agent.users.config import Hosts
 
 _CONNECT_SECONDS = 5
@@ -20,6 +23,8 @@ _SECONDS = 30.0
 _AT_A_TIME = 32
 #: Suffixes of node states of `sinfo` that mean powering down, powering up and powered down: nothing runs there.
 _AWAY = ("%", "#", "~")
+#: The names of elastic nodes of a pool: `gpu-e[1-6]`. Others are plain names.
+_HOSTLIST = re.compile(r"([^,\[\]]+)(?:\[([0-9]+)-([0-9]+)\])?")
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ def remote(
     """The login of each host but this one. Hostlists of elastic nodes become the nodes that are in service.
 
     Returns:
-        Host -> its login, and the hostlists for which Slurm gave no answer.
+        Host -> its login, and the hostlists for which the scheduler gave no answer.
     """
     found: dict[str, Login] = {}
     unknown: list[str] = []
@@ -81,14 +86,40 @@ def in_service(nodes: str) -> dict[str, str]:
     Elastic nodes are in no /etc/hosts, and OCI's DNS has them in the domain of a subnet that may be another one.
 
     Raises:
-        Failed: Slurm does not answer.
+        Failed: Slurm does not answer, or Kubernetes where this host has its control plane.
     """
+    if Path(ADMIN).exists():
+        return of_hostlist(Kubectl(ADMIN).list("nodes"), nodes)
     argv = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%N %t %o"]
     done = programs.call(argv, seconds=_SECONDS)
     if done.returncode != 0:
         raise Failed(f"Slurm does not know which of {nodes} are in service", "Run: systemctl status slurmctld")
     lines = [line.split() for line in done.stdout.splitlines()]
     return {name: address for name, state, address in lines if not state.endswith(_AWAY)}
+
+
+def of_hostlist(items: Sequence[Mapping[str, Any]], nodes: str) -> dict[str, str]:
+    """Node -> address, for the Node objects of Kubernetes that are ready and in a hostlist such as `gpu-e[1-6]`."""
+    parts = [(name, first, last) for name, first, last in _HOSTLIST.findall(nodes)]
+
+    def listed(node: str) -> bool:
+        return any(
+            (node.startswith(name) and _within(node[len(name) :], int(first), int(last))) if first else node == name
+            for name, first, last in parts
+        )
+
+    found = {}
+    for item in items:
+        name, status = str(item["metadata"]["name"]), item.get("status") or {}
+        ready = {each["type"]: each["status"] for each in status.get("conditions") or ()}.get("Ready") == "True"
+        addresses = [each["address"] for each in status.get("addresses") or () if each["type"] == "InternalIP"]
+        if ready and addresses and listed(name):
+            found[name] = str(addresses[0])
+    return found
+
+
+def _within(number: str, first: int, last: int) -> bool:
+    return number.isdigit() and not number.startswith("0") and first <= int(number) <= last
 
 
 def _here(words: Sequence[str]) -> Mapping[str, object]:

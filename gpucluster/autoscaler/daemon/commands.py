@@ -58,14 +58,17 @@ def plan(arguments: argparse.Namespace) -> int:
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """Why a job or a node is in its state, and what happened to it before."""
+    """Why a job or a node is in its state, and what happened to it before.
+
+    A job of Slurm is a number; pods of Kubernetes that start together are NAMESPACE/NAME.
+    """
     from gpucluster.autoscaler.decide.explain import explain_job, explain_node
 
     _become_daemon_user(arguments.state)
     policy = Policy.load(arguments.config)
     observation, memory = _observe(arguments, policy)
     subject = str(arguments.subject)
-    explain_subject = explain_job if subject[:1].isdecimal() else explain_node
+    explain_subject = explain_job if subject[:1].isdecimal() or "/" in subject else explain_node
     lines = explain_subject(subject, observation, memory, policy, time.time())
     _, history = _remembered(arguments.state, subject)
     content = {
@@ -141,12 +144,12 @@ def _observe(arguments: argparse.Namespace, policy: Policy) -> tuple[Observation
     """One observation with the daemon's own clients, which changes nothing."""
     from gpucluster.autoscaler.daemon import join_requests
     from gpucluster.autoscaler.daemon.oci import OciCloud
-    from gpucluster.autoscaler.daemon.slurm import SlurmClient
+    from gpucluster.autoscaler.daemon.schedulers import client
     from gpucluster.autoscaler.daemon.spool import Spool
 
     memory, _ = _remembered(arguments.state)
-    slurm = SlurmClient(pool_of=policy.pool_of)
-    nodes, jobs = slurm.nodes(), slurm.jobs()
+    scheduler = client(policy, state=arguments.state, may_write=lambda: False, clock=time.time)
+    nodes, jobs = scheduler.nodes(), scheduler.jobs()
     instances = OciCloud(policy).instances({claim.instance_id for claim in memory.claims.values() if claim.instance_id})
     intents = tuple(intent for _, intent in Spool(arguments.spool).read())
     joining = join_requests.Requests(arguments.state).waiting()

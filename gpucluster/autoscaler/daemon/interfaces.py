@@ -18,7 +18,10 @@ from gpucluster.autoscaler.decide.types import (
 
 
 class Slurm(Protocol):
-    """Slurm (`daemon.slurm.SlurmClient`). Each call raises GpuClusterError when Slurm does not answer."""
+    """Slurm (`daemon.slurm.SlurmClient`), or Kubernetes as if it were Slurm (`daemon.kubernetes.KubernetesClient`).
+
+    Each call raises GpuClusterError when the scheduler does not answer.
+    """
 
     def nodes(self) -> Mapping[str, Node]:
         """The nodes of elastic pools."""

@@ -259,7 +259,7 @@ class Service:
         nodes = [request.node for request in requests]
         began = time.monotonic()
         try:
-            results = self._play(requests, inventory, policy.times.join_deadline)
+            results = self._play(requests, policy, inventory)
         except Exception as error:
             log.error(f"the configuration of new nodes failed: {error}", nodes=nodes, trace=True)
             results = {node: Result(False, str(error)) for node in nodes}
@@ -280,7 +280,7 @@ class Service:
         with self._lock:
             self._active -= {request.stem for request in requests}
 
-    def _play(self, requests: Sequence[Request], inventory: Mapping[str, Any], timeout: float) -> dict[str, Result]:
+    def _play(self, requests: Sequence[Request], policy: Policy, inventory: Mapping[str, Any]) -> dict[str, Result]:
         import yaml
 
         folder = self._work / f"run-{secrets.token_hex(6)}"
@@ -288,11 +288,11 @@ class Service:
         # What a run has compiled serves the next one. Of several at the same time, one has that folder.
         keeps = self._kept_home.acquire(blocking=False)
         try:
-            hosts = new_hosts(requests, inventory, key=self._key, known_hosts=self._work / "known_hosts")
+            hosts = new_hosts(requests, policy, inventory, key=self._key, known_hosts=self._work / "known_hosts")
             write_private(folder / "new.yml", yaml.safe_dump(hosts))
             programs = Path(sys.executable).parent
             # `timeout` ends the playbook's whole process group, with its workers and their ssh.
-            argv = ["timeout", "--kill-after=10", f"{timeout:g}", sys.executable, *_PLAYBOOK,
+            argv = ["timeout", "--kill-after=10", f"{policy.times.join_deadline:g}", sys.executable, *_PLAYBOOK,
                     "-i", str(self._inventory), "-i", str(folder / "new.yml"), "join.yml"]  # fmt: skip
             home = self._work / "ansible" if keeps else folder / "home"
             environment = self._environment(folder, programs, home)

@@ -63,9 +63,12 @@ def pool_group(pool: str) -> str:
 
 
 def new_hosts(
-    requests: Sequence[Request], inventory: Mapping[str, Any], *, key: Path, known_hosts: Path
+    requests: Sequence[Request], policy: Policy, inventory: Mapping[str, Any], *, key: Path, known_hosts: Path
 ) -> dict[str, Any]:
-    """The second inventory: the new hosts in the groups `joining` and pool_<pool>, and the controller as local host."""
+    """The second inventory: the new hosts in the groups `joining` and pool_<pool>, and the controller as local host.
+
+    With Kubernetes each has the labels that the policy promises: those of its pool's group are of permanent nodes.
+    """
     children = (inventory.get("all") or {}).get("children") or {}
     controllers = (children.get("controller") or {}).get("hosts") or {}
     users = {str(host["ansible_user"]) for host in controllers.values() if host and host.get("ansible_user")}
@@ -83,10 +86,16 @@ def new_hosts(
             "ansible_ssh_private_key_file": str(key),
             "ansible_ssh_common_args": f"{options} -o IdentitiesOnly=yes -o ConnectTimeout=10",
             "instance_id": request.instance_id,
+            **_labels(policy, request.pool),
             **({"ansible_user": user} if user else {}),
         }
         groups.setdefault(pool_group(request.pool), {"hosts": {}})["hosts"][request.node] = {}
     return {"all": {"children": groups}}
+
+
+def _labels(policy: Policy, pool: str) -> dict[str, Any]:
+    found = policy.pools.get(pool)
+    return {"kubernetes_node_labels": dict(found.node.labels)} if found and found.node else {}
 
 
 _RECAP = re.compile(r"^(\S+)\s+: ok=\d+\s+changed=\d+\s+unreachable=(\d+)\s+failed=(\d+)")

@@ -25,6 +25,7 @@ from typing import Any
 
 from gpucluster import process
 from gpucluster.agent.rules.reasons import PREFIX, storable
+from gpucluster.autoscaler.daemon.logs import Log
 from gpucluster.autoscaler.decide import pods as placement
 from gpucluster.autoscaler.decide.pods import Member, Placed, Placement, Pod, Requirement, Taint, Template, Toleration
 from gpucluster.autoscaler.decide.types import (
@@ -46,6 +47,8 @@ GANG, GANG_SIZE = "gpucluster.io/gang", "gpucluster.io/gang-size"
 HOLD, NOT_BEFORE, WHY = "gpucluster.io/hold", "gpucluster.io/not-before", "gpucluster.io/why"
 CORDONED_BY, INSTANCE = "gpucluster.io/cordoned-by", "gpucluster.io/instance-id"
 OUT_OF_SERVICE = "gpucluster.io/out-of-service"
+#: Why an operator's command drains a node, as gpucluster.agent.kubernetes.nodes writes it.
+DRAIN_REASON = "gpucluster.io/drain-reason"
 # Labels by which others say which pods start together, in the order in which they are looked for.
 _GANG_LABELS = (
     GANG,
@@ -69,6 +72,9 @@ _UNITS = {
     "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
 }  # fmt: skip
+
+
+log = Log("kubernetes")
 
 
 class KubernetesUnavailable(ToolError):
@@ -122,7 +128,11 @@ class KubernetesClient:
             pause = min(_STUCK_PAUSE * 2.0 ** self._placement.stuck.get(gang, 0), _LONGEST_STUCK_PAUSE)
             self._annotate_gang(gang, _STUCK, **{NOT_BEFORE: str(math.ceil(self._clock() + pause))})
         for gang, why in placed.unfit.items():
-            self._annotate_gang(gang, f"{PREFIX} {why}")
+            # Only words: a namespace that takes none, because of a webhook of somebody's, must not stop the others.
+            try:
+                self._annotate_gang(gang, f"{PREFIX} {why}")
+            except KubernetesUnavailable as error:
+                log.warning(f"pods could not be told why they wait: {error}", gang=gang)
         self._store(placed.placement)
         self._cordon_idle(placed)
         if placed.back:
@@ -336,7 +346,7 @@ def _member(item: Mapping[str, Any]) -> Member:
         cordoned=cordoned,
         down=down,
         instance_id=(spec.get("providerID") or notes.get(INSTANCE, "")).removeprefix("oci://"),
-        reason=notes.get(WHY, "") if closed else "",
+        reason=(notes.get(DRAIN_REASON) or notes.get(WHY, "")) if closed else "",
         reason_user=notes.get(CORDONED_BY, "") if closed else "",
         ours=notes.get(CORDONED_BY) == _US,
     )

@@ -65,7 +65,6 @@ _CAUSES_AT_ONCE = 16
 # Seconds to wait for a console history.
 _CONSOLE_TIMEOUT = 30.0
 # Names of problems in the status.
-_COMMANDS = "slurm's commands"
 _TERMINATIONS = "terminations"
 
 log = Log("loop")
@@ -101,6 +100,7 @@ class Autoscaler:
     ) -> None:
         self._policy, self._slurm, self._cloud, self._ledger, self._spool = policy, slurm, cloud, ledger, spool
         self._state, self._up, self._decide = state, up, decide
+        self._commands = f"{policy.scheduler}'s commands"
         self._clock = clock or SteadyClock()
         self._wake_up = wake_up or WakeUp(None)
         self.metrics = metrics or Metrics()
@@ -266,7 +266,7 @@ class Autoscaler:
         return found
 
     def _observe_slurm(self) -> tuple[Mapping[str, Node] | None, Mapping[str, Job] | None]:
-        with self._part("slurm"):
+        with self._part(self._policy.scheduler):
             nodes = self._slurm.nodes()
             notify("WATCHDOG=1")
             jobs = self._slurm.jobs()
@@ -341,7 +341,7 @@ class Autoscaler:
             refused |= not self._do(action)
             notify("WATCHDOG=1")
         if not refused:
-            self._problems.pop(_COMMANDS, None)
+            self._problems.pop(self._commands, None)
         for termination in self._still_unwanted(terminations):
             if self._terminations.submit(termination.instance_id, termination):
                 log.info(
@@ -369,7 +369,7 @@ class Autoscaler:
                 self._slurm.apply(action)
                 log.info(VERBS[type(action)], **_fields_of(action))
             except Exception as error:
-                self._trouble(_COMMANDS, error)
+                self._trouble(self._commands, error)
                 return False
         return True
 
@@ -379,7 +379,7 @@ class Autoscaler:
         if not names:
             return list(terminations)
         nodes: Mapping[str, Node] | None = None
-        with self._part("slurm"):
+        with self._part(self._policy.scheduler):
             nodes = self._slurm.node_states(names)
         if nodes is None:
             return []

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpucluster.autoscaler.daemon.metrics import Metrics
     from gpucluster.autoscaler.daemon.oci import OciCloud
     from gpucluster.autoscaler.daemon.prolog_markers import UP_DIRECTORY
-    from gpucluster.autoscaler.daemon.slurm import SlurmClient
+    from gpucluster.autoscaler.daemon.schedulers import client
     from gpucluster.autoscaler.daemon.spool import Spool
     from gpucluster.autoscaler.daemon.wake_up import WakeUp
 
@@ -47,13 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
 
         autoscaler = Autoscaler(
             policy,
-            slurm=SlurmClient(pool_of=policy.pool_of, clock=clock),
+            slurm=client(policy, state=arguments.state, may_write=lambda: not ledger.load().paused, clock=clock),
             cloud=OciCloud(policy, public_key=_public_key(policy, arguments.public_key), on_request=count_request),
             ledger=ledger,
             spool=Spool(arguments.spool),
             state=arguments.state,
-            up=arguments.poke.parent / UP_DIRECTORY.name,
-            boot_reports=BOOT_REPORTS,
+            up=arguments.poke.parent / UP_DIRECTORY.name if policy.scheduler == "slurm" else None,
+            # Nodes of Kubernetes report their checks in their own Node objects, once they have joined.
+            boot_reports=BOOT_REPORTS if policy.scheduler == "slurm" else None,
             wake_up=WakeUp(arguments.poke),
             metrics=metrics,
             clock=clock,

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpucluster.autoscaler.daemon.timeline import cost_per_hour, slurm_state
 from gpucluster.autoscaler.decide.types import Instance, Memory, Node, Observation
+from gpucluster.autoscaler.decide.words import SCHEDULERS
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.oci.states import LifecycleState
 from gpucluster.text import count
@@ -119,6 +120,7 @@ def evaluate(written: Mapping[str, Any] | None, policy: Policy, *, paused: str, 
     return {
         "version": VERSION,
         "cluster": policy.cluster,
+        "scheduler": policy.scheduler,
         "healthy": not problems,
         "problems": problems,
         "paused": paused,
@@ -152,7 +154,7 @@ def text(status: Mapping[str, Any]) -> str:
         baked = "baked image" if pool["baked"] else "configured after boot"
         lines.append(f"Pool {name}: {nodes} of at most {pool['max_nodes']} nodes ({baked})")
         lines.append(f"  instances  {_counts(pool['instances'])}")
-        lines.append(f"  Slurm      {_counts(pool['nodes'])}")
+        lines.append(f"  {SCHEDULERS[status['scheduler']].name:<10} {_counts(pool['nodes'])}")
         if pool["cool_down"]:
             lines.append(f"  cools down until {pool['cool_down']['until']}: {pool['cool_down']['message']}")
     for gang in status["gangs"]:

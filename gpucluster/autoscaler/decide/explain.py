@@ -6,13 +6,13 @@ from gpucluster.agent.rules.reasons import from_administrator, from_gpucluster
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.types import Action, ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
-from gpucluster.autoscaler.decide.words import VERBS, describe_fault, timestamp
+from gpucluster.autoscaler.decide.words import SCHEDULERS, VERBS, SchedulerWords, describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS, Policy
 from gpucluster.text import count
 
 _PHASES = {
-    Phase.POWERED_DOWN: "is powered down: it costs nothing, and Slurm powers it up for a job that needs it",
-    Phase.POWERING_UP: "powers up: Slurm waits for its slurmd",
+    Phase.POWERED_DOWN: "is powered down: it costs nothing, and {name} powers it up for a job that needs it",
+    Phase.POWERING_UP: "powers up: {name} waits for its {daemon}",
     Phase.IN_SERVICE: "is in service",
     Phase.POWERING_DOWN: "powers down: it takes no job until that is over",
     Phase.DOWN_POWERED_OFF: "is out of service and powered down",
@@ -23,10 +23,10 @@ _CLAIMS = {
     ClaimState.HELD: "Its launch waits: the autoscaler is paused",
     ClaimState.LAUNCHED: "The cloud has accepted its launch",
     ClaimState.JOINING: "Its instance runs and is being configured",
-    ClaimState.RUNNING: "Its instance runs; its slurmd has not registered yet",
-    ClaimState.UP: "Its slurmd has registered",
+    ClaimState.RUNNING: "Its instance runs; its {daemon} has not registered yet",
+    ClaimState.UP: "Its {daemon} has registered",
     ClaimState.FAILED: "Its launch failed",
-    ClaimState.DROPPING: "Slurm is to power it down",
+    ClaimState.DROPPING: "{name} is to power it down",
     ClaimState.ENDING: "Its instance is being terminated",
 }
 # What Slurm's reasons of a waiting job mean.
@@ -54,7 +54,7 @@ def explain_node(name: str, observation: Observation, memory: Memory, policy: Po
         lines.append("The cloud lists no instance under its name")
     claim = plan.memory.claims.get(name)
     if claim:
-        lines.append(_claim(claim))
+        lines.append(_claim(claim, SCHEDULERS[policy.scheduler]))
     cooling = memory.cool_downs.get(node.pool) if node else None
     if cooling and cooling.until > now:
         why = describe_fault(cooling.fault, cooling.message)
@@ -68,22 +68,26 @@ def explain_node(name: str, observation: Observation, memory: Memory, policy: Po
 
 def explain_job(number: str, observation: Observation, memory: Memory, policy: Policy, now: float) -> tuple[str, ...]:
     """What is known about a job, what would be done about it now, and why or why not."""
-    plan = decide(observation, memory, policy, now)
+    plan, words = decide(observation, memory, policy, now), SCHEDULERS[policy.scheduler]
     job = (observation.jobs or {}).get(number)
     if job is None:
-        known = "Slurm does not answer" if observation.jobs is None else f"Slurm has no unfinished job {number}"
+        said = "does not answer" if observation.jobs is None else f"has no unfinished job {number}"
+        known = f"{words.name} {said}"
         return (known,)
-    lines = [_job(job)]
+    lines = [_job(job, words)]
     gang = plan.memory.gangs.get(job.gang)
     if gang and gang.attempts:
         lines.append(f"It could not get its nodes {count(gang.attempts, 'time')}; after {MAX_ATTEMPTS} it is held")
     if gang and gang.message:
         lines.append(gang.message)
     elif job.pending:
-        lines.append("Slurm has given it no node yet: the autoscaler launches nodes when Slurm powers them up")
+        lines.append(words.no_node_yet)
     lines += [note.text for note in plan.notes if note.subject in (job.id, job.gang, "autoscaler")]
     lines += [
-        line for node in job.nodes if (claim := plan.memory.claims.get(node)) for line in [f"{node}: {_claim(claim)}"]
+        line
+        for node in job.nodes
+        if (claim := plan.memory.claims.get(node))
+        for line in [f"{node}: {_claim(claim, words)}"]
     ]
     lines += [
         f"Now: {VERBS[type(action)]}: {action.why}" for action in plan.actions if getattr(action, "job", None) == job.id
@@ -92,10 +96,12 @@ def explain_job(number: str, observation: Observation, memory: Memory, policy: P
 
 
 def _node(name: str, node: Node | None, policy: Policy) -> list[str]:
+    words = SCHEDULERS[policy.scheduler]
     if node is None:
         pool = policy.pool_of(name)
-        return [f"Slurm lists no node {name}" + (f", though pool {pool} has that name" if pool else "")]
-    lines = [f"{name} of pool {node.pool or '(none)'} {_PHASES[phase(node.flags)]} ({'+'.join(sorted(node.flags))})"]
+        return [f"{words.name} lists no node {name}" + (f", though pool {pool} has that name" if pool else "")]
+    state = _PHASES[phase(node.flags)].format(name=words.name, daemon=words.daemon)
+    lines = [f"{name} of pool {node.pool or '(none)'} {state} ({'+'.join(sorted(node.flags))})"]
     if node.reason and from_administrator(node.reason):
         who = f" ({node.reason_user})" if node.reason_user else ""
         lines.append(f"An administrator or a health check gave it the reason: {node.reason}{who}. It is not changed")
@@ -106,17 +112,17 @@ def _node(name: str, node: Node | None, policy: Policy) -> list[str]:
     return lines
 
 
-def _claim(claim: NodeClaim) -> str:
-    words = f"{_CLAIMS[claim.state]} (generation {claim.generation}, since {timestamp(claim.since)})"
+def _claim(claim: NodeClaim, scheduler: SchedulerWords) -> str:
+    state = _CLAIMS[claim.state].format(name=scheduler.name, daemon=scheduler.daemon)
+    words = f"{state} (generation {claim.generation}, since {timestamp(claim.since)})"
     return f"{words}; {describe_fault(claim.fault, claim.message)}" if claim.fault else words
 
 
-def _job(job: Job) -> str:
+def _job(job: Job, words: SchedulerWords) -> str:
     if not job.pending:
         return f"Job {job.id} is {job.state} on {count(len(job.nodes), 'node')}"
-    return (
-        f"Job {job.id} waits for {count(job.node_count, 'node')} ({job.reason}): {_REASONS.get(job.reason, 'by Slurm')}"
-    )
+    why = _REASONS.get(job.reason, f"by {words.name}")
+    return f"Job {job.id} waits for {count(job.node_count, 'node')} ({job.reason}): {why}"
 
 
 def _about_node(action: Action, name: str, instances: list[Instance]) -> bool:

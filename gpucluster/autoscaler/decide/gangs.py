@@ -109,7 +109,7 @@ def _launch_missing(builder: PlanBuilder, gang: Gang, failed: list[NodeClaim]) -
     if not (known and known.admitted_at and known.restarts == gang.restarts):
         absent = _not_yet_powered(builder, gang)
         if absent:
-            builder.note(gang.id, f"{gang.called} waits until Slurm powers up {some(absent)} as well")
+            builder.note(gang.id, f"{gang.called} waits until {builder.words.name} powers up {some(absent)} as well")
             return
         lacking = [node for node in gang.nodes if _lacks(builder, node)]
         denial = admission.check(builder, Counter(node.pool for node in lacking))
@@ -118,7 +118,8 @@ def _launch_missing(builder: PlanBuilder, gang: Gang, failed: list[NodeClaim]) -
             return
         _admit(builder, gang, lacking)
     for node in missing:
-        builder.launch(node, builder.gangs_of(node.name), f"Slurm powers {node.name} up for {gang.called}")
+        why = f"{builder.words.name} powers {node.name} up for {gang.called}"
+        builder.launch(node, builder.gangs_of(node.name), why)
     _retry(builder, gang, failed)
     _resend(builder, gang)
 

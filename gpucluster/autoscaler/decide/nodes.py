@@ -212,7 +212,7 @@ def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: Instance) -> str:
     if claim.state == ClaimState.JOINING and waited > times.launch_deadline:
         return f"it was not configured within {count(int(waited), 'second')}"
     if claim.state == ClaimState.RUNNING and waited > times.join_deadline:
-        return f"no slurmd registered from it within {count(int(waited), 'second')}"
+        return f"no {builder.words.daemon} registered from it within {count(int(waited), 'second')}"
     return ""
 
 
@@ -244,7 +244,7 @@ def _in_service(builder: PlanBuilder, node: Node) -> None:
         give_up_lost(builder, node, f"its instance {instance.id} was stopped")
         return
     if _silent_for_too_long(builder, node, claim):
-        words = f"slurmd does not answer for {count(int(builder.policy.times.silent_grace), 'second')}"
+        words = f"{builder.words.daemon} does not answer for {count(int(builder.policy.times.silent_grace), 'second')}"
         give_up_lost(builder, node, words)
         return
     _drain_or_give_up(builder, node, instance)
@@ -272,17 +272,12 @@ def give_up_lost(builder: PlanBuilder, node: Node, what: str) -> None:
     """Take a node whose instance is lost out of service and give it up; Slurm requeues its jobs."""
     for job in builder.holders.get(node.name, ()):
         if not job.requeue:
-            builder.actions.append(Annotate(job.id, f"{PREFIX} {node.name}: {what}. {NOT_REQUEUED}"))
+            builder.actions.append(Annotate(job.id, f"{PREFIX} {node.name}: {what}. {builder.words.not_requeued}"))
     builder.mark_down(node.name, f"{PREFIX} {what}")
-    builder.power_down(node.name, f"{PREFIX} {node.name}: {what}; Slurm runs its jobs again elsewhere")
+    builder.power_down(node.name, f"{PREFIX} {node.name}: {what}; {builder.words.name} runs its jobs again elsewhere")
     claim = builder.claims.get(node.name)
     if claim:
         builder.change(claim, state=ClaimState.ENDING, fault=Fault.LOST, message=what)
-
-
-NOT_REQUEUED = (
-    "The job was submitted with --no-requeue (or is interactive), so Slurm ends it instead of running it again"
-)
 
 
 def _silent_for_too_long(builder: PlanBuilder, node: Node, claim: NodeClaim) -> bool:
@@ -316,12 +311,12 @@ def _drain_or_give_up(builder: PlanBuilder, node: Node, instance: Instance) -> N
 
 
 def _power_down(builder: PlanBuilder, node: Node) -> None:
-    _end(builder, node, f"Slurm powers {node.name} down")
+    _end(builder, node, f"{builder.words.name} powers {node.name} down")
 
 
 def _powered_down(builder: PlanBuilder, node: Node) -> None:
     if wanted(node.flags):
-        builder.note(node.name, f"{node.name} is wanted again: Slurm powers it up next")
+        builder.note(node.name, f"{node.name} is wanted again: {builder.words.name} powers it up next")
         return
     claim = builder.claims.get(node.name)
     instances = builder.live.get(node.name)
@@ -334,7 +329,7 @@ def _powered_down(builder: PlanBuilder, node: Node) -> None:
         if builder.now - claim.since < SETTLE or builder.swept >= MAX_ORPHANS_PER_PASS:
             return
         builder.swept += 1
-    _end(builder, node, f"Slurm has powered {node.name} down")
+    _end(builder, node, f"{builder.words.name} has powered {node.name} down")
 
 
 def _end(builder: PlanBuilder, node: Node, why: str) -> None:
@@ -390,7 +385,8 @@ def _down(builder: PlanBuilder, node: Node) -> None:
         if not _silent_for_too_long(builder, node, claim):
             builder.note(node.name, f"{node.name} is down, its instance {instance.id} runs: it may recover by itself")
             return
-    builder.power_down(node.name, f"{PREFIX} {node.name} is down ({node.reason or 'Slurm lost it'}) and is given up")
+    lost = node.reason or f"{builder.words.name} lost it"
+    builder.power_down(node.name, f"{PREFIX} {node.name} is down ({lost}) and is given up")
     if claim:
         builder.change(claim, state=ClaimState.ENDING)
 
@@ -408,7 +404,7 @@ def _down_powered_off(builder: PlanBuilder, node: Node) -> None:
             _powered_down(builder, node)
         return
     if claim and claim.state in AWAITED:
-        why = "it did not register before Slurm's ResumeTimeout"
+        why = builder.words.too_late
         if claim.instance_id:
             builder.actions.append(SaveConsole(claim.instance_id, node.name, f"{node.name}: {why}"))
         builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why)
@@ -418,7 +414,8 @@ def _down_powered_off(builder: PlanBuilder, node: Node) -> None:
     builder.healed += 1
     builder.healed_at[node.name] = builder.now
     reason = node.reason or "it did not come into service in time"
-    builder.power_down(node.name, f"{PREFIX} {node.pool}: nodes that Slurm gave up are made usable again ({reason})")
+    why = f"{PREFIX} {node.pool}: nodes that {builder.words.name} gave up are made usable again ({reason})"
+    builder.power_down(node.name, why)
 
 
 _RULES: dict[Phase, Callable[[PlanBuilder, Node], None]] = {

@@ -80,7 +80,7 @@ def _obstacle(builder: PlanBuilder) -> str:
     """Why nothing at all may be done now; empty if there is no obstacle."""
     observation, memory = builder.observation, builder.memory
     if observation.nodes is None or observation.jobs is None:
-        return "Slurm does not answer: nothing is done until it does"
+        return f"{builder.words.name} does not answer: nothing is done until it does"
     if observation.instances is None:
         return "the cloud does not answer: nothing is launched, terminated or taken down until it does"
     declared = sum(pool.names for pool in builder.policy.pools.values())
@@ -88,7 +88,8 @@ def _obstacle(builder: PlanBuilder) -> str:
     if len(observation.nodes) * 2 < expected:
         listed, before = len(observation.nodes), memory.node_count or declared
         return (
-            f"Slurm lists {listed} elastic nodes, and listed {before} before: nothing is done until this is confirmed"
+            f"{builder.words.name} lists {listed} elastic nodes, and listed {before} before: "
+            "nothing is done until this is confirmed"
         )
     if memory.paused:
         for claim in list(builder.claims.values()):

@@ -39,6 +39,7 @@ from gpucluster.autoscaler.decide.types import (
     SaveConsole,
     Terminate,
 )
+from gpucluster.autoscaler.decide.words import SCHEDULERS
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.oci.states import LifecycleState
 from gpucluster.slurm.states import JobState
@@ -72,6 +73,7 @@ class PlanBuilder:
         self.boot_failures: dict[str, int] = dict(memory.boot_failures)
         self.generations: dict[str, int] = dict(memory.generations)
         self.swept = 0  # instances terminated in this pass only because their node was found powered down
+        self.words = SCHEDULERS[policy.scheduler]
         self.healed = 0
         self.orphans_seen: dict[str, float] = dict(memory.orphans_seen)
         self.healed_at: dict[str, float] = dict(memory.healed_at)

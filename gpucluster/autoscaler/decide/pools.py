@@ -108,9 +108,11 @@ def end_orphans(builder: PlanBuilder) -> None:
             first = builder.orphans_seen.setdefault(instance.id, builder.now)
             if builder.now - max(first, instance.created_at) < grace or ended >= MAX_ORPHANS_PER_PASS:
                 due = timestamp(max(first, instance.created_at) + grace)
-                builder.note(instance.id, f"Slurm knows no node {name}: {instance.id} is terminated after {due}")
+                builder.note(
+                    instance.id, f"{builder.words.name} knows no node {name}: {instance.id} is terminated after {due}"
+                )
                 continue
             ended += 1
-            why = f"Slurm has known no node {name} for {count(int(grace), 'second')}"
+            why = f"{builder.words.name} has known no node {name} for {count(int(grace), 'second')}"
             builder.actions.append(Terminate(instance.id, name, instance.pool, why, unless_wanted=False))
             builder.orphans_seen[instance.id] = builder.now - grace + ASK_AGAIN

@@ -9,7 +9,6 @@ from dataclasses import replace
 from gpucluster.agent.rules.reasons import PREFIX
 from gpucluster.autoscaler.decide import admission, pools
 from gpucluster.autoscaler.decide.grouping import Gang
-from gpucluster.autoscaler.decide.nodes import NOT_REQUEUED
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
 from gpucluster.autoscaler.decide.types import (
     Annotate,
@@ -98,17 +97,17 @@ def _postpone(
         until: the later start; 0 lets Slurm start the job at once in another pool.
     """
     if hold:
-        next_try = "The job is held: release it (scontrol release) when the cause is fixed"
+        next_try = f"The job is held: release it ({builder.words.release}) when the cause is fixed"
     elif until:
         next_try = f"Next try at {timestamp(until)}"
     else:
-        next_try = "Slurm tries another pool of the partition"
+        next_try = f"{builder.words.name} tries another pool"
     words = f"{PREFIX} {why}. {next_try}"
     names = tuple(node.name for node in dropping)
     later = []
     for job in gang.jobs:
         if not job.requeue:
-            builder.actions.append(Annotate(job.id, f"{PREFIX} {why}. {NOT_REQUEUED}"))
+            builder.actions.append(Annotate(job.id, f"{PREFIX} {why}. {builder.words.not_requeued}"))
         elif hold:
             builder.actions.append(Hold(job.id, words))
         elif until:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gpucluster.autoscaler.decide.types import (
@@ -18,6 +19,46 @@ from gpucluster.autoscaler.decide.types import (
     SaveConsole,
     Terminate,
 )
+from gpucluster.autoscaler.policy import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerWords:
+    """How messages call the scheduler and what belongs to it.
+
+    Args:
+        name: of the scheduler. `daemon`: its program on each node.
+        not_requeued: about a job that is lost with its node. `release`: how a held job is released.
+        no_node_yet: about a job that waits. `too_late`: about a node that did not register.
+    """
+
+    name: str
+    daemon: str
+    not_requeued: str
+    release: str
+    no_node_yet: str
+    too_late: str
+
+
+SCHEDULERS: Mapping[Scheduler, SchedulerWords] = {
+    "slurm": SchedulerWords(
+        name="Slurm",
+        daemon="slurmd",
+        not_requeued="The job was submitted with --no-requeue (or is interactive), so Slurm ends it instead of running "
+        "it again",
+        release="scontrol release",
+        no_node_yet="Slurm has given it no node yet: the autoscaler launches nodes when Slurm powers them up",
+        too_late="it did not register before Slurm's ResumeTimeout",
+    ),
+    "kubernetes": SchedulerWords(
+        name="Kubernetes",
+        daemon="kubelet",
+        not_requeued="No controller made these pods, so nothing starts them again",
+        release="kubectl annotate pod POD gpucluster.io/hold-",
+        no_node_yet="No new node was chosen for it. If none fits, the annotation gpucluster.io/why of its pods says it",
+        too_late="it did not register in time",
+    ),
+}
 
 # What an action is called in the log, in the ledger and in the output of commands. `tell` is from before `Annotate` had
 # its name; programs that read the output know it.

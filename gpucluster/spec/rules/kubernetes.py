@@ -42,7 +42,7 @@ RULES = (
     "`slurm.enabled` does not contradict `scheduler`; without `scheduler`, `slurm.enabled: false` means "
     "`scheduler: none`. With a `scheduler` other than `slurm` the section `slurm` has no other key, and only with "
     "`scheduler: kubernetes` there is a section `kubernetes`.",
-    "With `scheduler: kubernetes` no pool is elastic.",
+    "With `kubernetes.control_plane: oke` no pool is elastic, and with `kubernetes.rdma: device` none that uses RDMA.",
     "`kubernetes.network: routes` is for provider local, and `kubernetes.oke` for `control_plane: oke`, which this "
     "release does not build. A public endpoint needs `network.access: public`. A name in `kubernetes.oke.addons` is "
     "letters and digits, such as `NvidiaGpuPlugin`.",
@@ -69,7 +69,7 @@ def check(context: RuleContext) -> None:
     if scheduler != "kubernetes":
         return
     section = context.section("kubernetes")
-    _check_pools(context, section.get("control_plane"))
+    _check_pools(context, section)
     if section.get("network") == "routes" and context.provider is not None and context.provider_name != "local":
         message = "needs a network that carries any address, which a VCN does not"
         context.error(("kubernetes", "network"), message, "Write calico; routes is for provider local")
@@ -189,15 +189,17 @@ def _check_one_scheduler(context: RuleContext, scheduler: str) -> None:
         context.error(("kubernetes",), message, "Delete the section, or write `scheduler: kubernetes`", key=True)
 
 
-def _check_pools(context: RuleContext, control_plane: Any) -> None:
+def _check_pools(context: RuleContext, section: dict[str, Any]) -> None:
     for name, pool in context.section("pools").items():
         if not is_elastic(pool):
             continue
-        if control_plane == "oke":
+        if section.get("control_plane") == "oke":
             message, hint = "no pool of a cluster with control_plane oke is elastic", "Set max_count to count"
+        elif section.get("rdma") == "device" and has_rdma(pool):
+            message = "a node keeps its RDMA devices for pods only from its second boot on, and elastic nodes boot once"
+            hint = "Set max_count to count, or write kubernetes.rdma: host"
         else:
-            message = "elastic nodes need Slurm: the autoscaler of this release does not see pods that wait"
-            hint = "Set max_count to count, or write `scheduler: slurm`"
+            continue
         context.error(("pools", name, "max_count"), message, hint)
 
 

@@ -121,7 +121,7 @@ class TestOnARealServer:
         wanted: dict[str, Any] = {
             "labels": labels.node_labels("amd", shape, elastic=False, zone="x:AD-1", emulated=True),
             "taints": labels.node_taints(shape),
-            "emulated": labels.emulated_resources(shape, virtual_functions=False),
+            "emulated": labels.offered_devices(shape, virtual_functions=False),
         }
         given = {"set": "nodes", "manifests": [], "pools": [{"nodes": ["gpu-1", "gpu-9"], **wanted}]}
         assert applied(server.kubectl, _wait, given)["nodes"] == {"changed": ["gpu-1"], "absent": ["gpu-9"]}

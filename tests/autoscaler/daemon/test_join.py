@@ -23,6 +23,7 @@ from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_
 from gpucluster.autoscaler.daemon.join_requests import Request, Requests, Result, parse
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import EnvironmentFault, InputError
+from tests.autoscaler.test_policy import on_kubernetes
 
 pytestmark = pytest.mark.slow
 
@@ -85,9 +86,20 @@ def test_what_is_no_request_is_refused(raw: bytes) -> None:
         parse(raw)
 
 
+def test_a_node_of_kubernetes_registers_with_the_labels_of_the_policy() -> None:
+    policy = Policy.parse(on_kubernetes())
+    request = replace(GOOD, node="gpu-e1", pool="gpu")
+    made = new_hosts([request], policy, INVENTORY, key=Path("/k/id"), known_hosts=Path("/k/hosts"))
+    (host,) = made["all"]["children"]["joining"]["hosts"].values()
+    assert host["kubernetes_node_labels"] == {"gpucluster.io/pool": "gpu"}
+    slurm = new_hosts([GOOD], POLICY, INVENTORY, key=Path("/k/id"), known_hosts=Path("/k/hosts"))
+    assert "kubernetes_node_labels" not in slurm["all"]["children"]["joining"]["hosts"]["compute-e3"]
+
+
 def test_the_second_inventory() -> None:
     other = replace(GOOD, node="my-gpus-e1", pool="my-gpus", instance_id=GOOD.instance_id + "zz", address="10.9.1.78")
-    found = new_hosts([GOOD, other], INVENTORY, key=Path("/k/id"), known_hosts=Path("/k/hosts"))["all"]["children"]
+    made = new_hosts([GOOD, other], POLICY, INVENTORY, key=Path("/k/id"), known_hosts=Path("/k/hosts"))
+    found = made["all"]["children"]
     assert found["controller"] == {"hosts": {"head": {"ansible_connection": "local"}}}
     one = found["joining"]["hosts"]["compute-e3"]
     assert (one["ansible_host"], one["private_ip"], one["ansible_user"]) == ("10.9.1.77", "10.9.1.77", "opc")

@@ -1,6 +1,7 @@
 """KubernetesClient against a real API server: what it reads, what it writes, what a lost file and a failure cost.
 
 There is no scheduler and no kubelet: the tests write what those would, the condition of a pod and the state of a node.
+The client has the rights of the autoscaler's own account, and no others.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from gpucluster.agent.kubernetes import nodes as agents_nodes
+from gpucluster.agent.rules import reasons
 from gpucluster.autoscaler.daemon.kubernetes import (
     CORDONED_BY,
+    DRAIN_REASON,
     GANG,
     GANG_SIZE,
     HOLD,
@@ -30,6 +34,7 @@ from gpucluster.autoscaler.daemon.kubernetes import (
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.pods import Template
 from gpucluster.autoscaler.decide.types import Delay, Drain, Hold, MarkDown, PowerDown
+from gpucluster.kubernetes.manifests import autoscaler, to_json
 from gpucluster.slurm.states import JobState
 from tests.agent.kubernetes.api_server import ApiServer, binaries, needs_api_server, running
 
@@ -46,7 +51,8 @@ class Clock:
     """A clock that only the test moves."""
 
     def __init__(self) -> None:
-        self.now = datetime.now(UTC).timestamp() + 60.0
+        # Whole seconds, in which annotations are written.
+        self.now = float(int(datetime.now(UTC).timestamp()) + 60)
 
     def __call__(self) -> float:
         return self.now
@@ -56,6 +62,7 @@ class Clock:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with running(tmp_path_factory.mktemp("api-server")) as one:
         one.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        one.kubectl.run("create", "--filename=-", text=to_json(autoscaler.account(privileged_policy=None)))
         yield one
 
 
@@ -76,7 +83,8 @@ def clock() -> Clock:
 def client(api: ApiServer, state: Path, clock: Clock, *, may_write: bool = True, program: str = "") -> KubernetesClient:
     folder = binaries()
     assert folder is not None
-    kubectl = (program or str(folder / "kubectl"), f"--kubeconfig={api.kubeconfig}")
+    account = f"--as=system:serviceaccount:{autoscaler.NAMESPACE}:{autoscaler.NAME}"
+    kubectl = (program or str(folder / "kubectl"), f"--kubeconfig={api.kubeconfig}", account)
     return KubernetesClient(kubectl, (POOL,), state=state, may_write=lambda: may_write, clock=clock)
 
 
@@ -304,3 +312,15 @@ def test_words_that_users_write_never_end_a_pass(api: ApiServer, tmp_path: Path,
 )
 def test_quantities(text: str, value: float) -> None:
     assert quantity(text) == pytest.approx(value)
+
+
+def test_a_node_that_a_command_drains_is_given_up_by_the_plan_and_not_an_administrators(
+    api: ApiServer, tmp_path: Path, clock: Clock
+) -> None:
+    api.create(node("cpu-e1"))
+    change = {"metadata": {"annotations": {DRAIN_REASON: reasons.CHANGED}}, "spec": {"unschedulable": True}}
+    api.kubectl.patch("node", "cpu-e1", change)
+    seen = client(api, tmp_path, clock).nodes()["cpu-e1"]
+    assert seen.drained
+    assert reasons.from_gpucluster(seen.reason)
+    assert DRAIN_REASON == agents_nodes.REASON

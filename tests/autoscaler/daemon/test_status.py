@@ -40,6 +40,7 @@ def test_for_monitors() -> None:
     assert judged() == {
         "version": 1,
         "cluster": "demo",
+        "scheduler": "slurm",
         "healthy": True,
         "problems": [],
         "paused": "",

@@ -1,0 +1,192 @@
+"""Elastic nodes on Kubernetes: an empty pool, pods that get nodes launched, idle time after which these are removed.
+
+The tests run in the order of this file, on one cluster of their own. Real: Kubernetes 1.20.2, its scheduler, the
+autoscaler and the playbook that configures a node. GPUs are emulated: the status of a node says that it has them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gpucluster.waiting import wait_until
+from tests.e2e.kubernetes_site import KubernetesSite
+from tests.e2e.site_harness import all_pass, containers
+from tests.kubernetes_sources import RELEASE, need_kubernetes
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+
+IDLE_TIMEOUT = 20
+POOL = f"{{shape: BM.GPU4.8, count: 0, max_count: 2, idle_timeout: {IDLE_TIMEOUT}}}"
+KUBECONFIG = "/etc/gpucluster/autoscaler.kubeconfig"
+GPU = "nvidia.com/gpu"
+WHY = "gpucluster.io/why"
+NAMESPACE = "elastic-test"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[KubernetesSite]:
+    need_kubernetes()
+    with KubernetesSite("scale", "10.103", work=POOL) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def image(site: KubernetesSite) -> str:
+    """An image that each node has from its first second: new ones get no other."""
+    listed = site.on(site.controller, "kubeadm", "config", "images", "list", f"--kubernetes-version=v{RELEASE}")
+    return next(line for line in listed.split() if "/pause:" in line)
+
+
+def until(what: str, holds: Callable[[], object], seconds: float, site: KubernetesSite) -> None:
+    if not wait_until(lambda: bool(holds()), seconds, 1):
+        log = site.on(site.controller, "journalctl", "-u", "gpucluster-autoscaler", "-u", "gpucluster-join", "-n", "60")
+        raise AssertionError(f"after {seconds} s, not yet: {what}\n{log}")
+
+
+def submit(site: KubernetesSite, image: str, name: str, gpus: int = 8, gang: int = 0) -> None:
+    """A pod that runs until it is deleted; with `gang` so many pods NAME-N that start together."""
+    labels = {"gpucluster.io/gang": name, "gpucluster.io/gang-size": str(gang)} if gang else {}
+    container = {"name": "main", "image": image, "imagePullPolicy": "Never", "resources": {"limits": {GPU: str(gpus)}}}
+    tolerated = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    specification = {"containers": [container], "tolerations": tolerated, "terminationGracePeriodSeconds": 0}
+    names = [f"{name}-{number}" for number in range(gang)] or [name]
+    site.apply(
+        *(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": each, "namespace": NAMESPACE, "labels": labels},
+                "spec": specification,
+            }
+            for each in names
+        )
+    )
+
+
+def delete(site: KubernetesSite) -> None:
+    site.kubectl("delete", "pods", "--all", f"--namespace={NAMESPACE}", "--wait=true")
+
+
+def pods(site: KubernetesSite) -> dict[str, Any]:
+    return {each["metadata"]["name"]: each for each in site.get("pods", f"--namespace={NAMESPACE}")["items"]}
+
+
+def running(site: KubernetesSite) -> dict[str, str]:
+    """The nodes of the pods that run, by pod."""
+    return {name: pod["spec"]["nodeName"] for name, pod in pods(site).items() if pod["status"]["phase"] == "Running"}
+
+
+def elastic_hosts(site: KubernetesSite) -> int:
+    return len(containers(site.home)) - 1
+
+
+def said(site: KubernetesSite, *words: str) -> str:
+    done = site.plain("autoscaler", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_apply_builds_a_cluster_without_nodes(site: KubernetesSite) -> None:
+    result = site.good("apply")
+    assert all_pass(result), result["checks"]
+    assert "the autoscaler is healthy" in {check["name"] for check in result["checks"]}
+    assert elastic_hosts(site) == 0
+    site.kubectl("create", "namespace", NAMESPACE)
+    assert wait_until(lambda: any(site.get("serviceaccounts", f"--namespace={NAMESPACE}")["items"]), 60, 0.5)
+
+
+def test_the_second_apply_changes_nothing(site: KubernetesSite) -> None:
+    result = site.good("apply")
+    assert set(result["changed"].values()) == {0}, result["changed"]
+
+
+def test_the_autoscaler_has_few_rights_and_its_token_is_its_own(site: KubernetesSite) -> None:
+    def may(*words: str) -> str:
+        ask = shlex.join(["kubectl", f"--kubeconfig={KUBECONFIG}", "auth", "can-i", *words])
+        return site.on(site.controller, "runuser", "-u", "gpucluster", "--", "sh", "-c", f"cd /; {ask} || true").strip()
+
+    assert {may(verb, kind) for verb in ("get", "list", "patch") for kind in ("nodes", "pods")} == {"yes"}
+    assert may("delete", "nodes") == "yes"
+    refused = [("create", "pods"), ("delete", "pods"), ("create", "nodes"), ("get", "secrets"), ("list", "secrets"),
+               ("create", "pods", "--subresource=exec"),
+               ("patch", "nodes", "--subresource=status"), ("create", "clusterrolebindings")]  # fmt: skip
+    assert {words: may(*words, "--all-namespaces") for words in refused} == dict.fromkeys(refused, "no")
+    assert site.on(site.controller, "stat", "-c", "%a %U %G", KUBECONFIG).split() == ["640", "root", "gpucluster"]
+    assert "refused" in site.as_alice(f"cat {KUBECONFIG} > /dev/null 2>&1 || echo refused")
+
+
+def test_a_pod_that_waits_brings_a_node_and_runs_there(site: KubernetesSite, image: str) -> None:
+    submit(site, image, "one")
+    until("the pod runs", lambda: "one" in running(site), 240, site)
+    (node,) = running(site).values()
+    assert elastic_hosts(site) == 1
+    found = site.get("node", node)
+    assert found["metadata"]["labels"]["gpucluster.io/elastic"] == "true"
+    assert found["status"]["allocatable"][GPU] == "8"
+    assert [taint["key"] for taint in found["spec"]["taints"]] == [GPU]
+    assert found["spec"]["providerID"].startswith("oci://ocid1.instance.")
+    status = json.loads(said(site, "status", "--output", "json"))
+    assert (status["scheduler"], status["healthy"]) == ("kubernetes", True)
+    until("the autoscaler has seen it", lambda: "1 allocated" in said(site, "status"), 30, site)
+    told = said(site, "status")
+    assert "Kubernetes" in told
+    assert "Slurm" not in told
+    assert "is in service" in said(site, "explain", node)
+    assert f"Job {NAMESPACE}/one is RUNNING on 1 node" in said(site, "explain", f"{NAMESPACE}/one")
+
+
+def test_a_gang_that_can_not_have_all_nodes_gets_none(site: KubernetesSite, image: str) -> None:
+    submit(site, image, "pair", gang=2)
+    until("its pods wait", lambda: len(pods(site)) == 3, 30, site)
+    # Two passes and more: one node is left, and the gang needs two.
+    assert not wait_until(lambda: elastic_hosts(site) > 1, 30, 1)
+    told = said(site, "explain", f"{NAMESPACE}/pair")
+    assert "waits for 2 nodes" in told
+    assert "Slurm" not in told
+    delete(site)
+
+
+def test_a_pod_that_fits_on_no_node_is_told_so(site: KubernetesSite, image: str) -> None:
+    submit(site, image, "large", gpus=9)
+
+    def why() -> str:
+        return str(pods(site)["large"]["metadata"].get("annotations", {}).get(WHY, ""))
+
+    until("the pod says why", lambda: "no elastic pool has nodes" in why(), 60, site)
+    delete(site)
+
+
+def test_idle_nodes_go_away_and_explain_says_why(site: KubernetesSite) -> None:
+    until("only the controller is left", lambda: elastic_hosts(site) == 0, IDLE_TIMEOUT + 90, site)
+    until("the node is deleted", lambda: not site.nodes(), 30, site)
+    told = said(site, "explain", "work-e1")
+    assert "terminate" in told
+    assert "Slurm" not in told
+
+
+def test_a_gang_gets_both_of_its_nodes(site: KubernetesSite, image: str) -> None:
+    submit(site, image, "pair", gang=2)
+    until("both pods run", lambda: len(running(site)) == 2, 300, site)
+    assert len(set(running(site).values())) == 2
+    assert elastic_hosts(site) == 2
+
+
+def test_an_elastic_node_has_a_certificate_and_can_be_replaced(site: KubernetesSite) -> None:
+    node, other = sorted(running(site).values())
+    certificate = "ls /etc/ssh/*ed25519*-cert.pub || true"
+    until("its ssh key has a certificate", lambda: site.on(node, "sh", "-c", certificate), 60, site)
+    before = set(containers(site.home))
+    site.good("replace", node, "--yes", "--drain-timeout", "0")
+    assert len(before - set(containers(site.home))) == 1
+    until("the node is deleted", lambda: node not in site.nodes(), 30, site)
+    assert site.nodes()[other]
+
+
+def test_destroy_takes_elastic_nodes_with_it(site: KubernetesSite) -> None:
+    site.good("destroy", "--delete-data")
+    assert containers(site.home) == []
