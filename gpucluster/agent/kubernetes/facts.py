@@ -26,6 +26,8 @@ _ANSWERS = "!HHHHHH"
 _POINTER = 0xC0
 #: The kind of a record with an IPv4 address, and its bytes.
 _IPV4 = (1, 4)
+#: Seconds until the pods of DNS answer: what the scheduler could not place, it may look at again only after a minute.
+NAMES_IN_S = 75.0
 _SETS = ("labels", "allocatable", "capacity")
 
 
@@ -60,14 +62,19 @@ def _listed(node: dict[str, Any]) -> dict[str, Any]:
 def names(kubectl: Kubectl) -> dict[str, str]:
     """What the cluster's DNS answers this host, through the address of its service: {server, wanted, answer, error}.
 
-    The question goes the way of a pod's: to the address of the service, which kube-proxy leads to one of its pods.
+    The question goes the way of a pod's: to the address of the service, which kube-proxy leads to one of its pods. On a
+    control plane that was just made these start later.
     """
     server = _address(kubectl, _DNS_NAMESPACE, _DNS_SERVICE)
     wanted = _address(kubectl, _NAMESPACE, _SERVICE)
-    try:
-        return {"server": server, "wanted": wanted, "answer": ask_dns(server, NAME), "error": ""}
-    except (Failed, OSError) as error:
-        return {"server": server, "wanted": wanted, "answer": "", "error": str(error) or type(error).__name__}
+    until = time.monotonic() + NAMES_IN_S
+    while True:
+        try:
+            return {"server": server, "wanted": wanted, "answer": ask_dns(server, NAME), "error": ""}
+        except (Failed, OSError) as error:
+            if time.monotonic() > until:
+                return {"server": server, "wanted": wanted, "answer": "", "error": str(error) or type(error).__name__}
+        time.sleep(1.0)
 
 
 def _address(kubectl: Kubectl, namespace: str, service: str) -> str:

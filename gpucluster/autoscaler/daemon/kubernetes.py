@@ -58,6 +58,8 @@ _GANG_LABELS = (
 )
 _US = "gpucluster"
 _USER_NAMESPACE = "user-"
+# Pods of the control plane, such as those of DNS.
+_SYSTEM = "kube-system"
 _TIMEOUT = 30.0
 # Seconds until a gang whose nodes came and did not help is tried again.
 _STUCK_PAUSE, _LONGEST_STUCK_PAUSE = 600.0, 6 * 3600.0
@@ -329,8 +331,13 @@ def _pod(item: Mapping[str, Any]) -> Pod:
         leaving=bool(meta.get("deletionTimestamp")),
         evictable=bool(owners),
         held=HOLD in notes,
-        not_before=float(_whole(notes.get(NOT_BEFORE), 0)),
+        not_before=max(float(_whole(notes.get(NOT_BEFORE), 0)), _for_control_plane(meta)),
     )
+
+
+def _for_control_plane(meta: Mapping[str, Any]) -> float:
+    """Until when a pod waits for the host of the control plane, which comes into service after its pods were made."""
+    return _time(meta.get("creationTimestamp")) + placement.SETTLE if meta["namespace"] == _SYSTEM else 0.0
 
 
 def _member(item: Mapping[str, Any]) -> Member:

@@ -127,6 +127,20 @@ def names(api: ApiServer, kind: str = "nodes") -> list[str]:
     return sorted(item["metadata"]["name"] for item in api.kubectl.list(kind))
 
 
+def test_pods_of_the_control_plane_wait_for_its_host_first(api: ApiServer, tmp_path: Path, clock: Clock) -> None:
+    of_dns = pod("dns")
+    of_dns["metadata"]["namespace"] = "kube-system"
+    api.create(of_dns)
+    one = client(api, tmp_path, clock)
+
+    def powering_up() -> list[str]:
+        return [name for name, each in one.nodes().items() if phase(each.flags) is Phase.POWERING_UP]
+
+    assert powering_up() == []
+    clock.now += 120
+    assert powering_up() == ["cpu-e1"]
+
+
 def test_a_gang_that_waits_gets_its_nodes_and_a_restart_changes_nothing(
     api: ApiServer, tmp_path: Path, clock: Clock
 ) -> None:
