@@ -260,7 +260,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "command",
         choices=[
-            "serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "arrange", "routes",
+            "serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "arrange",
+            "routes",
         ],
     )  # fmt: skip
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
