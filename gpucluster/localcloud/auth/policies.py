@@ -43,12 +43,14 @@ class Tables:
         operations: permissions that an operation requires, or `INHERITED`; only the operator may do all others.
         launch: further permissions that a launch requires, by what it asks for.
         operator_only: operations that no policy grants.
+        unlisted: permissions that no verb includes.
     """
 
     types: Mapping[str, Mapping[str, frozenset[str]]]
     operations: Mapping[str, tuple[str, ...] | str]
     launch: Mapping[str, tuple[str, ...]]
     operator_only: frozenset[str]
+    unlisted: frozenset[str]
 
 
 @cache
@@ -69,6 +71,7 @@ def tables() -> Tables:
         operations={name: need if need == INHERITED else tuple(need) for name, need in raw["operations"].items()},
         launch={name: tuple(need) for name, need in raw["launch"].items()},
         operator_only=frozenset(name for names in raw["operator"].values() for name in names),
+        unlisted=frozenset(name for names in raw["unlisted"].values() for name in names),
     )
 
 
@@ -267,7 +270,7 @@ def _permissions(words: _Tokens) -> frozenset[str]:
         while words.skip(","):
             found.append(words.name().upper())
         words.take("}")
-        strange = sorted(set(found) - known["all-resources"]["manage"])
+        strange = sorted(set(found) - known["all-resources"]["manage"] - tables().unlisted)
         if strange:
             raise PolicySyntaxError(f"there is no permission {', '.join(strange)}")
         return frozenset(found)
