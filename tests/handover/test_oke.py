@@ -185,13 +185,15 @@ def test_hosts_get_the_private_endpoint() -> None:
     golden = Path(__file__).parents[1] / "golden" / "local_kubernetes" / "outputs.json"
     outputs = Outputs.parse({**json.loads(golden.read_text()), "oke": OUTPUT})
     assert outputs.oke is not None
-    found = kubernetes_variables(with_oke(), outputs)
+    found = kubernetes_variables(with_oke(), outputs, hardware_emulated=False)
     assert found["kubernetes_control_plane"] == "oke"
     assert found["kubernetes_oke"] == {
         "id": CLUSTER,
         "region": outputs.region,
         "endpoint": "https://10.93.1.9:6443",
         "ca": "LS0t",
+        "cloud_ca": "",
     }
-    assert "kubernetes_oke" not in kubernetes_variables(loads(FILE), outputs)
-    assert "kubernetes_oke" not in kubernetes_variables(with_oke(), replace(outputs, oke=None))
+    assert "kubernetes_oke" not in kubernetes_variables(loads(FILE), outputs, hardware_emulated=False)
+    unknown = kubernetes_variables(with_oke(), replace(outputs, oke=None), hardware_emulated=False)
+    assert "kubernetes_oke" not in unknown

@@ -7,6 +7,7 @@
 - `images` brings the images of the cluster's own software, and keeps them
 - `authority` writes which control plane a host belongs to
 - `routes` follows the nodes, and keeps a host's routes to their pods
+- `token` writes the credential with which programs of this instance reach a control plane of Kubernetes Engine
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from gpucluster.agent.kubernetes import (
     authority,
     certificates,
     facts,
+    instance_token,
     joining,
     namespaces,
     node_images,
@@ -229,6 +231,16 @@ def write_authority() -> int:
     return 0
 
 
+def write_credential(cluster: str) -> int:
+    """Write an ExecCredential, as client-go asks for it; returns the exit status."""
+    try:
+        sys.stdout.write(json.dumps(instance_token.credential(cluster)) + "\n")
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
+        return error.status
+    return 0
+
+
 def print_facts(kubectl: Kubectl) -> int:
     """Print what `verify` asks for, as JSON; returns the exit status."""
     found = facts.collect(kubectl, lambda: state.look(kubectl, Etcd()))
@@ -241,8 +253,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
     parser.add_argument(
-        "command", choices=["serve", "facts", "renew", "check-host", "images", "authority", "apply", "routes"]
+        "command",
+        choices=["serve", "facts", "renew", "check-host", "images", "authority", "apply", "routes", "token"],
     )
+    parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     parser.add_argument("--node", default="", help="routes: the name of this host in the API; default: its host name")
     options = parser.parse_args(argv)
@@ -261,6 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "images": lambda: keep_images(sys.stdin.read()),
         "authority": write_authority,
         "routes": lambda: routes.main(options.pods, options.node),
+        "token": lambda: write_credential(options.cluster),
     }
     return programs[options.command]()
 

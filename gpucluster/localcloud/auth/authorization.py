@@ -69,10 +69,11 @@ def authorize(cloud: CloudState, instance_id: str, route: Route, call: Call) -> 
 
 
 def grants(
-    cloud: CloudState, instance: Resource, operation: str, compartment: str, permissions: Iterable[str]
+    cloud: CloudState, instance: Resource, operation: str, cluster: Resource, permissions: Iterable[str]
 ) -> set[str]:
-    """Those of the permissions that policies give an instance in a compartment."""
-    needs = [RequiredPermission(name, compartment) for name in permissions]
+    """Those of the permissions that policies give an instance on a cluster of Kubernetes Engine."""
+    target = {"target.cluster.id": cluster.id}
+    needs = [RequiredPermission(name, str(cluster.body["compartmentId"]), target) for name in permissions]
     missing = policies_in_force(cloud).missing(operation, needs, _principal(instance))
     return {need.permission for need in needs} - {need.permission for need in missing}
 

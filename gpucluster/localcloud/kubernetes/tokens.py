@@ -48,11 +48,10 @@ def review(cloud: CloudState, cluster: Resource, token: str) -> Mapping[str, Any
     instance = cloud.store.get("instance", owner)
     if instance is None or instance.gone_at is not None:
         return _refused(cluster, f"the instance {owner} is terminated")
-    place = str(cluster.body["compartmentId"])
     pool = cloud.store.get("nodepool", str(instance.hidden["pool"]))
     if pool is not None and pool.body["clusterId"] == cluster.id:
         return _known(f"system:node:{node_name(instance)}", "system:nodes", uid=owner)
-    permitted = grants(cloud, instance, _OPERATION, place, (_MANAGE, _JOIN, _USE))
+    permitted = grants(cloud, instance, _OPERATION, cluster, (_MANAGE, _JOIN, _USE))
     found = {
         _MANAGE: _known(owner, _MASTERS),
         _JOIN: _known(f"system:node:{node_name(instance)}", "system:nodes", uid=owner),
