@@ -244,6 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "command", choices=["serve", "facts", "renew", "check-host", "images", "authority", "apply", "routes"]
     )
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
+    parser.add_argument("--node", default="", help="routes: the name of this host in the API; default: its host name")
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
@@ -259,7 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "check-host": lambda: check_host(sys.stdin.read()),
         "images": lambda: keep_images(sys.stdin.read()),
         "authority": write_authority,
-        "routes": lambda: routes.main(options.pods),
+        "routes": lambda: routes.main(options.pods, options.node),
     }
     return programs[options.command]()
 

@@ -9,6 +9,7 @@ from typing import Any
 Manifest = dict[str, Any]
 
 _SYSTEM = "kube-system"
+_DNS_PLACE = 5 * 256 + 5
 _RBAC = "rbac.authorization.k8s.io"
 _COREFILE = """\
 .:53 {
@@ -28,8 +29,9 @@ _COREFILE = """\
 
 
 def dns_address(services: str) -> str:
-    """The address of the cluster's DNS in the range of services: the tenth, as kubelets are told."""
-    return str(ipaddress.ip_network(services)[10])
+    """The address of the cluster's DNS in the range of services: x.x.5.5 as on OKE, the tenth in a small range."""
+    block = ipaddress.ip_network(services)
+    return str(block[_DNS_PLACE if block.num_addresses > _DNS_PLACE else 10])
 
 
 def service_address(services: str) -> str:
@@ -46,7 +48,8 @@ def objects(images: Sequence[str], *, server: str, pods: str, services: str) -> 
         pods, services: their ranges of addresses.
     """
     proxy, dns = (_image(images, name) for name in ("kube-proxy", "coredns"))
-    return [*_of_nodes(), *_proxy(proxy, server, pods), *_dns(dns, services)]
+    network = {"pods": pods, "dns": dns_address(services)}
+    return [*_of_nodes(), *_of_network(network), *_proxy(proxy, server, pods), *_dns(dns, services)]
 
 
 def _image(images: Sequence[str], name: str) -> str:
@@ -64,6 +67,23 @@ def _of_nodes() -> list[Manifest]:
             "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}],
         },
         _binding("oke:nodes-see-nodes", "oke:nodes-see-nodes"),
+    ]
+
+
+def _of_network(network: dict[str, str]) -> list[Manifest]:
+    """What an instance must know of the network of pods to become a node, and that it may read it."""
+    metadata = {"name": "oke-network", "namespace": _SYSTEM}
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["oke-network"], "verbs": ["get"]}
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": network},
+        {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": "oke-network"},
+            "subjects": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:nodes"}],
+        },
     ]
 
 

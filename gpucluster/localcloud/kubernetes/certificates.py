@@ -19,6 +19,12 @@ _EXTENDED = {
     "client": ExtendedKeyUsageOID.CLIENT_AUTH,
 }
 
+# Python from 3.13 on accepts no authority without this.
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
 
 def new_authority(name: str) -> tuple[str, str]:
     """A new certificate authority for one cluster: certificate and key in PEM format."""
@@ -27,6 +33,7 @@ def new_authority(name: str) -> tuple[str, str]:
     certificate = (
         _builder(subject, subject, key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_SIGNS, critical=True)
         .sign(key, SHA256())
     )
     return certificate.public_bytes(Encoding.PEM).decode(), _pem(key)
@@ -56,6 +63,8 @@ def issue(
     builder = _builder(subject, ca.subject, key.public_key()).add_extension(
         x509.ExtendedKeyUsage([_EXTENDED[use]]), critical=False
     )
+    found = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+    builder = builder.add_extension(found, critical=False)
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
     return builder.sign(ca_key, SHA256()).public_bytes(Encoding.PEM).decode(), _pem(key)
@@ -76,6 +85,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
         .not_valid_after(now + timedelta(days=_DAYS))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 

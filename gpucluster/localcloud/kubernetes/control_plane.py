@@ -15,7 +15,9 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http.client import NOT_FOUND, OK
 from pathlib import Path
+from typing import Any
 
 from gpucluster.errors import CloudError
 from gpucluster.localcloud.compute.addresses import engine_network
@@ -33,6 +35,8 @@ from gpucluster.waiting import wait_until
 API_PORT = 6443
 #: Where API servers ask who a token belongs to, one path for each cluster.
 REVIEWS = "/localcloud/kubernetes/token-reviews"
+#: The file with the certificate and the key of an administrator, below `files`.
+ADMIN = "admin.pem"
 _READY_S = 180.0
 _FILES, _PROGRAMS, _DATA = "/run/localcloud/control-plane", "/opt/kubernetes", "/var/lib/etcd"
 _PORT_GONE = 24  # the minor release that has lost the ports without TLS
@@ -132,9 +136,32 @@ def answers(cloud: CloudState, row: Resource) -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
         with opener.open(f"https://{row.hidden['ip']}:{API_PORT}/readyz", timeout=3) as reply:
-            return bool(reply.status == 200)  # noqa: PLR2004 - HTTP's own
+            return bool(reply.status == OK)
     except (OSError, ValueError):
         return False
+
+
+def ask(cloud: CloudState, row: Resource, path: str, method: str = "GET") -> Any:
+    """What the API server answers, as an administrator; None where there is no such object.
+
+    Raises:
+        CloudError: it does not answer, or refuses.
+    """
+    context = ssl.create_default_context(cadata=row.hidden["ca"])
+    url = f"https://{row.hidden['ip']}:{API_PORT}{path}"
+    try:
+        context.load_cert_chain(folder(cloud, row) / "files" / ADMIN)
+        handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+        with urllib.request.build_opener(*handlers).open(
+            urllib.request.Request(url, method=method), timeout=20
+        ) as reply:
+            return json.load(reply)
+    except urllib.error.HTTPError as error:
+        if error.code == NOT_FOUND:
+            return None
+        raise CloudError(f"the API server of the cluster refuses {method} {path}: {error}", where=url) from error
+    except (OSError, ValueError) as error:
+        raise CloudError(f"the API server of the cluster does not answer: {error}", where=url) from error
 
 
 def state(cloud: CloudState, row: Resource) -> RunState:
@@ -182,6 +209,7 @@ def _write_files(cloud: CloudState, row: Resource, release: Release, place: Path
         **{f"{name}.crt": certificate for name, (certificate, _) in pairs.items()},
         **{f"{name}.key": key for name, (_, key) in pairs.items()},
         **{f"{name}.json": json.dumps(_kubeconfig(local, authority[0], pair)) for name, pair in users.items()},
+        ADMIN: "".join(users["admin"]),
         **{f"units/{name}.service": text for name, text in _units(row, release).items()},
     }
     shutil.rmtree(place, ignore_errors=True)

@@ -2,7 +2,8 @@
 
 A token is the URL of a request that its owner has signed: GET https://containerengine.REGION.../cluster_request/CLUSTER,
 with the headers `authorization` and `date` as its query, in base64 (oracle/oci-cli: `oci ce cluster generate-token`).
-Nobody sends that request: its signature proves the caller, for five minutes.
+Nobody sends that request: its signature proves the caller, for five minutes. A node knows the address of its cluster
+and not the OCID, so its token has the address in this place.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def review(cloud: CloudState, cluster: Resource, token: str) -> Mapping[str, Any
     """The status of a TokenReview.
 
     The operator, and an instance with CLUSTER_MANAGE, is an administrator of Kubernetes. An instance with CLUSTER_JOIN
-    is the node that it becomes. One with CLUSTER_USE is known by its OCID, and may what roles of Kubernetes permit.
+    is the node that it becomes; one of a node pool of this cluster needs no policy. One with CLUSTER_USE is known by
+    its OCID, and may what roles of Kubernetes permit.
     """
     try:
         key_id = _signer(cloud, cluster, token)
@@ -47,6 +49,9 @@ def review(cloud: CloudState, cluster: Resource, token: str) -> Mapping[str, Any
     if instance is None or instance.gone_at is not None:
         return _refused(cluster, f"the instance {owner} is terminated")
     place = str(cluster.body["compartmentId"])
+    pool = cloud.store.get("nodepool", str(instance.hidden["pool"]))
+    if pool is not None and pool.body["clusterId"] == cluster.id:
+        return _known(f"system:node:{node_name(instance)}", "system:nodes", uid=owner)
     permitted = grants(cloud, instance, _OPERATION, place, (_MANAGE, _JOIN, _USE))
     found = {
         _MANAGE: _known(owner, _MASTERS),
@@ -75,7 +80,7 @@ def _signer(cloud: CloudState, cluster: Resource, token: str) -> str:
         raise SignatureRefused("it is no URL in base64") from error
     if not url.netloc.startswith(f"containerengine.{REGION}."):
         raise SignatureRefused(f"its request is to {url.netloc!r}")
-    if url.path != f"/cluster_request/{cluster.id}":
+    if url.path not in (f"/cluster_request/{cluster.id}", f"/cluster_request/{cluster.hidden['ip']}"):
         raise SignatureRefused(f"its request is for {url.path!r}")
     return verify(
         method="GET",

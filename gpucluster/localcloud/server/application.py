@@ -31,6 +31,7 @@ from gpucluster.localcloud.api import (
     instances,
     limits,
     network,
+    node_pools,
     shapes,
     vnics,
 )
@@ -66,7 +67,7 @@ def all_routes(cloud: CloudState) -> list[Route]:
     services = (
         network, vnics, instances, console, images, app_catalog, shapes, capacity_reservations,
         instance_configurations, instance_pools, file_storage, identity, bastions, limits,
-        container_engine,
+        container_engine, node_pools,
     )  # fmt: skip
     return [route for service in services for route in service.routes(cloud)]
 

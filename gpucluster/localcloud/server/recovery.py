@@ -19,6 +19,7 @@ from gpucluster.localcloud.api import (
     instance_configurations,
     kinds,
     network,
+    node_pools,
 )
 from gpucluster.localcloud.compute import addresses, custom_images, lifecycle, pools
 from gpucluster.localcloud.compute.addresses import engine_networks
@@ -58,6 +59,7 @@ def recover(cloud: CloudState) -> None:
     for session in cloud.store.find("bastionsession", lifecycleState=LifecycleState.CREATING):
         cloud.submit(f"session {session.id}", partial(bastions.activate, cloud, session.id))
     container_engine.recover(cloud)
+    node_pools.recover(cloud)
     for instance in cloud.store.find("instance"):
         _recover_instance(cloud, instance, states.get(instance.hidden["name"], RunState.ABSENT))
     for pool in cloud.store.find("instancepool"):
