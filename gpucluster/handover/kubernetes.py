@@ -130,7 +130,8 @@ def controller_variables(
         offered = labels.emulated_resources(pool.hardware, virtual_functions=virtual) if hardware_emulated else {}
         pools.append(
             {
-                "nodes": [node.name for node in nodes],
+                # OKE knows a node by its address.
+                "nodes": [node.private_ip if has_kubernetes_engine(spec) else node.name for node in nodes],
                 "labels": variables["kubernetes_node_labels"],
                 "taints": variables["kubernetes_node_taints"],
                 "emulated": offered,

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import oci
 import pytest
 import yaml
 from oci.container_engine import models
@@ -215,6 +216,41 @@ def test_a_pool_shrinks_and_its_nodes_are_forgotten(oke: Oke, pool: str) -> None
     assert states == {"TERMINATED"}
 
 
+def test_an_instance_of_our_own_joins_when_a_policy_lets_it(oke: Oke) -> None:
+    api = oke.api
+    config = yaml.safe_load(oke.kubeconfig.read_text())["clusters"][0]["cluster"]
+    metadata = {
+        "apiserver_host": config["server"].removeprefix("https://").split(":")[0],
+        "cluster_ca_cert": config["certificate-authority-data"],
+        "oke-k8version": f"v{RELEASE}",
+        "oke-initial-node-labels": "gpucluster.test/kind=own",
+        "user_data": base64.b64encode(b"#!/bin/sh\noke bootstrap\n").decode(),
+    }
+    instance = api.launch(oke.subnet, "own", metadata=metadata)
+    [attached] = api.compute.list_vnic_attachments(api.tenancy, instance_id=instance.id).data
+    address = api.network.get_vnic(attached.vnic_id).data.private_ip
+    log = "/var/log/cloud-init-output.log"
+    assert wait_until(lambda: "Unauthorized" in oke.on(address, "cat", log).stdout, 60, 1), "no policy lets it join"
+    assert oke.call("get", "node", address).returncode != 0
+    group = oci.identity.models.CreateDynamicGroupDetails(
+        compartment_id=api.tenancy, name="workers", description="of a test",
+        matching_rule=f"instance.id = '{instance.id}'",
+    )  # fmt: skip
+    api.identity.create_dynamic_group(group)
+    policy = oci.identity.models.CreatePolicyDetails(
+        compartment_id=api.tenancy, name="workers", description="of a test",
+        statements=["Allow dynamic-group workers to {CLUSTER_JOIN} in tenancy"],
+    )  # fmt: skip
+    api.identity.create_policy(policy)
+    joined = wait_until(lambda: oke.call("get", "node", address).returncode == 0, 60, 1)
+    assert joined, oke.on(address, "cat", log).stdout
+    oke.kubectl("wait", "--for=condition=Ready", f"node/{address}", "--timeout=90s")
+    node = json.loads(oke.kubectl("get", "node", address, "-o", "json"))
+    assert (node["metadata"]["labels"]["gpucluster.test/kind"], node["spec"]["providerID"]) == ("own", instance.id)
+    api.compute.terminate_instance(instance.id)
+    oke.kubectl("delete", "node", address)
+
+
 def test_a_control_plane_that_ends_is_said_and_comes_back_with_what_it_had(oke: Oke) -> None:
     oke.kubectl("create", "namespace", "kept")
     _podman("stop", "--time=0", oke.container())
@@ -230,4 +266,6 @@ def test_a_deleted_cluster_leaves_no_container_and_no_file(oke: Oke) -> None:
     name = oke.container()
     finished(oke.api, oke.api.kubernetes.delete_cluster(oke.cluster))
     assert name not in _podman("ps", "--all", "--format={{.Names}}").split()
-    assert {entry.name for entry in (oke.api.home / "kubernetes").iterdir()} == {"programs"}
+    assert {entry.name for entry in (oke.api.home / "kubernetes").iterdir()} == {"agent", "programs"}, (
+        "what all clusters share"
+    )

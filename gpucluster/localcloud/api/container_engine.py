@@ -46,7 +46,7 @@ from gpucluster.localcloud.state.wire import (
     show,
 )
 
-KIND = "cluster"
+KIND, NODE_POOL = "cluster", "nodepool"
 _ADDON, _WORK = "clusteraddon", "clustersworkrequest"
 #: OKE offers three minor releases at a time. Which ones these are is the local cloud's choice: real OKE says it itself.
 #: Where the home has release files, those are offered.
@@ -421,6 +421,9 @@ def _update_endpoint(cloud: CloudState, call: Call) -> Reply:
 def _delete(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         row = _active(cloud, call, LifecycleState.FAILED)
+        # OKE would delete them with the cluster; nobody has asked for that here.
+        if cloud.store.find(NODE_POOL, clusterId=row.id):
+            raise conflict(f"The cluster {row.id} has node pools; delete them first")
         row.hidden["work_request"] = cloud.begin_work("CLUSTER_DELETE", KIND, row, kind=_WORK)
         row.body["metadata"]["deletedByWorkRequestId"] = row.hidden["work_request"]
         cloud.store.save(row)

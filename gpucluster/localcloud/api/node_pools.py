@@ -17,6 +17,7 @@ from concurrent.futures import wait
 from functools import partial
 
 from gpucluster.localcloud.api.container_engine import KIND as CLUSTER
+from gpucluster.localcloud.api.container_engine import NODE_POOL as KIND
 from gpucluster.localcloud.compute import launching, lifecycle
 from gpucluster.localcloud.compute.image_catalogue import listed
 from gpucluster.localcloud.compute.launch_images import choose_image
@@ -41,7 +42,6 @@ from gpucluster.localcloud.state.wire import (
     required,
 )
 
-KIND = "nodepool"
 _WORK = "clustersworkrequest"
 _READY_S = 600.0
 # From this minor release on, nodes may be three minor releases older than the control plane (Kubernetes' version skew).
