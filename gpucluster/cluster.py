@@ -732,6 +732,7 @@ class Cluster:
                 hosts_saved_at=self._saved.hosts_saved_at,
                 controller=self._controller,
                 kubernetes_nodes=lambda: kubernetes_nodes(self._control_plane),
+                certificates=self._control_plane.certificates,
                 record=self._record,
                 runs=read_runs(self.paths),
             ),

@@ -184,11 +184,28 @@ def status_text(status: dict[str, Any]) -> str:
     rows = [[row["node"], row["state"], row["pool"] or "-", row["version"]] for row in status["kubernetes"]]
     if rows:
         parts.append(table(rows, ["NODE", "STATE", "POOL", "VERSION"]))
+    if status["certificates"]:
+        parts.append(_certificates_text(status["certificates"]))
     if status["autoscaler"]:
         parts.append(_autoscaler_text(status["autoscaler"]))
     parts.append(_sources_text(status["sources"]))
     parts.append("\n".join(_runs_text(status)))
     return "\n\n".join(filter(None, parts))
+
+
+def _certificates_text(certificates: dict[str, Any]) -> str:
+    """When the control plane's certificates end: the first one, or those that end soon."""
+    from gpucluster.text import printable
+
+    def ends(each: dict[str, Any]) -> str:
+        return f"{printable(each['file'])} ends in {each['days']} days ({printable(each['expires'])})"
+
+    ending = certificates["ending"]
+    if not ending:
+        return f"certificates of the control plane: the first, {ends(certificates['first'])}"
+    renew = [*filter(lambda each: not each["authority"], ending)]
+    hint = "gpucluster kubernetes certificates --renew" if renew else "gpucluster kubernetes status"
+    return "\n".join([*(f"! {ends(each)}" for each in ending), f"  Run: {hint}"])
 
 
 def _resources_text(resources: dict[str, int] | None) -> str:

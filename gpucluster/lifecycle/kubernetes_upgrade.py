@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpucluster.agent.rules.reasons import CHANGED
+from gpucluster.agent.rules.reasons import UPGRADED
 from gpucluster.errors import AnsibleError, ToolError
 from gpucluster.events import Sink, warn
 from gpucluster.kubernetes.upgrades import Step
@@ -65,7 +65,7 @@ class Upgrading:
                     self._configure("control_plane", (controller,))
         # Those that an interrupted run has left cordoned.
         for name, node in self._plane.nodes().items():
-            if node.cordoned and node.reason == CHANGED:
+            if _is_ours(node):
                 self._plane.uncordon(name)
         return backup
 
@@ -77,7 +77,7 @@ class Upgrading:
                 raise ToolError(f"the control plane is not well: {problem.message}", hint=problem.hint)
             warn(self._on_event, "kubernetes", problem.message)
         nodes = self._plane.nodes()
-        silent = sorted(name for name, node in nodes.items() if node.ready != "True" and not node.drained_by_us)
+        silent = sorted(name for name, node in nodes.items() if node.ready != "True" and not _is_ours(node))
         if plan.steps and silent:
             raise ToolError(
                 f"nothing was upgraded: not ready: {', '.join(silent)}",
@@ -86,11 +86,18 @@ class Upgrading:
         return nodes
 
     def _node(self, step: Step, node: KubernetesNode, drain_timeout: float) -> None:
-        # Failed checks keep their reason, and the node stays out of service.
-        self._plane.drain({step.host: node.reason or CHANGED}, drain_timeout)
+        # Failed checks keep their reason, and the node stays out of service. Ours is not that of apply: an apply which is
+        # refused while an upgrade has not ended resumes what applies have drained.
+        ours = not node.cordoned or _is_ours(node)
+        self._plane.drain({step.host: UPGRADED if ours else node.reason or UPGRADED}, drain_timeout)
         self._configure("node", (step.host,))
-        if not node.cordoned or node.drained_by_us:
+        if ours:
             self._plane.uncordon(step.host)
+
+
+def _is_ours(node: KubernetesNode) -> bool:
+    """Whether an upgrade, or an apply that did not end, has cordoned the node."""
+    return node.drained_by_us or (node.cordoned and node.reason == UPGRADED)
 
 
 @contextmanager

@@ -9,16 +9,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from gpucluster.agent.kubernetes.certificates import WARN_WITHIN_DAYS
 from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.handover.adoption import untracked
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Answer, Inquiry
+from gpucluster.operations.kubernetes import Certificate
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.state import StateContents
 from gpucluster.workspace.run_log import Runs, RunStatus
@@ -33,7 +35,7 @@ RECOVER = "If `state:` in cluster.yml is right, the state was lost. Run: gpuclus
 # Who is asked, for people.
 SOURCES = {
     "cloud": "the cloud", "state": "Terraform's state", "hosts": "the hosts' addresses", "slurm": "Slurm",
-    "kubernetes": "Kubernetes",
+    "kubernetes": "Kubernetes", "certificates": "the control plane's certificates",
     "configuration": "the configuration record", "autoscaler": "the autoscaler",
 }  # fmt: skip
 # Ends of a run after which nothing is left to do.
@@ -63,6 +65,7 @@ class Sources:
         hosts: the hosts that ssh can reach, the controller first; empty without a cluster.
         hosts_saved_at: when this machine saved them; None if it has not.
         kubernetes_nodes: what Kubernetes says of its nodes.
+        certificates: those of the control plane of Kubernetes.
         runs: what the run log of this machine says.
     """
 
@@ -72,6 +75,7 @@ class Sources:
     hosts_saved_at: Callable[[], float | None]
     controller: ControllerConnection
     kubernetes_nodes: Callable[[], list[dict[str, Any]]]
+    certificates: Callable[[], Sequence[Certificate]]
     record: ConfigurationRecord
     runs: Runs
 
@@ -86,6 +90,8 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dic
         {name, state: see `ClusterState`, resources: {kind: number} or None if not known, pending: [text],
         hosts: [{name, address, instance: its lifecycle state or None}], slurm: [{node, state, partition}],
         kubernetes: [{node, state, pool, version}],
+        certificates: of a control plane on the controller, {first: {file, expires, days, authority}, ending: those with
+        fewer than 30 days left}; None if it has none, or they are not known,
         autoscaler: its own status, None if no pool is elastic, {"error": ...} if it does not answer,
         running: the run that holds the cluster on this machine or None, last_run, last_change,
         sources: {name: {time, error}}}
@@ -100,6 +106,8 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dic
     controller = sources.controller
     slurm = on_controller(lambda: controller.slurm_nodes(timeout=on_time), []) if spec.slurm.enabled else None
     kubernetes = on_controller(sources.kubernetes_nodes, []) if spec.scheduler == "kubernetes" else None
+    own_plane = spec.scheduler == "kubernetes" and spec.kubernetes.control_plane == "self"
+    certificates = on_controller(sources.certificates, ()) if own_plane else None
     autoscaler = on_controller(lambda: controller.autoscaler_status(timeout=on_time), None)
     record = on_controller(lambda: sources.record.read(timeout=on_time), None)
     answers: dict[str, Answer[Any]] = {
@@ -109,6 +117,7 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dic
         "configuration": record.answer(until),
         **({"slurm": slurm.answer(until)} if slurm else {}),
         **({"kubernetes": kubernetes.answer(until)} if kubernetes else {}),
+        **({"certificates": certificates.answer(until)} if certificates else {}),
         **({"autoscaler": autoscaler.answer(until)} if spec.elastic_pools else {}),
     }
     found = Findings(
@@ -127,6 +136,7 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dic
         "hosts": found.host_rows,
         "slurm": (answers["slurm"].value or []) if slurm else [],
         "kubernetes": (answers["kubernetes"].value or []) if kubernetes else [],
+        "certificates": _certificates(answers["certificates"].value or ()) if certificates else None,
         "autoscaler": _autoscaler(answers),
         "running": sources.runs.running,
         "last_run": sources.runs.last,
@@ -258,6 +268,13 @@ def _known_since(source: str, answer: Answer[Any], sources: Sources) -> float:
 
 def _has_hosts(answers: Mapping[str, Answer[Any]]) -> bool:
     return bool(answers["hosts"].value)
+
+
+def _certificates(found: Sequence[Certificate]) -> dict[str, Any] | None:
+    listed = sorted((asdict(each) for each in found), key=lambda each: each["days"])
+    if not listed:
+        return None
+    return {"first": listed[0], "ending": [each for each in listed if each["days"] < WARN_WITHIN_DAYS]}
 
 
 def _autoscaler(answers: Mapping[str, Answer[Any]]) -> Any:

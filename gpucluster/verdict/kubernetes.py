@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.agent.health.kubernetes import CONDITION, SILENT
+from gpucluster.agent.kubernetes.certificates import WARN_WITHIN_DAYS
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 from gpucluster.verdict.hosts import APPLY
@@ -56,8 +58,13 @@ def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
         for key, value in labels.items()
         if found.get(key) != value
     ]
+    # Its last results say nothing any more, and nobody drains it for new ones.
+    warnings = [
+        each["message"] for each in row["conditions"] if each["type"] == CONDITION and each.get("reason") == SILENT
+    ]
     evidence = {"ready": row["ready"], "version": row["version"], "taints": list(row["taints"])}
-    return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or row["version"], evidence)
+    status = Status.FAIL if failures else Status.WARN if warnings else Status.PASS
+    return Outcome(status, "; ".join([*failures, *warnings]) or row["version"], evidence)
 
 
 def _is_ours(taint: Mapping[str, str]) -> bool:
@@ -92,11 +99,13 @@ def _certificates(seen: Measurements, _expected: Expectation, _subject: str) -> 
     found = seen["kubernetes_control_plane"]["certificates"]
     if not found:
         return Outcome(Status.UNKNOWN, "no certificate was found")
-    ending = sorted((each for each in found if each["days"] < _FEW_DAYS), key=lambda each: each["days"])
+    ending = sorted((each for each in found if each["days"] < WARN_WITHIN_DAYS), key=lambda each: each["days"])
     if ending:
-        named = ", ".join(f"{each['file']} in {each['days']} days" for each in ending[:_SHOWN])
-        return Outcome(Status.FAIL, f"they end soon: {named}", {"ending": ending})
-    return Outcome(Status.PASS, f"the first ends in {min(each['days'] for each in found)} days")
+        named = ", ".join(f"{each['file']} in {each['days']} days ({each['expires']})" for each in ending[:_SHOWN])
+        status = Status.FAIL if ending[0]["days"] < _FEW_DAYS else Status.WARN
+        return Outcome(status, f"they end soon: {named}", {"ending": ending})
+    first = min(found, key=lambda each: each["days"])
+    return Outcome(Status.PASS, f"the first ends in {first['days']} days ({first['expires']})")
 
 
 def _names(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:

@@ -90,6 +90,7 @@ def test_the_agent_s_tests_pass(python: list[str], tmp_path: Path) -> None:
         [
             # Without the project's options: pytest-xdist, which some of them are for, is not there.
             *(*python, "-B", "-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=-q --import-mode=importlib"),
+            "--strict-markers",
             *(f"--basetemp={tmp_path / 'base'}", "-m", "not containers and not slurm", f"--ignore={HERE}"),
             str(HERE.parent),
         ],

@@ -10,6 +10,8 @@ import pytest
 
 from gpucluster.agent.checks import expected
 from gpucluster.agent.health.settings import Settings
+from gpucluster.agent.kubernetes import health_access
+from tests.ansible.loading import read
 from tests.ansible.render import ELASTIC, evaluate, render, render_slurm, variables
 from tests.ansible.test_templates import settings
 
@@ -155,6 +157,12 @@ def test_with_kubernetes_the_service_is_roots_and_waits_for_no_part_of_slurm() -
     known = variables({"scheduler": "kubernetes", "slurm_enabled": False, **ON}, role="health")
     unit = render("health", "gpucluster-health.service", known)
     assert "User=root" in unit
+    # It has a kubeconfig of its own, and can't read the administrator's.
+    assert "InaccessiblePaths=-/etc/kubernetes" in unit
+    assert evaluate("{{ health_access_file }}", known) == str(health_access.FILE)
+    assert not str(health_access.FILE).startswith("/etc/kubernetes")
+    (made, _service) = read("roles/health/tasks/present.yml")
+    assert made["ansible.builtin.command"]["argv"][1:] == ["kubernetes", "health-access"]
     assert "slurm" not in unit
     written = evaluate("{{ health_settings }}", known)
     assert (written["slurm"], written["kubernetes"]) == (False, True)

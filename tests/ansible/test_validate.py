@@ -120,6 +120,10 @@ def with_kubernetes_and_no_labels(content: dict[str, Any]) -> None:
     content["all"]["vars"] |= {"scheduler": "kubernetes", "slurm_enabled": False}
 
 
+def with_a_pool_of_kubernetes_without_labels(content: dict[str, Any]) -> None:
+    content["all"]["vars"]["kubernetes_system"] = {"pools": [{"nodes": ["a"]}]}
+
+
 def with_a_gpu_too_few(content: dict[str, Any]) -> None:
     content["all"]["vars"]["slurm_pools"][0]["gpu_device_files"].pop()
 
@@ -143,6 +147,7 @@ def with_a_relative_share(content: dict[str, Any]) -> None:
         (with_an_elastic_partition_without_a_time, "the partitions elastic have an idle_timeout"),
         (with_two_schedulers, "slurm_enabled is True"),
         (with_kubernetes_and_no_labels, "without labels: compute-1, compute-2"),
+        (with_a_pool_of_kubernetes_without_labels, "emulated, labels, taints found in kubernetes_system"),
         (with_a_gpu_too_few, "pool compute:"),
         (with_a_relative_share, "must be an absolute path"),
     ],

@@ -82,6 +82,7 @@ def test_the_live_clock_moves_between_events(monkeypatch: pytest.MonkeyPatch) ->
 STATUS = {
     "name": "demo", "state": "partial", "resources": {"instance": 3, "vcn": 1}, "pending": ["not configured: a"],
     "hosts": [{"name": "a", "address": "10.0.0.2", "instance": "RUNNING"}], "slurm": [], "kubernetes": [],
+    "certificates": None,
     "autoscaler": None,
     "running": None,
     "last_change": {

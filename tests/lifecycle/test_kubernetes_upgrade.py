@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from gpucluster.agent.rules.reasons import CHANGED, FAILED_CHECKS
+from gpucluster.agent.rules.reasons import CHANGED, FAILED_CHECKS, UPGRADED
 from gpucluster.errors import AnsibleError, InputError, ToolError
 from gpucluster.events import Event
 from gpucluster.kubernetes.upgrades import Release, Step
@@ -94,16 +94,27 @@ def test_the_control_plane_is_upgraded_after_a_backup_and_then_node_by_node() ->
     assert tuple(case.done) == WHOLE
 
 
-def test_what_is_left_of_an_interrupted_upgrade_needs_no_backup() -> None:
-    case = _Case(KubernetesNode("compute-1", "False", cordoned=True, reason=CHANGED))
+@pytest.mark.parametrize("reason", [UPGRADED, CHANGED])
+def test_what_is_left_of_an_interrupted_upgrade_needs_no_backup(reason: str) -> None:
+    case = _Case(KubernetesNode("compute-1", "False", cordoned=True, reason=reason))
     assert case.upgrade(*_steps("compute-1")) is None
     assert case.done == ["prepare", "drain compute-1", "node compute-1", "uncordon compute-1"]
 
 
-def test_a_node_that_was_upgraded_and_left_cordoned_comes_back() -> None:
-    case = _Case(KubernetesNode("compute-1", "True", cordoned=True, reason=CHANGED))
+@pytest.mark.parametrize("reason", [UPGRADED, CHANGED])
+def test_a_node_that_was_upgraded_and_left_cordoned_comes_back(reason: str) -> None:
+    case = _Case(KubernetesNode("compute-1", "True", cordoned=True, reason=reason))
     case.upgrade()
     assert case.done == ["uncordon compute-1"]
+
+
+@pytest.mark.parametrize("reason", ["", CHANGED])
+def test_an_apply_does_not_resume_a_node_whose_upgrade_has_not_ended(reason: str) -> None:
+    case = _Case(KubernetesNode("compute-1", "True", cordoned=bool(reason), reason=reason), fails="node compute-1")
+    with pytest.raises(AnsibleError):
+        case.upgrade(*_steps("compute-1"))
+    left = case.plane.known["compute-1"]
+    assert (left.cordoned, left.reason, left.drained_by_us) == (True, UPGRADED, False)
 
 
 @pytest.mark.parametrize("reason", ["", f"{FAILED_CHECKS} gpu_count: 7 of 8"])

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from gpucluster.agent.rules.reasons import UPGRADED
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import ToolError
@@ -70,8 +71,11 @@ def test_nodes_are_drained_before_they_leave_and_forgotten_before_another_machin
             "compute-1": "Ready", "compute-2": "Ready", "compute-3": "Ready,SchedulingDisabled",
             "tiny-controller": "Ready",
         }  # fmt: skip
-        # It is wanted again.
-        plane.resume(["compute-3"])
+        # It is wanted again. A node that waits for its upgrade is not resumed by an apply, which is refused afterwards.
+        plane.begin({"compute-1": UPGRADED})
+        plane.resume(["compute-1", "compute-3"])
+        assert {name for name, each in plane.nodes().items() if each.cordoned} == {"compute-1"}
+        plane.uncordon("compute-1")
         change(plane, REMOVED, 0)
         assert set(plane.nodes()) == {"compute-1", "compute-2", "tiny-controller"}
         change(plane, REPLACED, 5)

@@ -197,7 +197,8 @@ def test_pods_reach_each_other_and_hosts_through_both_firewalls(hosts: Trapped) 
     def between_pods() -> list[str]:
         return [node.connect(pod(other), SLURMD, pod(host), namespace="pod") for node, host, other in places]
 
-    assert between_pods() == ["connected"] * 2
+    # Interfaces that were just made may answer a moment later.
+    assert wait_until(lambda: between_pods() == ["connected"] * 2, 60, 0.5)
     for node, host, other in places:
         assert node.connect(pod(other), SLURMD, hosts.address(host)) == "connected"
         assert node.connect(hosts.address(other), SLURMD, pod(host), namespace="pod") == "connected"

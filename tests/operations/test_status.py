@@ -12,6 +12,7 @@ import pytest
 from gpucluster.cli.summaries import status_text
 from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import CloudError, ToolError
+from gpucluster.operations.kubernetes import Certificate
 from gpucluster.operations.status import Findings, Sources, status
 from gpucluster.spec import loads
 from gpucluster.terraform.state import StateContents, StateEntry
@@ -57,6 +58,10 @@ class ControllerDouble:
         raise ToolError("the autoscaler gives no answer", hint="See its log")
 
 
+CERTIFICATES = (
+    Certificate("a.crt", "2026-12-23T00:00:00Z", 30, authority=False),
+    Certificate("ca.crt", "2036-11-20T00:00:00Z", 3649, authority=True),
+)
 KUBERNETES_NODE = {"node": "compute-1", "state": "Ready", "pool": "compute", "version": "v1.36.4"}
 
 
@@ -89,6 +94,7 @@ def _sources(**changes: Any) -> Sources:
         hosts_saved_at=lambda: 0.0,
         controller=ControllerDouble(),  # type: ignore[arg-type]
         kubernetes_nodes=lambda: [KUBERNETES_NODE],
+        certificates=lambda: CERTIFICATES,
         record=RecordDouble(),  # type: ignore[arg-type]
         runs=NO_RUNS,
     )
@@ -160,6 +166,26 @@ def test_what_the_cloud_bills_is_never_absent(resource: TaggedResource) -> None:
     (pending,) = found.pending
     assert f"{resource.kind.replace('_', ' ')} {resource.name}" in pending
     assert ("gpucluster state recover" in pending) is (resource.kind == "instance")
+
+
+def test_certificates_of_the_control_plane_are_shown_and_those_that_end_soon_are_named() -> None:
+    spec = loads(MINIMAL + "scheduler: kubernetes\n", "cluster.yml")
+    found = status(spec, _sources(), 60.0)
+    assert found["certificates"]["first"]["file"] == "a.crt"
+    assert found["certificates"]["ending"] == []
+    text = status_text(found)
+    assert "certificates of the control plane: the first, a.crt ends in 30 days (2026-12-23T00:00:00Z)" in text
+    late = (*CERTIFICATES, Certificate("b.crt", "2026-12-22T00:00:00Z", 29, authority=False))
+    text = status_text(status(spec, _sources(certificates=lambda: late), 60.0))
+    assert "! b.crt ends in 29 days (2026-12-22T00:00:00Z)\n  Run: gpucluster kubernetes certificates --renew" in text
+    assert "a.crt" not in text
+    # kubeadm renews no authority.
+    authority = (Certificate("ca.crt", "2026-12-22T00:00:00Z", 29, authority=True),)
+    assert "--renew" not in status_text(status(spec, _sources(certificates=lambda: authority), 60.0))
+    silent = status(spec, _sources(certificates=_fails("the controller has no answer")), 60.0)
+    assert silent["certificates"] is None
+    assert "! the control plane's certificates: the controller has no answer" in status_text(silent)
+    assert status(loads(MINIMAL, "cluster.yml"), _sources(), 60.0)["certificates"] is None
 
 
 def test_nodes_of_kubernetes_are_listed_and_slurm_is_not_asked() -> None:

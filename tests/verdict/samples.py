@@ -85,7 +85,10 @@ def of_kubernetes() -> dict[str, Any]:
         }
         for name in NODES
     ]  # fmt: skip
-    certificates = [{"file": "apiserver.crt", "days": 200}, {"file": "front-proxy-client.crt", "days": 364}]
+    certificates = [
+        {"file": "apiserver.crt", "days": 200, "expires": "2027-06-11T00:00:00Z"},
+        {"file": "front-proxy-client.crt", "days": 364, "expires": "2027-11-22T00:00:00Z"},
+    ]
     return {
         "kubernetes_nodes": nodes,
         "kubernetes_control_plane": {"ready": True, "problems": [], "certificates": certificates},

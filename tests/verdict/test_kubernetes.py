@@ -33,6 +33,10 @@ def _control(**changed: Any) -> Callable[[dict[str, Any]], Any]:
     return lambda seen: seen["kubernetes_control_plane"].update(changed)
 
 
+def _certificate(file: str, days: int) -> dict[str, Any]:
+    return {"file": file, "days": days, "expires": "2026-12-01T00:00:00Z"}
+
+
 _TAINT = {"key": "gpucluster.io/unhealthy", "value": "gpu_count", "effect": "NoSchedule"}
 _FULL_DISK = {"type": "DiskPressure", "status": "True", "message": "kubelet has disk pressure"}
 
@@ -62,9 +66,9 @@ _FULL_DISK = {"type": "DiskPressure", "status": "True", "message": "kubelet has 
         ),
         (_control(ready=False), "kubernetes_control_plane", "the API server is not ready"),
         (
-            _control(certificates=[{"file": "a.crt", "days": 13}, {"file": "b.crt", "days": -1}]),
+            _control(certificates=[_certificate("a.crt", 13), _certificate("b.crt", -1), _certificate("c.crt", 30)]),
             "kubernetes_certificates",
-            "b.crt in -1 days, a.crt in 13 days",
+            "b.crt in -1 days (2026-12-01T00:00:00Z), a.crt in 13 days (2026-12-01T00:00:00Z)",
         ),
         (
             lambda seen: seen["kubernetes_names"].update(answer="", error="10.96.0.10 does not answer within 6 s"),
@@ -90,6 +94,22 @@ def test_what_is_wrong_is_one_finding_with_words(
     findings = [each for each in found(change) if each.check == check]
     assert [each.status for each in findings] == ["fail"]
     assert says in findings[0].message
+
+
+def test_a_node_whose_checks_are_silent_is_a_warning_and_not_ready_counts_more() -> None:
+    silent = {"type": "GpuclusterHealthy", "status": "Unknown", "reason": "NoReport", "message": "no report since x"}
+    (warned,) = found(_node(conditions=[silent]))
+    assert (warned.check, warned.status, warned.message) == ("kubernetes_node", "warn", "no report since x")
+    (failed,) = found(_node(conditions=[silent, _FULL_DISK | {"reason": ""}]))
+    assert (failed.status, "no report since x" in failed.message) == ("fail", True)
+
+
+def test_certificates_warn_below_30_days_and_say_when_they_end() -> None:
+    (warned,) = found(_control(certificates=[_certificate("a.crt", 29), _certificate("b.crt", 30)]))
+    assert (warned.check, warned.status) == ("kubernetes_certificates", "warn")
+    assert warned.message == "they end soon: a.crt in 29 days (2026-12-01T00:00:00Z)"
+    (passed,) = [each for each in verdict(KUBERNETES, facts(KUBERNETES)).results if each.check == warned.check]
+    assert passed.message == "the first ends in 200 days (2027-06-11T00:00:00Z)"
 
 
 def test_emulated_nodes_have_no_gpus_and_that_is_no_fault() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from gpucluster.agent import programs
 from gpucluster.agent.backup.work import UNIT_SECONDS
 from gpucluster.agent.errors import Failed, Refused
-from gpucluster.agent.kubernetes import certificates, containers
+from gpucluster.agent.kubernetes import certificates, containers, health_access
 from gpucluster.agent.kubernetes.etcd import Etcd
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 
@@ -177,6 +177,15 @@ class ControlPlane:
         programs.run("systemctl", "start", "kubelet", seconds=UNIT_SECONDS)
         certificates.await_server(Kubectl(str(self.folder / "admin.conf")), time.sleep)
         return self.etcd.objects()
+
+    def renew_health_access(self) -> None:
+        """Let the health service have a kubeconfig of the authority that is in use now, if it has one.
+
+        Raises:
+            AgentError: the API server or openssl did not do it.
+        """
+        if health_access.is_kept():
+            health_access.keep(Kubectl(str(self.folder / "admin.conf")), time.sleep, authority=self.folder / "pki")
 
     @staticmethod
     def _of_kubelet(folder: Path) -> list[Path]:

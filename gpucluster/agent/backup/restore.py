@@ -234,6 +234,10 @@ def control_plane_replaced(site: Site, work: Path) -> Iterator[int | None]:
         raise
     with signals_ignored():
         plane.discard()
+        try:
+            plane.renew_health_access()
+        except AgentError as error:
+            note(f"the health service has no access until the next apply: {error.message}")
 
 
 def recover_control_plane(site: Site) -> None:

@@ -24,7 +24,8 @@ from gpucluster.agent.health.kubernetes import Follower, KubernetesNodes, publis
 from gpucluster.agent.health.settings import FILE, PORT, Settings
 from gpucluster.agent.health.slurm import NoSlurm, Slurm, SlurmCommands
 from gpucluster.agent.health.store import FOLDER, Store, now
-from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl
+from gpucluster.agent.kubernetes import health_access
+from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.kubernetes.routes import KUBELET
 from gpucluster.agent.record import kept
 
@@ -248,7 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (serve, status, react):
         command.add_argument("--settings", type=Path, default=FILE, help=argparse.SUPPRESS)
         command.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
-        command.add_argument("--kubeconfig", default=ADMIN, help=argparse.SUPPRESS)
+        command.add_argument("--kubeconfig", default=str(health_access.FILE), help=argparse.SUPPRESS)
     run = add("run", f"run a profile of checks and report it; {DRAINED}: this node is drained for its checks", _run)
     run.add_argument("--profile", choices=[each.value for each in Profile], required=True, help="which checks")
     gate = add("gate", "before slurmd starts, once in each boot: run the checks of the boot and report them", _gate)

@@ -25,6 +25,8 @@ from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl, checked_name
 from gpucluster.agent.rules import reasons
 
 TAINT, EFFECT, CONDITION = "gpucluster.io/unhealthy", "NoSchedule", "GpuclusterHealthy"
+#: The reason in the condition of a node that reports nothing any more.
+SILENT = "NoReport"
 #: Annotation with the reason of our taint. A taint with our key and without it is somebody else's.
 REASON = "gpucluster.io/unhealthy-reason"
 #: Annotations with the last report of each profile: this and the name of the profile.
@@ -59,16 +61,8 @@ def publish(kubectl: Kubectl, report: Report, drains: Collection[str], now: floa
         kept = {each.profile: each for each in former} | {report.profile: report}
         notes = {key: value for key, value in notes.items() if not key.startswith(REPORT)}
         notes.update({f"{REPORT}{each.profile.value}": _text(each) for each in kept.values()})
-        status = node.get("status") or {}
-        others = [each for each in status.get("conditions") or [] if each.get("type") != CONDITION]
-        before: Mapping[str, Any] = next(
-            (each for each in status.get("conditions") or [] if each.get("type") == CONDITION), {}
-        )
-        status = {**status, "conditions": [*others, condition(kept.values(), drains, before, now)]}
-        whole = {**node, "metadata": {**node["metadata"], "annotations": notes}, "status": status}
-        # kubectl has --subresource from 1.24 on only.
-        words = ["replace", f"--raw=/api/v1/nodes/{name}/status", "--filename=-"]
-        kubectl.run(*words, text=json.dumps(whole), where=f"node {name}")
+        noted = {**node, "metadata": {**node["metadata"], "annotations": notes}}
+        _write_condition(kubectl, noted, condition(kept.values(), drains, _condition(node), now))
 
     _again_after_conflicts(write)
 
@@ -97,12 +91,46 @@ def condition(
     words = "; ".join(f"{each.check}: {each.message}" for each in said)
     if said is unknown and words:
         words = f"not known: {words}"
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+    at = _utc(now)
     changed = before.get("lastTransitionTime") if before.get("status") == status else None
     return {
         "type": CONDITION, "status": status, "reason": reason, "message": words[:_LONGEST_CONDITION],
         "lastHeartbeatTime": at, "lastTransitionTime": changed or at,
     }  # fmt: skip
+
+
+def silent(before: Mapping[str, Any], since: float, now: float) -> dict[str, str]:
+    """The condition of a node that reports nothing any more. Pure.
+
+    Args:
+        before: the condition as it is.
+        since: when the last report came, in Unix seconds.
+    """
+    return {
+        "type": CONDITION, "status": "Unknown", "reason": SILENT,
+        "message": f"no report of this node's checks since {_utc(since)}",
+        "lastHeartbeatTime": str(before.get("lastHeartbeatTime") or _utc(since)),
+        "lastTransitionTime": _utc(now),
+    }  # fmt: skip
+
+
+def _condition(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Our condition of a node; empty if it has none."""
+    found = (node.get("status") or {}).get("conditions") or []
+    return next((each for each in found if each.get("type") == CONDITION), {})
+
+
+def _write_condition(kubectl: Kubectl, node: Mapping[str, Any], fresh: Mapping[str, str]) -> None:
+    name, status = node["metadata"]["name"], node.get("status") or {}
+    others = [each for each in status.get("conditions") or [] if each.get("type") != CONDITION]
+    whole = {**node, "status": {**status, "conditions": [*others, fresh]}}
+    # kubectl has --subresource from 1.24 on only.
+    words = ["replace", f"--raw=/api/v1/nodes/{name}/status", "--filename=-"]
+    kubectl.run(*words, text=json.dumps(whole), where=f"node {name}")
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _text(report: Report) -> str:
@@ -129,11 +157,19 @@ def _reports(name: str, notes: Mapping[str, str]) -> Iterator[Report]:
 # --- the controller -----
 
 
+def reports_of(nodes: Collection[Mapping[str, Any]]) -> list[Report]:
+    """What nodes have reported last, by each profile."""
+    found: list[Report] = []
+    for node in nodes:
+        found += _reports(str(node["metadata"]["name"]), node["metadata"].get("annotations") or {})
+    return found
+
+
 class KubernetesNodes:
     """Nodes as the health service has them, and the taint; the place of Slurm on such a cluster.
 
     Args:
-        kubectl: with the rights of the administrator.
+        kubectl: with the rights of `kubernetes.health_access`.
         pool_of: the pool of a node.
     """
 
@@ -171,13 +207,24 @@ class KubernetesNodes:
 
         _again_after_conflicts(write)
 
-    def reports(self) -> list[Report]:
-        """What nodes have reported last, by each profile."""
-        found: list[Report] = []
-        for node in self._kubectl.list("nodes"):
-            notes = node["metadata"].get("annotations") or {}
-            found += _reports(str(node["metadata"]["name"]), notes)
-        return found
+    def say_silent(self, seen: Mapping[str, Any], since: float, now: float) -> None:
+        """Let the condition of a node say that its last report is too old.
+
+        Args:
+            seen: the node as it was when that was decided: one that has reported meanwhile is left alone.
+            since: when the last report came, in Unix seconds. `now`: the present time.
+        """
+
+        def write() -> None:
+            found = self._kubectl.get("node", seen["metadata"]["name"])
+            if _condition(found) == _condition(seen):
+                _write_condition(self._kubectl, found, silent(_condition(found), since, now))
+
+        _again_after_conflicts(write)
+
+    def all(self) -> list[dict[str, Any]]:
+        """The nodes as the API has them."""
+        return self._kubectl.list("nodes")
 
     def _write(self, node: Mapping[str, Any], taints: list[dict[str, str]], reason: str | None) -> None:
         # With the version, so that a taint that somebody sets right now is not lost.
@@ -257,10 +304,27 @@ class Follower:
         Raises:
             Failed: the API server does not answer, or does not take a change.
         """
-        for report in self._cluster.reports():
+        nodes = self._cluster.all()
+        for report in reports_of(nodes):
             known = self._store.reports().get(report.host, {}).get(report.profile.value)
             if known is None or (known.report.started, known.report.boot_id) != (report.started, report.boot_id):
                 self._store.keep(report.host, report, self._moment())
         if not self._control.is_quiet():
             self._control.run()
+        self._name_silent(nodes)
         metrics.write(self._store, self._settings, self._drains, self._moment())
+
+    def _name_silent(self, nodes: Collection[Mapping[str, Any]]) -> None:
+        """Nothing follows from reports that are too old, so the condition must not go on saying that checks passed."""
+        now = self._moment()
+        for node in nodes:
+            last, said = self._store.last(str(node["metadata"]["name"]), now), _condition(node)
+            age = 0.0 if last is None else now.since(last.at)
+            if not said or said.get("reason") == SILENT or age <= self._store.stale_after:
+                continue
+            try:
+                self._cluster.say_silent(node, now.wall - age, now.wall)
+            except ApiFailed as error:
+                # It may have been deleted meanwhile.
+                if error.kind != faults.NOT_FOUND:
+                    raise

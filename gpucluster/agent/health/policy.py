@@ -298,7 +298,7 @@ def decide(
         failed = [each for each in found if each.accuses]
         if node is None:
             if failed:
-                decisions.append(_none(name, failed, "Slurm does not know this node"))
+                decisions.append(_none(name, failed, "the scheduler does not know this node"))
         elif node.ours:
             decisions += _undrain(now, node, episode, found, settings)
         elif failed:

@@ -3,6 +3,7 @@
 - `serve` answers what an operator's machine asks of the control plane
 - `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
 - `renew` renews the control plane's certificates before they expire; a timer runs it
+- `health-access` lets the health service have its own kubeconfig and rights
 - `check-host` looks at a host before it joins
 - `images` brings the images of the cluster's own software, and keeps them
 - `authority` writes which control plane a host belongs to
@@ -27,6 +28,7 @@ from gpucluster.agent.kubernetes import (
     authority,
     certificates,
     facts,
+    health_access,
     instance_token,
     joining,
     namespaces,
@@ -178,10 +180,24 @@ def renew(kubectl: Kubectl) -> int:
     """Renew what expires soon, and say it; returns the exit status."""
     try:
         done = certificates.renew(kubectl, time.sleep)
+        if health_access.is_kept() and health_access.keep(kubectl, time.sleep):
+            done = [*done, str(health_access.FILE)]
     except AgentError as error:
         sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
         return error.status
     sys.stdout.write("".join(f"{file}: renewed\n" for file in done) or "no certificate expires soon\n")
+    return 0
+
+
+def keep_health_access(kubectl: Kubectl) -> int:
+    """Let the health service have its kubeconfig, and print its path if it is new; returns the exit status."""
+    try:
+        changed = health_access.keep(kubectl, time.sleep)
+    except (AgentError, OSError) as error:
+        failure = of_system(error) if isinstance(error, OSError) else error
+        sys.stderr.write(f"gpucluster-agent kubernetes: {failure.message}. {failure.hint}\n")
+        return failure.status
+    sys.stdout.write(f"{health_access.FILE}: changed\n" if changed else "")
     return 0
 
 
@@ -252,10 +268,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument(
-        "command",
-        choices=["serve", "facts", "renew", "check-host", "images", "authority", "apply", "routes", "token"],
-    )
+    commands = ["serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "routes"]
+    parser.add_argument("command", choices=[*commands, "token"])
     parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     parser.add_argument("--node", default="", help="routes: the name of this host in the API; default: its host name")
@@ -271,6 +285,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "apply": lambda: wanted.from_input(kubectl),
         "facts": lambda: print_facts(kubectl),
         "renew": lambda: renew(kubectl),
+        "health-access": lambda: keep_health_access(kubectl),
         "check-host": lambda: check_host(sys.stdin.read()),
         "images": lambda: keep_images(sys.stdin.read()),
         "authority": write_authority,

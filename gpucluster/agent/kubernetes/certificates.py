@@ -26,6 +26,8 @@ CONFIG = KUBERNETES / "kubeadm.yaml"
 KUBELET = Path("/var/lib/kubelet/pki/kubelet-client-current.pem")
 #: Fewer days than these, and apply or the timer renews. kubeadm gives certificates of a year.
 RENEW_WITHIN_DAYS = 90.0
+#: Fewer days than these, and `status` and `verify` warn: renewal should have happened long ago.
+WARN_WITHIN_DAYS = 30
 _DAY_S = 86400.0
 #: Seconds for kubeadm, and for the control plane to answer again.
 _KUBEADM_S, _ANSWERS_WITHIN_S, _POLL_S = 120.0, 180.0, 2.0
@@ -76,18 +78,18 @@ def read(folder: Path = KUBERNETES) -> list[Certificate]:
     files = sorted((folder / "pki").rglob("*.crt"))
     if not files:
         raise Failed(f"{folder}/pki has no certificates: this host has no control plane yet", "Run: gpucluster apply")
-    found = [Certificate(str(file), _end_of(file, file.read_bytes()), file.name in _AUTHORITIES) for file in files]
+    found = [Certificate(str(file), end_of(file, file.read_bytes()), file.name in _AUTHORITIES) for file in files]
     for file in sorted(folder.glob("*.conf")):
         # That of kubelet is its own affair: kubelet renews it, in another file.
         embedded = None if file.name == "kubelet.conf" else _EMBEDDED.search(_text(file))
         if embedded:
-            found.append(Certificate(str(file), _end_of(file, base64.b64decode(embedded[1])), authority=False))
+            found.append(Certificate(str(file), end_of(file, base64.b64decode(embedded[1])), authority=False))
     return found
 
 
 def kubelet_expired(now: float, file: Path = KUBELET) -> bool:
     """Whether the certificate of kubelet on this host has expired; False where it has none."""
-    return file.exists() and Certificate(str(file), _end_of(file, file.read_bytes()), authority=False).days(now) <= 0
+    return file.exists() and Certificate(str(file), end_of(file, file.read_bytes()), authority=False).days(now) <= 0
 
 
 def renew_kubelet(now: float, folder: Path = KUBERNETES, file: Path = KUBELET, config: Path = CONFIG) -> bool:
@@ -114,7 +116,15 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace")
 
 
-def _end_of(file: Path, pem: bytes) -> float:
+def end_of(file: Path, pem: bytes) -> float:
+    """When a certificate ends, in seconds since 1970.
+
+    Args:
+        file: where it was found, for the message.
+
+    Raises:
+        Failed: this is no certificate.
+    """
     done = programs.call(["openssl", "x509", "-noout", "-enddate"], pem.decode("ascii", errors="replace"))
     ends = _END.search(done.stdout)
     if done.returncode != 0 or not ends:

@@ -13,6 +13,8 @@ PREFIX = "gpucluster:"
 REMOVED = f"{PREFIX} removed from cluster.yml"
 #: The reason of a node that apply replaces or reboots.
 CHANGED = f"{PREFIX} changed by apply"
+#: The reason of a node that waits for its new release in an upgrade of Kubernetes, which lets it into service again.
+UPGRADED = f"{PREFIX} upgrade of Kubernetes"
 #: The beginning of the reason of a node that failed checks, and of one that failed them again: a person decides on it.
 FAILED_CHECKS = f"{PREFIX} check failed:"
 FOR_A_PERSON = f"{PREFIX} check failed again, a person decides:"

@@ -14,6 +14,7 @@ Annotations are also where a delay and a hold are stored: somebody who removes `
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -119,7 +120,7 @@ class KubernetesClient:
         # The placement is stored last: where one of these fails, the next pass decides and does the same again.
         for gang in placed.stuck:
             pause = min(_STUCK_PAUSE * 2.0 ** self._placement.stuck.get(gang, 0), _LONGEST_STUCK_PAUSE)
-            self._annotate_gang(gang, _STUCK, **{NOT_BEFORE: str(int(self._clock() + pause))})
+            self._annotate_gang(gang, _STUCK, **{NOT_BEFORE: str(math.ceil(self._clock() + pause))})
         for gang, why in placed.unfit.items():
             self._annotate_gang(gang, f"{PREFIX} {why}")
         self._store(placed.placement)
@@ -180,7 +181,7 @@ class KubernetesClient:
 
     def delay(self, gang: str, seconds: float, why: str) -> None:
         """Give a gang no nodes for so many seconds."""
-        self._annotate_gang(gang, why, **{NOT_BEFORE: str(int(self._clock() + max(0.0, seconds)))})
+        self._annotate_gang(gang, why, **{NOT_BEFORE: str(math.ceil(self._clock() + max(0.0, seconds)))})
         self._store(self._placement.without_gang(gang))
 
     def hold(self, gang: str, why: str) -> None:

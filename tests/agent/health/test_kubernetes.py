@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpucluster.agent.checks.model import Status
+from gpucluster.agent.errors import AgentError
 from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.kubernetes import CONDITION, TAINT, Follower, KubernetesNodes, condition, publish
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.store import Store
+from gpucluster.agent.kubernetes import health_access
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
 from gpucluster.waiting import wait_until
 from tests.agent.health.doubles import DRAINS, Clock, report
 from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
 from tests.agent.kubernetes.objects import node
-from tests.ansible.loading import ANSIBLE
 
+ROLES = Path(__file__).resolve().parents[3] / "ansible/roles"
 NAMES = ("compute-1", "compute-2", "compute-3")
 
 
@@ -65,7 +67,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ApiServer
     _openssl(
         folder, "x509", "-req", "-in", "k.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", "k.crt"
     )
+    (folder / "san").write_text("subjectAltName=IP:127.0.0.1\n")
+    _openssl(folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", "s.key", "-out", "s.csr", "-subj", "/CN=server")
+    _openssl(folder, "x509", "-req", "-in", "s.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+             "-extfile", "san", "-out", "s.crt")  # fmt: skip
     more = (
+        f"--tls-cert-file={folder}/s.crt",
+        f"--tls-private-key-file={folder}/s.key",
         f"--client-ca-file={folder}/ca.crt",
         "--authorization-mode=Node",
         "--enable-admission-plugins=NodeRestriction",
@@ -82,8 +90,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ApiServer
 @pytest.mark.xdist_group("kubernetes-api-server")
 def test_a_kubelet_may_list_all_nodes_with_the_rights_of_the_role(server: tuple[ApiServer, Kubectl]) -> None:
     """Releases from 1.32 on let it read its own node alone."""
+    # The oldest Python, which collects this file, has no yaml.
+    yaml = pytest.importorskip("yaml")
     api, kubelet = server
-    made = yaml.safe_load((ANSIBLE / "roles/kubernetes/vars/main.yml").read_text())["kubernetes_routes_rights"]
+    made = yaml.safe_load((ROLES / "kubernetes/vars/main.yml").read_text())["kubernetes_routes_rights"]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
     api.kubectl.run("apply", "--filename=-", text=text)
 
@@ -97,11 +107,77 @@ def test_a_kubelet_may_list_all_nodes_with_the_rights_of_the_role(server: tuple[
     assert wait_until(listed, 30, 0.2)
 
 
+@pytest.fixture(scope="module")
+def health(server: tuple[ApiServer, Kubectl]) -> Kubectl:
+    """kubectl as the health service, with the file that it gets on a controller."""
+    api, kubelet = server
+    file = api.folder / "health.kubeconfig"
+    assert health_access.keep(api.kubectl, time.sleep, file, api.folder)
+    return Kubectl(str(file), kubelet._argv[0])
+
+
+@pytest.mark.slow
+@needs_api_server
+@pytest.mark.xdist_group("kubernetes-api-server")
+def test_the_service_may_change_nodes_and_nothing_else(server: tuple[ApiServer, Kubectl], health: Kubectl) -> None:
+    api, _kubelet = server
+    file = api.folder / "health.kubeconfig"
+    assert file.stat().st_mode & 0o777 == 0o600
+    may = ["get nodes", "list nodes", "patch nodes", "update nodes/status"]
+    never = ["delete nodes", "create nodes", "update nodes", "list secrets", "list pods", "create pods",
+             "list configmaps", "impersonate users", "create clusterrolebindings", "list namespaces"]  # fmt: skip
+
+    def allowed(words: str) -> bool:
+        verb, resource = words.split()
+        kind, _slash, part = resource.partition("/")
+        try:
+            return health.run("auth", "can-i", verb, kind, *[f"--subresource={part}"] * bool(part)).strip() == "yes"
+        except ApiFailed:
+            return False
+
+    assert wait_until(lambda: all(map(allowed, may)), 30, 0.2)
+    assert [words for words in never if allowed(words)] == []
+
+
+@pytest.mark.slow
+@needs_api_server
+@pytest.mark.xdist_group("kubernetes-api-server")
+def test_the_service_s_file_is_made_again_before_it_ends_and_for_another_authority(
+    server: tuple[ApiServer, Kubectl], tmp_path: Path
+) -> None:
+    api, _kubelet = server
+    file, now = tmp_path / "health.kubeconfig", time.time()
+
+    def kept(later_hours: float = 0.0, authority: Path = api.folder) -> bool:
+        return health_access.keep(api.kubectl, time.sleep, file, authority, now + later_hours * 3600)
+
+    kept()
+    first = file.read_text()
+    assert not kept(later_hours=24 * 14)
+    assert file.read_text() == first
+    assert kept(later_hours=24 * 16)
+    assert file.read_text() != first
+    other = tmp_path / "other"
+    other.mkdir()
+    _openssl(other, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj",
+             "/CN=ca")  # fmt: skip
+    assert kept(authority=other)
+    file.write_text("damaged")
+    assert kept(authority=other)
+    file.chmod(0o644)
+    assert kept(authority=other)
+    assert not kept(authority=other)
+    with pytest.raises(AgentError, match="no authority of Kubernetes"):
+        kept(authority=tmp_path / "nothing")
+    api.kubectl.delete("clusterrolebinding", "gpucluster-health")
+    assert kept(authority=other)
+
+
 @pytest.mark.slow
 @needs_api_server
 @pytest.mark.xdist_group("kubernetes-api-server")
 def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_only_them(
-    server: tuple[ApiServer, Kubectl], tmp_path: Path
+    server: tuple[ApiServer, Kubectl], health: Kubectl, tmp_path: Path
 ) -> None:
     api, kubelet = server
     api.create(*(node(name) for name in NAMES))
@@ -112,7 +188,7 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
     settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
                         pools={"compute": NAMES}, kubernetes=True)  # fmt: skip
     store = Store(tmp_path, interval=300)
-    cluster = KubernetesNodes(api.kubectl, settings.pool_of)
+    cluster = KubernetesNodes(health, settings.pool_of)
     control = Control(store, cluster, settings.policy, drains=DRAINS, moment=clock)
     follower = Follower(settings, store, cluster, control, drains=DRAINS, moment=clock)
 
@@ -167,3 +243,62 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
         publish(kubelet, report("compute-2", {"gpu": Status.FAIL}), DRAINS, 1)
     with pytest.raises(ApiFailed):
         KubernetesNodes(kubelet, settings.pool_of).drain("compute-1", "gpucluster: check failed: gpu: x")
+
+
+@pytest.mark.slow
+@needs_api_server
+@pytest.mark.xdist_group("kubernetes-api-server")
+def test_a_node_that_stops_reporting_becomes_unknown_and_says_since_when(
+    server: tuple[ApiServer, Kubectl], health: Kubectl, tmp_path: Path
+) -> None:
+    api, _kubelet = server
+    names = ("silent-1", "silent-2", "silent-3")
+    api.create(*(node(name) for name in names))
+    clock = Clock()
+    settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
+                        pools={"silent": names}, kubernetes=True)  # fmt: skip
+    store = Store(tmp_path, interval=300)
+    cluster = KubernetesNodes(health, settings.pool_of)
+    control = Control(store, cluster, settings.policy, drains=DRAINS, moment=clock)
+    follower = Follower(settings, store, cluster, control, drains=DRAINS, moment=clock)
+
+    def said(name: str) -> dict[str, str]:
+        found = api.kubectl.get("node", name)["status"]["conditions"]
+        return next((each for each in found if each["type"] == CONDITION), {})
+
+    def says(name: str, started: float) -> None:
+        made = report(name, {"disk": Status.PASS, "gpu": Status.PASS})
+        made = type(made)(name, made.profile, started, 0.1, made.boot_id, made.findings)
+        publish(api.kubectl, made, DRAINS, clock().wall)
+
+    for name in names[:2]:
+        says(name, 1)
+    follower.tick()
+    came = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock().wall))
+    clock.pass_(899)
+    follower.tick()
+    assert said("silent-1")["status"] == said("silent-2")["status"] == "True"
+    clock.pass_(2)
+    says("silent-2", 2)
+    follower.tick()
+    assert (said("silent-1")["status"], said("silent-1")["reason"]) == ("Unknown", "NoReport")
+    assert said("silent-1")["message"] == f"no report of this node's checks since {came}"
+    assert said("silent-2")["status"] == "True"
+    # A node that has never reported has no condition, and kubelet's own stay.
+    assert said("silent-3") == {}
+    kinds = {each["type"] for each in api.kubectl.get("node", "silent-1")["status"]["conditions"]}
+    assert kinds == {"Ready", CONDITION}
+    # It is said once: the time of change stays.
+    before = said("silent-1")
+    clock.pass_(300)
+    follower.tick()
+    assert said("silent-1") == before
+    # A node that reported after the service had read it is left alone.
+    seen = api.kubectl.get("node", "silent-2")
+    clock.pass_(60)
+    says("silent-2", 3)
+    cluster.say_silent(seen, 0.0, clock().wall)
+    assert said("silent-2")["status"] == "True"
+    says("silent-1", 2)
+    follower.tick()
+    assert said("silent-1")["status"] == "True"

@@ -6,6 +6,7 @@ There is no scheduler and no kubelet: the tests write what those would, the cond
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -212,7 +213,7 @@ def test_pods_say_why_they_wait_and_a_hold_ends_when_somebody_removes_it(
     one.apply(Hold(f"{NAMESPACE}/held", "gpucluster: five tries"))
     one.apply(Delay(f"{NAMESPACE}/later", clock.now + 600, "gpucluster: no host"))
     assert (notes(api, "held")[HOLD], notes(api, "later")[WHY]) == ("true", "gpucluster: no host")
-    assert notes(api, "later")[NOT_BEFORE] == str(int(clock.now + 600))
+    assert notes(api, "later")[NOT_BEFORE] == str(math.ceil(clock.now + 600))
     one.nodes()
     assert {name: job.reason for name, job in one.jobs().items()} == {
         f"{NAMESPACE}/held": "JobHeldAdmin", f"{NAMESPACE}/large": "Resources", f"{NAMESPACE}/later": "BeginTime",
@@ -238,7 +239,7 @@ def test_nodes_that_do_not_help_make_their_pods_wait_longer_each_time(
         clock.now += 130
         one.nodes()
         until = int(notes(api, "odd")[NOT_BEFORE])
-        waits.append(round(until - clock.now))
+        waits.append(int(until - clock.now))
         clock.now = until + 1
     assert waits == [600, 1200]
 
