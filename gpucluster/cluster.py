@@ -59,7 +59,7 @@ from gpucluster.operations.health import HealthService
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
 from gpucluster.operations.kubeconfig import Kubeconfigs, kubectl_argv
-from gpucluster.operations.kubernetes import ControlPlane, Space, require_own_control_plane
+from gpucluster.operations.kubernetes import ControlPlane, Space, require_kubernetes, require_own_control_plane
 from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade
 from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.schedulers import kubernetes_nodes, require_slurm
@@ -534,6 +534,7 @@ class Cluster:
         Raises:
             InputError: the cluster has no control plane of its own.
         """
+        require_own_control_plane(self.spec, "kubeconfig")
         return Kubeconfigs(self.spec, self._controller, self.control_plane)
 
     def kubectl_argv(self, words: Sequence[str], *, terminal: bool = False) -> list[str]:
@@ -543,10 +544,10 @@ class Cluster:
             terminal: whether it gets a terminal.
 
         Raises:
-            InputError: the cluster has no control plane of its own.
+            InputError: the cluster has no Kubernetes.
             ToolError: nothing was applied yet.
         """
-        require_own_control_plane(self.spec)
+        require_kubernetes(self.spec)
         return kubectl_argv(self._controller, words, terminal=terminal)
 
     def plan_kubernetes_upgrade(self, release: str | None = None) -> KubernetesUpgrade:
@@ -559,6 +560,7 @@ class Cluster:
             InputError: there is no way to it, or the cluster has no control plane of its own.
             ToolError: the controller or the API server gives no answer.
         """
+        require_own_control_plane(self.spec, "upgrade")
         return kubernetes_upgrade.plan(self.spec, self.control_plane, release)
 
     def upgrade_kubernetes(self, release: str | None = None, *, drain_timeout: float = DRAIN_TIMEOUT) -> Result:
@@ -575,6 +577,7 @@ class Cluster:
             InputError: there is no way to it, or the cluster has no control plane of its own.
             GpuClusterError: see `errors`; the next run continues from there.
         """
+        require_own_control_plane(self.spec, "upgrade")
         if release not in (None, self.spec.kubernetes.release):
             self.plan_kubernetes_upgrade(release)
             section = self.spec.kubernetes.model_copy(update={"release": release})
@@ -610,12 +613,14 @@ class Cluster:
 
     def renew_kubernetes_certificates(self, within_days: float) -> tuple[str, ...]:
         """Renew the certificates of the control plane if one has fewer days left: see `ControlPlane.renew`."""
+        require_own_control_plane(self.spec, "certificates")
         plane = self.control_plane
         with self._run("kubernetes certificates"):
             return plane.renew(within_days)
 
     def compact_etcd(self) -> tuple[Space, Space]:
         """Give back the space of old versions that etcd has stored: see `ControlPlane.compact`."""
+        require_own_control_plane(self.spec, "etcd")
         plane = self.control_plane
         with self._run("kubernetes compact"):
             return plane.compact()

@@ -1,9 +1,9 @@
 """The permissions that a cluster needs in OCI, as statements of OCI's policy language. Pure.
 
-There are three subjects: the controller, whose autoscaler launches and terminates nodes; the instances that join a
-control plane of Kubernetes Engine (Terraform creates the dynamic groups and policies of these two, unless an
-administrator does); and the operator, who runs gpucluster (an administrator creates these policies, because users can't
-grant permissions to themselves).
+There are three subjects: the controller, whose autoscaler launches and terminates nodes, and which is an administrator
+of a control plane of Kubernetes Engine; the instances that join such a control plane; and the operator, who runs
+gpucluster. Terraform creates the dynamic groups and policies of the first two, unless an administrator does. An
+administrator creates those of the operator, because users can't grant permissions to themselves.
 
 Statements name single resource types and the lowest sufficient verb, so that they show what the subject can do. The
 permissions of the autoscaler are in `oci.permissions`. Source: Oracle's policy reference (Identity/policyreference).
@@ -26,6 +26,7 @@ CONTROLLER = "OCID_OF_THE_CONTROLLER"
 #: The HCL replaces this one.
 CLUSTER = "OCID_OF_THE_CLUSTER"
 OPERATORS = "OPERATORS"
+_OF_CLUSTER = f"target.cluster.id = '{CLUSTER}'"
 # Dynamic groups of other domains have another API, which the Terraform root module does not use.
 DEFAULT_DOMAIN = "Default"
 
@@ -110,7 +111,11 @@ def policies(
     subject = f"'{domain}'/'{name}'" if spec.iam.identity_domain else name
     places = _places(spec, compartment_id, network_compartment_id)
     elastic = tuple(spec.elastic_pools.values())
-    placed = _controller(spec, elastic, f"dynamic-group {subject}", places) if elastic else ()
+    engine = has_kubernetes_engine(spec)
+    placed = [
+        *(_controller(spec, elastic, f"dynamic-group {subject}", places) if elastic else ()),
+        *([_administers(subject, places)] if engine else ()),
+    ]
     controller, controller_tenancy = _by_policy(placed, places)
     joins = _joins(spec)
     group = permissions.node_group(spec.name)
@@ -122,7 +127,7 @@ def policies(
         subject=subject,
         domain=domain,
         matching_rule=f"instance.id = '{controller_id or CONTROLLER}'",
-        created=bool(elastic or joins) and spec.iam.create and domain == DEFAULT_DOMAIN,
+        created=bool(elastic or engine) and spec.iam.create and domain == DEFAULT_DOMAIN,
         controller=controller,
         controller_tenancy=controller_tenancy,
         operator=operator,
@@ -140,7 +145,7 @@ def tfvars(needed: Policies) -> dict[str, Any] | None:
         return None
     return {
         "dynamic_group": needed.dynamic_group,
-        "description": f"The controller of the cluster {needed.cluster}: what its autoscaler may do",
+        "description": f"The controller of the cluster {needed.cluster}: what its programs may do",
         "compartment_statements": [statement.text for statement in needed.controller],
         "tenancy_statements": [statement.text for statement in needed.controller_tenancy],
     }
@@ -286,7 +291,14 @@ def _of_tags(spec: ClusterSpec) -> str:
     return any_of("target.tag-namespace.name", sorted({name.partition(".")[0] for name in _defined_tags(spec)}))
 
 
-# --- the nodes of Kubernetes Engine -----
+# --- Kubernetes Engine -----
+
+
+def _administers(subject: str, places: _Places) -> _Placed:
+    """What lets the controller's programs create the cluster's objects in Kubernetes."""
+    named = ", ".join(permissions.CLUSTER_ADMINISTRATION)
+    text = f"Allow dynamic-group {subject} to {{{named}}} {places.own} where {_OF_CLUSTER}"
+    return Statement("objects of the cluster in Kubernetes", text), places.own
 
 
 def _joins(spec: ClusterSpec) -> bool:
@@ -301,8 +313,7 @@ def _node_rule(spec: ClusterSpec, compartment_id: str) -> str:
 
 
 def _join(group: str, places: _Places) -> Statement:
-    where = f"target.cluster.id = '{CLUSTER}'"
-    text = f"Allow dynamic-group {group} to {{{permissions.CLUSTER_JOIN}}} {places.own} where {where}"
+    text = f"Allow dynamic-group {group} to {{{permissions.CLUSTER_JOIN}}} {places.own} where {_OF_CLUSTER}"
     return Statement("nodes join the control plane", text)
 
 
@@ -413,9 +424,10 @@ def _storage(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
 def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
     if spec.iam.creates_compartment:
         yield "the compartment of elastic nodes", (Right("manage", "compartments"),), places.own
-    if spec.iam.create and _joins(spec):
-        yield "permissions of the nodes", (Right("manage", "dynamic-groups"),), "in tenancy"
-        yield "permissions of the nodes", (Right("manage", "policies"),), places.own
+    if spec.iam.create and has_kubernetes_engine(spec):
+        feature = "permissions of the controller and the nodes"
+        yield feature, (Right("manage", "dynamic-groups"),), "in tenancy"
+        yield feature, (Right("manage", "policies"),), places.own
     if not spec.elastic_pools or not spec.iam.create:
         return
     outside = any(pool.image.listing for pool in spec.elastic_pools.values()) or bool(_defined_tags(spec))
@@ -428,7 +440,8 @@ def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
 
 
 def _notes(spec: ClusterSpec, elastic: tuple[Pool, ...], network_compartment_id: str | None) -> Iterator[str]:
-    if (elastic or _joins(spec)) and spec.iam.create and (spec.iam.identity_domain or DEFAULT_DOMAIN) != DEFAULT_DOMAIN:
+    granted = bool(elastic) or has_kubernetes_engine(spec)
+    if granted and spec.iam.create and (spec.iam.identity_domain or DEFAULT_DOMAIN) != DEFAULT_DOMAIN:
         yield (
             f"The identity domain {spec.iam.identity_domain} is not the default one: gpucluster does not create the "
             "dynamic group and the policies. Create them by hand."

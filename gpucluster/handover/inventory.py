@@ -111,7 +111,7 @@ def inventory(
             "vars": {
                 **_variables(spec, outputs, members, addresses, person_keys),
                 **_slurm_variables(spec, members, hardware_emulated),
-                **kubernetes_variables(spec, outputs),
+                **kubernetes_variables(spec, outputs, hardware_emulated=hardware_emulated),
                 **_health_variables(spec),
                 **_monitoring_variables(spec, outputs),
                 **_container_variables(spec, software),

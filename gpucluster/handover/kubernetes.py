@@ -24,20 +24,26 @@ curl --fail --silent --show-error --retry 10 --header 'Authorization: Bearer Ora
 bash "$script" --kubelet-extra-args '--register-with-taints={taints}'
 """
 
+#: Where instances of the local cloud have the certificate of its API, which is not among those of the system.
+_LOCAL_CLOUD_CA = "/run/localcloud/ca.pem"
+
 
 def has_kubernetes_engine(spec: ClusterSpec) -> bool:
     """Whether the control plane is a cluster of Oracle Kubernetes Engine."""
     return spec.scheduler == "kubernetes" and spec.kubernetes.control_plane == "oke"
 
 
-def kubernetes_variables(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]:
+def kubernetes_variables(spec: ClusterSpec, outputs: Outputs, *, hardware_emulated: bool) -> dict[str, Any]:
     """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them.
     `kubernetes_oke` is there with a control plane of Kubernetes Engine only.
+
+    Args:
+        hardware_emulated: as for `inventory`.
     """
     section = spec.kubernetes
     oke = outputs.oke if has_kubernetes_engine(spec) else None
     return {
-        **({"kubernetes_oke": _oke_variable(oke, outputs.region)} if oke else {}),
+        **({"kubernetes_oke": _oke_variable(oke, outputs.region, hardware_emulated=hardware_emulated)} if oke else {}),
         "scheduler": spec.scheduler,
         "kubernetes_control_plane": section.control_plane,
         "kubernetes_release": section.release,
@@ -50,9 +56,15 @@ def kubernetes_variables(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]:
     }
 
 
-def _oke_variable(oke: OkeOutput, region: str) -> dict[str, str]:
+def _oke_variable(oke: OkeOutput, region: str, *, hardware_emulated: bool) -> dict[str, str]:
     """How hosts of the cluster's network reach the control plane: by its private address, which every one has."""
-    return {"id": oke.id, "region": region, "endpoint": f"https://{oke.private_endpoint}", "ca": oke.ca}
+    return {
+        "id": oke.id,
+        "region": region,
+        "endpoint": f"https://{oke.private_endpoint}",
+        "ca": oke.ca,
+        "cloud_ca": _LOCAL_CLOUD_CA if hardware_emulated else "",
+    }
 
 
 def pool_variables(
@@ -133,7 +145,8 @@ def controller_variables(
         variables = pool_variables(spec, name, pool, outputs, hardware_emulated=hardware_emulated)
         pools.append(
             {
-                "nodes": [node.name for node in nodes],
+                # OKE knows a node by its address.
+                "nodes": [node.private_ip if has_kubernetes_engine(spec) else node.name for node in nodes],
                 "labels": variables["kubernetes_node_labels"],
                 "taints": variables["kubernetes_node_taints"],
                 "emulated": variables["kubernetes_emulated_devices"],

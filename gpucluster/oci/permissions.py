@@ -78,6 +78,8 @@ TAG_NAMESPACES = Right("use", "tag-namespaces")
 
 #: The permission that an instance needs to become a node of Kubernetes Engine. No verb includes it.
 CLUSTER_JOIN = "CLUSTER_JOIN"
+#: Those of an administrator of the Kubernetes behind it, who can neither change nor delete the resource of OCI.
+CLUSTER_ADMINISTRATION = ("CLUSTER_USE", "CLUSTER_MANAGE")
 
 _LAUNCH = (INSTANCES, IMAGES, VNICS, SUBNETS)
 SOME_LAUNCHES = (COMPUTE_CLUSTERS, CAPACITY_RESERVATIONS, LISTINGS, TAG_NAMESPACES)

@@ -126,18 +126,48 @@ class PlaneState:
         return asdict(self)
 
 
-def require_own_control_plane(spec: ClusterSpec) -> None:
-    """Only a control plane that kubeadm has made on the controller is ours to look after.
+def require_kubernetes(spec: ClusterSpec) -> None:
+    """A control plane may be ours or Oracle's.
 
     Raises:
         InputError: the cluster has none.
     """
-    if spec.scheduler != "kubernetes" or spec.kubernetes.control_plane != "self":
-        has = f"scheduler: {spec.scheduler}" if spec.scheduler != "kubernetes" else "kubernetes.control_plane: oke"
+    if spec.scheduler != "kubernetes":
         raise InputError(
-            "this cluster has no control plane of Kubernetes on its controller",
-            where=f"{spec.file}: {has}",
+            "this cluster has no control plane of Kubernetes",
+            where=f"{spec.file}: scheduler: {spec.scheduler}",
             hint="See what it has: gpucluster status",
+        )
+
+
+#: What a command does for a control plane of ours -> what does it where Oracle runs the control plane.
+_INSTEAD = {
+    "upgrade": "Change kubernetes.release there, then run: gpucluster apply. OKE replaces the control plane, and then "
+    "the nodes of its node pools",
+    "certificates": "OKE renews the certificates of the control plane itself. Nothing is to be done",
+    "etcd": "OKE stores and compacts etcd itself. Nothing is to be done",
+    "kubeconfig": "No authority of this cluster can sign certificates. On the controller: gpucluster kubectl -- get "
+    "nodes; elsewhere, with a user of OCI: oci ce cluster create-kubeconfig --cluster-id OCID (gpucluster output has oke.id)",
+    "": "See the nodes: gpucluster kubectl -- get nodes; the control plane: oci ce cluster get --cluster-id OCID "
+    "(gpucluster output has oke.id)",
+}
+
+
+def require_own_control_plane(spec: ClusterSpec, what: str = "") -> None:
+    """Only a control plane that kubeadm has made on the controller is ours to look after.
+
+    Args:
+        what: what shall be done with it, a key of `_INSTEAD`: the hint says what does it with OKE.
+
+    Raises:
+        InputError: the cluster has none, or Oracle runs it.
+    """
+    require_kubernetes(spec)
+    if spec.kubernetes.control_plane == "oke":
+        raise InputError(
+            "Oracle runs the control plane",
+            where=f"{spec.file}: kubernetes.control_plane: oke",
+            hint=_INSTEAD[what],
         )
 
 

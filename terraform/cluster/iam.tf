@@ -1,11 +1,16 @@
-# The permissions of the autoscaler. Python writes the statements; `gpucluster policies` prints them.
+locals {
+  # Python's statements have a placeholder for it: it is known here only.
+  oke_id = coalesce(one(module.oke[*].cluster.id), "none")
+}
+
+# The permissions of the controller: of its autoscaler, and those in a control plane of Kubernetes Engine. Python writes the statements; `gpucluster policies` prints them.
 module "iam" {
   source    = "../modules/iam"
   count     = var.iam == null ? 0 : 1
   providers = { oci.home = oci.home }
 
   compartment_id         = var.compartment_id
-  compartment_statements = var.iam.compartment_statements
+  compartment_statements = [for statement in var.iam.compartment_statements : replace(statement, "OCID_OF_THE_CLUSTER", local.oke_id)]
   defined_tags           = local.defined_tags
   description            = var.iam.description
   dynamic_group          = var.iam.dynamic_group
@@ -19,15 +24,14 @@ module "iam" {
   depends_on = [oci_identity_compartment.elastic]
 }
 
-# What lets the instances of pools join a control plane of Kubernetes Engine. Python's statements have a placeholder for
-# its OCID, which is known here only.
+# What lets the instances of pools join a control plane of Kubernetes Engine.
 module "node_iam" {
   source    = "../modules/iam"
   count     = var.oke == null || var.node_iam == null ? 0 : 1
   providers = { oci.home = oci.home }
 
   compartment_id         = var.compartment_id
-  compartment_statements = [for statement in var.node_iam.statements : replace(statement, "OCID_OF_THE_CLUSTER", one(module.oke[*].cluster.id))]
+  compartment_statements = [for statement in var.node_iam.statements : replace(statement, "OCID_OF_THE_CLUSTER", local.oke_id)]
   defined_tags           = local.defined_tags
   description            = var.node_iam.description
   dynamic_group          = var.node_iam.dynamic_group

@@ -193,7 +193,7 @@ variable "home_region" {
 }
 
 variable "iam" {
-  description = "The dynamic group of the controller and its permissions: name and description of the group, statements of the policy in the cluster's compartment and of the one in the tenancy. Null creates none."
+  description = "The dynamic group of the controller and its permissions: name and description of the group, statements of the policy in the cluster's compartment, in which OCID_OF_THE_CLUSTER stands for a control plane of Kubernetes Engine, and of the one in the tenancy. Null creates none."
   type = object({
     dynamic_group          = string
     description            = string

@@ -18,6 +18,7 @@ from tests.ansible.render import CONTROLLER, evaluate, host_facts, render, varia
 from tests.kubernetes.schemas import validate_all
 
 KUBERNETES: dict[str, Any] = {
+    "kubernetes_control_plane": "self",
     "scheduler": "kubernetes",
     "kubernetes_network": "routes",
     "kubernetes_pod_cidr": "10.244.0.0/16",
@@ -394,3 +395,69 @@ def test_hosts_may_list_the_nodes_for_routes_before_one_joins() -> None:
 def test_kubelet_finds_the_folder_for_parts_of_a_control_plane_on_every_host() -> None:
     text = (ANSIBLE / "roles" / "kubernetes" / "tasks" / "host.yml").read_text()
     assert '{path: "{{ kubernetes_folder }}/manifests", directory: true}' in text
+
+
+OKE: dict[str, Any] = {
+    "kubernetes_control_plane": "oke",
+    "kubernetes_oke": {
+        "id": "ocid1.cluster.oc1..aaaa",
+        "region": "eu-frankfurt-1",
+        "endpoint": "https://10.0.0.9:6443",
+        "ca": base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode(),
+        "cloud_ca": "",
+    },
+}
+
+
+@pytest.mark.parametrize(("release", "cloud_ca"), [("1.20.2", "/run/localcloud/ca.pem"), ("1.34.2", "")])
+def test_access_to_kubernetes_engine_has_no_secret(release: str, cloud_ca: str) -> None:
+    given = known(release, MACHINE, **OKE | {"kubernetes_oke": OKE["kubernetes_oke"] | {"cloud_ca": cloud_ca}})
+    made = yaml.safe_load(render("kubernetes", "oke.conf", given))
+    assert made["clusters"][0]["cluster"] == {
+        "server": "https://10.0.0.9:6443",
+        "certificate-authority-data": OKE["kubernetes_oke"]["ca"],
+    }
+    [user] = made["users"]
+    assert user["user"]["exec"] == {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": evaluate("{{ agent_program }}", given),
+        "args": ["kubernetes", "token", "--cluster=ocid1.cluster.oc1..aaaa"],
+        **({"env": [{"name": "SSL_CERT_FILE", "value": cloud_ca}]} if cloud_ca else {}),
+        **({"interactiveMode": "Never"} if release == "1.34.2" else {}),
+    }
+    assert made["current-context"] == made["contexts"][0]["name"]
+
+
+@pytest.mark.parametrize("release", ["1.20.2", "1.26.0", "1.34.2"])
+def test_a_node_of_kubernetes_engine_has_its_labels_and_taints_from_its_first_second(release: str) -> None:
+    shape = shapes.catalogue()["BM.GPU4.8"]
+    labels = node_labels("gpu", shape, elastic=False)
+    dns = {"kubernetes_dns": {"stdout": json.dumps({"spec": {"clusterIP": "10.96.5.5"}})}}
+    more = {"kubernetes_node_labels": labels, "kubernetes_node_taints": node_taints(shape), "private_ip": "10.0.1.7"}
+    given = known(release, MACHINE, host="compute-1", **OKE | more) | dns
+    text = render("kubernetes", "oke_kubelet.env", given).strip()
+    assert text.startswith('KUBELET_KUBEADM_ARGS="')
+    words = dict(word[2:].split("=", 1) for word in text.split('"')[1].split())
+    # OKE knows a node by its address: its certificate has no other name.
+    assert (words["hostname-override"], words["node-ip"]) == ("10.0.1.7", "10.0.1.7")
+    assert dict(pair.split("=", 1) for pair in words["node-labels"].split(",")) == labels
+    assert words["register-with-taints"] == "nvidia.com/gpu=present:NoSchedule"
+    minor = int(release.split(".")[1])
+    assert (words.get("container-runtime"), "container-runtime-endpoint" in words) == (
+        "remote" if minor < 24 else None,
+        minor < 27,
+    )
+    config = yaml.safe_load(render("kubernetes", "oke_kubelet.yaml", given))
+    assert config["clusterDNS"] == ["10.96.5.5"]
+    assert ("containerRuntimeEndpoint" in config) == (minor >= 27)
+    assert config["authentication"]["anonymous"] == {"enabled": False}
+    assert config["cgroupDriver"] == "systemd"
+
+
+def test_each_kind_of_control_plane_has_its_tasks() -> None:
+    for kind in ("self", "oke"):
+        for tasks in (kind, f"{kind}_node"):
+            assert tasks_of(read(f"roles/kubernetes/tasks/{tasks}.yml"))
+    of_oke = [each.get("ansible.builtin.include_tasks") for each in tasks_of(read("roles/kubernetes/tasks/oke.yml"))]
+    assert "certificates.yml" not in of_oke
+    assert "control_plane.yml" not in of_oke

@@ -48,10 +48,10 @@ def test_apply_leaves_a_node_alone_whose_release_is_another_one(in_api: str, aut
         "kubernetes_known": {"stdout": f"{authority}\n"},
         "kubernetes_authority": "ours",
     }
-    condition = named("node", "Check that kubelet has this release")["ansible.builtin.assert"]["that"]
+    condition = named("self_node", "Check that kubelet has this release")["ansible.builtin.assert"]["that"]
     assert evaluate("{{ " + condition + " }}", known) is fine
     # Before anything of the new release is installed.
-    order = names("node")
+    order = names("self_node")
     assert order.index("Check that kubelet has this release") < order.index("Install the programs and the runtime")
 
 

@@ -26,7 +26,7 @@ def test_a_cluster_with_slurm_has_no_api(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "cluster.yml").write_text(template("demo", "local"))
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 2
-    assert "no control plane of Kubernetes on its controller" in done.output
+    assert "this cluster has no control plane of Kubernetes" in done.output
 
 
 @pytest.mark.parametrize("dashes", [[], ["--"]])

@@ -14,6 +14,7 @@ from gpucluster.cli.base import Context
 from gpucluster.cluster import Cluster
 from gpucluster.operations.kubernetes import Certificate, ControlPlane, KubernetesNode, PlaneState, Problem, Space
 from gpucluster.spec import template
+from gpucluster.spec.rules import kubernetes as rules
 
 _CA = Certificate("/etc/kubernetes/pki/ca.crt", "2036-11-20T00:00:00Z", 3649, authority=True)
 _SERVER = Certificate("/etc/kubernetes/pki/apiserver.crt", "2026-11-22T00:00:00Z", -1, authority=False)
@@ -74,7 +75,33 @@ def test_a_cluster_with_slurm_has_no_control_plane(tmp_path: Path, monkeypatch: 
     ):
         done = CliRunner().invoke(cli, ["kubernetes", *words])
         assert done.exit_code == 2
-        assert "no control plane of Kubernetes on its controller" in done.output
+        assert "this cluster has no control plane of Kubernetes" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (["kubernetes", "status"], "gpucluster kubectl -- get nodes"),
+        (["kubernetes", "certificates", "--renew"], "OKE renews the certificates"),
+        (["kubernetes", "compact"], "OKE stores and compacts etcd"),
+        (["kubernetes", "upgrade", "--plan"], "Change kubernetes.release there, then run: gpucluster apply"),
+        (["kubernetes", "upgrade"], "Change kubernetes.release there, then run: gpucluster apply"),
+        (["kubeconfig"], "oci ce cluster create-kubeconfig"),
+    ],
+)
+def test_oracles_control_plane_is_not_ours_to_look_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], instead: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rules, "OKE_IS_BUILT", True)
+    section = "\nscheduler: kubernetes\nkubernetes: {control_plane: oke}\n"
+    (tmp_path / "cluster.yml").write_text(template("demo", "local") + section)
+    done = CliRunner().invoke(cli, words)
+    said = " ".join(done.output.split())
+    assert done.exit_code == 2
+    assert "Oracle runs the control plane" in said
+    assert instead in said
+    assert "kubernetes.control_plane: oke" in said
 
 
 def test_the_status_of_a_good_and_of_a_bad_control_plane(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,7 +138,6 @@ def test_instances_of_the_cluster_may_join_and_nothing_else() -> None:
     needed = policies(with_oke())
     given = iam.node_tfvars(needed)
     assert given is not None
-    assert iam.tfvars(needed) is None, "nothing is elastic: the controller needs no permission"
     [text] = given["statements"]
     assert given["dynamic_group"] == "gpucluster-demo-nodes"
     assert text == (
@@ -163,9 +162,19 @@ def test_with_a_tag_only_what_carries_it_may_join() -> None:
     assert needed.notes == ()
 
 
+def test_the_controller_administers_this_kubernetes_and_not_the_resource() -> None:
+    given = iam.tfvars(policies(with_oke()))
+    assert given is not None
+    [text] = given["compartment_statements"]
+    assert text.endswith(f"in compartment id {HERE} where target.cluster.id = '{iam.CLUSTER}'")
+    granted = statement(text).permissions
+    assert granted == {"CLUSTER_USE", "CLUSTER_MANAGE"}
+    assert not granted & {"CLUSTER_CREATE", "CLUSTER_UPDATE", "CLUSTER_DELETE"}
+
+
 def test_nobody_joins_where_every_pool_is_managed() -> None:
     every = policies(with_oke(("  gpu: {shape: BM.GPU4.8, count: 2}\n", "")))
-    assert (every.nodes, every.created) == ((), False)
+    assert (every.nodes, iam.node_tfvars(every)) == ((), None)
     by_hand = policies(with_oke(("scheduler:", "iam: {create: false}\nscheduler:")))
     assert by_hand.nodes
     assert iam.node_tfvars(by_hand) is None
@@ -176,13 +185,15 @@ def test_hosts_get_the_private_endpoint() -> None:
     golden = Path(__file__).parents[1] / "golden" / "local_kubernetes" / "outputs.json"
     outputs = Outputs.parse({**json.loads(golden.read_text()), "oke": OUTPUT})
     assert outputs.oke is not None
-    found = kubernetes_variables(with_oke(), outputs)
+    found = kubernetes_variables(with_oke(), outputs, hardware_emulated=False)
     assert found["kubernetes_control_plane"] == "oke"
     assert found["kubernetes_oke"] == {
         "id": CLUSTER,
         "region": outputs.region,
         "endpoint": "https://10.93.1.9:6443",
         "ca": "LS0t",
+        "cloud_ca": "",
     }
-    assert "kubernetes_oke" not in kubernetes_variables(loads(FILE), outputs)
-    assert "kubernetes_oke" not in kubernetes_variables(with_oke(), replace(outputs, oke=None))
+    assert "kubernetes_oke" not in kubernetes_variables(loads(FILE), outputs, hardware_emulated=False)
+    unknown = kubernetes_variables(with_oke(), replace(outputs, oke=None), hardware_emulated=False)
+    assert "kubernetes_oke" not in unknown

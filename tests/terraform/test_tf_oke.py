@@ -169,14 +169,24 @@ def test_the_nodes_of_this_cluster_may_join_its_control_plane(cloud: LocalCloud,
             f"where target.cluster.id = '{CLUSTER}'"
         ],
     }
+    workspace.variables["iam"] = {
+        "dynamic_group": "gpucluster-demo",
+        "description": "controller",
+        "compartment_statements": [
+            "Allow dynamic-group gpucluster-demo to {CLUSTER_USE, CLUSTER_MANAGE} in tenancy "
+            f"where target.cluster.id = '{CLUSTER}'"
+        ],
+        "tenancy_statements": [],
+    }
     workspace.pool("cpu", kind="instances", shape="VM.Standard.E5.Flex", ocpus=1, memory_gb=8, count=1, max_count=1,
                    node_names=["cpu-1"], rdma=False, rdma_plugins=[])  # fmt: skip
     workspace.apply()
     [group] = [each for each in cloud.standing("/20160918/dynamicGroups") if each["name"] == "gpucluster-demo-nodes"]
     assert group["matchingRule"] == f"instance.compartment.id = '{compartment}'"
-    [policy] = [each for each in cloud.standing("/20160918/policies") if each["name"] == "gpucluster-demo-nodes"]
-    [text] = policy["statements"]
-    assert text.endswith(f"where target.cluster.id = '{_control_plane(workspace)['id']}'")
+    policies = {each["name"]: each["statements"] for each in cloud.standing("/20160918/policies")}
+    for name in ("gpucluster-demo", "gpucluster-demo-nodes"):
+        [text] = policies[name]
+        assert text.endswith(f"where target.cluster.id = '{_control_plane(workspace)['id']}'")
     # The tag by which a narrower rule finds them.
     tags = {each["displayName"]: each["definedTags"] for each in cloud.standing("/20160918/instances", "demo")}
     assert tags["cpu-1"]["Ops"] == {"Cluster": "demo"}

@@ -9,6 +9,7 @@
 - `images` brings the images of the cluster's own software, and keeps them
 - `authority` writes which control plane a host belongs to
 - `routes` follows the nodes, and keeps a host's routes to their pods
+- `token` writes the credential with which programs of this instance reach a control plane of Kubernetes Engine
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from gpucluster.agent.kubernetes import (
     certificates,
     facts,
     health_access,
+    instance_token,
     joining,
     namespaces,
     node_images,
@@ -246,6 +248,16 @@ def write_authority() -> int:
     return 0
 
 
+def write_credential(cluster: str) -> int:
+    """Write an ExecCredential, as client-go asks for it; returns the exit status."""
+    try:
+        sys.stdout.write(json.dumps(instance_token.credential(cluster)) + "\n")
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
+        return error.status
+    return 0
+
+
 def print_facts(kubectl: Kubectl) -> int:
     """Print what `verify` asks for, as JSON; returns the exit status."""
     found = facts.collect(kubectl, lambda: state.look(kubectl, Etcd()))
@@ -261,10 +273,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "command",
         choices=[
             "serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "arrange",
-            "routes",
+            "routes", "token",
         ],
     )  # fmt: skip
+    parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
+    parser.add_argument("--node", default="", help="routes: the name of this host in the API; default: its host name")
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
@@ -282,7 +296,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "check-host": lambda: check_host(sys.stdin.read()),
         "images": lambda: keep_images(sys.stdin.read()),
         "authority": write_authority,
-        "routes": lambda: routes.main(options.pods),
+        "routes": lambda: routes.main(options.pods, options.node),
+        "token": lambda: write_credential(options.cluster),
     }
     return programs[options.command]()
 

@@ -169,14 +169,18 @@ def follow_once(own: str) -> None:
         _write(CONFIGURATION, plugins(mine))
 
 
-def main(pods: str) -> int:
-    """Follow the nodes until a signal. An error is said once, and the next look comes as always."""
+def main(pods: str, node: str = "") -> int:
+    """Follow the nodes until a signal. An error is said once, and the next look comes as always.
+
+    Args:
+        node: the name of this host in the API; empty for its host name.
+    """
     try:
         ipaddress.ip_network(pods)
     except ValueError as error:
         sys.stderr.write(f"gpucluster-agent: {error}\n")
         return 2
-    own, said = socket.gethostname(), ""
+    own, said = node or socket.gethostname(), ""
     rules = programs.call(["nft", "-f", "-"], masquerade(pods), _SECONDS)
     if rules.returncode != 0:
         sys.stderr.write(f"gpucluster-agent: nft refused: {rules.stderr.strip()[-200:]}\n")

@@ -127,7 +127,16 @@ class LocalCloudProvider:
             for contents in dict.fromkeys(self._contents(machine.image) for machine in self._spec.machines):
                 if contents is not None:
                     ensure_image(self.home, self._on_event, contents)
+        self._offer_kubernetes()
         control.start(self.home, self._on_event)
+
+    def _offer_kubernetes(self) -> None:
+        """Tell the local cloud where the release files for control planes of Kubernetes Engine are."""
+        from gpucluster.localcloud.kubernetes import releases
+
+        folder = self._spec.software.mirror_location
+        if self._spec.scheduler == "kubernetes" and self._spec.kubernetes.control_plane == "oke" and folder:
+            write_private(self.home / releases.CONFIG, json.dumps({"mirror": folder}) + "\n")
 
     def start_if_used(self) -> None:
         """Start the API server if something is in the local cloud."""

@@ -1,8 +1,7 @@
 """Kubernetes Engine (OKE): clusters, their add-ons, their kubeconfig, and the service's work requests.
 
-A cluster is a row, an address of its endpoint's subnet and a certificate authority of its own. **No Kubernetes runs
-behind it yet**: nothing answers at the endpoint, and an add-on changes nothing. Node pools are not there: a request for
-one is answered with 404, as every operation that is not there.
+A cluster is a row, an address of its endpoint's subnet, a certificate authority of its own, and a control plane of
+Kubernetes (`kubernetes/control_plane.py`) where the engine runs instances in networks. An add-on is a row only.
 
 Sources: the SDK's models for members and states; Oracle's pages "Creating a Cluster", "Upgrading Clusters to Newer
 Kubernetes Versions", "Working with Cluster Add-ons" and "Working with Enhanced Clusters and Basic Clusters" for the
@@ -12,26 +11,26 @@ rules; oracle/oci 8.28.0 for what a client waits for.
 from __future__ import annotations
 
 import base64
+import hmac
 import ipaddress
 import re
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.compute import addresses
-from gpucluster.localcloud.state.cloud import CloudState, timestamp
+from gpucluster.localcloud.engine.protocol import RunState
+from gpucluster.localcloud.kubernetes import certificates, control_plane, releases, tokens
+from gpucluster.localcloud.state.cloud import CloudState, log, timestamp
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
 from gpucluster.localcloud.state.names import new_ocid
 from gpucluster.localcloud.state.region import REGION
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CONTAINER_ENGINE,
+    ApiError,
     Call,
     Reply,
     Route,
@@ -42,14 +41,15 @@ from gpucluster.localcloud.state.wire import (
     invalid,
     not_found,
     page,
+    read_json,
     required,
     show,
 )
 
-KIND = "cluster"
+KIND, NODE_POOL = "cluster", "nodepool"
 _ADDON, _WORK = "clusteraddon", "clustersworkrequest"
-_API_PORT = 6443
 #: OKE offers three minor releases at a time. Which ones these are is the local cloud's choice: real OKE says it itself.
+#: Where the home has release files, those are offered.
 VERSIONS = ("v1.33.1", "v1.34.1", "v1.35.0")
 _VCN_NATIVE, _FLANNEL = "OCI_VCN_IP_NATIVE", "FLANNEL_OVERLAY"
 _BASIC, _ENHANCED = "BASIC_CLUSTER", "ENHANCED_CLUSTER"
@@ -66,7 +66,6 @@ _ADDONS = {
 _NETWORK_ADDONS = {_VCN_NATIVE: "OciVcnIpNative", _FLANNEL: "Flannel"}
 #: The local cloud has one version of each add-on; the number is its own.
 ADDON_VERSION = "v1.0.0"
-_CERTIFICATE_DAYS = 5 * 365
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _UPDATABLE = ("freeformTags", "definedTags", "imagePolicyConfig", "options")
 
@@ -98,7 +97,7 @@ def _create(cloud: CloudState, call: Call) -> Reply:
 def _cluster_body(cloud: CloudState, body: Json) -> tuple[Json, Json]:
     compartment = cloud.compartment(body["compartmentId"])
     vcn = cloud.related("vcn", body["vcnId"])
-    version, kind = _version(body["kubernetesVersion"]), _type(body.get("type", _BASIC))
+    version, kind = _version(cloud, body["kubernetesVersion"]), _type(body.get("type", _BASIC))
     networks = [_cni(option) for option in body.get("clusterPodNetworkOptions") or [{"cniType": _FLANNEL}]]
     endpoint = dict(body.get("endpointConfig") or {})
     if not endpoint.get("subnetId"):
@@ -120,7 +119,7 @@ def _cluster_body(cloud: CloudState, body: Json) -> tuple[Json, Json]:
         },
         {"owner": ocid},
     )
-    certificate, key = _authority(ocid)
+    certificate, key = certificates.new_authority(ocid[-12:])
     made = {
         "id": ocid,
         "name": str(body["name"]),
@@ -136,19 +135,34 @@ def _cluster_body(cloud: CloudState, body: Json) -> tuple[Json, Json]:
         "clusterPodNetworkOptions": [{"cniType": network} for network in networks],
         "freeformTags": body.get("freeformTags", {}),
         "definedTags": body.get("definedTags", {}),
-        "availableKubernetesUpgrades": _upgrades(version),
+        "availableKubernetesUpgrades": _upgrades(cloud, version),
         "openIdConnectDiscoveryEndpoint": None,
         "openIdConnectDiscoveryKey": None,
         "lifecycleState": LifecycleState.CREATING,
         "lifecycleDetails": "",
         "metadata": {"timeCreated": timestamp(), "createdByUserId": cloud.identity.users[0].user},
     }
-    return made, {"ip": ip, "ca": certificate, "ca_key": key}
+    return made, {"ip": ip, "ca": certificate, "ca_key": key, **control_plane.new_secrets()}
 
 
-def _version(value: object) -> str:
-    if value not in VERSIONS:
-        raise invalid(f"Invalid kubernetesVersion: {value}. Allowed values: {', '.join(VERSIONS)}")
+def _versions(cloud: CloudState) -> tuple[str, ...]:
+    """The versions that are offered: those of the home's release files. Without such, clusters are rows only."""
+    try:
+        folder = releases.mirror(cloud.home)
+    except GpuClusterError as error:
+        raise ApiError(500, "InternalError", str(error)) from error
+    if folder is not None:
+        return tuple(release.version for release in releases.offered(folder))
+    return () if cloud.engine.networked else VERSIONS
+
+
+def _version(cloud: CloudState, value: object) -> str:
+    offered = _versions(cloud)
+    if value not in offered:
+        hint = ""
+        if not offered:
+            hint = f"none: name a mirror with release files of Kubernetes in {cloud.home / releases.CONFIG}"
+        raise invalid(f"Invalid kubernetesVersion: {value}. Allowed values: {', '.join(offered) or hint}")
     return str(value)
 
 
@@ -221,7 +235,7 @@ def _options(cloud: CloudState, vcn: Resource, options: Json, *, overlay: bool) 
 
 def _endpoints(ip: str, *, public: bool) -> Json:
     # As with instances, the public address is the private one (see compute/launching.py).
-    address = f"{ip}:{_API_PORT}"
+    address = f"{ip}:{control_plane.API_PORT}"
     return {
         "kubernetes": "",
         "privateEndpoint": address,
@@ -231,41 +245,49 @@ def _endpoints(ip: str, *, public: bool) -> Json:
     }
 
 
-def _upgrades(version: str) -> list[str]:
+def _upgrades(cloud: CloudState, version: str) -> list[str]:
     """Newer versions: a cluster is upgraded by one minor release at a time."""
-    major, minor, patch = _numbers(version)
+    major, minor, patch = releases.numbers(version)
     return [
-        each for each in VERSIONS if (major, minor, patch) < _numbers(each) and _numbers(each)[:2] <= (major, minor + 1)
+        each
+        for each in _versions(cloud)
+        if (major, minor, patch) < releases.numbers(each) and releases.numbers(each)[:2] <= (major, minor + 1)
     ]
-
-
-def _numbers(version: str) -> tuple[int, int, int]:
-    major, minor, patch = version.removeprefix("v").split(".")
-    return int(major), int(minor), int(patch)
-
-
-def _authority(ocid: str) -> tuple[str, str]:
-    """A new certificate authority for one cluster: certificate and key in PEM format."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, ocid[-12:])])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=_CERTIFICATE_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, SHA256())
-    )
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return certificate.public_bytes(Encoding.PEM).decode(), pem.decode()
 
 
 def finish_change(cloud: CloudState, ocid: str) -> None:
     """Finish a create, an update or a delete. A restarted server calls this again."""
+    with cloud.locked(ocid):
+        row = cloud.get(KIND, ocid)
+        try:
+            if cloud.engine.networked and not _work(cloud, row):
+                return
+        except GpuClusterError as error:
+            log.error("cluster %s (%s): %s", row.body["name"], ocid, error)
+            _fail(cloud, row, str(error))
+        else:
+            _settle(cloud, ocid)
+
+
+def _work(cloud: CloudState, row: Resource) -> bool:
+    """Do with the control plane what the cluster's state says. False: the server ends, and the next one does it."""
+    if row.state == LifecycleState.CREATING:
+        return control_plane.start(cloud, row, releases.find(cloud.home, row.body["kubernetesVersion"]))
+    if row.state == LifecycleState.UPDATING and "kubernetesVersion" in row.hidden.get("changes", {}):
+        return control_plane.start(cloud, row, releases.find(cloud.home, row.hidden["changes"]["kubernetesVersion"]))
+    if row.state == LifecycleState.DELETING:
+        control_plane.remove(cloud, row)
+    return True
+
+
+def _fail(cloud: CloudState, row: Resource, reason: str) -> None:
+    with cloud.store.transaction():
+        cloud.update(KIND, row.id, lifecycleDetails=reason)
+        cloud.set_state(KIND, row.id, LifecycleState.FAILED)
+        cloud.end_work(row.hidden["work_request"], errors=(("InternalError", reason),))
+
+
+def _settle(cloud: CloudState, ocid: str) -> None:
     with cloud.store.transaction():
         row = cloud.get(KIND, ocid)
         if row.state == LifecycleState.CREATING:
@@ -283,11 +305,39 @@ def finish_change(cloud: CloudState, ocid: str) -> None:
             for addon in cloud.store.find(_ADDON, clusterId=ocid):
                 cloud.set_state(_ADDON, addon.id, LifecycleState.DELETED, gone=True)
             addresses.release(cloud, ocid)
-            row.hidden.pop("ca_key", None)
+            for name in ("ca_key", "accounts_key", "review_secret"):
+                row.hidden.pop(name, None)
             row.body["metadata"]["timeDeleted"] = timestamp()
             cloud.store.save(row)
             cloud.set_state(KIND, ocid, LifecycleState.DELETED, gone=True)
             cloud.end_work(row.hidden["work_request"], action=WorkAction.DELETED)
+
+
+def look(cloud: CloudState, clusters: Iterable[Resource], states: Mapping[str, RunState]) -> None:
+    """Set a cluster whose control plane has ended to FAILED, and one that runs again to ACTIVE.
+
+    Args:
+        clusters: read before the states, or a control plane that has just been started would count as ended.
+        states: of all containers by name.
+    """
+    for row in clusters:
+        if row.state not in (LifecycleState.ACTIVE, LifecycleState.FAILED):
+            continue
+        found = states.get(control_plane.container(row), RunState.ABSENT)
+        with cloud.store.transaction():
+            now = cloud.get(KIND, row.id)
+            if now.state == LifecycleState.ACTIVE and found != RunState.RUNNING:
+                reason = f"The container of the control plane is {found}; the next start of the local cloud starts it"
+                log.warning("cluster %s (%s): %s", now.body["name"], now.id, reason)
+                now.hidden["ended"] = True
+                now.body["lifecycleDetails"] = reason
+                cloud.store.save(now)
+                cloud.set_state(KIND, now.id, LifecycleState.FAILED)
+            elif now.state == LifecycleState.FAILED and now.hidden.get("ended") and found == RunState.RUNNING:
+                now.hidden.pop("ended")
+                now.body["lifecycleDetails"] = ""
+                cloud.store.save(now)
+                cloud.set_state(KIND, now.id, LifecycleState.ACTIVE)
 
 
 def _network_addons(cluster: Resource) -> list[str]:
@@ -301,10 +351,10 @@ def _list(cloud: CloudState, call: Call) -> Reply:
     return page(rows, call)
 
 
-def _active(cloud: CloudState, call: Call) -> Resource:
+def _active(cloud: CloudState, call: Call, *also: LifecycleState) -> Resource:
     row = cloud.live(KIND, call.path["clusterId"])
     check_etag(call, row)
-    if row.state != LifecycleState.ACTIVE:
+    if row.state not in (LifecycleState.ACTIVE, *also):
         raise incorrect_state(f"Cluster {row.id} is {row.state}")
     return row
 
@@ -347,7 +397,7 @@ def _update(cloud: CloudState, call: Call) -> Reply:
                     f"The cluster can't go from {row.body['kubernetesVersion']} to {version};"
                     f" available upgrades: {upgrades}"
                 )
-            changes |= {"kubernetesVersion": version, "availableKubernetesUpgrades": _upgrades(str(version))}
+            changes |= {"kubernetesVersion": version, "availableKubernetesUpgrades": _upgrades(cloud, str(version))}
         reply = _change(cloud, row, "CLUSTER_UPDATE", changes)
     cloud.submit(f"cluster {row.id}", partial(finish_change, cloud, row.id))
     return reply
@@ -370,7 +420,10 @@ def _update_endpoint(cloud: CloudState, call: Call) -> Reply:
 
 def _delete(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
-        row = _active(cloud, call)
+        row = _active(cloud, call, LifecycleState.FAILED)
+        # OKE would delete them with the cluster; nobody has asked for that here.
+        if cloud.store.find(NODE_POOL, clusterId=row.id):
+            raise conflict(f"The cluster {row.id} has node pools; delete them first")
         row.hidden["work_request"] = cloud.begin_work("CLUSTER_DELETE", KIND, row, kind=_WORK)
         row.body["metadata"]["deletedByWorkRequestId"] = row.hidden["work_request"]
         cloud.store.save(row)
@@ -417,7 +470,7 @@ def _cluster_options(cloud: CloudState, call: Call) -> Reply:
     if call.path["clusterOptionId"] != "all":
         cloud.live(KIND, call.path["clusterOptionId"])
     networks = [{"cniType": name} for name in _NETWORK_ADDONS]
-    return Reply({"kubernetesVersions": list(VERSIONS), "clusterPodNetworkOptions": networks})
+    return Reply({"kubernetesVersions": list(_versions(cloud)), "clusterPodNetworkOptions": networks})
 
 
 # add-ons
@@ -545,11 +598,11 @@ def _list_addons(cloud: CloudState, call: Call) -> Reply:
     return page(cloud.store.find(_ADDON, clusterId=cluster.id), call, view=_summary)
 
 
-def _addon_options(call: Call) -> Reply:
-    version = _version(call.need("kubernetesVersion"))
+def _addon_options(cloud: CloudState, call: Call) -> Reply:
+    version = _version(cloud, call.need("kubernetesVersion"))
     wanted = call.query.get("addonName")
     offered = {**_ADDONS, **dict.fromkeys(_NETWORK_ADDONS.values(), True)}
-    filters = {"minimalVersion": VERSIONS[0], "maximumVersion": None, "exactKubernetesVersions": [version]}
+    filters = {"minimalVersion": _versions(cloud)[0], "maximumVersion": None, "exactKubernetesVersions": [version]}
     versions = [{"versionNumber": ADDON_VERSION, "status": "ACTIVE", "kubernetesVersionFilters": filters}]
     return Reply(
         [
@@ -584,9 +637,49 @@ def _work_requests(cloud: CloudState, call: Call) -> Reply:
 def recover(cloud: CloudState) -> None:
     """Finish what a stop of the server has interrupted."""
     for cluster in cloud.store.find(KIND):
-        cloud.submit(f"cluster {cluster.id}", partial(finish_change, cloud, cluster.id))
+        cloud.submit(f"cluster {cluster.id}", partial(_recover, cloud, cluster.id))
     for addon in cloud.store.find(_ADDON):
         cloud.submit(f"add-on {addon.id}", partial(finish_addon, cloud, addon.id))
+
+
+def _recover(cloud: CloudState, ocid: str) -> None:
+    row = cloud.get(KIND, ocid)
+    ended = row.state == LifecycleState.ACTIVE or (row.state == LifecycleState.FAILED and row.hidden.get("ended"))
+    if not (ended and cloud.engine.networked):
+        finish_change(cloud, ocid)
+        return
+    with cloud.locked(ocid):
+        if control_plane.state(cloud, row) != RunState.RUNNING:
+            log.warning("the control plane of the cluster %s (%s) is started again", row.body["name"], ocid)
+            try:
+                control_plane.start(cloud, row, releases.find(cloud.home, row.body["kubernetesVersion"]))
+            except GpuClusterError as error:
+                log.error("the control plane of %s can't be started: %s", ocid, error)
+        look(cloud, [cloud.get(KIND, ocid)], {control_plane.container(row): control_plane.state(cloud, row)})
+
+
+def review_token(cloud: CloudState, ocid: str, secret: str, body: bytes) -> Reply:
+    """Answer the API server of a cluster, which asks who a token belongs to (TokenReview of Kubernetes).
+
+    Raises:
+        ApiError: 401 where it does not show the secret of this cluster.
+    """
+    row = cloud.store.get(KIND, ocid)
+    known = str(row.hidden.get("review_secret", "")) if row else ""
+    if row is None or not known or not hmac.compare_digest(known.encode(), secret.encode()):
+        raise ApiError(401, "NotAuthenticated", "This is not the API server of a cluster of the local cloud")
+    try:
+        asked = read_json(body)
+        token = str(asked["spec"]["token"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ApiError(400, "CannotParseRequest", f"Incoming request is no TokenReview: {error}") from error
+    status = tokens.review(cloud, row, token)
+    return Reply({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status})
+
+
+def containers(cloud: CloudState) -> set[str]:
+    """The engine's names of the control planes."""
+    return {control_plane.container(row) for row in cloud.store.find(KIND)}
 
 
 def routes(cloud: CloudState) -> list[Route]:
@@ -605,7 +698,7 @@ def routes(cloud: CloudState) -> list[Route]:
         Route("POST", f"{one}/kubeconfig/content", "CreateKubeconfig", partial(_kubeconfig, cloud)),
         Route("GET", f"{CONTAINER_ENGINE}/clusterOptions/{{clusterOptionId}}", "GetClusterOptions",
               partial(_cluster_options, cloud)),
-        Route("GET", f"{CONTAINER_ENGINE}/addonOptions", "ListAddonOptions", _addon_options),
+        Route("GET", f"{CONTAINER_ENGINE}/addonOptions", "ListAddonOptions", partial(_addon_options, cloud)),
         Route("POST", addons, "InstallAddon", partial(_install_addon, cloud)),
         Route("GET", addons, "ListAddons", partial(_list_addons, cloud)),
         Route("GET", addon, "GetAddon", lambda call: Reply(_detail(_addon(cloud, call)))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gpucluster.localcloud.auth import policies
 from gpucluster.localcloud.auth.policies import DynamicGroup, PolicySet, RequiredPermission, StoredPolicy
@@ -66,6 +66,16 @@ def authorize(cloud: CloudState, instance_id: str, route: Route, call: Call) -> 
     if missing:
         log.warning("%s is denied to %s: it requires %s", call.operation, instance_id, ", ".join(missing))
         raise ApiError(404, "NotAuthorizedOrNotFound", _DENIED)
+
+
+def grants(
+    cloud: CloudState, instance: Resource, operation: str, cluster: Resource, permissions: Iterable[str]
+) -> set[str]:
+    """Those of the permissions that policies give an instance on a cluster of Kubernetes Engine."""
+    target = {"target.cluster.id": cluster.id}
+    needs = [RequiredPermission(name, str(cluster.body["compartmentId"]), target) for name in permissions]
+    missing = policies_in_force(cloud).missing(operation, needs, _principal(instance))
+    return {need.permission for need in needs} - {need.permission for need in missing}
 
 
 def _principal(instance: Resource) -> dict[str, str]:

@@ -6,7 +6,8 @@ created, so no statement grants less than its text.
 
 Supported: subjects of every kind (only dynamic groups and any-user ever match), verbs or permissions, individual
 resource-types and families, compartments by OCID and by path, and conditions with `=` and `!=` on the variables
-request.permission, request.operation, target.tag-namespace.name and target.resource.tag.<namespace>.<key>.
+request.permission, request.operation, target.cluster.id, target.tag-namespace.name and
+target.resource.tag.<namespace>.<key>.
 """
 
 from __future__ import annotations

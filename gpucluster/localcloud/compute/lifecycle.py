@@ -128,6 +128,7 @@ def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
         domain=_domain(cloud, instance),
         hosts={gateway: SERVICE_HOSTS},
         trusted_ca=cloud.home / "credentials" / "ca.pem",
+        folders=cloud.node_folders(),
     )
 
 

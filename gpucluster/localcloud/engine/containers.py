@@ -223,6 +223,8 @@ def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
         f"--mount=type=bind,source={folder / 'seed'},destination={_SEED_TARGET},ro",
         f"--mount=type=bind,source={request.exports_dir},destination={_EXPORTS_TARGET}",
         *([f"--mount=type=bind,source={request.trusted_ca},destination={_CA_TARGET},ro"] if request.trusted_ca else []),
+        *(f"--mount=type=bind,source={place},destination={at},ro" for at, place in request.folders.items()),
+        *(f"--mount=type=bind,source={place},destination={at}" for at, place in request.writable_folders.items()),
         "--restart=no",
         "--log-driver=k8s-file",
         "--log-opt=max-size=1mb",

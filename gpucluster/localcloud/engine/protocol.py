@@ -41,6 +41,8 @@ class LaunchRequest:
             those of the same domain by its short name. Empty: all of the network find it by its short name.
         hosts: further names that the instance knows, by address.
         trusted_ca: a file with the certificate of the API, which the instance sees as /run/localcloud/ca.pem.
+        folders: folders of this host by the path where the instance sees them, and can't write; `writable_folders`:
+            those that it can write.
     """
 
     name: str
@@ -57,6 +59,8 @@ class LaunchRequest:
     domain: str = field(default="", kw_only=True)
     hosts: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
     trusted_ca: Path | None = field(default=None, kw_only=True)
+    folders: Mapping[str, Path] = field(default_factory=dict, kw_only=True)
+    writable_folders: Mapping[str, Path] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl
 
@@ -39,6 +39,7 @@ from gpucluster.localcloud.auth import federation
 from gpucluster.localcloud.auth.authorization import authorize
 from gpucluster.localcloud.auth.instance_principals import PrincipalAuthority
 from gpucluster.localcloud.auth.signing import SignatureRefused, verify
+from gpucluster.localcloud.kubernetes.control_plane import REVIEWS
 from gpucluster.localcloud.server.watch import Watch
 from gpucluster.localcloud.state import source
 from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
@@ -50,7 +51,12 @@ from gpucluster.localcloud.state.wire import CLIENT_ERROR, ApiError, Call, Reply
 # for the engine.
 _THREADS = 8
 # Operations whose answer has the states of instances.
-_SHOW_STATES = frozenset({"GetInstance", "ListInstances", "ListInstancePoolInstances", "ListClusterNetworkInstances"})
+_SHOW_STATES = frozenset(
+    {
+        "GetInstance", "ListInstances", "ListInstancePoolInstances", "ListClusterNetworkInstances", "GetCluster",
+        "ListClusters",
+    }
+)  # fmt: skip
 _MAX_BODY = 2 * 1024 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9/_.\-]{1,98}")
 _PARAM = re.compile(r"\{(\w+)\}")
@@ -138,9 +144,9 @@ class Application:
         operation = "-"
         try:
             body = await _read(request)
-            if request.url.path == federation.PATH and request.method == "POST":
-                operation = "X509Federation"
-                return _Outcome(await to_thread.run_sync(self._federate, request, body), operation)
+            if request.method == "POST" and (special := self._proved_otherwise(request.url.path)):
+                operation, handle = special
+                return _Outcome(await to_thread.run_sync(handle, request, body), operation)
             instance_id = self._authenticate(request, body)
             route, path = self._match(request.method, request.url.path)
             operation = route.operation
@@ -183,6 +189,12 @@ class Application:
         repeated = bool(call.retry_token) and self._cloud.store.retry(call.retry_token) is not None
         return self._cloud.faults.effect_on(route.operation, facts, repeated=repeated)
 
+    def _proved_otherwise(self, path: str) -> tuple[str, Callable[[Request, bytes], Reply]] | None:
+        """The operations whose caller proves itself by something else than the signature of a request."""
+        if path == federation.PATH:
+            return "X509Federation", self._federate
+        return ("ReviewToken", self._review) if path.startswith(f"{REVIEWS}/") else None
+
     def _federate(self, request: Request, body: bytes) -> Reply:
         """A token for an instance that exists and shows its certificate."""
         try:
@@ -195,6 +207,12 @@ class Application:
         if instance is None or instance.gone_at is not None:
             raise _not_authenticated(request, f"{instance_id} is terminated")
         return Reply({"token": token})
+
+    def _review(self, request: Request, body: bytes) -> Reply:
+        """Whom a token belongs to, for the API server of a cluster, which shows the secret of that cluster."""
+        ocid = request.url.path.removeprefix(f"{REVIEWS}/")
+        secret = request.headers.get("authorization", "").removeprefix("Bearer ")
+        return container_engine.review_token(self._cloud, ocid, secret, body)
 
     def _authenticate(self, request: Request, body: bytes) -> str | None:
         """Verify the signature. Returns the OCID of the instance that signed; None for the operator."""

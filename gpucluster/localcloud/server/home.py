@@ -15,6 +15,7 @@ from gpucluster.localcloud.compute import pools
 from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from gpucluster.localcloud.engine.protocol import Engine
+from gpucluster.localcloud.kubernetes import nodes
 from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.faults import Faults
 from gpucluster.localcloud.state.region import SERVICE_HOSTS
@@ -60,6 +61,7 @@ def open_cloud(home: Path, engine: Engine, authority: PrincipalAuthority) -> Clo
     """The state of a home, created at the first start."""
     store = ResourceStore(home / "cloud.db")
     cloud = CloudState(home, store, engine, bootstrap(home, store, authority.read_token), Faults(home))
+    cloud.node_folders = lambda: nodes.folders(home)
     cloud.member_lost = lambda pool: pools.member_lost(cloud, pool)
     return cloud
 

@@ -102,7 +102,7 @@ def _adopt_instances(cloud: CloudState) -> dict[str, RunState]:
 
     `control.status` reports the removed ones (setting "orphans").
     """
-    known = {row.hidden["name"] for row in cloud.store.find("instance")}
+    known = {row.hidden["name"] for row in cloud.store.find("instance")} | container_engine.containers(cloud)
     states: dict[str, RunState] = {}
     leftovers = []
     for instance in cloud.engine.instances():

@@ -1,4 +1,5 @@
-"""Notices instances whose containers were stopped or removed behind the local cloud's back, such as by `podman rm`.
+"""Notices instances and control planes whose containers were stopped or removed behind the local cloud's back, such as
+by `podman rm`.
 
 It looks when somebody asks for instances, and not more often than every few seconds: without clients it costs nothing.
 """
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from gpucluster.errors import GpuClusterError
+from gpucluster.localcloud.api import container_engine
 from gpucluster.localcloud.compute import lifecycle
 from gpucluster.localcloud.engine.protocol import RunState
 from gpucluster.localcloud.state.cloud import CloudState, log
@@ -43,6 +45,7 @@ class Watch:
             try:
                 # Rows first: a container that is launched meanwhile is in the states.
                 rows = self._cloud.store.find("instance")
+                clusters = self._cloud.store.find(container_engine.KIND) if self._cloud.engine.networked else []
                 states = self._cloud.engine.states()
             except (GpuClusterError, ValueError) as error:  # a listing that was cut short is no JSON
                 log.error("the containers can't be listed: %s", error)
@@ -52,6 +55,7 @@ class Watch:
             if states is not None:
                 for row in rows:
                     self._compare(row, states)
+                container_engine.look(self._cloud, clusters, states)
 
     def _compare(self, row: Resource, states: Mapping[str, RunState]) -> None:
         found = states.get(row.hidden["name"], RunState.ABSENT)

@@ -65,6 +65,7 @@ class CloudState:
     faults: Faults
     networks_changed: Callable[[], None] = lambda: None
     member_lost: Callable[[str], None] = lambda _pool: None
+    node_folders: Callable[[], Mapping[str, Path]] = dict
     session_ended: Callable[[str], None] = lambda _session: None
     open_ssh_endpoint: Callable[[], SshEndpoint] = _no_ssh_endpoint
     _pool: ThreadPoolExecutor = field(init=False)

@@ -11,7 +11,7 @@ chroot "$root" dpkg-divert --quiet --local --rename --divert /usr/sbin/mount.nfs
 
 # The modes of the checkout depend on its umask, so they are set here.
 (cd "$files/rootfs" && find . -type f) | while read -r file; do
-    case $file in ./usr/sbin/* | ./usr/local/sbin/*) mode=0755 ;; *) mode=0644 ;; esac
+    case $file in ./usr/bin/* | ./usr/sbin/* | ./usr/local/sbin/*) mode=0755 ;; *) mode=0644 ;; esac
     install -D -o 0 -g 0 -m "$mode" "$files/rootfs/$file" "$root/$file"
 done
 rm -f "$root/etc/cloud/cloud.cfg.d/05_logging.cfg"
