@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +20,11 @@ from oci.container_engine import models
 
 from gpucluster.localcloud.api.container_engine import ADDON_VERSION, VERSIONS
 from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.kubernetes import releases
 from gpucluster.localcloud.server.home import open_authority, open_cloud
 from gpucluster.localcloud.server.recovery import recover
 from tests.localcloud.api_harness import Api, refused, running
+from tests.localcloud.test_kubernetes_releases import fill
 
 pytestmark = pytest.mark.slow
 
@@ -303,3 +306,20 @@ def test_nodes_are_not_newer_than_their_control_plane(api: Api, subnet: Any) -> 
     for version in (NEWEST, "1"):
         with refused(400, "InvalidParameter"):
             api.kubernetes.create_node_pool(pool_details(api, made.id, subnet, kubernetes_version=version))
+
+
+def test_the_versions_are_those_of_the_release_files(api: Api, subnet: Any, tmp_path: Path) -> None:
+    fill(tmp_path, "1.30.2")
+    config = api.home / releases.CONFIG
+    config.write_text(json.dumps({"mirror": str(tmp_path)}))
+    try:
+        assert api.kubernetes.get_cluster_options("all").data.kubernetes_versions == ["v1.30.2"]
+        with refused(400, "InvalidParameter") as said:
+            create(api, subnet, kubernetes_version=OLDEST)
+        assert said[0] == f"Invalid kubernetesVersion: {OLDEST}. Allowed values: v1.30.2"
+        config.write_text("{}")
+        with refused(400, "InvalidParameter") as said:
+            api.kubernetes.get_cluster_options("all")
+        assert str(config) in said[0], "it says which file is wrong"
+    finally:
+        config.unlink()

@@ -145,19 +145,20 @@ def _cluster_body(cloud: CloudState, body: Json) -> tuple[Json, Json]:
     return made, {"ip": ip, "ca": certificate, "ca_key": key, **control_plane.new_secrets()}
 
 
-def _versions(cloud: CloudState) -> tuple[str, ...]:
+def versions(cloud: CloudState) -> tuple[str, ...]:
     """The versions that are offered: those of the home's release files. Without such, clusters are rows only."""
     try:
         folder = releases.mirror(cloud.home)
     except GpuClusterError as error:
-        raise ApiError(500, "InternalError", str(error)) from error
+        # Not 500: clients would try again for minutes.
+        raise invalid(str(error)) from error
     if folder is not None:
         return tuple(release.version for release in releases.offered(folder))
     return () if cloud.engine.networked else VERSIONS
 
 
 def _version(cloud: CloudState, value: object) -> str:
-    offered = _versions(cloud)
+    offered = versions(cloud)
     if value not in offered:
         hint = ""
         if not offered:
@@ -250,7 +251,7 @@ def _upgrades(cloud: CloudState, version: str) -> list[str]:
     major, minor, patch = releases.numbers(version)
     return [
         each
-        for each in _versions(cloud)
+        for each in versions(cloud)
         if (major, minor, patch) < releases.numbers(each) and releases.numbers(each)[:2] <= (major, minor + 1)
     ]
 
@@ -470,7 +471,7 @@ def _cluster_options(cloud: CloudState, call: Call) -> Reply:
     if call.path["clusterOptionId"] != "all":
         cloud.live(KIND, call.path["clusterOptionId"])
     networks = [{"cniType": name} for name in _NETWORK_ADDONS]
-    return Reply({"kubernetesVersions": list(_versions(cloud)), "clusterPodNetworkOptions": networks})
+    return Reply({"kubernetesVersions": list(versions(cloud)), "clusterPodNetworkOptions": networks})
 
 
 # add-ons
@@ -602,11 +603,11 @@ def _addon_options(cloud: CloudState, call: Call) -> Reply:
     version = _version(cloud, call.need("kubernetesVersion"))
     wanted = call.query.get("addonName")
     offered = {**_ADDONS, **dict.fromkeys(_NETWORK_ADDONS.values(), True)}
-    filters = {"minimalVersion": _versions(cloud)[0], "maximumVersion": None, "exactKubernetesVersions": [version]}
-    versions = [{"versionNumber": ADDON_VERSION, "status": "ACTIVE", "kubernetesVersionFilters": filters}]
+    filters = {"minimalVersion": versions(cloud)[0], "maximumVersion": None, "exactKubernetesVersions": [version]}
+    made = [{"versionNumber": ADDON_VERSION, "status": "ACTIVE", "kubernetesVersionFilters": filters}]
     return Reply(
         [
-            {"name": name, "lifecycleState": "ACTIVE", "isEssential": essential, "versions": versions}
+            {"name": name, "lifecycleState": "ACTIVE", "isEssential": essential, "versions": made}
             for name, essential in sorted(offered.items())
             if wanted in (None, "", name)
         ]

@@ -18,6 +18,7 @@ from functools import partial
 
 from gpucluster.localcloud.api.container_engine import KIND as CLUSTER
 from gpucluster.localcloud.api.container_engine import NODE_POOL as KIND
+from gpucluster.localcloud.api.container_engine import versions
 from gpucluster.localcloud.compute import launching, lifecycle
 from gpucluster.localcloud.compute.image_catalogue import listed
 from gpucluster.localcloud.compute.launch_images import choose_image
@@ -135,8 +136,8 @@ def _check_version(cloud: CloudState, cluster: Resource, wanted: str) -> None:
             f"Invalid kubernetesVersion: {wanted}: nodes of a cluster with {newest} are not newer, and at most {older}"
             " minor releases older"
         )
-    if cloud.engine.networked:
-        releases.find(cloud.home, wanted)
+    if wanted not in (newest, *versions(cloud)):
+        raise invalid(f"Invalid kubernetesVersion: {wanted}: the local cloud has no release files of it")
 
 
 def _active(cloud: CloudState, call: Call, *also: LifecycleState) -> Resource:
@@ -393,9 +394,7 @@ def _options(cloud: CloudState, call: Call) -> Reply:
         cloud.live(CLUSTER, call.path["nodePoolOptionId"])
     images = listed(cloud.store.find("image", lifecycleState=LifecycleState.AVAILABLE))
     sources = [{"sourceType": "IMAGE", "sourceName": each.body["displayName"], "imageId": each.id} for each in images]
-    folder = releases.mirror(cloud.home)
-    versions = [each.version for each in releases.offered(folder)] if folder else []
-    return Reply({"kubernetesVersions": versions, "shapes": [], "images": [], "sources": sources})
+    return Reply({"kubernetesVersions": list(versions(cloud)), "shapes": [], "images": [], "sources": sources})
 
 
 def recover(cloud: CloudState) -> None:
