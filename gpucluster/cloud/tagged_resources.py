@@ -66,6 +66,8 @@ _KINDS = (
     _Kind("policy", "identity", "IdentityClient", in_tenancy=True),
     _Kind("dynamic_group", "identity", "IdentityClient", in_tenancy=True),
     _Kind("bastion", "bastion", "BastionClient"),
+    _Kind("node_pool", "container_engine", "ContainerEngineClient"),
+    _Kind("cluster", "container_engine", "ContainerEngineClient"),
     _Kind("cluster_network", "core", "ComputeManagementClient"),
     _Kind("instance", "core", "ComputeClient", elastic=True, always=True),
     _Kind("instance_configuration", "core", "ComputeManagementClient", elastic=True),
@@ -86,7 +88,7 @@ KINDS: Mapping[str, int] = {kind.name: position for position, kind in enumerate(
 _BY_NAME: Mapping[str, _Kind] = {kind.name: kind for kind in _KINDS}
 _TERMINATED_KINDS = frozenset({"cluster_network", "instance"})
 # The attributes in which a resource names others that it uses, as the SDK has them.
-_USES = ("vcn_id", "subnet_id", "target_subnet_id", "route_table_id", "file_system_id")
+_USES = ("cluster_id", "vcn_id", "subnet_id", "target_subnet_id", "route_table_id", "file_system_id")
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ class TaggedResources:
 
     def _of_kind(self, kind: _Kind) -> list[TaggedResource]:
         try:
-            return [_tagged(kind.name, each) for each in self._list(kind) if self._ours(each)]
+            return [_tagged(kind.name, each) for each in self._list(kind) if self._ours(kind, each)]
         except Exception as error:
             if not kind.always and getattr(error, "status", None) in _REFUSED:
                 return []
@@ -233,10 +235,11 @@ class TaggedResources:
             for place in self._compartments if kind.elastic else (compartment,):
                 yield from all_pages(call, compartment_id=place)
 
-    def _ours(self, resource: Any) -> bool:
+    def _ours(self, kind: _Kind, resource: Any) -> bool:
         found = getattr(resource, "freeform_tags", None)
         tagged = tags.of_cluster(found, self._cluster) and tags.of_compartment(found, self._access.compartment_id)
-        listed = tagged and not tags.managed_node(found)
+        # The nodes of a node pool go with it.
+        listed = tagged and not (kind.name == "instance" and tags.managed_node(found))
         return listed and _state(resource) not in ENDED and resource.id not in self._keep
 
     def _parts(self, resource: TaggedResource) -> list[TaggedResource | str]:

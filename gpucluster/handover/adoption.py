@@ -19,16 +19,13 @@ from gpucluster.errors import ToolError
 from gpucluster.oci import tags
 
 _MADE_AGAIN = "to create it again changes nothing"
-_REFUSED = "a cluster.yml that asks for one is refused as yet, so no state has one"
 #: Types of terraform/ that are not imported, and why that loses nothing.
 NOT_ADOPTED: Mapping[str, str] = {
     "terraform_data": "it exists in the state only; the images that it selects are taken from the existing instances",
     "oci_core_app_catalog_listing_resource_version_agreement": f"it is read, not created: {_MADE_AGAIN}",
     "oci_core_app_catalog_subscription": f"a compartment has one for each version of a listing: {_MADE_AGAIN}",
     "oci_identity_compartment": "it is found by its name, and used as one that exists",
-    "oci_containerengine_cluster": _REFUSED,
-    "oci_containerengine_node_pool": _REFUSED,
-    "oci_containerengine_addon": _REFUSED,
+    "oci_containerengine_addon": f"it takes over what is installed: {_MADE_AGAIN}",
     "oci_core_shape_management": f"an entry in the list of an image: {_MADE_AGAIN}",
 }
 
@@ -42,6 +39,8 @@ _TYPES = {
     "route_table": "oci_core_route_table",
     "security_list": "oci_core_security_list",
     "bastion": "oci_bastion_bastion",
+    "cluster": "oci_containerengine_cluster",
+    "node_pool": "oci_containerengine_node_pool",
     "instance": _INSTANCE,
     "instance_configuration": "oci_core_instance_configuration",
     "cluster_network": "oci_core_cluster_network",
@@ -55,10 +54,10 @@ _TYPES = {
 #: Types of terraform/ that are adopted.
 ADOPTED = frozenset(_TYPES.values())
 # Two of them can't be told apart by what uses them: both cost money and may do work, or hold files.
-_VALUABLE = frozenset({"instance", "cluster_network", "file_system"})
+_VALUABLE = frozenset({"instance", "cluster_network", "cluster", "node_pool", "file_system"})
 _HOSTS = frozenset({"instance", "cluster_network"})
 # What a pool consists of: if cluster.yml does not ask for it, it is removed as Terraform would remove it.
-_OF_POOLS = frozenset({"instance", "instance_configuration", "cluster_network", "compute_cluster"})
+_OF_POOLS = frozenset({"instance", "instance_configuration", "cluster_network", "compute_cluster", "node_pool"})
 
 
 @dataclass(frozen=True)
@@ -127,6 +126,7 @@ def desired(variables: Mapping[str, Any]) -> tuple[Desired, ...]:
         ),
         *_home(name, variables["home"]),
         *(part for pool, values in variables["pools"].items() for part in _pool(name, pool, values)),
+        *(_kubernetes_engine(name, variables["oke"]) if variables.get("oke") else ()),
         *(_iam("iam", iam) if iam else ()),
         *(_iam("node_iam", variables["node_iam"]) if variables.get("node_iam") else ()),
     )
@@ -170,6 +170,14 @@ def _pool(name: str, pool: str, values: Mapping[str, Any]) -> Iterator[Desired]:
         yield Desired(f"{module}.{_TYPES[kind]}.this[0]", kind, named, pool)
     for node in () if network else values["node_names"]:
         yield Desired(f'{module}.module.instance["{node}"].{_INSTANCE}.this', "instance", node, pool)
+
+
+def _kubernetes_engine(name: str, oke: Mapping[str, Any]) -> Iterator[Desired]:
+    cluster = "module.oke[0].oci_containerengine_cluster.this"
+    yield Desired(cluster, "cluster", name)
+    for pool in oke.get("node_pools") or {}:
+        address = f'module.oke[0].oci_containerengine_node_pool.this["{pool}"]'
+        yield Desired(address, "node_pool", f"{name}-{pool}", pool, parent=cluster)
 
 
 def _iam(module: str, iam: Mapping[str, Any]) -> Iterator[Desired]:

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from gpucluster.errors import ToolError
-from tests.terraform.conftest import LocalCloud
+from gpucluster.localcloud.api.container_engine import VERSIONS
+from tests.terraform.conftest import DEBIAN, LocalCloud
 from tests.terraform.site_harness import CPU, Site
 
 pytestmark = pytest.mark.slow
 
+ENGINES, NODE_POOLS = "/20180222/clusters", "/20180222/nodePools"
 VCNS, INSTANCES = "/20160918/vcns", "/20160918/instances"
 NETWORKS, CONFIGURATIONS = "/20160918/clusterNetworks", "/20160918/instanceConfigurations"
 IMAGES = "/20160918/images"
@@ -154,6 +156,36 @@ def test_a_newer_image_replaces_no_host_that_is_adopted(site: Site, cloud: Local
         site.converges()
     finally:
         cloud.client.call("DELETE", f"{IMAGES}/{image}")
+
+
+def test_a_control_plane_of_oke_is_not_made_twice(
+    cloud: LocalCloud, terraform_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    site = Site(cloud, terraform_environment, tmp_path_factory.mktemp("adoption") / "engine", "engine")
+    size = {"shape": "VM.Standard.E5.Flex", "ocpus": 4, "memory_gb": 32, "count": 1, "boot_volume_gb": 100}
+    oke = {"kubernetes_version": VERSIONS[0], "addons": {"CertManager": None}}
+    oke["node_pools"] = {"cpu": {**size, "image": DEBIAN, "labels": {"gpucluster.io/pool": "cpu"}}}
+    site.workspace.variables["oke"] = oke
+    try:
+        site.apply()
+        [engine], [pool] = site.ids(ENGINES), site.ids(NODE_POOLS)
+        site.paths.terraform_state.write_text("")
+        recovered = site.recover()
+        assert recovered.left == ()
+        assert {engine, pool} <= {each["id"] for each in recovered.adopted}
+        site.converges()
+        assert (site.ids(ENGINES), site.ids(NODE_POOLS)) == ([engine], [pool])
+        # A pool that cluster.yml no longer has, and no state knows.
+        site.paths.terraform_state.write_text("")
+        oke["node_pools"] = {}
+        site.recover()
+        site.converges()
+        assert (site.ids(ENGINES), site.ids(NODE_POOLS)) == ([engine], [])
+    finally:
+        site.destroy()
+        left = site.tagged()
+        left.remove(left.find())
+    assert left.find() == ()
 
 
 def test_a_destroy_right_after_a_kill_leaves_nothing(
