@@ -22,6 +22,9 @@ NAME, _NAMESPACE, _SERVICE = "kubernetes.default.svc.cluster.local", "default", 
 _DNS_NAMESPACE, _DNS_SERVICE = "kube-system", "kube-dns"
 _DNS_PORT = 53
 _ASK_S, _ATTEMPTS = 2.0, 3
+#: Seconds until the DNS of a control plane that was just made answers: its pods start while the nodes join, or, in a
+#: cluster without permanent nodes, while nothing else is to be done.
+ANSWERS_IN_S = 20.0
 _ANSWERS = "!HHHHHH"
 _POINTER = 0xC0
 #: The kind of a record with an IPv4 address, and its bytes.
@@ -64,10 +67,14 @@ def names(kubectl: Kubectl) -> dict[str, str]:
     """
     server = _address(kubectl, _DNS_NAMESPACE, _DNS_SERVICE)
     wanted = _address(kubectl, _NAMESPACE, _SERVICE)
-    try:
-        return {"server": server, "wanted": wanted, "answer": ask_dns(server, NAME), "error": ""}
-    except (Failed, OSError) as error:
-        return {"server": server, "wanted": wanted, "answer": "", "error": str(error) or type(error).__name__}
+    until = time.monotonic() + ANSWERS_IN_S
+    while True:
+        try:
+            return {"server": server, "wanted": wanted, "answer": ask_dns(server, NAME), "error": ""}
+        except (Failed, OSError) as error:
+            if time.monotonic() > until:
+                return {"server": server, "wanted": wanted, "answer": "", "error": str(error) or type(error).__name__}
+        time.sleep(1.0)
 
 
 def _address(kubectl: Kubectl, namespace: str, service: str) -> str:
