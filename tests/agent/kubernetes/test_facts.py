@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -111,3 +112,34 @@ def test_facts_of_a_real_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found["kubernetes_control_plane"] == {"ready": True}
     # There is no DNS service in it.
     assert "kube-dns" in found["kubernetes_names_error"]
+
+
+class _Services:
+    """What the API server says of services; a double."""
+
+    def get(self, _kind: str, name: str, _namespace: str) -> dict[str, Any]:
+        return {"spec": {"clusterIP": {"kube-dns": "10.96.0.10", "kubernetes": "10.96.0.1"}[name]}}
+
+
+def test_a_server_of_names_may_take_some_seconds_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = [OSError(1, "Operation not permitted"), Failed("the DNS server answers with error 2")]
+
+    def ask(_server: str, _name: str) -> str:
+        if refusals:
+            raise refusals.pop()
+        return "10.96.0.1"
+
+    monkeypatch.setattr(facts, "ask_dns", ask)
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    assert facts.names(cast(Kubectl, _Services()))["answer"] == "10.96.0.1"
+    assert not refusals
+
+
+def test_a_server_of_names_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_server: str, _name: str) -> str:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(facts, "ask_dns", refuse)
+    monkeypatch.setattr(facts, "NAMES_IN_S", -1.0)
+    found = facts.names(cast(Kubectl, _Services()))
+    assert (found["answer"], "not permitted" in found["error"]) == ("", True)
