@@ -7,6 +7,7 @@
 - `check-host` looks at a host before it joins
 - `images` brings the images of the cluster's own software, and keeps them
 - `authority` writes which control plane a host belongs to
+- `place` lets the node of this host say where it is in the RDMA network
 - `routes` follows the nodes, and keeps a host's routes to their pods
 """
 
@@ -33,6 +34,7 @@ from gpucluster.agent.kubernetes import (
     node_images,
     nodes,
     people_requests,
+    place,
     routes,
     state,
     wanted,
@@ -199,6 +201,25 @@ def keep_health_access(kubectl: Kubectl) -> int:
     return 0
 
 
+def keep_place(kubectl: Kubectl) -> int:
+    """Let the node of this host have the labels of its place, and print what changed; returns the exit status.
+
+    A metadata service without an answer is no failure: the labels stay as they are, and standard error says why.
+    """
+    try:
+        given = place.asked()
+    except AgentError as error:
+        sys.stderr.write(f"the labels of the RDMA network stay as they are: {error.message}\n")
+        return 0
+    try:
+        changes = place.keep(kubectl, given)
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
+        return error.status
+    sys.stdout.write("".join(f"{label}: {value or 'removed'}\n" for label, value in sorted(changes.items())))
+    return 0
+
+
 def check_host(text: str) -> int:
     """Print what is wrong with this host before it joins, a line each; returns the exit status.
 
@@ -256,7 +277,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    commands = ["serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "routes"]
+    commands = [
+        "serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "place", "routes",
+    ]  # fmt: skip
     parser.add_argument("command", choices=commands)
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     options = parser.parse_args(argv)
@@ -275,6 +298,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "check-host": lambda: check_host(sys.stdin.read()),
         "images": lambda: keep_images(sys.stdin.read()),
         "authority": write_authority,
+        "place": lambda: keep_place(kubectl),
         "routes": lambda: routes.main(options.pods),
     }
     return programs[options.command]()
