@@ -1,4 +1,4 @@
-"""Labels and taints of a node, from its pool, its shape and its RDMA domain; labels of its place in the RDMA network.
+"""Labels and taints of a node, from its pool, its shape and its RDMA domain.
 
 Everything here is in the form that kubelet may set for its own node: the admission plugin NodeRestriction refuses other
 names below kubernetes.io.
@@ -6,10 +6,9 @@ names below kubernetes.io.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any
 
+from gpucluster.agent.kubernetes.place import label_value
 from gpucluster.kubernetes.manifests import DOMAIN
 from gpucluster.shapes import Shape
 
@@ -32,19 +31,6 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 GPU_RESOURCES: Mapping[str, str] = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 #: The resource of virtual functions, by oci-hpc-oke.
 RDMA_RESOURCE = "nvidia.com/rdma-vf"
-
-# OKE and oci-hpc-oke name these labels, and take the last 11 characters of each OCID (its labeler of v26.7.0). Kueue's
-# scheduling by topology reads them, in the order of _TOPOLOGY without the host: from far to near.
-_TOPOLOGY: Mapping[str, str] = {
-    "oci.oraclecloud.com/rdma.hpc_island_id": "customerHPCIslandId",
-    "oci.oraclecloud.com/rdma.network_block_id": "customerNetworkBlock",
-    "oci.oraclecloud.com/rdma.local_block_id": "customerLocalBlock",
-    "oci.oraclecloud.com/rdma.host_id": "customerHostId",
-}
-TOPOLOGY_LEVELS = (*(name for name in _TOPOLOGY if not name.endswith("host_id")), "kubernetes.io/hostname")
-_OCID_END = 11
-_LONGEST = 63
-_EDGES = re.compile(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$")
 
 
 def node_labels(
@@ -91,24 +77,6 @@ def gpu_tolerations() -> list[dict[str, str]]:
 def rdma_domain(ocid: str) -> str:
     """The value of the label for an RDMA network: the end of its OCID, which tells networks of a tenancy apart."""
     return label_value(ocid.rpartition(".")[2])
-
-
-def topology_labels(data: Mapping[str, Any]) -> dict[str, str]:
-    """The labels of a host's place in the RDMA network. Empty where OCI does not say it: it does for dedicated pools.
-
-    Args:
-        data: the answer of the metadata service to `/opc/v2/host/rdmaTopologyData`.
-    """
-    return {
-        label: label_value(str(data[key])[-_OCID_END:])
-        for label, key in _TOPOLOGY.items()
-        if isinstance(data.get(key), str) and data[key]
-    }
-
-
-def label_value(text: str) -> str:
-    """The text as the value of a label: 63 characters of letters, digits, `-`, `_` and `.`, its end if it is longer."""
-    return _EDGES.sub("", re.sub(r"[^-A-Za-z0-9_.]", "-", text)[-_LONGEST:])
 
 
 def offered_devices(shape: Shape, *, virtual_functions: bool) -> dict[str, str]:

@@ -65,21 +65,6 @@ def test_only_nodes_with_gpus_are_tainted_and_each_maker_has_its_own() -> None:
     assert {taint["key"] for shape in ALL for taint in labels.node_taints(shape)} == tolerated
 
 
-def test_the_place_in_the_rdma_network_has_the_labels_of_oke() -> None:
-    data = {
-        "customerHPCIslandId": "ocid1.hpcisland.oc1.iad.anuwcljrg5pyaeycajoqlss",
-        "customerNetworkBlock": "ocid1.computenetworkblock.oc1.iad.anuwclddsdef123",
-        "customerLocalBlock": None,
-    }
-    assert labels.topology_labels(data) == {
-        "oci.oraclecloud.com/rdma.hpc_island_id": "eycajoqlss"[-11:].rjust(11, "a"),
-        "oci.oraclecloud.com/rdma.network_block_id": "clddsdef123",
-    }
-    assert labels.topology_labels({}) == {}
-    assert labels.TOPOLOGY_LEVELS[0].endswith("hpc_island_id")
-    assert labels.TOPOLOGY_LEVELS[-1] == "kubernetes.io/hostname"
-
-
 def test_what_a_node_offers_without_having_it() -> None:
     offered = labels.offered_devices
     assert offered(shapes.get("BM.GPU4.8"), virtual_functions=False) == {"nvidia.com/gpu": "8"}

@@ -8,6 +8,7 @@
 - `check-host` looks at a host before it joins
 - `images` brings the images of the cluster's own software, and keeps them
 - `authority` writes which control plane a host belongs to
+- `place` lets the node of this host say where it is in the RDMA network
 - `routes` follows the nodes, and keeps a host's routes to their pods
 - `token` writes the credential with which programs of this instance reach a control plane of Kubernetes Engine
 """
@@ -36,6 +37,7 @@ from gpucluster.agent.kubernetes import (
     node_images,
     nodes,
     people_requests,
+    place,
     routes,
     state,
     wanted,
@@ -202,6 +204,25 @@ def keep_health_access(kubectl: Kubectl) -> int:
     return 0
 
 
+def keep_place(kubectl: Kubectl) -> int:
+    """Let the node of this host have the labels of its place, and print what changed; returns the exit status.
+
+    A metadata service without an answer is no failure: the labels stay as they are, and standard error says why.
+    """
+    try:
+        given = place.asked()
+    except AgentError as error:
+        sys.stderr.write(f"the labels of the RDMA network stay as they are: {error.message}\n")
+        return 0
+    try:
+        changes = place.keep(kubectl, given)
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
+        return error.status
+    sys.stdout.write("".join(f"{label}: {value or 'removed'}\n" for label, value in sorted(changes.items())))
+    return 0
+
+
 def check_host(text: str) -> int:
     """Print what is wrong with this host before it joins, a line each; returns the exit status.
 
@@ -273,7 +294,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "command",
         choices=[
             "serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "arrange",
-            "routes", "token",
+            "place", "routes", "token",
         ],
     )  # fmt: skip
     parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
@@ -298,6 +319,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "authority": write_authority,
         "routes": lambda: routes.main(options.pods, options.node),
         "token": lambda: write_credential(options.cluster),
+        "place": lambda: keep_place(kubectl),
     }
     return programs[options.command]()
 

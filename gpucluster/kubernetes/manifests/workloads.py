@@ -268,7 +268,7 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
 
 
 def _identity(work: Workload) -> dict[str, Any]:
-    """The person's uid. Without one the namespace or the image decides."""
+    """The person's uid. Without one the namespace or the image decides: runAsNonRoot would refuse images of root."""
     profile = {"seccompProfile": {"type": "RuntimeDefault"}}
     if work.uid is None:
         return profile

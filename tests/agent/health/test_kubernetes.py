@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from gpucluster.agent.kubernetes import health_access
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
 from gpucluster.waiting import wait_until
 from tests.agent.health.doubles import DRAINS, Clock, report
-from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
+from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, openssl, running_with_kubelet
 from tests.agent.kubernetes.objects import node
 
 ROLES = Path(__file__).resolve().parents[3] / "ansible/roles"
@@ -40,49 +39,11 @@ def test_the_condition_keeps_its_time_while_the_status_stays() -> None:
     assert condition([report("compute-1", {"gpu": Status.UNKNOWN})], DRAINS, good, 1)["status"] == "Unknown"
 
 
-def _openssl(folder: Path, *words: str) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ApiServer, Kubectl]]:
     """The API server as kubeadm configures it, and kubectl as the kubelet of compute-1."""
-    folder = tmp_path_factory.mktemp("kubernetes")
-    _openssl(
-        folder,
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-keyout",
-        "ca.key",
-        "-out",
-        "ca.crt",
-        "-subj",
-        "/CN=ca",
-    )
-    _openssl(folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", "k.key", "-out", "k.csr",
-             "-subj", "/O=system:nodes/CN=system:node:compute-1")  # fmt: skip
-    _openssl(
-        folder, "x509", "-req", "-in", "k.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", "k.crt"
-    )
-    (folder / "san").write_text("subjectAltName=IP:127.0.0.1\n")
-    _openssl(folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", "s.key", "-out", "s.csr", "-subj", "/CN=server")
-    _openssl(folder, "x509", "-req", "-in", "s.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-             "-extfile", "san", "-out", "s.crt")  # fmt: skip
-    more = (
-        f"--tls-cert-file={folder}/s.crt",
-        f"--tls-private-key-file={folder}/s.key",
-        f"--client-ca-file={folder}/ca.crt",
-        "--authorization-mode=Node",
-        "--enable-admission-plugins=NodeRestriction",
-    )
-    with running(folder, *more) as started:
-        config = json.loads(started.kubeconfig.read_text())
-        config["users"][0]["user"] = {"client-certificate": f"{folder}/k.crt", "client-key": f"{folder}/k.key"}
-        (folder / "kubelet.conf").write_text(json.dumps(config))
-        yield started, Kubectl(str(folder / "kubelet.conf"), started.kubectl._argv[0])
+    with running_with_kubelet(tmp_path_factory.mktemp("kubernetes"), "compute-1") as both:
+        yield both
 
 
 @pytest.mark.slow
@@ -159,7 +120,7 @@ def test_the_service_s_file_is_made_again_before_it_ends_and_for_another_authori
     assert file.read_text() != first
     other = tmp_path / "other"
     other.mkdir()
-    _openssl(other, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj",
+    openssl(other, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj",
              "/CN=ca")  # fmt: skip
     assert kept(authority=other)
     file.write_text("damaged")

@@ -196,6 +196,39 @@ def running(folder: Path, *more: str, quota: int = 0) -> Iterator[ApiServer]:
             process.wait()
 
 
+def openssl(folder: Path, *words: str) -> None:
+    """Run openssl in a folder."""
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def running_with_kubelet(folder: Path, node: str) -> Iterator[tuple[ApiServer, Kubectl]]:
+    """The API server as kubeadm configures it, with an authority in this folder (ca.crt, ca.key), and kubectl with the
+    certificate of the kubelet of a node."""
+
+    def signed(name: str, subject: str, *more: str) -> None:
+        key = ("-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        openssl(folder, "req", *key, "-subj", subject)
+        by = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial")
+        openssl(folder, "x509", "-req", "-in", f"{name}.csr", *by, *more, "-out", f"{name}.crt")
+
+    key = ("-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt")
+    openssl(folder, "req", "-x509", *key, "-subj", "/CN=ca")
+    (folder / "san").write_text("subjectAltName=IP:127.0.0.1\n")
+    signed("server", "/CN=server", "-extfile", "san")
+    signed("kubelet", f"/O=system:nodes/CN=system:node:{node}")
+    more = (
+        f"--tls-cert-file={folder}/server.crt", f"--tls-private-key-file={folder}/server.key",
+        f"--client-ca-file={folder}/ca.crt", "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
+    )  # fmt: skip
+    with running(folder, *more) as started:
+        config = json.loads(started.kubeconfig.read_text())
+        user = {"client-certificate": f"{folder}/kubelet.crt", "client-key": f"{folder}/kubelet.key"}
+        config["users"][0]["user"] = user
+        (folder / "kubelet.conf").write_text(json.dumps(config))
+        yield started, Kubectl(str(folder / "kubelet.conf"), started.kubectl._argv[0])
+
+
 def _await(kubectl: Kubectl, started: list[subprocess.Popen[bytes]], folder: Path) -> None:
     end = time.monotonic() + _PATIENCE_S
     while True:
