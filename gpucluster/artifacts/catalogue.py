@@ -213,10 +213,12 @@ def _versions(spec: ClusterSpec) -> dict[str, str]:
 
 def _of_kubernetes(spec: ClusterSpec) -> list[str]:
     """What a control plane on the controller and its nodes need. Oracle Linux has no package of containerd."""
-    if spec.scheduler != KUBERNETES or spec.kubernetes.control_plane != "self":
+    if spec.scheduler != KUBERNETES:
         return []
     bundle = ["nerdctl"] if _without_packages(spec) - {"login"} else []
-    return [*OF_KUBERNETES, "cri-tools", *bundle, *(["calico"] if spec.kubernetes.network == "calico" else [])]
+    # OKE brings the network of its pods itself.
+    calico = spec.kubernetes.network == "calico" and spec.kubernetes.control_plane == "self"
+    return [*OF_KUBERNETES, "cri-tools", *bundle, *(["calico"] if calico else [])]
 
 
 def _of_monitoring(spec: ClusterSpec) -> list[str]:
