@@ -176,17 +176,6 @@ def test_a_gang_gets_both_of_its_nodes(site: KubernetesSite, image: str) -> None
     assert elastic_hosts(site) == 2
 
 
-def test_an_elastic_node_has_a_certificate_and_can_be_replaced(site: KubernetesSite) -> None:
-    node, other = sorted(running(site).values())
-    certificate = "ls /etc/ssh/*ed25519*-cert.pub || true"
-    until("its ssh key has a certificate", lambda: site.on(node, "sh", "-c", certificate), 60, site)
-    before = set(containers(site.home))
-    site.good("replace", node, "--yes", "--drain-timeout", "0")
-    assert len(before - set(containers(site.home))) == 1
-    until("the node is deleted", lambda: node not in site.nodes(), 30, site)
-    assert site.nodes()[other]
-
-
 def test_destroy_takes_elastic_nodes_with_it(site: KubernetesSite) -> None:
     site.good("destroy", "--delete-data")
     assert containers(site.home) == []
