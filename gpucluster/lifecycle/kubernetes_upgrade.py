@@ -86,8 +86,8 @@ class Upgrading:
         return nodes
 
     def _node(self, step: Step, node: KubernetesNode, drain_timeout: float) -> None:
-        # Failed checks keep their reason, and the node stays out of service. Ours is not that of apply: an apply which is
-        # refused while an upgrade has not ended resumes what applies have drained.
+        # Failed checks keep their reason, and the node stays out of service. Ours is not that of apply: an apply which
+        # is refused while an upgrade has not ended resumes what applies have drained.
         ours = not node.cordoned or _is_ours(node)
         self._plane.drain({step.host: UPGRADED if ours else node.reason or UPGRADED}, drain_timeout)
         self._configure("node", (step.host,))
