@@ -24,9 +24,9 @@ from gpucluster.spec import ClusterSpec, Pool
 # Placeholders for values that are not known yet, or that gpucluster can't know.
 CONTROLLER = "OCID_OF_THE_CONTROLLER"
 #: The HCL replaces this one.
-CLUSTER = "OCID_OF_THE_CLUSTER"
+ENGINE_CLUSTER = "OCID_OF_THE_CLUSTER"
 OPERATORS = "OPERATORS"
-_OF_CLUSTER = f"target.cluster.id = '{CLUSTER}'"
+_OF_CLUSTER = f"target.cluster.id = '{ENGINE_CLUSTER}'"
 # Dynamic groups of other domains have another API, which the Terraform root module does not use.
 DEFAULT_DOMAIN = "Default"
 
@@ -514,7 +514,7 @@ def _node_text(needed: Policies) -> list[str]:
         f"# --- for the nodes that join Kubernetes Engine: {how} ---",
         f"# Dynamic group {needed.node_group}, identity domain {needed.domain}, matching rule:",
         needed.node_rule,
-        f"# {CLUSTER} is known after the first apply: `gpucluster output` shows it as oke.id.",
+        f"# {ENGINE_CLUSTER} is known after the first apply: `gpucluster output` shows it as oke.id.",
         *_policy_text(f"{needed.node_group} in the cluster's compartment", needed.nodes),
     ]
 

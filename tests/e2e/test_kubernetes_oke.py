@@ -28,7 +28,7 @@ from gpucluster.waiting import wait_until
 from tests.kubernetes_sources import NEXT, RELEASE, mirror, need_kubernetes
 from tests.localcloud.api_harness import SHAPE, Api, running
 
-pytestmark = [pytest.mark.containers, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 DOUBLES = Path(__file__).resolve().parents[1] / "doubles" / "oci"
 
 

@@ -142,7 +142,7 @@ def test_instances_of_the_cluster_may_join_and_nothing_else() -> None:
     assert given["dynamic_group"] == "gpucluster-demo-nodes"
     assert text == (
         f"Allow dynamic-group gpucluster-demo-nodes to {{CLUSTER_JOIN}} in compartment id {HERE} "
-        f"where target.cluster.id = '{iam.CLUSTER}'"
+        f"where target.cluster.id = '{iam.ENGINE_CLUSTER}'"
     )
     assert statement(text).permissions == {"CLUSTER_JOIN"}
     rule = matching_rule(given["matching_rule"])
@@ -166,7 +166,7 @@ def test_the_controller_administers_this_kubernetes_and_not_the_resource() -> No
     given = iam.tfvars(policies(with_oke()))
     assert given is not None
     [text] = given["compartment_statements"]
-    assert text.endswith(f"in compartment id {HERE} where target.cluster.id = '{iam.CLUSTER}'")
+    assert text.endswith(f"in compartment id {HERE} where target.cluster.id = '{iam.ENGINE_CLUSTER}'")
     granted = statement(text).permissions
     assert granted == {"CLUSTER_USE", "CLUSTER_MANAGE"}
     assert not granted & {"CLUSTER_CREATE", "CLUSTER_UPDATE", "CLUSTER_DELETE"}

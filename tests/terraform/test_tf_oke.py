@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography import x509
 
-from gpucluster.handover.iam import CLUSTER
+from gpucluster.handover.iam import ENGINE_CLUSTER
 from gpucluster.localcloud.api.container_engine import ADDON_VERSION, VERSIONS
 from tests.terraform.conftest import DEBIAN
 
@@ -166,7 +166,7 @@ def test_the_nodes_of_this_cluster_may_join_its_control_plane(cloud: LocalCloud,
         "matching_rule": f"instance.compartment.id = '{compartment}'",
         "statements": [
             "Allow dynamic-group gpucluster-demo-nodes to {CLUSTER_JOIN} in tenancy "
-            f"where target.cluster.id = '{CLUSTER}'"
+            f"where target.cluster.id = '{ENGINE_CLUSTER}'"
         ],
     }
     workspace.variables["iam"] = {
@@ -174,7 +174,7 @@ def test_the_nodes_of_this_cluster_may_join_its_control_plane(cloud: LocalCloud,
         "description": "controller",
         "compartment_statements": [
             "Allow dynamic-group gpucluster-demo to {CLUSTER_USE, CLUSTER_MANAGE} in tenancy "
-            f"where target.cluster.id = '{CLUSTER}'"
+            f"where target.cluster.id = '{ENGINE_CLUSTER}'"
         ],
         "tenancy_statements": [],
     }

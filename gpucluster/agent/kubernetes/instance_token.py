@@ -14,13 +14,10 @@ import hashlib
 import json
 import os
 import re
-import ssl
 import stat
 import tempfile
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -151,6 +148,11 @@ def _read(url: str) -> str:
 
 def _asked(url: str, headers: Mapping[str, str], body: bytes | None = None) -> str:
     """What a service answers. It is never asked through a proxy: keys of this instance are in the answers."""
+    # Here, because these take longer to load than everything else.
+    import ssl
+    import urllib.error
+    import urllib.request
+
     request = urllib.request.Request(url, data=body, headers=dict(headers))  # noqa: S310
     handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=ssl.create_default_context()))
     try:

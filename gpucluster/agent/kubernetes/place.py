@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,6 +56,10 @@ def asked(url: str = URL) -> dict[str, Any]:
     Raises:
         Failed: it gives no answer, or one that can't be read.
     """
+    # Here, because it takes longer to load than everything else, and operators need the names of the labels only.
+    import urllib.error
+    import urllib.request
+
     # Not by the proxy of the site, which would answer for itself.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     request = urllib.request.Request(url, headers={"Authorization": "Bearer Oracle"})  # noqa: S310 - ours

@@ -34,6 +34,8 @@ _GRACE_S = 150.0
 #: Seconds for a cancelled job to end.
 _END_S = 90.0
 _NODE_LOST = re.compile(rb"[Nn]ode failure|NODE FAIL")
+#: All that srun may say where a node of its job fails while others answer.
+_REVOKED = re.compile(rb"[Jj]ob allocation \d+ has been revoked")
 _TIME_OVER = re.compile(rb"DUE TO TIME LIMIT")
 _LOOKED_AT = 64 << 10
 
@@ -69,6 +71,8 @@ class _Running:
                 outcome, why = LOST, "a node failed in the middle"
             elif _TIME_OVER.search(end):
                 outcome, why = TOO_LONG, f"it did not end within {self.request.minutes} minutes"
+            elif _REVOKED.search(end):
+                outcome, why = LOST, "Slurm revoked its allocation: a node failed, or somebody cancelled the job"
         kept = self.output[:_LOOKED_AT] if outcome == TOO_MUCH else self.output
         return {
             "id": self.request.id, "outcome": outcome, "why": why, "status": status,

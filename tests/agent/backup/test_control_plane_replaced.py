@@ -54,6 +54,9 @@ class PlaneDouble:
         self.exchanged = False
         self._step("discard")
 
+    def renew_health_access(self) -> None:
+        self._step("renew access")
+
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -70,7 +73,7 @@ def test_a_control_plane_is_built_before_it_is_stopped(work: Path) -> None:
     plane = PlaneDouble()
     with restoring.control_plane_replaced(site(plane), work) as objects:
         assert objects == 42
-    assert plane.steps == ["build", "stop", "exchange", "start", "discard"]
+    assert plane.steps == ["build", "stop", "exchange", "start", "discard", "renew access"]
 
 
 @pytest.mark.parametrize(
