@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpucluster.agent.kubernetes.place import label_value
+from gpucluster.agent.rules.labels import label_value
 from gpucluster.kubernetes.manifests import DOMAIN
 from gpucluster.shapes import Shape
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.kubernetes.kubectl import Kubectl, checked_name
+from gpucluster.agent.rules.labels import label_value
 
 URL = "http://169.254.169.254/opc/v2/host/rdmaTopologyData"
 # OKE and oci-hpc-oke name these labels, and take the last 11 characters of each OCID (its labeler of v26.7.0). Kueue's
@@ -25,8 +25,6 @@ LABELS: Mapping[str, str] = {
     "oci.oraclecloud.com/rdma.host_id": "customerHostId",
 }
 _OCID_END = 11
-_LONGEST = 63
-_EDGES = re.compile(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$")
 _SECONDS = 10.0
 _MOST_BYTES = 65536
 _NOT_FOUND = 404
@@ -45,18 +43,13 @@ def labels(data: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def label_value(text: str) -> str:
-    """The text as the value of a label: 63 characters of letters, digits, `-`, `_` and `.`, its end if it is longer."""
-    return _EDGES.sub("", re.sub(r"[^-A-Za-z0-9_.]", "-", text)[-_LONGEST:])
-
-
 def asked(url: str = URL) -> dict[str, Any]:
     """What the metadata service says of this host's place; empty if it says nothing (404).
 
     Raises:
         Failed: it gives no answer, or one that can't be read.
     """
-    # Here, because it takes longer to load than everything else, and operators need the names of the labels only.
+    # Here, because these take longer to load than everything else.
     import urllib.error
     import urllib.request
 
