@@ -93,7 +93,7 @@ KUBERNETES_PACKAGES := conntrack dpkg-dev etcd-client etcd-server gcc golang-1.1
 test-kubernetes: system-packages $(VENV)/dev.stamp ## test a real Kubernetes, which is built from Debian's source first: minutes without a cache
 	$(call install_packages,$(KUBERNETES_PACKAGES))
 	$(BIN)/python -m tests.kubernetes_sources
-	GPUCLUSTER_TEST_KUBERNETES=1 $(BIN)/python -m pytest -n 2 --dist loadfile $$(grep -rl needs_api_server --include='test_*.py' tests)
+	GPUCLUSTER_TEST_KUBERNETES=1 $(BIN)/python -m pytest -n 2 --dist loadfile $$(grep -rlE 'needs_api_server|binaries\(\)' --include='test_*.py' tests)
 	GPUCLUSTER_TEST_KUBERNETES=1 $(BIN)/python -m pytest -n 0 tests/e2e/test_kubernetes*.py
 
 .PHONY: bench

@@ -34,7 +34,8 @@ _TOKEN = "a-token-of-the-tests"
 def binaries() -> Path | None:
     """The folder with kube-apiserver and kubectl; None where there is none, or no etcd."""
     given = os.environ.get("GPUCLUSTER_KUBERNETES_BINARIES")
-    cached = _CACHE.rglob("kube-apiserver") if os.environ.get("GPUCLUSTER_TEST_KUBERNETES") == "1" else ()
+    # What an interrupted build has left has another name.
+    cached = _CACHE.glob("programs-*/**/kube-apiserver") if os.environ.get("GPUCLUSTER_TEST_KUBERNETES") == "1" else ()
     places = [Path(given)] if given else sorted({file.parent for file in cached})
     for place in places:
         if all((place / name).is_file() for name in ("kube-apiserver", "kubectl")) and shutil.which("etcd"):
