@@ -44,6 +44,7 @@ from gpucluster.agent.kubernetes import (
 )
 from gpucluster.agent.kubernetes.drain import Drain, Left
 from gpucluster.agent.kubernetes.etcd import Etcd
+from gpucluster.agent.kubernetes.failures import told
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
 
 _STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -179,31 +180,25 @@ def serve(talk: Conversation, kubectl: Kubectl) -> int:
         return 0
 
 
+@told
 def renew(kubectl: Kubectl) -> int:
     """Renew what expires soon, and say it; returns the exit status."""
-    try:
-        done = certificates.renew(kubectl, time.sleep)
-        if health_access.is_kept() and health_access.keep(kubectl, time.sleep):
-            done = [*done, str(health_access.FILE)]
-    except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
-        return error.status
+    done = certificates.renew(kubectl, time.sleep)
+    if health_access.is_kept() and health_access.keep(kubectl, time.sleep):
+        done = [*done, str(health_access.FILE)]
     sys.stdout.write("".join(f"{file}: renewed\n" for file in done) or "no certificate expires soon\n")
     return 0
 
 
+@told
 def keep_health_access(kubectl: Kubectl) -> int:
     """Let the health service have its kubeconfig, and print its path if it is new; returns the exit status."""
-    try:
-        changed = health_access.keep(kubectl, time.sleep)
-    except (AgentError, OSError) as error:
-        failure = of_system(error) if isinstance(error, OSError) else error
-        sys.stderr.write(f"gpucluster-agent kubernetes: {failure.message}. {failure.hint}\n")
-        return failure.status
+    changed = health_access.keep(kubectl, time.sleep)
     sys.stdout.write(f"{health_access.FILE}: changed\n" if changed else "")
     return 0
 
 
+@told
 def keep_place(kubectl: Kubectl) -> int:
     """Let the node of this host have the labels of its place, and print what changed; returns the exit status.
 
@@ -214,11 +209,7 @@ def keep_place(kubectl: Kubectl) -> int:
     except AgentError as error:
         sys.stderr.write(f"the labels of the RDMA network stay as they are: {error.message}\n")
         return 0
-    try:
-        changes = place.keep(kubectl, given)
-    except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
-        return error.status
+    changes = place.keep(kubectl, given)
     sys.stdout.write("".join(f"{label}: {value or 'removed'}\n" for label, value in sorted(changes.items())))
     return 0
 
@@ -240,6 +231,7 @@ def check_host(text: str) -> int:
     return 1 if found else 0
 
 
+@told
 def keep_images(text: str) -> int:
     """Bring the images of the cluster's own software, and print what was done; returns the exit status.
 
@@ -252,30 +244,21 @@ def keep_images(text: str) -> int:
     except ValueError:
         sys.stderr.write("gpucluster-agent kubernetes: this is no JSON\n")
         return 2
-    except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
-        return error.status
     sys.stdout.write(f"{node_images.summary(done)}\n")
     return 0
 
 
+@told
 def write_authority() -> int:
     """Write which control plane this host belongs to; returns the exit status."""
-    try:
-        sys.stdout.write(authority.of_host() + "\n")
-    except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
-        return error.status
+    sys.stdout.write(authority.of_host() + "\n")
     return 0
 
 
+@told
 def write_credential(cluster: str) -> int:
     """Write an ExecCredential, as client-go asks for it; returns the exit status."""
-    try:
-        sys.stdout.write(json.dumps(instance_token.credential(cluster)) + "\n")
-    except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
-        return error.status
+    sys.stdout.write(json.dumps(instance_token.credential(cluster)) + "\n")
     return 0
 
 

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from gpucluster.agent.errors import AgentError, Refused
+from gpucluster.agent.errors import Refused
 from gpucluster.agent.kubernetes import apply, hardware
+from gpucluster.agent.kubernetes.failures import told
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 
 
@@ -37,17 +38,14 @@ def arranged(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"nodes": hardware.arrange(kubectl, given.get("pools", []))}
 
 
+@told
 def from_input(does: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
     """Read an object of JSON, do what it says, and write what has changed as JSON; returns the exit status."""
     try:
         given = json.load(sys.stdin)
     except ValueError:
         given = None
-    try:
-        if not isinstance(given, dict):
-            raise Refused("the input is no object of JSON")
-        sys.stdout.write(json.dumps(does(given)) + "\n")
-    except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
-        return error.status
+    if not isinstance(given, dict):
+        raise Refused("the input is no object of JSON")
+    sys.stdout.write(json.dumps(does(given)) + "\n")
     return 0
