@@ -145,8 +145,7 @@ def controller_variables(
         variables = pool_variables(spec, name, pool, outputs, hardware_emulated=hardware_emulated)
         pools.append(
             {
-                # OKE knows a node by its address.
-                "nodes": [node.private_ip if has_kubernetes_engine(spec) else node.name for node in nodes],
+                "nodes": [node.name for node in nodes],
                 "labels": variables["kubernetes_node_labels"],
                 "taints": variables["kubernetes_node_taints"],
                 "emulated": variables["kubernetes_emulated_devices"],

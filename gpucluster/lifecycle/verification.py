@@ -240,6 +240,8 @@ class Verification:
                 for node in nodes
                 if spec.pools[name].hardware.has_nvidia_gpus
             },
+            managed={name: pool.count for name, pool in pools if pool.managed},
+            control_plane=spec.kubernetes.control_plane,
         )
 
 

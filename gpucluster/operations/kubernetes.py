@@ -49,6 +49,8 @@ class KubernetesNode:
     """A node as the API server reports it.
 
     Args:
+        name: of its host, as it is in the inventory; of a node that OKE has made: its address.
+        registered: what the API calls it.
         ready: "True", "False", or "Unknown" where its kubelet is silent.
         cordoned: it takes no new pods.
         reason: why gpucluster has cordoned it; "" where an administrator has.
@@ -58,6 +60,7 @@ class KubernetesNode:
     name: str
     ready: str
     cordoned: bool
+    registered: str = ""
     reason: str = ""
     version: str = ""
     runtime: str = ""

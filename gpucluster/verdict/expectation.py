@@ -35,11 +35,15 @@ class KubernetesExpectation:
         release: of every kubelet, "1.34.2".
         labels: by pool, labels that its nodes must have.
         gpus: by permanent node, how many GPUs pods can have. Nodes without GPUs are left out.
+        managed: by pool that OKE manages, how many nodes it has.
+        control_plane: self or oke, as cluster.yml has it.
     """
 
     release: str
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gpus: Mapping[str, int] = field(default_factory=dict)
+    managed: Mapping[str, int] = field(default_factory=dict)
+    control_plane: str = "self"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reacti
 from gpucluster.agent.health.kubernetes import CONDITION, SILENT
 from gpucluster.agent.kubernetes.certificates import WARN_WITHIN_DAYS
 from gpucluster.text import count
-from gpucluster.verdict.expectation import ClusterCheck, Expectation
+from gpucluster.verdict.expectation import ClusterCheck, Expectation, KubernetesExpectation
 from gpucluster.verdict.hosts import APPLY
 
 _ALWAYS = (Profile.QUICK, Profile.FULL)
@@ -18,6 +18,7 @@ _GPU = "nvidia.com/gpu"
 #: Fewer days than these are no time for a person who is on holiday.
 _FEW_DAYS = 14
 _SHOWN = 5
+_POOL = "gpucluster.io/pool"
 _LOOK = "See: gpucluster ssh -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf describe node NODE"
 
 
@@ -36,21 +37,7 @@ def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     if row is None:
         return Outcome(Status.FAIL, "is unknown to Kubernetes")
     wanted = expected.kubernetes
-    failures = []
-    if row["ready"] != "True":
-        why = next((each["message"] for each in row["conditions"] if each["type"] == "Ready"), "")
-        failures.append("its kubelet is silent" if row["ready"] == "Unknown" else f"is not ready: {why}")
-    failures += [
-        f"has {each['type']}: {each['message']}"
-        for each in row["conditions"]
-        if each["type"].endswith("Pressure") and each["status"] == "True"
-    ]
-    if row["cordoned"]:
-        undo = f"gpucluster ssh -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf uncordon {node}"
-        failures.append(f"is cordoned ({row['reason'] or 'by an administrator'}); when the reason is gone, run: {undo}")
-    failures += [f"has the taint {each['key']}={each['value']}" for each in row["taints"] if _is_ours(each)]
-    if wanted and row["version"] != f"v{wanted.release}":
-        failures.append(f"has kubelet {row['version']}, not v{wanted.release}")
+    failures = _failures(row, wanted)
     labels = wanted.labels.get(expected.pool_of(node), {}) if wanted else {}
     found = _values(row["labels"])
     failures += [
@@ -65,6 +52,39 @@ def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     evidence = {"ready": row["ready"], "version": row["version"], "taints": list(row["taints"])}
     status = Status.FAIL if failures else Status.WARN if warnings else Status.PASS
     return Outcome(status, "; ".join([*failures, *warnings]) or row["version"], evidence)
+
+
+def _failures(row: Mapping[str, Any], wanted: KubernetesExpectation | None) -> list[str]:
+    """What keeps pods away from a node, and a release that is not the wanted one."""
+    failures = []
+    if row["ready"] != "True":
+        why = next((each["message"] for each in row["conditions"] if each["type"] == "Ready"), "")
+        failures.append("its kubelet is silent" if row["ready"] == "Unknown" else f"is not ready: {why}")
+    failures += [
+        f"has {each['type']}: {each['message']}"
+        for each in row["conditions"]
+        if each["type"].endswith("Pressure") and each["status"] == "True"
+    ]
+    if row["cordoned"]:
+        undo = f"gpucluster ssh -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf uncordon {row['registered']}"
+        failures.append(f"is cordoned ({row['reason'] or 'by an administrator'}); when the reason is gone, run: {undo}")
+    failures += [f"has the taint {each['key']}={each['value']}" for each in row["taints"] if _is_ours(each)]
+    if wanted and row["version"] != f"v{wanted.release}":
+        failures.append(f"has kubelet {row['version']}, not v{wanted.release}")
+    return failures
+
+
+def _managed(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
+    """A pool that OKE manages has its nodes, and all of them are good. Their names are OKE's."""
+    wanted = expected.kubernetes
+    number = wanted.managed[pool] if wanted else 0
+    rows = [row for row in seen["kubernetes_nodes"] if _values(row["labels"]).get(_POOL) == pool]
+    failures = [f"{row['name']} {failure}" for row in rows for failure in _failures(row, wanted)]
+    if len(rows) != number:
+        failures.insert(0, f"has {count(len(rows), 'node')} in Kubernetes, not {number}")
+    evidence = {"nodes": [row["name"] for row in rows]}
+    good = f"{count(number, 'node')} of {wanted.release if wanted else ''}"
+    return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, evidence)
 
 
 def _is_ours(taint: Mapping[str, str]) -> bool:
@@ -130,6 +150,16 @@ def _homes(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
     return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, dict(claims))
 
 
+def _managed_pools(expected: Expectation) -> Sequence[str]:
+    return sorted(expected.kubernetes.managed) if expected.kubernetes and expected.whole else ()
+
+
+def _of_own_control_plane(expected: Expectation) -> tuple[str, ...]:
+    """Oracle looks after the certificates of its control planes."""
+    own = expected.kubernetes is not None and expected.kubernetes.control_plane == "self"
+    return _of_the_cluster(expected) if own else ()
+
+
 def _of_the_cluster(expected: Expectation) -> tuple[str, ...]:
     return ("",) if expected.kubernetes and expected.whole else ()
 
@@ -162,13 +192,25 @@ CHECKS = (
         ),
     ),
     ClusterCheck(
+        name="kubernetes_managed_nodes",
+        title="node pools of OKE have their nodes",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("kubernetes_nodes",),
+        timeout_s=_QUERY_SECONDS,
+        remedy=f"See: oci ce node-pool list --compartment-id OCID --cluster-id OCID. {APPLY}",
+        reaction=Reaction.REPORT,
+        judge=_managed,
+        subjects=_managed_pools,
+    ),
+    ClusterCheck(
         name="kubernetes_control_plane",
         title="the control plane is healthy",
         scope=Scope.CLUSTER,
         profiles=_ALWAYS,
         needs=("kubernetes_control_plane",),
         timeout_s=_QUERY_SECONDS,
-        remedy="See: gpucluster kubernetes status",
+        remedy="See: gpucluster kubernetes status; with control_plane oke: oci ce cluster get --cluster-id OCID",
         reaction=Reaction.REPORT,
         judge=_control_plane,
         subjects=_of_the_cluster,
@@ -183,7 +225,7 @@ CHECKS = (
         remedy="Run: gpucluster kubernetes certificates --renew",
         reaction=Reaction.REPORT,
         judge=_certificates,
-        subjects=_of_the_cluster,
+        subjects=_of_own_control_plane,
     ),
     ClusterCheck(
         name="kubernetes_names",

@@ -14,7 +14,6 @@ from gpucluster.cli.base import Context
 from gpucluster.cluster import Cluster
 from gpucluster.operations.kubernetes import Certificate, ControlPlane, KubernetesNode, PlaneState, Problem, Space
 from gpucluster.spec import template
-from gpucluster.spec.rules import kubernetes as rules
 
 _CA = Certificate("/etc/kubernetes/pki/ca.crt", "2036-11-20T00:00:00Z", 3649, authority=True)
 _SERVER = Certificate("/etc/kubernetes/pki/apiserver.crt", "2026-11-22T00:00:00Z", -1, authority=False)
@@ -93,7 +92,6 @@ def test_oracles_control_plane_is_not_ours_to_look_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], instead: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(rules, "OKE_IS_BUILT", True)
     section = "\nscheduler: kubernetes\nkubernetes: {control_plane: oke}\n"
     (tmp_path / "cluster.yml").write_text(template("demo", "local") + section)
     done = CliRunner().invoke(cli, words)

@@ -15,7 +15,6 @@ from gpucluster.handover.kubernetes import kubernetes_variables
 from gpucluster.handover.outputs import Outputs
 from gpucluster.localcloud.auth.policies import matching_rule, statement
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.spec.rules import kubernetes as rules
 
 FILE = """
 version: 1
@@ -46,12 +45,6 @@ OUTPUT = {
     "public_endpoint": None,
     "ca": "LS0t",
 }
-
-
-@pytest.fixture(autouse=True)
-def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files with `control_plane: oke` are refused as yet."""
-    monkeypatch.setattr(rules, "OKE_IS_BUILT", True)
 
 
 def with_oke(*changes: tuple[str, str]) -> ClusterSpec:

@@ -37,7 +37,6 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.spec.rules import kubernetes as kubernetes_rules
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
 from tests.spec.spec_texts import LOCAL, MINIMAL
@@ -222,8 +221,7 @@ def test_the_controller_is_guarded() -> None:
 ENGINE = "module.oke[0].oci_containerengine_cluster.this"
 
 
-def test_a_control_plane_of_oke_and_its_node_pools_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes_rules, "OKE_IS_BUILT", True)
+def test_a_control_plane_of_oke_and_its_node_pools_are_guarded() -> None:
     spec = with_oke("shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 2, managed: true")
     moved = Change(ENGINE, "replace", "cannot_update", ("endpoint_config.subnet_id",))
     assert found(spec, moved, present={}) == [
@@ -237,8 +235,7 @@ def test_a_control_plane_of_oke_and_its_node_pools_are_guarded(monkeypatch: pyte
     assert found(PLAIN, Change(ENGINE, "delete"), present={}) == [], "nobody asks for it"
 
 
-def test_a_pool_that_becomes_managed_gives_its_instances_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes_rules, "OKE_IS_BUILT", True)
+def test_a_pool_that_becomes_managed_gives_its_instances_up() -> None:
     spec = with_oke("shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 2, managed: true")
     assert nodes_to_remove(desired_names(spec), {"compute": MEMBERS}) == {"compute": MEMBERS}
     gone = Change(instance("compute", 1), "delete", "delete_because_no_module")

@@ -16,17 +16,10 @@ from gpucluster.preflight.facts import Facts, FoundImage, KubernetesEngine, Unkn
 from gpucluster.preflight.queries.client import QueryClient
 from gpucluster.preflight.queries.cloud import CloudQueries
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.spec.rules import kubernetes as rules
 from tests.localcloud.api_harness import running
 from tests.spec.spec_texts import MINIMAL
 
 OFFERED = ("v1.33.1", "v1.34.1", "v1.35.0")
-
-
-@pytest.fixture(autouse=True)
-def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files with `control_plane: oke` are refused as yet."""
-    monkeypatch.setattr(rules, "OKE_IS_BUILT", True)
 
 
 def with_release(release: str, endpoint: str = "private") -> ClusterSpec:

@@ -7,19 +7,12 @@ import pytest
 from gpucluster import handover
 from gpucluster.errors import InputError
 from gpucluster.spec import loads
-from gpucluster.spec.rules import kubernetes as rules
 from tests.spec.spec_texts import MINIMAL
 
 SELF = f"{MINIMAL}scheduler: kubernetes\n"
 OKE = f"{SELF}kubernetes: {{control_plane: oke, release: 1.34.1}}\n"
 CPU = "cpu: {shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 2, managed: true}"
 MANAGED = OKE.replace("pools: {", f"pools: {{{CPU}, ")
-
-
-@pytest.fixture(autouse=True)
-def built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other rules of `control_plane: oke`, without the one that refuses it."""
-    monkeypatch.setattr(rules, "OKE_IS_BUILT", True)
 
 
 def found(text: str) -> list[tuple[str, str]]:
@@ -113,9 +106,3 @@ def test_a_public_endpoint_needs_a_public_subnet() -> None:
     closed = public.replace("public_subnet_cidr: 10.77.0.0/24", "access: bastion")
     ((path, message),) = found(closed)
     assert (path, "no public subnet" in message) == ("kubernetes.oke.endpoint", True)
-
-
-def test_the_control_plane_is_refused_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "OKE_IS_BUILT", False)
-    ((path, message),) = found(OKE)
-    assert (path, "does not build a control plane of OKE" in message) == ("kubernetes.control_plane", True)

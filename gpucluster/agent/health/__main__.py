@@ -24,7 +24,7 @@ from gpucluster.agent.health.kubernetes import Follower, KubernetesNodes, publis
 from gpucluster.agent.health.settings import FILE, PORT, Settings
 from gpucluster.agent.health.slurm import NoSlurm, Slurm, SlurmCommands
 from gpucluster.agent.health.store import FOLDER, Store, now
-from gpucluster.agent.kubernetes import health_access
+from gpucluster.agent.kubernetes import health_access, nodes
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.kubernetes.routes import KUBELET
 from gpucluster.agent.record import kept
@@ -218,7 +218,7 @@ def _publish(options: argparse.Namespace) -> int:
     booted = options.marker.exists()
     profile = Profile.PERIODIC if booted else Profile.BOOT
     report = client.measure(profile, _limit(options, profile), _checks)
-    publish(Kubectl(options.kubeconfig), report, _drains(), time.time())
+    publish(Kubectl(options.kubeconfig), report, _drains(), time.time(), nodes.registered_name())
     if not booted:
         options.marker.parent.mkdir(parents=True, exist_ok=True)
         options.marker.touch()

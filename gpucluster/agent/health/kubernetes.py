@@ -40,24 +40,25 @@ _TRIES = 5
 # --- the node -----
 
 
-def publish(kubectl: Kubectl, report: Report, drains: Collection[str], now: float) -> None:
+def publish(kubectl: Kubectl, report: Report, drains: Collection[str], now: float, name: str = "") -> None:
     """Write a report of this host, and what it says of the host's health, into its Node object.
 
     Args:
         kubectl: with the rights of this host's kubelet.
         drains: the checks whose failure drains.
         now: Unix time in seconds.
+        name: of this host's node in the API; empty: the name of the host.
 
     Raises:
         Failed: the API server does not take it, or does not answer.
     """
-    name = checked_name(report.host)
+    name = checked_name(name or report.host)
 
     def write() -> None:
         node = kubectl.get("node", name)
         notes = dict(node["metadata"].get("annotations") or {})
         # What was seen before the last boot is no evidence any more.
-        former = [each for each in _reports(name, notes) if each.boot_id == report.boot_id]
+        former = [each for each in _reports(report.host, notes) if each.boot_id == report.boot_id]
         kept = {each.profile: each for each in former} | {report.profile: report}
         notes = {key: value for key, value in notes.items() if not key.startswith(REPORT)}
         notes.update({f"{REPORT}{each.profile.value}": _text(each) for each in kept.values()})
@@ -141,8 +142,8 @@ def _text(report: Report) -> str:
     return json.dumps(raw)
 
 
-def _reports(name: str, notes: Mapping[str, str]) -> Iterator[Report]:
-    """The reports in the annotations of a node. One that can't be read, or is of another host, is left out."""
+def _reports(host: str, notes: Mapping[str, str]) -> Iterator[Report]:
+    """The reports in the annotations of a host's node. One that can't be read, or is of another host, is left out."""
     for key, text in notes.items():
         if not key.startswith(REPORT) or len(text) > LONGEST:
             continue
@@ -150,19 +151,19 @@ def _reports(name: str, notes: Mapping[str, str]) -> Iterator[Report]:
             report = Report.from_dict(json.loads(text))
         except (AttributeError, TypeError, ValueError, RecursionError):
             continue
-        if report.host == name and key == f"{REPORT}{report.profile.value}":
+        if report.host == host and key == f"{REPORT}{report.profile.value}":
             yield report
 
 
 # --- the controller -----
 
 
-def reports_of(nodes: Collection[Mapping[str, Any]]) -> list[Report]:
+def reports_of(found: Collection[Mapping[str, Any]]) -> list[Report]:
     """What nodes have reported last, by each profile."""
-    found: list[Report] = []
-    for node in nodes:
-        found += _reports(str(node["metadata"]["name"]), node["metadata"].get("annotations") or {})
-    return found
+    reports: list[Report] = []
+    for host, node in nodes.by_host(found).items():
+        reports += _reports(host, node["metadata"].get("annotations") or {})
+    return reports
 
 
 class KubernetesNodes:
@@ -178,8 +179,8 @@ class KubernetesNodes:
 
     def nodes(self, *names: str) -> dict[str, Node]:
         """All nodes, or those with these names."""
-        found = (self._node(each) for each in self._kubectl.list("nodes"))
-        return {each.name: each for each in found if not names or each.name in names}
+        found = nodes.by_host(self._kubectl.list("nodes"))
+        return {host: self._node(host, each) for host, each in found.items() if not names or host in names}
 
     def addresses(self) -> Mapping[str, str]:
         """None: no report comes from an address."""
@@ -189,7 +190,7 @@ class KubernetesNodes:
         """Let no new pod start on a node, by a taint. Pods that tolerate it, and those that run, stay."""
 
         def write() -> None:
-            now = self._kubectl.get("node", node)
+            now = nodes.find(self._kubectl, node)
             if _tainted(now) and not _ours(now):
                 raise Failed(f"{node} has a taint {TAINT} that is not of the health service: it is not changed")
             taint = {"key": TAINT, "value": reasons.first_check(reason), "effect": EFFECT}
@@ -201,7 +202,7 @@ class KubernetesNodes:
         """Remove our taint, and nothing else."""
 
         def write() -> None:
-            now = self._kubectl.get("node", node)
+            now = nodes.find(self._kubectl, node)
             if _ours(now):
                 self._write(now, _others(now), None)
 
@@ -231,7 +232,7 @@ class KubernetesNodes:
         meta = {"annotations": {REASON: reason}, "resourceVersion": node["metadata"]["resourceVersion"]}
         self._kubectl.patch("node", node["metadata"]["name"], {"metadata": meta, "spec": {"taints": taints or None}})
 
-    def _node(self, node: Mapping[str, Any]) -> Node:
+    def _node(self, host: str, node: Mapping[str, Any]) -> Node:
         told = nodes.described(node)
         flags, reason = set(), ""
         if _tainted(node):
@@ -243,7 +244,7 @@ class KubernetesNodes:
         if told["ready"] != "True":
             flags.add("DOWN")
         machine = str(((node.get("status") or {}).get("nodeInfo") or {}).get("systemUUID", ""))
-        return Node(told["name"], self._pool_of(told["name"]), frozenset(flags), reason, machine)
+        return Node(host, self._pool_of(host), frozenset(flags), reason, machine)
 
 
 def _taints(node: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -304,21 +305,21 @@ class Follower:
         Raises:
             Failed: the API server does not answer, or does not take a change.
         """
-        nodes = self._cluster.all()
-        for report in reports_of(nodes):
+        found = self._cluster.all()
+        for report in reports_of(found):
             known = self._store.reports().get(report.host, {}).get(report.profile.value)
             if known is None or (known.report.started, known.report.boot_id) != (report.started, report.boot_id):
                 self._store.keep(report.host, report, self._moment())
         if not self._control.is_quiet():
             self._control.run()
-        self._name_silent(nodes)
+        self._name_silent(found)
         metrics.write(self._store, self._settings, self._drains, self._moment())
 
-    def _name_silent(self, nodes: Collection[Mapping[str, Any]]) -> None:
+    def _name_silent(self, found: Collection[Mapping[str, Any]]) -> None:
         """Nothing follows from reports that are too old, so the condition must not go on saying that checks passed."""
         now = self._moment()
-        for node in nodes:
-            last, said = self._store.last(str(node["metadata"]["name"]), now), _condition(node)
+        for host, node in nodes.by_host(found).items():
+            last, said = self._store.last(host, now), _condition(node)
             age = 0.0 if last is None else now.since(last.at)
             if not said or said.get("reason") == SILENT or age <= self._store.stale_after:
                 continue

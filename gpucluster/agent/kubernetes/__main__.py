@@ -262,9 +262,14 @@ def write_credential(cluster: str) -> int:
     return 0
 
 
-def print_facts(kubectl: Kubectl) -> int:
-    """Print what `verify` asks for, as JSON; returns the exit status."""
-    found = facts.collect(kubectl, lambda: state.look(kubectl, Etcd()))
+def print_facts(kubectl: Kubectl, control_plane: str) -> int:
+    """Print what `verify` asks for, as JSON; returns the exit status.
+
+    Args:
+        control_plane: "self" or "oke".
+    """
+    own = control_plane == "self"
+    found = facts.collect(kubectl, lambda: state.look(kubectl, Etcd()) if own else state.look_at_server(kubectl))
     sys.stdout.write(json.dumps(found) + "\n")
     return 0
 
@@ -283,6 +288,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     parser.add_argument("--node", default="", help="routes: the name of this host in the API; default: its host name")
+    parser.add_argument(
+        "--control-plane", choices=["self", "oke"], default="self", help="facts: who runs it; default: %(default)s"
+    )
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
@@ -294,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "serve": lambda: serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
         "apply": lambda: wanted.from_input(lambda given: wanted.applied(kubectl, time.sleep, given)),
         "arrange": lambda: wanted.from_input(lambda given: wanted.arranged(kubectl, given)),
-        "facts": lambda: print_facts(kubectl),
+        "facts": lambda: print_facts(kubectl, options.control_plane),
         "renew": lambda: renew(kubectl),
         "health-access": lambda: keep_health_access(kubectl),
         "check-host": lambda: check_host(sys.stdin.read()),

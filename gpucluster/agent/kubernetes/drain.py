@@ -57,7 +57,7 @@ class Drain:
         """Drain these nodes; names that Kubernetes does not know are skipped. Returns those that were drained.
 
         Args:
-            reasons: why, by the node's name.
+            reasons: why, by the name of the host.
             seconds: to wait. With 0 there is no wait and no budget: work is deleted, too.
             on_left: is told when what is left has changed.
 
@@ -70,13 +70,14 @@ class Drain:
             nodes.cordon(self._kubectl, name, reasons[name])
         if seconds <= 0:
             for name in names:
-                self._delete_all(name)
+                self._delete_all(known[name]["registered"])
             return names
         end, told = self._clock() + seconds, ""
         # The kubelet of a node that is silent ends no pod: what was told to go is gone as far as we can see.
-        silent = {name for name in names if known[name]["ready"] == "Unknown"}
+        silent = {known[name]["registered"] for name in names if known[name]["ready"] == "Unknown"}
+        registered = [known[name]["registered"] for name in names]
         while True:
-            left = self.evict(names, silent)
+            left = self.evict(registered, silent)
             if not left:
                 return names
             if repr(left) != told:
@@ -87,7 +88,11 @@ class Drain:
             self._wait(_POLL_S)
 
     def evict(self, names: list[str], silent: set[str]) -> Left:
-        """Ask once for the eviction of every pod that may leave; returns what is still there."""
+        """Ask once for the eviction of every pod that may leave; returns what is still there.
+
+        Args:
+            names: of the nodes in the API. `silent`: those whose kubelet ends no pod.
+        """
         left, budgets = Left(), None
         for name in names:
             for pod in self._pods(name):

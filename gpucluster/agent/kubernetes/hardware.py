@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.agent.errors import Refused
-from gpucluster.agent.kubernetes import faults
+from gpucluster.agent.kubernetes import faults, nodes
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl, checked_name
 
 #: A node with it offers devices that it does not have.
@@ -26,8 +26,8 @@ def arrange(kubectl: Kubectl, given: object) -> dict[str, list[str]]:
     kubelet sets labels and taints only when it registers a node, and forgets emulated devices when it starts.
 
     Args:
-        given: pools, each as {nodes, labels, taints, emulated}; `nodes` are names, `emulated` has a number for the name
-            of each resource.
+        given: pools, each as {nodes, labels, taints, emulated}; `nodes` are names of hosts, `emulated` has a number for
+            the name of each resource.
 
     Returns:
         {changed, absent}: the nodes that were changed, and those that Kubernetes does not know.
@@ -48,9 +48,9 @@ def arrange(kubectl: Kubectl, given: object) -> dict[str, list[str]]:
         _check(pool)
     if not wanted:
         return {"changed": [], "absent": []}
-    there = {str(each["metadata"]["name"]) for each in kubectl.list("nodes")}
-    changed = [name for name in sorted(wanted) if name in there and _arranged(kubectl, name, wanted[name])]
-    return {"changed": changed, "absent": sorted(set(wanted) - there)}
+    there = {each["name"]: each["registered"] for each in nodes.list_nodes(kubectl)}
+    changed = [name for name in sorted(wanted) if name in there and _arranged(kubectl, there[name], wanted[name])]
+    return {"changed": changed, "absent": sorted(set(wanted) - set(there))}
 
 
 def _check(pool: Mapping[str, Any]) -> None:
@@ -85,7 +85,8 @@ def _described(kubectl: Kubectl, name: str, node: Mapping[str, Any], wanted: Map
     has = (node.get("metadata") or {}).get("labels") or {}
     # A label with the value null is removed.
     changes: dict[str, str | None] = {key: value for key, value in labels.items() if has.get(key) != value}
-    changes.update({key: None for key in has if key.startswith(_OUR_LABELS) and key not in labels})
+    ours = {key for key in has if key.startswith(_OUR_LABELS)} - {nodes.HOST}
+    changes.update({key: None for key in has if key in ours and key not in labels})
     taints = (node.get("spec") or {}).get("taints") or []
     keys = {(each["key"], each["effect"]) for each in wanted.get("taints", [])}
     others = [

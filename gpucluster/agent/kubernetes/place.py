@@ -7,11 +7,11 @@ own labels with the rights of its kubelet: the API server lets it change no othe
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.agent.errors import Failed
+from gpucluster.agent.kubernetes import nodes
 from gpucluster.agent.kubernetes.kubectl import Kubectl, checked_name
 from gpucluster.agent.rules.labels import label_value
 
@@ -78,7 +78,7 @@ def keep(kubectl: Kubectl, data: Mapping[str, Any], name: str = "") -> dict[str,
     Args:
         kubectl: with the rights of this host's kubelet.
         data: what the metadata service says.
-        name: of the node; empty: that of this host.
+        name: of the node in the API; empty: that of this host.
 
     Returns:
         The labels that were changed; None for one that was removed.
@@ -87,7 +87,7 @@ def keep(kubectl: Kubectl, data: Mapping[str, Any], name: str = "") -> dict[str,
         Failed: the API server gives no answer, or refuses. No label was changed.
     """
     wanted = labels(data)
-    node = checked_name(name or os.uname().nodename)
+    node = checked_name(name or nodes.registered_name())
     has = kubectl.get("node", node)["metadata"].get("labels") or {}
     changes: dict[str, str | None] = {label: None for label in LABELS if label in has and label not in wanted}
     changes.update({label: value for label, value in wanted.items() if has.get(label) != value})

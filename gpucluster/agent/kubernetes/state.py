@@ -101,6 +101,28 @@ def _of_programs(seen: Seen) -> Iterator[tuple[str, str]]:
                 )
 
 
+def _ask(kubectl: Kubectl) -> tuple[str, list[dict[str, str]]]:
+    """ "" if the API server is ready, else why not; and namespaces that do not end."""
+    try:
+        kubectl.run("get", "--raw=/readyz", seconds=5)
+        return "", namespaces.look(kubectl)
+    except AgentError as error:
+        return error.message, []
+
+
+def look_at_server(kubectl: Kubectl) -> dict[str, Any]:
+    """The state of a control plane that Oracle runs, as `look` has it: without etcd and certificates."""
+    server, stuck = _ask(kubectl)
+    problems = [(server, "See: oci ce cluster get --cluster-id OCID (gpucluster output has oke.id)")] if server else []
+    problems += [(each["message"], each["hint"]) for each in stuck]
+    return {
+        "ready": not server,
+        "problems": [{"message": message, "hint": hint} for message, hint in problems],
+        "etcd": None,
+        "certificates": [],
+    }
+
+
 def look(kubectl: Kubectl, etcd: Etcd, folder: Path = certificates.KUBERNETES) -> dict[str, Any]:
     """The state: {ready, problems: [{message, hint}], etcd: {size, used, full} or null, certificates: [...]}.
 
@@ -108,12 +130,7 @@ def look(kubectl: Kubectl, etcd: Etcd, folder: Path = certificates.KUBERNETES) -
         Failed: this host has no control plane.
     """
     read = certificates.read(folder)
-    server, stuck = "", []
-    try:
-        kubectl.run("get", "--raw=/readyz", seconds=5)
-        stuck = namespaces.look(kubectl)
-    except AgentError as error:
-        server = error.message
+    server, stuck = _ask(kubectl)
     space, parts = None, None
     try:
         parts = containers.states()

@@ -30,8 +30,6 @@ OLDEST_WITH_CALICO = 29
 #: Linux get (2.x; containerd's RELEASES.md).
 OLDEST_ON_ORACLE_LINUX = 23
 
-#: Whether `control_plane: oke` is accepted. Hosts can't join such a control plane yet; the rest of it is built.
-OKE_IS_BUILT = False
 #: Keys of a pool that OKE's node pools have no setting for.
 _NOT_OF_NODE_POOLS = ("boot_volume_vpus_per_gb", "platform", "rdma", "rdma_addressing", "removed_nodes")
 
@@ -43,9 +41,9 @@ RULES = (
     "`scheduler: none`. With a `scheduler` other than `slurm` the section `slurm` has no other key, and only with "
     "`scheduler: kubernetes` there is a section `kubernetes`.",
     "With `kubernetes.control_plane: oke` no pool is elastic, and with `kubernetes.rdma: device` none that uses RDMA.",
-    "`kubernetes.network: routes` is for provider local, and `kubernetes.oke` for `control_plane: oke`, which this "
-    "release does not build. A public endpoint needs `network.access: public`. A name in `kubernetes.oke.addons` is "
-    "letters and digits, such as `NvidiaGpuPlugin`.",
+    "`kubernetes.network: routes` is for provider local, and `kubernetes.oke` for `control_plane: oke`. A public "
+    "endpoint needs `network.access: public`. A name in `kubernetes.oke.addons` is letters and digits, such as "
+    "`NvidiaGpuPlugin`.",
     "`pools.NAME.managed: true` is for `kubernetes.control_plane: oke`. Such a pool has a shape without RDMA, no image "
     f"of a Marketplace listing, and none of {', '.join(f'`{key}`' for key in _NOT_OF_NODE_POOLS)}.",
     f"`kubernetes.release` is 1.{OLDEST_WITH_CALICO}.0 or newer with `network: calico`, unless `software.versions` "
@@ -82,9 +80,6 @@ def check(context: RuleContext) -> None:
     if section.get("control_plane") == "oke":
         _check_endpoint(context)
         _check_addons(context)
-        if not OKE_IS_BUILT:
-            message = "this release of gpucluster does not build a control plane of OKE"
-            context.error(("kubernetes", "control_plane"), message, "Write self")
 
 
 def _check_endpoint(context: RuleContext) -> None:
