@@ -102,7 +102,7 @@ def _of_programs(seen: Seen) -> Iterator[tuple[str, str]]:
 
 
 def _ask(kubectl: Kubectl) -> tuple[str, list[dict[str, str]]]:
-    """ "" if the API server is ready, else why not; and namespaces that do not end."""
+    """The reason why the API server is not ready, or "", and namespaces that do not end."""
     try:
         kubectl.run("get", "--raw=/readyz", seconds=5)
         return "", namespaces.look(kubectl)
