@@ -64,7 +64,9 @@ def _memory_mib(pool: Pool) -> int:
 
 def _services(spec: ClusterSpec, machine: Controller | Login | Pool) -> tuple[str, ...]:
     if spec.scheduler == "kubernetes" and not isinstance(machine, Login):
-        return ("containerd", "kubelet")
+        # Where Oracle runs the control plane, the controller is no node.
+        is_node = isinstance(machine, Pool) or spec.kubernetes.control_plane == "self"
+        return ("containerd", "kubelet") if is_node else ()
     if not spec.slurm.enabled:
         return ()
     if isinstance(machine, Pool):

@@ -269,7 +269,9 @@ def print_facts(kubectl: Kubectl, control_plane: str) -> int:
         control_plane: "self" or "oke".
     """
     own = control_plane == "self"
-    found = facts.collect(kubectl, lambda: state.look(kubectl, Etcd()) if own else state.look_at_server(kubectl))
+    found = facts.collect(
+        kubectl, lambda: state.look(kubectl, Etcd()) if own else state.look_at_server(kubectl), is_node=own
+    )
     sys.stdout.write(json.dumps(found) + "\n")
     return 0
 

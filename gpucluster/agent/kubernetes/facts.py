@@ -5,42 +5,34 @@ Each fact that can't be had is null, and `NAME_error` says why: what is not know
 
 from __future__ import annotations
 
-import secrets
-import socket
-import struct
 import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
 from gpucluster.agent.errors import AgentError, Failed
-from gpucluster.agent.kubernetes import nodes
+from gpucluster.agent.kubernetes import dns, nodes
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.kubernetes.person_objects import HOME, USER_NAME
 
 #: A name that every cluster has, whatever its services are.
 NAME, _NAMESPACE, _SERVICE = "kubernetes.default.svc.cluster.local", "default", "kubernetes"
 _DNS_NAMESPACE, _DNS_SERVICE = "kube-system", "kube-dns"
-_DNS_PORT = 53
-_ASK_S, _ATTEMPTS = 2.0, 3
-_ANSWERS = "!HHHHHH"
-_POINTER = 0xC0
-#: The kind of a record with an IPv4 address, and its bytes.
-_IPV4 = (1, 4)
 #: Seconds until the pods of DNS answer: what the scheduler could not place, it may look at again only after a minute.
 NAMES_IN_S = 75.0
 _SETS = ("labels", "allocatable", "capacity")
 
 
-def collect(kubectl: Kubectl, state: Callable[[], Any]) -> dict[str, Any]:
+def collect(kubectl: Kubectl, state: Callable[[], Any], *, is_node: bool = True) -> dict[str, Any]:
     """All facts.
 
     Args:
         state: says what `kubernetes state` says of the control plane.
+        is_node: whether this host is a node, and so reaches the addresses of services.
     """
     parts: Mapping[str, Callable[[], Any]] = {
         "kubernetes_nodes": lambda: [_listed(each) for each in nodes.list_nodes(kubectl)],
         "kubernetes_control_plane": state,
-        "kubernetes_names": lambda: names(kubectl),
+        "kubernetes_names": lambda: names(kubectl, is_node=is_node),
         "kubernetes_homes": lambda: homes(kubectl),
     }
     found: dict[str, Any] = {}
@@ -59,84 +51,33 @@ def _listed(node: dict[str, Any]) -> dict[str, Any]:
     return {**node, **{part: [f"{key}={value}" for key, value in node[part].items()] for part in _SETS}}
 
 
-def names(kubectl: Kubectl) -> dict[str, str]:
-    """What the cluster's DNS answers this host, through the address of its service: {server, wanted, answer, error}.
+def names(kubectl: Kubectl, *, is_node: bool = True) -> dict[str, str]:
+    """What the cluster's DNS answers this host: {server, wanted, answer, error}.
 
-    The question goes the way of a pod's: to the address of the service, which kube-proxy leads to one of its pods. On a
-    control plane that was just made these start later.
+    A node asks as its pods do: at the address of the service, which kube-proxy leads to one of its pods. The controller
+    of a cluster whose control plane is Oracle's is no node: it asks one of these pods through the API server. On a
+    control plane that was just made they start later.
     """
     server = _address(kubectl, _DNS_NAMESPACE, _DNS_SERVICE)
     wanted = _address(kubectl, _NAMESPACE, _SERVICE)
     until = time.monotonic() + NAMES_IN_S
     while True:
         try:
-            return {"server": server, "wanted": wanted, "answer": ask_dns(server, NAME), "error": ""}
+            answer = dns.ask(server, NAME) if is_node else _ask_through_server(kubectl)
+            return {"server": server, "wanted": wanted, "answer": answer, "error": ""}
         except (Failed, OSError) as error:
             if time.monotonic() > until:
                 return {"server": server, "wanted": wanted, "answer": "", "error": str(error) or type(error).__name__}
         time.sleep(1.0)
 
 
+def _ask_through_server(kubectl: Kubectl) -> str:
+    with kubectl.forwarded(f"service/{_DNS_SERVICE}", dns.PORT, _DNS_NAMESPACE) as port:
+        return dns.ask_stream("127.0.0.1", NAME, port)
+
+
 def _address(kubectl: Kubectl, namespace: str, service: str) -> str:
     return str((kubectl.get("service", service, namespace).get("spec") or {}).get("clusterIP", ""))
-
-
-def ask_dns(server: str, name: str, port: int = _DNS_PORT) -> str:
-    """The first IPv4 address of a name.
-
-    Raises:
-        Failed: the server answers with an error, or without an address.
-        OSError: it does not answer.
-    """
-    number = secrets.randbits(16)
-    words = b"".join(bytes([len(word)]) + word.encode() for word in name.split("."))
-    question = struct.pack(_ANSWERS, number, 0x0100, 1, 0, 0, 0) + words + struct.pack("!BHH", 0, 1, 1)
-    family = socket.AF_INET6 if ":" in server else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as talk:
-        talk.settimeout(_ASK_S)
-        # Answers of anybody else are not taken.
-        talk.connect((server, port))
-        for attempt in range(_ATTEMPTS):
-            talk.send(question)
-            try:
-                return address_of(talk.recv(4096), number)
-            except socket.timeout:
-                if attempt == _ATTEMPTS - 1:
-                    raise OSError(f"{server} does not answer within {_ASK_S * _ATTEMPTS:.0f} s") from None
-    raise AssertionError
-
-
-def address_of(answer: bytes, number: int) -> str:
-    """The first IPv4 address of an answer to one question.
-
-    Raises:
-        Failed: there is none.
-    """
-    try:
-        got, flags, questions, answers, _authority, _more = struct.unpack_from(_ANSWERS, answer)
-        if got != number or flags & 0x000F:
-            raise Failed(f"the DNS server answers with error {flags & 0x000F}")
-        place = struct.calcsize(_ANSWERS)
-        for _question in range(questions):
-            place = _after_name(answer, place) + 4
-        for _answer in range(answers):
-            place = _after_name(answer, place)
-            kind, _class, _ttl, length = struct.unpack_from("!HHIH", answer, place)
-            place += 10
-            if (kind, length) == _IPV4:
-                return socket.inet_ntoa(answer[place : place + length])
-            place += length
-    except (struct.error, IndexError):
-        raise Failed("the answer of the DNS server can't be read") from None
-    raise Failed("the DNS server knows no address of this name")
-
-
-def _after_name(answer: bytes, place: int) -> int:
-    while answer[place]:
-        if answer[place] & _POINTER == _POINTER:
-            return place + 2
-        place += answer[place] + 1
-    return place + 1
 
 
 #: Seconds that a control plane may take to bind a claim that was just made: it looks every 15 s.

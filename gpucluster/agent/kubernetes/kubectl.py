@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpucluster.agent import programs
@@ -14,6 +15,9 @@ from gpucluster.agent.kubernetes import faults
 ADMIN = "/etc/kubernetes/admin.conf"
 #: Seconds for one request. kubectl itself would try for ever where nobody answers.
 SECONDS = 20.0
+#: Seconds of a connection through the API server, at most.
+_FORWARDED_S = 30.0
+_FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 _MINOR = re.compile(r"\d+")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -116,6 +120,36 @@ class Kubectl:
             "delete", kind, name, *_namespace(namespace), "--ignore-not-found", "--wait=false", *words,
             where=f"{kind} {name}",
         )  # fmt: skip
+
+    @contextlib.contextmanager
+    def forwarded(self, target: str, port: int, namespace: str) -> Iterator[int]:
+        """Lead a port of this host's loopback to one of a pod or service, by the API server, to the end of the block.
+
+        Args:
+            target: `service/NAME`, of which one pod is taken, or `pod/NAME`.
+
+        Yields:
+            the number of the port here.
+
+        Raises:
+            Failed: no pod of it runs, or the API server does not answer.
+        """
+        words = ["port-forward", *_namespace(namespace), target, f":{port}", "--address=127.0.0.1"]
+        try:
+            running = programs.stream(["timeout", f"{_FORWARDED_S:.0f}", *self._argv, *words])
+        except OSError as error:
+            raise Failed(f"kubectl can't be started: {error.strerror}", "Run: gpucluster apply") from None
+        try:
+            said = running.stdout.readline().decode(errors="replace") if running.stdout else ""
+            found = _FORWARDED.search(said)
+            if found is None:
+                raise Failed(f"no connection to port {port} of {target} by the API server", f"See: kubectl {words[0]}")
+            yield int(found[1])
+        finally:
+            running.terminate()
+            running.wait()
+            if running.stdout:
+                running.stdout.close()
 
     def server(self) -> str:
         """The address of the API server, `https://10.0.0.2:6443`."""

@@ -1,80 +1,18 @@
-"""The facts for `verify`: from a real API server, and from a DNS server that answers as one does."""
+"""The facts for `verify`, from a real API server."""
 
 from __future__ import annotations
 
 import json
-import socket
-import struct
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from gpucluster.agent.errors import AgentError, Failed
-from gpucluster.agent.kubernetes import facts, person_objects
+from gpucluster.agent.kubernetes import dns, facts, person_objects
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from tests.agent.kubernetes.api_server import needs_api_server, running
 from tests.agent.kubernetes.objects import node
-
-#: As a server sends them: the name of the answer is a pointer to the question's.
-_RECORD = struct.pack("!HHHIH", 0xC00C, 1, 1, 30, 4) + bytes([10, 96, 0, 1])
-
-
-@pytest.fixture
-def dns() -> Iterator[tuple[str, int, list[bytes]]]:
-    """A DNS server on the loopback interface; the list is what it puts behind the question, once each."""
-    answers: list[bytes] = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
-        server.bind(("127.0.0.1", 0))
-
-        def serve() -> None:
-            while True:
-                asked, sender = server.recvfrom(512)
-                if asked == b"end":
-                    return
-                said = answers.pop(0)
-                flags, count = (0x8180, 1) if said else (0x8183, 0)
-                server.sendto(asked[:2] + struct.pack("!HHHHH", flags, 1, count, 0, 0) + asked[12:] + said, sender)
-
-        serving = threading.Thread(target=serve)
-        serving.start()
-        host, port = server.getsockname()
-        yield host, port, answers
-        server.sendto(b"end", (host, port))
-        serving.join()
-
-
-def test_the_address_of_a_name(dns: tuple[str, int, list[bytes]]) -> None:
-    host, port, answers = dns
-    answers.append(_RECORD)
-    assert facts.ask_dns(host, facts.NAME, port) == "10.96.0.1"
-    # Another name first, as for an alias.
-    alias = struct.pack("!HHHIH", 0xC00C, 5, 1, 30, 2) + b"\xc0\x0c"
-    answers.append(alias + _RECORD)
-    with pytest.raises(Failed, match="knows no address"):
-        # The header counts one answer, and that is the alias.
-        facts.ask_dns(host, facts.NAME, port)
-
-
-def test_a_name_that_is_not_known_and_an_answer_that_is_cut_off(dns: tuple[str, int, list[bytes]]) -> None:
-    host, port, answers = dns
-    answers.append(b"")
-    with pytest.raises(Failed, match="error 3"):
-        facts.ask_dns(host, facts.NAME, port)
-    answers.append(_RECORD[:7])
-    with pytest.raises(Failed, match="can't be read"):
-        facts.ask_dns(host, facts.NAME, port)
-
-
-def test_a_server_that_is_not_there() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(OSError, match=r"refused"):
-        facts.ask_dns("127.0.0.1", facts.NAME, port)
-
 
 def test_without_an_api_server_each_fact_says_why_it_is_missing(tmp_path: Path) -> None:
     program = tmp_path / "kubectl"
@@ -129,7 +67,7 @@ def test_a_server_of_names_may_take_some_seconds_until_it_answers(monkeypatch: p
             raise refusals.pop()
         return "10.96.0.1"
 
-    monkeypatch.setattr(facts, "ask_dns", ask)
+    monkeypatch.setattr(dns, "ask", ask)
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     assert facts.names(cast(Kubectl, _Services()))["answer"] == "10.96.0.1"
     assert not refusals
@@ -139,7 +77,7 @@ def test_a_server_of_names_that_never_answers_is_named(monkeypatch: pytest.Monke
     def refuse(_server: str, _name: str) -> str:
         raise OSError(1, "Operation not permitted")
 
-    monkeypatch.setattr(facts, "ask_dns", refuse)
+    monkeypatch.setattr(dns, "ask", refuse)
     monkeypatch.setattr(facts, "NAMES_IN_S", -1.0)
     found = facts.names(cast(Kubectl, _Services()))
     assert (found["answer"], "not permitted" in found["error"]) == ("", True)
