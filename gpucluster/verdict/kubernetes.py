@@ -79,7 +79,7 @@ def _managed(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
     wanted = expected.kubernetes
     number = wanted.managed[pool] if wanted else 0
     rows = [row for row in seen["kubernetes_nodes"] if _values(row["labels"]).get(_POOL) == pool]
-    failures = [f"{row['name']} {failure}" for row in rows for failure in _failures(row, wanted)]
+    failures = [f"{row['name']}: {failure}" for row in rows for failure in _failures(row, wanted)]
     if len(rows) != number:
         failures.insert(0, f"has {count(len(rows), 'node')} in Kubernetes, not {number}")
     evidence = {"nodes": [row["name"] for row in rows]}

@@ -40,12 +40,18 @@ FULL = dataclasses.replace(
     rdma_addressed=NODES,
     profile=Profile.QUICK,
 )
+_KUBERNETES = KubernetesExpectation("1.34.2", {"compute": {"gpucluster.io/pool": "compute"}}, dict.fromkeys(NODES, 8))
 #: With Kubernetes.
 KUBERNETES = dataclasses.replace(
     CLUSTER,
     scheduler="kubernetes",
     accounting=False,
-    kubernetes=KubernetesExpectation("1.34.2", {"compute": {"gpucluster.io/pool": "compute"}}, dict.fromkeys(NODES, 8)),
+    kubernetes=_KUBERNETES,
+)
+#: With a control plane of Oracle and a pool that it manages.
+ENGINE = dataclasses.replace(
+    KUBERNETES,
+    kubernetes=dataclasses.replace(_KUBERNETES, managed={"service": 2}, control_plane="oke"),
 )
 BEGAN = 1_800_000_000.0
 
@@ -75,15 +81,17 @@ def of_slurm() -> dict[str, Any]:
     }
 
 
-def of_kubernetes() -> dict[str, Any]:
+def of_kubernetes(expected: KubernetesExpectation) -> dict[str, Any]:
     """What `gpucluster-agent kubernetes facts` says where all is well."""
+    managed = {f"10.0.1.{number}": pool for pool, size in expected.managed.items() for number in range(9, 9 + size)}
     nodes = [
         {
-            "name": name, "ready": "True", "cordoned": False, "reason": "", "taints": [], "version": "v1.34.2",
+            "name": name, "registered": name, "ready": "True", "version": "v1.34.2",
+            "cordoned": False, "reason": "", "taints": [],
             "conditions": [{"type": "Ready", "status": "True", "message": "kubelet is ready"}],
-            "labels": ["gpucluster.io/pool=compute"], "allocatable": ["nvidia.com/gpu=8"],
+            "labels": [f"gpucluster.io/pool={managed.get(name, 'compute')}"], "allocatable": ["nvidia.com/gpu=8"],
         }
-        for name in NODES
+        for name in (*NODES, *managed)
     ]  # fmt: skip
     certificates = [
         {"file": "apiserver.crt", "days": 200, "expires": "2027-06-11T00:00:00Z"},
@@ -118,7 +126,7 @@ def facts(expected: Expectation = CLUSTER) -> Facts:
     ring = zip(NODES, reversed(NODES), strict=True) if expected.scheduler == "none" else ()
     for node, following in ring:
         reported[node]["mesh"] = {"next": following, "reached": following, "error": ""}
-    reported[HEAD] |= of_kubernetes() if expected.kubernetes else {}
+    reported[HEAD] |= of_kubernetes(expected.kubernetes) if expected.kubernetes else {}
     if expected.login:
         reported[HEAD]["ssh_groups"] = ["root", "debian", "privilege"]
         reported["demo-login-1"]["slurm_error"] = ""

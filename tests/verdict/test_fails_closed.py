@@ -15,13 +15,13 @@ from gpucluster.agent.checks.model import Missing, Status, evaluate
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 from gpucluster.verdict.measurements import measured
 from gpucluster.verdict.registry import CHECKS, CLUSTER_CHECKS
-from tests.verdict.samples import CLUSTER, FULL, KUBERNETES, MESH, Facts, facts, verdict
+from tests.verdict.samples import CLUSTER, ENGINE, FULL, KUBERNETES, MESH, Facts, facts, verdict
 
-SAMPLES = {"slurm": CLUSTER, "mesh": MESH, "all": FULL, "kubernetes": KUBERNETES}
+SAMPLES = {"slurm": CLUSTER, "mesh": MESH, "all": FULL, "kubernetes": KUBERNETES, "engine": ENGINE}
 
 
 def _sample(check: ClusterCheck) -> tuple[Expectation, Facts, str]:
-    for cluster in (FULL, MESH, KUBERNETES):
+    for cluster in (FULL, MESH, KUBERNETES, ENGINE):
         if subjects := check.subjects(cluster):
             return cluster, facts(cluster), subjects[-1]
     raise AssertionError(f"no sample cluster has anything to check for {check.name}: add one to samples.py")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.verdict.verdict import CheckResult
-from tests.verdict.samples import HEAD, KUBERNETES, facts, verdict
+from tests.verdict.samples import ENGINE, HEAD, KUBERNETES, facts, verdict
 
 
 def found(change: Callable[[dict[str, Any]], Any], **expected: Any) -> list[CheckResult]:
@@ -23,6 +23,33 @@ def found(change: Callable[[dict[str, Any]], Any], **expected: Any) -> list[Chec
 
 def test_a_cluster_that_is_as_it_should_be_passes() -> None:
     assert found(lambda _facts: None) == []
+
+
+def of_engine(change: Callable[[dict[str, Any]], Any]) -> list[tuple[str, str, str]]:
+    """Check, status and message of what is no pass, with a control plane of Oracle."""
+    reported = copy.deepcopy(facts(ENGINE))
+    reported[HEAD]["kubernetes_control_plane"]["certificates"] = []
+    change(reported[HEAD])
+    results = verdict(ENGINE, reported).results
+    return [(each.check, each.status, each.message) for each in results if each.status != "pass"]
+
+
+def test_with_a_control_plane_of_oracle_nobody_asks_for_certificates_and_managed_nodes_are_counted() -> None:
+    assert of_engine(lambda _facts: None) == []
+    check = "kubernetes_managed_nodes"
+    assert of_engine(lambda seen: seen["kubernetes_nodes"].pop()) == [
+        (check, "fail", "has 1 node in Kubernetes, not 2")
+    ]
+    assert of_engine(lambda seen: seen["kubernetes_nodes"][-1].update(ready="Unknown", version="v1.33.0")) == [
+        (check, "fail", "10.0.1.10: its kubelet is silent; 10.0.1.10: has kubelet v1.33.0, not v1.34.2")
+    ]
+
+
+def test_the_command_for_a_cordoned_node_has_the_name_that_the_server_knows() -> None:
+    ((check, _status, said),) = of_engine(
+        lambda seen: seen["kubernetes_nodes"][0].update(cordoned=True, registered="10.0.1.4")
+    )
+    assert (check, "uncordon 10.0.1.4" in said) == ("kubernetes_node", True)
 
 
 def _node(**changed: Any) -> Callable[[dict[str, Any]], Any]:

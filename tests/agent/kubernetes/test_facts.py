@@ -14,6 +14,7 @@ from gpucluster.agent.kubernetes.kubectl import Kubectl
 from tests.agent.kubernetes.api_server import needs_api_server, running
 from tests.agent.kubernetes.objects import node
 
+
 def test_without_an_api_server_each_fact_says_why_it_is_missing(tmp_path: Path) -> None:
     program = tmp_path / "kubectl"
     program.write_text('#!/bin/sh\necho "The connection to the server 127.0.0.1:1 was refused" >&2\nexit 1\n')
