@@ -243,11 +243,16 @@ def is_idle(text: str) -> bool:
 def launch(node: str) -> subprocess.Popen[bytes]:
     """A slurmd that knows nothing but where the controller is, with directories of its own."""
     own = RUN / "disks" / node
-    for folder in ("spool", "run"):
+    for folder in ("spool", "run", "tmp"):
         (own / folder).mkdir(parents=True)
+    (own / "tmp").chmod(0o1777)
     for target in (SLURMD_SPOOL, Path("/run/slurm")):
         target.mkdir(parents=True, exist_ok=True)
-    mounts = f"mount --bind {own}/spool {SLURMD_SPOOL} && mount --bind {own}/run /run/slurm"
+    # A step of PMIx has a folder in /tmp with the same name on each of its nodes: one node would remove the other's.
+    mounts = " && ".join(
+        f"mount --bind {own}/{folder} {target}"
+        for folder, target in (("spool", SLURMD_SPOOL), ("run", "/run/slurm"), ("tmp", "/tmp"))
+    )
     script = f'{mounts} && hostname "$0" && exec "$@"'
     # -b: an instance has booted since it was asked for; a slurmd here has the uptime of the machine below.
     argv = ("slurmd", "-D", "-b", "--conf-server", socket.gethostname(), f"--instance-id=ocid1.instance.test..{node}")
