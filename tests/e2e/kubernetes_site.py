@@ -31,11 +31,11 @@ network:
   private_subnet_cidr: {vcn}.1.0/24
   ssh_allowed_cidrs: [127.0.0.0/8]
 scheduler: kubernetes
-kubernetes: {{release: "{release}", network: routes}}
+kubernetes: {{control_plane: {plane}, release: "{release}", network: routes}}
 controller: {{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8}}
 pools:
   work: {work}
-users:
+{pools}users:
   people: [{{name: alice, full_name: Alice Example, generate_key: true}}]
 software: {{mirror: {mirror}, versions: {{cri-tools: "{crictl}"}}}}
 """
@@ -49,7 +49,8 @@ class KubernetesSite(Site):
     """Such a cluster, by its folder.
 
     Args:
-        more: text at the end of cluster.yml. `work`: the definition of the pool.
+        more: text at the end of cluster.yml. `work`: the definition of the pool. `pools`: lines with other ones.
+        plane: self or oke.
     """
 
     def __init__(
@@ -59,9 +60,18 @@ class KubernetesSite(Site):
         more: str = "",
         files: Path | None = None,
         work: str = TWO_NODES,
+        pools: str = "",
+        plane: str = "self",
     ) -> None:
         text = CLUSTER_YML.format(
-            name=name, vcn=vcn, release=RELEASE, mirror=files or mirror(), crictl=CRICTL, work=work
+            name=name,
+            vcn=vcn,
+            plane=plane,
+            release=RELEASE,
+            mirror=files or mirror(),
+            crictl=CRICTL,
+            work=work,
+            pools=pools,
         )
         super().__init__(text + more)
         self.controller = f"{name}-controller"

@@ -1,0 +1,121 @@
+"""A cluster whose control plane is a local Kubernetes Engine, from the first apply to the last destroy.
+
+The tests run in the order of this file, on one cluster of their own: a controller, a node of ours, and a node that the
+engine manages. Real: Kubernetes 1.20.2, Terraform, the playbook. The engine is the local cloud's: OKE's admission,
+images and cloud controller are not there (tests/e2e/test_kubernetes_oke.py tries the engine alone).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.kubernetes_site import KubernetesSite, pod
+from tests.e2e.site_harness import all_pass, containers
+from tests.kubernetes_sources import NEXT, REGISTRY, RELEASE, mirror, need_kubernetes
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+OWN, HOST = "work-1", "gpucluster.io/host"
+_SHAPE = "shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8, count: 1"
+PAUSE = f"{REGISTRY}/pause:3.2"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[KubernetesSite]:
+    need_kubernetes()
+    managed = f"  service: {{{_SHAPE}, managed: true}}\n"
+    with KubernetesSite(
+        "engine", "10.105", files=mirror(rehearsal=True), work=f"{{{_SHAPE}}}", pools=managed, plane="oke"
+    ) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def built(site: KubernetesSite) -> dict[str, Any]:
+    return site.good("apply")
+
+
+def labels_of(site: KubernetesSite) -> dict[str, dict[str, str]]:
+    """The labels of each node, by the name that the API has."""
+    return {node["metadata"]["name"]: node["metadata"]["labels"] for node in site.get("nodes")["items"]}
+
+
+def shown(site: KubernetesSite) -> dict[str, tuple[str, str]]:
+    """What status shows: pool and release by node."""
+    return {row["node"]: (row["pool"], row["version"]) for row in site.good("status")["kubernetes"]}
+
+
+def changed_tasks(result: dict[str, Any]) -> int:
+    return sum(result["changed_tasks"].values())
+
+
+def test_hosts_join_beside_the_nodes_that_the_engine_manages(site: KubernetesSite, built: dict[str, Any]) -> None:
+    assert all_pass(built), built["checks"]
+    judged = {check["check"] for check in built["checks"]}
+    assert {"kubernetes_node", "kubernetes_managed_nodes", "kubernetes_names"} <= judged
+    assert "kubernetes_certificates" not in judged, "Oracle renews them"
+    # The names of nodes are addresses; ours also have the name of their host.
+    labels = labels_of(site)
+    assert [name for name, has in labels.items() if has.get(HOST) == OWN] == [
+        name for name, has in labels.items() if has["gpucluster.io/pool"] == "work"
+    ]
+    assert all(name.startswith("10.105.1.") for name in labels)
+    rows = shown(site)
+    assert rows.pop(OWN) == ("work", f"v{RELEASE}")
+    assert list(rows.values()) == [("service", f"v{RELEASE}")]
+    # The controller is no node.
+    assert "kubelet" not in site.on(site.controller, "ls", "/usr/local/bin").split()
+
+
+def test_no_secret_is_stored_on_a_host(site: KubernetesSite, built: dict[str, Any]) -> None:
+    for host in (site.controller, OWN):
+        kept = site.on(host, "sh", "-c", "cat /etc/kubernetes/*.conf")
+        assert "token:" not in kept
+        assert "client-key-data" not in kept
+    assert site.on(site.controller, "stat", "--format=%a", "/etc/kubernetes/admin.conf").strip() == "600"
+
+
+def test_a_second_apply_changes_nothing(site: KubernetesSite, built: dict[str, Any]) -> None:
+    again = site.good("apply")
+    assert changed_tasks(again) == 0, again["changed_tasks"]
+
+
+def test_commands_for_a_control_plane_of_ours_say_who_runs_it(site: KubernetesSite, built: dict[str, Any]) -> None:
+    for words in (["kubernetes", "status"], ["kubernetes", "certificates"], ["kubernetes", "compact"]):
+        code, events = site.run(*words)
+        assert (code, "Oracle runs the control plane" in events[-1]["message"]) == (2, True), words
+
+
+def test_a_host_is_drained_and_replaced_by_its_name(site: KubernetesSite, built: dict[str, Any]) -> None:
+    before = next(name for name, has in labels_of(site).items() if has.get(HOST) == OWN)
+    with site.namespace() as namespace:
+        # It has no controller, so a drain with patience would name it.
+        site.apply(pod("alone", namespace, before, container={"image": PAUSE, "command": []}))
+        site.await_ready(namespace)
+        code, events = site.run("replace", OWN, "--yes", "--drain-timeout", "5")
+        assert code != 0
+        assert f"{namespace}/alone" in json.dumps(events[-1])
+        (node,) = [each for each in site.get("nodes")["items"] if each["metadata"]["name"] == before]
+        assert node["spec"].get("unschedulable") is True
+        assert site.good("replace", OWN, "--yes", "--drain-timeout", "0")
+        assert not site.get("pods", f"--namespace={namespace}")["items"], "nothing was left of the old node's pods"
+    rows = shown(site)
+    assert rows[OWN] == ("work", f"v{RELEASE}")
+    assert len(rows) == 2, rows
+    assert not [node for node in site.get("nodes")["items"] if node["spec"].get("unschedulable")]
+
+
+def test_apply_takes_the_whole_cluster_to_the_next_release(site: KubernetesSite, built: dict[str, Any]) -> None:
+    site.file.write_text(site.file.read_text().replace(f'release: "{RELEASE}"', f'release: "{NEXT}"'))
+    assert all_pass(site.good("apply"))
+    assert json.loads(site.kubectl("get", "--raw=/version"))["gitVersion"] == f"v{NEXT}"
+    assert {version for _pool, version in shown(site).values()} == {f"v{NEXT}"}
+
+
+def test_destroy_leaves_nothing(site: KubernetesSite, built: dict[str, Any]) -> None:
+    site.good("destroy", "--delete-data", "--yes")
+    assert containers(site.home) == []
