@@ -50,7 +50,7 @@ def shown(site: KubernetesSite) -> dict[str, tuple[str, str]]:
 
 
 def changed_tasks(result: dict[str, Any]) -> int:
-    return sum(result["changed_tasks"].values())
+    return sum(result["changed"].values())
 
 
 def test_hosts_join_beside_the_nodes_that_the_engine_manages(site: KubernetesSite, built: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ def test_no_secret_is_stored_on_a_host(site: KubernetesSite, built: dict[str, An
 
 def test_a_second_apply_changes_nothing(site: KubernetesSite, built: dict[str, Any]) -> None:
     again = site.good("apply")
-    assert changed_tasks(again) == 0, again["changed_tasks"]
+    assert changed_tasks(again) == 0, again["changed"]
 
 
 def test_commands_for_a_control_plane_of_ours_say_who_runs_it(site: KubernetesSite, built: dict[str, Any]) -> None:
