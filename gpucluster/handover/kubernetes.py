@@ -154,16 +154,20 @@ def controller_variables(
     manifests = system_manifests(spec, hardware_emulated=hardware_emulated)
     return {
         "kubernetes_system": {"set": SET, "manifests": manifests, "pools": pools},
-        "kubernetes_autoscaler": {"set": autoscaler.SET, "manifests": _autoscaler_account(spec)},
+        "kubernetes_autoscaler": {
+            "set": autoscaler.SET,
+            "account": autoscaler.ACCOUNT,
+            "rules": _autoscaler_rules(spec),
+        },
         "kubernetes_system_images": _images(spec, hardware_emulated=hardware_emulated),
     }
 
 
-def _autoscaler_account(spec: ClusterSpec) -> list[Manifest]:
-    """The account of the autoscaler; nothing where no pool is elastic."""
+def _autoscaler_rules(spec: ClusterSpec) -> list[dict[str, Any]]:
+    """The rights of the autoscaler; nothing where no pool is elastic."""
     if not spec.elastic_pools:
         return []
-    return autoscaler.account(privileged_policy=PRIVILEGED if minor_release(spec) <= POLICIES_UNTIL else None)
+    return autoscaler.rules(privileged_policy=PRIVILEGED if minor_release(spec) <= POLICIES_UNTIL else None)
 
 
 def _images(spec: ClusterSpec, *, hardware_emulated: bool) -> list[str]:

@@ -440,7 +440,11 @@ def test_a_node_of_kubernetes_engine_has_its_labels_and_taints_from_its_first_se
     words = dict(word[2:].split("=", 1) for word in text.split('"')[1].split())
     # OKE knows a node by its address: its certificate has no other name.
     assert (words["hostname-override"], words["node-ip"]) == ("10.0.1.7", "10.0.1.7")
-    assert dict(pair.split("=", 1) for pair in words["node-labels"].split(",")) == labels
+    assert dict(pair.split("=", 1) for pair in words["node-labels"].split(",")) == {
+        **labels,
+        # So commands find the node by the name of its host.
+        "gpucluster.io/host": "compute-1",
+    }
     assert words["register-with-taints"] == "nvidia.com/gpu=present:NoSchedule"
     minor = int(release.split(".")[1])
     assert (words.get("container-runtime"), "container-runtime-endpoint" in words) == (

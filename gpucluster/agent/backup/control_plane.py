@@ -179,13 +179,13 @@ class ControlPlane:
         return self.etcd.objects()
 
     def renew_health_access(self) -> None:
-        """Let the health service have a kubeconfig of the authority that is in use now, if it has one.
+        """Let the health service have a token of the control plane that is in use now, if it has one.
 
         Raises:
-            AgentError: the API server or openssl did not do it.
+            AgentError: the API server did not make it.
         """
         if health_access.is_kept():
-            health_access.keep(Kubectl(str(self.folder / "admin.conf")), time.sleep, authority=self.folder / "pki")
+            health_access.keep(Kubectl(str(self.folder / "admin.conf")), time.sleep)
 
     @staticmethod
     def _of_kubelet(folder: Path) -> list[Path]:

@@ -4,7 +4,8 @@
 - `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
 - `arrange` reads the second of these alone, for a node that has just joined
 - `renew` renews the control plane's certificates before they expire; a timer runs it
-- `health-access` lets the health service have its own kubeconfig and rights
+- `access` reads the rights of a service as JSON, and lets it have an account and a kubeconfig of its own
+- `health-access` does that for the health service
 - `check-host` looks at a host before it joins
 - `images` brings the images of the cluster's own software, and keeps them
 - `authority` writes which control plane a host belongs to
@@ -39,6 +40,7 @@ from gpucluster.agent.kubernetes import (
     people_requests,
     place,
     routes,
+    service_access,
     state,
     wanted,
 )
@@ -184,16 +186,15 @@ def serve(talk: Conversation, kubectl: Kubectl) -> int:
 def renew(kubectl: Kubectl) -> int:
     """Renew what expires soon, and say it; returns the exit status."""
     done = certificates.renew(kubectl, time.sleep)
-    if health_access.is_kept() and health_access.keep(kubectl, time.sleep):
-        done = [*done, str(health_access.FILE)]
     sys.stdout.write("".join(f"{file}: renewed\n" for file in done) or "no certificate expires soon\n")
     return 0
 
 
 @told
-def keep_health_access(kubectl: Kubectl) -> int:
-    """Let the health service have its kubeconfig, and print its path if it is new; returns the exit status."""
-    changed = health_access.keep(kubectl, time.sleep)
+def keep_health_access(kubectl: Kubectl, *, wanted: bool) -> int:
+    """Let the health service have its access or none, and print its path if that has changed; returns the exit
+    status."""
+    changed = health_access.keep(kubectl, time.sleep, wanted=wanted)
     sys.stdout.write(f"{health_access.FILE}: changed\n" if changed else "")
     return 0
 
@@ -283,11 +284,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "command",
         choices=[
-            "serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "arrange",
-            "place", "routes", "token",
+            "serve", "facts", "renew", "access", "health-access", "check-host", "images", "authority", "apply",
+            "arrange", "place", "routes", "token",
         ],
     )  # fmt: skip
     parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
+    parser.add_argument("--absent", action="store_true", help="health-access: remove it")
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     parser.add_argument("--node", default="", help="routes: the name of this host in the API; default: its host name")
     parser.add_argument(
@@ -306,7 +308,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "arrange": lambda: wanted.from_input(lambda given: wanted.arranged(kubectl, given)),
         "facts": lambda: print_facts(kubectl, options.control_plane),
         "renew": lambda: renew(kubectl),
-        "health-access": lambda: keep_health_access(kubectl),
+        "access": lambda: wanted.from_input(lambda given: {"changed": service_access.keep(kubectl, time.sleep, given)}),
+        "health-access": lambda: keep_health_access(kubectl, wanted=not options.absent),
         "check-host": lambda: check_host(sys.stdin.read()),
         "images": lambda: keep_images(sys.stdin.read()),
         "authority": write_authority,

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.checks.model import Status
-from gpucluster.agent.errors import AgentError
 from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.kubernetes import CONDITION, TAINT, Follower, KubernetesNodes, condition, publish
 from gpucluster.agent.health.settings import Settings
@@ -20,7 +19,7 @@ from gpucluster.agent.kubernetes import health_access
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
 from gpucluster.waiting import wait_until
 from tests.agent.health.doubles import DRAINS, Clock, report
-from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, openssl, running_with_kubelet
+from tests.agent.kubernetes.api_server import ApiServer, controllers, needs_api_server, running_with_kubelet
 from tests.agent.kubernetes.objects import node
 
 ROLES = Path(__file__).resolve().parents[3] / "ansible/roles"
@@ -73,7 +72,8 @@ def health(server: tuple[ApiServer, Kubectl]) -> Kubectl:
     """kubectl as the health service, with the file that it gets on a controller."""
     api, kubelet = server
     file = api.folder / "health.kubeconfig"
-    assert health_access.keep(api.kubectl, time.sleep, file, api.folder)
+    with controllers(api, "serviceaccount-token"):
+        assert health_access.keep(api.kubectl, time.sleep, file)
     return Kubectl(str(file), kubelet._argv[0])
 
 
@@ -98,40 +98,6 @@ def test_the_service_may_change_nodes_and_nothing_else(server: tuple[ApiServer, 
 
     assert wait_until(lambda: all(map(allowed, may)), 30, 0.2)
     assert [words for words in never if allowed(words)] == []
-
-
-@pytest.mark.slow
-@needs_api_server
-@pytest.mark.xdist_group("kubernetes-api-server")
-def test_the_service_s_file_is_made_again_before_it_ends_and_for_another_authority(
-    server: tuple[ApiServer, Kubectl], tmp_path: Path
-) -> None:
-    api, _kubelet = server
-    file, now = tmp_path / "health.kubeconfig", time.time()
-
-    def kept(later_hours: float = 0.0, authority: Path = api.folder) -> bool:
-        return health_access.keep(api.kubectl, time.sleep, file, authority, now + later_hours * 3600)
-
-    kept()
-    first = file.read_text()
-    assert not kept(later_hours=24 * 14)
-    assert file.read_text() == first
-    assert kept(later_hours=24 * 16)
-    assert file.read_text() != first
-    other = tmp_path / "other"
-    other.mkdir()
-    openssl(other, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj",
-             "/CN=ca")  # fmt: skip
-    assert kept(authority=other)
-    file.write_text("damaged")
-    assert kept(authority=other)
-    file.chmod(0o644)
-    assert kept(authority=other)
-    assert not kept(authority=other)
-    with pytest.raises(AgentError, match="no authority of Kubernetes"):
-        kept(authority=tmp_path / "nothing")
-    api.kubectl.delete("clusterrolebinding", "gpucluster-health")
-    assert kept(authority=other)
 
 
 @pytest.mark.slow

@@ -126,7 +126,9 @@ def controllers(server: ApiServer, *names: str) -> Iterator[None]:
     with (server.folder / "controllers.log").open("wb") as log:
         process = subprocess.Popen(
             [str(place / "kube-controller-manager"), f"--kubeconfig={server.kubeconfig}", "--leader-elect=false",
-             f"--controllers={','.join(names)}", "--secure-port=0", *["--port=0"] * (minor() < 24)],
+             f"--controllers={','.join(names)}", "--secure-port=0", *["--port=0"] * (minor() < 24),
+             f"--service-account-private-key-file={server.folder / 'sa.key'}",
+             *([f"--root-ca-file={authority}"] if (authority := server.folder / "ca.crt").exists() else [])],
             stdout=log, stderr=log, cwd=server.folder,
         )  # fmt: skip
     try:

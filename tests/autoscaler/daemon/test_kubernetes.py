@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.kubernetes import nodes as agents_nodes
+from gpucluster.agent.kubernetes import service_access
 from gpucluster.agent.rules import reasons
 from gpucluster.autoscaler.daemon.kubernetes import (
     CORDONED_BY,
@@ -62,7 +63,8 @@ class Clock:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with running(tmp_path_factory.mktemp("api-server")) as one:
         one.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        one.kubectl.run("create", "--filename=-", text=to_json(autoscaler.account(privileged_policy=None)))
+        account = service_access.account(autoscaler.ACCOUNT, autoscaler.rules(privileged_policy=None))
+        one.kubectl.run("create", "--filename=-", text=to_json(account))
         yield one
 
 
@@ -83,7 +85,7 @@ def clock() -> Clock:
 def client(api: ApiServer, state: Path, clock: Clock, *, may_write: bool = True, program: str = "") -> KubernetesClient:
     folder = binaries()
     assert folder is not None
-    account = f"--as=system:serviceaccount:{autoscaler.NAMESPACE}:{autoscaler.NAME}"
+    account = f"--as=system:serviceaccount:{service_access.NAMESPACE}:{autoscaler.ACCOUNT}"
     kubectl = (program or str(folder / "kubectl"), f"--kubeconfig={api.kubeconfig}", account)
     return KubernetesClient(kubectl, (POOL,), state=state, may_write=lambda: may_write, clock=clock)
 
