@@ -532,10 +532,10 @@ class Cluster:
         """Files with which kubectl reaches Kubernetes' API.
 
         Raises:
-            InputError: the cluster has no control plane of its own.
+            InputError: the cluster has no Kubernetes.
         """
-        require_own_control_plane(self.spec, "kubeconfig")
-        return Kubeconfigs(self.spec, self._controller, self.control_plane)
+        require_kubernetes(self.spec)
+        return Kubeconfigs(self.spec, self._controller, self._control_plane)
 
     def kubectl_argv(self, words: Sequence[str], *, terminal: bool = False) -> list[str]:
         """The command line that runs kubectl on the controller, as an operator of the cluster.

@@ -1,7 +1,8 @@
-"""Access to Kubernetes' API: files with a short-lived certificate for kubectl, and kubectl on the controller.
+"""Access to Kubernetes' API: files with a short-lived certificate or token for kubectl, and kubectl on the controller.
 
-A key is made here and leaves this machine in no way: the controller gets a request with its public half. The file of
-the cluster's administrator on the controller is given to nobody.
+A key is made here and leaves this machine in no way: the controller gets a request with its public half. Where Oracle
+runs the control plane nobody can sign one, and the API server makes a token. The file of the cluster's administrator on
+the controller is given to nobody.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import base64
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,12 +48,16 @@ _KUBECTL = (
 
 
 @checked(frozen=True)
-class _Signed:
-    certificate: str
+class _Answer:
+    """What the controller says: a certificate or a token, and what belongs to it."""
+
     authority: str
     server: str
     user: str
     namespace: str
+    certificate: str = ""
+    token: str = ""
+    expires: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,20 +121,42 @@ class Kubeconfigs:
         file = file or Path(f"kubeconfig-{self._spec.name}{f'-{user}' if user else ''}.yaml")
         check_file(file, self._spec.name)
         hours = self._spec.kubernetes.kubeconfig_hours
+        answer, secret = self._token(user, hours) if self._of_oracle else self._certificate(user, hours)
+        port = LOCAL_PORT if local_port is None and user is None else local_port
+        server = answer.server if port is None else f"https://127.0.0.1:{port}"
+        write_private(file.resolve(), _text(self._spec.name, answer, secret, server, self._server_name(answer)))
+        forward = None if port is None else self._forward(port, answer.server)
+        name, namespace = printable(answer.user), printable(answer.namespace)
+        return WrittenKubeconfig(str(file), name, namespace, server, _hours_left(answer, hours), forward)
+
+    @property
+    def _of_oracle(self) -> bool:
+        return self._spec.kubernetes.control_plane == "oke"
+
+    def _server_name(self, answer: _Answer) -> str:
+        """A name in the certificate of the API server. That of OKE has the address of its endpoint."""
+        return urlsplit(answer.server).hostname or "" if self._of_oracle else _SERVER_NAME
+
+    def _certificate(self, user: str | None, hours: int) -> tuple[_Answer, dict[str, str]]:
         key, request = key_and_request()
+        answer = self._asked("client.certificate", request=request, user=user, hours=hours)
+        return answer, {"client-certificate-data": _base64(answer.certificate), "client-key-data": _base64(key)}
+
+    def _token(self, user: str | None, hours: int) -> tuple[_Answer, dict[str, str]]:
+        answer = self._asked("client.token", user=user, hours=hours)
+        return answer, {"token": answer.token}
+
+    def _asked(self, operation: str, **arguments: Any) -> _Answer:
         try:
-            answer = self._plane.ask("client.certificate", request=request, user=user, hours=hours)
-            signed = TypeAdapter(_Signed).validate_python(answer)
+            answer = TypeAdapter(_Answer).validate_python(self._plane.ask(operation, **arguments))
         except ValidationError:
+            answer = None
+        if answer is None or not (answer.certificate or answer.token):
             raise ToolError(
                 "the controller's answer can't be read",
                 hint="Its program may be of another version than this one. Run: gpucluster apply",
-            ) from None
-        port = LOCAL_PORT if local_port is None and user is None else local_port
-        server = signed.server if port is None else f"https://127.0.0.1:{port}"
-        write_private(file.resolve(), _text(self._spec.name, signed, key, server))
-        forward = None if port is None else self._forward(port, signed.server)
-        return WrittenKubeconfig(str(file), printable(signed.user), printable(signed.namespace), server, hours, forward)
+            )
+        return answer
 
     def _forward(self, port: int, server: str) -> str:
         parts = urlsplit(server)
@@ -176,20 +204,30 @@ def kubectl_argv(controller: ControllerConnection, words: Sequence[str], *, term
     return [ssh, *(["-t"] if terminal else []), *rest]
 
 
-def _text(cluster: str, signed: _Signed, key: str, server: str) -> str:
-    def data(pem: str) -> str:
-        return base64.b64encode(pem.encode()).decode()
+def _base64(pem: str) -> str:
+    return base64.b64encode(pem.encode()).decode()
 
-    where = {"server": server, "certificate-authority-data": data(signed.authority)}
-    if server != signed.server:
-        where["tls-server-name"] = _SERVER_NAME
-    user = {"client-certificate-data": data(signed.certificate), "client-key-data": data(key)}
-    context = {"cluster": cluster, "user": signed.user, "namespace": signed.namespace}
+
+def _hours_left(answer: _Answer, hours: int) -> int:
+    """For how many hours the access is valid: an API server may give less than what was asked for."""
+    try:
+        ends = datetime.fromisoformat(answer.expires)
+    except ValueError:
+        return hours
+    # The answer is some seconds old.
+    return min(hours, round((ends - datetime.now(UTC)).total_seconds() / 3600))
+
+
+def _text(cluster: str, answer: _Answer, user: Mapping[str, str], server: str, server_name: str) -> str:
+    where = {"server": server, "certificate-authority-data": _base64(answer.authority)}
+    if server != answer.server:
+        where["tls-server-name"] = server_name
+    context = {"cluster": cluster, "user": answer.user, "namespace": answer.namespace}
     whole = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": cluster, "cluster": where}],
-        "users": [{"name": signed.user, "user": user}],
+        "users": [{"name": answer.user, "user": dict(user)}],
         "contexts": [{"name": cluster, "context": context}],
         "current-context": cluster,
     }

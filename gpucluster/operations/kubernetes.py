@@ -149,9 +149,6 @@ _INSTEAD = {
     "the nodes of its node pools",
     "certificates": "OKE renews the certificates of the control plane itself. Nothing is to be done",
     "etcd": "OKE stores and compacts etcd itself. Nothing is to be done",
-    "kubeconfig": "No authority of this cluster can sign certificates. On the controller: gpucluster kubectl -- get "
-    "nodes; elsewhere, with a user of OCI: oci ce cluster create-kubeconfig --cluster-id OCID (gpucluster output has "
-    "oke.id)",
     "": "See the nodes: gpucluster kubectl -- get nodes; the control plane: oci ce cluster get --cluster-id OCID "
     "(gpucluster output has oke.id)",
 }

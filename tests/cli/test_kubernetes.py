@@ -85,7 +85,6 @@ def test_a_cluster_with_slurm_has_no_control_plane(tmp_path: Path, monkeypatch: 
         (["kubernetes", "compact"], "OKE stores and compacts etcd"),
         (["kubernetes", "upgrade", "--plan"], "Change kubernetes.release there, then run: gpucluster apply"),
         (["kubernetes", "upgrade"], "Change kubernetes.release there, then run: gpucluster apply"),
-        (["kubeconfig"], "oci ce cluster create-kubeconfig"),
     ],
 )
 def test_oracles_control_plane_is_not_ours_to_look_after(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import shlex
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,22 @@ class _Controller:
 
     def ask(self, operation: str, **given: Any) -> dict[str, Any]:
         self.asked = {"operation": operation, **given}
+        if operation == "client.token":
+            return self.token(**given)
         user = given["user"] or "gpucluster:operator"
         groups = [] if given["user"] else [OPERATORS]
         return {
             "certificate": client_certificates.sign(given["request"], user, groups, given["hours"], self.authority),
             "authority": (self.authority / "ca.crt").read_text(), "server": self.server, "user": user,
             "namespace": f"user-{user}" if given["user"] else "default",
+        }  # fmt: skip
+
+    def token(self, **given: Any) -> dict[str, Any]:
+        """The answer of a controller whose control plane is Oracle's."""
+        expires = (datetime.now(UTC) + timedelta(hours=3, minutes=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "token": "a-token", "expires": expires, "authority": (self.authority / "ca.crt").read_text(),
+            "server": self.server, "user": given["user"] or "gpucluster:operator", "namespace": "user-ada",
         }  # fmt: skip
 
     def ssh_argv(self, host: str | None = None, command: Any = ()) -> list[str]:
@@ -59,6 +70,25 @@ def _files(controller: _Controller) -> Kubeconfigs:
     file = controller.authority / "cluster.yml"
     file.write_text(template("demo", "local") + "\nscheduler: kubernetes\nkubernetes: {kubeconfig_hours: 5}\n")
     return Kubeconfigs(load(file), controller, controller)  # type: ignore[arg-type]
+
+
+def test_where_oracle_runs_the_control_plane_the_file_has_a_token(controller: _Controller, tmp_path: Path) -> None:
+    file = controller.authority / "cluster.yml"
+    section = "kubernetes: {control_plane: oke, kubeconfig_hours: 12}"
+    file.write_text(template("demo", "local") + f"\nscheduler: kubernetes\n{section}\n")
+    files = Kubeconfigs(load(file), controller, controller)  # type: ignore[arg-type]
+    done = files.write("ada", tmp_path / "ada.yaml")
+    assert (tmp_path / "ada.yaml").stat().st_mode & 0o777 == 0o600
+    found = yaml.safe_load((tmp_path / "ada.yaml").read_text())
+    assert found["users"] == [{"name": "ada", "user": {"token": "a-token"}}]
+    assert controller.asked == {"operation": "client.token", "user": "ada", "hours": 12}
+    assert (done.hours, done.server) == (3, "https://10.0.0.2:6443"), "what the API server gave"
+    # The certificate of OKE's API server has the address of its endpoint, and no name that kubeadm writes.
+    forwarded = files.write(None, tmp_path / "operator.yaml")
+    cluster = yaml.safe_load((tmp_path / "operator.yaml").read_text())["clusters"][0]["cluster"]
+    assert (cluster["server"], cluster["tls-server-name"]) == ("https://127.0.0.1:16443", "10.0.0.2")
+    assert "16443:10.0.0.2:6443" in str(forwarded.forward)
+    assert "a-token" not in str(done.to_dict())
 
 
 def test_the_key_stays_here_and_only_the_owner_reads_the_file(controller: _Controller, tmp_path: Path) -> None:

@@ -149,6 +149,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "certificates.renew": _renew,
     "etcd.compact": _compact,
     "people.follow": lambda kubectl, _talk, given: people_requests.follow(kubectl, given),
+    "client.token": lambda kubectl, _talk, given: people_requests.token(kubectl, given),
     "client.certificate": lambda kubectl, _talk, given: people_requests.certificate(kubectl, given),
 }
 

@@ -43,6 +43,20 @@ authorityKeyIdentifier = keyid
 """
 
 
+def checked_hours(hours: object, what: str) -> int:
+    """For how many hours somebody asks.
+
+    Args:
+        what: is valid for so long, for the error.
+
+    Raises:
+        Refused: it is no such number.
+    """
+    if not isinstance(hours, int) or isinstance(hours, bool) or not 1 <= hours <= MOST_HOURS:
+        raise Refused(f"{what} is valid for 1 to {MOST_HOURS} hours")
+    return hours
+
+
 def sign(
     request: object,
     user: str,
@@ -66,12 +80,11 @@ def sign(
     """
     if not isinstance(request, str) or len(request) > _MOST_CHARACTERS or "BEGIN CERTIFICATE REQUEST" not in request:
         raise Refused("this is no certificate request", "Write it as PEM")
-    if not isinstance(hours, int) or isinstance(hours, bool) or not 1 <= hours <= MOST_HOURS:
-        raise Refused(f"a certificate is valid for 1 to {MOST_HOURS} hours")
+    valid = checked_hours(hours, "a certificate")
     if not (authority / "ca.key").is_file():
         raise Failed(f"there is no authority of Kubernetes in {authority}", "Run: gpucluster apply")
     start = time.time() if now is None else now
-    dates = [time.strftime("%Y%m%d%H%M%SZ", time.gmtime(at)) for at in (start - _EARLIER_S, start + hours * _HOUR_S)]
+    dates = [time.strftime("%Y%m%d%H%M%SZ", time.gmtime(at)) for at in (start - _EARLIER_S, start + valid * _HOUR_S)]
     subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"
     with tempfile.TemporaryDirectory(prefix="gpucluster-") as folder:
         work = Path(folder)

@@ -13,9 +13,9 @@ def told(command: Callable[..., int]) -> Callable[..., int]:
     """Let a command that raises AgentError or OSError print why, and what to do next, and return its exit status."""
 
     @functools.wraps(command)
-    def run(*given: Any) -> int:
+    def run(*given: Any, **named: Any) -> int:
         try:
-            return command(*given)
+            return command(*given, **named)
         except (AgentError, OSError) as error:
             failure = of_system(error) if isinstance(error, OSError) else error
             sys.stderr.write(f"gpucluster-agent kubernetes: {failure.message}. {failure.hint}\n")

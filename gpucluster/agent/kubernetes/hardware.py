@@ -10,6 +10,7 @@ from typing import Any
 from gpucluster.agent.errors import Refused
 from gpucluster.agent.kubernetes import faults, nodes
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl, checked_name
+from gpucluster.agent.rules.labels import HOST
 
 #: A node with it offers devices that it does not have.
 EMULATED = "gpucluster.io/emulated"
@@ -85,7 +86,7 @@ def _described(kubectl: Kubectl, name: str, node: Mapping[str, Any], wanted: Map
     has = (node.get("metadata") or {}).get("labels") or {}
     # A label with the value null is removed.
     changes: dict[str, str | None] = {key: value for key, value in labels.items() if has.get(key) != value}
-    ours = {key for key in has if key.startswith(_OUR_LABELS)} - {nodes.HOST}
+    ours = {key for key in has if key.startswith(_OUR_LABELS)} - {HOST}
     changes.update({key: None for key in has if key in ours and key not in labels})
     taints = (node.get("spec") or {}).get("taints") or []
     keys = {(each["key"], each["effect"]) for each in wanted.get("taints", [])}

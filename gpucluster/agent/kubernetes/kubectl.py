@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import re
@@ -155,6 +156,12 @@ class Kubectl:
         """The address of the API server, `https://10.0.0.2:6443`."""
         found = self.object("config", "view", "--minify", "--output=json")
         return str(found["clusters"][0]["cluster"]["server"])
+
+    def authority(self) -> str:
+        """The certificate of the authority of the API server, as PEM."""
+        found = self.object("config", "view", "--raw", "--minify", "--flatten", "--output=json")
+        data = found["clusters"][0]["cluster"].get("certificate-authority-data", "")
+        return base64.b64decode(data).decode()
 
     def minor(self) -> int:
         """The minor release of the API server, 34 of 1.34.2; it is asked once."""

@@ -16,12 +16,11 @@ from typing import Any
 from gpucluster.agent.errors import Refused
 from gpucluster.agent.kubernetes import faults
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl, checked_name
+from gpucluster.agent.rules.labels import HOST
 from gpucluster.agent.rules.reasons import storable
 
 #: The annotation with the reason why gpucluster has cordoned a node. Nobody else's cordon has it.
 REASON = "gpucluster.io/drain-reason"
-#: The label with the name of a node's host, where the node has another one.
-HOST = "gpucluster.io/host"
 #: The arguments of this host's kubelet; its name is among them where it is not that of the host.
 _ARGUMENTS = Path("/var/lib/kubelet/kubeadm-flags.env")
 _OWN_NAME = re.compile(r"--hostname-override=(\S+)")

@@ -22,7 +22,7 @@ _LABELS = ",".join("=".join(pair) for pair in (person_objects.MANAGED_BY, person
 _KINDS = (
     "namespaces", "resourcequotas", "limitranges", "networkpolicies.networking.k8s.io", "persistentvolumes",
     "persistentvolumeclaims", "rolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io",
-    "clusterrolebindings.rbac.authorization.k8s.io",
+    "clusterrolebindings.rbac.authorization.k8s.io", "serviceaccounts",
 )  # fmt: skip
 _POLICIES = "podsecuritypolicies.policy"
 _ADMISSION = (
@@ -30,7 +30,7 @@ _ADMISSION = (
     "validatingadmissionpolicybindings.admissionregistration.k8s.io",
 )
 #: What nobody needs any more is deleted, except for what holds data or keeps a closed namespace closed.
-_DELETED = frozenset({"RoleBinding", "ClusterRoleBinding", "ClusterRole", "PodSecurityPolicy"})
+_DELETED = frozenset({"RoleBinding", "ClusterRoleBinding", "ClusterRole", "PodSecurityPolicy", "ServiceAccount"})
 #: Seconds for a change of all objects of a thousand people.
 _SECONDS = 900.0
 
@@ -57,11 +57,14 @@ class Synced:
         return bool(self.applied or self.deleted)
 
 
-def sync(kubectl: Kubectl, people: Sequence[Person], quota: Quota) -> Synced:
+def sync(kubectl: Kubectl, people: Sequence[Person], quota: Quota, *, engine: bool = False) -> Synced:
     """Bring the cluster to what the directory says.
 
     Access ends first, then the rest follows: an error with one person's objects leaves nobody with rights that the
     directory has taken away.
+
+    Args:
+        engine: see `person_objects.objects`.
 
     Raises:
         Failed: the API server gives no answer, or refuses an object.
@@ -69,7 +72,7 @@ def sync(kubectl: Kubectl, people: Sequence[Person], quota: Quota) -> Synced:
     minor = kubectl.minor()
     present = _present(kubectl, minor)
     here, problems = _with_former(people, present)
-    wanted = {key_of(each): each for each in person_objects.objects(here, quota, minor, _api(kubectl))}
+    wanted = {key_of(each): each for each in person_objects.objects(here, quota, minor, _api(kubectl), engine=engine)}
     deleted = 0
     for key in sorted(present.keys() - wanted.keys()):
         if key[0] in _DELETED:

@@ -1,11 +1,12 @@
-"""What an operator's machine asks about people: that Kubernetes follows the directory, and certificates of clients."""
+"""What an operator's machine asks about people: that Kubernetes follows the directory, and what a kubeconfig needs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.agent.kubernetes import client_certificates, person_objects
+from gpucluster.agent.kubernetes import apply, client_certificates, person_objects, service_access
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.users import kubernetes, lock, nss
 from gpucluster.agent.users.config import Config
@@ -13,6 +14,7 @@ from gpucluster.agent.users.controller import Controller
 from gpucluster.agent.users.state import State
 
 OPERATOR = "gpucluster:operator"
+_OPERATOR_ACCOUNT = "gpucluster-operator"
 
 
 def follow(kubectl: Kubectl, _given: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,6 +43,48 @@ def certificate(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
         "user": user,
         "namespace": namespace,
     }
+
+
+def token(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A token for an operator, or for the person that `user` names; with it, what a kubeconfig needs. Where Oracle runs
+    the control plane this takes the place of a certificate.
+
+    Raises:
+        Refused: the person may not use the cluster, or the hours are not usable.
+        Failed: the directory or the API server gives no answer.
+    """
+    hours = client_certificates.checked_hours(given.get("hours"), "a token")
+    user, namespace, account, place = OPERATOR, "default", _OPERATOR_ACCOUNT, service_access.NAMESPACE
+    if given.get("user") is not None:
+        config = Config.load()
+        person = kubernetes.checked_person(config, _directory(config), given["user"])
+        user, namespace = person.name, person.namespace
+        account, place = person.namespace, person_objects.ACCOUNTS_NAMESPACE
+    else:
+        apply.apply(kubectl, time.sleep, "operator", _operator())
+    return {
+        **service_access.requested_token(kubectl, account, place, hours * 3600),
+        "authority": kubectl.authority(),
+        "server": kubectl.server(),
+        "user": user,
+        "namespace": namespace,
+    }
+
+
+def _operator() -> list[dict[str, Any]]:
+    """The account of operators. It has no token of its own: each one is asked for, and ends."""
+    here = {"name": _OPERATOR_ACCOUNT, "namespace": service_access.NAMESPACE}
+    group = "rbac.authorization.k8s.io"
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here, "automountServiceAccountToken": False},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": _OPERATOR_ACCOUNT},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", **here}],
+        },
+    ]
 
 
 def _directory(config: Config) -> State:

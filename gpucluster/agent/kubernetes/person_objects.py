@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpucluster.agent.rules.labels import HOST
+
 Manifest = dict[str, Any]
 
 MANAGED_BY = ("app.kubernetes.io/managed-by", "gpucluster")
@@ -29,6 +31,9 @@ USER_NAME = "gpucluster.io/user-name"
 OPERATORS = "gpucluster:operators"
 #: Where privileged pods run. Only operators have rights there.
 OPERATORS_NAMESPACE = "gpucluster-operators"
+#: With a control plane of Oracle: where the service accounts of people are, by the names of their namespaces. No pod
+#: runs there, so nothing but a token that somebody asked for acts as a person.
+ACCOUNTS_NAMESPACE = "gpucluster-people"
 ROLE, HOME, ACCESS = "gpucluster:person", "home", "person"
 #: The policy, and the role to use it, of pods outside of the namespaces of people; until POLICIES_UNTIL.
 PRIVILEGED = "gpucluster-privileged"
@@ -89,32 +94,44 @@ class Api:
     port: int
 
 
-def objects(people: Sequence[Person], quota: Quota, minor: int, api: Api) -> list[Manifest]:
+def objects(people: Sequence[Person], quota: Quota, minor: int, api: Api, *, engine: bool = False) -> list[Manifest]:
     """All objects for these people, each with a digest of its content.
 
     Args:
         minor: of the release of the API server: 34 of 1.34.2.
+        engine: the control plane is that of Oracle Kubernetes Engine. Nobody can sign certificates there, so people
+            have service accounts; and nodes that it manages have no homes.
     """
-    made = [*_of_cluster(people, minor), *(one for person in people for one in of_person(person, quota, minor, api))]
+    made = [
+        *_of_cluster(people, minor, engine=engine),
+        *(one for person in people for one in of_person(person, quota, minor, api, engine=engine)),
+    ]
     return [_digested(each) for each in made]
 
 
 # ---- for everybody
 
 
-def _of_cluster(people: Iterable[Person], minor: int) -> list[Manifest]:
+def _of_cluster(people: Iterable[Person], minor: int, *, engine: bool) -> list[Manifest]:
     enabled = sorted((person for person in people if person.enabled), key=lambda person: person.uid)
-    operators = [_user(person.name) for person in enabled if person.privileged]
+    operators = [each for person in enabled if person.privileged for each in _subjects(person, engine=engine)]
+    readers = [each for person in enabled for each in _subjects(person, engine=engine)]
     made = [
         _cluster_role(ROLE, _person_rules()),
         _cluster_role(
             "gpucluster:reader",
             [_rule("", ["nodes"], _READ), _rule("scheduling.k8s.io", ["priorityclasses"], _READ)],
         ),
-        _cluster_binding("gpucluster:readers", "gpucluster:reader", [_user(person.name) for person in enabled]),
+        _cluster_binding("gpucluster:readers", "gpucluster:reader", readers),
         _cluster_binding(OPERATORS, "cluster-admin", [_group(OPERATORS), *operators]),
         _object("v1", "Namespace", OPERATORS_NAMESPACE, labels=_pod_security("privileged", minor)),
     ]
+    if engine:
+        closed = _object("v1", "ResourceQuota", "no-pods", ACCOUNTS_NAMESPACE)
+        made += [
+            _object("v1", "Namespace", ACCOUNTS_NAMESPACE, labels=_pod_security("restricted", minor)),
+            {**closed, "spec": {"hard": {"pods": "0"}}},
+        ]
     if minor >= ADMISSION_SINCE:
         made += _own_uid_policy()
     if minor <= POLICIES_UNTIL:
@@ -230,8 +247,8 @@ def _privileged_policy() -> list[Manifest]:
 # ---- for one person
 
 
-def of_person(person: Person, quota: Quota, minor: int, api: Api) -> list[Manifest]:
-    """The objects of one person. Without access, everything stays, but no pod starts."""
+def of_person(person: Person, quota: Quota, minor: int, api: Api, *, engine: bool = False) -> list[Manifest]:
+    """The objects of one person. Without access, everything stays, but no pod starts, and their tokens end."""
     place, labels = person.namespace, {USER_LABEL: person.namespace[len("user-") :]}
     numbers = {UID: str(person.uid), GIDS: ",".join(map(str, person.gids)), USER_NAME: person.name}
     level = "baseline" if minor >= ADMISSION_SINCE or minor <= POLICIES_UNTIL else "restricted"
@@ -241,12 +258,15 @@ def of_person(person: Person, quota: Quota, minor: int, api: Api) -> list[Manife
         _no_system_priority(place),
         _limits(place),
         _network_policy(place, api),
-        *_home(person, labels),
+        *_home(person, labels, engine=engine),
     ]
     if person.enabled:
-        made.append(_binding(place, ACCESS, ROLE, [_user(person.name)]))
+        made.append(_binding(place, ACCESS, ROLE, _subjects(person, engine=engine)))
+    if person.enabled and engine:
+        account = _object("v1", "ServiceAccount", place, ACCOUNTS_NAMESPACE, labels=labels)
+        made.append({**account, "automountServiceAccountToken": False})
     if minor <= POLICIES_UNTIL:
-        made += _own_policy(person, labels)
+        made += _own_policy(person, labels, engine=engine)
     return made
 
 
@@ -304,7 +324,7 @@ def _network_policy(place: str, api: Api) -> Manifest:
     return made
 
 
-def _home(person: Person, labels: Mapping[str, str]) -> list[Manifest]:
+def _home(person: Person, labels: Mapping[str, str], *, engine: bool) -> list[Manifest]:
     """The home as every host has it mounted, with the same options; a pod does not start where it is not mounted.
 
     Only this one folder is in the volume, and only this namespace can claim it.
@@ -316,6 +336,9 @@ def _home(person: Person, labels: Mapping[str, str]) -> list[Manifest]:
         "storageClassName": "", "claimRef": {"namespace": person.namespace, "name": HOME},
         "hostPath": {"path": person.home, "type": "Directory"},
     }  # fmt: skip
+    if engine:
+        ours = {"matchExpressions": [{"key": HOST, "operator": "Exists"}]}
+        volume["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [ours]}}
     claim = _object("v1", "PersistentVolumeClaim", HOME, person.namespace)
     claim["spec"] = {
         "accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": name,
@@ -324,7 +347,7 @@ def _home(person: Person, labels: Mapping[str, str]) -> list[Manifest]:
     return [volume, claim]
 
 
-def _own_policy(person: Person, labels: Mapping[str, str]) -> list[Manifest]:
+def _own_policy(person: Person, labels: Mapping[str, str], *, engine: bool) -> list[Manifest]:
     """Releases with PodSecurityPolicy: it also gives pods the uid where they name none."""
     name = f"person-{person.namespace}"
     groups = {"rule": "MustRunAs", "ranges": [{"min": gid, "max": gid} for gid in person.gids]}
@@ -338,7 +361,7 @@ def _own_policy(person: Person, labels: Mapping[str, str]) -> list[Manifest]:
         "runAsGroup": groups, "supplementalGroups": groups, "fsGroup": groups, "seLinux": {"rule": "RunAsAny"},
     }  # fmt: skip
     # Pods of a Deployment or Job are created by a controller: there the service account of the pod must have it.
-    subjects = [_accounts(person.namespace), *([_user(person.name)] * person.enabled)]
+    subjects = [_accounts(person.namespace), *(_subjects(person, engine=engine) if person.enabled else [])]
     role = _cluster_role(name, [_use(name)], labels)
     return [policy, role, _binding(person.namespace, "pod-security", name, subjects)]
 
@@ -384,6 +407,13 @@ def _binding(namespace: str, name: str, role: str, subjects: Sequence[Manifest])
 
 def _role(name: str) -> Manifest:
     return {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+
+
+def _subjects(person: Person, *, engine: bool) -> list[Manifest]:
+    """Who a person is for the API server: a name in a certificate, or a service account with its token."""
+    if not engine:
+        return [_user(person.name)]
+    return [{"kind": "ServiceAccount", "name": person.namespace, "namespace": ACCOUNTS_NAMESPACE}]
 
 
 def _user(name: str) -> Manifest:

@@ -90,6 +90,27 @@ def keep(kubectl: Kubectl, wait: Callable[[float], None], given: Mapping[str, An
     return changed
 
 
+def requested_token(kubectl: Kubectl, name: str, namespace: str, seconds: int) -> dict[str, str]:
+    """A token of a service account that ends by itself, or with the account: {token, expires (ISO 8601)}.
+
+    Args:
+        seconds: it shall be valid for; the API server may make it less.
+
+    Raises:
+        Failed: there is no such account, or the API server gives no answer.
+    """
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": seconds},
+    }
+    # kubectl has `create token` from 1.24 on only.
+    path = f"--raw=/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+    where = f"service account {namespace}/{name}"
+    status = kubectl.object("create", path, "--filename=-", text=json.dumps(body), where=where).get("status") or {}
+    return {"token": str(status.get("token", "")), "expires": str(status.get("expirationTimestamp", ""))}
+
+
 def _secret(kubectl: Kubectl, wait: Callable[[float], None], name: str) -> dict[str, str]:
     """The data of the Secret when its token is there."""
     waited = 0.0

@@ -47,6 +47,7 @@ class Config:
         service_dn: the entry that SSSD of every host binds as.
         service_password_file: its password; only root of the controller can read the file.
         kubernetes: the quota of each person there; None without Kubernetes.
+        kubernetes_engine: whether the control plane is that of Oracle Kubernetes Engine.
     """
 
     uri: str
@@ -63,6 +64,7 @@ class Config:
     slurm: Accounting | None = None
     hosts: Hosts = Hosts()
     kubernetes: Quota | None = None
+    kubernetes_engine: bool = False
 
     @property
     def name(self) -> str:
@@ -103,6 +105,7 @@ class Config:
             slurm=Accounting(slurm["cluster"], slurm["account"]) if slurm else None,
             hosts=Hosts(dict(hosts.get("login_user_by_host") or {}), Path(key) if key else None),
             kubernetes=Quota(**quota) if quota is not None else None,
+            kubernetes_engine=bool(raw.get("kubernetes_engine", False)),
         )
 
     @classmethod

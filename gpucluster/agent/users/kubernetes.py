@@ -31,7 +31,9 @@ def follow(config: Config, state: State, kubectl: Kubectl | None = None) -> bool
     """
     if config.kubernetes is None or (kubectl is None and not Path(ADMIN).is_file()):
         return False
-    done = people.sync(kubectl or Kubectl(), people_of(state, config), config.kubernetes)
+    done = people.sync(
+        kubectl or Kubectl(), people_of(state, config), config.kubernetes, engine=config.kubernetes_engine
+    )
     if done.problems:
         raise Failed("; ".join(done.problems))
     return done.changed

@@ -12,12 +12,13 @@ from gpucluster.agent.errors import Refused
 from gpucluster.agent.kubernetes import faults, hardware, nodes
 from gpucluster.agent.kubernetes.drain import Drain
 from gpucluster.agent.kubernetes.kubectl import ApiFailed
+from gpucluster.agent.rules.labels import HOST
 from tests.agent.kubernetes.api_server import needs_api_server, running
 from tests.agent.kubernetes.objects import node, pod
 
 
 def _node(name: str, host: str = "") -> dict[str, Any]:
-    return {"metadata": {"name": name, "labels": {nodes.HOST: host} if host else {}}}
+    return {"metadata": {"name": name, "labels": {HOST: host} if host else {}}}
 
 
 def test_a_node_without_the_label_is_its_own_host() -> None:
@@ -56,7 +57,7 @@ def test_a_real_api_server_is_asked_by_the_names_of_hosts(tmp_path: Path) -> Non
     with running(tmp_path) as server:
         kubectl = server.kubectl
         first, second = node("10.0.1.4"), node("10.0.1.5")
-        first["metadata"]["labels"] = {nodes.HOST: "gpu-1"}
+        first["metadata"]["labels"] = {HOST: "gpu-1"}
         server.create(first, second, pod("work", "10.0.1.4", "Job", restart="Never"))
         assert [each["name"] for each in nodes.list_nodes(kubectl)] == ["10.0.1.5", "gpu-1"]
         # Labels of ours that nobody wants are removed, but not the one with the name.
@@ -73,10 +74,10 @@ def test_a_real_api_server_is_asked_by_the_names_of_hosts(tmp_path: Path) -> Non
         with pytest.raises(ApiFailed) as missing:
             nodes.find(kubectl, "gpu-2")
         assert missing.value.kind == faults.NOT_FOUND
-        kubectl.patch("node", "10.0.1.5", {"metadata": {"labels": {nodes.HOST: "gpu-1"}}})
+        kubectl.patch("node", "10.0.1.5", {"metadata": {"labels": {HOST: "gpu-1"}}})
         with pytest.raises(Refused, match=r"10\.0\.1\.4, 10\.0\.1\.5"):
             nodes.find(kubectl, "gpu-1")
-        kubectl.patch("node", "10.0.1.5", {"metadata": {"labels": {nodes.HOST: None}}})
+        kubectl.patch("node", "10.0.1.5", {"metadata": {"labels": {HOST: None}}})
         nodes.remove(kubectl, "gpu-2")
         nodes.remove(kubectl, "gpu-1")
         assert [each["name"] for each in nodes.list_nodes(kubectl)] == ["10.0.1.5"]
