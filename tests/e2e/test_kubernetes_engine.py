@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpucluster.waiting import wait_until
 from tests.e2e.kubernetes_site import KubernetesSite, pod
 from tests.e2e.site_harness import all_pass, containers
 from tests.kubernetes_sources import NEXT, REGISTRY, RELEASE, mirror, need_kubernetes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
+SPACE = "user-alice"
 OWN, HOST = "work-1", "gpucluster.io/host"
 _SHAPE = "shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8, count: 1"
 PAUSE = f"{REGISTRY}/pause:3.2"
@@ -82,6 +85,56 @@ def test_no_secret_is_stored_on_a_host(site: KubernetesSite, built: dict[str, An
 def test_a_second_apply_changes_nothing(site: KubernetesSite, built: dict[str, Any]) -> None:
     again = site.good("apply")
     assert changed_tasks(again) == 0, again["changed"]
+
+
+def test_a_user_works_with_a_token_and_has_their_home_on_our_nodes(
+    site: KubernetesSite, built: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "alice.yaml"
+    done = site.good("kubeconfig", "--user", "alice", str(file))
+    assert (done["namespace"], done["forward"]) == (SPACE, None)
+    site.import_tools([OWN])
+    names = {has.get(HOST, "managed"): name for name, has in labels_of(site).items()}
+    uid = int(site.on(site.controller, "id", "-u", "alice"))
+    ids = {"runAsUser": uid, "runAsGroup": int(site.on(site.controller, "id", "-g", "alice"))}
+    volume = {"name": "home", "persistentVolumeClaim": {"claimName": "home"}}
+    mounted = {"volumeMounts": [{"name": "home", "mountPath": "/home/alice"}]}
+
+    def home_pod(name: str, node: str) -> dict[str, Any]:
+        made = pod(name, SPACE, "", "sh", "-c", "id -u > /home/alice/from-a-pod", container=mounted, volumes=[volume],
+                   securityContext=ids, nodeSelector={"kubernetes.io/hostname": node})  # fmt: skip
+        del made["spec"]["nodeName"]
+        return made
+
+    def as_alice(*words: str, stdin: str | None = None) -> str:
+        """What kubectl prints with her file, on the controller."""
+        site.on(site.controller, "sh", "-c", "umask 077; cat > /run/alice.yaml", stdin=file.read_text())
+        return site.on(site.controller, "kubectl", "--kubeconfig=/run/alice.yaml", *words, stdin=stdin).strip()
+
+    def refused() -> bool:
+        try:
+            as_alice("get", "pods")
+        except AssertionError as error:
+            return "Unauthorized" in str(error) or "logged in" in str(error)
+        return False
+
+    as_alice("apply", "--filename=-", stdin=json.dumps(home_pod("here", names[OWN])))
+    as_alice("apply", "--filename=-", stdin=json.dumps(home_pod("there", names["managed"])))
+
+    def phase(name: str) -> str:
+        return str(site.get("pod", name, f"--namespace={SPACE}")["status"]["phase"])
+
+    assert wait_until(lambda: phase("here") == "Succeeded", 120, 1), site.kubectl("describe", "pods", "-n", SPACE)
+    assert site.on(site.controller, "cat", "/mnt/home/alice/from-a-pod").strip() == str(uid)
+    # A node that the engine manages has no home: the scheduler says so, and no pod gets an empty folder in its place.
+    assert phase("there") == "Pending"
+    assert "volume node affinity conflict" in site.kubectl("describe", "pod", "there", f"--namespace={SPACE}")
+    as_alice("delete", "pod", "here", "there", "--wait=false")
+    site.good("user", "disable", "alice")
+    assert wait_until(refused, 30, 1), "her token ends with her account"
+    site.good("user", "enable", "alice")
+    assert site.good("kubeconfig", "--user", "alice", str(file))["hours"] == 12
+    assert as_alice("auth", "can-i", "create", "pods") == "yes"
 
 
 def test_commands_for_a_control_plane_of_ours_say_who_runs_it(site: KubernetesSite, built: dict[str, Any]) -> None:

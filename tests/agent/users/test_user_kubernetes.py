@@ -54,7 +54,7 @@ def test_a_configuration_of_an_earlier_version_has_no_kubernetes() -> None:
 def test_a_change_that_kubernetes_did_not_follow_is_reported_after_everything_else_is_done(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def refuses(*_: Any) -> people.Synced:
+    def refuses(*_: Any, **__: Any) -> people.Synced:
         raise Failed("the API server of Kubernetes on the controller gives no answer", "Look why")
 
     admin = tmp_path / "admin.conf"
@@ -73,7 +73,7 @@ def test_a_change_that_kubernetes_did_not_follow_is_reported_after_everything_el
     with pytest.raises(Failed, match=r"the directory is as requested, but in Kubernetes.*no answer") as raised:
         here.check_followed({"changed": True})
     assert raised.value.done == {"changed": True}
-    monkeypatch.setattr(people, "sync", lambda *_: people.Synced(3, 0))
+    monkeypatch.setattr(people, "sync", lambda *_, **__: people.Synced(3, 0))
     assert here.tell_kubernetes() is True
     here.check_followed({"changed": True})
 
