@@ -108,7 +108,6 @@ def test_another_form_or_an_older_release_is_refused(release: str) -> None:
         ("service_cidr: 10.244.128.0/20", "service_cidr", "overlaps pod_cidr 10.244.0.0/16"),
         ("service_cidr: 10.96.0.0/11, pod_cidr: 172.20.0.0/16", "service_cidr", "between /12 and /24; got /11"),
         ("service_cidr: 10.96.0.0/25", "service_cidr", "between /12 and /24; got /25"),
-        ("control_plane: oke", "control_plane", "does not build a control plane of OKE"),
         ("oke: {endpoint: public}", "oke", "has no effect with control_plane self"),
         ("kubeconfig_hours: 0", "kubeconfig_hours", "at least 1"),
         ("user_quota: {gpus: 0}", "user_quota.gpus", "at least 1"),
