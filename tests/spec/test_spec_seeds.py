@@ -175,3 +175,14 @@ def test_two_nodes_to_measure_with_what_their_jobs_need(oci: Any) -> None:
         template = registry.template(name)
         job = job_for(spec, template, registry.launcher(template), {}, nodes=2, pool="")
         assert (job.shape, job.gpus, job.rdma) == (shapes.get("BM.GPU4.8"), 8, True)
+
+
+def test_a_control_plane_of_oracle_with_both_kinds_of_nodes(oci: Any) -> None:
+    spec = oci("oke")
+    found = tfvars(spec)
+    assert (found["oke"]["kubernetes_version"], found["oke"]["endpoint"]) == ("v1.34.1", "private")
+    assert list(found["oke"]["node_pools"]) == ["service"]
+    assert found["pools"]["gpu"]["kind"] == "cluster_network"
+    assert "service" not in found["pools"]
+    here = local("oke")
+    assert {name: pool.managed for name, pool in here.pools.items()} == {"service": True, "gpu": False}
