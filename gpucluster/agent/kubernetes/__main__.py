@@ -4,6 +4,7 @@
 - `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
 - `arrange` reads the second of these alone, for a node that has just joined
 - `renew` renews the control plane's certificates before they expire; a timer runs it
+- `await` waits until the API server answers without a break, after a step of an upgrade
 - `health-access` lets the health service have its own kubeconfig and rights
 - `check-host` looks at a host before it joins
 - `images` brings the images of the cluster's own software, and keeps them
@@ -40,6 +41,7 @@ from gpucluster.agent.kubernetes import (
     place,
     routes,
     state,
+    steady,
     wanted,
 )
 from gpucluster.agent.kubernetes.drain import Drain, Left
@@ -191,6 +193,13 @@ def renew(kubectl: Kubectl) -> int:
 
 
 @told
+def await_server(kubectl: Kubectl) -> int:
+    """Wait until the API server answers without a break, and say how often it did not; returns the exit status."""
+    sys.stdout.write(f"the API server is ready; breaks: {steady.await_steady(kubectl)}\n")
+    return 0
+
+
+@told
 def keep_health_access(kubectl: Kubectl) -> int:
     """Let the health service have its kubeconfig, and print its path if it is new; returns the exit status."""
     changed = health_access.keep(kubectl, time.sleep)
@@ -277,7 +286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "command",
         choices=[
             "serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "arrange",
-            "place", "routes", "token",
+            "place", "routes", "token", "await",
         ],
     )  # fmt: skip
     parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
@@ -303,6 +312,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "routes": lambda: routes.main(options.pods, options.node),
         "token": lambda: write_credential(options.cluster),
         "place": lambda: keep_place(kubectl),
+        "await": lambda: await_server(kubectl),
     }
     return programs[options.command]()
 
