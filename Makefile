@@ -89,12 +89,25 @@ test-build: system-packages $(VENV)/dev.stamp ## build Slurm from its source and
 KUBERNETES_PACKAGES := conntrack dpkg-dev etcd-client etcd-server gcc golang-1.19-go \
     golang-github-modern-go-reflect2-dev iptables
 
+# Three parts, each a process of its own: two whole clusters at a time are too much for two processors, and the cluster that
+# files share lives as long as its process. A part that fails fails the target, and the others run.
 .PHONY: test-kubernetes
-test-kubernetes: system-packages $(VENV)/dev.stamp ## test a real Kubernetes, which is built from Debian's source first: minutes without a cache
+test-kubernetes: system-packages $(VENV)/dev.stamp ## test a real Kubernetes, which is built from Debian's source first: half an hour
 	$(call install_packages,$(KUBERNETES_PACKAGES))
 	$(BIN)/python -m tests.kubernetes_sources
-	GPUCLUSTER_TEST_KUBERNETES=1 $(BIN)/python -m pytest -n 2 --dist loadfile $$(grep -rlE 'needs_api_server|binaries\(\)' --include='test_*.py' tests)
-	GPUCLUSTER_TEST_KUBERNETES=1 $(BIN)/python -m pytest -n 0 tests/e2e/test_kubernetes*.py
+	export GPUCLUSTER_TEST_KUBERNETES=1
+	failed=0 summary=
+	part() {
+	  local name=$$1 began=$$SECONDS result=passed
+	  shift
+	  $(BIN)/python -m pytest -rs "$$@" || { result=FAILED; failed=1; }
+	  summary+=$$(printf '%-7s %4d s  %s' "$$result" "$$((SECONDS - began))" "$$name")$$'\n'
+	}
+	part "an API server as a process" -n 2 --dist loadfile $$(grep -rl needs_api_server --include='test_*.py' tests)
+	part "a cluster that tests share" -n 0 $$(grep -L need_kubernetes tests/e2e/test_kubernetes*.py)
+	part "clusters of their own" -n 0 $$(grep -l need_kubernetes tests/e2e/test_kubernetes*.py)
+	printf 'make test-kubernetes:\n%s' "$$summary"
+	exit $$failed
 
 .PHONY: bench
 bench: system-packages $(VENV)/dev.stamp ## measure: medians and ratios

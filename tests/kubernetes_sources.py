@@ -8,20 +8,24 @@
 
 No archive that the tests may rely on has a binary of these. Debian 12 has the newest source. Real: all programs of
 Kubernetes, etcd (Debian's), pause. Doubles (tests/doubles): CoreDNS, crictl. `python -m tests.kubernetes_sources` makes
-all and prints the mirror's folder.
+all, prints the mirror's folder, and removes what other versions of this file have made and nobody has used for a day.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
+import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +33,7 @@ import pytest
 from gpucluster.errors import EnvironmentFault
 from gpucluster.localcloud.image import package_mirror
 from gpucluster.localcloud.image.suites import SUITES
+from gpucluster.localcloud.podman.command import probe
 from gpucluster.paths import cache_dir
 from tests import image_archive
 from tests.image_archive import Image
@@ -46,6 +51,8 @@ REGISTRY = "k8s.gcr.io"
 PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
 PROGRAMS = (*PARTS, "kubeadm", "kubelet", "kubectl")
 _DOUBLES = Path(__file__).parent / "doubles"
+_OF_THE_CACHE = re.compile(r"\.?(?P<name>(programs|rehearsal|mirror|tools|gpucluster)-[a-z0-9_-]+)(\.part)?")
+_KEPT_S = 86400.0
 _TOOLS_PACKAGES = (
     "iproute2,iputils-ping,openmpi-bin,libopenmpi-dev,gcc,libc6-dev,openssh-client,openssh-server,python3,procps,curl"
 )
@@ -104,11 +111,18 @@ gcc -Os -static -s -DVERSION=$version -o "$programs/pause" build/pause/linux/pau
 
 
 def need_kubernetes() -> None:
-    """Skip the test where Kubernetes is not asked for, or can't be made."""
+    """Skip the test where Kubernetes is not asked for. Where it is, what is missing fails the test."""
     if os.environ.get("GPUCLUSTER_TEST_KUBERNETES") != "1":
         pytest.skip("it may build Kubernetes for five minutes: GPUCLUSTER_TEST_KUBERNETES=1, or make test-kubernetes")
     if lacking := _lacking():
-        pytest.skip(f"missing packages of Debian 12: apt-get install {' '.join(lacking)}")
+        pytest.fail(f"missing packages of Debian: apt-get install {' '.join(lacking)}", pytrace=False)
+    if problems := probe():
+        pytest.fail(f"this machine runs no containers: {'; '.join(problems)}", pytrace=False)
+
+
+def programs_folder() -> Path:
+    """Where `programs` makes them: their folder of the cache for this version of this file. It may not exist yet."""
+    return CACHE / f"programs-{_hash(_BUILD, (_DOUBLES / 'coredns' / 'main.go').read_text())}"
 
 
 def programs() -> Path:
@@ -116,7 +130,7 @@ def programs() -> Path:
 
     def build(folder: Path) -> None:
         if lacking := _lacking():
-            raise EnvironmentFault(f"to build Kubernetes needs {' '.join(lacking)} of Debian 12")
+            raise EnvironmentFault(f"to build Kubernetes needs {' '.join(lacking)} of Debian")
         with tempfile.TemporaryDirectory(prefix="gpucluster-kubernetes-", dir=CACHE) as scratch:
             tree = Path(scratch, "tree")
             subprocess.run(["dpkg-source", "--extract", _source(), tree], check=True, stdout=sys.stderr)
@@ -124,7 +138,7 @@ def programs() -> Path:
             argv = ["sh", "-c", _BUILD, "build", str(tree), str(folder), RELEASE, str(dns), *PROGRAMS, "dns"]
             subprocess.run(argv, check=True, cwd=scratch, stdout=sys.stderr)
 
-    return _made(f"programs-{_hash(_BUILD, (_DOUBLES / 'coredns' / 'main.go').read_text())}", build)
+    return _made(programs_folder(), build)
 
 
 def rehearsal_programs() -> Path:
@@ -139,7 +153,7 @@ def rehearsal_programs() -> Path:
             (folder / program.name).write_bytes(renamed)
             (folder / program.name).chmod(0o755)
 
-    return _made(f"rehearsal-{_hash(made.name, NEXT)}", rename)
+    return _made(_rehearsal_folder(), rename)
 
 
 def mirror(*, rehearsal: bool = False) -> Path:
@@ -166,9 +180,22 @@ def mirror(*, rehearsal: bool = False) -> Path:
         lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir())]
         (folder / "SHA256SUMS").write_text("".join(lines))
 
-    recipe = Path(__file__).read_text() + Path(image_archive.__file__).read_text()
-    names = [made.name for made in releases.values()]
-    return _made(f"mirror-{_hash(*names, recipe, (_DOUBLES / 'crictl' / 'crictl').read_text())}", fill)
+    return _made(_mirror_folder(rehearsal=rehearsal), fill)
+
+
+def _rehearsal_folder() -> Path:
+    return CACHE / f"rehearsal-{_hash(programs_folder().name, NEXT)}"
+
+
+def _mirror_folder(*, rehearsal: bool) -> Path:
+    made = [programs_folder().name, *([_rehearsal_folder().name] if rehearsal else [])]
+    recipe = inspect.getsource(mirror) + inspect.getsource(_images) + Path(image_archive.__file__).read_text()
+    values = repr((CRICTL, REGISTRY, PARTS))
+    return CACHE / f"mirror-{_hash(*made, recipe, values, (_DOUBLES / 'crictl' / 'crictl').read_text())}"
+
+
+def _tools_folder() -> Path:
+    return CACHE / f"tools-{_hash(_TOOLS_PACKAGES)}"
 
 
 def tools_archive() -> Path:
@@ -187,7 +214,7 @@ def tools_archive() -> Path:
             subprocess.run([*argv, suite.name, root, *found.lines(suite)], check=True, stdout=sys.stderr)
             image_archive.write(folder / "tools.tar", {TOOLS: Image(root=root)})
 
-    return _made(f"tools-{_hash(_TOOLS_PACKAGES)}", pack) / "tools.tar"
+    return _made(_tools_folder(), pack) / "tools.tar"
 
 
 def _images(made: Path, release: str) -> dict[str, Image]:
@@ -237,19 +264,48 @@ def _source() -> Path:
     return found[-1]
 
 
-def _made(name: str, make: Callable[[Path], None]) -> Path:
+def _made(folder: Path, make: Callable[[Path], None]) -> Path:
     """A folder of the cache, which one process makes while others wait; it is there when it is complete."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        folder = CACHE / name
-        if not folder.exists():
-            part = CACHE / f".{name}.part"
+    with _locked(folder.name):
+        if folder.exists():
+            os.utime(folder)  # `clean` sees when it was used last
+        else:
+            part = CACHE / f".{folder.name}.part"
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()
             make(part)
             part.rename(folder)
     return folder
+
+
+@contextlib.contextmanager
+def _locked(name: str) -> Iterator[None]:
+    with (CACHE / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def clean(now: float) -> list[str]:
+    """Remove from the cache what this version of this file would not make. Returns the names of what was removed.
+
+    What was used in the last day stays: another checkout of this repository may be testing with it.
+
+    Args:
+        now: seconds since 1970.
+    """
+    mirrors = [_mirror_folder(rehearsal=rehearsal) for rehearsal in (False, True)]
+    current = {folder.name for folder in (programs_folder(), _rehearsal_folder(), *mirrors, _tools_folder())}
+    removed = []
+    for entry in sorted(CACHE.iterdir()):
+        # Made, half made (.NAME.part), or the folder of a build that was killed.
+        found = _OF_THE_CACHE.fullmatch(entry.name)
+        if found and found["name"] not in current and now - entry.stat().st_mtime > _KEPT_S:
+            with _locked(found["name"]):
+                shutil.rmtree(entry)
+            (CACHE / f".{found['name']}.lock").unlink()
+            removed.append(entry.name)
+    return removed
 
 
 def _lacking() -> list[str]:
@@ -267,4 +323,7 @@ def _sha256(file: Path) -> str:
 
 if __name__ == "__main__":
     tools_archive()
+    mirror(rehearsal=True)
     print(mirror())
+    for name in clean(time.time()):
+        print(f"removed from the cache: {name}", file=sys.stderr)

@@ -76,7 +76,16 @@ def test_the_cluster_has_the_configuration_of_the_new_release_before_kubeadm_rea
     stored = named("upgrade_control_plane", "Store the configuration in the cluster")["ansible.builtin.command"]["argv"]
     assert stored[1:5] == ["init", "phase", "upload-config", "all"]
     # What an interrupted run has left is not recorded as complete.
-    assert order[-1] == "Record the release of the control plane"
+    assert order[-2:] == ["Wait until it answers without a break", "Record the release of the control plane"]
+
+
+def test_a_step_on_the_controller_ends_when_the_api_server_has_no_more_breaks() -> None:
+    order = names("upgrade_node")
+    assert order.index("Run the new kubelet") < order.index("Wait until the control plane answers without a break")
+    assert order[-1] == "Wait until the control plane answers without a break"
+    assert named("upgrade_node", order[-1])["when"] == "kubernetes_on_controller"
+    (waits,) = read(f"{TASKS}/upgrade_await.yml")
+    assert waits["ansible.builtin.command"]["argv"][1:] == ["kubernetes", "await"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """A cluster of a controller and one node becomes another release of Kubernetes, with all real programs.
 
 It is a rehearsal: the new release is the same source that calls itself 1.20.3 (tests/kubernetes_sources.py). So it
-shows the order, kubeadm's own steps, the images and the drain, and nothing of what differs between two releases. The
-cluster is its own, not that of the fixture `kubernetes`.
+shows the order, kubeadm's own steps, the images and the drain, and nothing of what differs between two releases. One
+difference has a double: a kubelet of another minor release starts the API server again some seconds after its own
+start, and here a unit of the test ends the API server then. The cluster is its own, not that of the fixture
+`kubernetes`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,12 @@ from tests.kubernetes_sources import NEXT, REGISTRY, RELEASE, mirror, need_kuber
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 NODE = "work-1"
+ENDED = "/root/api-server-was-ended"
+# After kubelet's next start, when its node is ready again.
+DROP_IN = """\
+[Service]
+ExecStartPost=-/usr/bin/systemd-run /bin/sh -c "sleep 5; rm {file} && pkill -x kube-apiserver && touch {ended}"
+"""
 PAUSE = f"{REGISTRY}/pause:3.2"
 
 
@@ -48,6 +56,13 @@ def cordoned(site: KubernetesSite) -> list[str]:
     return [node["metadata"]["name"] for node in nodes_of(site) if node["spec"].get("unschedulable")]
 
 
+def end_the_api_server_after_the_next_start_of_kubelet(site: KubernetesSite) -> None:
+    file = "/etc/systemd/system/kubelet.service.d/test.conf"
+    site.on(site.controller, "mkdir", "-p", file.rpartition("/")[0])
+    site.on(site.controller, "tee", file, stdin=DROP_IN.format(file=file, ended=ENDED))
+    site.on(site.controller, "systemctl", "daemon-reload")
+
+
 def test_apply_does_not_change_the_release(site: KubernetesSite) -> None:
     assert any("kubernetes upgrade" in warning for warning in site.good("plan")["warnings"])
     code, events = site.run("apply")
@@ -62,9 +77,11 @@ def test_a_node_that_can_t_be_drained_stops_the_upgrade(site: KubernetesSite) ->
     # Nobody would start another one.
     site.apply(pod("alone", "default", NODE, "/pause", restartPolicy="Always", container={"image": PAUSE}))
     site.await_ready("default")
+    end_the_api_server_after_the_next_start_of_kubelet(site)
     # CoreDNS on the controller has 30 seconds to end.
     code, events = site.run("kubernetes", "upgrade", "--yes", "--drain-timeout", "60")
     assert code == 1, events[-5:]
+    site.on(site.controller, "test", "-e", ENDED)
     assert "default/alone" in events[-1]["message"]
     assert releases(site) == {"": f"v{NEXT}", site.controller: f"v{NEXT}", NODE: f"v{RELEASE}"}
     assert cordoned(site) == [NODE]

@@ -6,6 +6,7 @@
 - `renew` renews the control plane's certificates before they expire; a timer runs it
 - `access` reads the rights of a service as JSON, and lets it have an account and a kubeconfig of its own
 - `health-access` does that for the health service
+- `await` waits until the API server answers without a break, after a step of an upgrade
 - `check-host` looks at a host before it joins
 - `images` brings the images of the cluster's own software, and keeps them
 - `authority` writes which control plane a host belongs to
@@ -42,6 +43,7 @@ from gpucluster.agent.kubernetes import (
     routes,
     service_access,
     state,
+    steady,
     wanted,
 )
 from gpucluster.agent.kubernetes.drain import Drain, Left
@@ -192,6 +194,13 @@ def renew(kubectl: Kubectl) -> int:
 
 
 @told
+def await_server(kubectl: Kubectl) -> int:
+    """Wait until the API server answers without a break, and say how often it did not; returns the exit status."""
+    sys.stdout.write(f"the API server is ready; breaks: {steady.await_steady(kubectl)}\n")
+    return 0
+
+
+@told
 def keep_health_access(kubectl: Kubectl, *, wanted: bool) -> int:
     """Let the health service have its access or none, and print its path if that has changed; returns the exit
     status."""
@@ -286,7 +295,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "command",
         choices=[
             "serve", "facts", "renew", "access", "health-access", "check-host", "images", "authority", "apply",
-            "arrange", "place", "routes", "token",
+            "arrange", "place", "routes", "token", "await",
         ],
     )  # fmt: skip
     parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
@@ -317,6 +326,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "routes": lambda: routes.main(options.pods, options.node),
         "token": lambda: write_credential(options.cluster),
         "place": lambda: keep_place(kubectl),
+        "await": lambda: await_server(kubectl),
     }
     return programs[options.command]()
 

@@ -1,8 +1,9 @@
 """A real API server of Kubernetes with a real etcd, as two processes on the loopback interface.
 
 There is no kubelet and no controller: tests write what those would write, such as the status of a pod. These tests are
-part of `make test-kubernetes`, which has built the binaries. GPUCLUSTER_KUBERNETES_BINARIES names another folder with
-them; otherwise the tests are skipped, also where the cache has binaries: `make test` is the same on every machine.
+part of `make test-kubernetes`, which has built the binaries and sets GPUCLUSTER_TEST_KUBERNETES=1, or of a run with
+GPUCLUSTER_KUBERNETES_BINARIES, which names another folder with them. There a missing program is a failure. Otherwise
+the tests are skipped, also where the cache has binaries: `make test` is the same on every machine.
 """
 
 from __future__ import annotations
@@ -26,21 +27,31 @@ from gpucluster.agent.errors import AgentError
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.kubernetes.person_objects import POLICIES_UNTIL
 
-_CACHE = Path.home() / ".cache/gpucluster/tests/kubernetes"
+_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kubeadm", "kubectl")
 _PATIENCE_S = 120.0
 _TOKEN = "a-token-of-the-tests"
 
 
-def binaries() -> Path | None:
-    """The folder with kube-apiserver and kubectl; None where there is none, or no etcd."""
-    given = os.environ.get("GPUCLUSTER_KUBERNETES_BINARIES")
-    # What an interrupted build has left has another name.
-    cached = _CACHE.glob("programs-*/**/kube-apiserver") if os.environ.get("GPUCLUSTER_TEST_KUBERNETES") == "1" else ()
-    places = [Path(given)] if given else sorted({file.parent for file in cached})
-    for place in places:
-        if all((place / name).is_file() for name in ("kube-apiserver", "kubectl")) and shutil.which("etcd"):
-            return place
-    return None
+def asked_for() -> bool:
+    """Whether tests with a real API server are to run. Then what they need is there, or they fail."""
+    return os.environ.get("GPUCLUSTER_TEST_KUBERNETES") == "1" or "GPUCLUSTER_KUBERNETES_BINARIES" in os.environ
+
+
+def binaries() -> Path:
+    """The folder with kube-apiserver and the other programs. Where one is missing, or etcd is, the test fails."""
+    place = Path(given) if (given := os.environ.get("GPUCLUSTER_KUBERNETES_BINARIES")) else _built()
+    missing = [str(place / name) for name in _PROGRAMS if not (place / name).is_file()]
+    missing += [] if shutil.which("etcd") else ["etcd (Debian's package etcd-server)"]
+    if missing:
+        pytest.fail(f"missing: {', '.join(missing)}. Run: make test-kubernetes", pytrace=False)
+    return place
+
+
+def _built() -> Path:
+    # The oldest Python, which collects this file, can't import what makes them.
+    from tests.kubernetes_sources import programs_folder
+
+    return programs_folder()
 
 
 @functools.cache
@@ -65,7 +76,7 @@ def pod_security() -> Sequence[str]:
     return ("--allow-privileged=true", *["--enable-admission-plugins=PodSecurityPolicy"] * (minor() <= POLICIES_UNTIL))
 
 
-needs_api_server = pytest.mark.skipif(binaries() is None, reason="no binaries of Kubernetes: make test-kubernetes")
+needs_api_server = pytest.mark.skipif(not asked_for(), reason="it runs a real Kubernetes: make test-kubernetes")
 
 
 @dataclass(frozen=True)
@@ -121,8 +132,6 @@ def _budgets() -> str:
 def controllers(server: ApiServer, *names: str) -> Iterator[None]:
     """kube-controller-manager with these controllers, until the end of the block."""
     place = binaries()
-    if place is None or not (place / "kube-controller-manager").is_file():
-        pytest.skip("no kube-controller-manager: make test-kubernetes")
     with (server.folder / "controllers.log").open("wb") as log:
         process = subprocess.Popen(
             [str(place / "kube-controller-manager"), f"--kubeconfig={server.kubeconfig}", "--leader-elect=false",
@@ -154,7 +163,6 @@ def running(folder: Path, *more: str, quota: int = 0) -> Iterator[ApiServer]:
         quota: bytes that etcd may store; 0 is its default.
     """
     place = binaries()
-    assert place is not None
     client, peer, secure = (_port() for _ in range(3))
     etcd = f"http://127.0.0.1:{client}"
     subprocess.run(["openssl", "genrsa", "-out", str(folder / "sa.key"), "2048"], check=True, capture_output=True)

@@ -15,7 +15,7 @@ import pytest
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.kubernetes import certificates
 from gpucluster.agent.kubernetes.certificates import Certificate
-from tests.agent.kubernetes.api_server import binaries, kubeadm_api, release
+from tests.agent.kubernetes.api_server import binaries, kubeadm_api, needs_api_server, release
 
 _DAY = 86400.0
 
@@ -66,7 +66,7 @@ def test_a_file_that_holds_no_certificate_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(binaries() is None, reason="no binaries of Kubernetes: make test-kubernetes")
+@needs_api_server
 def test_a_kubelet_whose_certificate_expired_gets_one_of_kubeadm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,15 +110,10 @@ print(json.dumps([first, done, [list(each) for each in before], [list(each) for 
 """
 
 
-def _may_mount() -> bool:
-    return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(binaries() is None or not _may_mount(), reason="no binaries of Kubernetes, or no mount namespaces")
+@needs_api_server
 def test_kubeadm_renews_what_expires_soon_and_the_control_plane_is_started_again(tmp_path: Path) -> None:
     place = binaries()
-    assert place is not None
     programs, kubernetes, calls = tmp_path / "programs", tmp_path / "kubernetes", tmp_path / "calls"
     programs.mkdir()
     kubernetes.mkdir()

@@ -84,7 +84,6 @@ def clock() -> Clock:
 
 def client(api: ApiServer, state: Path, clock: Clock, *, may_write: bool = True, program: str = "") -> KubernetesClient:
     folder = binaries()
-    assert folder is not None
     account = f"--as=system:serviceaccount:{service_access.NAMESPACE}:{autoscaler.ACCOUNT}"
     kubectl = (program or str(folder / "kubectl"), f"--kubeconfig={api.kubeconfig}", account)
     return KubernetesClient(kubectl, (POOL,), state=state, may_write=lambda: may_write, clock=clock)
@@ -288,7 +287,6 @@ def test_a_command_that_fails_half_way_is_repeated_by_the_next_pass(
 ) -> None:
     """The first pass reads, and is refused when it writes: nothing is decided for good."""
     folder = binaries()
-    assert folder is not None
     program = tmp_path / "kubectl"
     program.write_text(
         f'#!/bin/sh\ncase "$*" in *annotate*) echo broken >&2; exit 1;; esac\nexec {folder}/kubectl "$@"\n'
