@@ -82,6 +82,12 @@ def test_every_scrape_has_limits_and_what_is_on_this_host_is_asked_on_the_loopba
     assert (found["slurm"]["scrape_interval"], found["slurmctld-jobs"]["scrape_interval"]) == ("45s", "60s")
 
 
+def test_the_autoscaler_is_asked_with_kubernetes_too() -> None:
+    found = scrapes(known(**ELASTIC, slurm_enabled=False, scheduler="kubernetes"))
+    assert "autoscaler" in found
+    assert not [name for name in found if name.startswith("slurm")]
+
+
 def test_slurmctld_has_metrics_of_its_own_where_it_can_and_users_see_all_jobs() -> None:
     public = {"monitoring_enabled": True, "slurm_private": False}
     newer = render_slurm(public, facts=host_facts(slurm="25.11.1"))["slurm.conf"]

@@ -52,7 +52,7 @@ def autoscaler() -> str:
     metrics.count("idle_node_seconds_total", 300, pool="gpu")
     metrics.observe("scaleup_seconds", 420, phase="boot")
     metrics.observe("loop_seconds", 0.2)
-    metrics.replace("nodes", [({"pool": "gpu", "slurm_state": "idle", "cloud_state": "running"}, 2.0)])
+    metrics.replace("nodes", [({"pool": "gpu", "node_state": "idle", "cloud_state": "running"}, 2.0)])
     metrics.replace("breaker_open", [({"pool": "gpu", "fault": "capacity"}, 0.0)])
     return metrics.text()
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.daemon.timeline import cost_per_hour, slurm_state
+from gpucluster.autoscaler.daemon.timeline import cost_per_hour, node_state
 from gpucluster.autoscaler.decide.types import Instance, Memory, Node, Observation
 from gpucluster.autoscaler.decide.words import SCHEDULERS
 from gpucluster.autoscaler.policy import Policy
@@ -79,7 +79,7 @@ def _pool(
         "max_nodes": pool.max_nodes,
         "baked": pool.baked,
         "instances": dict(sorted(Counter(instance.state for instance in instances if instance.pool == name).items())),
-        "nodes": dict(sorted(Counter(slurm_state(node) for node in nodes if node.pool == name).items())),
+        "nodes": dict(sorted(Counter(node_state(node) for node in nodes if node.pool == name).items())),
         "cool_down": {"until": iso(cool_down.until), "message": cool_down.message} if cool_down and active else None,
     }
 

@@ -38,7 +38,7 @@ class _Boot:
     running_at: float = 0.0
 
 
-def slurm_state(node: Node) -> str:
+def node_state(node: Node) -> str:
     """One word for the flags of a node."""
     power = (
         ("powering_down", node.powering_down),
@@ -147,7 +147,7 @@ class Timeline:
     def _count(self, nodes: Mapping[str, Node], instances: Iterable[Instance]) -> None:
         clouds = {one.node: one.state.lower() for one in instances if one.state != LifecycleState.TERMINATED}
         counts: Counter[tuple[str, str, str]] = Counter(
-            (node.pool, slurm_state(node), clouds.get(node.name, "none")) for node in nodes.values()
+            (node.pool, node_state(node), clouds.get(node.name, "none")) for node in nodes.values()
         )
-        labels = ("pool", "slurm_state", "cloud_state")
+        labels = ("pool", "node_state", "cloud_state")
         self._metrics.replace("nodes", [(dict(zip(labels, key, strict=True)), n) for key, n in counts.items()])

@@ -52,11 +52,11 @@ def autoscaler() -> Json:
                 [
                     timeseries(
                         "Nodes",
-                        "Elastic nodes, by what Slurm and the cloud say.",
+                        "Elastic nodes, by what the scheduler and the cloud say.",
                         "short",
                         Query(
-                            "sum by (pool, slurm_state, cloud_state) (gpucluster_nodes)",
-                            "{{pool}} {{slurm_state}}/{{cloud_state}}",
+                            "sum by (pool, node_state, cloud_state) (gpucluster_nodes)",
+                            "{{pool}} {{node_state}}/{{cloud_state}}",
                         ),
                         stacked=True,
                     ),

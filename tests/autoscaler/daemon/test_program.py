@@ -186,7 +186,7 @@ def test_metrics_tell_of_it(machine: Machine) -> None:
         for line in (
             'gpucluster_scaleup_seconds_count{phase="total"} 1.0',
             'gpucluster_oci_requests_total{code="200",op="launch_instance_configuration"} 1.0',
-            'gpucluster_nodes{cloud_state="running",pool="compute",slurm_state="allocated"} 1.0',
+            'gpucluster_nodes{cloud_state="running",node_state="allocated",pool="compute"} 1.0',
             'gpucluster_gang_total{result="started"} 1.0',
             "gpucluster_cost_usd_per_hour 10",
         ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpucluster.autoscaler.daemon import status
-from gpucluster.autoscaler.daemon.timeline import slurm_state
+from gpucluster.autoscaler.daemon.timeline import node_state
 from gpucluster.autoscaler.decide.types import CoolDown, Fault, GangHistory, Instance, Memory, Node, Observation
 from gpucluster.autoscaler.policy import Authentication, Policy, PoolPolicy
 
@@ -102,4 +102,4 @@ def test_without_prices_there_is_no_cost() -> None:
     ],
 )
 def test_one_word_for_the_flags_of_a_node(flags: str, word: str) -> None:
-    assert slurm_state(Node("n", "gpu", frozenset(flags.split("+")))) == word
+    assert node_state(Node("n", "gpu", frozenset(flags.split("+")))) == word
