@@ -16,7 +16,7 @@ from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import InputError, VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
-from gpucluster.handover.kubernetes import pool_variables
+from gpucluster.handover.kubernetes import offers_functions, pool_variables, system_manifests
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec
@@ -226,12 +226,14 @@ class Verification:
         if spec.scheduler != "kubernetes":
             return None
         pools = spec.pools.items()
+        emulated = self._cloud.hardware_emulated
+        objects = system_manifests(spec, hardware_emulated=emulated)
         return KubernetesExpectation(
             release=spec.kubernetes.release,
             labels={
-                name: pool_variables(
-                    spec, name, pool, deployment.outputs, hardware_emulated=self._cloud.hardware_emulated
-                )["kubernetes_node_labels"]
+                name: pool_variables(spec, name, pool, deployment.outputs, hardware_emulated=emulated)[
+                    "kubernetes_node_labels"
+                ]
                 for name, pool in pools
             },
             gpus={
@@ -240,9 +242,21 @@ class Verification:
                 for node in nodes
                 if spec.pools[name].hardware.has_nvidia_gpus
             },
+            rdma={
+                node.name: len(spec.pools[name].hardware.rdma_devices)
+                for name, nodes in deployment.members.items()
+                for node in nodes
+                if offers_functions(spec, spec.pools[name])
+            },
+            daemonsets=_names(objects, "DaemonSet"),
+            attachments=_names(objects, "NetworkAttachmentDefinition"),
             managed={name: pool.count for name, pool in pools if pool.managed},
             control_plane=spec.kubernetes.control_plane,
         )
+
+
+def _names(objects: Sequence[Mapping[str, Any]], kind: str) -> tuple[str, ...]:
+    return tuple(str(each["metadata"]["name"]) for each in objects if each["kind"] == kind)
 
 
 def failed(verdict: Verdict) -> VerifyError:

@@ -35,6 +35,9 @@ class KubernetesExpectation:
         release: of every kubelet, "1.34.2".
         labels: by pool, labels that its nodes must have.
         gpus: by permanent node, how many GPUs pods can have. Nodes without GPUs are left out.
+        rdma: by permanent node, how many RDMA devices pods can have as a resource. Nodes that offer none are left out.
+        daemonsets: names of those that offer the hardware of nodes to pods.
+        attachments: names of the networks that pods join by their RDMA interfaces.
         managed: by pool that OKE manages, how many nodes it has.
         control_plane: self or oke, as cluster.yml has it.
     """
@@ -42,6 +45,9 @@ class KubernetesExpectation:
     release: str
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gpus: Mapping[str, int] = field(default_factory=dict)
+    rdma: Mapping[str, int] = field(default_factory=dict)
+    daemonsets: Sequence[str] = ()
+    attachments: Sequence[str] = ()
     managed: Mapping[str, int] = field(default_factory=dict)
     control_plane: str = "self"
 

@@ -14,7 +14,7 @@ from gpucluster.verdict.hosts import APPLY
 
 _ALWAYS = (Profile.QUICK, Profile.FULL)
 _QUERY_SECONDS = 30.0
-_GPU = "nvidia.com/gpu"
+_GPU, _RDMA = "nvidia.com/gpu", "nvidia.com/rdma-vf"
 #: Fewer days than these are no time for a person who is on holiday.
 _FEW_DAYS = 14
 _SHOWN = 5
@@ -94,14 +94,43 @@ def _is_ours(taint: Mapping[str, str]) -> bool:
 def _gpus(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     """Pods can have as many GPUs as the shape has."""
     wanted = expected.kubernetes.gpus[node] if expected.kubernetes else 0
+    return _offered(seen, expected, node, _GPU, wanted, "GPU")
+
+
+def _rdma(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+    """Pods can have as many RDMA devices as the shape has."""
+    wanted = expected.kubernetes.rdma[node] if expected.kubernetes else 0
+    return _offered(seen, expected, node, _RDMA, wanted, "RDMA device")
+
+
+def _offered(seen: Measurements, expected: Expectation, node: str, resource: str, wanted: int, noun: str) -> Outcome:
     row = _row(seen, node)
     if row is None:
         return Outcome(Status.FAIL, "is unknown to Kubernetes")
-    offered = _values(row["allocatable"]).get(_GPU)
+    offered = _values(row["allocatable"]).get(resource)
     if offered is None and expected.hardware_emulated:
-        return Outcome(Status.SKIP, "the hardware is emulated: there is no GPU")
-    found = f"{offered or 0} of {count(wanted, 'GPU')}"
-    return Outcome(Status.PASS if str(offered) == str(wanted) else Status.FAIL, found, {_GPU: offered})
+        return Outcome(Status.SKIP, f"the hardware is emulated: there is no {noun}")
+    found = f"{offered or 0} of {count(wanted, noun)}"
+    return Outcome(Status.PASS if str(offered) == str(wanted) else Status.FAIL, found, {resource: offered})
+
+
+def _hardware(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+    """What offers hardware to pods runs on all its nodes, and all networks of RDMA interfaces are there."""
+    found: Mapping[str, Any] = seen["kubernetes_hardware"]
+    wanted = expected.kubernetes
+    sets = {str(each["name"]): each for each in found["daemonsets"]}
+    failures = [f"there is no DaemonSet {name}" for name in (wanted.daemonsets if wanted else ()) if name not in sets]
+    failures += [
+        f"{name} is ready on {each['ready']} of {count(int(each['wanted']), 'node')}"
+        for name, each in sorted(sets.items())
+        if each["ready"] != each["wanted"]
+    ]
+    missing = [name for name in (wanted.attachments if wanted else ()) if name not in found["attachments"]]
+    if missing:
+        shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+        failures.append(f"missing: {count(len(missing), 'network')} of RDMA interfaces: {shown}")
+    good = f"{count(len(sets), 'DaemonSet')}, {count(len(found['attachments']), 'network')} of RDMA interfaces"
+    return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, found)
 
 
 def _control_plane(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
@@ -150,6 +179,11 @@ def _homes(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
     return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, dict(claims))
 
 
+def _of_hardware(expected: Expectation) -> tuple[str, ...]:
+    wanted = expected.kubernetes
+    return _of_the_cluster(expected) if wanted and (wanted.daemonsets or wanted.attachments) else ()
+
+
 def _managed_pools(expected: Expectation) -> Sequence[str]:
     return sorted(expected.kubernetes.managed) if expected.kubernetes and expected.whole else ()
 
@@ -190,6 +224,33 @@ CHECKS = (
         subjects=lambda expected: (
             [node for node in expected.nodes if expected.kubernetes.gpus.get(node)] if expected.kubernetes else ()
         ),
+    ),
+    ClusterCheck(
+        name="kubernetes_rdma",
+        title="pods can have all RDMA devices",
+        scope=Scope.NODE,
+        profiles=_ALWAYS,
+        needs=("kubernetes_nodes",),
+        timeout_s=_QUERY_SECONDS,
+        remedy=f"See the pods of NVIDIA's network operator on the node, and: {_LOOK}",
+        reaction=Reaction.REPORT,
+        judge=_rdma,
+        subjects=lambda expected: (
+            [node for node in expected.nodes if expected.kubernetes.rdma.get(node)] if expected.kubernetes else ()
+        ),
+    ),
+    ClusterCheck(
+        name="kubernetes_hardware",
+        title="what offers hardware to pods runs",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("kubernetes_hardware",),
+        timeout_s=_QUERY_SECONDS,
+        remedy="See: gpucluster kubectl -- --namespace gpucluster-system get daemonsets,pods; "
+        "objects that wait for an operator: docs/how-to/kubernetes.md",
+        reaction=Reaction.REPORT,
+        judge=_hardware,
+        subjects=_of_hardware,
     ),
     ClusterCheck(
         name="kubernetes_managed_nodes",

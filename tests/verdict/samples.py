@@ -40,7 +40,14 @@ FULL = dataclasses.replace(
     rdma_addressed=NODES,
     profile=Profile.QUICK,
 )
-_KUBERNETES = KubernetesExpectation("1.34.2", {"compute": {"gpucluster.io/pool": "compute"}}, dict.fromkeys(NODES, 8))
+_KUBERNETES = KubernetesExpectation(
+    "1.34.2",
+    {"compute": {"gpucluster.io/pool": "compute"}},
+    dict.fromkeys(NODES, 8),
+    rdma=dict.fromkeys(NODES, 16),
+    daemonsets=("nvidia-device-plugin",),
+    attachments=("rdma-0", "rdma-1"),
+)
 #: With Kubernetes.
 KUBERNETES = dataclasses.replace(
     CLUSTER,
@@ -89,7 +96,8 @@ def of_kubernetes(expected: KubernetesExpectation) -> dict[str, Any]:
             "name": name, "registered": name, "ready": "True", "version": "v1.34.2",
             "cordoned": False, "reason": "", "taints": [],
             "conditions": [{"type": "Ready", "status": "True", "message": "kubelet is ready"}],
-            "labels": [f"gpucluster.io/pool={managed.get(name, 'compute')}"], "allocatable": ["nvidia.com/gpu=8"],
+            "labels": [f"gpucluster.io/pool={managed.get(name, 'compute')}"],
+            "allocatable": ["nvidia.com/gpu=8", "nvidia.com/rdma-vf=16"],
         }
         for name in (*NODES, *managed)
     ]  # fmt: skip
@@ -100,6 +108,10 @@ def of_kubernetes(expected: KubernetesExpectation) -> dict[str, Any]:
     return {
         "kubernetes_nodes": nodes,
         "kubernetes_control_plane": {"ready": True, "problems": [], "certificates": certificates},
+        "kubernetes_hardware": {
+            "daemonsets": [{"name": "nvidia-device-plugin", "wanted": 2, "ready": 2}],
+            "attachments": ["rdma-0", "rdma-1"],
+        },
         "kubernetes_names": {"server": "10.96.0.10", "wanted": "10.96.0.1", "answer": "10.96.0.1", "error": ""},
         "kubernetes_homes": [{"user": "alice", "namespace": "user-alice", "phase": "Bound"}],
     }

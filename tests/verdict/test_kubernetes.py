@@ -85,6 +85,22 @@ _FULL_DISK = {"type": "DiskPressure", "status": "True", "message": "kubelet has 
         (_node(version="v1.33.1"), "kubernetes_node", "has kubelet v1.33.1, not v1.34.2"),
         (_node(labels=[]), "kubernetes_node", "has the label gpucluster.io/pool=, not compute"),
         (_node(allocatable=["nvidia.com/gpu=7"]), "kubernetes_gpus", "7 of 8 GPUs"),
+        (_node(allocatable=["nvidia.com/rdma-vf=15"]), "kubernetes_rdma", "15 of 16 RDMA devices"),
+        (
+            lambda seen: seen["kubernetes_hardware"]["daemonsets"].clear(),
+            "kubernetes_hardware",
+            "there is no DaemonSet nvidia-device-plugin",
+        ),
+        (
+            lambda seen: seen["kubernetes_hardware"]["daemonsets"].append({"name": "multus", "wanted": 2, "ready": 1}),
+            "kubernetes_hardware",
+            "multus is ready on 1 of 2 nodes",
+        ),
+        (
+            lambda seen: seen["kubernetes_hardware"]["attachments"].remove("rdma-1"),
+            "kubernetes_hardware",
+            "missing: 1 network of RDMA interfaces: rdma-1",
+        ),
         (_node(allocatable=[]), "kubernetes_gpus", "0 of 8 GPUs"),
         (
             _control(problems=[{"message": "etcd is full", "hint": "Run: gpucluster kubernetes compact"}]),
@@ -143,7 +159,9 @@ def test_emulated_nodes_have_no_gpus_and_that_is_no_fault() -> None:
     without = found(
         lambda seen: [row.update(allocatable=[]) for row in seen["kubernetes_nodes"]], hardware_emulated=True
     )
-    assert {(each.check, each.status) for each in without} == {("kubernetes_gpus", "skip")}
+    assert {(each.check, each.status) for each in without} == {
+        ("kubernetes_gpus", "skip"), ("kubernetes_rdma", "skip")
+    }  # fmt: skip
 
 
 def test_what_the_controller_could_not_find_out_is_unknown() -> None:

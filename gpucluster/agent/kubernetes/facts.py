@@ -1,5 +1,6 @@
-"""What `verify` wants to know of a cluster with Kubernetes, as one JSON object: nodes, control plane, names, homes.
+"""What `verify` wants to know of a cluster with Kubernetes, as one object of JSON.
 
+Nodes, control plane, names, homes, and what offers hardware to pods.
 Each fact that can't be had is null, and `NAME_error` says why: what is not known is no fault.
 """
 
@@ -16,6 +17,9 @@ from gpucluster.agent.kubernetes.person_objects import HOME, USER_NAME
 
 #: A name that every cluster has, whatever its services are.
 NAME, _NAMESPACE, _SERVICE = "kubernetes.default.svc.cluster.local", "default", "kubernetes"
+_HARDWARE_NAMESPACE = "gpucluster-system"
+#: The kind of Multus, without which it does not exist.
+_ATTACHMENTS = "network-attachment-definitions.k8s.cni.cncf.io"
 _DNS_NAMESPACE, _DNS_SERVICE = "kube-system", "kube-dns"
 #: Seconds until the pods of DNS answer: what the scheduler could not place, it may look at again only after a minute.
 NAMES_IN_S = 75.0
@@ -32,6 +36,7 @@ def collect(kubectl: Kubectl, state: Callable[[], Any], *, is_node: bool = True)
     parts: Mapping[str, Callable[[], Any]] = {
         "kubernetes_nodes": lambda: [_listed(each) for each in nodes.list_nodes(kubectl)],
         "kubernetes_control_plane": state,
+        "kubernetes_hardware": lambda: hardware(kubectl),
         "kubernetes_names": lambda: names(kubectl, is_node=is_node),
         "kubernetes_homes": lambda: homes(kubectl),
     }
@@ -49,6 +54,23 @@ def collect(kubectl: Kubectl, state: Callable[[], Any], *, is_node: bool = True)
 def _listed(node: dict[str, Any]) -> dict[str, Any]:
     """A node whose labels and resources are lists, `key=value`: one that is not there was not set, and not cut off."""
     return {**node, **{part: [f"{key}={value}" for key, value in node[part].items()] for part in _SETS}}
+
+
+def hardware(kubectl: Kubectl) -> dict[str, Any]:
+    """What offers the hardware of nodes to pods: {daemonsets: [{name, wanted, ready}], attachments: [name]}, both of
+    gpucluster's own namespace; `wanted` and `ready` are numbers of nodes.
+    """
+    sets = [
+        {
+            "name": str(each["metadata"]["name"]),
+            "wanted": int((each.get("status") or {}).get("desiredNumberScheduled", 0)),
+            "ready": int((each.get("status") or {}).get("numberReady", 0)),
+        }
+        for each in kubectl.list("daemonsets", _HARDWARE_NAMESPACE)
+    ]
+    kinds = kubectl.run("api-resources", "--no-headers", "--output=name", where="kinds").split()
+    attachments = kubectl.list(_ATTACHMENTS, _HARDWARE_NAMESPACE) if _ATTACHMENTS in kinds else []
+    return {"daemonsets": sets, "attachments": sorted(str(each["metadata"]["name"]) for each in attachments)}
 
 
 def names(kubectl: Kubectl, *, is_node: bool = True) -> dict[str, str]:
