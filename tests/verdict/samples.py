@@ -45,7 +45,12 @@ KUBERNETES = dataclasses.replace(
     CLUSTER,
     scheduler="kubernetes",
     accounting=False,
-    kubernetes=KubernetesExpectation("1.34.2", {"compute": {"gpucluster.io/pool": "compute"}}, dict.fromkeys(NODES, 8)),
+    kubernetes=KubernetesExpectation(
+        "1.34.2",
+        {"compute": {"gpucluster.io/pool": "compute"}},
+        dict.fromkeys(NODES, 8),
+        rdma=dict.fromkeys(NODES, ("mlx5_0", "mlx5_1")),
+    ),
 )
 BEGAN = 1_800_000_000.0
 
@@ -94,7 +99,20 @@ def of_kubernetes() -> dict[str, Any]:
         "kubernetes_control_plane": {"ready": True, "problems": [], "certificates": certificates},
         "kubernetes_names": {"server": "10.96.0.10", "wanted": "10.96.0.1", "answer": "10.96.0.1", "error": ""},
         "kubernetes_homes": [{"user": "alice", "namespace": "user-alice", "phase": "Bound"}],
+        "kubernetes_pods": pods_of_verify(),
     }
+
+
+def pods_of_verify() -> dict[str, Any]:
+    """What `gpucluster-agent kubernetes pods` says where all is well."""
+    devices = {"rdma": ["mlx5_0", "mlx5_1"], "verbs": ["uverbs0", "uverbs1"], "rdma_missing": [], "rdma_taken": ""}
+    address = {name: f"10.244.{number}.2" for number, name in enumerate(NODES)}
+    nodes = {name: {"state": "ready", "why": "", "interfaces": {"eth0": address[name]}, **devices} for name in NODES}
+    pairs = [
+        {"from": one, "to": other, "interface": "eth0", "address": address[other], "error": ""}
+        for one, other in zip(NODES, reversed(NODES), strict=True)
+    ]
+    return {"nodes": nodes, "pairs": pairs}
 
 
 def report(name: str, profile: Profile = Profile.QUICK) -> Report:

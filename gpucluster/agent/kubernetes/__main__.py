@@ -4,6 +4,7 @@
 - `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
 - `arrange` reads the second of these alone, for a node that has just joined
 - `renew` renews the control plane's certificates before they expire; a timer runs it
+- `pods` runs pods for `verify` on nodes that standard input names, and says what they found
 - `health-access` lets the health service have its own kubeconfig and rights
 - `check-host` looks at a host before it joins
 - `images` brings the images of the cluster's own software, and keeps them
@@ -38,6 +39,7 @@ from gpucluster.agent.kubernetes import (
     nodes,
     people_requests,
     place,
+    pod_checks,
     routes,
     state,
     wanted,
@@ -269,6 +271,25 @@ def print_facts(kubectl: Kubectl) -> int:
     return 0
 
 
+def print_pods(kubectl: Kubectl, text: str) -> int:
+    """Print what pods on nodes find, as JSON; returns the exit status.
+
+    Args:
+        text: JSON, see `pod_checks.collect`.
+    """
+    found: dict[str, Any]
+    try:
+        found = {"kubernetes_pods": pod_checks.collect(kubectl, json.loads(text))}
+    except ValueError:
+        found = {"kubernetes_pods": None, "kubernetes_pods_error": "what the program was given is no JSON"}
+    except AgentError as error:
+        found = {"kubernetes_pods": None, "kubernetes_pods_error": error.message}
+    except Gone:
+        found = {"kubernetes_pods": None, "kubernetes_pods_error": "it was interrupted"}
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
@@ -277,7 +298,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "command",
         choices=[
             "serve", "facts", "renew", "health-access", "check-host", "images", "authority", "apply", "arrange",
-            "place", "routes", "token",
+            "place", "pods", "routes", "token",
         ],
     )  # fmt: skip
     parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
@@ -295,6 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "apply": lambda: wanted.from_input(lambda given: wanted.applied(kubectl, time.sleep, given)),
         "arrange": lambda: wanted.from_input(lambda given: wanted.arranged(kubectl, given)),
         "facts": lambda: print_facts(kubectl),
+        "pods": lambda: print_pods(kubectl, sys.stdin.read()),
         "renew": lambda: renew(kubectl),
         "health-access": lambda: keep_health_access(kubectl),
         "check-host": lambda: check_host(sys.stdin.read()),
