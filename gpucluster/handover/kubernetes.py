@@ -133,14 +133,18 @@ def node_names(spec: ClusterSpec, members: Mapping[str, Sequence[Member]]) -> di
     return {node.name: node.private_ip if by_address else node.name for nodes in members.values() for node in nodes}
 
 
-def pod_needs(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
-    """What a pod needs to see all RDMA devices of a node: {annotations, container, volumes}. No rights to use them."""
+def pod_needs(spec: ClusterSpec, pool: Pool, *, hardware_emulated: bool) -> dict[str, Any]:
+    """What a pod needs to see all RDMA devices of a node: {annotations, container, volumes}. No rights to use them.
+
+    Args:
+        hardware_emulated: as for `inventory`. Then nodes have no files of devices, and a mount of them would make them.
+    """
     needs = networks.pod_rdma(spec.kubernetes.rdma, pool.hardware)
-    container = {key: needs.container[key] for key in ("resources", "volumeMounts") if key in needs.container}
+    kept = ("resources",) if hardware_emulated else ("resources", "volumeMounts")
     return {
         "annotations": dict(needs.annotations),
-        "container": container,
-        "volumes": [dict(each) for each in needs.volumes],
+        "container": {key: needs.container[key] for key in kept if key in needs.container},
+        "volumes": [] if hardware_emulated else [dict(each) for each in needs.volumes],
     }
 
 

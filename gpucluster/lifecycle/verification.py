@@ -246,7 +246,11 @@ class Verification:
                 for node in nodes
                 if spec.pools[name].uses_rdma
             },
-            pod_rdma={name: pod_needs(spec, pool) for name, pool in pools if pool.uses_rdma},
+            pod_rdma={
+                name: pod_needs(spec, pool, hardware_emulated=self._cloud.hardware_emulated)
+                for name, pool in pools
+                if pool.uses_rdma
+            },
             names=node_names(spec, deployment.members),
         )
 
