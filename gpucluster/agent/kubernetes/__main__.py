@@ -284,6 +284,8 @@ def print_pods(kubectl: Kubectl, text: str) -> int:
         found = {"kubernetes_pods": None, "kubernetes_pods_error": "what the program was given is no JSON"}
     except AgentError as error:
         found = {"kubernetes_pods": None, "kubernetes_pods_error": error.message}
+    except OSError as error:
+        found = {"kubernetes_pods": None, "kubernetes_pods_error": of_system(error).message}
     except Gone:
         found = {"kubernetes_pods": None, "kubernetes_pods_error": "it was interrupted"}
     sys.stdout.write(json.dumps(found) + "\n")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pkgutil
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from gpucluster.agent.errors import AgentError, Refused
@@ -181,7 +180,7 @@ def manifest(name: str, node: Node, image: str, *, rdma: bool) -> dict[str, Any]
     mounts += [{**each, "readOnly": True} for each in (needs.get("container") or {}).get("volumeMounts") or []]
     resources = (needs.get("container") or {}).get("resources") or {}
     requests = {"cpu": "10m", "memory": "32Mi", **(resources.get("requests") or {})}
-    probe = Path(str((find_spec("gpucluster.agent.kubernetes.pod_probe") or _no_probe()).origin)).read_text("utf-8")
+    probe = _probe()
     container = {
         "name": "probe", "image": image, "imagePullPolicy": "Never",
         "command": ["/usr/bin/sh", "-c", _START, "probe", "serve"],
@@ -216,8 +215,12 @@ def manifest(name: str, node: Node, image: str, *, rdma: bool) -> dict[str, Any]
     }  # fmt: skip
 
 
-def _no_probe() -> Any:
-    raise Refused("the agent is not whole", "Run: gpucluster apply")
+def _probe() -> str:
+    """The text of the program in the pod. Hosts have the agent as one archive, so it is no file there."""
+    text = pkgutil.get_data("gpucluster.agent.kubernetes", "pod_probe.py")
+    if text is None:
+        raise Refused("the agent is not whole", "Run: gpucluster apply")
+    return text.decode()
 
 
 @contextlib.contextmanager

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -153,6 +156,20 @@ def test_the_probe_reaches_a_server_and_says_why_not() -> None:
             break
         time.sleep(0.02)
     assert pod_probe.reach("127.0.0.1", "127.0.0.1", port) == ""
+
+
+def test_the_probe_is_found_in_the_archive_that_hosts_have(tmp_path: Path) -> None:
+    import gpucluster
+
+    whole = Path(gpucluster.__file__).parent
+    with zipfile.ZipFile(tmp_path / "agent", "w") as archive:
+        for file in (*whole.glob("*.py"), *whole.glob("agent/**/*.py")):
+            archive.write(file, file.relative_to(whole.parent))
+    code = "from gpucluster.agent.kubernetes import pod_checks as p; print(p.__file__, len(p._probe()))"
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path / "agent")}, check=True,
+                          capture_output=True, text=True, cwd=tmp_path)  # fmt: skip
+    place, length = done.stdout.split()
+    assert (place.startswith(str(tmp_path)), int(length)) == (True, len(Path(pod_probe.__file__).read_text()))
 
 
 def test_the_probe_needs_nothing_of_gpucluster() -> None:
