@@ -127,6 +127,27 @@ def offers_functions(spec: ClusterSpec, pool: Pool) -> bool:
     return spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
 
 
+def node_names(spec: ClusterSpec, members: Mapping[str, Sequence[Member]]) -> dict[str, str]:
+    """The name of each permanent node in Kubernetes: OKE knows a node by its address."""
+    by_address = has_kubernetes_engine(spec)
+    return {node.name: node.private_ip if by_address else node.name for nodes in members.values() for node in nodes}
+
+
+def pod_needs(spec: ClusterSpec, pool: Pool, *, hardware_emulated: bool) -> dict[str, Any]:
+    """What a pod needs to see all RDMA devices of a node: {annotations, container, volumes}. No rights to use them.
+
+    Args:
+        hardware_emulated: as for `inventory`. Then nodes have no files of devices, and a mount of them would make them.
+    """
+    needs = networks.pod_rdma(spec.kubernetes.rdma, pool.hardware)
+    kept = ("resources",) if hardware_emulated else ("resources", "volumeMounts")
+    return {
+        "annotations": dict(needs.annotations),
+        "container": {key: needs.container[key] for key in kept if key in needs.container},
+        "volumes": [] if hardware_emulated else [dict(each) for each in needs.volumes],
+    }
+
+
 def controller_variables(
     spec: ClusterSpec, outputs: Outputs, members: Mapping[str, Sequence[Member]], *, hardware_emulated: bool
 ) -> dict[str, Any]:

@@ -16,7 +16,13 @@ from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import InputError, VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
-from gpucluster.handover.kubernetes import offers_functions, pool_variables, system_manifests
+from gpucluster.handover.kubernetes import (
+    node_names,
+    offers_functions,
+    pod_needs,
+    pool_variables,
+    system_manifests,
+)
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec
@@ -243,6 +249,16 @@ class Verification:
                 if spec.pools[name].hardware.has_nvidia_gpus
             },
             rdma={
+                node.name: spec.pools[name].hardware.rdma_devices
+                for name, nodes in deployment.members.items()
+                for node in nodes
+                if spec.pools[name].uses_rdma
+            },
+            pod_rdma={
+                name: pod_needs(spec, pool, hardware_emulated=emulated) for name, pool in pools if pool.uses_rdma
+            },
+            names=node_names(spec, deployment.members),
+            functions={
                 node.name: len(spec.pools[name].hardware.rdma_devices)
                 for name, nodes in deployment.members.items()
                 for node in nodes

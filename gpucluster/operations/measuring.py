@@ -31,6 +31,8 @@ COMMAND = "sudo -n /usr/local/bin/gpucluster-agent measure serve"
 FULL = "full"
 #: Seconds for which a job may wait for nodes that were idle when it was submitted.
 _START_S = 120.0
+#: verify has jobs of Slurm only.
+_BY_HAND = "verify does not measure it with Kubernetes; run the job: gpucluster job submit nccl_tests"
 #: Seconds for the controller's program to cancel its jobs when we go.
 _END_S = 120.0
 
@@ -92,9 +94,12 @@ class Measuring:
             LockedError: somebody else measures; the text says who.
             ToolError: the controller can't be reached, or Slurm does not answer.
         """
-        if level != FULL or not self._spec.slurm.enabled:
+        kubernetes = self._spec.scheduler == "kubernetes"
+        if level != FULL or not (self._spec.slurm.enabled or kubernetes):
             return ()
         pools = [(self._pool(name, len(nodes)), list(nodes)) for name, nodes in nodes_by_pool.items() if nodes]
+        if kubernetes:
+            return _not_on_kubernetes(pools)
         if not any(check.applies(pool, "") == "" for pool, _ in pools for check in checks.CHECKS):
             # All of it is skipped, with the reason.
             return _unmeasured(pools, "")
@@ -135,6 +140,14 @@ def _unmeasured(pools: Sequence[tuple[MeasuredPool, Sequence[str]]], why: str) -
     surveys = [Survey(pool, nodes, Tools(), {}, {}, lambda _what, _jobs: {}) for pool, nodes in pools]
     found = [finding for survey in surveys for finding in survey.findings()]
     return tuple(replace(each, message=why) if each.status is Status.UNKNOWN and why else each for each in found)
+
+
+def _not_on_kubernetes(pools: Sequence[tuple[MeasuredPool, Sequence[str]]]) -> tuple[Finding, ...]:
+    """The findings with Kubernetes: all skipped, where the hardware could be measured with the way to do it."""
+    return tuple(
+        replace(each, status=Status.SKIP, message=_BY_HAND) if each.status is Status.UNKNOWN else each
+        for each in _unmeasured(pools, "")
+    )
 
 
 class RemoteSession:

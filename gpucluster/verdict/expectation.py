@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from gpucluster.agent.checks.model import Check, Profile
 from gpucluster.errors import InputError
@@ -35,21 +36,27 @@ class KubernetesExpectation:
         release: of every kubelet, "1.34.2".
         labels: by pool, labels that its nodes must have.
         gpus: by permanent node, how many GPUs pods can have. Nodes without GPUs are left out.
-        rdma: by permanent node, how many RDMA devices pods can have as a resource. Nodes that offer none are left out.
+        functions: by permanent node, how many RDMA devices pods can have as a resource. Nodes without are left out.
         daemonsets: names of those that offer the hardware of nodes to pods.
         attachments: names of the networks that pods join by their RDMA interfaces.
         managed: by pool that OKE manages, how many nodes it has.
         control_plane: self or oke, as cluster.yml has it.
+        rdma: by permanent node, the RDMA devices of its shape. Nodes of pools without RDMA are left out.
+        pod_rdma: by pool, what a pod needs for them: {annotations, container, volumes}.
+        names: by permanent node, its name in Kubernetes where that is another one.
     """
 
     release: str
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gpus: Mapping[str, int] = field(default_factory=dict)
-    rdma: Mapping[str, int] = field(default_factory=dict)
+    functions: Mapping[str, int] = field(default_factory=dict)
     daemonsets: Sequence[str] = ()
     attachments: Sequence[str] = ()
     managed: Mapping[str, int] = field(default_factory=dict)
     control_plane: str = "self"
+    rdma: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    pod_rdma: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

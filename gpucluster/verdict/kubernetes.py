@@ -97,9 +97,9 @@ def _gpus(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     return _offered(seen, expected, node, _GPU, wanted, "GPU")
 
 
-def _rdma(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+def _functions(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     """Pods can have as many RDMA devices as the shape has."""
-    wanted = expected.kubernetes.rdma[node] if expected.kubernetes else 0
+    wanted = expected.kubernetes.functions[node] if expected.kubernetes else 0
     return _offered(seen, expected, node, _RDMA, wanted, "RDMA device")
 
 
@@ -226,7 +226,7 @@ CHECKS = (
         ),
     ),
     ClusterCheck(
-        name="kubernetes_rdma",
+        name="kubernetes_rdma_resource",
         title="pods can have all RDMA devices",
         scope=Scope.NODE,
         profiles=_ALWAYS,
@@ -234,9 +234,9 @@ CHECKS = (
         timeout_s=_QUERY_SECONDS,
         remedy=f"See the pods of NVIDIA's network operator on the node, and: {_LOOK}",
         reaction=Reaction.REPORT,
-        judge=_rdma,
+        judge=_functions,
         subjects=lambda expected: (
-            [node for node in expected.nodes if expected.kubernetes.rdma.get(node)] if expected.kubernetes else ()
+            [node for node in expected.nodes if expected.kubernetes.functions.get(node)] if expected.kubernetes else ()
         ),
     ),
     ClusterCheck(

@@ -18,6 +18,7 @@ UNREACHABLE = "unreachable"
 # Facts about the whole cluster, which the controller alone has.
 _OF_THE_CLUSTER = ("sinfo", "srun", "container_steps", "accounting", "autoscaler", "monitoring",
     "kubernetes_nodes", "kubernetes_control_plane", "kubernetes_names", "kubernetes_homes", "kubernetes_hardware",
+    "kubernetes_pods",
 )  # fmt: skip
 # Why a fact may be missing on a host that has answered.
 _WHY = {
@@ -32,6 +33,7 @@ _WHY = {
     "kubernetes_hardware": "the API server was not asked",
     "kubernetes_homes": "the API server was not asked",
     "kubernetes_names": "the DNS service was not asked",
+    "kubernetes_pods": "no pods were run",
     "kubernetes_nodes": "the API server was not asked",
     "local_disk": "nothing is known about its drives: its user data did not run, or is of an earlier version",
     "mesh": "not tried",

@@ -11,7 +11,7 @@ from typing import Any
 from gpucluster.agent.checks import registry
 from gpucluster.agent.checks.model import Check, Profile
 from gpucluster.measuring import checks as measuring
-from gpucluster.verdict import hosts, kubernetes, monitoring, reports, scheduler
+from gpucluster.verdict import hosts, kubernetes, kubernetes_pods, monitoring, reports, scheduler
 from gpucluster.verdict.expectation import ClusterCheck
 
 #: What the operator's side judges, in the order in which people read it.
@@ -19,6 +19,7 @@ CLUSTER_CHECKS: tuple[ClusterCheck, ...] = (
     *hosts.CHECKS,
     *scheduler.CHECKS,
     *kubernetes.CHECKS,
+    *kubernetes_pods.CHECKS,
     *monitoring.CHECKS,
     *reports.CHECKS,
 )

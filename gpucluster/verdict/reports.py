@@ -101,8 +101,24 @@ def request(expected: Expectation) -> dict[str, Any]:
             "pools": None if expected.whole else list(expected.pools),
             "nodes": None if expected.whole else list(expected.nodes),
             "with_elastic": expected.with_elastic,
+            "pods": _pods(expected) if profile is Profile.FULL else [],
         }
     }
+
+
+def _pods(expected: Expectation) -> list[dict[str, Any]]:
+    """The nodes of each pool on which pods are tried; none without Kubernetes."""
+    wanted = expected.kubernetes
+    if wanted is None:
+        return []
+    return [
+        {
+            "pool": pool,
+            "nodes": {node: wanted.names.get(node, node) for node in nodes},
+            "rdma": dict(wanted.pod_rdma.get(pool, {})),
+        }
+        for pool, nodes in expected.pools.items()
+    ]
 
 
 def _judge(seen: Measurements, expected: Expectation, host: str) -> Outcome:

@@ -65,6 +65,13 @@ def test_nothing_is_asked_at_another_level_or_of_emulated_hardware(tmp_path: Any
     assert statuses(measuring(local, None).run({pool: ["a-1", "a-2"]}, "full")) == {Status.SKIP}
 
 
+def test_with_kubernetes_it_is_skipped_and_says_how_it_can_be_measured(tmp_path: Any) -> None:
+    spec = oci(tmp_path).model_copy(update={"scheduler": "kubernetes"})
+    findings = measuring(spec, None).run({"h100": NODES}, "full")
+    assert statuses(findings) == {Status.SKIP}
+    assert any("gpucluster job submit nccl_tests" in finding.message for finding in findings)
+
+
 def test_without_a_user_it_is_unknown(tmp_path: Any) -> None:
     spec = oci(tmp_path)
     nobody = spec.model_copy(update={"users": spec.users.model_copy(update={"people": ()})})

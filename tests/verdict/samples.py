@@ -44,7 +44,8 @@ _KUBERNETES = KubernetesExpectation(
     "1.34.2",
     {"compute": {"gpucluster.io/pool": "compute"}},
     dict.fromkeys(NODES, 8),
-    rdma=dict.fromkeys(NODES, 16),
+    rdma=dict.fromkeys(NODES, ("mlx5_0", "mlx5_1")),
+    functions=dict.fromkeys(NODES, 16),
     daemonsets=("nvidia-device-plugin",),
     attachments=("rdma-0", "rdma-1"),
 )
@@ -114,7 +115,20 @@ def of_kubernetes(expected: KubernetesExpectation) -> dict[str, Any]:
         },
         "kubernetes_names": {"server": "10.96.0.10", "wanted": "10.96.0.1", "answer": "10.96.0.1", "error": ""},
         "kubernetes_homes": [{"user": "alice", "namespace": "user-alice", "phase": "Bound"}],
+        "kubernetes_pods": pods_of_verify(),
     }
+
+
+def pods_of_verify() -> dict[str, Any]:
+    """What `gpucluster-agent kubernetes pods` says where all is well."""
+    devices = {"rdma": ["mlx5_0", "mlx5_1"], "verbs": ["uverbs0", "uverbs1"], "rdma_missing": [], "rdma_taken": ""}
+    address = {name: f"10.244.{number}.2" for number, name in enumerate(NODES)}
+    nodes = {name: {"state": "ready", "why": "", "interfaces": {"eth0": address[name]}, **devices} for name in NODES}
+    pairs = [
+        {"from": one, "to": other, "interface": "eth0", "address": address[other], "error": ""}
+        for one, other in zip(NODES, reversed(NODES), strict=True)
+    ]
+    return {"nodes": nodes, "pairs": pairs}
 
 
 def report(name: str, profile: Profile = Profile.QUICK) -> Report:

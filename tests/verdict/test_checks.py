@@ -45,7 +45,7 @@ def test_only_what_a_cluster_has_is_checked() -> None:
     assert set(lines(CLUSTER, facts())) == set(lines(MESH, facts(MESH))) - {"mesh"} | {"home_share"} | of_slurm
     of_kubernetes = {
         "kubernetes_node", "kubernetes_gpus", "kubernetes_control_plane", "kubernetes_certificates",
-        "kubernetes_names", "kubernetes_homes", "kubernetes_rdma", "kubernetes_hardware",
+        "kubernetes_names", "kubernetes_homes", "kubernetes_rdma_resource", "kubernetes_hardware",
     }  # fmt: skip
     # Pods need no ssh between nodes, and Slurm is not asked.
     assert set(lines(KUBERNETES, facts(KUBERNETES))) == set(lines(CLUSTER, facts())) - of_slurm | of_kubernetes

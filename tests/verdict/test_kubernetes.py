@@ -85,7 +85,7 @@ _FULL_DISK = {"type": "DiskPressure", "status": "True", "message": "kubelet has 
         (_node(version="v1.33.1"), "kubernetes_node", "has kubelet v1.33.1, not v1.34.2"),
         (_node(labels=[]), "kubernetes_node", "has the label gpucluster.io/pool=, not compute"),
         (_node(allocatable=["nvidia.com/gpu=7"]), "kubernetes_gpus", "7 of 8 GPUs"),
-        (_node(allocatable=["nvidia.com/rdma-vf=15"]), "kubernetes_rdma", "15 of 16 RDMA devices"),
+        (_node(allocatable=["nvidia.com/rdma-vf=15"]), "kubernetes_rdma_resource", "15 of 16 RDMA devices"),
         (
             lambda seen: seen["kubernetes_hardware"]["daemonsets"].clear(),
             "kubernetes_hardware",
@@ -160,7 +160,7 @@ def test_emulated_nodes_have_no_gpus_and_that_is_no_fault() -> None:
         lambda seen: [row.update(allocatable=[]) for row in seen["kubernetes_nodes"]], hardware_emulated=True
     )
     assert {(each.check, each.status) for each in without} == {
-        ("kubernetes_gpus", "skip"), ("kubernetes_rdma", "skip")
+        ("kubernetes_gpus", "skip"), ("kubernetes_rdma_resource", "skip")
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@
 - `access` reads the rights of a service as JSON, and lets it have an account and a kubeconfig of its own
 - `health-access` does that for the health service
 - `await` waits until the API server answers without a break, after a step of an upgrade
+- `pods` runs pods for `verify` on nodes that standard input names, and says what they found
 - `check-host` looks at a host before it joins
 - `images` brings the images of the cluster's own software, and keeps them
 - `authority` writes which control plane a host belongs to
@@ -40,6 +41,7 @@ from gpucluster.agent.kubernetes import (
     nodes,
     people_requests,
     place,
+    pod_checks,
     routes,
     service_access,
     state,
@@ -287,6 +289,27 @@ def print_facts(kubectl: Kubectl, control_plane: str) -> int:
     return 0
 
 
+def print_pods(kubectl: Kubectl, text: str) -> int:
+    """Print what pods on nodes find, as JSON; returns the exit status.
+
+    Args:
+        text: JSON, see `pod_checks.collect`.
+    """
+    found: dict[str, Any]
+    try:
+        found = {"kubernetes_pods": pod_checks.collect(kubectl, json.loads(text))}
+    except ValueError:
+        found = {"kubernetes_pods": None, "kubernetes_pods_error": "what the program was given is no JSON"}
+    except AgentError as error:
+        found = {"kubernetes_pods": None, "kubernetes_pods_error": error.message}
+    except OSError as error:
+        found = {"kubernetes_pods": None, "kubernetes_pods_error": of_system(error).message}
+    except Gone:
+        found = {"kubernetes_pods": None, "kubernetes_pods_error": "it was interrupted"}
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
@@ -295,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "command",
         choices=[
             "serve", "facts", "renew", "access", "health-access", "check-host", "images", "authority", "apply",
-            "arrange", "place", "routes", "token", "await",
+            "arrange", "place", "pods", "routes", "token", "await",
         ],
     )  # fmt: skip
     parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
@@ -317,6 +340,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "apply": lambda: wanted.from_input(lambda given: wanted.applied(kubectl, time.sleep, given)),
         "arrange": lambda: wanted.from_input(lambda given: wanted.arranged(kubectl, given)),
         "facts": lambda: print_facts(kubectl, options.control_plane),
+        "pods": lambda: print_pods(kubectl, sys.stdin.read()),
         "renew": lambda: renew(kubectl),
         "access": lambda: wanted.from_input(lambda given: {"changed": service_access.keep(kubectl, time.sleep, given)}),
         "health-access": lambda: keep_health_access(kubectl, wanted=not options.absent),
