@@ -4,7 +4,8 @@
     ~/.cache/gpucluster/tests/kubernetes/programs-HASH/   kubeadm, kubelet, kubectl and the parts of the control plane
     ~/.cache/gpucluster/tests/kubernetes/mirror-HASH/     a folder for `software.mirror`, with SHA256SUMS
     ~/.cache/gpucluster/tests/kubernetes/rehearsal-HASH/  the same programs, which call themselves NEXT
-    ~/.cache/gpucluster/tests/kubernetes/tools-HASH.tar   an archive with the image TOOLS, for jobs
+    ~/.cache/gpucluster/tests/kubernetes/tools-HASH/      an archive with the image TOOLS, for jobs
+    ~/.cache/gpucluster/tests/kubernetes/torch-HASH/      an archive with the image TORCH, for trainings
 
 No archive that the tests may rely on has a binary of these. Debian 12 has the newest source. Real: all programs of
 Kubernetes, etcd (Debian's), pause. Doubles (tests/doubles): CoreDNS, crictl. `python -m tests.kubernetes_sources` makes
@@ -46,16 +47,20 @@ CRICTL = "1.20.0"
 #: The image of jobs: Python, Open MPI and a C compiler, ssh, the tools of a network. From packages of Debian 13, as
 #: the nodes.
 TOOLS = "gpucluster.test/tools:1"
+#: The image of trainings: Debian 13's PyTorch, for processors only.
+TORCH = "gpucluster.test/torch:1"
 CACHE = cache_dir() / "tests" / "kubernetes"
 REGISTRY = "k8s.gcr.io"
 PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
 PROGRAMS = (*PARTS, "kubeadm", "kubelet", "kubectl")
 _DOUBLES = Path(__file__).parent / "doubles"
-_OF_THE_CACHE = re.compile(r"\.?(?P<name>(programs|rehearsal|mirror|tools|gpucluster)-[a-z0-9_-]+)(\.part)?")
+_OF_THE_CACHE = re.compile(r"\.?(?P<name>(programs|rehearsal|mirror|tools|torch|gpucluster)-[a-z0-9_-]+)(\.part)?")
 _KEPT_S = 86400.0
 _TOOLS_PACKAGES = (
     "iproute2,iputils-ping,openmpi-bin,libopenmpi-dev,gcc,libc6-dev,openssh-client,openssh-server,python3,procps,curl"
 )
+_TORCH_PACKAGES = "python3-torch,procps,iproute2,iputils-ping"
+_TORCH_WITHOUT = ("include/*",)
 #: What the build and the images need on this machine. Debian 13 has no Go that is old enough.
 PACKAGES = {
     "/usr/lib/go-1.19/bin/go": "golang-1.19-go",
@@ -195,26 +200,45 @@ def _mirror_folder(*, rehearsal: bool) -> Path:
 
 
 def _tools_folder() -> Path:
-    return CACHE / f"tools-{_hash(_TOOLS_PACKAGES)}"
+    return _archive_folder("tools", _TOOLS_PACKAGES)
+
+
+def _torch_folder() -> Path:
+    return _archive_folder("torch", _TORCH_PACKAGES, *_TORCH_WITHOUT)
+
+
+def _archive_folder(name: str, packages: str, *left_out: str) -> Path:
+    return CACHE / f"{name}-{_hash(packages, *left_out)}"
 
 
 def tools_archive() -> Path:
     """An archive with the image TOOLS."""
+    return _archive("tools", TOOLS, _TOOLS_PACKAGES)
+
+
+def torch_archive() -> Path:
+    """An archive with the image TORCH. Headers are left out: they are half of it."""
+    return _archive("torch", TORCH, _TORCH_PACKAGES, *_TORCH_WITHOUT)
+
+
+def _archive(name: str, image: str, packages: str, *left_out: str) -> Path:
+    """An archive with an image of packages of Debian 13, without what `left_out` names below /usr."""
 
     def pack(folder: Path) -> None:
         suite = SUITES["trixie"]
         found = package_mirror.find(suite, CACHE)
         keys = [f"--keyring={found.keyring}"] if found.keyring else []
         options = [f"--aptopt={option}" for option in found.apt_options]
-        slim = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("doc", "man", "locale")]
+        without = (*(f"share/{part}/*" for part in ("doc", "man", "locale")), *left_out)
+        slim = [f"--dpkgopt=path-exclude=/usr/{pattern}" for pattern in without]
         argv = ["mmdebstrap", "--mode=root", "--variant=minbase", *keys, *options, *slim]
-        argv += [f"--include={_TOOLS_PACKAGES}", "--customize-hook=rm -rf $1/var/cache/apt $1/var/lib/apt/lists"]
-        with tempfile.TemporaryDirectory(prefix="gpucluster-tools-", dir=CACHE) as scratch:
+        argv += [f"--include={packages}", "--customize-hook=rm -rf $1/var/cache/apt $1/var/lib/apt/lists"]
+        with tempfile.TemporaryDirectory(prefix=f"gpucluster-{name}-", dir=CACHE) as scratch:
             root = Path(scratch, "root.tar")
             subprocess.run([*argv, suite.name, root, *found.lines(suite)], check=True, stdout=sys.stderr)
-            image_archive.write(folder / "tools.tar", {TOOLS: Image(root=root)})
+            image_archive.write(folder / f"{name}.tar", {image: Image(root=root)})
 
-    return _made(_tools_folder(), pack) / "tools.tar"
+    return _made(_archive_folder(name, packages, *left_out), pack) / f"{name}.tar"
 
 
 def _images(made: Path, release: str) -> dict[str, Image]:
@@ -295,7 +319,9 @@ def clean(now: float) -> list[str]:
         now: seconds since 1970.
     """
     mirrors = [_mirror_folder(rehearsal=rehearsal) for rehearsal in (False, True)]
-    current = {folder.name for folder in (programs_folder(), _rehearsal_folder(), *mirrors, _tools_folder())}
+    current = {
+        folder.name for folder in (programs_folder(), _rehearsal_folder(), *mirrors, _tools_folder(), _torch_folder())
+    }
     removed = []
     for entry in sorted(CACHE.iterdir()):
         # Made, half made (.NAME.part), or the folder of a build that was killed.
@@ -323,6 +349,7 @@ def _sha256(file: Path) -> str:
 
 if __name__ == "__main__":
     tools_archive()
+    torch_archive()
     mirror(rehearsal=True)
     print(mirror())
     for name in clean(time.time()):

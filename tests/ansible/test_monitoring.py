@@ -82,10 +82,10 @@ def test_every_scrape_has_limits_and_what_is_on_this_host_is_asked_on_the_loopba
     assert (found["slurm"]["scrape_interval"], found["slurmctld-jobs"]["scrape_interval"]) == ("45s", "60s")
 
 
-def test_the_autoscaler_is_asked_with_kubernetes_too() -> None:
-    found = scrapes(known(**ELASTIC, slurm_enabled=False, scheduler="kubernetes"))
-    assert "autoscaler" in found
-    assert not [name for name in found if name.startswith("slurm")]
+@pytest.mark.parametrize(("scheduler", "there"), [("slurm", True), ("kubernetes", True), ("none", False)])
+def test_the_autoscaler_is_scraped_with_each_scheduler_that_has_one(scheduler: str, there: bool) -> None:
+    inventory = {**ELASTIC, "scheduler": scheduler, "slurm_enabled": scheduler == "slurm"}
+    assert ("autoscaler" in scrapes(known(**inventory))) == there
 
 
 def test_slurmctld_has_metrics_of_its_own_where_it_can_and_users_see_all_jobs() -> None:

@@ -21,7 +21,7 @@ def kubernetes() -> Iterator[KubernetesSite]:
     need_kubernetes()
     tools_archive()
     watch = Watch()
-    with KubernetesSite() as site:
+    with KubernetesSite(more="monitoring: {enabled: true}\n") as site:
         with watch("apply"):
             site.good("apply")
         site.import_tools()

@@ -143,12 +143,12 @@ class KubernetesSite(Site):
         """What a command prints in a pod."""
         return self.kubectl("exec", f"--namespace={namespace}", pod, "--", *command)
 
-    def import_tools(self, hosts: Iterable[str] = ()) -> None:
-        """Bring the image TOOLS to hosts, by default to all nodes."""
-        archive, found = tools_archive(), self.hosts()
+    def import_tools(self, hosts: Iterable[str] = (), archive: Path | None = None) -> None:
+        """Bring the image TOOLS, or those of another archive, to hosts, by default to all nodes."""
+        wanted, found = archive or tools_archive(), self.hosts()
 
         def bring(host: str) -> None:
-            with archive.open("rb") as stream:
+            with wanted.open("rb") as stream:
                 argv = ["podman", "exec", "--interactive", found[host], "ctr", "--namespace=k8s.io", "images", "import"]
                 subprocess.run([*argv, "-"], stdin=stream, check=True, capture_output=True, timeout=180)
 

@@ -3,6 +3,7 @@
 - `serve` answers what an operator's machine asks of the control plane
 - `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
 - `arrange` reads the second of these alone, for a node that has just joined
+- `ready` renews expired certificates, waits until the control plane answers, and else says what is wrong with it
 - `renew` renews the control plane's certificates before they expire; a timer runs it
 - `access` reads the rights of a service as JSON, and lets it have an account and a kubeconfig of its own
 - `health-access` does that for the health service
@@ -54,6 +55,8 @@ from gpucluster.agent.kubernetes.failures import told
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
 
 _STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: Seconds for a control plane that was just started.
+_READY_WITHIN_S = 60.0
 #: Seconds that a drain may wait.
 _LONGEST_DRAIN = 7 * 86400.0
 
@@ -188,6 +191,16 @@ def serve(talk: Conversation, kubectl: Kubectl) -> int:
 
 
 @told
+def await_ready(kubectl: Kubectl) -> int:
+    """Renew what has expired, wait until the control plane answers, and say what was done; returns the exit status."""
+    # An API server with an expired certificate never answers.
+    done = certificates.renew(kubectl, time.sleep, within_days=0)
+    state.await_ready(kubectl, Etcd(), time.sleep, _READY_WITHIN_S)
+    sys.stdout.write("".join(f"{file}: renewed\n" for file in done))
+    return 0
+
+
+@told
 def renew(kubectl: Kubectl) -> int:
     """Renew what expires soon, and say it; returns the exit status."""
     done = certificates.renew(kubectl, time.sleep)
@@ -317,8 +330,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "command",
         choices=[
-            "serve", "facts", "renew", "access", "health-access", "check-host", "images", "authority", "apply",
-            "arrange", "place", "pods", "routes", "token", "await",
+            "serve", "facts", "ready", "renew", "access", "health-access", "check-host", "images", "authority",
+            "apply", "arrange", "place", "pods", "routes", "token", "await",
         ],
     )  # fmt: skip
     parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
@@ -341,6 +354,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "arrange": lambda: wanted.from_input(lambda given: wanted.arranged(kubectl, given)),
         "facts": lambda: print_facts(kubectl, options.control_plane),
         "pods": lambda: print_pods(kubectl, sys.stdin.read()),
+        "ready": lambda: await_ready(kubectl),
         "renew": lambda: renew(kubectl),
         "access": lambda: wanted.from_input(lambda given: {"changed": service_access.keep(kubectl, time.sleep, given)}),
         "health-access": lambda: keep_health_access(kubectl, wanted=not options.absent),

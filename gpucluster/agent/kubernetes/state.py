@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,3 +147,18 @@ def look(kubectl: Kubectl, etcd: Etcd, folder: Path = certificates.KUBERNETES) -
         "etcd": {"size": space.size, "used": space.used, "full": space.full} if space else None,
         "certificates": [each.to_dict(now) for each in read],
     }
+
+
+def await_ready(kubectl: Kubectl, etcd: Etcd, wait: Callable[[float], None], seconds: float) -> None:
+    """Wait until the API server is ready.
+
+    Raises:
+        Failed: it is not within this time; what is wrong with the control plane, the cause first.
+    """
+    try:
+        certificates.await_server(kubectl, wait, seconds)
+    except Failed:
+        problems = look(kubectl, etcd)["problems"]
+        if not problems:
+            raise
+        raise Failed("; ".join(each["message"] for each in problems), problems[0]["hint"]) from None

@@ -70,6 +70,23 @@ def test_the_cause_comes_before_what_follows_from_it() -> None:
     assert ["expired" in found[0]["message"], "kube-apiserver does not run" in found[1]["message"]] == [True, True]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_who_waits_in_vain_is_told_what_is_wrong_and_not_only_that_nobody_answers(
+    known: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    problems = [{"message": "kubelet does not run", "hint": "look"}, {"message": "etcd does not run", "hint": "else"}]
+    monkeypatch.setattr(state, "look", lambda *_: {"problems": problems if known else []})
+    kubectl = tmp_path / "kubectl"  # a double: no API server is there
+    kubectl.write_text("#!/bin/sh\necho 'The connection to the server was refused' >&2\nexit 1\n")
+    kubectl.chmod(0o755)
+    with pytest.raises(Failed) as raised:
+        state.await_ready(Kubectl("/none", str(kubectl)), Etcd(), lambda _: None, 0)
+    if known:
+        assert (raised.value.message, raised.value.hint) == ("kubelet does not run; etcd does not run", "look")
+    else:
+        assert "the API server is not ready after 0 s" in raised.value.message
+
+
 @pytest.mark.slow
 @needs_api_server
 @pytest.mark.xdist_group("kubernetes-api-server")
