@@ -29,8 +29,9 @@ def test_what_other_versions_have_made_is_removed_after_a_day(tmp_path: Path, mo
         sources._mirror_folder(rehearsal=False).name,
         sources._mirror_folder(rehearsal=True).name,
         sources._tools_folder().name,
+        sources._torch_folder().name,
     ]
-    assert len(set(current)) == 5
+    assert len(set(current)) == 6
     old = {
         "mirror-000000000000": 3, "programs-111111111111": 2, ".mirror-222222222222.part": 2,
         "gpucluster-kubernetes-a_b1": 2,

@@ -172,6 +172,32 @@ def test_ddp_of_pytorch_trains_on_two_nodes_over_the_moved_interface(
         assert sent(node) - before[node] >= wanted, (node, wanted)
 
 
+def test_apply_makes_a_node_again_whose_host_is_gone_and_its_job_runs_on(kubernetes: KubernetesSite) -> None:
+    lost, other = sorted(kubernetes.nodes())
+    before = _by_name(kubernetes, "nodes")[lost]["metadata"]["uid"]
+    with kubernetes.namespace() as space:
+        kubernetes.kubectl("cordon", other)
+        try:
+            kubernetes.apply(_job("work", space))
+            kubernetes.await_ready(space)
+        finally:
+            kubernetes.kubectl("uncordon", other)
+        subprocess.run(
+            ["podman", "rm", "--force", "--time=0", kubernetes.hosts()[lost]], check=True, capture_output=True
+        )
+        kubernetes.good("apply")
+        assert wait_until(lambda: kubernetes.nodes() == {lost: True, other: True}, 60, 1)
+        assert _by_name(kubernetes, "nodes")[lost]["metadata"]["uid"] != before
+        kubernetes.import_tools([lost])
+
+        def runs() -> bool:
+            pods = kubernetes.get("pods", f"--namespace={space}", "--field-selector=status.phase=Running")["items"]
+            return len(pods) == 1 and not pods[0]["metadata"].get("deletionTimestamp")
+
+        assert wait_until(runs, 90, 1), kubernetes.kubectl("describe", "pods", f"--namespace={space}")
+        assert kubernetes.get("jobs", "work", f"--namespace={space}")["status"].get("active") == 1
+
+
 def test_a_lost_node_is_replaced_and_carries_pods_again(kubernetes: KubernetesSite) -> None:
     watch = Watch()
     lost, other = sorted(kubernetes.nodes())
@@ -188,6 +214,15 @@ def test_a_lost_node_is_replaced_and_carries_pods_again(kubernetes: KubernetesSi
         kubernetes.apply(pod("server", space, lost, *SERVE), pod("client", space, other, *SLEEP))
         address = kubernetes.await_ready(space)["server"]
         assert "Directory listing" in _fetch(kubernetes, space, "client", f"http://{address}:8000/")
+
+
+def _job(name: str, namespace: str) -> dict[str, Any]:
+    """A Job that works for as long as its namespace exists."""
+    inner = pod(name, namespace, "", *SLEEP)["spec"]
+    del inner["nodeName"]
+    specification = {"backoffLimit": 9, "template": {"spec": inner}}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": specification}
 
 
 def _by_name(site: KubernetesSite, kind: str) -> dict[str, Any]:
