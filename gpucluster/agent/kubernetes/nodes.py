@@ -37,8 +37,13 @@ def by_host(nodes: Collection[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]
 
     A kubelet sets the labels of its own node. So where two nodes claim to be one host, neither is it.
     """
-    claims = Counter(_claimed(node) for node in nodes)
-    return {host if claims[host := _claimed(node)] == 1 else str(node["metadata"]["name"]): node for node in nodes}
+    claims = Counter(map(_claimed, nodes))
+
+    def name(node: Mapping[str, Any]) -> str:
+        host = _claimed(node)
+        return host if claims[host] == 1 else str(node["metadata"]["name"])
+
+    return {name(node): node for node in nodes}
 
 
 def _claimed(node: Mapping[str, Any]) -> str:
