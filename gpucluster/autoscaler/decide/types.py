@@ -89,6 +89,7 @@ class Job:
         restarts: how often it was requeued.
         eligible_at: when it may be given nodes; 0 if that is not known.
         requeue: whether Slurm requeues it when a node is lost.
+        called: other names by which people know it, as `namespace/name`: with Kubernetes its pods and what made them.
     """
 
     id: str
@@ -104,6 +105,7 @@ class Job:
     requeue: bool = True
     user: str = ""
     comment: str = ""
+    called: frozenset[str] = frozenset()
 
     @property
     def pending(self) -> bool:
