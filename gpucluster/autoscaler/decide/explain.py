@@ -39,7 +39,7 @@ _REASONS = {
     "JobHeldAdmin": "an administrator or the autoscaler held it",
     "MaxPoweredUpNodes": "the limit of powered-up nodes is reached (max_nodes)",
     "PartitionNodeLimit": "it asks for more nodes than its partition allows",
-    "SchedulingGated": "its pods have scheduling gates. Whoever set them, such as Kueue, has to admit it first",
+    "SchedulingGated": "its pods have scheduling gates. What has set them, such as Kueue, has to admit it first",
 }
 # So many jobs are explained that have one name.
 _MOST = 5

@@ -205,7 +205,8 @@ class Observation:
         in_flight: tokens of launches that the executor has queued or sent, and that have no answer yet.
         joining: instances that are being configured now; `join_failed`: instance -> message, since the last pass.
         unasked: instances that are to be configured, and whose request could not be written.
-        unfit: instance -> what its checks at boot found, so that its slurmd does not start.
+        unfit: instance -> what its checks at boot found, so that its slurmd does not start. With Kubernetes that is in
+            `join_failed`.
     """
 
     nodes: Mapping[str, Node] | None

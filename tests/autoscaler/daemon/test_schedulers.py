@@ -92,4 +92,6 @@ def test_what_nothing_is_called_is_said_and_what_to_give() -> None:
 
 def test_a_job_that_is_not_admitted_yet_is_explained() -> None:
     said = _explained("train", _job("train", reason="SchedulingGated"))
-    assert "(SchedulingGated): its pods have scheduling gates. Whoever set them, such as Kueue, has to admit it" in said
+    assert (
+        "(SchedulingGated): its pods have scheduling gates. What has set them, such as Kueue, has to admit it" in said
+    )
