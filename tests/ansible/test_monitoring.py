@@ -159,10 +159,9 @@ def test_releases_are_fetched_only_for_controllers_that_need_them(
 
 def monitor_settings(given: dict[str, Any], tmp_path: Path) -> monitor.Settings:
     """What the role writes, as the monitor reads it."""
+    simple = ("slurm", "autoscaler", "interval", "jobs", "optional")
     raw = {
-        **evaluate(
-            {key: given["monitoring_settings"][key] for key in ("slurm", "interval", "jobs", "optional")}, given
-        ),
+        **evaluate({key: given["monitoring_settings"][key] for key in simple}, given),
         "hosts": json.loads(render("monitoring", "hosts.json", given)),
         "elastic": json.loads(render("monitoring", "elastic.json", given)),
     }
@@ -182,6 +181,9 @@ def test_the_monitor_reads_its_settings(tmp_path: Path) -> None:
         "compute-1", "10.0.1.2", "compute", pool["shape"], ("node", "own", "dcgm")
     )
     assert found.elastic["compute"] == monitor.ElasticPool("compute-e[1-6]", pool["shape"], ("node", "own", "dcgm"))
+    assert not found.autoscaler
+    on_kubernetes = monitor_settings(known(slurm_pools=[pool], scheduler="kubernetes", slurm_enabled=False), tmp_path)
+    assert (on_kubernetes.slurm, on_kubernetes.autoscaler) == (False, True)
     emulated = monitor_settings(known(slurm_pools=[pool], slurm_hardware_emulated=True), tmp_path)
     assert "dcgm" not in emulated.elastic["compute"].jobs
 

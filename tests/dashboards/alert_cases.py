@@ -168,8 +168,11 @@ CASES: dict[str, Case] = {
     ),
     # A node that is switched off (powered_down) has no targets, and needs none.
     "NodeNotMonitored": Case(
-        {f'gpucluster_slurm_node_state{{{N1}, state="idle"}}': f"1{LONG}", 'up{job="node", node="gpu-2"}': f"1{LONG}"},
+        # With Kubernetes the autoscaler says which nodes there are.
+        {f'gpucluster_elastic_node_info{{{N1}, address="10.0.0.8"}}': f"1{LONG}", 'up{job="node", node="gpu-2"}': f"1{LONG}"},
         {f'gpucluster_slurm_node_state{{{N1}, state="idle"}}': f"1{LONG}", 'up{job="node", node="gpu-1"}': f"1{LONG}",
+         'gpucluster_elastic_node_info{node="gpu-2", pool="gpu", address="10.0.0.9"}': f"1{LONG}",
+         'up{job="node", node="gpu-2"}': f"0{LONG}",
          'gpucluster_slurm_node_state{node="gpu-9", pool="gpu", state="powered_down"}': f"1{LONG}"},
         labels=NODE,
     ),

@@ -180,6 +180,8 @@ def test_prometheus_has_the_metrics_of_the_autoscaler(site: KubernetesSite) -> N
     until("Prometheus knows the node", lambda: asked(site, counted) == [1.0], 60, site)
     assert asked(site, "time() - gpucluster_last_success_timestamp < 120")
     assert asked(site, 'up{job="autoscaler"}') == [1.0]
+    (node,) = running(site).values()
+    until("its exporters are scraped", lambda: asked(site, f'up{{node="{node}"}} == 1') == [1.0, 1.0], 90, site)
 
 
 def test_a_gang_that_can_not_have_all_nodes_gets_none(site: KubernetesSite, image: str) -> None:

@@ -32,6 +32,7 @@ def _serve(options: argparse.Namespace) -> int:
     works = [
         *([collected.nodes, collected.jobs] if settings.slurm else []),
         *([lists.look] if settings.optional else []),
+        *([collector.ElasticNodes(prometheus.Prometheus(), lists.update).look] if settings.autoscaler else []),
     ]
     for work in works:
         threading.Thread(target=collector.repeat, args=(work,), daemon=True).start()

@@ -24,6 +24,7 @@ from gpucluster.agent import programs
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.exporter.exposition import page, sample
 from gpucluster.agent.monitor import slurm_metrics, slurm_text, targets
+from gpucluster.agent.monitor.prometheus import Prometheus, Query
 from gpucluster.agent.monitor.settings import Settings
 from gpucluster.agent.rules.slurm_nodes import NodeLine
 
@@ -166,6 +167,32 @@ class Collector:
         return page(lines, slurm_metrics.METRICS).encode(errors="replace")
 
 
+class ElasticNodes:
+    """Asks Prometheus which elastic nodes the autoscaler knows: it knows their addresses, and no secret is needed.
+
+    Args:
+        told: called with the nodes of each answer.
+    """
+
+    def __init__(self, prometheus: Prometheus, told: Callable[[list[NodeLine]], None]) -> None:
+        self._prometheus, self._told, self._failed = prometheus, told, ""
+
+    def look(self) -> float:
+        """Ask once; returns the seconds until the next time. Without an answer nothing is told."""
+        try:
+            # An autoscaler that has just started knows no node, and a scrape that failed makes its series end.
+            if self._prometheus.run(Query("looked", targets.HAS_LOOKED)):
+                nodes = self._prometheus.run(Query("nodes", targets.ELASTIC_NODES))
+                self._told(targets.of_series(nodes))
+            self._failed = ""
+        except (Failed, AttributeError, KeyError, TypeError, ValueError) as error:
+            words = error.message if isinstance(error, Failed) else f"the answer of Prometheus can't be read: {error!r}"
+            if words != self._failed:
+                log(f"which elastic nodes there are, is not known: {words}")
+            self._failed = words
+        return NODES_EVERY
+
+
 class Lists:
     """The files of targets in a folder."""
 
@@ -176,7 +203,7 @@ class Lists:
         self._lock = threading.Lock()
 
     def update(self, nodes: list[NodeLine]) -> None:
-        """Write the lists with these nodes of Slurm."""
+        """Write the lists with these nodes of the scheduler."""
         self._elastic = targets.elastic_hosts(self._settings, nodes)
         self.write()
 

@@ -55,6 +55,7 @@ class Settings:
         hosts: those that are always there.
         elastic: by pool.
         optional: those of `jobs` that a host may lack: it is scraped if somebody listens.
+        autoscaler: whether the autoscaler's metrics say which elastic nodes there are. Else Slurm does.
     """
 
     slurm: bool
@@ -63,6 +64,7 @@ class Settings:
     hosts: tuple[Host, ...] = ()
     elastic: Mapping[str, ElasticPool] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
+    autoscaler: bool = False
 
     @classmethod
     def load(cls, file: Path = FILE) -> Settings:
@@ -86,6 +88,7 @@ class Settings:
                     for pool, each in raw["elastic"].items()
                 },
                 optional=frozenset(map(str, raw["optional"])),
+                autoscaler=bool(raw.get("autoscaler", False)),
             )
         except FileNotFoundError:
             raise Failed(f"there is no {file}: this host does not monitor a cluster", "Run: gpucluster apply") from None

@@ -1,7 +1,8 @@
 """The lists of what Prometheus scrapes on hosts: one file for each exporter, which Prometheus reads when it changes.
 
 Hosts that are always there are in the lists whether they answer or not: that they do not answer is what alerts are
-for. An elastic node is in them while Slurm has it in service. While Slurm does not answer, the lists stay.
+for. An elastic node is in them while Slurm, or with Kubernetes the autoscaler, has it in service. While that does not
+answer, the lists stay.
 """
 
 from __future__ import annotations
@@ -34,6 +35,16 @@ def elastic_hosts(settings: Settings, nodes: Iterable[NodeLine]) -> list[Host]:
             continue
         found.append(Host(node.name, node.address, pool_of(node.name), pool.shape, pool.jobs))
     return found
+
+
+#: What the autoscaler says of elastic nodes with Kubernetes, and whether it has looked at all of them.
+ELASTIC_NODES, HAS_LOOKED = "gpucluster_elastic_node_info", "gpucluster_last_success_timestamp > 0"
+
+
+def of_series(nodes: Iterable[Mapping[str, Any]]) -> list[NodeLine]:
+    """The nodes in the answer to `ELASTIC_NODES`. Pure."""
+    found = (each["labels"] for each in nodes)
+    return [NodeLine(str(each.get("node", "")), frozenset(), str(each.get("address", ""))) for each in found]
 
 
 def _is_address(text: str) -> bool:

@@ -360,6 +360,7 @@ def _member(item: Mapping[str, Any]) -> Member:
         reason, user = notes.get(DRAIN_REASON) or notes.get(WHY, ""), notes.get(CORDONED_BY, "")
     else:
         reason, user = unhealthy.reason_of(item), ""
+    addresses = {each.get("type"): each.get("address", "") for each in status.get("addresses") or ()}
     return Member(
         name=meta["name"],
         ready=ready,
@@ -368,6 +369,7 @@ def _member(item: Mapping[str, Any]) -> Member:
         instance_id=(spec.get("providerID") or notes.get(INSTANCE, "")).removeprefix("oci://"),
         reason=reason,
         reason_user=user,
+        address=addresses.get("InternalIP", ""),
         ours=notes.get(CORDONED_BY) == US or bool(reason and not cordoned and not down),
     )
 

@@ -61,6 +61,8 @@ class Metrics:
         self._labels: dict[str, tuple[str, ...]] = {}
         self._snapshot("nodes", "Nodes of elastic pools, by what the scheduler and the cloud report.",
                        ("pool", "node_state", "cloud_state"))  # fmt: skip
+        self._snapshot("elastic_node_info", "1 for an elastic node that Kubernetes has in service, with its address.",
+                       ("node", "pool", "address"))  # fmt: skip
         self._histogram("scaleup_seconds", "How long a node took from the decision to service.", ("phase",), _SECONDS)
         self._counter("gang_total", "Jobs that needed new nodes, by result.", ("result",))
         self._counter("oci_requests_total", "Requests to the cloud, by the answer's code.", ("op", "code"))

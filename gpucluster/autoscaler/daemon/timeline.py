@@ -151,3 +151,6 @@ class Timeline:
         )
         labels = ("pool", "node_state", "cloud_state")
         self._metrics.replace("nodes", [(dict(zip(labels, key, strict=True)), n) for key, n in counts.items()])
+        there = [node for node in nodes.values() if node.in_service and not node.silent and node.address]
+        info = [({"node": node.name, "pool": node.pool, "address": node.address}, 1.0) for node in there]
+        self._metrics.replace("elastic_node_info", info)

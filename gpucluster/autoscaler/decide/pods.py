@@ -138,7 +138,7 @@ class Member:
     Args:
         ready: its kubelet answers. `down`: it was taken out of service.
         cordoned: it takes no new pods, by a cordon or for its failed checks.
-        instance_id: its OCID; empty if it is not known.
+        instance_id: its OCID; empty if it is not known. `address`: as kubelet says it.
         reason, reason_user: why it is cordoned or down, if something says so.
         ours: gpucluster decided that.
     """
@@ -151,6 +151,7 @@ class Member:
     reason: str = ""
     reason_user: str = ""
     ours: bool = False
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +463,8 @@ def _node(
         flags.add(NodeState.POWERING_UP if name in wanted and name not in busy else NodeState.NOT_RESPONDING)
     if member.cordoned:
         flags.add(NodeState.DRAIN)
-    return Node(name, pool, frozenset(flags), member.reason, member.reason_user, member.instance_id)
+    told = (member.reason, member.reason_user, member.instance_id, member.address)
+    return Node(name, pool, frozenset(flags), *told)
 
 
 def _job(gang: str, pods: Sequence[Pod], given: Sequence[str], room: _Room, now: float) -> Job:

@@ -26,6 +26,7 @@ class Node:
         flags: the words of State, such as {"IDLE", "CLOUD", "POWERED_DOWN"} (`slurm.states.NodeState`).
         reason: why it is down or drained; `reason_user`: who set the reason.
         instance_id: the OCID that slurmd reported when it registered; empty before, and with Slurm before 23.11.
+        address: its private address, with Kubernetes; monitoring asks Slurm itself.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Node:
     reason: str = ""
     reason_user: str = ""
     instance_id: str = ""
+    address: str = ""
 
     @property
     def powering_up(self) -> bool:

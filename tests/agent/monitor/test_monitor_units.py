@@ -15,7 +15,8 @@ import pytest
 
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.monitor import slurm_metrics, slurm_text, targets
-from gpucluster.agent.monitor.collector import Collector, Lists, Slurm
+from gpucluster.agent.monitor.collector import Collector, ElasticNodes, Lists, Slurm
+from gpucluster.agent.monitor.prometheus import Prometheus
 from gpucluster.agent.monitor.server import Server
 from gpucluster.agent.monitor.settings import ElasticPool, Host, Settings
 from gpucluster.agent.rules.slurm_nodes import NodeLine, node_flags
@@ -272,3 +273,48 @@ scrape_configs:
     finally:
         server.shutdown()
         server.server_close()
+
+
+METRICS = """\
+gpucluster_last_success_timestamp {looked}
+gpucluster_elastic_node_info{{node="gpu-e1",pool="gpu",address="10.0.1.7"}} 1
+gpucluster_elastic_node_info{{node="stranger",pool="gpu",address="10.0.1.8"}} 1
+"""
+
+
+@pytest.mark.slow
+def test_with_kubernetes_prometheus_itself_says_which_elastic_nodes_there_are(tmp_path: Path) -> None:
+    """A real Prometheus, which scrapes a page with the series of the autoscaler."""
+    shown = {"text": METRICS.format(looked=0)}
+    folder = tmp_path / "lists"
+    folder.mkdir()
+
+    def scraped() -> str:
+        return (folder / "targets-node.json").read_text()
+
+    asked = f"/api/v1/query?query={targets.ELASTIC_NODES}"
+    page = Server(("127.0.0.1", 0), lambda: bytes(shown["text"], "ascii"))
+    port = page.server_address[1]
+    threading.Thread(target=page.serve_forever, daemon=True).start()
+    jobs = [{"job_name": "autoscaler", "honor_labels": True, "scrape_interval": "1s", "scrape_timeout": "1s",
+             "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": {"node": "ctl"}}]}]  # fmt: skip
+    with prometheus(tmp_path, json.dumps({"scrape_configs": jobs})) as running:
+        lists = Lists(SETTINGS, folder)
+        lists.write()
+        looking = ElasticNodes(Prometheus(port=running.port), lists.update)
+        wait_for("a scrape", lambda: running.get(asked)["result"])
+        looking.look()
+        # An autoscaler that has not looked yet says nothing of any node.
+        assert "gpu-e1" not in scraped()
+        shown["text"] = METRICS.format(looked=1_000_000)
+        wait_for("the node", lambda: looking.look() and "10.0.1.7:9100" in scraped())
+        assert '"shape": "BM"' in scraped()
+        assert "10.0.1.8" not in scraped()
+        page.shutdown()
+        page.server_close()
+        wait_for("the end of the series", lambda: not running.get(asked)["result"])
+        looking.look()
+        assert "10.0.1.7:9100" in scraped()
+    # Without Prometheus the lists stay.
+    looking.look()
+    assert "10.0.1.7:9100" in scraped()
