@@ -43,7 +43,7 @@ from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.lifecycle.plan import Plan, Planning, refuse_what_stays
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.repair import Checking, Fix, Repair
-from gpucluster.lifecycle.replace import ElasticReplacement, choose
+from gpucluster.lifecycle.replace import ElasticReplacement, OnKubernetes, OnSlurm, choose
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
@@ -167,7 +167,9 @@ class Cluster:
         )
         adoption = Adoption(spec.name, self._tagged_resources, report)
         draining = Draining(self._controller, report, required=spec.slurm.enabled)
-        self._elastic_replacement = ElasticReplacement(draining, self._elastic, report)
+        on_kubernetes = spec.scheduler == "kubernetes"
+        emptying = OnKubernetes(self._control_plane) if on_kubernetes else OnSlurm(draining, report)
+        self._elastic_replacement = ElasticReplacement(emptying, self._elastic, report)
         self._repair = Repair(
             spec, HealthService(self._controller), draining, self._elastic_replacement, self._recreate, report
         )
@@ -177,7 +179,7 @@ class Cluster:
             self._cloud,
             self._elastic,
             self._controller,
-            self._control_plane if spec.scheduler == "kubernetes" else draining,
+            self._control_plane if on_kubernetes else draining,
             self._hosts,
             self._record,
             report,

@@ -2,13 +2,14 @@
 
 A permanent node is recreated by an apply (`resize`). An elastic node belongs to the autoscaler: it gives up a node
 that gpucluster has drained and that has no job, and terminates its instance. So an elastic node is drained here, and
-awaited.
+awaited. How it is drained is the scheduler's: `OnSlurm`, `OnKubernetes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from gpucluster import handover
 from gpucluster.agent.rules.reasons import CHANGED, from_administrator
@@ -18,6 +19,7 @@ from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.oci.states import GONE
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode
+from gpucluster.operations.kubernetes import ControlPlane
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import did_you_mean
 from gpucluster.waiting import wait_until
@@ -28,6 +30,8 @@ GIVEN_UP_WITHIN = 10 * 60.0
 _POLL = 1.0
 # What sinfo prints for a node without a reason.
 _NO_REASON = "none"
+# Kubernetes has no reason of a person.
+_CORDONED = "it is cordoned"
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,101 @@ def choose(spec: ClusterSpec, nodes: Iterable[str]) -> Chosen:
     )
 
 
+class Emptying(Protocol):
+    """How the scheduler takes elastic nodes out of service."""
+
+    def let_in(self, names: Collection[str]) -> str:
+        """The command with which a person lets nodes into service again that a person has taken out of it."""
+
+    def persons(self) -> Mapping[str, str]:
+        """The nodes that a person has taken out of service, with the reasons.
+
+        Raises:
+            ToolError: the scheduler does not answer.
+        """
+
+    def empty(self, names: Collection[str], timeout: float, left: Callable[[], Collection[str]]) -> None:
+        """Let nothing new start on these nodes, and wait until nothing runs there.
+
+        Args:
+            timeout: seconds to wait; with 0 what runs there is ended.
+            left: those that have their instance still.
+
+        Raises:
+            ToolError: something still runs there, or the scheduler does not answer. The nodes stay out of service.
+        """
+
+
+class OnSlurm:
+    """Drains nodes of Slurm, once.
+
+    The autoscaler gives a node up as soon as no job is on it, and a node that is powered down is not drained any more.
+    A drain of the mere name would keep every job from it.
+    """
+
+    def __init__(self, draining: Draining, on_event: Sink) -> None:
+        self._draining = draining
+        self._on_event = on_event
+
+    def let_in(self, names: Collection[str]) -> str:
+        """As `Emptying`."""
+        return f"gpucluster ssh -- sudo scontrol update nodename={','.join(names)} state=resume"
+
+    def persons(self) -> dict[str, str]:
+        """As `Emptying`."""
+        return {name: node.reason for name, node in self._draining.nodes().items() if drained_by_person(node)}
+
+    def empty(self, names: Collection[str], timeout: float, left: Callable[[], Collection[str]]) -> None:
+        """As `Emptying`. With 0 jobs are requeued, or cancelled."""
+        reasons = dict.fromkeys(names, CHANGED)
+        if timeout > 0:
+            self._draining.begin(reasons)
+            self._await_jobs(names, timeout, left)
+        else:
+            self._draining.drain(reasons, 0)
+
+    def _await_jobs(self, names: Collection[str], timeout: float, left: Callable[[], Collection[str]]) -> None:
+        jobs: tuple[SlurmJob, ...] = ()
+        reported: tuple[SlurmJob, ...] = ()
+
+        def ended() -> bool:
+            nonlocal jobs, reported
+            jobs = self._draining.jobs(left())
+            if jobs and [job.id for job in jobs] != [job.id for job in reported]:
+                reported = jobs
+                words = "; ".join(map(str, jobs))
+                self._on_event(Event(EventKind.LOG, "slurm", "waiting", f"before nodes are replaced: {words}"))
+            return not jobs
+
+        if not wait_until(ended, timeout, _POLL):
+            raise ToolError(
+                f"{', '.join(names)} can't be replaced: after {timeout:.0f} s there is still "
+                f"{'; '.join(map(str, jobs))}",
+                hint="Nothing was terminated, and these nodes accept no new jobs. When the jobs have ended, the "
+                "autoscaler terminates the nodes. To end them, use scancel, or pass --drain-timeout 0",
+            )
+
+
+class OnKubernetes:
+    """Drains nodes of Kubernetes: their pods move or end, and the autoscaler gives up what is cordoned and empty."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._control_plane = control_plane
+
+    def let_in(self, names: Collection[str]) -> str:
+        """As `Emptying`."""
+        return f"gpucluster kubectl -- uncordon {' '.join(names)}"
+
+    def persons(self) -> dict[str, str]:
+        """As `Emptying`. Only gpucluster writes a reason."""
+        nodes = self._control_plane.nodes()
+        return {name: _CORDONED for name, node in nodes.items() if node.cordoned and not node.reason}
+
+    def empty(self, names: Collection[str], timeout: float, left: Callable[[], Collection[str]]) -> None:
+        """As `Emptying`. With 0 all pods are deleted, whatever disruption budgets say."""
+        self._control_plane.drain(dict.fromkeys(names, CHANGED), timeout)
+
+
 class ElasticReplacement:
     """Takes elastic nodes of one cluster out of service until the autoscaler has terminated their instances.
 
@@ -71,8 +170,8 @@ class ElasticReplacement:
         elastic: makes the client of elastic instances; only called after the cloud was started.
     """
 
-    def __init__(self, draining: Draining, elastic: Callable[[], ElasticInstances], on_event: Sink) -> None:
-        self._draining = draining
+    def __init__(self, scheduler: Emptying, elastic: Callable[[], ElasticInstances], on_event: Sink) -> None:
+        self._scheduler = scheduler
         self._elastic = elastic
         self._on_event = on_event
 
@@ -91,18 +190,10 @@ class ElasticReplacement:
         if not nodes:
             return
         instances = self._instances(nodes)
-        known = self._draining.nodes()
-        _check_free(known, instances)
+        self._check_free(instances)
         if not instances:
             return
-        reasons = dict.fromkeys(sorted(instances), CHANGED)
-        if timeout > 0:
-            # Once: the autoscaler gives a node up as soon as no job is on it, and a node that is powered down is not
-            # drained any more. A drain of the mere name would keep every job from it.
-            self._draining.begin(reasons)
-            self._await_jobs(instances, timeout)
-        else:
-            self._draining.drain(reasons, 0)
+        self._scheduler.empty(sorted(instances), timeout, lambda: self._left(instances))
         for name, ocid in instances.items():
             self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "deleting", data={"id": ocid}))
         if not wait_until(lambda: not self._left(instances), GIVEN_UP_WITHIN, _POLL):
@@ -114,25 +205,19 @@ class ElasticReplacement:
         for name in instances:
             self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "deleted"))
 
-    def _await_jobs(self, instances: Mapping[str, str], timeout: float) -> None:
-        jobs: tuple[SlurmJob, ...] = ()
-        reported: tuple[SlurmJob, ...] = ()
+    def _check_free(self, names: Iterable[str]) -> None:
+        """Refuse nodes that the autoscaler leaves alone, because a person has taken them out of service.
 
-        def ended() -> bool:
-            nonlocal jobs, reported
-            jobs = self._draining.jobs(self._left(instances))
-            if jobs and [job.id for job in jobs] != [job.id for job in reported]:
-                reported = jobs
-                words = "; ".join(map(str, jobs))
-                self._on_event(Event(EventKind.LOG, "slurm", "waiting", f"before nodes are replaced: {words}"))
-            return not jobs
-
-        if not wait_until(ended, timeout, _POLL):
+        Raises:
+            ToolError: with the reasons.
+        """
+        persons = self._scheduler.persons()
+        theirs = {name: persons[name] for name in names if name in persons}
+        if theirs:
+            reasons = "; ".join(f"{name} ({reason})" for name, reason in theirs.items())
             raise ToolError(
-                f"{', '.join(instances)} can't be replaced: after {timeout:.0f} s there is still "
-                f"{'; '.join(map(str, jobs))}",
-                hint="Nothing was terminated, and these nodes accept no new jobs. When the jobs have ended, the "
-                "autoscaler terminates the nodes. To end them, use scancel, or pass --drain-timeout 0",
+                f"a person has taken this out of service, and it is left as it is: {reasons}",
+                hint=f"To let it go nevertheless, run: {self._scheduler.let_in(theirs)}, then the same command again",
             )
 
     def _left(self, instances: Mapping[str, str]) -> dict[str, str]:
@@ -152,20 +237,3 @@ class ElasticReplacement:
 def drained_by_person(node: SlurmNode) -> bool:
     """Whether the node takes no jobs because an administrator or another health check has decided so."""
     return not node.takes_jobs and node.reason != _NO_REASON and from_administrator(node.reason)
-
-
-def _check_free(known: Mapping[str, SlurmNode], nodes: Iterable[str]) -> None:
-    """Refuse nodes that the autoscaler leaves alone, because a person has drained them.
-
-    Raises:
-        ToolError: with the reasons.
-    """
-    theirs = {name: known[name].reason for name in nodes if name in known and drained_by_person(known[name])}
-    if theirs:
-        names = ",".join(theirs)
-        reasons = "; ".join(f"{name} ({reason})" for name, reason in theirs.items())
-        raise ToolError(
-            f"a person has taken this out of service, and it is left as it is: {reasons}",
-            hint=f"To let it go nevertheless, run: gpucluster ssh -- sudo scontrol update nodename={names} "
-            "state=resume, then the same command again",
-        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -243,32 +243,61 @@ class ControllerConnection:
         return answer
 
     def stop_autoscaler(self, nodes: Sequence[str], why: str) -> None:
-        """Stop the autoscaler and notify the owners of the jobs on these nodes. Best effort: a controller that
-        does not exist any more must not stop the caller.
+        """Stop the autoscaler, notify the owners of the jobs on these nodes, and warn of what runs there.
+
+        Best effort: a controller that does not exist any more must not stop the caller.
 
         Args:
             nodes: those that are removed now.
-            why: the reason that the jobs' owners get.
+            why: the reason that the jobs' owners get. Kubernetes has no way to tell the owner of a pod.
         """
         # From now on, the controller is not as the last apply has configured it.
         stop = f"sudo rm -f {CONFIGURATION_RECORD}; sudo systemctl stop {' '.join(AUTOSCALER_UNITS)}"
-        running = f"squeue --noheader --states=RUNNING,COMPLETING --format=%A --nodelist={shlex.quote(','.join(nodes))}"
-        message = shlex.quote(f"gpucluster: {why}")
-        notify = f"for job in $({running} | sort -u); do sudo scontrol notify $job {message} && echo $job; done"
+        on_kubernetes = self._spec.scheduler == "kubernetes"
+        ask = f"{_RUNNING_PODS} || true" if on_kubernetes else _notify_owners(nodes, why)
         try:
             if not self.hosts():
                 return
-            argv = self.ssh_argv(None, [f"{stop} && {{ {notify if nodes else 'true'}; }}"])
+            argv = self.ssh_argv(None, [f"{stop} && {{ {ask if nodes else 'true'}; }}"])
             done = process.run(argv, check=False, timeout=_TIMEOUT)
             failure = "" if done.returncode == 0 else _last_line(done)
-            notified = done.stdout.split()
+            found = _pods_of(done.stdout, nodes) if on_kubernetes else done.stdout.split()
         except GpuClusterError as error:
-            failure, notified = error.what, []
+            failure, found = error.what, []
         if failure and "not loaded" not in failure:  # it was never installed
             warn(self._on_event, "cluster", f"the autoscaler could not be stopped on the controller: {failure}")
-        elif notified:
-            warning = f"jobs run on nodes that are removed now; their owners were notified: {', '.join(notified)}"
-            warn(self._on_event, "cluster", warning)
+        elif found:
+            what = "pods" if on_kubernetes else "jobs"
+            then = "they end with them" if on_kubernetes else "their owners were notified"
+            warn(self._on_event, "cluster", f"{what} run on nodes that are removed now; {then}: {', '.join(found)}")
+
+
+# One row for each: node, namespace, name, and the kind of what made it.
+_RUNNING_PODS = shlex.join(
+    [
+        *("sudo", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "--request-timeout=20s"),
+        *("get", "pods", "--all-namespaces", "--field-selector=status.phase=Running", "--no-headers"),
+        "--output=custom-columns=:spec.nodeName,:metadata.namespace,:metadata.name,:metadata.ownerReferences[0].kind",
+    ]
+)
+_POD_COLUMNS, _ON_EACH_NODE = 4, ("DaemonSet", "Node")
+
+
+def _pods_of(rows: str, nodes: Collection[str]) -> list[str]:
+    """The pods on these nodes that do not run on each node anyway."""
+    found = [row.split() for row in rows.splitlines()]
+    return [
+        f"{row[1]}/{row[2]}"
+        for row in found
+        if len(row) == _POD_COLUMNS and row[0] in nodes and row[3] not in _ON_EACH_NODE
+    ]
+
+
+def _notify_owners(nodes: Sequence[str], why: str) -> str:
+    """The command that notifies the owners of the jobs on these nodes, and prints the jobs."""
+    running = f"squeue --noheader --states=RUNNING,COMPLETING --format=%A --nodelist={shlex.quote(','.join(nodes))}"
+    message = shlex.quote(f"gpucluster: {why}")
+    return f"for job in $({running} | sort -u); do sudo scontrol notify $job {message} && echo $job; done"
 
 
 def _last_line(done: process.Completed) -> str:

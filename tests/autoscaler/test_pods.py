@@ -140,6 +140,29 @@ def test_held_and_delayed_gangs_wait() -> None:
     }  # fmt: skip
 
 
+def test_a_gang_that_is_not_admitted_yet_is_no_demand() -> None:
+    """Kueue lets the pods of a group go one after the other."""
+    one, two = gpu_pods("train", 2, unschedulable=False, gated=True)
+    placed = put([one, two])
+    assert (placed.placement.given, placed.unfit) == ({}, {})
+    assert (placed.jobs["train"].state, placed.jobs["train"].reason) == (JobState.PENDING, "SchedulingGated")
+    free = replace(one, unschedulable=True, gated=False)
+    assert put([free, two]).placement.given == {}
+    assert put([free, replace(two, unschedulable=True, gated=False)]).placement.given == {"train": ("gpu-e1", "gpu-e2")}
+
+
+def test_a_node_that_takes_no_pods_any_more_is_no_node_for_those_that_wait_for_it() -> None:
+    waiting = pod("first")
+    before = put([waiting]).placement
+    assert before.given == {"first": ("cpu-e1",)}
+    failed = Member("cpu-e1", ready=True, cordoned=True, reason="gpucluster: check failed: mounts: gone", ours=True)
+    placed = put([waiting], failed, before=before)
+    assert placed.placement.given == {"first": ("cpu-e2",)}
+    # Nothing keeps it from being given up.
+    assert not placed.nodes["cpu-e1"].busy
+    assert placed.nodes["cpu-e1"].drained
+
+
 def test_nodes_that_come_are_kept_for_their_gang_until_its_pods_are_on_them() -> None:
     waiting = gpu_pods("train", 2)
     first = put(waiting).placement

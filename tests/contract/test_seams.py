@@ -14,6 +14,7 @@ import yaml
 from gpucluster import handover
 from gpucluster.autoscaler import policy
 from gpucluster.autoscaler.daemon import join_inventory
+from gpucluster.autoscaler.daemon.schedulers import templates
 from gpucluster.autoscaler.policy import Policy, Times
 from gpucluster.paths import ansible_dir, terraform_dir
 from gpucluster.spec import TIME_NAMES, load
@@ -80,7 +81,7 @@ def _policies() -> list[dict[str, Any]]:
 
 
 def test_the_autoscaler_reads_what_it_is_told() -> None:
-    (written,) = _policies()
+    (written,) = [one for one in _policies() if one["scheduler"] == "slurm"]
     read = Policy.parse(written)
     (pool,) = read.pools.values()
     assert (pool.name, pool.partition, pool.max_nodes, pool.names, pool.baked) == ("h100-elastic", "h100", 15, 32, True)
@@ -93,6 +94,17 @@ def test_the_autoscaler_reads_what_it_is_told() -> None:
         # `node` is for Kubernetes: tests/handover/test_kubernetes.py.
         assert entry.name in ("name", "node") or entry.name in written["pools"]["h100-elastic"], entry.name
     assert set(written["limits"]) == {entry.name for entry in dataclasses.fields(policy.Limits)}
+
+
+def test_the_autoscaler_reads_what_new_nodes_of_kubernetes_will_be() -> None:
+    (written,) = [one for one in _policies() if one["scheduler"] == "kubernetes"]
+    read = Policy.parse(written)
+    assert read.kubernetes == policy.ApiAccess(**written["kubernetes"])
+    (made,) = templates(read)
+    node = written["pools"]["more"]["node"]
+    assert (made.pool, made.names[0], made.max_nodes, made.idle_seconds) == ("more", "more-e1", 3, 120.0)
+    assert made.capacity == node["capacity"]
+    assert node["labels"].items() <= made.labels.items()
 
 
 def test_the_names_that_slurm_knows_are_those_that_the_autoscaler_owns() -> None:

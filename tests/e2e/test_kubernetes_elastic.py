@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,12 +27,14 @@ KUBECONFIG = "/etc/gpucluster/autoscaler.kubeconfig"
 GPU = "nvidia.com/gpu"
 WHY = "gpucluster.io/why"
 NAMESPACE = "elastic-test"
+REPORT, TAINT = "gpucluster.io/checks-", "gpucluster.io/unhealthy"
+BREAK = "until getent passwd alice; do sleep 0.1; done; while :; do umount --lazy /mnt/home; sleep 0.1; done"
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[KubernetesSite]:
     need_kubernetes()
-    with KubernetesSite("scale", "10.103", work=POOL) as made:
+    with KubernetesSite("scale", "10.103", more="monitoring: {enabled: true}\n", work=POOL) as made:
         yield made
 
 
@@ -48,12 +51,16 @@ def until(what: str, holds: Callable[[], object], seconds: float, site: Kubernet
         raise AssertionError(f"after {seconds} s, not yet: {what}\n{log}")
 
 
-def submit(site: KubernetesSite, image: str, name: str, gpus: int = 8, gang: int = 0) -> None:
-    """A pod that runs until it is deleted; with `gang` so many pods NAME-N that start together."""
-    labels = {"gpucluster.io/gang": name, "gpucluster.io/gang-size": str(gang)} if gang else {}
+def specified(image: str, gpus: int = 8) -> dict[str, Any]:
+    """A pod that runs until it is deleted."""
     container = {"name": "main", "image": image, "imagePullPolicy": "Never", "resources": {"limits": {GPU: str(gpus)}}}
     tolerated = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
-    specification = {"containers": [container], "tolerations": tolerated, "terminationGracePeriodSeconds": 0}
+    return {"containers": [container], "tolerations": tolerated, "terminationGracePeriodSeconds": 0}
+
+
+def submit(site: KubernetesSite, image: str, name: str, gpus: int = 8, gang: int = 0) -> None:
+    """A pod; with `gang` so many pods NAME-N that start together."""
+    labels = {"gpucluster.io/gang": name, "gpucluster.io/gang-size": str(gang)} if gang else {}
     names = [f"{name}-{number}" for number in range(gang)] or [name]
     site.apply(
         *(
@@ -61,7 +68,7 @@ def submit(site: KubernetesSite, image: str, name: str, gpus: int = 8, gang: int
                 "apiVersion": "v1",
                 "kind": "Pod",
                 "metadata": {"name": each, "namespace": NAMESPACE, "labels": labels},
-                "spec": specification,
+                "spec": specified(image, gpus),
             }
             for each in names
         )
@@ -83,6 +90,29 @@ def running(site: KubernetesSite) -> dict[str, str]:
 
 def elastic_hosts(site: KubernetesSite) -> int:
     return len(containers(site.home)) - 1
+
+
+def elastic(site: KubernetesSite) -> dict[str, str]:
+    """The containers of elastic nodes, by the names of these."""
+    return {name: container for name, container in site.hosts().items() if name != site.controller}
+
+
+def asked(site: KubernetesSite, expression: str) -> list[float]:
+    """What Prometheus says: the last values of the series of an expression."""
+    request = json.dumps({"queries": [{"name": "it", "expr": expression}]})
+    said = json.loads(site.on(site.controller, "gpucluster-agent", "monitor", "query", stdin=request))
+    assert (said["why"], said["errors"]) == ("", {})
+    return [series["values"][-1][1] for series in said["results"]["it"]]
+
+
+def notes(site: KubernetesSite, node: str) -> dict[str, str]:
+    """The annotations of a node."""
+    found: dict[str, str] = site.get("node", node)["metadata"]["annotations"]
+    return found
+
+
+def taints(site: KubernetesSite, node: str) -> set[str]:
+    return {taint["key"] for taint in site.get("node", node)["spec"].get("taints", ())}
 
 
 def said(site: KubernetesSite, *words: str) -> str:
@@ -137,7 +167,19 @@ def test_a_pod_that_waits_brings_a_node_and_runs_there(site: KubernetesSite, ima
     assert "Kubernetes" in told
     assert "Slurm" not in told
     assert "is in service" in said(site, "explain", node)
-    assert f"Job {NAMESPACE}/one is RUNNING on 1 node" in said(site, "explain", f"{NAMESPACE}/one")
+    for name in ("one", f"{NAMESPACE}/one"):
+        assert f"Job {NAMESPACE}/one is RUNNING on 1 node" in said(site, "explain", name)
+    assert "no pod, job or gang of this name" in said(site, "explain", "nobody")
+    # The checks of its boot were made before it joined, and their report came with the first of the others.
+    until("it reports", lambda: f"{REPORT}periodic" in notes(site, node), 60, site)
+    assert json.loads(notes(site, node)[f"{REPORT}boot"])["profile"] == "boot"
+
+
+def test_prometheus_has_the_metrics_of_the_autoscaler(site: KubernetesSite) -> None:
+    counted = 'gpucluster_nodes{pool="work", node_state="allocated", cloud_state="running"}'
+    until("Prometheus knows the node", lambda: asked(site, counted) == [1.0], 60, site)
+    assert asked(site, "time() - gpucluster_last_success_timestamp < 120")
+    assert asked(site, 'up{job="autoscaler"}') == [1.0]
 
 
 def test_a_gang_that_can_not_have_all_nodes_gets_none(site: KubernetesSite, image: str) -> None:
@@ -145,8 +187,8 @@ def test_a_gang_that_can_not_have_all_nodes_gets_none(site: KubernetesSite, imag
     until("its pods wait", lambda: len(pods(site)) == 3, 30, site)
     # Two passes and more: one node is left, and the gang needs two.
     assert not wait_until(lambda: elastic_hosts(site) > 1, 30, 1)
-    told = said(site, "explain", f"{NAMESPACE}/pair")
-    assert "waits for 2 nodes" in told
+    told = said(site, "explain", "pair-1")
+    assert f"Job {NAMESPACE}/pair waits for 2 nodes" in told
     assert "Slurm" not in told
     delete(site)
 
@@ -167,6 +209,51 @@ def test_idle_nodes_go_away_and_explain_says_why(site: KubernetesSite) -> None:
     told = said(site, "explain", "work-e1")
     assert "terminate" in told
     assert "Slurm" not in told
+
+
+def test_a_node_whose_checks_fail_at_boot_does_not_join_and_another_one_comes(site: KubernetesSite, image: str) -> None:
+    labels = {"app": "service"}
+    template = {"metadata": {"labels": labels}, "spec": specified(image)}
+    site.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "service", "namespace": NAMESPACE},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+        }
+    )
+    until("an instance is launched", lambda: elastic(site), 60, site)
+    ((node, bad),) = elastic(site).items()
+    # Its homes go away when they have been mounted, and before its checks.
+    subprocess.run(["podman", "exec", "--detach", bad, "sh", "-c", BREAK], check=True, timeout=30)
+    until("the pod runs", lambda: running(site), 400, site)
+    assert bad not in elastic(site).values()
+    told = said(site, "explain", node)
+    assert "its checks at boot failed: mounts: /mnt/home" in told
+    log = site.on(site.controller, "journalctl", "-u", "gpucluster-join", "--no-pager", "-n", "200")
+    assert "gpucluster: check failed: mounts" in log
+
+
+def test_replace_moves_its_pods_and_ends_its_instance(site: KubernetesSite) -> None:
+    (node,) = running(site).values()
+    before = elastic(site)[node]
+    site.good("replace", node, "--drain-timeout", "120")
+    assert before not in elastic(site).values()
+    until("the pod runs elsewhere", lambda: running(site), 240, site)
+    assert elastic(site)[next(iter(running(site).values()))] != before
+
+
+def test_a_node_that_fails_its_checks_in_service_is_given_up_when_it_is_empty(site: KubernetesSite) -> None:
+    (node,) = running(site).values()
+    site.on(node, "umount", "--lazy", "/mnt/home")
+    site.on(node, "systemctl", "start", "gpucluster-checks.service")
+    until("its pods are told", lambda: TAINT in taints(site, node), 60, site)
+    until("the autoscaler knows", lambda: "DRAIN" in said(site, "explain", node), 60, site)
+    # Its pod stays, and so does it.
+    assert list(running(site).values()) == [node]
+    site.kubectl("delete", "deployment", "service", f"--namespace={NAMESPACE}")
+    until("only the controller is left", lambda: elastic_hosts(site) == 0, IDLE_TIMEOUT + 90, site)
+    assert "check failed: mounts" in said(site, "explain", node)
 
 
 def test_a_gang_gets_both_of_its_nodes(site: KubernetesSite, image: str) -> None:

@@ -30,7 +30,7 @@ from gpucluster.spec import ClusterSpec, load
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
-from tests.spec.spec_texts import KEY, LOCAL, OCI
+from tests.spec.spec_texts import KEY, LOCAL, MINIMAL, OCI
 from tests.workspace.known_hosts import save_controller
 
 OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
@@ -157,6 +157,16 @@ def test_only_elastic_pools_are_baked(cluster: Cluster, pool: str, words: str) -
     with pytest.raises(InputError, match=words):
         cluster.bake(pool)
     assert not list(cluster.paths.runs.iterdir()), "nothing may have begun"
+
+
+def test_with_kubernetes_no_image_is_baked(tmp_path: Path) -> None:
+    text = f"{MINIMAL.replace('count: 1', 'count: 0, max_count: 2')}scheduler: kubernetes\n"
+    (tmp_path / "cluster.yml").write_text(text)
+    on_kubernetes = Cluster(load(tmp_path / "cluster.yml"))
+    with pytest.raises(InputError, match="nodes of pool compute boot from no baked image: with Kubernetes") as caught:
+        on_kubernetes.bake("compute")
+    assert "elastic nodes need no image" in caught.value.hint
+    assert not on_kubernetes.paths.runs.exists(), "nothing may have begun"
 
 
 def test_the_status_of_an_autoscaler_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Which nodes a replacement takes, and that it leaves those of a person alone. Slurm and the cloud are doubles here."""
+"""Which nodes a replacement takes, and that it leaves those of a person alone. Schedulers and the cloud are doubles."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from gpucluster.cloud.elastic_instances import ElasticInstance, ElasticInstances
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event
 from gpucluster.lifecycle import replace as replacing
-from gpucluster.lifecycle.replace import Chosen, ElasticReplacement, choose, is_elastic
+from gpucluster.lifecycle.replace import Chosen, ElasticReplacement, OnKubernetes, OnSlurm, choose, is_elastic
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode
+from gpucluster.operations.kubernetes import ControlPlane, KubernetesNode
 from gpucluster.spec import loads
 from tests.spec.spec_texts import LOCAL
 
@@ -77,7 +78,8 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 
 
 def replacement(draining: DrainingDouble, cloud: CloudDouble, on_event: Callable[[Event], None]) -> ElasticReplacement:
-    return ElasticReplacement(cast(Draining, draining), lambda: cast(ElasticInstances, cloud), on_event)
+    scheduler = OnSlurm(cast(Draining, draining), on_event)
+    return ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), on_event)
 
 
 def test_an_elastic_node_is_drained_and_awaited_until_its_own_instance_goes(events: list[Event]) -> None:
@@ -133,3 +135,43 @@ def test_an_autoscaler_that_does_nothing_is_told(events: list[Event]) -> None:
     with pytest.raises(ToolError, match="has not terminated compute-e1 within") as caught:
         replacement(slurm, CloudDouble({"compute-e1": "old RUNNING"}), events.append).replace(["compute-e1"], 60)
     assert "autoscaler explain compute-e1" in caught.value.hint
+
+
+class ControlPlaneDouble:
+    """Stands for Kubernetes: remembers what was drained."""
+
+    def __init__(self, *nodes: KubernetesNode) -> None:
+        self._nodes = {each.name: each for each in nodes}
+        self.drained: list[tuple[dict[str, str], float]] = []
+
+    def nodes(self) -> dict[str, KubernetesNode]:
+        return self._nodes
+
+    def drain(self, reasons: dict[str, str], timeout: float) -> None:
+        self.drained.append((reasons, timeout))
+
+
+@pytest.mark.parametrize("timeout", [60, 0])
+def test_with_kubernetes_its_pods_leave_and_its_instance_is_awaited(events: list[Event], timeout: int) -> None:
+    # One that the autoscaler has cordoned has its reason: it is no person's.
+    plane = ControlPlaneDouble(
+        KubernetesNode("compute-e1", "True", cordoned=False),
+        KubernetesNode("compute-e2", "True", cordoned=True, reason="gpucluster: it had no pods for a while"),
+    )
+    running = {"compute-e1": "one RUNNING", "compute-e2": "two RUNNING"}
+    cloud = CloudDouble(running, running, {"compute-e2": "two RUNNING"}, {})
+    scheduler = OnKubernetes(cast(ControlPlane, plane))
+    replacing_them = ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), events.append)
+    replacing_them.replace(["compute-e1", "compute-e2"], timeout)
+    assert plane.drained == [({"compute-e1": CHANGED, "compute-e2": CHANGED}, timeout)]
+    assert [each.status for each in events] == ["deleting", "deleting", "deleted", "deleted"]
+
+
+def test_with_kubernetes_what_a_person_cordoned_is_refused(events: list[Event]) -> None:
+    plane = ControlPlaneDouble(KubernetesNode("compute-e1", "True", cordoned=True))
+    cloud = CloudDouble({"compute-e1": "one RUNNING"})
+    scheduler = OnKubernetes(cast(ControlPlane, plane))
+    with pytest.raises(ToolError, match=r"compute-e1 \(it is cordoned\)") as caught:
+        ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), events.append).replace(["compute-e1"], 60)
+    assert "gpucluster kubectl -- uncordon compute-e1" in caught.value.hint
+    assert (plane.drained, events) == ([], [])

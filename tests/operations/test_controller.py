@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from gpucluster.errors import ToolError
-from gpucluster.events import ignore
+from gpucluster.events import Event, ignore
 from gpucluster.operations import configuration_record
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from gpucluster.workspace.saved_state import SavedHost, SavedState
-from tests.spec.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL, MINIMAL
 from tests.workspace.known_hosts import save_controller
 
 # The last argument is the command. `sudo -n` and slurm's programs are doubles beside it.
@@ -127,3 +127,44 @@ def test_ssh_login_takes_a_login_node_that_answers(tmp_path: Path, programs: Pat
     assert connection("demo-controller", "demo-login-1").ssh_argv("login")[-1] == "demo-login-1"
     with pytest.raises(ToolError, match="there is no host login"):
         connection("demo-controller", "compute-1").ssh_argv("login")
+
+
+PODS = """\
+echo "demo-controller kube-system coredns-1 ReplicaSet"
+echo "compute-e1 user-ada train-0 <none>"
+echo "compute-e1 kube-system kube-proxy-7 DaemonSet"
+echo "compute-2 user-ada other Job"
+"""
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "said", "asked"),
+    [
+        ("slurm", ["jobs run on nodes that are removed now; their owners were notified: 7"], "squeue"),
+        ("kubernetes", ["pods run on nodes that are removed now; they end with them: user-ada/train-0"], "kubectl"),
+    ],
+)
+def test_a_stopped_autoscaler_names_what_runs_on_its_nodes(
+    tmp_path: Path, programs: Path, scheduler: str, said: list[str], asked: str
+) -> None:
+    _program(programs, "sudo", '#!/bin/sh\necho "$@" >> "$0.log"\nexec "$@"\n')
+    for name, text in {"rm": "", "systemctl": "", "squeue": "echo 7", "scontrol": "", "kubectl": PODS}.items():
+        _program(programs, name, f'#!/bin/sh\necho {name} >> "{programs}/asked.log"\n{text}\n')
+    text = LOCAL if scheduler == "slurm" else f"{MINIMAL}scheduler: kubernetes\n"
+    events: list[Event] = []
+    spec = loads(text, "cluster.yml")
+    controller = ControllerConnection(
+        spec,
+        ClusterPaths(tmp_path / ".gpucluster"),
+        lambda **_: (SavedHost(f"{spec.name}-controller", "10.0.0.9", None),),
+        lambda: pytest.fail("no bastion"),
+        events.append,
+    )
+    controller.stop_autoscaler(["compute-e1"], "the cluster is being removed")
+    assert [each.message for each in events] == said
+    # An API server that does not answer hinders nothing.
+    _program(programs, "kubectl", "#!/bin/sh\nexit 1\n")
+    assert {"squeue", "kubectl"} & set((programs / "asked.log").read_text().split()) == {asked}
+    events.clear()
+    controller.stop_autoscaler(["compute-e1"], "the cluster is being removed")
+    assert [each.message for each in events] == (said if scheduler == "slurm" else [])

@@ -23,17 +23,20 @@ from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.kubernetes import Follower, KubernetesNodes, publish
 from gpucluster.agent.health.settings import FILE, PORT, Settings
 from gpucluster.agent.health.slurm import NoSlurm, Slurm, SlurmCommands
-from gpucluster.agent.health.store import FOLDER, Store, now
+from gpucluster.agent.health.store import FOLDER, Store, accusations, now
 from gpucluster.agent.kubernetes import health_access, nodes
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.kubernetes.routes import KUBELET
 from gpucluster.agent.record import kept
+from gpucluster.agent.rules import reasons
 
 #: The exit status of `run` when the node is drained for its checks. A prolog then fails, so that the job is requeued.
 #: No error of Python or of a shell ends with it.
 DRAINED = 75
 #: The checks of a boot passed since the last boot, or could not be made.
 _GATE_OPEN = Path("/run/gpucluster/boot-checked")
+#: Beside it, on a node of Kubernetes: their report, until the node has an object for it.
+_BOOT_REPORT = "boot-report.json"
 _SPARE = 3.0
 #: Slurm starts its programs without one.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -180,13 +183,13 @@ def _sent(report: Report, options: argparse.Namespace) -> service.Answer | None:
 
 
 def _gate(options: argparse.Namespace) -> int:
-    """Once in each boot: whether slurmd may start."""
+    """Once in each boot: whether this host may become a node."""
     if options.marker.exists():
         return 0
     try:
         held = _held(options)
     except Exception as error:  # what nobody foresaw is not known to be bad
-        _log(syslog.LOG_ERR, f"slurmd starts, and its checks were not made: {error!r}")
+        _log(syslog.LOG_ERR, f"this host becomes a node, and its checks were not made: {error!r}")
         held = False
     if not held:
         options.marker.parent.mkdir(parents=True, exist_ok=True)
@@ -195,30 +198,44 @@ def _gate(options: argparse.Namespace) -> int:
 
 
 def _held(options: argparse.Namespace) -> bool:
-    """Make the checks of the boot. Whether slurmd must not start."""
+    """Make the checks of the boot. Whether this host must not become a node."""
     report = client.measure(Profile.BOOT, _limit(options, Profile.BOOT), _checks)
-    answer = _sent(report, options)
+    answer = None
+    if options.controller:
+        answer = _sent(report, options)
+    else:
+        options.marker.parent.mkdir(parents=True, exist_ok=True)
+        options.marker.with_name(_BOOT_REPORT).write_text(json.dumps(report.to_dict(), default=str))
     if options.hold:
         # What a check says is judged here if the controller can't be asked.
-        drains = _drains()
-        failed = [each for each in report.findings if each.check in drains and each.status.value == "fail"]
+        failed = [(each.check, each.message) for each in accusations(report, _drains())]
         if answer.drained if answer is not None else bool(failed):
-            words = "; ".join(f"{each.check}: {each.message}" for each in failed)
-            _log(syslog.LOG_ERR, f"slurmd does not start: {words}")
-            sys.stderr.write(f"slurmd does not start: {words}\n")
+            words = reasons.of_checks(failed, again=False)
+            _log(syslog.LOG_ERR, f"this host does not become a node: {words}")
+            # With Kubernetes the autoscaler reads it: it looks for these words.
+            sys.stderr.write(f"{words}\n")
             return True
     if report.status.value == "unknown":
         unknown = [f"{each.check}: {each.message}" for each in report.findings if each.status.value == "unknown"]
-        _log(syslog.LOG_WARNING, f"slurmd starts, and not all is known: {'; '.join(unknown)}")
+        _log(syslog.LOG_WARNING, f"this host becomes a node, and not all is known: {'; '.join(unknown)}")
     return False
 
 
 def _publish(options: argparse.Namespace) -> int:
-    """A node of Kubernetes: the checks of the boot once in each boot, later the periodic ones."""
+    """A node of Kubernetes: the checks of the boot once in each boot, later the periodic ones.
+
+    An elastic node has made those of its boot before it joined (`gate`).
+    """
     booted = options.marker.exists()
     profile = Profile.PERIODIC if booted else Profile.BOOT
     report = client.measure(profile, _limit(options, profile), _checks)
-    publish(Kubectl(options.kubeconfig), report, _drains(), time.time(), nodes.registered_name())
+    kubectl, name = Kubectl(options.kubeconfig), nodes.registered_name()
+    of_boot = options.marker.with_name(_BOOT_REPORT)
+    if of_boot.exists():
+        with contextlib.suppress(TypeError, ValueError):
+            publish(kubectl, Report.from_dict(json.loads(of_boot.read_text())), _drains(), time.time(), name)
+        of_boot.unlink()
+    publish(kubectl, report, _drains(), time.time(), name)
     if not booted:
         options.marker.parent.mkdir(parents=True, exist_ok=True)
         options.marker.touch()
@@ -252,11 +269,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--kubeconfig", default=str(health_access.FILE), help=argparse.SUPPRESS)
     run = add("run", f"run a profile of checks and report it; {DRAINED}: this node is drained for its checks", _run)
     run.add_argument("--profile", choices=[each.value for each in Profile], required=True, help="which checks")
-    gate = add("gate", "before slurmd starts, once in each boot: run the checks of the boot and report them", _gate)
-    gate.add_argument("--hold", action="store_true", help="fail, so that slurmd does not start, if the checks fail")
+    gate = add("gate", "before this host becomes a node, once in each boot: run the checks of the boot", _gate)
+    gate.add_argument("--hold", action="store_true", help="fail if the checks fail")
     gate.add_argument("--marker", type=Path, default=_GATE_OPEN, help=argparse.SUPPRESS)
+    run.add_argument("--controller", required=True, metavar="ADDRESS", help="the controller")
+    gate.add_argument("--controller", metavar="ADDRESS", help="the controller; without it the node keeps the report")
     for command in (run, gate):
-        command.add_argument("--controller", required=True, metavar="ADDRESS", help="the controller")
         command.add_argument("--limit", type=float, metavar="SECONDS", help="for the checks")
     for command in (serve, run, gate):
         command.add_argument("--port", type=int, default=PORT, help=f"of the service (default: {PORT})")

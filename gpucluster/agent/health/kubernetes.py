@@ -23,12 +23,11 @@ from gpucluster.agent.health.store import Store
 from gpucluster.agent.kubernetes import faults, nodes
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl, checked_name
 from gpucluster.agent.rules import reasons
+from gpucluster.agent.rules.unhealthy import EFFECT, REASON, TAINT, reason_of, taints
 
-TAINT, EFFECT, CONDITION = "gpucluster.io/unhealthy", "NoSchedule", "GpuclusterHealthy"
+CONDITION = "GpuclusterHealthy"
 #: The reason in the condition of a node that reports nothing any more.
 SILENT = "NoReport"
-#: Annotation with the reason of our taint. A taint with our key and without it is somebody else's.
-REASON = "gpucluster.io/unhealthy-reason"
 #: Annotations with the last report of each profile: this and the name of the profile.
 REPORT = "gpucluster.io/checks-"
 #: Characters of a report, and of the words of one finding. All annotations of an object have 256 KiB.
@@ -191,7 +190,7 @@ class KubernetesNodes:
 
         def write() -> None:
             now = nodes.find(self._kubectl, node)
-            if _tainted(now) and not _ours(now):
+            if _tainted(now) and not reason_of(now):
                 raise Failed(f"{node} has a taint {TAINT} that is not of the health service: it is not changed")
             taint = {"key": TAINT, "value": reasons.first_check(reason), "effect": EFFECT}
             self._write(now, [*_others(now), taint], reason)
@@ -203,7 +202,7 @@ class KubernetesNodes:
 
         def write() -> None:
             now = nodes.find(self._kubectl, node)
-            if _ours(now):
+            if reason_of(now):
                 self._write(now, _others(now), None)
 
         _again_after_conflicts(write)
@@ -227,17 +226,17 @@ class KubernetesNodes:
         """The nodes as the API has them."""
         return self._kubectl.list("nodes")
 
-    def _write(self, node: Mapping[str, Any], taints: list[dict[str, str]], reason: str | None) -> None:
+    def _write(self, node: Mapping[str, Any], wanted: list[dict[str, str]], reason: str | None) -> None:
         # With the version, so that a taint that somebody sets right now is not lost.
         meta = {"annotations": {REASON: reason}, "resourceVersion": node["metadata"]["resourceVersion"]}
-        self._kubectl.patch("node", node["metadata"]["name"], {"metadata": meta, "spec": {"taints": taints or None}})
+        self._kubectl.patch("node", node["metadata"]["name"], {"metadata": meta, "spec": {"taints": wanted or None}})
 
     def _node(self, host: str, node: Mapping[str, Any]) -> Node:
         told = nodes.described(node)
         flags, reason = set(), ""
         if _tainted(node):
             flags.add("DRAIN")
-            reason = _reason(node) if _ours(node) else f"somebody else's taint {TAINT}"
+            reason = reason_of(node) or f"somebody else's taint {TAINT}"
         elif told["cordoned"]:
             flags.add("DRAIN")
             reason = told["reason"] or "cordoned by an administrator"
@@ -247,29 +246,12 @@ class KubernetesNodes:
         return Node(host, self._pool_of(host), frozenset(flags), reason, machine)
 
 
-def _taints(node: Mapping[str, Any]) -> list[dict[str, str]]:
-    return list((node.get("spec") or {}).get("taints") or [])
-
-
 def _others(node: Mapping[str, Any]) -> list[dict[str, str]]:
-    return [each for each in _taints(node) if (each.get("key"), each.get("effect")) != (TAINT, EFFECT)]
+    return [each for each in taints(node) if (each.get("key"), each.get("effect")) != (TAINT, EFFECT)]
 
 
 def _tainted(node: Mapping[str, Any]) -> bool:
-    return any(each.get("key") == TAINT for each in _taints(node))
-
-
-def _reason(node: Mapping[str, Any]) -> str:
-    return str((node["metadata"].get("annotations") or {}).get(REASON, ""))
-
-
-def _ours(node: Mapping[str, Any]) -> bool:
-    """Whether the node has our taint: the one of the check that the annotation names."""
-    reason = _reason(node)
-    wanted = (TAINT, reasons.first_check(reason), EFFECT)
-    return reasons.drained_by_checks(reason) and any(
-        (each.get("key"), each.get("value", ""), each.get("effect")) == wanted for each in _taints(node)
-    )
+    return any(each.get("key") == TAINT for each in taints(node))
 
 
 def _again_after_conflicts(write: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.kubernetes import dns, nodes
@@ -24,6 +24,9 @@ _DNS_NAMESPACE, _DNS_SERVICE = "kube-system", "kube-dns"
 #: Seconds until the pods of DNS answer: what the scheduler could not place, it may look at again only after a minute.
 NAMES_IN_S = 75.0
 _SETS = ("labels", "allocatable", "capacity")
+_POLL_S = 1.0
+
+_T = TypeVar("_T")
 
 
 def collect(kubectl: Kubectl, state: Callable[[], Any], *, is_node: bool = True) -> dict[str, Any]:
@@ -73,6 +76,16 @@ def hardware(kubectl: Kubectl) -> dict[str, Any]:
     return {"daemonsets": sets, "attachments": sorted(str(each["metadata"]["name"]) for each in attachments)}
 
 
+def _awaited(ask: Callable[[], _T], good: Callable[[_T], bool], seconds: float) -> _T:
+    """What is asked, every second until it is good: a control plane that was just made needs some. Else the last."""
+    until = time.monotonic() + seconds
+    while True:
+        found = ask()
+        if good(found) or time.monotonic() > until:
+            return found
+        time.sleep(_POLL_S)
+
+
 def names(kubectl: Kubectl, *, is_node: bool = True) -> dict[str, str]:
     """What the cluster's DNS answers this host: {server, wanted, answer, error}.
 
@@ -82,15 +95,15 @@ def names(kubectl: Kubectl, *, is_node: bool = True) -> dict[str, str]:
     """
     server = _address(kubectl, _DNS_NAMESPACE, _DNS_SERVICE)
     wanted = _address(kubectl, _NAMESPACE, _SERVICE)
-    until = time.monotonic() + NAMES_IN_S
-    while True:
+
+    def asked() -> dict[str, str]:
         try:
-            answer = dns.ask(server, NAME) if is_node else _ask_through_server(kubectl)
-            return {"server": server, "wanted": wanted, "answer": answer, "error": ""}
-        except (Failed, OSError) as error:
-            if time.monotonic() > until:
-                return {"server": server, "wanted": wanted, "answer": "", "error": str(error) or type(error).__name__}
-        time.sleep(1.0)
+            answer, error = dns.ask(server, NAME) if is_node else _ask_through_server(kubectl), ""
+        except (Failed, OSError) as failure:
+            answer, error = "", str(failure) or type(failure).__name__
+        return {"server": server, "wanted": wanted, "answer": answer, "error": error}
+
+    return _awaited(asked, lambda found: not found["error"], NAMES_IN_S)
 
 
 def _ask_through_server(kubectl: Kubectl) -> str:
@@ -108,12 +121,9 @@ BINDS_IN_S = 30.0
 
 def homes(kubectl: Kubectl) -> list[dict[str, str]]:
     """The claims of people's homes, {user, namespace, phase}; the phase is `Bound` where pods can mount them."""
-    until = time.monotonic() + BINDS_IN_S
-    while True:
-        found = _homes_now(kubectl)
-        if not any(each["phase"] == "Pending" for each in found) or time.monotonic() > until:
-            return found
-        time.sleep(1.0)
+    return _awaited(
+        lambda: _homes_now(kubectl), lambda found: not any(each["phase"] == "Pending" for each in found), BINDS_IN_S
+    )
 
 
 def _homes_now(kubectl: Kubectl) -> list[dict[str, str]]:

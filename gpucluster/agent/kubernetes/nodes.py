@@ -19,8 +19,10 @@ from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl, checked_name
 from gpucluster.agent.rules.labels import HOST
 from gpucluster.agent.rules.reasons import storable
 
-#: The annotation with the reason why gpucluster has cordoned a node. Nobody else's cordon has it.
+#: The annotation with the reason why a command of gpucluster has cordoned a node. Nobody else's cordon has it.
 REASON = "gpucluster.io/drain-reason"
+#: Annotations of the autoscaler: why it has cordoned a node; that it was gpucluster that has.
+WHY, CORDONED_BY, US = "gpucluster.io/why", "gpucluster.io/cordoned-by", "gpucluster"
 #: The arguments of this host's kubelet; its name is among them where it is not that of the host.
 _ARGUMENTS = Path("/var/lib/kubelet/kubeadm-flags.env")
 _OWN_NAME = re.compile(r"--hostname-override=(\S+)")
@@ -92,6 +94,7 @@ def described(node: Mapping[str, Any]) -> dict[str, Any]:
         {key: str(each.get(key, "")) for key in ("type", "status", "reason", "message", "lastTransitionTime")}
         for each in status.get("conditions") or []
     ]
+    notes = meta.get("annotations") or {}
     info = status.get("nodeInfo") or {}
     addresses = {each.get("type"): each.get("address", "") for each in status.get("addresses") or []}
     return {
@@ -100,7 +103,7 @@ def described(node: Mapping[str, Any]) -> dict[str, Any]:
         "ready": next((each["status"] for each in conditions if each["type"] == "Ready"), "Unknown"),
         "conditions": conditions,
         "cordoned": bool(spec.get("unschedulable")),
-        "reason": (meta.get("annotations") or {}).get(REASON, ""),
+        "reason": notes.get(REASON) or (notes.get(WHY, "") if notes.get(CORDONED_BY) == US else ""),
         "taints": [
             {key: str(each.get(key, "")) for key in ("key", "value", "effect")} for each in spec.get("taints") or []
         ],

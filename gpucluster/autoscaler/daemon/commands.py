@@ -62,15 +62,16 @@ def explain(arguments: argparse.Namespace) -> int:
 
     A job of Slurm is a number; pods of Kubernetes that start together are NAMESPACE/NAME.
     """
-    from gpucluster.autoscaler.decide.explain import explain_job, explain_node
+    from gpucluster.autoscaler.decide import explain as explaining
 
     _become_daemon_user(arguments.state)
     policy = Policy.load(arguments.config)
     observation, memory = _observe(arguments, policy)
     subject = str(arguments.subject)
-    explain_subject = explain_job if subject[:1].isdecimal() or "/" in subject else explain_node
-    lines = explain_subject(subject, observation, memory, policy, time.time())
-    _, history = _remembered(arguments.state, subject)
+    lines = explaining.explain(subject, observation, memory, policy, time.time())
+    # What happened is written under the name of the gang.
+    known = explaining.jobs_called(subject, observation) if policy.scheduler == "kubernetes" else ()
+    _, history = _remembered(arguments.state, known[0] if len(known) == 1 else subject)
     content = {
         "version": 1,
         "subject": subject,

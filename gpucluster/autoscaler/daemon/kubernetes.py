@@ -24,6 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import process
+from gpucluster.agent.kubernetes.nodes import CORDONED_BY, US, WHY
+from gpucluster.agent.kubernetes.nodes import REASON as DRAIN_REASON
+from gpucluster.agent.rules import unhealthy
 from gpucluster.agent.rules.reasons import PREFIX, storable
 from gpucluster.autoscaler.daemon.logs import Log
 from gpucluster.autoscaler.decide import pods as placement
@@ -44,11 +47,8 @@ from gpucluster.paths import write_private
 
 #: Labels and annotations of gpucluster on pods and nodes.
 GANG, GANG_SIZE = "gpucluster.io/gang", "gpucluster.io/gang-size"
-HOLD, NOT_BEFORE, WHY = "gpucluster.io/hold", "gpucluster.io/not-before", "gpucluster.io/why"
-CORDONED_BY, INSTANCE = "gpucluster.io/cordoned-by", "gpucluster.io/instance-id"
-OUT_OF_SERVICE = "gpucluster.io/out-of-service"
-#: Why an operator's command drains a node, as gpucluster.agent.kubernetes.nodes writes it.
-DRAIN_REASON = "gpucluster.io/drain-reason"
+HOLD, NOT_BEFORE = "gpucluster.io/hold", "gpucluster.io/not-before"
+INSTANCE, OUT_OF_SERVICE = "gpucluster.io/instance-id", "gpucluster.io/out-of-service"
 # Labels by which others say which pods start together, in the order in which they are looked for.
 _GANG_LABELS = (
     GANG,
@@ -56,7 +56,12 @@ _GANG_LABELS = (
     "training.kubeflow.org/job-name",
     "kueue.x-k8s.io/pod-group-name",
 )
-_US = "gpucluster"
+# Where it is said how many they are: ours, and the annotation of a group of Kueue.
+_GANG_SIZES = (GANG_SIZE, "kueue.x-k8s.io/pod-group-total-count")
+# More labels with the name of what a pod belongs to: a job of gpucluster, a Job (the second from 1.27 on).
+_NAME_LABELS = ("gpucluster.io/job", "job-name", "batch.kubernetes.io/job-name")
+# Why the scheduler has not put a pod on a node: it found none; it may not look yet (from 1.26 on).
+_UNSCHEDULABLE, _GATED = "Unschedulable", "SchedulingGated"
 _USER_NAMESPACE = "user-"
 # Pods of the control plane, such as those of DNS.
 _SYSTEM = "kube-system"
@@ -244,7 +249,7 @@ class KubernetesClient:
         self._said[gang] = (*words, *pods)
 
     def _annotate_node(self, node: str, why: str) -> None:
-        self._tolerant("annotate", "node", node, "--overwrite", f"{WHY}={storable(why)}", f"{CORDONED_BY}={_US}")
+        self._tolerant("annotate", "node", node, "--overwrite", f"{WHY}={storable(why)}", f"{CORDONED_BY}={US}")
 
     def _stored(self) -> Placement:
         try:
@@ -311,15 +316,18 @@ def _pod(item: Mapping[str, Any]) -> Pod:
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     ident = f"{meta['namespace']}/{meta['name']}"
     gang = next((labels[label] for label in _GANG_LABELS if labels.get(label)), "")
-    owners = {owner.get("kind") for owner in meta.get("ownerReferences") or ()}
+    owners = {owner.get("kind"): owner.get("name") for owner in meta.get("ownerReferences") or ()}
+    names = {*owners.values(), *(labels.get(label) for label in (*_GANG_LABELS, *_NAME_LABELS))}
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled", {})
+    waits_for = scheduled.get("reason") if scheduled.get("status") == "False" else None
+    sizes = (where.get(key) for key in _GANG_SIZES for where in (notes, labels))
     return Pod(
         id=ident,
         gang=f"{meta['namespace']}/{gang}" if gang else ident,
-        gang_size=_whole(notes.get(GANG_SIZE) or labels.get(GANG_SIZE), 1),
+        gang_size=_whole(next(filter(None, sizes), None), 1),
         node=spec.get("nodeName") or "",
-        unschedulable=scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable",
+        unschedulable=waits_for == _UNSCHEDULABLE,
         created_at=_time(meta.get("creationTimestamp")),
         needs=_needs(spec),
         priority=spec.get("priority") or 0,
@@ -327,11 +335,13 @@ def _pod(item: Mapping[str, Any]) -> Pod:
         selector=spec.get("nodeSelector") or {},
         affinity=_required(spec),
         tolerations=tuple(_toleration(each) for each in spec.get("tolerations") or ()),
-        daemon=bool(owners & {"DaemonSet", "Node"}),
+        daemon=bool(owners.keys() & {"DaemonSet", "Node"}),
         leaving=bool(meta.get("deletionTimestamp")),
         evictable=bool(owners),
         held=HOLD in notes,
         not_before=max(float(_whole(notes.get(NOT_BEFORE), 0)), _for_control_plane(meta)),
+        gated=bool(spec.get("schedulingGates")) or waits_for == _GATED,
+        called=frozenset(f"{meta['namespace']}/{name}" for name in names if name),
     )
 
 
@@ -346,16 +356,19 @@ def _member(item: Mapping[str, Any]) -> Member:
     ready = {each["type"]: each["status"] for each in status.get("conditions") or ()}.get("Ready") == "True"
     cordoned = bool(spec.get("unschedulable"))
     down = any(taint.get("key") == OUT_OF_SERVICE for taint in spec.get("taints") or ())
-    closed = cordoned or down
+    if cordoned or down:
+        reason, user = notes.get(DRAIN_REASON) or notes.get(WHY, ""), notes.get(CORDONED_BY, "")
+    else:
+        reason, user = unhealthy.reason_of(item), ""
     return Member(
         name=meta["name"],
         ready=ready,
-        cordoned=cordoned,
+        cordoned=cordoned or bool(reason),
         down=down,
         instance_id=(spec.get("providerID") or notes.get(INSTANCE, "")).removeprefix("oci://"),
-        reason=(notes.get(DRAIN_REASON) or notes.get(WHY, "")) if closed else "",
-        reason_user=notes.get(CORDONED_BY, "") if closed else "",
-        ours=notes.get(CORDONED_BY) == _US,
+        reason=reason,
+        reason_user=user,
+        ours=notes.get(CORDONED_BY) == US or bool(reason and not cordoned and not down),
     )
 
 

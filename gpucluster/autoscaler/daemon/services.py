@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
             spool=Spool(arguments.spool),
             state=arguments.state,
             up=arguments.poke.parent / UP_DIRECTORY.name if policy.scheduler == "slurm" else None,
-            # Nodes of Kubernetes report their checks in their own Node objects, once they have joined.
+            # With Kubernetes the service `join` makes the checks of a boot (the role `health`, tasks `gate`).
             boot_reports=BOOT_REPORTS if policy.scheduler == "slurm" else None,
             wake_up=WakeUp(arguments.poke),
             metrics=metrics,

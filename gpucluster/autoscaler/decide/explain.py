@@ -39,7 +39,47 @@ _REASONS = {
     "JobHeldAdmin": "an administrator or the autoscaler held it",
     "MaxPoweredUpNodes": "the limit of powered-up nodes is reached (max_nodes)",
     "PartitionNodeLimit": "it asks for more nodes than its partition allows",
+    "SchedulingGated": "its pods have scheduling gates. What has set them, such as Kueue, has to admit it first",
 }
+# So many jobs are explained that have one name.
+_MOST = 5
+
+
+def explain(subject: str, observation: Observation, memory: Memory, policy: Policy, now: float) -> tuple[str, ...]:
+    """What is known about a node or a job, what would be done about it now, and why or why not.
+
+    Args:
+        subject: the name of a node; with Slurm the number of a job; with Kubernetes the name of a pod, of what made it
+            (a Job, a ReplicaSet, a JobSet), or of a gang, with its namespace or without.
+    """
+    if policy.scheduler == "slurm":
+        about = explain_job if subject[:1].isdecimal() else explain_node
+        return about(subject, observation, memory, policy, now)
+    if policy.pool_of(subject):
+        return explain_node(subject, observation, memory, policy, now)
+    found = jobs_called(subject, observation)
+    if not found and observation.jobs is not None:
+        return (
+            f"There is no elastic node {subject}, and no pod, job or gang of this name that has not ended. Give the "
+            "name of a node, or NAMESPACE/NAME",
+        )
+    lines = [line for job in found[:_MOST] or (subject,) for line in explain_job(job, observation, memory, policy, now)]
+    if len(found) > _MOST:
+        lines.append(f"There are {len(found) - _MOST} more of this name: {', '.join(found[_MOST:])}")
+    return tuple(dict.fromkeys(lines))
+
+
+def jobs_called(name: str, observation: Observation) -> tuple[str, ...]:
+    """The ids of the jobs of Kubernetes that have a name, with its namespace or without; those that wait come first."""
+    jobs = observation.jobs or {}
+    if name in jobs:
+        return (name,)
+    found = [
+        job
+        for job in jobs.values()
+        if name in job.called or ("/" not in name and any(each.endswith(f"/{name}") for each in (job.id, *job.called)))
+    ]
+    return tuple(job.id for job in sorted(found, key=lambda job: (not job.pending, job.id)))
 
 
 def explain_node(name: str, observation: Observation, memory: Memory, policy: Policy, now: float) -> tuple[str, ...]:

@@ -206,7 +206,9 @@ def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: Instance) -> str:
         return f"its checks at boot failed: {unfit.removeprefix(FAILED_CHECKS).strip()}"
     failed = builder.observation.join_failed.get(instance.id)
     if failed is not None:
-        return f"it could not be configured: {failed}"
+        # With Kubernetes the checks are a part of the configuration, because the node has no object before it joins.
+        _, checks, seen = failed.partition(FAILED_CHECKS)
+        return f"its checks at boot failed: {seen.strip()}" if checks else f"it could not be configured: {failed}"
     if claim.state == ClaimState.LAUNCHED and waited > times.launch_deadline:
         return f"it was {instance.state} for {count(int(waited), 'second')} and did not start"
     if claim.state == ClaimState.JOINING and waited > times.launch_deadline:

@@ -27,6 +27,8 @@ REST = 3600.0
 GATHERING = 5.0
 # Why a job waits, in Slurm's words.
 _RESOURCES, _HELD, _BEGIN_TIME, _NONE = "Resources", "JobHeldAdmin", "BeginTime", "None"
+# Slurm knows no such reason: it is that of the condition in Kubernetes.
+_GATED = "SchedulingGated"
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -98,12 +100,14 @@ class Pod:
         gang: of the pods that start together; its own id for one that starts alone. `gang_size`: how many these are.
         node: where it runs; empty while it waits.
         unschedulable: the scheduler found no node for it.
+        gated: the scheduler does not look at it yet: Kueue or another program has to admit it first.
         needs: by resource: "cpu" in cores, "memory" in bytes, others such as "nvidia.com/gpu" in units.
         selector: labels that its node must have. `affinity`: lists of requirements, of which its node meets one.
         daemon: it runs on each node anyway (of a DaemonSet, or static); it does not keep a node.
         leaving: it was deleted and has not ended: it keeps its node, and needs no other.
         evictable: what controls it makes another when it is lost.
         held: it gets no node until somebody releases it. `not_before`: until when it gets none; 0 for no such time.
+        called: other names by which people know it, as `namespace/name`: those of what made it.
     """
 
     id: str
@@ -123,6 +127,8 @@ class Pod:
     evictable: bool = True
     held: bool = False
     not_before: float = 0.0
+    gated: bool = False
+    called: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +136,11 @@ class Member:
     """An elastic node that has joined the cluster.
 
     Args:
-        ready: its kubelet answers. `cordoned`: it takes no new pods. `down`: it was taken out of service.
+        ready: its kubelet answers. `down`: it was taken out of service.
+        cordoned: it takes no new pods, by a cordon or for its failed checks.
         instance_id: its OCID; empty if it is not known.
         reason, reason_user: why it is cordoned or down, if something says so.
-        ours: gpucluster cordoned it.
+        ours: gpucluster decided that.
     """
 
     name: str
@@ -247,7 +254,13 @@ def place(
 ) -> Placed:
     """Give nodes to the gangs that wait, highest priority first, then the oldest."""
     gangs = _gangs(pods)
-    given = {gang: names for gang, names in before.given.items() if any(not pod.node for pod in gangs.get(gang, ()))}
+    # A node that takes no pods any more is no node for those that wait for it.
+    closed = {name for name, member in members.items() if member.cordoned or member.down}
+    given = {
+        gang: names
+        for gang, names in before.given.items()
+        if any(not pod.node for pod in gangs.get(gang, ())) and not closed & set(names)
+    }
     ready_since = {
         gang: before.ready_since.get(gang, now)
         for gang, names in given.items()
@@ -323,7 +336,9 @@ def _may_get_nodes(pods: Sequence[Pod], now: float) -> bool:
     if len(pods) > 1 and max(pod.gang_size for pod in pods) <= 1:
         whole = now - max(pod.created_at for pod in pods) >= GATHERING
     return (
-        bool(waiting) and whole and all(pod.unschedulable and not pod.held and pod.not_before <= now for pod in waiting)
+        bool(waiting)
+        and whole
+        and all(pod.unschedulable and not (pod.gated or pod.held) and pod.not_before <= now for pod in waiting)
     )
 
 
@@ -456,7 +471,12 @@ def _job(gang: str, pods: Sequence[Pod], given: Sequence[str], room: _Room, now:
     state = JobState.CONFIGURING if given else JobState.PENDING if waiting else JobState.RUNNING
     reason = _NONE
     if state is JobState.PENDING:
-        reason = _HELD if any(pod.held for pod in waiting) else _BEGIN_TIME if until > now else _RESOURCES
+        reasons = (
+            (_HELD, any(pod.held for pod in waiting)),
+            (_GATED, any(pod.gated for pod in waiting)),
+            (_BEGIN_TIME, until > now),
+        )
+        reason = next((name for name, holds in reasons if holds), _RESOURCES)
     nodes = tuple(sorted({*given, *(pod.node for pod in pods if pod.node)}))
     first = min(pods, key=lambda pod: pod.created_at)
     return Job(
@@ -471,4 +491,5 @@ def _job(gang: str, pods: Sequence[Pod], given: Sequence[str], room: _Room, now:
         eligible_at=max(until, first.created_at),
         requeue=all(pod.evictable for pod in pods),
         user=first.user,
+        called=frozenset(name for pod in pods for name in (pod.id, *pod.called)),
     )

@@ -89,6 +89,7 @@ class Job:
         restarts: how often it was requeued.
         eligible_at: when it may be given nodes; 0 if that is not known.
         requeue: whether Slurm requeues it when a node is lost.
+        called: other names by which people know it, as `namespace/name`: with Kubernetes its pods and what made them.
     """
 
     id: str
@@ -104,6 +105,7 @@ class Job:
     requeue: bool = True
     user: str = ""
     comment: str = ""
+    called: frozenset[str] = frozenset()
 
     @property
     def pending(self) -> bool:
@@ -203,7 +205,8 @@ class Observation:
         in_flight: tokens of launches that the executor has queued or sent, and that have no answer yet.
         joining: instances that are being configured now; `join_failed`: instance -> message, since the last pass.
         unasked: instances that are to be configured, and whose request could not be written.
-        unfit: instance -> what its checks at boot found, so that its slurmd does not start.
+        unfit: instance -> what its checks at boot found, so that its slurmd does not start. With Kubernetes that is in
+            `join_failed`.
     """
 
     nodes: Mapping[str, Node] | None

@@ -12,11 +12,12 @@ import pytest
 
 from gpucluster.agent.checks.model import Status
 from gpucluster.agent.health.control import Control
-from gpucluster.agent.health.kubernetes import CONDITION, TAINT, Follower, KubernetesNodes, condition, publish
+from gpucluster.agent.health.kubernetes import CONDITION, Follower, KubernetesNodes, condition, publish
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.store import Store
 from gpucluster.agent.kubernetes import health_access
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
+from gpucluster.agent.rules.unhealthy import TAINT
 from gpucluster.waiting import wait_until
 from tests.agent.health.doubles import DRAINS, Clock, report
 from tests.agent.kubernetes.api_server import ApiServer, controllers, needs_api_server, running_with_kubelet

@@ -18,7 +18,7 @@ from gpucluster.agent.rules.reasons import FAILED_CHECKS
 from gpucluster.cloud.client import Access
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.events import Event, ignore
-from gpucluster.lifecycle.replace import ElasticReplacement
+from gpucluster.lifecycle.replace import ElasticReplacement, OnSlurm
 from gpucluster.oci.states import GONE
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining
@@ -360,7 +360,8 @@ def test_scenario_51_a_node_that_failed_its_checks_is_replaced_when_its_job_has_
     events: list[Event] = []
     draining = Draining(cast(ControllerConnection, shell), events.append)
     access = Access(harness.api.config, harness.api.endpoint, harness.api.tenancy)
-    elastic = ElasticReplacement(draining, lambda: ElasticInstances(access, CLUSTER, ignore), events.append)
+    scheduler = OnSlurm(draining, events.append)
+    elastic = ElasticReplacement(scheduler, lambda: ElasticInstances(access, CLUSTER, ignore), events.append)
     with ThreadPoolExecutor(1) as worker:
         replaced = worker.submit(elastic.replace, [node], 60.0)
         harness.until("the job is waited for", lambda: any(f"job {job} " in event.message for event in events))

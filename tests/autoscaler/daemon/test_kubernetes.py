@@ -15,26 +15,26 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.kubernetes import nodes as agents_nodes
 from gpucluster.agent.kubernetes import service_access
-from gpucluster.agent.rules import reasons
+from gpucluster.agent.kubernetes.nodes import CORDONED_BY, WHY
+from gpucluster.agent.kubernetes.nodes import REASON as DRAIN_REASON
+from gpucluster.agent.rules import reasons, unhealthy
 from gpucluster.autoscaler.daemon.kubernetes import (
-    CORDONED_BY,
-    DRAIN_REASON,
     GANG,
     GANG_SIZE,
     HOLD,
     IDLE,
     NOT_BEFORE,
     OUT_OF_SERVICE,
-    WHY,
     KubernetesClient,
     KubernetesUnavailable,
     quantity,
 )
+from gpucluster.autoscaler.daemon.kubernetes import _pod as parsed_pod
+from gpucluster.autoscaler.decide.explain import jobs_called
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.pods import Template
-from gpucluster.autoscaler.decide.types import Delay, Drain, Hold, MarkDown, PowerDown
+from gpucluster.autoscaler.decide.types import Delay, Drain, Hold, MarkDown, Observation, PowerDown
 from gpucluster.kubernetes.manifests import autoscaler, to_json
 from gpucluster.slurm.states import JobState
 from tests.agent.kubernetes.api_server import ApiServer, binaries, needs_api_server, running
@@ -122,6 +122,17 @@ def node(name: str, *, ready: bool = True) -> dict[str, Any]:
 
 def notes(api: ApiServer, name: str) -> dict[str, str]:
     return dict(api.kubectl.get("pod", name, NAMESPACE)["metadata"].get("annotations") or {})
+
+
+def admit(api: ApiServer, name: str) -> None:
+    """Lift the gates of a pod, as Kueue does, and say that there is no node for it, as the scheduler then does."""
+    one = api.kubectl.get("pod", name, NAMESPACE)
+    one["spec"].pop("schedulingGates", None)
+    one["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    for part in ("", "/status"):
+        words = ["replace", f"--raw=/api/v1/namespaces/{NAMESPACE}/pods/{name}{part}", "--filename=-"]
+        one["metadata"].pop("resourceVersion", None)
+        api.kubectl.run(*words, text=json.dumps(one))
 
 
 def names(api: ApiServer, kind: str = "nodes") -> list[str]:
@@ -337,4 +348,84 @@ def test_a_node_that_a_command_drains_is_given_up_by_the_plan_and_not_an_adminis
     seen = client(api, tmp_path, clock).nodes()["cpu-e1"]
     assert seen.drained
     assert reasons.from_gpucluster(seen.reason)
-    assert DRAIN_REASON == agents_nodes.REASON
+
+
+def test_a_node_that_failed_its_checks_is_given_up_by_the_plan_and_one_for_a_person_is_not(
+    api: ApiServer, tmp_path: Path, clock: Clock
+) -> None:
+    """As the health service marks them: its taint, and the annotation with the reason."""
+    said = {
+        "cpu-e1": reasons.of_checks([("mounts", "/mnt/home is not mounted")], again=False),
+        "cpu-e2": reasons.of_checks([("mounts", "/mnt/home is not mounted")], again=True),
+        "cpu-e3": "",  # somebody else's
+    }
+    for name, reason in said.items():
+        one = node(name)
+        one["metadata"]["annotations"] = {unhealthy.REASON: reason}
+        one["spec"]["taints"] = [{"key": unhealthy.TAINT, "value": "mounts", "effect": unhealthy.EFFECT}]
+        api.create(one)
+    seen = client(api, tmp_path, clock).nodes()
+    assert {name: (each.drained, each.reason) for name, each in seen.items() if each.in_service} == {
+        "cpu-e1": (True, said["cpu-e1"]), "cpu-e2": (True, said["cpu-e2"]), "cpu-e3": (False, ""),
+    }  # fmt: skip
+    assert [reasons.from_gpucluster(seen[name].reason) for name in ("cpu-e1", "cpu-e2")] == [True, False]
+    # A person's cordon is a person's decision.
+    api.kubectl.patch("node", "cpu-e1", {"spec": {"unschedulable": True}})
+    assert client(api, tmp_path, clock).nodes()["cpu-e1"].reason == ""
+
+
+def test_pods_behind_a_scheduling_gate_get_nodes_when_it_is_lifted(
+    api: ApiServer, tmp_path: Path, clock: Clock
+) -> None:
+    """The condition is the one that 1.26 and newer write. 1.20 has no gates: it drops them, and takes the condition."""
+    gates = [{"name": "kueue.x-k8s.io/admission"}]
+    for rank in range(2):
+        raw = pod(f"rank-{rank}")
+        raw["metadata"]["labels"] = {"kueue.x-k8s.io/pod-group-name": "train"}
+        raw["metadata"]["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+        raw["spec"]["schedulingGates"] = gates
+        raw["status"]["conditions"][0] |= {
+            "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }  # fmt: skip
+        api.create(raw)
+    one = client(api, tmp_path, clock)
+
+    def powering_up() -> list[str]:
+        return [name for name, each in one.nodes().items() if phase(each.flags) is Phase.POWERING_UP]
+
+    clock.now += 3600
+    assert powering_up() == []
+    assert one.jobs()[f"{NAMESPACE}/train"].reason == "SchedulingGated"
+    for rank in range(2):
+        assert WHY not in notes(api, f"rank-{rank}")
+        admit(api, f"rank-{rank}")
+        # The first one alone gets nothing.
+        assert bool(powering_up()) is (rank == 1)
+    assert powering_up() == ["cpu-e1", "cpu-e2"]
+
+
+def test_a_gated_pod_is_known_by_its_gates_and_a_group_of_kueue_by_its_size() -> None:
+    """A pod as the API of 1.36 gives it, reduced."""
+    raw = pod("rank-0")
+    raw["metadata"] |= {
+        "creationTimestamp": "2026-11-23T12:00:00Z",
+        "labels": {"kueue.x-k8s.io/pod-group-name": "train"},
+        "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"},
+    }
+    raw["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    found = parsed_pod(raw)
+    assert (found.gated, found.gang, found.gang_size) == (True, f"{NAMESPACE}/train", 2)
+    del raw["spec"]["schedulingGates"]
+    assert not parsed_pod(raw).gated
+    assert parsed_pod(raw).unschedulable
+
+
+def test_a_job_is_known_by_its_pods_and_by_what_made_them(api: ApiServer, tmp_path: Path, clock: Clock) -> None:
+    api.create(pod("train-x7k2p"), pod("alone"))
+    one = client(api, tmp_path, clock)
+    one.nodes()
+    seen = Observation(None, one.jobs(), None)
+    # `a` is the Job of both.
+    assert jobs_called("a", seen) == (f"{NAMESPACE}/alone", f"{NAMESPACE}/train-x7k2p")
+    assert jobs_called(f"{NAMESPACE}/alone", seen) == jobs_called("alone", seen) == (f"{NAMESPACE}/alone",)
+    assert jobs_called("other", seen) == jobs_called("user-eve/alone", seen) == ()

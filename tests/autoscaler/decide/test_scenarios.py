@@ -597,6 +597,21 @@ def test_scenario_16_a_node_whose_checks_fail_at_boot_is_replaced_and_says_why(b
     assert world.launched() == ["gpu-e1"]
 
 
+def test_scenario_16b_with_kubernetes_the_checks_at_boot_are_a_part_of_the_configuration() -> None:
+    world = World(policy(pool()))
+    world.starts(1, ["gpu-e1"])
+    world.reconcile()
+    world.accepts("gpu-e1", state="RUNNING")
+    world.reconcile(1)
+    reason = reasons.of_checks([("mounts", "/mnt/home is not mounted")], again=False)
+    world.join_failed["ocid.gpu-e1.1"] = f"health : Make the checks of its boot: {reason}"
+    world.reconcile(1)
+    (ended,) = world.the(Terminate)
+    assert "its checks at boot failed: mounts: /mnt/home is not mounted; it is replaced" in ended.why
+    # They count for the breaker of the pool as every other failure at boot.
+    assert world.memory.boot_failures["gpu"] == 1
+
+
 def test_scenario_17_a_node_that_slurm_gave_up_is_ended_and_healed() -> None:
     world, gang = World(), names(1, 2)
     world.starts(1, gang)
