@@ -85,10 +85,11 @@ class KubernetesNode:
 
 @checked(frozen=True)
 class Problem:
-    """What is wrong with a control plane, and what to do."""
+    """What is wrong with a control plane, and what to do. One that is not `serious` hinders nothing else."""
 
     message: str
     hint: str
+    serious: bool = True
 
 
 @checked(frozen=True)

@@ -136,10 +136,12 @@ def _hardware(seen: Measurements, expected: Expectation, _subject: str) -> Outco
 def _control_plane(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
     state: Mapping[str, Any] = seen["kubernetes_control_plane"]
     problems = [f"{each['message']} ({each['hint']})" for each in state["problems"]]
-    if problems:
+    if any(each["serious"] for each in state["problems"]):
         return Outcome(Status.FAIL, "; ".join(problems), state)
     if state["ready"] is not True:
         return Outcome(Status.FAIL, "the API server is not ready", state)
+    if problems:
+        return Outcome(Status.WARN, "; ".join(problems), state)
     return Outcome(Status.PASS, "the API server is ready", state)
 
 

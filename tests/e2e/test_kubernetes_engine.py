@@ -82,6 +82,18 @@ def test_no_secret_is_stored_on_a_host(site: KubernetesSite, built: dict[str, An
     assert site.on(site.controller, "stat", "--format=%a", "/etc/kubernetes/admin.conf").strip() == "600"
 
 
+def test_our_node_reports_its_checks_into_its_own_object(site: KubernetesSite, built: dict[str, Any]) -> None:
+    def healthy() -> list[str]:
+        (node,) = [each for each in site.get("nodes")["items"] if each["metadata"]["labels"].get(HOST) == OWN]
+        return [each["status"] for each in node["status"]["conditions"] if each["type"] == "GpuclusterHealthy"]
+
+    assert wait_until(lambda: healthy() == ["True"], 90, 1), healthy()
+    # The service on the controller reads it with its own account.
+    said = json.loads(site.on(site.controller, "gpucluster-agent", "health", "status", "--output", "json"))
+    assert [(row["node"], row["stale"]) for row in said["nodes"] if row["node"] == OWN] == [(OWN, False)]
+    assert said["problems"] == []
+
+
 def test_a_second_apply_changes_nothing(site: KubernetesSite, built: dict[str, Any]) -> None:
     again = site.good("apply")
     assert changed_tasks(again) == 0, again["changed"]

@@ -93,7 +93,7 @@ def test_a_namespace_that_does_not_end_is_said_and_hinders_no_apply(kubernetes: 
     kubernetes.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": held})
     kubernetes.kubectl("delete", "namespace", "stuck", "--wait=false")
     try:
-        assert wait_until(lambda: any("example.com/gone" in str(each) for each in _problems(kubernetes)), 60, 1)
+        assert wait_until(lambda: any("example.com/gone" in str(each) for each in _problems(kubernetes)), 240, 5)
         assert "namespace stuck does not end" in _problems(kubernetes)[0]["message"]
         kubernetes.good("apply")
     finally:

@@ -103,7 +103,9 @@ _FULL_DISK = {"type": "DiskPressure", "status": "True", "message": "kubelet has 
         ),
         (_node(allocatable=[]), "kubernetes_gpus", "0 of 8 GPUs"),
         (
-            _control(problems=[{"message": "etcd is full", "hint": "Run: gpucluster kubernetes compact"}]),
+            _control(
+                problems=[{"message": "etcd is full", "hint": "Run: gpucluster kubernetes compact", "serious": True}]
+            ),
             "kubernetes_control_plane",
             "etcd is full (Run: gpucluster kubernetes compact)",
         ),
@@ -145,6 +147,11 @@ def test_a_node_whose_checks_are_silent_is_a_warning_and_not_ready_counts_more()
     assert (warned.check, warned.status, warned.message) == ("kubernetes_node", "warn", "no report since x")
     (failed,) = found(_node(conditions=[silent, _FULL_DISK | {"reason": ""}]))
     assert (failed.status, "no report since x" in failed.message) == ("fail", True)
+
+
+def test_a_namespace_that_does_not_end_is_a_warning() -> None:
+    (warned,) = found(_control(problems=[{"message": "namespace a does not end", "hint": "See it", "serious": False}]))
+    assert (warned.check, warned.status) == ("kubernetes_control_plane", "warn")
 
 
 def test_certificates_warn_below_30_days_and_say_when_they_end() -> None:

@@ -133,8 +133,18 @@ class KubernetesQueue:
                 f"the job can never start: {why}", "Take fewer --nodes or --gpus, or raise kubernetes.user_quota"
             )
 
+    def _identity(self, person: Owner) -> str:
+        """Who the person is for the API server: where Oracle runs the control plane, their service account."""
+        try:
+            self._kubectl.get("serviceaccount", person.namespace, person_objects.ACCOUNTS_NAMESPACE)
+        except ApiFailed as error:
+            if error.kind != faults.NOT_FOUND:
+                raise
+            return person.name
+        return f"system:serviceaccount:{person_objects.ACCOUNTS_NAMESPACE}:{person.namespace}"
+
     def _create(self, person: Owner, manifest: Manifest, *words: str) -> str:
-        as_person = [f"--as={person.name}", f"--namespace={person.namespace}"]
+        as_person = [f"--as={self._identity(person)}", f"--namespace={person.namespace}"]
         try:
             return self._kubectl.run(
                 "create", "--filename=-", *as_person, *(words or ["--output=name"]),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,16 +51,24 @@ class Seen(NamedTuple):
     kubelet_expired: bool = False
 
 
-def judged(seen: Seen, now: float) -> list[dict[str, str]]:
-    """What is wrong, the cause before what follows from it: [{message, hint}]."""
+def judged(seen: Seen, now: float) -> list[dict[str, Any]]:
+    """What is wrong, the cause before what follows from it: [{message, hint, serious}]."""
     found = [*_of_certificates(seen.certificates, now), *_of_space(seen.space, seen.free), *_of_programs(seen)]
     if seen.kubelet_expired:
         text = f"the certificate of kubelet on the controller has expired ({certificates.KUBELET})"
         found.insert(0, (text, _RENEW))
     if seen.server and not found:
         found.append((seen.server, "See: gpucluster ssh -- sudo journalctl --unit kubelet"))
-    found += [(each["message"], each["hint"]) for each in seen.stuck]
-    return [{"message": message, "hint": hint} for message, hint in found]
+    return [*(_problem(*each) for each in found), *_of_namespaces(seen.stuck)]
+
+
+def _problem(message: str, hint: str, *, serious: bool = True) -> dict[str, Any]:
+    return {"message": message, "hint": hint, "serious": serious}
+
+
+def _of_namespaces(stuck: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """It is somebody's namespace, and everything else goes on."""
+    return [_problem(each["message"], each["hint"], serious=False) for each in stuck]
 
 
 def _of_certificates(read: Sequence[Certificate], now: float) -> Iterator[tuple[str, str]]:
@@ -114,17 +122,16 @@ def look_at_server(kubectl: Kubectl) -> dict[str, Any]:
     """The state of a control plane that Oracle runs, as `look` has it: without etcd and certificates."""
     server, stuck = _ask(kubectl)
     problems = [(server, "See: oci ce cluster get --cluster-id OCID (gpucluster output has oke.id)")] if server else []
-    problems += [(each["message"], each["hint"]) for each in stuck]
     return {
         "ready": not server,
-        "problems": [{"message": message, "hint": hint} for message, hint in problems],
+        "problems": [*(_problem(*each) for each in problems), *_of_namespaces(stuck)],
         "etcd": None,
         "certificates": [],
     }
 
 
 def look(kubectl: Kubectl, etcd: Etcd, folder: Path = certificates.KUBERNETES) -> dict[str, Any]:
-    """The state: {ready, problems: [{message, hint}], etcd: {size, used, full} or null, certificates: [...]}.
+    """The state: {ready, problems: [{message, hint, serious}], etcd: {size, used, full} or null, certificates: [...]}.
 
     Raises:
         Failed: this host has no control plane.

@@ -20,7 +20,7 @@ class Checks(Part):
     enabled: bool = Field(
         default=True,
         description="Whether nodes check themselves at boot, before and after each job and every `interval`, and nodes "
-        "that fail are drained. It needs Slurm. `false`: only `gpucluster verify` checks.",
+        "that fail are drained. It needs Slurm or Kubernetes. `false`: only `gpucluster verify` checks.",
     )
     off: tuple[CheckName, ...] = Field(
         default=(),

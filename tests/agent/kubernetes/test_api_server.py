@@ -112,7 +112,8 @@ def test_requests_come_through_the_conversation(server: ApiServer) -> None:
         os.close(target)
 
 
-def test_a_namespace_that_does_not_end_names_what_keeps_it(server: ApiServer) -> None:
+def test_a_namespace_that_does_not_end_names_what_keeps_it(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "PATIENCE_S", 0.0)
     # The namespace controller writes these conditions; there is none here.
     server.kubectl.run("create", "namespace", "stays")
     server.kubectl.delete("namespace", "stays")

@@ -39,7 +39,7 @@ USER, PLACE = "nobody", "user-nobody"
 class Site:
     """A cluster with a person who has a home and a quota of 8 GPUs."""
 
-    def __init__(self, server: ApiServer, home: Path) -> None:
+    def __init__(self, server: ApiServer, home: Path, *, engine: bool) -> None:
         self.server = server
         known = pwd.getpwnam(USER)
         home.mkdir(parents=True)
@@ -49,7 +49,7 @@ class Site:
         self.owner = Account(USER, known.pw_uid, known.pw_gid, (known.pw_gid,), str(home))
         self.queue = KubernetesQueue(server.kubectl)
         person = Person(USER, known.pw_uid, (known.pw_gid,), str(home))
-        people.sync(server.kubectl, [person], Quota(gpus=8))
+        people.sync(server.kubectl, [person], Quota(gpus=8), engine=engine)
         for number in (1, 2):
             made = node(f"gpu-{number}")
             made["metadata"]["labels"] = {"gpucluster.io/pool": "gpu"}
@@ -85,11 +85,12 @@ def until(done: Callable[[], Any]) -> None:
         time.sleep(0.1)
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+@pytest.fixture(scope="module", params=[False, True], ids=["of-kubeadm", "of-oracle"])
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """With each kind of control plane: people have certificates, or service accounts."""
     folder = tmp_path_factory.mktemp("kubernetes-jobs")
     with running(folder, *pod_security()) as server, controllers(server, "resourcequota", "job"):
-        yield Site(server, folder / "homes" / USER)
+        yield Site(server, folder / "homes" / USER, engine=request.param)
 
 
 def test_a_job_is_the_users_from_its_pods_to_its_end(site: Site) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import calendar
+import time
+
 import pytest
 
 from gpucluster.agent.errors import Failed, Refused
@@ -131,8 +134,11 @@ def test_an_unfinished_drain_names_what_is_left_and_how_to_go_on() -> None:
 def test_a_namespace_that_does_not_end(kind: str, hint: str) -> None:
     meta = {"name": "user-a", "deletionTimestamp": "2026-11-23T00:00:00Z"}
     condition = {"type": kind, "status": "True", "message": "2 pods, example.com/x in 1 resource"}
-    found = namespaces.stuck({"metadata": meta, "status": {"conditions": [condition]}})
+    deleted = {"metadata": meta, "status": {"conditions": [condition]}}
+    began = calendar.timegm(time.strptime(meta["deletionTimestamp"], "%Y-%m-%dT%H:%M:%SZ"))
+    assert namespaces.stuck(deleted, began + 119) is None, "its pods may be ending"
+    found = namespaces.stuck(deleted, began + 120)
     assert found is not None
     assert "user-a does not end since 2026-11-23T00:00:00Z: 2 pods" in found[0]
     assert hint in found[1]
-    assert namespaces.stuck({"metadata": {"name": "user-a"}}) is None
+    assert namespaces.stuck({"metadata": {"name": "user-a"}}, 0) is None
