@@ -212,6 +212,20 @@ def test_idle_nodes_go_away_and_explain_says_why(site: KubernetesSite) -> None:
 
 
 def test_a_node_whose_checks_fail_at_boot_does_not_join_and_another_one_comes(site: KubernetesSite, image: str) -> None:
+    # What makes pods for a Deployment has no right to a policy of pods, which 1.20 asks for.
+    group = "rbac.authorization.k8s.io"
+    meta = {"name": "pods", "namespace": NAMESPACE}
+    use = {"apiGroups": ["policy"], "resources": ["podsecuritypolicies"], "verbs": ["use"]}
+    site.apply(
+        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": meta, "rules": [use]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": meta,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "pods"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": NAMESPACE}],
+        },
+    )
     labels = {"app": "service"}
     template = {"metadata": {"labels": labels}, "spec": specified(image)}
     site.apply(
