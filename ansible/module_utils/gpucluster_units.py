@@ -71,11 +71,11 @@ class Systemd:
         }
 
     def journal(self, units: list[str]) -> str:
-        """The last lines of the journal of units, for an error message."""
+        """The last lines of the journal of units, for an error message, also of one that has started again."""
         lines = []
         for unit in units:
             _code, out, _err = self.module.run_command(
-                ["journalctl", "--no-pager", "--quiet", "--output=cat", "--lines=8", f"--unit={unit}"]
+                ["journalctl", "--no-pager", "--quiet", "--output=cat", "--lines=20", f"--unit={unit}"]
             )
             if out.strip():
                 lines.append(f"\njournal of {unit}: " + " | ".join(out.split("\n")).strip(" |"))

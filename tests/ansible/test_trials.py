@@ -67,11 +67,13 @@ def test_a_setting_that_slurm_does_not_know_leaves_slurm_as_it_is(controller: Bo
 
 
 def test_slurm_runs_again_with_the_old_files_if_it_does_not_come_up_with_the_new_ones(controller: Booted) -> None:
-    # slurmctld has not saved yet what its database says, so that the trial can't reach the plugin.
-    controller.sh("rm -f /var/lib/slurm/slurmctld/last_tres* /var/lib/slurm/slurmctld/assoc_mgr_state*")
     before = slurm_as_it_is(controller)
+    # slurmctld has not saved yet what its database says, so that the trial can't reach the plugin. It is stopped until
+    # its restart, or it might save it again before the trial.
+    controller.sh("systemctl kill --kill-who=main --signal=STOP slurmctld")
+    controller.sh("rm -f /var/lib/slurm/slurmctld/last_tres* /var/lib/slurm/slurmctld/assoc_mgr_state*")
     said = slurm(controller, check=False, MCSPlugin="mcs/nosuch").said
-    assert "cannot find mcs plugin for mcs/nosuch" in said
+    assert "cannot find mcs plugin for mcs/nosuch" in said, said
     assert "it runs with them" in said
     assert (
         f"slurmctld.service did not come up with new files; the files of before are in place again ({CONFIG})" in said

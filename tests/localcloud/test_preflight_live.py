@@ -31,6 +31,7 @@ from gpucluster.localcloud.state.store import ResourceStore
 from gpucluster.paths import ClusterPaths
 from gpucluster.preflight import Finding, collect, evaluate
 from gpucluster.preflight.queries import client
+from gpucluster.preflight.requirements import machines
 from gpucluster.spec import ClusterSpec, loads, template
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
 from tests.localcloud.relay import Answer, relaying
@@ -338,9 +339,8 @@ def test_the_images_of_our_own_files_exist_and_have_what_their_machines_need(fil
     spec = loads(yaml.safe_dump(data))
     said = [one for one in evaluate(spec, collect(spec, _cloud(spec))) if one.check == "image"]
     assert [one for one in said if one.level != "note"] == []
-    assert len([one for one in said if "is a stand-in here" in one.reason]) == (
-        0 if spec.controller.image.operating_system == "Debian" else 2
-    )
+    stand_ins = [one.reason.partition(":")[0] for one in said if "is a stand-in here" in one.reason]
+    assert stand_ins == [one.place for one in machines(spec) if one.image.operating_system != "Debian"]
 
 
 # --- a failing cloud -----
