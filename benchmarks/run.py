@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/run.py [cli] [apply] [verify] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
                                    [autoscaler-speed] [fabric] [check] [exporters] [nccl] [slurm-exporter] [scrape]
-                                   [--runs N]
+                                   [kubernetes] [--runs N]
 
 cli    --help, `import gpucluster`, and `job render` without and with a cluster file (at most 0.3 s), against bare
        Python and against `import oci`.
@@ -21,6 +21,8 @@ fabric            10,000 simulated networks with faults: what the search for the
 nccl              an output of nccl-tests with 10 MB of NCCL's own lines: cleaning it of secrets, and judging it.
 slurm-exporter    Slurm's metrics with 10,000 nodes and 10,000 jobs.
 scrape            Prometheus with 1,000 hosts: its processor time and memory.
+kubernetes        a control plane and two nodes (at most 120 s), and a pod that waits for its node, which joins in
+                  at most 20 s after its boot. Builds Kubernetes first where the cache has none.
 autoscaler-speed  from sbatch to a job's first line on nodes that have to come, 2 and 16 of them.
 """
 
@@ -240,6 +242,14 @@ def nccl(runs: int) -> None:
     measure(runs)
 
 
+def kubernetes(runs: int) -> None:
+    """From nothing to two ready nodes, and from a pod to its node."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the cluster and its programs are in tests
+    from benchmarks.kubernetes_speed import main as measure
+
+    measure(runs, _where)
+
+
 #: By its name, what runs a benchmark; its argument is the wanted number of runs.
 _BENCHMARKS: dict[str, Callable[[int], None]] = {
     "cli": lambda runs: cli(max(runs * 5, 15)),
@@ -256,6 +266,7 @@ _BENCHMARKS: dict[str, Callable[[int], None]] = {
     "exporters": lambda runs: exporters(runs * 10),
     "fabric": lambda _runs: fabric(),
     "nccl": nccl,
+    "kubernetes": kubernetes,
 }
 _BY_DEFAULT = ("cli", "apply", "verify", "scale")
 
