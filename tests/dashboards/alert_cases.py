@@ -227,6 +227,10 @@ CASES: dict[str, Case] = {
         at="40m",
         labels=NODE,
     ),
+    "KubernetesDown": _one('gpucluster_kubernetes_up{node="ctl"}', f"1 1 0{LONG}", f"1{LONG}"),
+    "KubernetesNodeNotReady": _one(
+        f"gpucluster_kubernetes_node_ready{{{N1}}}", f"1 1 0{LONG}", f"1 0 0 1{LONG}", **NODE
+    ),
     "NodeNeedsAPerson": Case(
         {f'gpucluster_health_drained{{{N1}, kind="person"}}': f"1{LONG}"},
         {f'gpucluster_health_drained{{{N1}, kind="drain"}}': f"1{LONG}"},

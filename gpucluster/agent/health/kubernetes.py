@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Callable
 
 from gpucluster.agent.checks.model import Finding, Report, Status
-from gpucluster.agent.errors import Failed
+from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.health import metrics
 from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.policy import Moment, Node
@@ -287,7 +287,11 @@ class Follower:
         Raises:
             Failed: the API server does not answer, or does not take a change.
         """
-        found = self._cluster.all()
+        try:
+            found = self._cluster.all()
+        except AgentError:
+            self._write_metrics(None)
+            raise
         for report in reports_of(found):
             known = self._store.reports().get(report.host, {}).get(report.profile.value)
             if known is None or (known.report.started, known.report.boot_id) != (report.started, report.boot_id):
@@ -295,7 +299,14 @@ class Follower:
         if not self._control.is_quiet():
             self._control.run()
         self._name_silent(found)
-        metrics.write(self._store, self._settings, self._drains, self._moment())
+        self._write_metrics(
+            {host: nodes.described(node)["ready"] == "True" for host, node in nodes.by_host(found).items()}
+        )
+
+    def _write_metrics(self, ready: Mapping[str, bool] | None) -> None:
+        """Write the file of metrics, also where the API server does not answer: that is what it says then."""
+        more = metrics.of_kubernetes(ready, self._settings.pool_of)
+        metrics.write(self._store, self._settings, self._drains, self._moment(), more)
 
     def _name_silent(self, found: Collection[Mapping[str, Any]]) -> None:
         """Nothing follows from reports that are too old, so the condition must not go on saying that checks passed."""

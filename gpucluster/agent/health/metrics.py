@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Callable
 
 from gpucluster.agent.checks.model import Status, worst
 from gpucluster.agent.health import policy
@@ -21,6 +21,8 @@ _HELP = {
     "gpucluster_health_drained": "1 if failed checks drained the node; the kind says who decides on it.",
     "gpucluster_health_drains_last_hour": "How many nodes of a pool were drained for their checks in the last hour.",
     "gpucluster_health_shadow": "1 if nothing is drained, and only said.",
+    "gpucluster_kubernetes_up": "With Kubernetes: 1 if the API server answered the last time.",
+    "gpucluster_kubernetes_node_ready": "With Kubernetes: 1 if a node is ready. Absent while the API server is silent.",
 }
 
 
@@ -74,17 +76,34 @@ def status(store: Store, settings: Settings, drains: Collection[str], now: Momen
     }
 
 
-def write(store: Store, settings: Settings, drains: Collection[str], now: Moment) -> None:
-    """Write the file of metrics."""
-    samples = sorted(_samples(store, settings, drains, now))
+Sample = tuple[str, tuple[tuple[str, str], ...], str]
+
+
+def of_kubernetes(ready: Mapping[str, bool] | None, pool_of: Callable[[str], str]) -> Iterator[Sample]:
+    """What is measured of Kubernetes itself. Pure.
+
+    Args:
+        ready: by host, whether its node is ready; None: the API server does not answer.
+        pool_of: the pool of a host.
+    """
+    yield "gpucluster_kubernetes_up", (), str(int(ready is not None))
+    for host, is_ready in (ready or {}).items():
+        labels = (("node", host), ("pool", pool_of(host)))
+        yield "gpucluster_kubernetes_node_ready", labels, str(int(is_ready))
+
+
+def write(store: Store, settings: Settings, drains: Collection[str], now: Moment, more: Iterable[Sample] = ()) -> None:
+    """Write the file of metrics.
+
+    Args:
+        more: further samples.
+    """
+    samples = sorted([*_samples(store, settings, drains, now), *more])
     lines = []
     for name, text in _HELP.items():
         lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
         lines += [f"{name}{_labels(labels)} {value}" for found, labels, value in samples if found == name]
     replace(store.folder / "metrics.prom", "\n".join(lines) + "\n", mode=0o644, durable=False)
-
-
-Sample = tuple[str, tuple[tuple[str, str], ...], str]
 
 
 def _samples(store: Store, settings: Settings, drains: Collection[str], now: Moment) -> Iterator[Sample]:

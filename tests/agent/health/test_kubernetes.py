@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.checks.model import Status
+from gpucluster.agent.errors import Failed
 from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.kubernetes import CONDITION, Follower, KubernetesNodes, condition, publish
 from gpucluster.agent.health.settings import Settings
@@ -37,6 +38,26 @@ def test_the_condition_keeps_its_time_while_the_status_stays() -> None:
     assert (good["status"], good["lastTransitionTime"]) == ("True", good["lastHeartbeatTime"])
     assert good["message"] == "not known: gpu: gpu is unknown"
     assert condition([report("compute-1", {"gpu": Status.UNKNOWN})], DRAINS, good, 1)["status"] == "Unknown"
+
+
+def test_metrics_say_that_the_api_server_is_silent(tmp_path: Path) -> None:
+    settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
+                        pools={"compute": NAMES}, kubernetes=True)  # fmt: skip
+    store, clock = Store(tmp_path, interval=300), Clock()
+    unreachable = KubernetesNodes(Kubectl("none", str(tmp_path / "kubectl")), settings.pool_of)
+    control = Control(store, unreachable, settings.policy, drains=DRAINS, moment=clock)
+    with pytest.raises(Failed):
+        Follower(settings, store, unreachable, control, drains=DRAINS, moment=clock).tick()
+    written = measured(tmp_path)
+    assert written["gpucluster_kubernetes_up"] == "0"
+    assert "gpucluster_health_interval_seconds" in written
+    assert not any(name.startswith("gpucluster_kubernetes_node_ready") for name in written)
+
+
+def measured(folder: Path) -> dict[str, str]:
+    """The samples in the file of metrics."""
+    lines = (folder / "metrics.prom").read_text().splitlines()
+    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +157,8 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
         follower.tick()
 
     says(api.kubectl, "compute-2", 1)
+    assert measured(tmp_path)["gpucluster_kubernetes_up"] == "1"
+    assert measured(tmp_path)['gpucluster_kubernetes_node_ready{node="compute-3",pool="compute"}'] == "1"
     says(api.kubectl, "compute-3", 1, disk=Status.FAIL)
     assert taints("compute-3") == []
     says(kubelet, "compute-1", 1, gpu=Status.FAIL)
