@@ -46,8 +46,8 @@ _WORDINGS = (
     (
         r"Unauthorized|must be logged in to the server",
         EXPIRED,
-        "the API server does not accept the certificate of the administrator (/etc/kubernetes/admin.conf)",
-        "Renew it: gpucluster kubernetes certificates --renew",
+        "the API server does not accept the certificate or token in {file}",
+        "Run: gpucluster apply",
     ),
     (
         r"connection refused|was refused|connection reset|no route to host|i/o timeout|TLS handshake timeout"
@@ -72,12 +72,13 @@ _PREFIX = re.compile(r"^(error: |Error from server( \([A-Za-z]+\))?: |Unable to 
 _LONGEST = 400
 
 
-def explained(said: str, status: int) -> Fault:
+def explained(said: str, status: int, file: str) -> Fault:
     """What kubectl's standard error means.
 
     Args:
         said: all that it printed there.
         status: its exit status.
+        file: the kubeconfig that it used.
     """
     lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(("W", "I0", "E0"))]
     whole = " ".join(lines) or said.strip()
@@ -86,5 +87,5 @@ def explained(said: str, status: int) -> Fault:
         return Fault(DEAD, "this host has no control plane of Kubernetes yet", "Run: gpucluster apply")
     for pattern, kind, message, hint in _WORDINGS:
         if re.search(pattern, said):
-            return Fault(kind, message.format(line=line), hint)
+            return Fault(kind, message.format(line=line, file=file), hint)
     return Fault(OTHER, line, "")

@@ -46,6 +46,7 @@ class Kubectl:
     """
 
     def __init__(self, kubeconfig: str = ADMIN, program: str = "kubectl") -> None:
+        self._kubeconfig = kubeconfig
         self._argv = [program, f"--kubeconfig={kubeconfig}"]
         self._minor: int | None = None
 
@@ -66,7 +67,7 @@ class Kubectl:
         if done.returncode == programs.MISSING:
             raise Failed("kubectl is not installed on the controller", "Run: gpucluster apply")
         if done.returncode != 0:
-            raise ApiFailed(faults.explained(done.stderr, done.returncode), where)
+            raise ApiFailed(faults.explained(done.stderr, done.returncode, self._kubeconfig), where)
         return done.stdout
 
     def object(self, *words: str, text: str = "", seconds: float = SECONDS, where: str = "") -> dict[str, Any]:

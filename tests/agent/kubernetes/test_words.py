@@ -24,7 +24,7 @@ from tests.agent.kubernetes.objects import budget, pod
         ("Error from server: etcdserver: mvcc: database space exceeded", faults.SPACE, "etcd is full"),
         ("Unable to connect to the server: x509: certificate has expired or is not yet valid: current time "
          "2027-01-01T00:00:00Z is after 2026-12-01T00:00:00Z", faults.EXPIRED, "not valid now"),
-        ("error: You must be logged in to the server (Unauthorized)", faults.EXPIRED, "does not accept"),
+        ("error: You must be logged in to the server (Unauthorized)", faults.EXPIRED, "token in x.kubeconfig"),
         ('Error from server (NotFound): nodes "x" not found', faults.NOT_FOUND, 'nodes "x" not found'),
         ("Error from server (TooManyRequests): Cannot evict pod as it would violate the pod's disruption budget.",
          faults.BUDGET, "Cannot evict pod"),
@@ -35,7 +35,7 @@ from tests.agent.kubernetes.objects import budget, pod
     ],
 )  # fmt: skip
 def test_the_last_words_of_kubectl(said: str, kind: str, words: str) -> None:
-    found = faults.explained(said, 7)
+    found = faults.explained(said, 7, "x.kubeconfig")
     assert found.kind == kind
     assert words in found.message
     assert "\n" not in found.message
