@@ -1,6 +1,6 @@
 """Entry point of `gpucluster-agent`: chooses the command by its first argument, or by the name of the link.
 
-The links `cluster`, `gpucluster-backup`, `gpucluster-image` and `seff` on hosts lead to the same file. A command's
+The links of LINKS on hosts lead to the same file. A command's
 module is imported when it is chosen, because the zipapp holds no compiled files and each import costs time.
 """
 
@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "nccl": ("nccl.__main__", "judge the output of nccl-tests"),
     "jobs": ("jobs.__main__", "submit jobs of users from templates, and bring data sets for them"),
     "kubernetes": ("kubernetes.__main__", "nodes, certificates and etcd of the cluster's control plane"),
+    "kubeconfig": ("kubernetes.own_kubeconfig", "a kubeconfig for who runs this (`gpucluster-kubeconfig`)"),
     "measure": ("measure.__main__", "measure nodes by Slurm jobs, for level `full` of `gpucluster verify`"),
     "exporter": ("exporter.__main__", "metrics of this host for Prometheus"),
     "check": ("checks.__main__", "check this host: GPUs, RDMA, services, file systems"),
@@ -42,6 +43,7 @@ LINKS: Mapping[str, str] = {
     "gpucluster-backup": "backup",
     "gpucluster-image": "images",
     "seff": "seff",
+    "gpucluster-kubeconfig": "kubeconfig",
 }
 
 

@@ -53,6 +53,7 @@ def kubernetes_variables(spec: ClusterSpec, outputs: Outputs, *, hardware_emulat
         "kubernetes_gpus": section.gpus,
         "kubernetes_rdma": section.rdma,
         "kubernetes_user_quota": section.user_quota.model_dump(),
+        "kubernetes_kubeconfig_hours": section.kubeconfig_hours,
     }
 
 

@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from gpucluster.agent.kubernetes.kubectl import ADMIN
+from gpucluster.agent.kubernetes.own_kubeconfig import SERVER_NAME
 from gpucluster.agent.kubernetes.person_objects import OPERATORS
 from gpucluster.agent.rules.names import NAME_PATTERN
 from gpucluster.errors import InputError, ToolError
@@ -38,8 +39,6 @@ from gpucluster.text import printable
 
 #: The port of this machine in an operator's file, unless another one is asked for.
 LOCAL_PORT = 16443
-#: A name in the certificate of every API server that kubeadm makes.
-_SERVER_NAME = "kubernetes"
 # With the rights of an operator, which the directory of the API server knows: not with those of the administrator.
 _KUBECTL = (
     "sudo", "-n", "env", "PATH=/usr/local/bin:/usr/bin:/bin", "kubectl", f"--kubeconfig={ADMIN}",
@@ -135,7 +134,7 @@ class Kubeconfigs:
 
     def _server_name(self, answer: _Answer) -> str:
         """A name in the certificate of the API server. That of OKE has the address of its endpoint."""
-        return urlsplit(answer.server).hostname or "" if self._of_oracle else _SERVER_NAME
+        return urlsplit(answer.server).hostname or "" if self._of_oracle else SERVER_NAME
 
     def _certificate(self, user: str | None, hours: int) -> tuple[_Answer, dict[str, str]]:
         key, request = key_and_request()

@@ -130,6 +130,9 @@ def test_a_user_works_with_a_token_and_has_their_home_on_our_nodes(
             return "Unauthorized" in str(error) or "logged in" in str(error)
         return False
 
+    # She gets one herself, too.
+    assert f"alice, namespace {SPACE}, until " in site.as_alice("gpucluster-kubeconfig")
+    assert site.as_alice("kubectl auth can-i create pods && rm -r ~/.kube") == "yes"
     as_alice("apply", "--filename=-", stdin=json.dumps(home_pod("here", names[OWN])))
     as_alice("apply", "--filename=-", stdin=json.dumps(home_pod("there", names["managed"])))
 

@@ -146,6 +146,34 @@ def test_on_a_host_of_the_cluster_the_file_needs_no_forwarding(kubernetes: Kuber
     assert with_file.splitlines()[-1] == "good"
 
 
+def test_a_person_on_the_controller_makes_a_kubeconfig_themselves(kubernetes: KubernetesSite) -> None:
+    made = kubernetes.as_alice("umask 022; gpucluster-kubeconfig && gpucluster-kubeconfig && stat -c %a ~/.kube/config")
+    try:
+        first, second, mode = made.splitlines()
+        assert first == second or first.split(" until ")[0] == second.split(" until ")[0]
+        assert f"alice, namespace {SPACE}, until " in first
+        assert mode == "600"
+        assert kubernetes.as_alice("kubectl auth can-i create pods") == "yes"
+        assert kubernetes.as_alice("kubectl auth can-i create pods --namespace=default || true") == "no"
+        # For her own machine: the name of the server is checked there, too.
+        local = json.loads(kubernetes.as_alice("gpucluster-kubeconfig --local-port 16443 -"))
+        assert local["clusters"][0]["cluster"]["tls-server-name"] == "kubernetes"
+        # Nobody else is a person of the directory: not root, not a service.
+        for nobody in ("root", "nobody"):
+            command = f"runuser -u {nobody} -- gpucluster-kubeconfig - 2>&1 || echo refused"
+            said = kubernetes.on(kubernetes.controller, "sh", "-c", command)
+            assert said.endswith("refused\n"), said
+            assert "no user of the cluster's directory" in said
+        kubernetes.good("user", "disable", "alice")
+        again = kubernetes.on(
+            kubernetes.controller, "sh", "-c", "runuser -u alice -- gpucluster-kubeconfig - 2>&1 || true"
+        )
+        assert "alice is disabled" in again
+    finally:
+        kubernetes.good("user", "enable", "alice")
+        kubernetes.as_alice("rm -rf ~/.kube")
+
+
 def test_who_is_disabled_has_no_access_and_no_pods(kubernetes: KubernetesSite, alice: Person) -> None:
     with alice.having(_pod("left", *SLEEP)):
         alice.kubectl("wait", "--for=condition=Ready", "pod/left", "--timeout=90s")

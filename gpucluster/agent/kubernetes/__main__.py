@@ -14,6 +14,7 @@
 - `authority` writes which control plane a host belongs to
 - `place` lets the node of this host say where it is in the RDMA network
 - `routes` follows the nodes, and keeps a host's routes to their pods
+- `grant` gives a user of this host access: a request of `gpucluster-kubeconfig`, from a socket of systemd
 - `token` writes the credential with which programs of this instance reach a control plane of Kubernetes Engine
 """
 
@@ -40,6 +41,7 @@ from gpucluster.agent.kubernetes import (
     namespaces,
     node_images,
     nodes,
+    own_kubeconfig,
     people_requests,
     place,
     pod_checks,
@@ -331,7 +333,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "command",
         choices=[
             "serve", "facts", "ready", "renew", "access", "health-access", "check-host", "images", "authority",
-            "apply", "arrange", "place", "pods", "routes", "token", "await",
+            "apply", "arrange", "place", "pods", "routes", "token", "await", "grant",
         ],
     )  # fmt: skip
     parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
@@ -365,6 +367,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "token": lambda: write_credential(options.cluster),
         "place": lambda: keep_place(kubectl),
         "await": lambda: await_server(kubectl),
+        "grant": lambda: own_kubeconfig.serve(lambda uid, request: people_requests.for_uid(kubectl, uid, request)),
     }
     return programs[options.command]()
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from gpucluster.agent.errors import Refused
 from gpucluster.agent.kubernetes import apply, client_certificates, person_objects, service_access
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.users import kubernetes, lock, nss
@@ -69,6 +70,29 @@ def token(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
         "user": user,
         "namespace": namespace,
     }
+
+
+def for_uid(kubectl: Kubectl, uid: int, request: str) -> dict[str, Any]:
+    """A certificate or a token for the person with this uid, and what else their kubeconfig needs.
+
+    Args:
+        request: a certificate request as PEM; it counts for nothing where Oracle runs the control plane.
+
+    Raises:
+        Refused: nobody who may use the cluster has this uid, the request is not usable, or there is no Kubernetes here.
+        Failed: the directory or the API server gives no answer, or there is no authority.
+    """
+    config = Config.load()
+    if config.kubernetes is None:
+        raise Refused("this host is no controller of a cluster with Kubernetes", "Run: gpucluster apply")
+    user = kubernetes.name_of(config, _directory(config), uid)
+    given = {"user": user, "request": request, "hours": config.kubeconfig_hours}
+    if config.kubernetes_engine:
+        granted = token(kubectl, given)
+    else:
+        ends = time.gmtime(time.time() + config.kubeconfig_hours * 3600)
+        granted = {**certificate(kubectl, given), "expires": time.strftime("%Y-%m-%dT%H:%M:%SZ", ends)}
+    return {**granted, "cluster": config.name}
 
 
 def _operator() -> list[dict[str, Any]]:

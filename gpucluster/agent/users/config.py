@@ -48,6 +48,7 @@ class Config:
         service_password_file: its password; only root of the controller can read the file.
         kubernetes: the quota of each person there; None without Kubernetes.
         kubernetes_engine: whether the control plane is that of Oracle Kubernetes Engine.
+        kubeconfig_hours: for how long a kubeconfig of a person is valid; 0 without Kubernetes.
     """
 
     uri: str
@@ -65,6 +66,7 @@ class Config:
     hosts: Hosts = Hosts()
     kubernetes: Quota | None = None
     kubernetes_engine: bool = False
+    kubeconfig_hours: int = 0
 
     @property
     def name(self) -> str:
@@ -106,6 +108,7 @@ class Config:
             hosts=Hosts(dict(hosts.get("login_user_by_host") or {}), Path(key) if key else None),
             kubernetes=Quota(**quota) if quota is not None else None,
             kubernetes_engine=bool(raw.get("kubernetes_engine", False)),
+            kubeconfig_hours=int(raw.get("kubeconfig_hours", 0)),
         )
 
     @classmethod

@@ -51,3 +51,18 @@ def checked_person(config: Config, state: State, name: object) -> Person:
     if not person.enabled:
         raise Refused(f"the user {person.name} is disabled", f"Run: gpucluster user enable {person.name}")
     return person
+
+
+def name_of(config: Config, state: State, uid: int) -> str:
+    """The name of the person with this uid.
+
+    Raises:
+        Refused: there is nobody in the directory.
+    """
+    found = next((each.name for each in people_of(state, config) if each.uid == uid), None)
+    if found is None:
+        raise Refused(
+            f"the uid {uid} is no user of the cluster's directory",
+            "Operators run on their machine: gpucluster kubeconfig",
+        )
+    return found
