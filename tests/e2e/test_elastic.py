@@ -387,7 +387,7 @@ def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Sit
         job = site.as_alice("sbatch --parsable -N 1 --wrap hostname")
         words = "its checks at boot failed: mounts: /mnt/nowhere"
         ledger = "sudo cat /var/lib/gpucluster-autoscaler/status.json"
-        until("the autoscaler says why", lambda: words in on_controller(site, ledger), 150)
+        until("the autoscaler says why", lambda: words in on_controller(site, ledger), 300)
         assert site.as_alice(f"squeue -h -j {job} -o %t") in ("PD", "CF")
         site.as_alice(f"scancel {job}")
     finally:
