@@ -31,13 +31,14 @@ def kubernetes() -> None:
 def kubernetes_status(context: Context) -> None:
     """Show the state of the control plane, and each problem.
 
-    It also answers while the API server is dead. The exit code is 1 if there is a problem.
+    It also answers while the API server is dead. The exit code is 1 if there is a problem, and 0 if there are only
+    warnings.
     """
     with cluster_of(context) as (cluster, reporter):
         state = cluster.control_plane.state()
-        ended = "failed" if state.problems else "success"
+        ended = "failed" if state.has_failed else "success"
         reporter.result({"command": "kubernetes status", "status": ended, **state.to_dict()}, "\n".join(_state(state)))
-        if state.problems:
+        if state.has_failed:
             sys.exit(EXIT_FAILED)
 
 
@@ -130,7 +131,7 @@ def _state(state: PlaneState) -> list[str]:
     if soonest:
         lines.append(f"the certificate that ends first: {_certificate(soonest)}")
     for each in state.problems:
-        lines += [f"problem: {printable(each.message)}", f"  {printable(each.hint)}"]
+        lines += [f"{'problem' if each.serious else 'warning'}: {printable(each.message)}", f"  {printable(each.hint)}"]
     return lines if state.problems else [*lines, "no problem"]
 
 

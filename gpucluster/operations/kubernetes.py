@@ -125,6 +125,11 @@ class PlaneState:
     etcd: Space | None
     certificates: tuple[Certificate, ...]
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether anything is more than a warning."""
+        return any(each.serious for each in self.problems)
+
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
         return asdict(self)

@@ -112,6 +112,10 @@ def test_the_status_of_a_good_and_of_a_bad_control_plane(folder: Path, monkeypat
     assert status == 1
     assert "problem: etcd is full\n  Run: gpucluster kubernetes compact" in output
     assert "the API server is not ready" in output
+    left = Problem("namespace a does not end", "See what is left in it", serious=False)
+    status, output = _run(monkeypatch, "status", problems=(left,))
+    assert status == 0
+    assert "warning: namespace a does not end\n" in output
 
 
 def test_certificates_and_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gpucluster.waiting import wait_until
-from tests.e2e.kubernetes_site import KubernetesSite
+from tests.e2e.kubernetes_site import KubernetesSite, pod
 from tests.kubernetes_sources import RELEASE, mirror
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -64,6 +64,8 @@ def test_apply_renews_a_certificate_that_has_expired(kubernetes: KubernetesSite)
 
 def test_a_full_etcd_is_said_and_after_compact_apply_goes_on(kubernetes: KubernetesSite) -> None:
     manifest = kubernetes.on(kubernetes.controller, "cat", ETCD)
+    # A controller manager whose API server was dead ends namespaces of before only now.
+    assert wait_until(lambda: not _problems(kubernetes), 180, 2), _problems(kubernetes)
     size = kubernetes.good("kubernetes", "status")["etcd"]["size"]
     with kubernetes.namespace() as space:
         try:
@@ -135,6 +137,11 @@ def test_a_host_that_can_t_join_is_told_why_until_it_can(kubernetes: KubernetesS
 
     kubernetes.good("apply")
     assert wait_until(lambda: list(kubernetes.nodes().values()) == [True, True], 60, 1)
+    # It has another part of the addresses of pods now, and the bridge of its plugins that of before.
+    kubernetes.import_tools([node])
+    with kubernetes.namespace() as space:
+        kubernetes.apply(pod("again", space, node, "sleep", "infinity"))
+        kubernetes.await_ready(space)
 
 
 def _refused(site: KubernetesSite) -> str:

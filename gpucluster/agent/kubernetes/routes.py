@@ -1,10 +1,12 @@
 """Routes to the pods of other nodes, where the network of the hosts carries any address: the local cloud's does.
 
 Kubernetes gives each node a part of the pods' range. This program, on every host, writes that part into the
-configuration of the network plugins, and keeps one route for each other node: to its part, by its address. Traffic of
-pods to addresses outside of the range leaves with the address of the host. It asks as the kubelet of the host, which
-the role lets list the nodes, by one request on a connection of its own: kubectl would cost a second of a processor each
-time.
+configuration of the network plugins, and keeps one route for each other node: to its part, by its address. A host that
+joined again has another part: the plugins refuse every pod while their bridge has an address of the former one.
+
+Traffic of pods to addresses outside of the range leaves with the address of the host. The program asks as the kubelet
+of the host, which the role lets list the nodes, by one request on a connection of its own: kubectl would cost a second
+of a processor each time.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ CONFIGURATION = "/etc/cni/net.d/10-gpucluster.conflist"
 #: Marks our routes for the kernel: no other program of a host uses this number (rtnetlink leaves 17 to 255 free).
 PROTOCOL = "201"
 TABLE = "gpucluster_pods"
+BRIDGE = "cni0"
 _EVERY = 3.0
 _SECONDS = 20.0
 
@@ -78,7 +81,7 @@ def plugins(pods: str) -> str:
     """The configuration of the network plugins of a host with this part of the range."""
     bridge = {
         "type": "bridge",
-        "bridge": "cni0",
+        "bridge": BRIDGE,
         "isGateway": True,
         "hairpinMode": True,
         "ipam": {"type": "host-local", "ranges": [[{"subnet": pods}]], "routes": [{"dst": "0.0.0.0/0"}]},
@@ -106,6 +109,25 @@ def present_routes(text: str) -> dict[str, str]:
         return {each["dst"]: each.get("gateway", "") for each in json.loads(text or "[]")}
     except (ValueError, KeyError, TypeError):
         raise Failed("ip printed no routes that can be read") from None
+
+
+def is_of_another_part(text: str, pods: str) -> bool:
+    """Whether the bridge of pods has an address outside of a part.
+
+    Args:
+        text: from `ip -json -4 address show`.
+    """
+    part = ipaddress.ip_network(pods)
+    try:
+        addresses = [
+            ipaddress.ip_address(address["local"])
+            for device in json.loads(text or "[]")
+            if device.get("ifname") == BRIDGE
+            for address in device["addr_info"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Failed("ip printed no addresses that can be read") from None
+    return any(address not in part for address in addresses)
 
 
 def _ip(*arguments: str) -> str:
@@ -153,8 +175,14 @@ def _nodes() -> list[dict[str, Any]]:
         return list(json.load(answer)["items"])
 
 
-def follow_once(own: str) -> None:
+def follow_once(own: str, known: str = "") -> str:
     """Look at the nodes once, and make the routes and the configuration of this host what they should be.
+
+    Args:
+        known: this host's part of the last time.
+
+    Returns:
+        this host's part; empty if its node has none.
 
     Raises:
         OSError, ValueError: the API server does not answer, or not as it should; this host has not joined yet.
@@ -167,6 +195,12 @@ def follow_once(own: str) -> None:
     mine = next((part.pods for part in found if part.node == own), "")
     if mine:
         _write(CONFIGURATION, plugins(mine))
+        if mine != known and is_of_another_part(_ip("-json", "-4", "address", "show"), mine):
+            _ip("link", "delete", BRIDGE)
+            sys.stderr.write(
+                f"gpucluster-agent: this host has other addresses for pods now ({mine}): {BRIDGE} removed\n"
+            )
+    return mine
 
 
 def main(pods: str, node: str = "") -> int:
@@ -180,14 +214,14 @@ def main(pods: str, node: str = "") -> int:
     except ValueError as error:
         sys.stderr.write(f"gpucluster-agent: {error}\n")
         return 2
-    own, said = node or socket.gethostname(), ""
+    own, said, part = node or socket.gethostname(), "", ""
     rules = programs.call(["nft", "-f", "-"], masquerade(pods), _SECONDS)
     if rules.returncode != 0:
         sys.stderr.write(f"gpucluster-agent: nft refused: {rules.stderr.strip()[-200:]}\n")
         return 1
     while True:
         try:
-            follow_once(own)
+            part = follow_once(own, part)
             said = ""
         except (AgentError, OSError, ValueError, KeyError) as error:
             if str(error) != said:

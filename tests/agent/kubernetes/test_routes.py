@@ -46,6 +46,26 @@ def test_what_ip_prints_is_read_and_nonsense_is_an_error() -> None:
         routes.present_routes("[7]")
 
 
+@pytest.mark.parametrize(
+    ("addresses", "stale"),
+    [
+        ([("eth0", "10.0.1.3")], False),
+        ([("eth0", "10.0.1.3"), ("cni0", "10.244.2.1")], False),
+        ([("eth0", "10.0.1.3"), ("cni0", "10.244.1.1")], True),
+        ([("cni0", "10.244.2.1"), ("cni0", "10.244.1.1")], True),
+    ],
+)
+def test_a_bridge_of_a_former_part_is_seen(addresses: list[tuple[str, str]], *, stale: bool) -> None:
+    text = json.dumps([{"ifname": name, "addr_info": [{"local": address}]} for name, address in addresses])
+    assert routes.is_of_another_part(text, "10.244.2.0/24") is stale
+
+
+def test_addresses_that_can_t_be_read_are_an_error() -> None:
+    assert not routes.is_of_another_part("", "10.244.2.0/24")
+    with pytest.raises(Failed):
+        routes.is_of_another_part("[7]", "10.244.2.0/24")
+
+
 def test_a_host_has_its_own_part_and_masquerades_only_what_leaves_the_range() -> None:
     plugin = json.loads(routes.plugins("10.244.1.0/24"))["plugins"][0]
     assert plugin["ipam"]["ranges"] == [[{"subnet": "10.244.1.0/24"}]]
