@@ -92,7 +92,7 @@ KUBERNETES_PACKAGES := conntrack dpkg-dev etcd-client etcd-server gcc golang-1.1
 # Three parts, each a process of its own: two whole clusters at a time are too much for two processors, and the cluster that
 # files share lives as long as its process. A part that fails fails the target, and the others run.
 .PHONY: test-kubernetes
-test-kubernetes: system-packages $(VENV)/dev.stamp ## test a real Kubernetes, which is built from Debian's source first: half an hour
+test-kubernetes: system-packages $(VENV)/dev.stamp ## test a real Kubernetes, which is built from Debian's source first: an hour
 	$(call install_packages,$(KUBERNETES_PACKAGES))
 	$(BIN)/python -m tests.kubernetes_sources
 	export GPUCLUSTER_TEST_KUBERNETES=1
