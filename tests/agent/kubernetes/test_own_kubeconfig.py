@@ -13,6 +13,7 @@ import os
 import socket
 import stat
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,10 +42,17 @@ def granted(uid: int, request: str) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
+@pytest.fixture
+def address() -> Iterator[Path]:
+    """The path of a socket that others may reach. It is short: the kernel takes 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="gpucluster-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder) / "socket"
+
+
 @contextmanager
-def served(folder: Path, grant: Grant = granted) -> Iterator[str]:
+def served(address: Path, grant: Grant = granted) -> Iterator[str]:
     """A socket at which each connection is answered, as systemd does it; its path."""
-    address = folder / "socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(str(address))
         address.chmod(0o666)
@@ -74,10 +82,10 @@ def double_of_kubectl(folder: Path, *clusters: str) -> str:
     return str(program)
 
 
-def test_the_file_has_the_key_whose_public_half_was_sent(tmp_path: Path) -> None:
+def test_the_file_has_the_key_whose_public_half_was_sent(address: Path, tmp_path: Path) -> None:
     file = tmp_path / "home" / ".kube" / "config"
-    with served(tmp_path) as address:
-        _granted, text = ask(None, address)
+    with served(address) as there:
+        _granted, text = ask(None, there)
     write(file, text, "demo")
     made = json.loads(file.read_text())
     assert (made["current-context"], made["contexts"][0]["context"]["namespace"]) == ("demo", "user-ada")
@@ -96,9 +104,9 @@ def test_the_file_has_the_key_whose_public_half_was_sent(tmp_path: Path) -> None
     assert "PRIVATE" not in request
 
 
-def test_a_token_takes_the_place_of_a_certificate(tmp_path: Path) -> None:
-    with served(tmp_path, lambda *given: {**granted(*given), "certificate": "", "token": "secret"}) as address:
-        _granted, text = ask(16443, address)
+def test_a_token_takes_the_place_of_a_certificate(address: Path) -> None:
+    with served(address, lambda *given: {**granted(*given), "certificate": "", "token": "secret"}) as there:
+        _granted, text = ask(16443, there)
     made = json.loads(text)
     assert made["users"][0]["user"] == {"token": "secret"}
     # As from kubeadm the name would be "kubernetes".
@@ -107,32 +115,30 @@ def test_a_token_takes_the_place_of_a_certificate(tmp_path: Path) -> None:
 
 
 @AS_ROOT
-def test_another_user_is_another_user(tmp_path: Path) -> None:
+def test_another_user_is_another_user(address: Path) -> None:
     seen: list[int] = []
 
     def grant(uid: int, request: str) -> Mapping[str, Any]:
         seen.append(uid)
         return granted(uid, request)
 
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(folder.stat().st_mode | 0o055)
-    with served(tmp_path, grant) as address:
+    with served(address, grant) as there:
         child = os.fork()
         if child == 0:
             os.setuid(65534)
             with contextlib.suppress(BaseException):
-                own_kubeconfig._asked(address, "x")
+                own_kubeconfig._asked(there, "x")
             os._exit(0)
         os.waitpid(child, 0)
     assert seen == [65534]
 
 
-def test_what_is_refused_is_told(tmp_path: Path) -> None:
+def test_what_is_refused_is_told(address: Path) -> None:
     def refuse(_uid: int, _request: str) -> Mapping[str, Any]:
         raise Refused("the user ada is disabled", "Ask")
 
-    with served(tmp_path, refuse) as address, pytest.raises(Refused, match="ada is disabled") as raised:
-        ask(None, address)
+    with served(address, refuse) as there, pytest.raises(Refused, match="ada is disabled") as raised:
+        ask(None, there)
     assert raised.value.hint == "Ask"
 
 
@@ -149,15 +155,15 @@ def test_only_a_file_of_this_cluster_alone_is_replaced(tmp_path: Path, clusters:
     assert file.read_text() == ("after" if replaced else "before")
 
 
-def test_another_host_says_where_to_run_it(tmp_path: Path) -> None:
+def test_another_host_says_where_to_run_it(address: Path) -> None:
     with pytest.raises(Failed, match="gives no access") as raised:
-        ask(None, str(tmp_path / "none"))
+        ask(None, str(address))
     assert "controller" in raised.value.hint
 
 
-def test_a_service_that_dies_is_told(tmp_path: Path) -> None:
+def test_a_service_that_dies_is_told(address: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.bind(str(tmp_path / "socket"))
+        listening.bind(str(address))
         listening.listen()
 
         def close_without_a_word() -> None:
@@ -166,7 +172,7 @@ def test_a_service_that_dies_is_told(tmp_path: Path) -> None:
         thread = threading.Thread(target=close_without_a_word, daemon=True)
         thread.start()
         with pytest.raises(AgentError):
-            ask(None, str(tmp_path / "socket"))
+            ask(None, str(address))
         thread.join(10)
 
 
@@ -179,9 +185,9 @@ def test_the_command_says_why_it_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_request_that_does_not_end_is_refused(tmp_path: Path) -> None:
-    with served(tmp_path) as address, pytest.raises(AgentError):
-        own_kubeconfig._asked(address, "x" * 200_000)
+def test_a_request_that_does_not_end_is_refused(address: Path) -> None:
+    with served(address) as there, pytest.raises(AgentError):
+        own_kubeconfig._asked(there, "x" * 200_000)
 
 
 def test_who_asks_is_looked_up_by_their_uid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
