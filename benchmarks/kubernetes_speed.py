@@ -6,6 +6,7 @@ starts (`tests.kubernetes_sources`), and the local cloud's image of the operatin
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -71,6 +72,7 @@ def _build(runs: int, where: Callable[[dict[str, Any]], str]) -> None:
 
 def _wait_for_a_node(runs: int) -> None:
     with KubernetesSite("bench", "10.91", work=_ELASTIC) as site:
+        os.environ["GPUCLUSTER_HOME"] = site.env["GPUCLUSTER_HOME"]  # for what we ask the cloud ourselves
         site.good("apply")
         came = [_one_pod(site) for _ in range(runs)]
     print(f"a pod that waits for its node (aim of the join: {JOIN_AIM} s)")
