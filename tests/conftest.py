@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.image_home import hide_local_cloud
+
 # How long an example takes says how busy the machine is, and nothing of the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
@@ -43,6 +45,8 @@ LONGEST = (
     "e2e/test_login.py",
 )
 _RANKS = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
+
+hide_local_cloud()
 
 # A runner that was started in the background ignores these two, and each program that a test starts would ignore them
 # as well: a signal that is ignored stays ignored. Tests of Ctrl-C and of a lost terminal need what a terminal gives.

@@ -11,8 +11,8 @@ from gpucluster.errors import CloudError
 from gpucluster.localcloud.engine import containers
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.command import probe
-from gpucluster.paths import local_cloud_home
 from gpucluster.systems import host_python
+from tests.image_home import image_home
 
 
 def need_containers() -> None:
@@ -25,7 +25,7 @@ def need_containers() -> None:
 def base_image() -> str:
     """The name of the local cloud's image, which is made if it is nowhere. Without containers: skipped."""
     need_containers()
-    return ensure_image(local_cloud_home()).reference
+    return ensure_image(image_home()).reference
 
 
 def provide_python(run: Callable[..., object]) -> None:

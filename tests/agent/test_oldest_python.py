@@ -17,7 +17,8 @@ import pytest
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.image import package_mirror
 from gpucluster.localcloud.image.suites import SUITES
-from gpucluster.paths import ansible_dir, cache_dir, local_cloud_home
+from gpucluster.paths import ansible_dir, cache_dir
+from tests.image_home import image_home
 
 HERE = Path(__file__).resolve()
 CHECKOUT = HERE.parents[2]
@@ -64,7 +65,7 @@ def _unpack_interpreter(root: Path) -> None:
     if shutil.which("mmdebstrap") is None:
         pytest.skip("mmdebstrap is not installed")
     try:
-        mirror = package_mirror.find(SUITES[SUITE], local_cloud_home() / "images")
+        mirror = package_mirror.find(SUITES[SUITE], image_home() / "images")
     except GpuClusterError as error:
         pytest.skip(str(error))
     options = [f"--aptopt={option}" for option in mirror.apt_options]

@@ -24,9 +24,9 @@ import ansible
 from gpucluster import process
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.host import settings
-from gpucluster.paths import local_cloud_home
 from tests.agent.zipapp import install
 from tests.ansible.loading import ANSIBLE, ModuleFailed
+from tests.image_home import image_home
 from tests.mirror import Mirror
 
 ARCHITECTURE = "amd64" if os.uname().machine == "x86_64" else "arm64"
@@ -102,7 +102,7 @@ def library(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def container(folder: Path) -> Iterator[Host]:
-    image = ensure_image(local_cloud_home()).reference
+    image = ensure_image(image_home()).reference
     name = f"gpucluster-test-software-{secrets.token_hex(4)}"
     host = Host(name, folder)
     lib = library(folder / "lib")

@@ -19,7 +19,7 @@ from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
-from gpucluster.paths import local_cloud_home
+from tests.image_home import image_home
 
 SHAPE, GPU_SHAPE = "VM.Standard.E5.Flex", "BM.GPU4.8"
 
@@ -230,7 +230,7 @@ def running(home: Path, engine: str = "null", contents: Contents = DEBIAN_13) ->
     """
     if engine == "podman":
         # If the first launch built it, that launch would exceed its timeout.
-        ensure_image(local_cloud_home(), contents=contents)
+        ensure_image(image_home(), contents=contents)
     api = Api(home, engine)
     try:
         yield api
