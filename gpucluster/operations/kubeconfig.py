@@ -7,10 +7,9 @@ the controller is given to nobody.
 
 from __future__ import annotations
 
-import base64
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,8 +24,8 @@ from cryptography.x509.oid import NameOID
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
+from gpucluster.agent.kubernetes import kubeconfig
 from gpucluster.agent.kubernetes.kubectl import ADMIN
-from gpucluster.agent.kubernetes.own_kubeconfig import SERVER_NAME
 from gpucluster.agent.kubernetes.person_objects import OPERATORS
 from gpucluster.agent.rules.names import NAME_PATTERN
 from gpucluster.errors import InputError, ToolError
@@ -120,30 +119,18 @@ class Kubeconfigs:
         file = file or Path(f"kubeconfig-{self._spec.name}{f'-{user}' if user else ''}.yaml")
         check_file(file, self._spec.name)
         hours = self._spec.kubernetes.kubeconfig_hours
-        answer, secret = self._token(user, hours) if self._of_oracle else self._certificate(user, hours)
+        if self._spec.kubernetes.control_plane == "oke":
+            key, answer = "", self._asked("client.token", user=user, hours=hours)
+        else:
+            key, request = key_and_request()
+            answer = self._asked("client.certificate", request=request, user=user, hours=hours)
         port = LOCAL_PORT if local_port is None and user is None else local_port
-        server = answer.server if port is None else f"https://127.0.0.1:{port}"
-        write_private(file.resolve(), _text(self._spec.name, answer, secret, server, self._server_name(answer)))
+        made = kubeconfig.of_person(self._spec.name, vars(answer), key, port)
+        write_private(file.resolve(), yaml.safe_dump(made, sort_keys=False))
         forward = None if port is None else self._forward(port, answer.server)
         name, namespace = printable(answer.user), printable(answer.namespace)
+        server = made["clusters"][0]["cluster"]["server"]
         return WrittenKubeconfig(str(file), name, namespace, server, _hours_left(answer, hours), forward)
-
-    @property
-    def _of_oracle(self) -> bool:
-        return self._spec.kubernetes.control_plane == "oke"
-
-    def _server_name(self, answer: _Answer) -> str:
-        """A name in the certificate of the API server. That of OKE has the address of its endpoint."""
-        return urlsplit(answer.server).hostname or "" if self._of_oracle else SERVER_NAME
-
-    def _certificate(self, user: str | None, hours: int) -> tuple[_Answer, dict[str, str]]:
-        key, request = key_and_request()
-        answer = self._asked("client.certificate", request=request, user=user, hours=hours)
-        return answer, {"client-certificate-data": _base64(answer.certificate), "client-key-data": _base64(key)}
-
-    def _token(self, user: str | None, hours: int) -> tuple[_Answer, dict[str, str]]:
-        answer = self._asked("client.token", user=user, hours=hours)
-        return answer, {"token": answer.token}
 
     def _asked(self, operation: str, **arguments: Any) -> _Answer:
         try:
@@ -181,10 +168,9 @@ def check_file(file: Path, cluster: str) -> None:
         return
     try:
         found: Any = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
-        names = [each["name"] for each in found["clusters"]]
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
-        names = []
-    if names != [cluster]:
+    except (OSError, ValueError, yaml.YAMLError):
+        found = None
+    if not kubeconfig.holds_only(found, cluster):
         what = f"there is a file already, and it is not a kubeconfig of {cluster} alone"
         raise InputError(what, where=str(file), hint="Name another file, or move that one away")
 
@@ -203,10 +189,6 @@ def kubectl_argv(controller: ControllerConnection, words: Sequence[str], *, term
     return [ssh, *(["-t"] if terminal else []), *rest]
 
 
-def _base64(pem: str) -> str:
-    return base64.b64encode(pem.encode()).decode()
-
-
 def _hours_left(answer: _Answer, hours: int) -> int:
     """For how many hours the access is valid: an API server may give less than what was asked for."""
     try:
@@ -215,19 +197,3 @@ def _hours_left(answer: _Answer, hours: int) -> int:
         return hours
     # The answer is some seconds old.
     return min(hours, round((ends - datetime.now(UTC)).total_seconds() / 3600))
-
-
-def _text(cluster: str, answer: _Answer, user: Mapping[str, str], server: str, server_name: str) -> str:
-    where = {"server": server, "certificate-authority-data": _base64(answer.authority)}
-    if server != answer.server:
-        where["tls-server-name"] = server_name
-    context = {"cluster": cluster, "user": answer.user, "namespace": answer.namespace}
-    whole = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": cluster, "cluster": where}],
-        "users": [{"name": answer.user, "user": dict(user)}],
-        "contexts": [{"name": cluster, "context": context}],
-        "current-context": cluster,
-    }
-    return yaml.safe_dump(whole, sort_keys=False)

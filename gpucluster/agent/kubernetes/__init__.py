@@ -3,6 +3,6 @@
 `serve` answers requests, one JSON object a line, until the connection ends; `__main__` has the table of operations.
 `kubectl` is the only module that runs kubectl; `faults`, `pods` and `namespaces` say what its objects and its errors
 mean, `nodes` and `drain` change nodes. `people` makes namespaces and access follow the directory, by the objects of
-`person_objects`; `client_certificates` signs what people and operators log in with. People ask for it
-by `own_kubeconfig`.
+`person_objects`; `client_certificates` signs what people and operators log in with, `kubeconfig` says what their files
+have, and by `own_kubeconfig` people ask for one.
 """

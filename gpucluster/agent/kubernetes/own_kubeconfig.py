@@ -8,7 +8,7 @@ needed, and a request has no name in it. Its only content is the public half of 
 from __future__ import annotations
 
 import argparse
-import base64
+import contextlib
 import json
 import os
 import socket
@@ -18,17 +18,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable
-from urllib.parse import urlsplit
 
 from gpucluster.agent import programs
 from gpucluster.agent.errors import AgentError, Failed, Refused, of_system
+from gpucluster.agent.kubernetes import kubeconfig
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 
 SOCKET = "/run/gpucluster-kubeconfig.sock"
 #: Where kubectl looks for it.
 FILE = Path(".kube/config")
-#: A name in the certificate of every API server that kubeadm makes.
-SERVER_NAME = "kubernetes"
 _SECONDS = 60.0
 _LONGEST = 65536
 _CREDENTIALS = struct.Struct("3i")
@@ -91,7 +89,8 @@ def ask(local_port: int | None = None, address: str = SOCKET) -> tuple[Mapping[s
     with tempfile.TemporaryDirectory(prefix="gpucluster-") as folder:
         key = Path(folder) / "key"
         granted = _asked(address, _request(key))
-        return granted, json.dumps(_kubeconfig(granted, key.read_text(), local_port), indent=2) + "\n"
+        made = kubeconfig.of_person(granted["cluster"], granted, key.read_text(), local_port)
+        return granted, json.dumps(made, indent=2) + "\n"
 
 
 def write(file: Path, text: str, cluster: str, kubectl: str = "kubectl") -> None:
@@ -147,49 +146,20 @@ def _asked(address: str, request: str) -> Mapping[str, Any]:
 
 
 def _check_replaceable(file: Path, cluster: str, kubectl: str) -> None:
-    """Only a file that has nothing but this cluster is replaced: others hold the access to other clusters.
+    """Only a file that has nothing but this cluster is replaced.
 
     Raises:
         Refused: something else is there.
     """
-    found: list[Any] | None = None
+    found: Any = None
     if file.is_file():
-        try:
-            config = Kubectl(str(file), kubectl).object("config", "view", "--output=json")
-            found = [each["name"] for each in config["clusters"]]
-        except (AgentError, KeyError, TypeError):
-            found = None
-    if found != [cluster]:
+        with contextlib.suppress(AgentError):  # what kubectl can't read is none
+            found = Kubectl(str(file), kubectl).object("config", "view", "--output=json")
+    if not kubeconfig.holds_only(found, cluster):
         raise Refused(
             f"{file} is there, and it is not a kubeconfig of {cluster} alone",
             "Name another file: gpucluster-kubeconfig FILE; and let kubectl use it: export KUBECONFIG=FILE",
         )
-
-
-def _kubeconfig(granted: Mapping[str, Any], key: str, local_port: int | None) -> dict[str, Any]:
-    cluster, user = granted["cluster"], granted["user"]
-    if granted.get("token"):
-        access = {"token": granted["token"]}
-    else:
-        access = {"client-certificate-data": _base64(granted["certificate"]), "client-key-data": _base64(key)}
-    where = {"server": granted["server"], "certificate-authority-data": _base64(granted["authority"])}
-    if local_port is not None:
-        # kubeadm's certificates have a name; that of OKE has the address of its endpoint.
-        name = urlsplit(granted["server"]).hostname if granted.get("token") else SERVER_NAME
-        where.update({"server": f"https://127.0.0.1:{local_port}", "tls-server-name": str(name)})
-    context = {"cluster": cluster, "user": user, "namespace": granted["namespace"]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": cluster, "cluster": where}],
-        "users": [{"name": user, "user": access}],
-        "contexts": [{"name": cluster, "context": context}],
-        "current-context": cluster,
-    }
-
-
-def _base64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from gpucluster.agent.errors import Refused
 from gpucluster.agent.kubernetes import apply, client_certificates, person_objects, service_access
 from gpucluster.agent.kubernetes.kubectl import Kubectl
+from gpucluster.agent.kubernetes.person_objects import Person
 from gpucluster.agent.users import kubernetes, lock, nss
 from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.controller import Controller
@@ -16,6 +17,7 @@ from gpucluster.agent.users.state import State
 
 OPERATOR = "gpucluster:operator"
 _OPERATOR_ACCOUNT = "gpucluster-operator"
+_HOUR_S = 3600
 
 
 def follow(kubectl: Kubectl, _given: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,18 +34,7 @@ def certificate(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
         Refused: the person may not use the cluster, or the request is not usable.
         Failed: the directory gives no answer, or there is no authority.
     """
-    user, groups, namespace = OPERATOR, [person_objects.OPERATORS], "default"
-    if given.get("user") is not None:
-        config = Config.load()
-        person = kubernetes.checked_person(config, _directory(config), given["user"])
-        user, groups, namespace = person.name, [], person.namespace
-    return {
-        "certificate": client_certificates.sign(given.get("request"), user, groups, given.get("hours")),
-        "authority": (client_certificates.AUTHORITY / "ca.crt").read_text(encoding="utf-8"),
-        "server": kubectl.server(),
-        "user": user,
-        "namespace": namespace,
-    }
+    return _certificate(kubectl, _person(given), given.get("request"), given.get("hours"))
 
 
 def token(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,22 +45,7 @@ def token(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
         Refused: the person may not use the cluster, or the hours are not usable.
         Failed: the directory or the API server gives no answer.
     """
-    hours = client_certificates.checked_hours(given.get("hours"), "a token")
-    user, namespace, account, place = OPERATOR, "default", _OPERATOR_ACCOUNT, service_access.NAMESPACE
-    if given.get("user") is not None:
-        config = Config.load()
-        person = kubernetes.checked_person(config, _directory(config), given["user"])
-        user, namespace = person.name, person.namespace
-        account, place = person.namespace, person_objects.ACCOUNTS_NAMESPACE
-    else:
-        apply.apply(kubectl, time.sleep, "operator", _operator())
-    return {
-        **service_access.requested_token(kubectl, account, place, hours * 3600),
-        "authority": kubectl.authority(),
-        "server": kubectl.server(),
-        "user": user,
-        "namespace": namespace,
-    }
+    return _token(kubectl, _person(given), given.get("hours"))
 
 
 def for_uid(kubectl: Kubectl, uid: int, request: str) -> dict[str, Any]:
@@ -85,14 +61,47 @@ def for_uid(kubectl: Kubectl, uid: int, request: str) -> dict[str, Any]:
     config = Config.load()
     if config.kubernetes is None:
         raise Refused("this host is no controller of a cluster with Kubernetes", "Run: gpucluster apply")
-    user = kubernetes.name_of(config, _directory(config), uid)
-    given = {"user": user, "request": request, "hours": config.kubeconfig_hours}
-    if config.kubernetes_engine:
-        granted = token(kubectl, given)
-    else:
-        ends = time.gmtime(time.time() + config.kubeconfig_hours * 3600)
-        granted = {**certificate(kubectl, given), "expires": time.strftime("%Y-%m-%dT%H:%M:%SZ", ends)}
+    person, hours = kubernetes.person_of_uid(config, _directory(config), uid), config.kubeconfig_hours
+    engine = config.kubernetes_engine
+    granted = _token(kubectl, person, hours) if engine else _certificate(kubectl, person, request, hours)
     return {**granted, "cluster": config.name}
+
+
+def _certificate(kubectl: Kubectl, person: Person | None, request: object, hours: object) -> dict[str, Any]:
+    valid, now = client_certificates.checked_hours(hours, "a certificate"), time.time()
+    user, groups = (person.name, []) if person else (OPERATOR, [person_objects.OPERATORS])
+    return {
+        "certificate": client_certificates.sign(request, user, groups, valid, now=now),
+        "expires": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + valid * _HOUR_S)),
+        "authority": (client_certificates.AUTHORITY / "ca.crt").read_text(encoding="utf-8"),
+        "server": kubectl.server(),
+        "user": user,
+        "namespace": person.namespace if person else "default",
+    }
+
+
+def _token(kubectl: Kubectl, person: Person | None, hours: object) -> dict[str, Any]:
+    valid = client_certificates.checked_hours(hours, "a token")
+    account, place = _OPERATOR_ACCOUNT, service_access.NAMESPACE
+    if person:
+        account, place = person.namespace, person_objects.ACCOUNTS_NAMESPACE
+    else:
+        apply.apply(kubectl, time.sleep, "operator", _operator())
+    return {
+        **service_access.requested_token(kubectl, account, place, valid * _HOUR_S),
+        "authority": kubectl.authority(),
+        "server": kubectl.server(),
+        "user": person.name if person else OPERATOR,
+        "namespace": person.namespace if person else "default",
+    }
+
+
+def _person(given: Mapping[str, Any]) -> Person | None:
+    """The person that `user` names; None for an operator."""
+    if given.get("user") is None:
+        return None
+    config = Config.load()
+    return kubernetes.person_named(config, _directory(config), given["user"])
 
 
 def _operator() -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gpucluster.agent.errors import Failed, Refused, of_system
-from gpucluster.agent.kubernetes import apply, faults
+from gpucluster.agent.kubernetes import apply, faults, kubeconfig
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl, checked_name
 
 #: Accounts are here: their tokens are read by administrators of the cluster only.
@@ -139,16 +139,8 @@ def _kubeconfig(kubectl: Kubectl, secret: Mapping[str, str]) -> str:
     except (binascii.Error, UnicodeDecodeError):
         hint = "Delete the service account, and run: gpucluster apply"
         raise Failed("the token of a service account can't be read", hint) from None
-    cluster = {"server": kubectl.server(), "certificate-authority-data": secret["ca.crt"]}
-    whole = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "cluster", "cluster": cluster}],
-        "users": [{"name": "service", "user": {"token": token}}],
-        "contexts": [{"name": "cluster", "context": {"cluster": "cluster", "user": "service"}}],
-        "current-context": "cluster",
-    }
-    return json.dumps(whole, indent=1) + "\n"
+    where = {"server": kubectl.server(), "certificate-authority-data": secret["ca.crt"]}
+    return json.dumps(kubeconfig.content("cluster", where, {"token": token}, "service"), indent=1) + "\n"
 
 
 def _write(file: Path, text: str, group: str) -> bool:

@@ -39,30 +39,32 @@ def follow(config: Config, state: State, kubectl: Kubectl | None = None) -> bool
     return done.changed
 
 
-def checked_person(config: Config, state: State, name: object) -> Person:
+def person_named(config: Config, state: State, name: object) -> Person:
     """The person of this name, if they may use the cluster.
 
     Raises:
         Refused: there is no such person, or they are disabled.
     """
-    person = next((each for each in people_of(state, config) if each.name == name), None)
-    if person is None:
-        raise Refused(f"there is no user {str(name)[:40]!r} in the directory", "Run: gpucluster user list")
+    for person in people_of(state, config):
+        if person.name == name:
+            return _enabled(person)
+    raise Refused(f"there is no user {str(name)[:40]!r} in the directory", "Run: gpucluster user list")
+
+
+def person_of_uid(config: Config, state: State, uid: int) -> Person:
+    """The person with this uid, if they may use the cluster.
+
+    Raises:
+        Refused: there is no such person, or they are disabled.
+    """
+    for person in people_of(state, config):
+        if person.uid == uid:
+            return _enabled(person)
+    hint = "Operators run on their machine: gpucluster kubeconfig"
+    raise Refused(f"the uid {uid} is no user of the cluster's directory", hint)
+
+
+def _enabled(person: Person) -> Person:
     if not person.enabled:
         raise Refused(f"the user {person.name} is disabled", f"Run: gpucluster user enable {person.name}")
     return person
-
-
-def name_of(config: Config, state: State, uid: int) -> str:
-    """The name of the person with this uid.
-
-    Raises:
-        Refused: there is nobody in the directory.
-    """
-    found = next((each.name for each in people_of(state, config) if each.uid == uid), None)
-    if found is None:
-        raise Refused(
-            f"the uid {uid} is no user of the cluster's directory",
-            "Operators run on their machine: gpucluster kubeconfig",
-        )
-    return found

@@ -7,7 +7,6 @@ makes the container again.
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
 import shutil
@@ -19,6 +18,7 @@ from http.client import NOT_FOUND, OK
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent.kubernetes import kubeconfig
 from gpucluster.errors import CloudError
 from gpucluster.localcloud.compute.addresses import engine_network
 from gpucluster.localcloud.engine.protocol import LaunchRequest, RunState
@@ -219,30 +219,15 @@ def _write_files(cloud: CloudState, row: Resource, release: Release, place: Path
 
 
 def _kubeconfig(server: str, authority: str, user: tuple[str, str]) -> dict[str, object]:
-    certificate, key = (base64.b64encode(part.encode()).decode() for part in user)
-    cluster = {"server": server, "certificate-authority-data": base64.b64encode(authority.encode()).decode()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "own", "cluster": cluster}],
-        "users": [{"name": "own", "user": {"client-certificate-data": certificate, "client-key-data": key}}],
-        "contexts": [{"name": "own", "context": {"cluster": "own", "user": "own"}}],
-        "current-context": "own",
-    }
+    where = {"server": server, "certificate-authority-data": kubeconfig.encoded(authority)}
+    return kubeconfig.content("own", where, kubeconfig.of_certificate(*user))
 
 
 def _reviewer(row: Resource) -> dict[str, object]:
     """The kubeconfig with which the API server asks the local cloud who a token belongs to."""
     server = f"https://containerengine.{REGION}.oci.oraclecloud.com{REVIEWS}/{row.id}"
-    cluster = {"server": server, "certificate-authority": "/run/localcloud/ca.pem"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "cloud", "cluster": cluster}],
-        "users": [{"name": "cloud", "user": {"token": row.hidden["review_secret"]}}],
-        "contexts": [{"name": "cloud", "context": {"cluster": "cloud", "user": "cloud"}}],
-        "current-context": "cloud",
-    }
+    where = {"server": server, "certificate-authority": "/run/localcloud/ca.pem"}
+    return kubeconfig.content("cloud", where, {"token": row.hidden["review_secret"]})
 
 
 def _units(row: Resource, release: Release) -> dict[str, str]:

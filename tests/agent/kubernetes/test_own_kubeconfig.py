@@ -15,8 +15,10 @@ import stat
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +195,7 @@ def test_a_request_that_does_not_end_is_refused(address: Path) -> None:
 def test_who_asks_is_looked_up_by_their_uid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     signed: list[tuple[Any, ...]] = []
 
-    def sign(*given: Any) -> str:
+    def sign(*given: Any, now: float) -> str:
         signed.append(given)
         return "CERTIFICATE"
 
@@ -212,6 +214,8 @@ def test_who_asks_is_looked_up_by_their_uid(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(kubectl, "server", lambda: "https://10.0.0.2:6443")
     given = people_requests.for_uid(kubectl, 10001, "REQUEST")
     assert (given["user"], given["namespace"], given["cluster"]) == ("ada", "user-ada", "demo")
+    ends = datetime.fromisoformat(given["expires"].replace("Z", "+00:00")).timestamp()
+    assert 0 <= time.time() + 12 * 3600 - ends < 60
     assert signed == [("REQUEST", "ada", [], 12)], "no group, and the hours of cluster.yml"
     with pytest.raises(Refused, match="bob is disabled"):
         people_requests.for_uid(kubectl, 10002, "REQUEST")

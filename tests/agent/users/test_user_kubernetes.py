@@ -40,9 +40,9 @@ def test_people_have_the_groups_and_the_access_of_the_directory() -> None:
 
 @pytest.mark.parametrize(("name", "why"), [("bob", "disabled"), ("eve", "no user"), (7, "no user")])
 def test_who_may_not_use_the_cluster_gets_no_certificate(name: object, why: str) -> None:
-    assert kubernetes.checked_person(_config(), _state(), "ada").uid == 10001
+    assert kubernetes.person_named(_config(), _state(), "ada").uid == 10001
     with pytest.raises(Refused, match=why):
-        kubernetes.checked_person(_config(), _state(), name)
+        kubernetes.person_named(_config(), _state(), name)
 
 
 def test_a_configuration_of_an_earlier_version_has_no_kubernetes() -> None:
