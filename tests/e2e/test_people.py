@@ -533,6 +533,8 @@ def test_who_is_disabled_gets_in_nowhere_and_runs_nothing(site: Folk) -> None:
         eventually(lambda host=host: site.person("bob", "true", host).returncode != 0, 20)  # type: ignore[misc]
         assert "expired" in site.root("su bob -c id", host, check=False)
         assert site.root("pgrep --euid bob --count; true", host) == "0"
+        # `verify` names units that have failed.
+        assert site.root("systemctl list-units --failed --plain --no-legend 'user@*'", host) == ""
     site.good("user", "enable", "bob")
     lets_in(site, "bob", CONTROLLER)
     with job(site, "bob"):

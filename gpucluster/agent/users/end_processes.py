@@ -76,6 +76,10 @@ def end(uid: int, name: str) -> tuple[int, int]:
         if time.monotonic() > until:
             break
         time.sleep(0.05)
+    # A user manager that was killed is a failed unit, which the checks of the host would name.
+    manager = f"user@{uid}.service"
+    quietly("systemctl", "stop", manager)
+    quietly("systemctl", "reset-failed", manager)
     quietly("sss_cache", "--user", name)
     return len(seen), len(processes(uid))
 
