@@ -29,12 +29,18 @@ def _no_network(pool: MeasuredPool, subject: str) -> str:
     return _no_gpus(pool, subject) or _no_devices(pool, subject)
 
 
+#: Between nodes ranks need MPI and RDMA devices, which pods of `verify` have not.
+BY_HAND = "verify measures nothing between nodes with Kubernetes; run the job: gpucluster job submit nccl_tests"
+
+
 def _no_devices(pool: MeasuredPool, _subject: str) -> str:
     if not pool.rdma:
         return f"the pool {pool.name} has no RDMA network"
     if pool.nodes < 2:  # noqa: PLR2004
         return "one node has no network to others"
-    return "the hardware is emulated" if pool.emulated else ""
+    if pool.emulated:
+        return "the hardware is emulated"
+    return BY_HAND if pool.resource else ""
 
 
 def _nccl(measurements: Measurements, _pool: MeasuredPool, _subject: str) -> Outcome:

@@ -11,9 +11,9 @@ from gpucluster.agent.nccl import limits
 from gpucluster.shapes import Shape
 
 # Rows of 1 and of 8 GiB: cards with little memory end with the first one. The larger one is judged.
-_ARGUMENTS = ("-b", "1G", "-e", "8G", "-f", "8", "-g", "1", "-c", "1")
+_ARGUMENTS = ("-b", "1G", "-e", "8G", "-f", "8", "-c", "1")
 # One device carries a sixteenth: the same number of bytes would take minutes.
-_ARGUMENTS_OF_RAIL = ("-b", "1G", "-e", "1G", "-g", "1", "-n", "5", "-c", "1")
+_ARGUMENTS_OF_RAIL = ("-b", "1G", "-e", "1G", "-n", "5", "-c", "1")
 #: Minutes: a container that must be imported first takes some, and a pair of slow nodes one.
 _MINUTES = 10
 _MINUTES_OF_MANY = 20
@@ -49,6 +49,7 @@ class MeasuredPool:
         rdma: its nodes are in an RDMA network.
         emulated: its hardware is emulated: there is nothing to measure.
         nodes: how many there are.
+        resource: the name of its GPUs in Kubernetes, where a pod measures all those of a node; "" with Slurm.
     """
 
     name: str
@@ -57,6 +58,7 @@ class MeasuredPool:
     rdma: bool
     emulated: bool = False
     nodes: int = 2
+    resource: str = ""
 
 
 def nccl(
@@ -72,11 +74,14 @@ def nccl(
     settings = {"NCCL_ALGO": "Ring"} if algorithm == limits.RING else {}
     # The leading `=` compares whole names.
     settings |= {"NCCL_IB_HCA": f"={device}"} if device else {}
+    # With Slurm a process for each GPU, as jobs have it; in a pod, without MPI, one for all.
+    each = pool.shape.gpus if pool.resource else 1
     return {
         "id": str(number), "kind": NCCL, "nodes": list(nodes), "partition": pool.partition,
         "minutes": _MINUTES_OF_MANY if len(nodes) > _MANY else _MINUTES,
         "gpus": pool.shape.gpus, "program": tools.program, "image": tools.image, "mpi": tools.mpi,
-        "arguments": list(_ARGUMENTS_OF_RAIL if device else _ARGUMENTS), "settings": settings,
+        "arguments": [*(_ARGUMENTS_OF_RAIL if device else _ARGUMENTS), "-g", str(each)], "settings": settings,
+        "resource": pool.resource,
     }  # fmt: skip
 
 

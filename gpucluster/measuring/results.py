@@ -19,6 +19,9 @@ BUILD = (
     "(cp -r /opt/gpucluster/samples/nccl_tests ~ && cd ~/nccl_tests && sbatch -N 2 all_reduce.sh IMAGE), "
     "or name it in verify.nccl_tests"
 )
+NOT_IN_IMAGE = (
+    "there is no all_reduce_perf in the image: name its path in verify.nccl_tests, or another verify.nccl_image"
+)
 INSTALL_RPING = "there is no rping on the nodes: install the package librdmacm-utils, or rdmacm-utils"
 INSTALL_PERFTEST = "there is no ib_write_bw on the nodes: install the package perftest"
 
@@ -38,17 +41,20 @@ class Answer:
         return cls(str(given["outcome"]), str(given["why"]), int(given["status"]), str(given["output"]))
 
 
-def nccl(answer: Answer | Missing, wanted: judge.Wanted) -> judge.Verdict | Missing:
+def nccl(answer: Answer | Missing, wanted: judge.Wanted, how_to_get: str = BUILD) -> judge.Verdict | Missing:
     """The verdict on an output of nccl-tests that is whole, and of which all ranks measured together.
 
     A launch that went wrong is a fault of the launch: it accuses no node.
+
+    Args:
+        how_to_get: what to say where there is no program.
     """
     if isinstance(answer, Missing):
         return answer
     if answer.outcome != _ENDED:
         return Missing(answer.why)
     if NO_PROGRAM in answer.output:
-        return Missing(BUILD)
+        return Missing(how_to_get)
     measured = text_output.parse(answer.output.splitlines())
     verdict = judge.judge(measured, wanted)
     ranks = wanted.nodes * wanted.gpus

@@ -29,7 +29,8 @@ Nccl = Verdict | Missing
 Pair = tuple[str, str]
 
 _ALGORITHMS = (limits.DEFAULT, limits.RING)
-#: sinfo's word for a node that no job uses; with a sign behind it, the node is powered down, planned or silent.
+#: sinfo's word for a node that no job uses; with a sign behind it, the node is powered down, planned or silent. Also
+#: that of `gpucluster.agent.measure.pods`.
 _IDLE = "idle"
 _PAIR = 2
 #: From this number of nodes on there are two groups and more, which say what is healthy.
@@ -41,7 +42,7 @@ class Survey:
 
     Args:
         nodes: all of the pool that are wanted.
-        states: of every node, as sinfo prints them.
+        states: of every node, as sinfo prints them, or `gpucluster.agent.measure.pods`.
         before: what the cluster reached before, see `baseline`.
     """
 
@@ -159,6 +160,7 @@ class Survey:
             words: results.nccl(
                 answers.get(str(number), Missing("it was not measured")),
                 results.wanted(shape.name, len(words[0]), shape.gpus, words[1]),
+                results.NOT_IN_IMAGE if self._pool.resource else results.BUILD,
             )
             for number, words in enumerate(wanted)
         }
@@ -258,5 +260,5 @@ def _name(algorithm: str) -> str:
 
 def _why_not(state: str | None) -> Missing:
     if state is None:
-        return Missing("Slurm does not know it")
-    return Missing(f"it is {state} in Slurm, and only idle nodes are measured")
+        return Missing("the scheduler does not know it")
+    return Missing(f"it is {state}, and only idle nodes are measured")

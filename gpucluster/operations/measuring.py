@@ -1,8 +1,8 @@
-"""Level `full` of `gpucluster verify`: measures the nodes of pools by Slurm jobs, and says what the results mean.
+"""Level `full` of `gpucluster verify`: measures the nodes of pools, and says what the results mean.
 
-The jobs are those of the first user of users.people, because root submits none. One conversation with the controller
-lasts for the whole measurement: `gpucluster-agent measure` there holds a lock as long, and cancels its jobs when this
-process is gone. What was measured is judged by `gpucluster.measuring`.
+With Slurm by jobs of the first user of users.people, because root submits none; with Kubernetes by pods. One
+conversation with the controller lasts for the whole measurement: `gpucluster-agent measure` there holds a lock as long,
+and ends its jobs when this process is gone. What was measured is judged by `gpucluster.measuring`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gpucluster import process
 from gpucluster.agent.checks.model import Finding, Missing, Status
 from gpucluster.errors import GpuClusterError, ProcessError, ToolError
 from gpucluster.events import Sink, info, warn
+from gpucluster.kubernetes.labels import GPU_RESOURCES
 from gpucluster.measuring import checks, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey
@@ -27,12 +28,12 @@ from gpucluster.operations.rpc import RemoteConversation
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import count
 
-COMMAND = "sudo -n /usr/local/bin/gpucluster-agent measure serve"
+COMMAND = "sudo -n /usr/local/bin/gpucluster-agent measure --scheduler={scheduler} serve"
 FULL = "full"
-#: Seconds for which a job may wait for nodes that were idle when it was submitted.
-_START_S = 120.0
-#: verify has jobs of Slurm only.
-_BY_HAND = "verify does not measure it with Kubernetes; run the job: gpucluster job submit nccl_tests"
+#: Seconds for which a job may wait for nodes that were idle when it was submitted; a pod may wait for its image, too.
+_START_S, _PULL_S = 120.0, 900.0
+#: Pods have nothing of their node.
+_NO_IMAGE = "verify.nccl_image names no container image with nccl-tests"
 #: Seconds for the controller's program to cancel its jobs when we go.
 _END_S = 120.0
 
@@ -44,7 +45,7 @@ class Session(Protocol):
     """A conversation with the controller's program."""
 
     def nodes(self) -> Mapping[str, str]:
-        """Every node's state, as sinfo prints it, with signs."""
+        """Every node's state, as sinfo prints it, with signs; or as `gpucluster.agent.measure.pods` has it."""
 
     def run(self, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.Answer | Missing]:
         """Run jobs to their end; each answer by the id of its job. A job without an answer is missing."""
@@ -92,18 +93,18 @@ class Measuring:
 
         Raises:
             LockedError: somebody else measures; the text says who.
-            ToolError: the controller can't be reached, or Slurm does not answer.
+            ToolError: the controller can't be reached, or the scheduler does not answer.
         """
         kubernetes = self._spec.scheduler == "kubernetes"
         if level != FULL or not (self._spec.slurm.enabled or kubernetes):
             return ()
         pools = [(self._pool(name, len(nodes)), list(nodes)) for name, nodes in nodes_by_pool.items() if nodes]
-        if kubernetes:
-            return _not_on_kubernetes(pools)
+        if kubernetes and not self._spec.verify.nccl_image:
+            return _without_image(pools)
         if not any(check.applies(pool, "") == "" for pool, _ in pools for check in checks.CHECKS):
             # All of it is skipped, with the reason.
             return _unmeasured(pools, "")
-        if not self._spec.users.people:
+        if not (kubernetes or self._spec.users.people):
             return _unmeasured(pools, "users.people has nobody whose jobs could measure")
         wanted = self._spec.verify
         tools = Tools(wanted.nccl_tests, wanted.nccl_image, wanted.mpi)
@@ -124,14 +125,19 @@ class Measuring:
     def _pool(self, name: str, nodes: int) -> MeasuredPool:
         pool = self._spec.pools[name]
         emulated = self._spec.cloud.traits.hardware_emulated
-        return MeasuredPool(name, pool.partition or name, pool.hardware, pool.uses_rdma, emulated, nodes)
+        resource = ""
+        if self._spec.scheduler == "kubernetes" and pool.hardware.gpus:
+            resource = GPU_RESOURCES[pool.hardware.gpu_vendor]
+        return MeasuredPool(name, pool.partition or name, pool.hardware, pool.uses_rdma, emulated, nodes, resource)
 
     @contextmanager
     def _connect(self) -> Iterator[Session]:
-        argv = self._controller.ssh_argv(None, [COMMAND])
+        kubernetes = self._spec.scheduler == "kubernetes"
+        argv = self._controller.ssh_argv(None, [COMMAND.format(scheduler=self._spec.scheduler)])
         with process.Conversation(argv, end_s=_END_S) as talk:
             session = RemoteSession(talk, self._on_event)
-            session.begin(self._spec.users.people[0].name)
+            user = "" if kubernetes else self._spec.users.people[0].name
+            session.begin(user, start_s=_PULL_S if kubernetes else _START_S)
             yield session
 
 
@@ -142,10 +148,10 @@ def _unmeasured(pools: Sequence[tuple[MeasuredPool, Sequence[str]]], why: str) -
     return tuple(replace(each, message=why) if each.status is Status.UNKNOWN and why else each for each in found)
 
 
-def _not_on_kubernetes(pools: Sequence[tuple[MeasuredPool, Sequence[str]]]) -> tuple[Finding, ...]:
-    """The findings with Kubernetes: all skipped, where the hardware could be measured with the way to do it."""
+def _without_image(pools: Sequence[tuple[MeasuredPool, Sequence[str]]]) -> tuple[Finding, ...]:
+    """The findings where pods have nothing to run: all skipped, where they could be measured with the reason."""
     return tuple(
-        replace(each, status=Status.SKIP, message=_BY_HAND) if each.status is Status.UNKNOWN else each
+        replace(each, status=Status.SKIP, message=_NO_IMAGE) if each.status is Status.UNKNOWN else each
         for each in _unmeasured(pools, "")
     )
 
@@ -162,7 +168,7 @@ class RemoteSession:
         """Take the lock, and cancel what an earlier measurement left.
 
         Args:
-            user: whose jobs they are.
+            user: whose jobs they are; "" where they are nobody's.
             start_s: seconds that a job may wait.
 
         Raises:

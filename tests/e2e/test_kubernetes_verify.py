@@ -1,21 +1,41 @@
-"""The pods of `verify --level full` on a whole cluster: they run, reach one another, and are gone afterwards."""
+"""The pods of `verify --level full` on a whole cluster: they reach one another, measure, and are gone afterwards."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpucluster import process, shapes
+from gpucluster.agent.checks.model import Status
+from gpucluster.measuring.plan import MeasuredPool, Tools
+from gpucluster.measuring.survey import Survey
+from gpucluster.operations.measuring import RemoteSession
 from gpucluster.waiting import wait_until
+from tests import image_archive
 from tests.e2e.kubernetes_site import KubernetesSite
+from tests.image_archive import Image
+from tests.measuring.nccl_double import output
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 SPACE = "gpucluster-system"
 PROGRAM = ("/usr/local/bin/gpucluster-agent", "kubernetes", "pods")
+GPU = "nvidia.com/gpu"
 OURS = ("pods", f"--namespace={SPACE}", "--selector=gpucluster.io/verify")
+
+
+#: What nccl-tests print on eight A100, as a program of a container: no GPU is here. 225 GB/s are good, 100 are not.
+NCCL = "gpucluster.test/nccl:1"
+_PROGRAM = """\
+#!/bin/sh
+[ "$NCCL_DEBUG" = INFO ] && [ "$*" = "-b 1G -e 8G -f 8 -c 1 -g 8" ] || { echo "not called as it should be: $*"; exit 1; }
+while read -r line; do printf '%s\\n' "$line"; done <<'END'
+OUTPUTEND
+"""
 
 
 def _pools(kubernetes: KubernetesSite) -> str:
@@ -70,3 +90,54 @@ def test_an_interrupted_run_leaves_no_pods(kubernetes: KubernetesSite) -> None:
     finally:
         kubernetes.kubectl("uncordon", node)
     assert wait_until(lambda: kubernetes.get(*OURS)["items"] == [], 60, 0.5)
+
+
+def _image(kubernetes: KubernetesSite, folder: Path, by_node: dict[str, float]) -> None:
+    for node, busbw in by_node.items():
+        program, archive = folder / f"program-{node}", folder / f"{node}.tar"
+        program.write_text(_PROGRAM.replace("OUTPUT", output(busbw, [node])))
+        image_archive.write(
+            archive, {NCCL: Image({"/bin/sh": Path("/bin/dash").resolve(), "/usr/bin/all_reduce_perf": program})}
+        )
+        kubernetes.import_tools([node], archive)
+
+
+def _offer_gpus(kubernetes: KubernetesSite, node: str, number: int) -> None:
+    """As the program on the controller does it for emulated devices."""
+    found = kubernetes.get("node", node)
+    for each in ("capacity", "allocatable"):
+        found["status"][each].pop(GPU, None)
+        found["status"][each] |= {GPU: str(number)} if number else {}
+    kubernetes.kubectl("replace", f"--raw=/api/v1/nodes/{node}/status", "--filename=-", stdin=json.dumps(found))
+
+
+def test_nccl_is_measured_on_each_node_by_a_pod_and_the_slow_one_is_found(
+    kubernetes: KubernetesSite, tmp_path: Path
+) -> None:
+    """Real: the pods, the agent's program, the verdict. A double: the program that measures."""
+    good, slow = kubernetes.nodes()
+    _image(kubernetes, tmp_path, {good: 225.0, slow: 100.0})
+    pool = MeasuredPool("work", "work", shapes.get("BM.GPU4.8"), rdma=True, resource=GPU)
+    argv = ["podman", "exec", "--interactive", kubernetes.hosts()[kubernetes.controller], PROGRAM[0], "measure"]
+    kept: list[str] = []
+    try:
+        for node in (good, slow):
+            _offer_gpus(kubernetes, node, 8)
+        with process.Conversation([*argv, "--scheduler=kubernetes", "serve"], end_s=60) as talk:
+            session = RemoteSession(talk, lambda event: kept.append(event.message))
+            session.begin("", start_s=60)
+            states = session.nodes()
+            assert {name: states[name] for name in (good, slow)} == {good: "idle", slow: "idle"}
+            tools = Tools(image=NCCL)
+            survey = Survey(pool, [good, slow], tools, states, {}, lambda _what, jobs: session.run(jobs))
+            survey.measure()
+    finally:
+        for node in (good, slow):
+            _offer_gpus(kubernetes, node, 0)
+    found = {each.subject: each for each in survey.findings() if each.check == "nccl_node"}
+    assert (found[good].status, found[slow].status) == (Status.PASS, Status.FAIL), (found, kept)
+    assert "100.00 GB/s" in found[slow].message
+    others = {each.status for each in survey.findings() if each.check != "nccl_node"}
+    assert others == {Status.SKIP}
+    measured = ("pods", f"--namespace={SPACE}", "--selector=gpucluster.io/measure")
+    assert wait_until(lambda: kubernetes.get(*measured)["items"] == [], 30, 0.5)

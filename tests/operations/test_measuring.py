@@ -65,11 +65,29 @@ def test_nothing_is_asked_at_another_level_or_of_emulated_hardware(tmp_path: Any
     assert statuses(measuring(local, None).run({pool: ["a-1", "a-2"]}, "full")) == {Status.SKIP}
 
 
-def test_with_kubernetes_it_is_skipped_and_says_how_it_can_be_measured(tmp_path: Any) -> None:
-    spec = oci(tmp_path).model_copy(update={"scheduler": "kubernetes"})
-    findings = measuring(spec, None).run({"h100": NODES}, "full")
+def on_kubernetes(tmp_path: Any, image: str) -> ClusterSpec:
+    spec = oci(tmp_path)
+    verify = spec.verify.model_copy(update={"nccl_image": image})
+    return spec.model_copy(update={"scheduler": "kubernetes", "verify": verify})
+
+
+def test_with_kubernetes_each_node_is_measured_alone(tmp_path: Any) -> None:
+    session = double()
+    findings = measuring(on_kubernetes(tmp_path, "registry.example/nccl:1"), session).run({"h100": NODES}, "full")
+    by_check = {check.name: {each.status for each in findings if each.check == check.name} for check in checks.CHECKS}
+    assert by_check.pop("nccl_node") == {Status.PASS}
+    assert set(map(frozenset, by_check.values())) == {frozenset({Status.SKIP})}
+    assert all("gpucluster job submit nccl_tests" in each.message for each in findings if each.status is Status.SKIP)
+    assert [job["nodes"] for job in session.jobs] == [["h100-1"], ["h100-2"]]
+    # One process with all GPUs: a pod has no MPI.
+    assert {(job["resource"], job["image"]) for job in session.jobs} == {("nvidia.com/gpu", "registry.example/nccl:1")}
+    assert all(job["arguments"][-2:] == ["-g", "8"] for job in session.jobs)
+
+
+def test_with_kubernetes_and_no_image_it_is_skipped_and_says_what_is_missing(tmp_path: Any) -> None:
+    findings = measuring(on_kubernetes(tmp_path, ""), None).run({"h100": NODES}, "full")
     assert statuses(findings) == {Status.SKIP}
-    assert any("gpucluster job submit nccl_tests" in finding.message for finding in findings)
+    assert any("verify.nccl_image" in finding.message for finding in findings if finding.check == "nccl_node")
 
 
 def test_without_a_user_it_is_unknown(tmp_path: Any) -> None:

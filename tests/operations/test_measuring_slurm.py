@@ -19,7 +19,7 @@ import pytest
 
 from gpucluster import process, shapes
 from gpucluster.agent.checks.model import Missing, Status
-from gpucluster.agent.measure import jobs as agent_jobs
+from gpucluster.agent.measure.result import MOST_OUTPUT
 from gpucluster.errors import LockedError
 from gpucluster.events import Event
 from gpucluster.measuring import plan, results
@@ -138,7 +138,7 @@ def test_bad_luck_ends_with_an_answer(site: Site) -> None:
     outcomes = [each.outcome for each in answers.values() if isinstance(each, results.Answer)]
     assert sorted(outcomes) == ["ended", "ended", "lost", "not_started", "too_much"], answers
     assert isinstance(endless, results.Answer)
-    assert len(endless.output) < agent_jobs.MOST_OUTPUT / 100
+    assert len(endless.output) < MOST_OUTPUT / 100
     assert isinstance(starved, results.Answer)
     assert starved.why.startswith("it did not start within 3 s: ReqNodeNotAvail")
     wanted = results.wanted(SHAPE.name, 1, SHAPE.gpus, "default")

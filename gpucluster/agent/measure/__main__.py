@@ -1,4 +1,4 @@
-"""`gpucluster-agent measure serve`: measures nodes for an operator's machine, by Slurm jobs of a user."""
+"""`gpucluster-agent measure serve`: measures nodes for an operator's machine, by Slurm jobs of a user or by pods."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable, NoReturn, Protocol
 
 from gpucluster.agent.accounts import account
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.measure import baseline, request, slurm
+from gpucluster.agent.kubernetes.kubectl import Kubectl
+from gpucluster.agent.measure import baseline, pods, request, slurm
 from gpucluster.agent.measure.jobs import Jobs
 from gpucluster.agent.measure.launch import PREFIX
+from gpucluster.agent.measure.pods import Pods
+from gpucluster.agent.measure.request import Request
 
 FOLDER = "/var/lib/gpucluster/verify"
 #: Seconds for the jobs that a killed measurement left.
@@ -62,19 +65,45 @@ class InUse(Refused):
     """Somebody else holds the lock."""
 
 
+class Scheduler(Protocol):
+    """What runs the measurements of one session."""
+
+    def nodes(self) -> list[str]:
+        """The nodes: lines `name|state|reason`; one that may be measured is `idle`. Raises Failed without an answer."""
+
+    def run(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        """Run them to their end. Raises Gone where nobody waits for the answers; nothing is left then."""
+
+
+#: Makes the scheduler of a session from `given`, the arguments of its first request.
+Make = Callable[[Mapping[str, Any], Conversation], Scheduler]
+
+
+def _slurm(given: Mapping[str, Any], talk: Conversation) -> Scheduler:
+    return Jobs(account(given.get("user")), secrets.token_hex(4), _start_s(given), talk)
+
+
+def _kubernetes(given: Mapping[str, Any], talk: Conversation) -> Scheduler:
+    return Pods(Kubectl(), secrets.token_hex(4), _start_s(given), talk)
+
+
+def _start_s(given: Mapping[str, Any]) -> float:
+    """For how many seconds a job may wait for its nodes."""
+    return float(given.get("start_s", 60))
+
+
+#: By the name of the scheduler: how a session begins with it, and what removes all that killed sessions have left.
+SCHEDULERS: Mapping[str, tuple[Make, Callable[[], list[str]]]] = {
+    "slurm": (_slurm, lambda: slurm.cancel_all(PREFIX, _LEFTOVERS_S)),
+    "kubernetes": (_kubernetes, lambda: pods.remove(Kubectl())),
+}
+
+
 class Session:
-    """Answers the requests of one conversation.
+    """Answers the requests of one conversation."""
 
-    Args:
-        given: the arguments of the first request: `user`, whose jobs they are, and `start_s`, for how many seconds a
-            job may wait for its nodes.
-    """
-
-    def __init__(self, folder: Path, talk: Conversation, given: Mapping[str, Any]) -> None:
-        self._folder = folder
-        self._talk = talk
-        owner = account(given.get("user"))
-        self._jobs = Jobs(owner, secrets.token_hex(4), float(given.get("start_s", 60)), talk)
+    def __init__(self, folder: Path, scheduler: Scheduler) -> None:
+        self._folder, self._scheduler = folder, scheduler
 
     def answer(self, operation: Any, arguments: Mapping[str, Any]) -> Any:
         """The result of one operation.
@@ -84,8 +113,8 @@ class Session:
             Gone: nobody waits for it.
         """
         operations: Mapping[str, Callable[[], Any]] = {
-            "nodes": slurm.nodes,
-            "run": lambda: self._jobs.run([request.read(each) for each in arguments.get("jobs", [])]),
+            "nodes": self._scheduler.nodes,
+            "run": lambda: self._scheduler.run([request.read(each) for each in arguments.get("jobs", [])]),
             "baseline.read": lambda: baseline.load(self._folder),
             "baseline.write": lambda: baseline.merge(self._folder, dict(arguments.get("baseline", {}))),
         }
@@ -94,13 +123,14 @@ class Session:
         return operations[operation]()
 
 
-def serve(folder: Path, talk: Conversation) -> int:
+def serve(folder: Path, talk: Conversation, scheduler: str = "slurm") -> int:
     """Answer requests until the other end is gone; returns the exit status. The first request is `begin`."""
+    begin, remove_left = SCHEDULERS[scheduler]
     try:
         first = talk.request().get("arguments", {})
         with _alone(folder, str(first.get("who", ""))[:200] or "somebody"):
-            session = Session(folder, talk, first)
-            talk.say(result={"cancelled": slurm.cancel_all(PREFIX, _LEFTOVERS_S)})
+            session = Session(folder, begin(first, talk))
+            talk.say(result={"cancelled": remove_left()})
             while True:
                 given = talk.request()
                 try:
@@ -124,6 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent measure", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path(FOLDER), help="for the lock and the baseline")
+    parser.add_argument("--scheduler", choices=list(SCHEDULERS), default="slurm", help="default: %(default)s")
     parser.add_argument("command", choices=["serve"])
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
@@ -131,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
-    return serve(options.folder, Conversation(sys.stdin.fileno(), sys.stdout.fileno()))
+    return serve(options.folder, Conversation(sys.stdin.fileno(), sys.stdout.fileno()), options.scheduler)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,9 @@ from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.measure import launch, slurm
 from gpucluster.agent.measure.request import Request
+from gpucluster.agent.measure.result import ENDED, LOST, MOST_OUTPUT, NOT_STARTED, TOO_LONG, TOO_MUCH, startable
 from gpucluster.agent.rules.slurm_jobs import WAITING
 
-#: How a job ended: by itself; or it never started, ran too long, printed too much, or lost a node.
-ENDED, NOT_STARTED, TOO_LONG, TOO_MUCH, LOST = "ended", "not_started", "too_long", "too_much", "lost"
-#: Bytes of output of one job. One rank of each node prints less than 20 kB.
-MOST_OUTPUT = 32 << 20
 #: So many srun at the same time; further jobs wait.
 _MOST_JOBS = 64
 _TICK = 1.0
@@ -97,6 +94,14 @@ class Jobs:
         self._talk = talk
         self._count = 0
 
+    def nodes(self) -> list[str]:
+        """The nodes: lines `name|state|reason`.
+
+        Raises:
+            Failed: Slurm does not answer.
+        """
+        return slurm.nodes()
+
     def run(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Run them to their end; the answers are in the order in which they ended.
 
@@ -109,7 +114,7 @@ class Jobs:
             try:
                 looked = 0.0
                 while waiting or running:
-                    for request in _startable(waiting, running):
+                    for request in startable(waiting, [job.request for job in running.values()], _MOST_JOBS):
                         waiting.remove(request)
                         job = self._start(request)
                         running[job.name] = job
@@ -182,14 +187,3 @@ class Jobs:
                 job.child.wait(timeout=_END_S)
                 continue
             job.child.kill()
-
-
-def _startable(waiting: Sequence[Request], running: dict[str, _Running]) -> list[Request]:
-    """Those of which no node is in use, nor wanted by one that waits before them."""
-    used = {node for job in running.values() for node in job.request.nodes}
-    found: list[Request] = []
-    for request in waiting:
-        if not used & set(request.nodes) and len(running) + len(found) < _MOST_JOBS:
-            found.append(request)
-        used |= set(request.nodes)
-    return found

@@ -29,14 +29,14 @@ SYSFS = "/sys/class/infiniband"
 PINGS = 3
 
 # One rank of each node shows which network NCCL uses; all of them would print hundreds of megabytes on large clusters.
-# A rank alone has no MPI to tell it its number: SLURM_PROCID.
+# A rank alone has no MPI to tell it its number: SLURM_PROCID. In a pod of Kubernetes there is one process.
 NCCL_SCRIPT = f"""
 program=$1; shift
 for each in $program all_reduce_perf "$HOME/{_BUILT_BY_SAMPLE}"; do
     found=$(command -v "$each") && break
 done
 if [ -z "$found" ]; then
-    [ "$SLURM_PROCID" != 0 ] || echo "{NO_PROGRAM}"
+    [ "${{SLURM_PROCID:-0}}" != 0 ] || echo "{NO_PROGRAM}"
     exit 127
 fi
 if [ "${{SLURM_LOCALID:-0}}" = 0 ]; then

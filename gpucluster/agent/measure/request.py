@@ -30,6 +30,7 @@ class Request(NamedTuple):
         arguments: of the program.
         settings: environment variables for NCCL.
         devices: RDMA devices, the same on both nodes (`rdma`).
+        resource: the name of GPUs in Kubernetes.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Request(NamedTuple):
     arguments: tuple[str, ...] = ()
     settings: Mapping[str, str] = {}
     devices: tuple[str, ...] = ()
+    resource: str = ""
 
 
 def read(given: Any) -> Request:
@@ -59,6 +61,7 @@ def read(given: Any) -> Request:
             gpus=_number(given.get("gpus", 0)), program=_word(given.get("program", "")),
             image=_word(given.get("image", "")), mpi=_word(given.get("mpi", "")),
             arguments=_words(given.get("arguments", [])), devices=_words(given.get("devices", [])),
+            resource=_word(given.get("resource", "")),
             settings={_word(name): _word(value) for name, value in given.get("settings", {}).items()},
         )  # fmt: skip
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -24,7 +24,8 @@ class Verify(Part):
         pattern=r"^[A-Za-z0-9_.:/@#+-]*$",
         max_length=1024,
         description="Container image with NCCL and MPI in which it runs: a squashfs file that all nodes see, or an "
-        "address as Pyxis takes it. Default: none, it runs on the node itself.",
+        "address as Pyxis takes it. Default: none, it runs on the node itself. With Kubernetes an image that nodes "
+        "have or pull; without it NCCL is not measured there.",
         examples=["/mnt/home/.gpucluster/images/hpcx.sqsh"],
     )
     mpi: str = Field(

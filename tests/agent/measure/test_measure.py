@@ -14,7 +14,7 @@ from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import Refused
 from gpucluster.agent.measure import baseline, launch, request
 from gpucluster.agent.measure.__main__ import main, serve
-from gpucluster.agent.measure.jobs import _startable
+from gpucluster.agent.measure.result import startable
 
 NCCL: dict[str, Any] = {
     "id": "1", "kind": "nccl", "nodes": ["gpu-1", "gpu-2"], "partition": "gpu", "minutes": 10, "gpus": 8,
@@ -66,7 +66,7 @@ def test_jobs_that_share_no_node_run_together_and_nobody_is_overtaken_for_ever()
     wanted = [request.read({**NCCL, "id": str(n), "nodes": nodes}) for n, nodes in enumerate(
         (["a", "b"], ["b", "c"], ["c", "d"], ["e", "f"])
     )]  # fmt: skip
-    assert [each.id for each in _startable(wanted, {})] == ["0", "3"]
+    assert [each.id for each in startable(wanted, [], 64)] == ["0", "3"]
 
 
 def talk(*lines: Any) -> tuple[Conversation, int]:
