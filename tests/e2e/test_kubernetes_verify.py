@@ -32,7 +32,7 @@ OURS = ("pods", f"--namespace={SPACE}", "--selector=gpucluster.io/verify")
 NCCL = "gpucluster.test/nccl:1"
 _PROGRAM = """\
 #!/bin/sh
-[ "$NCCL_DEBUG" = INFO ] && [ "$*" = "-b 1G -e 8G -f 8 -c 1 -g 8" ] || { echo "not called as it should be: $*"; exit 1; }
+[ "$NCCL_DEBUG" = INFO ] && [ "$*" = "-b 1G -e 8G -f 8 -c 1 -g 8" ] || { echo "called otherwise: $*"; exit 1; }
 while read -r line; do printf '%s\\n' "$line"; done <<'END'
 OUTPUTEND
 """
