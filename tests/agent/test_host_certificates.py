@@ -19,6 +19,7 @@ import pytest
 from gpucluster.agent import host_certificates, programs
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.users import processes
+from tests.listener import answering
 
 KNOWN = {
     "hosts": {"10.0.0.2": ["demo-controller", "ocid1.instance.c"], "10.0.1.2": ["compute-1"]},
@@ -122,30 +123,14 @@ def serving(authority: Path, known: dict[str, Any]) -> Iterator[int]:
     with socket(AF_INET, SOCK_STREAM) as ear:
         ear.bind(("127.0.0.1", 0))
         ear.listen()
-        ear.settimeout(0.1)
-        ended = threading.Event()
 
-        def serve() -> None:
-            while not ended.is_set():
-                try:
-                    connection, (address, port) = ear.accept()
-                except OSError:  # Python 3.9's timeout is no TimeoutError
-                    continue
-                env = {**os.environ, "REMOTE_ADDR": address, "REMOTE_PORT": str(port)}
-                with connection:
-                    subprocess.run(
-                        [sys.executable, "-c", program],
-                        stdin=connection.fileno(),
-                        stdout=connection.fileno(),
-                        env=env,
-                        check=False,
-                    )
+        def run(connection: socket, other_end: tuple[str, int]) -> None:
+            env = {**os.environ, "REMOTE_ADDR": other_end[0], "REMOTE_PORT": str(other_end[1])}
+            ends = connection.fileno()
+            subprocess.run([sys.executable, "-c", program], stdin=ends, stdout=ends, env=env, check=False)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield ear.getsockname()[1]
-        ended.set()
-        thread.join(25)
+        with answering(ear, run):
+            yield ear.getsockname()[1]
 
 
 @AS_ROOT

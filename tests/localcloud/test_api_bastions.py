@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from oci.bastion import models
 from gpucluster.localcloud.image.contents import contents_of
 from gpucluster.paths import write_private
 from tests.containers import need_containers
+from tests.listener import answering
 from tests.localcloud.api_harness import Api, refused, running
 
 TARGET = "127.92.0.10"
@@ -98,20 +98,11 @@ def session(api: Api, bastion: Any, key: Path, **changes: Any) -> Any:
 @contextmanager
 def listener() -> Iterator[int]:
     """A server at the target's address that answers every connection with a greeting. Returns its port."""
-    with socket.create_server((TARGET, 0)) as server:
-
-        def answer() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.sendall(b"hello from the target\n")
-
-        threading.Thread(target=answer, daemon=True).start()
+    with (
+        socket.create_server((TARGET, 0)) as server,
+        answering(server, lambda each, _: each.sendall(b"hello from the target\n")),
+    ):
         yield int(server.getsockname()[1])
-        server.shutdown(socket.SHUT_RDWR)
 
 
 def forward(shown: Any, key: Path, address: str = TARGET, port: int | None = None) -> subprocess.CompletedProcess[str]:

@@ -31,6 +31,7 @@ from gpucluster.agent.kubernetes.own_kubeconfig import Grant, ask, serve, write
 from gpucluster.agent.kubernetes.person_objects import Person, Quota
 from gpucluster.agent.users import kubernetes as of_directory
 from gpucluster.agent.users.config import Config
+from tests.listener import answering
 
 ADA = Person("ada", 10001, (10001,), "/home/ada")
 BOB = Person("bob", 10002, (10002,), "/home/bob", enabled=False)
@@ -59,21 +60,8 @@ def served(address: Path, grant: Grant = granted) -> Iterator[str]:
         listening.bind(str(address))
         address.chmod(0o666)
         listening.listen()
-
-        def answer() -> None:
-            while True:
-                try:
-                    connection, _ = listening.accept()
-                except OSError:
-                    return
-                with connection:
-                    serve(grant, connection.fileno(), connection.fileno())
-
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        yield str(address)
-        listening.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
+        with answering(listening, lambda each, _: serve(grant, each.fileno(), each.fileno())):
+            yield str(address)
 
 
 def double_of_kubectl(folder: Path, *clusters: str) -> str:
