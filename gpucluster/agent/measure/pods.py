@@ -187,8 +187,10 @@ class Pods:
             outcome, why = LOST, "somebody deleted its pod"
         elif phase in _OVER:
             outcome, why, status = _end(pod, running.request)
-            if outcome == ENDED:
-                output = self._log(running.pod)
+            try:
+                output = self._log(running.pod) if outcome == ENDED else ""
+            except AgentError as error:  # its node may be gone: that is not the fault of the others
+                outcome, why = LOST, f"its output can't be read: {error.message}"
         elif phase == "Pending" and waited > self._start_s:
             outcome, why = NOT_STARTED, f"it did not start within {self._start_s:g} s: {state_of(pod, {})['why']}"
         else:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.conversation import Conversation, Gone
-from gpucluster.agent.errors import Refused
+from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.kubernetes.pod_checks import NAMESPACE
 from gpucluster.agent.measure import pods, request
 from gpucluster.agent.measure.pods import IDLE, LABEL, Pods, manifest, states
@@ -121,6 +121,20 @@ def test_how_it_ends(
     assert answer["outcome"] == outcome, answer
     assert why in answer["why"]
     assert answer["status"] == (3 if outcome == "ended" else 0)
+
+
+@needs_api_server
+def test_a_log_that_can_not_be_read_ends_that_measurement_only(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def log(_self: Pods, name: str) -> str:
+        if name.endswith("-1"):
+            raise Failed("no route to host")
+        return "a log"
+
+    monkeypatch.setattr(Pods, "_log", log)
+    asked = [request.read({**GIVEN, "id": str(number), "nodes": [f"gpu-{number}"]}) for number in (1, 2)]
+    answers = Pods(api.kubectl, "feed", 60, Talk(lambda: _status(api, **_ended(0)))).run(asked)
+    found = {each["id"]: (each["outcome"], each["why"]) for each in answers}
+    assert found == {"1": ("lost", "its output can't be read: no route to host"), "2": ("ended", "")}
 
 
 @needs_api_server
