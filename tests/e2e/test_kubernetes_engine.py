@@ -186,7 +186,11 @@ def test_a_host_is_drained_and_replaced_by_its_name(site: KubernetesSite, built:
 def test_apply_takes_the_whole_cluster_to_the_next_release(site: KubernetesSite, built: dict[str, Any]) -> None:
     site.file.write_text(site.file.read_text().replace(f'release: "{RELEASE}"', f'release: "{NEXT}"'))
     result = site.good("apply")
-    assert all_pass(result), [each for each in result["checks"] if each["status"] not in ("pass", "skip")]
+    assert all_pass(result), [each for each in result["checks"] if each["status"] not in ("pass", "skip")] + [
+        site.on(host, "sh", "-c", "journalctl --no-pager --lines=20 $(systemctl list-units --failed --plain --no-legend"
+                " | sed 's/ .*//; s/^/--unit=/') --unit=none")
+        for host in site.hosts()
+    ]  # fmt: skip
     assert json.loads(site.kubectl("get", "--raw=/version"))["gitVersion"] == f"v{NEXT}"
     assert {version for _pool, version in shown(site).values()} == {f"v{NEXT}"}
 

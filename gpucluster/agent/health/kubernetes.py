@@ -34,12 +34,22 @@ REPORT = "gpucluster.io/checks-"
 LONGEST, _LONGEST_WORDS = 96 * 1024, 300
 _LONGEST_CONDITION = 1000
 _TRIES = 5
+#: Seconds for which an API server may be away, or new: it refuses much until it has read all of its own objects.
+_AWAY_S, _POLL_S = 120.0, 5.0
 
 
 # --- the node -----
 
 
-def publish(kubectl: Kubectl, report: Report, drains: Collection[str], now: float, name: str = "") -> None:
+def publish(
+    kubectl: Kubectl,
+    report: Report,
+    drains: Collection[str],
+    now: float,
+    name: str = "",
+    wait: Callable[[float], None] = time.sleep,
+    away_s: float = _AWAY_S,
+) -> None:
     """Write a report of this host, and what it says of the host's health, into its Node object.
 
     Args:
@@ -47,11 +57,13 @@ def publish(kubectl: Kubectl, report: Report, drains: Collection[str], now: floa
         drains: the checks whose failure drains.
         now: Unix time in seconds.
         name: of this host's node in the API; empty: the name of the host.
+        wait: waits some seconds.
+        away_s: for which it is tried again.
 
     Raises:
         Failed: the API server does not take it, or does not answer.
     """
-    name = checked_name(name or report.host)
+    name, until = checked_name(name or report.host), time.monotonic() + away_s
 
     def write() -> None:
         node = kubectl.get("node", name)
@@ -64,7 +76,15 @@ def publish(kubectl: Kubectl, report: Report, drains: Collection[str], now: floa
         noted = {**node, "metadata": {**node["metadata"], "annotations": notes}}
         _write_condition(kubectl, noted, condition(kept.values(), drains, _condition(node), now))
 
-    _again_after_conflicts(write)
+    while True:
+        try:
+            _again_after_conflicts(write)
+        except AgentError:
+            if time.monotonic() > until:
+                raise
+            wait(_POLL_S)
+        else:
+            return
 
 
 def condition(

@@ -40,6 +40,33 @@ def test_the_condition_keeps_its_time_while_the_status_stays() -> None:
     assert condition([report("compute-1", {"gpu": Status.UNKNOWN})], DRAINS, good, 1)["status"] == "Unknown"
 
 
+class Away:
+    """kubectl with an API server that is away at first, or for ever."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.written = failures, 0
+
+    def get(self, _kind: str, name: str) -> dict[str, Any]:
+        if self.failures:
+            self.failures -= 1
+            raise Failed("the API server gives no answer")
+        return node(name)
+
+    def run(self, *_words: str, text: str, where: str) -> str:
+        self.written += bool(text and where)
+        return ""
+
+
+def test_a_report_waits_for_an_api_server_that_comes_back() -> None:
+    """Else each upgrade of a control plane could leave failed units on nodes."""
+    away, waited = Away(3), list[float]()
+    made = report("compute-1", {"gpu": Status.PASS})
+    publish(away, made, DRAINS, 1, wait=waited.append)  # type: ignore[arg-type]
+    assert (away.written, len(waited)) == (1, 3)
+    with pytest.raises(Failed, match="no answer"):
+        publish(Away(2), made, DRAINS, 1, wait=waited.append, away_s=0)  # type: ignore[arg-type]
+
+
 def test_metrics_say_that_the_api_server_is_silent(tmp_path: Path) -> None:
     settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
                         pools={"compute": NAMES}, kubernetes=True)  # fmt: skip
@@ -191,7 +218,7 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
     assert taints("compute-2") == [(TAINT, "me")]
     # A kubelet speaks for its own node alone, and sets no taint.
     with pytest.raises(ApiFailed):
-        publish(kubelet, report("compute-2", {"gpu": Status.FAIL}), DRAINS, 1)
+        publish(kubelet, report("compute-2", {"gpu": Status.FAIL}), DRAINS, 1, away_s=0)
     with pytest.raises(ApiFailed):
         KubernetesNodes(kubelet, settings.pool_of).drain("compute-1", "gpucluster: check failed: gpu: x")
 
