@@ -161,7 +161,7 @@ def test_the_kernel_s_settings_are_read_only_but_those_of_its_own_network(world:
     assert write_again("net/ipv4/ip_forward") == "0"
     # Containers without root mount a /proc of their own.
     assert world.sh("one", "unshare --user --map-root-user --pid --fork --mount-proc ls /proc | grep -c '^[0-9]'")
-    world.sh("one", "setpriv --reuid=nobody --clear-groups ls /dev/.instance", status=2)
+    world.sh("one", "setpriv --reuid=nobody --clear-groups ls /dev/.lxc", status=2)
 
 
 def test_what_a_kubelet_sets_stays_in_the_instance(world: World) -> None:
