@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.image_home import hide_local_cloud
+from tests.image_home import hide_local_cloud, remove_hidden
 
 # How long an example takes says how busy the machine is, and nothing of the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -53,6 +53,11 @@ hide_local_cloud()
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    """In each worker as well."""
+    remove_hidden()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

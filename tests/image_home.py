@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -15,7 +16,16 @@ _BEFORE = "GPUCLUSTER_TEST_IMAGE_HOME"
 def hide_local_cloud() -> None:
     """Let GPUCLUSTER_HOME name a folder that does not exist, for each test that does not name one itself."""
     os.environ.setdefault(_BEFORE, os.environ.get(_HOME, ""))
-    os.environ[_HOME] = str(Path(tempfile.gettempdir(), f"gpucluster-no-local-cloud-{os.getpid()}"))
+    os.environ[_HOME] = str(_hidden())
+
+
+def remove_hidden() -> None:
+    """Remove what tests of this process have written there, such as an operator's key."""
+    shutil.rmtree(_hidden(), ignore_errors=True)
+
+
+def _hidden() -> Path:
+    return Path(tempfile.gettempdir(), f"gpucluster-no-local-cloud-{os.getpid()}")
 
 
 def image_home() -> Path:
