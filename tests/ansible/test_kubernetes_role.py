@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from gpucluster import shapes
+from gpucluster.agent.kubernetes import routes
 from gpucluster.kubernetes.labels import node_labels, node_taints
 from tests.ansible.loading import ANSIBLE, read, tasks_of
 from tests.ansible.render import CONTROLLER, evaluate, host_facts, render, variables
@@ -213,6 +214,16 @@ def test_kubeadm_finds_its_programs_where_sudo_leaves_their_folder_out() -> None
     assert {"/usr/local/bin", "/usr/sbin"} <= set(path)
 
 
+def test_containerd_has_the_template_of_routes_and_none_beside_another_network() -> None:
+    given = {"kubernetes_pause": "registry.k8s.io/pause:3.10"}
+    for network, template in (("routes", routes.TEMPLATE), ("calico", None)):
+        text = render("kubernetes", "containerd.toml", known("1.36.4", CONTAINER, kubernetes_network=network) | given)
+        cni = tomllib.loads(text)["plugins"]["io.containerd.grpc.v1.cri"]["cni"]
+        assert cni.get("conf_template") == template
+        # containerd writes 10-containerd-net.conflist there (internal/cri/server of 1.7).
+        assert f"{cni['conf_dir']}/10-containerd-net.conflist" == routes.CONFIGURATION
+
+
 @pytest.mark.parametrize(("toolkit", "goes_on"), [(True, True), (False, False)])
 def test_a_node_whose_gpus_no_pod_can_have_is_named_before_it_joins(toolkit: bool, goes_on: bool) -> None:
     given = known("1.36.4", MACHINE, host="compute-1")
@@ -221,12 +232,22 @@ def test_a_node_whose_gpus_no_pod_can_have_is_named_before_it_joins(toolkit: boo
     assert evaluate("{{ " + condition + " }}", given) is goes_on
 
 
-def test_every_host_brings_the_images_of_kubeadm_of_the_network_and_of_our_own_objects() -> None:
-    given = known("1.36.4", MACHINE, host="compute-1", kubernetes_network="calico") | {
+@pytest.mark.parametrize(("host", "unused"), [("demo-controller", 0), ("compute-1", 4)])
+def test_every_host_brings_what_it_runs_of_the_release_of_the_network_and_of_our_own_objects(
+    host: str, unused: int
+) -> None:
+    parts = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    of_control_plane = [*(f"registry.k8s.io/{name}:v1.36.4" for name in parts), "registry.k8s.io/etcd:3.6.8-0"]
+    of_all = [
+        "registry.k8s.io/kube-proxy:v1.36.4",
+        "registry.k8s.io/coredns/coredns:v1.14.1",
+        "registry.k8s.io/pause:3.10",
+    ]
+    given = known("1.36.4", MACHINE, host=host, kubernetes_network="calico") | {
         "software_files": [{"file": "kubernetes-images-1.36.4-x86_64.tar", "sha256": "f" * 64}],
         "kubernetes_archive": {"paths": {"kubernetes-images-1.36.4-x86_64.tar": "/cache/images.tar"}},
         "kubernetes_calico": {"paths": {"calico-3.31.7.yaml": "/cache/calico.yaml"}},
-        "kubernetes_images": {"stdout_lines": ["registry.k8s.io/pause:3.10"]},
+        "kubernetes_images": {"stdout_lines": of_control_plane + of_all},
         "kubernetes_system_images": ["nvcr.io/nvidia/k8s-device-plugin:v0.20.0"],
     }
     task = host_task("Bring the images")
@@ -235,7 +256,8 @@ def test_every_host_brings_the_images_of_kubeadm_of_the_network_and_of_our_own_o
     assert asked == {
         "archive": "/cache/images.tar",
         "checksum": "f" * 64,
-        "images": ["registry.k8s.io/pause:3.10", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"],
+        "images": [*of_control_plane[unused:], *of_all, "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"],
+        "unused": of_control_plane[:unused],
         "manifests": ["/cache/calico.yaml"],
     }
 

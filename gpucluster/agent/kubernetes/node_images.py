@@ -7,13 +7,17 @@ but for those that containerd calls pinned: from containerd 1.7.3 on an image wi
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gpucluster.agent import programs
 from gpucluster.agent.errors import Failed, Refused, of_system
+from gpucluster.agent.kubernetes.image_archive import Part
 from gpucluster.agent.kubernetes.joining import normal
 
 #: containerd's label for an image that stays, and ours for one that we gave it to.
@@ -31,7 +35,7 @@ def keep(given: Mapping[str, Any], marker: Path = MARKER) -> dict[str, Any]:
 
     Args:
         given: {archive: its path, checksum: of the archive, images: names, manifests: paths of files in YAML that name
-            further images}.
+            further images, unused: names of images that this host does not run}.
 
     Returns:
         {imported: whether it was, pinned and unpinned: names}.
@@ -41,15 +45,15 @@ def keep(given: Mapping[str, Any], marker: Path = MARKER) -> dict[str, Any]:
         Failed: the archive lacks images, or containerd or the disk refuses something.
     """
     archive, checksum = given.get("archive"), given.get("checksum")
-    names, manifests = given.get("images"), given.get("manifests")
-    if not (isinstance(archive, str) and isinstance(checksum, str) and _texts(names) and _texts(manifests)):
+    names, manifests, unused = given.get("images"), given.get("manifests"), given.get("unused", [])
+    if not (isinstance(archive, str) and isinstance(checksum, str) and all(map(_texts, (names, manifests, unused)))):
         raise Refused("an archive, its checksum, names of images and paths of manifests are wanted")
     try:
         texts = [Path(path).read_text(encoding="utf-8") for path in manifests or ()]
         wanted = {normal(name) for name in (*(names or ()), *(name for text in texts for name in named_in(text)))}
         imported = bool(wanted - _stored()) or _read(marker) != checksum
         if imported:
-            _ctr("import", archive, seconds=_IMPORT_S)
+            _import(Path(archive), {normal(name) for name in unused} - wanted)
         missing = sorted(wanted - _stored())
         if missing:
             message = f"{Path(archive).name} lacks {len(missing)} of {len(wanted)} images: {', '.join(missing)}"
@@ -67,6 +71,31 @@ def keep(given: Mapping[str, Any], marker: Path = MARKER) -> dict[str, Any]:
 def named_in(text: str) -> list[str]:
     """The images that a manifest in YAML names."""
     return sorted(set(_IMAGE.findall(text)))
+
+
+def _import(archive: Path, unused: Collection[str]) -> None:
+    """Import the archive; of one that can be divided, without the unused images."""
+    try:
+        part = Part(archive, unused) if unused else None
+    except ValueError:
+        part = None
+    if part is None:
+        _ctr("import", str(archive), seconds=_IMPORT_S)
+        return
+    source, sink = os.pipe()
+    with open(source, "rb") as stream:
+        writer = threading.Thread(target=_write, args=(part, sink))
+        writer.start()
+        done = programs.call_with_data(*_CTR, "import", "-", stdin=stream, seconds=_IMPORT_S)
+    # Nobody reads the pipe any more: a writer that is not at its end meets an error.
+    writer.join()
+    _check(done.returncode, "import", programs.last_words(done))
+
+
+def _write(part: Part, sink: int) -> None:
+    # What containerd says of an archive that ends too early is the error that is told.
+    with contextlib.suppress(OSError):
+        part.write(os.fdopen(sink, "wb"))
 
 
 def _pin(wanted: set[str]) -> tuple[list[str], list[str]]:
@@ -87,10 +116,13 @@ def _stored(*filters: str) -> set[str]:
 
 def _ctr(*words: str, seconds: float = programs.SECONDS) -> str:
     done = programs.call([*_CTR, *words], seconds=seconds)
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise Failed(f"containerd can't {words[0]} images: {''.join(said)}", "See: journalctl --unit containerd")
+    _check(done.returncode, words[0], "".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]))
     return done.stdout
+
+
+def _check(status: int, verb: str, said: str) -> None:
+    if status != 0:
+        raise Failed(f"containerd can't {verb} images: {said}", "See: journalctl --unit containerd")
 
 
 def _texts(value: Any) -> bool:

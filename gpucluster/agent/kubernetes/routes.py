@@ -31,12 +31,16 @@ AUTHORITY = "/etc/kubernetes/pki/ca.crt"
 #: kubelet's certificate and key, which it renews itself.
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 _SERVER = re.compile(r"^\s*server: (https://\S+)$", re.MULTILINE)
-CONFIGURATION = "/etc/cni/net.d/10-gpucluster.conflist"
+#: containerd writes it too, from the template, when kubelet first knows this host's part: old kubelets look for the
+#: network at that moment and not again for 10 s, in which the node is not ready. The name is containerd's.
+CONFIGURATION = "/etc/cni/net.d/10-containerd-net.conflist"
+TEMPLATE = "/etc/cni/gpucluster.conflist.template"
 #: Marks our routes for the kernel: no other program of a host uses this number (rtnetlink leaves 17 to 255 free).
 PROTOCOL = "201"
 TABLE = "gpucluster_pods"
 BRIDGE = "cni0"
 _EVERY = 3.0
+_UNTIL_JOINED = 0.5
 _SECONDS = 20.0
 
 
@@ -219,6 +223,9 @@ def main(pods: str, node: str = "") -> int:
     if rules.returncode != 0:
         sys.stderr.write(f"gpucluster-agent: nft refused: {rules.stderr.strip()[-200:]}\n")
         return 1
+    _write(TEMPLATE, plugins("{{.PodCIDR}}"))
+    while not os.path.exists(KUBELET):
+        time.sleep(_UNTIL_JOINED)
     while True:
         try:
             part = follow_once(own, part)

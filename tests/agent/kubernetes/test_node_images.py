@@ -1,13 +1,14 @@
 """The images of the cluster's own software on a host.
 
-`ctr` is a double: a store of names and labels in a file, which an archive (a text file here) fills. The real one is in
-the tests with a whole cluster.
+`ctr` is a double: a store of names and labels in a file, which an archive (text, or a tar with a manifest) fills. The
+real one is in the tests with a whole cluster.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import pytest
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.kubernetes import __main__ as program
 from gpucluster.agent.kubernetes import node_images
+from tests.agent.kubernetes.archives import add
 
 CTR = """#!{python}
-import json, pathlib, sys
+import io, json, pathlib, sys, tarfile
 store = pathlib.Path({store!r})
 images = json.loads(store.read_text())
 assert sys.argv[1:3] == ["--namespace=k8s.io", "images"], sys.argv
@@ -29,7 +31,13 @@ if verb == "list":
         if all(labels.get(key[8:-1]) == value for key, _, value in wanted):
             print(name)
 elif verb == "import":
-    for name in pathlib.Path(words[0]).read_text().split():
+    data = sys.stdin.buffer.read() if words[0] == "-" else pathlib.Path(words[0]).read_bytes()
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            names = [tag for image in json.load(tar.extractfile("manifest.json")) for tag in image["RepoTags"]]
+    except tarfile.TarError:
+        names = data.decode().split()
+    for name in names:
         images.setdefault(name, {{}})
         images[name]["imports"] = images[name].get("imports", 0) + 1
 elif verb == "label":
@@ -40,6 +48,7 @@ elif verb == "label":
 store.write_text(json.dumps(images))
 """
 PAUSE, PROXY = "registry.k8s.io/pause:3.10", "registry.k8s.io/kube-proxy:v1.36.4"
+ETCD = "registry.k8s.io/etcd:3.6.4-0"
 NODE, CNI = "quay.io/calico/node:v3.31.7", "quay.io/calico/cni:v3.31.7"
 MANIFEST = f"""\
 spec:
@@ -72,8 +81,10 @@ class Host:
         found: dict[str, dict[str, Any]] = json.loads(self.store.read_text())
         return found
 
-    def keep(self, checksum: str = "a", images: tuple[str, ...] = (PAUSE, PROXY)) -> dict[str, Any]:
-        given = {"archive": str(self.archive), "checksum": checksum, "images": list(images)}
+    def keep(
+        self, checksum: str = "a", images: tuple[str, ...] = (PAUSE, PROXY), unused: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        given = {"archive": str(self.archive), "checksum": checksum, "images": list(images), "unused": list(unused)}
         return node_images.keep({**given, "manifests": [str(self.manifest)]}, self.marker)
 
 
@@ -117,6 +128,34 @@ def test_images_are_pinned_while_they_are_wanted(host: Host) -> None:
     assert (done["pinned"], done["unpinned"]) == (["registry.k8s.io/kube-proxy:v1.36.5"], [PROXY])
     assert "io.cri-containerd.pinned" not in host.images()[PROXY]
     assert host.images()["ghcr.io/person/work:1"]["io.cri-containerd.pinned"] == "pinned"
+
+
+def test_a_host_leaves_out_what_it_does_not_run(host: Host) -> None:
+    with tarfile.open(host.archive, "w") as tar:
+        images = [{"RepoTags": [name], "Config": f"{name}.json", "Layers": []} for name in (ETCD, PAUSE, "private:1")]
+        add(tar, "manifest.json", json.dumps(images).encode())
+        for image in images:
+            add(tar, str(image["Config"]), b"{}")
+    host.manifest.write_text("")
+    assert host.keep(images=(PAUSE,), unused=(ETCD,))["imported"]
+    assert set(host.images()) == {PAUSE, "private:1"}
+    # An image that is wanted as well is imported, and an archive that can't be divided is imported as it is.
+    assert host.keep("b", images=(PAUSE, ETCD), unused=(ETCD,))["imported"]
+    host.archive.write_text(f"{PAUSE} {PROXY}")
+    assert host.keep("c", images=(PAUSE,), unused=(PROXY,))["imported"]
+    assert set(host.images()) == {PAUSE, ETCD, PROXY, "private:1"}
+
+
+def test_a_containerd_that_ends_during_an_import_is_named(host: Host, tmp_path: Path) -> None:
+    with tarfile.open(host.archive, "w") as tar:
+        add(tar, "manifest.json", json.dumps([{"RepoTags": [PAUSE], "Config": "c", "Layers": []}]).encode())
+        add(tar, "layer", bytes(1 << 20))
+    host.manifest.write_text("")
+    (tmp_path / "bin" / "ctr").write_text(
+        "#!/bin/sh\n[ $3 = list ] && exit\necho 'ctr: no space left on device' >&2\nexit 1\n"
+    )
+    with pytest.raises(Failed, match="containerd can't import images: ctr: no space left on device"):
+        host.keep(images=(PAUSE,), unused=(ETCD,))
 
 
 def test_what_containerd_says_is_passed_on(host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
