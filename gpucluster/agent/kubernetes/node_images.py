@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import tarfile
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -94,7 +95,7 @@ def _import(archive: Path, unused: Collection[str]) -> None:
 
 def _write(part: Part, sink: int) -> None:
     # What containerd says of an archive that ends too early is the error that is told.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, tarfile.TarError):
         part.write(os.fdopen(sink, "wb"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tarfile
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.kubernetes.image_archive import Part, divided
-from tests.agent.kubernetes.archives import add
 
 ETCD, PROXY = "registry.k8s.io/etcd:3.6.4-0", "registry.k8s.io/kube-proxy:v1.36.4"
 IMAGES = [
@@ -18,6 +18,15 @@ IMAGES = [
     {"RepoTags": [PROXY, "proxy:mine"], "Config": "proxy.json", "Layers": ["base.tar", "proxy.tar"]},
 ]
 FILES = ("base.tar", "etcd.tar", "proxy.tar", "etcd.json", "proxy.json", "repositories")
+
+
+def add(tar: tarfile.TarFile, name: str, data: bytes = b"", link: str = "") -> None:
+    """Add a file with this content, or a link."""
+    member = tarfile.TarInfo(name)
+    if link:
+        member.type, member.linkname = tarfile.SYMTYPE, link
+    member.size = 0 if link else len(data)
+    tar.addfile(member, None if link else io.BytesIO(data))
 
 
 @pytest.fixture

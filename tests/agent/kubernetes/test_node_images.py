@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ import pytest
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.kubernetes import __main__ as program
 from gpucluster.agent.kubernetes import node_images
-from tests.agent.kubernetes.archives import add
+from tests import image_archive
+from tests.image_archive import Image
 
 CTR = """#!{python}
 import io, json, pathlib, sys, tarfile
@@ -131,11 +131,7 @@ def test_images_are_pinned_while_they_are_wanted(host: Host) -> None:
 
 
 def test_a_host_leaves_out_what_it_does_not_run(host: Host) -> None:
-    with tarfile.open(host.archive, "w") as tar:
-        images = [{"RepoTags": [name], "Config": f"{name}.json", "Layers": []} for name in (ETCD, PAUSE, "private:1")]
-        add(tar, "manifest.json", json.dumps(images).encode())
-        for image in images:
-            add(tar, str(image["Config"]), b"{}")
+    image_archive.write(host.archive, {name: Image() for name in (ETCD, PAUSE, "private:1")})
     host.manifest.write_text("")
     assert host.keep(images=(PAUSE,), unused=(ETCD,))["imported"]
     assert set(host.images()) == {PAUSE, "private:1"}
@@ -147,9 +143,9 @@ def test_a_host_leaves_out_what_it_does_not_run(host: Host) -> None:
 
 
 def test_a_containerd_that_ends_during_an_import_is_named(host: Host, tmp_path: Path) -> None:
-    with tarfile.open(host.archive, "w") as tar:
-        add(tar, "manifest.json", json.dumps([{"RepoTags": [PAUSE], "Config": "c", "Layers": []}]).encode())
-        add(tar, "layer", bytes(1 << 20))
+    layer = tmp_path / "layer"
+    layer.write_bytes(bytes(1 << 20))
+    image_archive.write(host.archive, {PAUSE: Image(root=layer)})
     host.manifest.write_text("")
     (tmp_path / "bin" / "ctr").write_text(
         "#!/bin/sh\n[ $3 = list ] && exit\necho 'ctr: no space left on device' >&2\nexit 1\n"
