@@ -55,14 +55,14 @@ check-types:
 
 .PHONY: check-tests
 check-tests:
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=3 -m "$(FAST)"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=3 -m "$(FAST)"
 
 .PHONY: test
 test: system-packages test-packages lint ## run every check and every test, the end-to-end test included
 # Four at a time: tests of daemons, of Terraform, of Slurm and of machines that boot mostly wait. Whole clusters come after
 # the others: they wait less, and all that is on the machine makes them late.
-	$(BIN)/python -m pytest -n 4 --dist loadfile -m "not e2e" --ignore=tests/e2e
-	$(BIN)/python -m pytest -n 4 --dist loadfile tests/e2e
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not e2e" --ignore=tests/e2e
+	$(BIN)/python -m pytest -n 4 --dist loadgroup tests/e2e
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## every check that needs no machine: those of `check`, Ansible, Terraform
@@ -103,7 +103,7 @@ test-kubernetes: system-packages $(VENV)/dev.stamp ## test a real Kubernetes, wh
 	  $(BIN)/python -m pytest -rs "$$@" || { result=FAILED; failed=1; }
 	  summary+=$$(printf '%-7s %4d s  %s' "$$result" "$$((SECONDS - began))" "$$name")$$'\n'
 	}
-	part "an API server as a process" -n 2 --dist loadfile $$(grep -rl needs_api_server --include='test_*.py' tests)
+	part "an API server as a process" -n 2 --dist loadgroup $$(grep -rl needs_api_server --include='test_*.py' tests)
 	part "a cluster that tests share" -n 0 $$(grep -L need_kubernetes tests/e2e/test_kubernetes*.py)
 	part "clusters of their own" -n 0 $$(grep -l need_kubernetes tests/e2e/test_kubernetes*.py)
 	printf 'make test-kubernetes:\n%s' "$$summary"

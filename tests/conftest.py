@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -60,6 +63,42 @@ def pytest_unconfigure() -> None:
     remove_hidden()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest; within a file, and among the others, nothing changes."""
-    items.sort(key=lambda item: _RANKS.get(item.path, len(_RANKS)))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--order=SEED`: files, and tests within each, in another order; without it the longest files come first."""
+    parser.addoption("--order", default="", help="shuffle files and the tests in them; the seed is any word")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest; within a file, and among the others, nothing changes.
+
+    With `--order`, files come in any order, and so do the tests of a file, unless they tell a story.
+    """
+    seed = str(config.getoption("order"))
+    if not seed:
+        items.sort(key=lambda item: _RANKS.get(item.path, len(_RANKS)))
+        return
+
+    def place(name: str) -> str:
+        return hashlib.sha256(f"{seed} {name}".encode()).hexdigest()
+
+    def key(item: pytest.Item) -> tuple[str, str]:
+        return place(str(item.path)), "" if item.get_closest_marker("story") else place(item.nodeid)
+
+    items.sort(key=key)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What one worker does alone: a file, or the tests that `xdist_group` names, from whatever file they are.
+
+    pytest-xdist has either of the two. A group that is spelled differently for each test spreads a file.
+    """
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - the oldest Python of hosts has no pytest-xdist
+
+    class Groups(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            name, _, group = nodeid.rpartition("@")
+            # Words in brackets are parameters, and may hold the sign.
+            return group if name and "]" not in group else nodeid.partition("::")[0]
+
+    return Groups(config, log)
