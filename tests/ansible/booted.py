@@ -9,14 +9,13 @@ import contextlib
 import secrets
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.ansible.in_container import Host
 from tests.containers import base_image, provide_python
+from tests.waiting import PATIENCE_S, wait_for
 
-_BOOT_SECONDS = 40.0
 #: Builds the root file system of a container: programs of the booted host with their libraries. For `sh`, as root.
 ROOTFS = """
 set -e
@@ -35,7 +34,7 @@ class Booted(Host):
         super().__init__(pid, folder)
         self.name = name
 
-    def sh(self, script: str, *, check: bool = True, user: str = "", seconds: int = 60) -> str:
+    def sh(self, script: str, *, check: bool = True, user: str = "") -> str:
         """A shell's command, as root or in a new session of a person, which PAM makes as it does for ssh."""
         program = ["sh", "-c", script]
         if user:
@@ -46,7 +45,7 @@ class Booted(Host):
             ]
         done = subprocess.run(
             ["podman", "exec", "--env=LC_ALL=C.UTF-8", self.name, *program],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         said = done.stdout + done.stderr
         assert done.returncode == 0 or not check, f"{script}: {said}"
@@ -76,16 +75,18 @@ def booted(*options: str) -> Iterator[Booted]:
             image,
         ]
         try:
-            subprocess.run(argv, check=True, capture_output=True, timeout=60)
+            subprocess.run(argv, check=True, capture_output=True, timeout=PATIENCE_S)
             pid = subprocess.run(
                 ["podman", "inspect", "--format={{.State.Pid}}", name], check=True, capture_output=True, text=True
             ).stdout
             node = Booted(name, int(pid), Path(folder))
-            until = time.monotonic() + _BOOT_SECONDS
             # "degraded" is fine, too: cloud-init has no instance to configure.
-            while node.sh("systemctl is-system-running", check=False).split()[:1] not in (["running"], ["degraded"]):
-                assert time.monotonic() < until, node.sh("systemctl list-jobs", check=False)
-                time.sleep(0.2)
+            wait_for(
+                "the host has booted",
+                lambda: node.sh("systemctl is-system-running", check=False).split()[:1] in (["running"], ["degraded"]),
+                interval=0.2,
+                state=lambda: node.sh("systemctl list-jobs", check=False),
+            )
             provide_python(node.run)
             yield node
         finally:

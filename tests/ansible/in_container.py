@@ -21,6 +21,7 @@ from typing import Any
 
 from tests.ansible.loading import ANSIBLE, read
 from tests.containers import base_image, provide_python
+from tests.waiting import PATIENCE_S
 
 _GROUP_VARS = {key for file in (ANSIBLE / "group_vars" / "all").glob("*.yml") for key in read(file)}
 # The first process: it reaps orphans, and exits when its parent is gone.
@@ -73,7 +74,7 @@ class Host:
             ],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         said = done.stdout + done.stderr
@@ -97,7 +98,7 @@ class Host:
         *options: str,
         check: bool = True,
         name: str = "compute-1",
-        seconds: float = 180,
+        patience: float = 3 * PATIENCE_S,
     ) -> Played:
         """Run tasks on the host, which is `compute-1` of pool `compute` or the controller, as named."""
         # Those of group_vars are stronger than an inventory's.
@@ -121,7 +122,7 @@ class Host:
             env={**os.environ, "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=patience,
             check=False,
         )
         said = done.stdout + done.stderr
@@ -161,10 +162,7 @@ def host() -> Iterator[Host]:
         finally:
             with contextlib.suppress(BrokenPipeError):
                 container.stdin.close()
-            try:
-                container.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                subprocess.run(["podman", "rm", "--force", "--time=0", name], capture_output=True, check=False)
-                container.kill()
-                container.wait(timeout=10)
+            # Its first process ends with its input; one that does not is ended here.
+            subprocess.run(["podman", "rm", "--force", "--time=0", name], capture_output=True, check=False)
+            container.wait(timeout=PATIENCE_S)
             container.stdout.close()

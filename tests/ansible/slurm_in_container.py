@@ -2,7 +2,7 @@
 
 Each node has a host name (its own UTS namespace) and an address (of the loopback device), so that slurmd runs on the
 configuration as it is, once for each shape and all at a time. A plan for elastic nodes has its instances, too: a slurmd
-that this program starts when Slurm's hook has asked for it.
+that this program starts when Slurm's hook has asked for it. Of this repository it has tests/waiting.py alone.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import PATIENCE_S, wait_for
 
 CONFIG = Path("/etc/slurm")
 STATE = Path("/var/lib/slurm/slurmctld")
@@ -26,10 +27,11 @@ HOOKS = Path("/opt/gpucluster/bin")
 SLURMD_SPOOL = Path("/var/lib/slurm/slurmd")
 #: Root submits no jobs: the configuration refuses it.
 AS_USER = ("runuser", "-u", "daemon", "--")
+REASON = ("squeue", "--noheader", "--format=%r")
 
 
-def call(*argv: str, timeout: float = 60) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
+def call(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stdout}{done.stderr}\n{logs()}")
     return done.stdout
@@ -39,16 +41,17 @@ def logs() -> str:
     return "\n".join(f"== {file.name}\n{file.read_text()[-700:]}" for file in sorted(RUN.glob("*.log"))[:9])
 
 
-def until(what: str, *argv: str, accept: Any = bool, seconds: float = 60) -> str:
-    """The output of a command, asked for until it is right."""
-    deadline = time.monotonic() + seconds
-    while True:
+def await_output(what: str, *argv: str, accept: Any = bool) -> None:
+    """Wait until a command succeeds with an output that is right."""
+    said = ""
+
+    def right() -> bool:
+        nonlocal said
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode == 0 and accept(done.stdout):
-            return done.stdout
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{what}: {done.stdout}{done.stderr}\n{logs()}")
-        time.sleep(0.1)
+        said = done.stdout + done.stderr
+        return done.returncode == 0 and bool(accept(done.stdout))
+
+    wait_for(what, right, interval=0.1, state=lambda: f"{said}\n{logs()}")
 
 
 def start(name: str, *argv: str) -> subprocess.Popen[bytes]:
@@ -68,7 +71,7 @@ def controller(files: dict[str, str]) -> subprocess.Popen[bytes]:
     call("scontrol", "show", "hostlist", "a,b")
     call("slurmd", "-C")
     daemon = start("slurmctld", "slurmctld", "-D")
-    until("slurmctld does not answer", "scontrol", "ping", accept=lambda text: "UP" in text)
+    await_output("slurmctld answers", "scontrol", "ping", accept=lambda text: "UP" in text)
     return daemon
 
 
@@ -87,7 +90,7 @@ def jobs(wanted: dict[str, list[str]]) -> dict[str, str]:
     outputs = {node: RUN / f"{node}.out" for node in wanted}
     for node, options in wanted.items():
         call(*AS_USER, "sbatch", f"--nodelist={node}", f"--output={outputs[node]}", f"--wrap={script}", *options)
-    until("the jobs do not end", "squeue", "--noheader", accept=lambda text: not text.strip())
+    await_output("the jobs have ended", "squeue", "--noheader", accept=lambda text: not text.strip())
     return {node: file.read_text().strip() if file.exists() else "no output" for node, file in outputs.items()}
 
 
@@ -111,7 +114,7 @@ def prepare(plan: dict[str, Any]) -> None:
             path.mkdir(exist_ok=True)
         shutil.chown(path, "munge", "munge")
     start("munged", "runuser", "-u", "munge", "--", "munged", "--foreground", "--num-threads=4")
-    until("munge does not answer", "munge", "-n")
+    await_output("munge answers", "munge", "-n")
     for node in plan["nodes"]:
         Path("/var/lib/slurm/slurmd", node).mkdir(parents=True)
     for minor, name in enumerate(plan["devices"]):
@@ -166,12 +169,31 @@ def asked_for(kind: str) -> list[str]:
     return call("scontrol", "show", "hostnames", ",".join(lists)).split() if lists else []
 
 
-def await_records(kind: str, wanted: set[str], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not wanted <= set(asked_for(kind)):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"no {kind} for all of {sorted(wanted)}: {records(kind)}\n{logs()}\n{nodes()}")
-        time.sleep(0.2)
+def await_records(kind: str, wanted: set[str]) -> None:
+    wait_for(
+        f"there is a {kind} for all of {sorted(wanted)}",
+        lambda: wanted <= set(asked_for(kind)),
+        interval=0.2,
+        state=lambda: f"{records(kind)}\n{logs()}\n{nodes()}",
+    )
+
+
+def await_refusal(job: str) -> None:
+    """Wait until the scheduler has tried a job, found no nodes for it, and gone over the whole queue once more."""
+    await_output(
+        "the scheduler has tried the job", *REASON, f"--jobs={job}", accept=lambda text: text.strip() != "None"
+    )
+    cycles = scheduler_cycles()
+    # It looks at the queue when something happens: this job is the newest, and another request comes after it.
+    call("scontrol", "update", f"jobid={job}", "comment=look again")
+    wait_for("the scheduler looks again", lambda: scheduler_cycles() > cycles, interval=0.1, state=logs)
+
+
+def scheduler_cycles() -> int:
+    """How often the main scheduler has gone over the queue."""
+    main = call("sdiag").partition("Main schedule statistics")[2].partition("Backfilling stats")[0]
+    (count,) = (line.split()[-1] for line in main.splitlines() if "Total cycles" in line)
+    return int(count)
 
 
 def submit(*options: str) -> subprocess.CompletedProcess[str]:
@@ -191,16 +213,18 @@ def elastic(plan: dict[str, Any]) -> dict[str, Any]:
     controller(plan["files"])
     result: dict[str, Any] = {"before": nodes(), "topology": call("scontrol", "show", "topology")}
     everyone = [launch(node) for node in plan["static"]]
-    until("static nodes", "sinfo", "--noheader", f"--nodes={','.join(plan['static'])}", "--format=%T", accept=is_idle)
+    static = f"--nodes={','.join(plan['static'])}"
+    await_output("the static nodes are idle", "sinfo", "--noheader", static, "--format=%T", accept=is_idle)
     jobs = []
     for options in plan["submit"]:
         jobs.append(submit(*options).stdout.strip())
-        until("no nodes are given", "squeue", "--noheader", f"--jobs={jobs[-1]}", "--format=%N", accept=str.strip)
+        given = ("squeue", "--noheader", f"--jobs={jobs[-1]}", "--format=%N")
+        await_output("the job has nodes", *given, accept=str.strip)
     refused = submit(*plan["too_large"])
     result["refused"] = [refused.returncode, refused.stderr]
     # There are nodes enough for it, but not in one pool.
     late = submit(*plan["submit"][0]).stdout.strip()
-    time.sleep(3)
+    await_refusal(late)
     result["jobs"] = allocated()
     call("scontrol", "update", f"jobid={late}", "admincomment=gpucluster: no capacity, next try at 15:42")
     shell = RUN / "squeue.sh"
@@ -219,17 +243,17 @@ def elastic(plan: dict[str, Any]) -> dict[str, Any]:
     call("scontrol", "reconfigure")
     # It has become another process by that.
     call("scontrol", "shutdown", "slurmctld")
-    until("slurmctld does not end", "sh", "-c", "! pidof slurmctld", accept=lambda _text: True)
+    await_output("slurmctld has ended", "sh", "-c", "! pidof slurmctld", accept=lambda _text: True)
     start("slurmctld-again", "slurmctld", "-D")
-    until("slurmctld does not answer", "scontrol", "ping", accept=lambda text: "UP" in text)
+    await_output("slurmctld answers", "scontrol", "ping", accept=lambda text: "UP" in text)
     after = nodes()
     result["kept"] = {node: [before[node]["State"], after[node]["State"]] for node in sorted(wanted)}
     everyone += [launch(node) for node in sorted(wanted)]
-    until("the jobs do not end", "squeue", "--noheader", accept=lambda text: not text.strip(), seconds=60)
+    await_output("the jobs have ended", "squeue", "--noheader", accept=lambda text: not text.strip())
     result["ran"] = {job: (RUN / f"{job}.out").read_text().split() for job in jobs}
     result["after"] = nodes()
     result["cached"] = sorted(file.name for file in (RUN / "disks" / min(wanted) / "spool/conf-cache").iterdir())
-    await_records("suspend", wanted, seconds=60)
+    await_records("suspend", wanted)
     result["suspended"] = asked_for("suspend")
     for child in everyone:
         child.kill()
@@ -262,16 +286,14 @@ def launch(node: str) -> subprocess.Popen[bytes]:
 def main() -> None:
     plan = json.load(sys.stdin)
     prepare(plan)
-    result: dict[str, Any] = {"version": call("slurmctld", "-V").split()[-1], "seconds": {}}
+    result: dict[str, Any] = {"version": call("slurmctld", "-V").split()[-1]}
     result |= elastic(plan) if "hooks" in plan else catalogue(plan)
     json.dump(result, sys.stdout)
 
 
 def catalogue(plan: dict[str, Any]) -> dict[str, Any]:
     """A node of every shape."""
-    result: dict[str, Any] = {"seconds": {}}
-    began = time.monotonic()
-
+    result: dict[str, Any] = {}
     daemon = controller(plan["real"])
     result["real"] = nodes()
     result["gres"] = {
@@ -279,24 +301,15 @@ def catalogue(plan: dict[str, Any]) -> dict[str, Any]:
         for node in plan["with_gpus"]
     }
     daemon.terminate()
-    daemon.wait(timeout=20)
-    result["seconds"]["real"] = round(time.monotonic() - began, 1)
-    began = time.monotonic()
+    daemon.wait(timeout=PATIENCE_S)
 
     daemon = controller(plan["emulated"])
     everyone = [
         start(node, "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec slurmd -D', node) for node in plan["nodes"]
     ]
-    until(
-        "not every node is idle",
-        *("sinfo", "--noheader", "--Node", "--format=%T"),
-        accept=lambda text: set(text.split()) == {"idle"},
-    )
+    await_output("every node is idle", "sinfo", "--noheader", "--Node", "--format=%T", accept=is_idle)
     result["emulated"] = nodes()
-    result["seconds"]["idle"] = round(time.monotonic() - began, 1)
-    began = time.monotonic()
     result["jobs"] = jobs(plan["jobs"])
-    result["seconds"]["jobs"] = round(time.monotonic() - began, 1)
     for child in (*everyone, daemon):
         child.kill()
     return result

@@ -101,13 +101,15 @@ def in_container(plan: Mapping[str, Any]) -> dict[str, Any]:
 
     image = base_image()
     script = Path(__file__).with_name("slurm_in_container.py")
-    options = host().run_options()
+    waiting = Path(__file__).parents[1] / "waiting.py"
+    seen = (f"--volume={waiting}:/opt/gpucluster-test/tests/waiting.py:ro", "--env=PYTHONPATH=/opt/gpucluster-test")
+    options = (*host().run_options(), *seen, "--env=GPUCLUSTER_TEST_PATIENCE")
     argv = [
         *("podman", "--runtime", host().runtime, "run", "--rm", "--interactive", "--network=none"),
         *(f"--hostname={CONTROLLER}", "--label=gpucluster.test=slurm", *options),
         *("--entrypoint=python3", image, "-c", script.read_text()),
     ]
-    done = subprocess.run(argv, input=json.dumps(plan), capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(argv, input=json.dumps(plan), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-9000:]
     said: dict[str, Any] = json.loads(done.stdout)
     return said

@@ -10,6 +10,7 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure
 
 from tests.ansible.loading import load
+from tests.waiting import PATIENCE_S, wait_for
 
 
 def script(folder: Path, *, cloud_init: bool, polls: int) -> subprocess.Popen[bytes]:
@@ -17,8 +18,11 @@ def script(folder: Path, *, cloud_init: bool, polls: int) -> subprocess.Popen[by
     text = plugin().SCRIPT.format(polls=polls, late=plugin().LATE).replace("/run/cloud-init", str(folder))
     programs = folder / "bin"
     programs.mkdir()
-    for name in ("sleep", *(["cloud-init"] if cloud_init else [])):
-        (programs / name).symlink_to("/bin/sleep")
+    # The pause between two looks leaves a line, and is short.
+    (programs / "sleep").write_text(f"#!/bin/sh\necho >> {folder}/pauses\nexec /bin/sleep 0.01\n")
+    (programs / "sleep").chmod(0o755)
+    if cloud_init:
+        (programs / "cloud-init").symlink_to("/bin/false")
     # As Ansible's connection by ssh does it.
     return subprocess.Popen(["/bin/sh", "-c", f"{text} && sleep 0"], env={"PATH": str(programs)})
 
@@ -28,25 +32,26 @@ def plugin() -> Any:
 
 
 def test_it_waits_for_the_result_of_cloud_init(tmp_path: Path) -> None:
-    waiting = script(tmp_path, cloud_init=True, polls=100)
-    with pytest.raises(subprocess.TimeoutExpired):
-        waiting.wait(timeout=0.7)
+    waiting = script(tmp_path, cloud_init=True, polls=1_000_000)
+    pauses = tmp_path / "pauses"
+    wait_for("it has looked more than once", lambda: pauses.exists() and pauses.read_text().count("\n") > 2)
+    assert waiting.poll() is None
     (tmp_path / "result.json").touch()
-    assert waiting.wait(timeout=60) == 0
+    assert waiting.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("disabled", [False, True])
 def test_without_cloud_init_there_is_nothing_to_wait_for(tmp_path: Path, disabled: bool) -> None:
     if disabled:
         (tmp_path / "disabled").touch()
-    assert script(tmp_path, cloud_init=disabled, polls=100).wait(timeout=60) == 0
+    assert script(tmp_path, cloud_init=disabled, polls=100).wait(PATIENCE_S) == 0
 
 
 def test_it_gives_up_a_cloud_init_that_never_ends(tmp_path: Path) -> None:
-    assert script(tmp_path, cloud_init=True, polls=1).wait(timeout=60) == plugin().LATE
+    assert script(tmp_path, cloud_init=True, polls=1).wait(PATIENCE_S) == plugin().LATE
 
 
-class Host:
+class Attempts:
     """A double of a connection: what each attempt gives."""
 
     def __init__(self, *attempts: int | str) -> None:
@@ -63,7 +68,7 @@ class Host:
         return {"rc": attempt, "stderr": "a reason"}
 
 
-def run(host: Host, monkeypatch: pytest.MonkeyPatch, seconds: float = 30) -> dict[str, Any]:
+def run(host: Attempts, monkeypatch: pytest.MonkeyPatch, seconds: float = 30) -> dict[str, Any]:
     module = plugin()
     monkeypatch.setattr(module, "PAUSE", 0.01)
     action = module.ActionModule.__new__(module.ActionModule)
@@ -76,17 +81,17 @@ def run(host: Host, monkeypatch: pytest.MonkeyPatch, seconds: float = 30) -> dic
 
 
 def test_it_tries_again_until_the_host_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Host("refused", "timed out", 1, 0)
+    host = Attempts("refused", "timed out", 1, 0)
     assert run(host, monkeypatch) == {"changed": False}
     assert host.resets == 3
 
 
 def test_a_host_that_never_answers_fails_with_the_last_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = run(Host("no route"), monkeypatch, seconds=0)
+    found = run(Attempts("no route"), monkeypatch, seconds=0)
     assert found["failed"]
     assert "no route" in found["msg"]
 
 
 def test_a_cloud_init_that_does_not_end_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = run(Host(124), monkeypatch)
+    found = run(Attempts(124), monkeypatch)
     assert found == {"failed": True, "msg": "cloud-init has not ended within 30 seconds"}

@@ -8,7 +8,6 @@ in containers, layers over layers (this disk is one, so files are copied), limit
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.ansible.test_docker_host import VARIABLES as DOCKER
 from tests.ansible.test_docker_host import pairs
 from tests.doubles.nerdctl import OCI, bundle
 from tests.mirror import Mirror, Server
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.containers
 
@@ -90,16 +90,19 @@ def test_a_person_without_rights_runs_containers_without_any_preparation(cluster
 
 
 def test_containers_outlive_the_session(cluster: Cluster) -> None:
-    until = time.monotonic() + 60
-    while "Linger=yes" not in cluster.node.sh("loginctl show-user bob -p Linger", check=False):
-        assert time.monotonic() < until, cluster.node.sh("systemctl status gpucluster-linger", check=False)
-        time.sleep(0.1)
+    def lingers(user: str) -> bool:
+        return "Linger=yes" in cluster.node.sh(f"loginctl show-user {user} -p Linger", check=False)
+
+    def service() -> str:
+        return cluster.node.sh("systemctl status gpucluster-linger", check=False)
+
+    cluster.node.sh(f"nerdctl run --rm {IMAGE} /bin/true", user="bob")
+    wait_for("bob's containers may outlive the session", lambda: lingers("bob"), interval=0.1, state=service)
     # A request for another person is ignored.
     cluster.node.sh(f"touch {REQUESTS}/10001; mkdir {REQUESTS}/x", user="bob")
-    while cluster.node.sh(f"ls {REQUESTS}").strip():
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    assert "Linger=yes" not in cluster.node.sh("loginctl show-user alice -p Linger", check=False)
+    done = lambda: not cluster.node.sh(f"ls {REQUESTS}").strip()  # noqa: E731
+    wait_for("no request is left", done, interval=0.1, state=service)
+    assert not lingers("alice")
 
 
 def test_the_network_around_such_containers_hides_no_subnet(cluster: Cluster) -> None:

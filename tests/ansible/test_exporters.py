@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -19,10 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpucluster.agent.exporter import __main__ as exporter
 from gpucluster.artifacts import catalogue
 from gpucluster.spec import load
+from tests.addresses import free_port
 from tests.agent.zipapp import install
 from tests.ansible.loading import ANSIBLE, read
 from tests.ansible.render import CONTROLLER, ELASTIC, GPU_POOL, evaluate, render, variables
 from tests.spec.spec_texts import KEY, OCI
+from tests.waiting import PATIENCE_S, wait_for
 
 ON: dict[str, Any] = {"monitoring_enabled": True, "monitoring_host_address": "10.0.0.2", "health_enabled": True}
 NVIDIA = {**GPU_POOL, "gpu_vendor": "nvidia"}
@@ -98,23 +99,24 @@ def test_the_real_node_exporter_takes_its_command_line(tmp_path: Path) -> None:
     if program is None:
         pytest.skip("prometheus-node-exporter is not installed")
     (tmp_path / "health.prom").write_text("# TYPE gpucluster_health_shadow gauge\ngpucluster_health_shadow 0\n")
-    given = known(CONTROLLER, monitoring_host_address="127.0.0.1", exporter_ports={"node": 19177})
+    port = free_port()
+    given = known(CONTROLLER, monitoring_host_address="127.0.0.1", exporter_ports={"node": port})
     given |= {"agent_program": str(install(tmp_path / "bin")), "exporters_textfiles": str(tmp_path)}
     words = command(UNITS[1], given)
-    started = subprocess.Popen(words, env={"PATH": os.environ["PATH"]}, stderr=subprocess.PIPE)
+    log = tmp_path / "log"
+    with log.open("w") as written:
+        started = subprocess.Popen(words, env={"PATH": os.environ["PATH"]}, stderr=written)
+
+    def page() -> str:
+        assert started.poll() is None, log.read_text()
+        text: str = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S).read().decode()
+        return text
+
     try:
-        until = time.monotonic() + 60
-        while True:
-            try:
-                text = urllib.request.urlopen("http://127.0.0.1:19177/metrics", timeout=30).read().decode()
-                break
-            except urllib.error.URLError:
-                assert started.poll() is None, started.stderr.read() if started.stderr else ""
-                assert time.monotonic() < until
-                time.sleep(0.05)
+        text = wait_for("the exporter answers", page, ignore=urllib.error.URLError, state=log.read_text)
     finally:
         started.terminate()
-        started.communicate()
+        started.wait()
     found = {family.name: family for family in text_string_to_metric_families(text)}
     collectors = {each.labels["collector"] for each in found["node_scrape_collector_success"].samples}
     assert collectors == set(evaluate("{{ exporters_node_collectors }}", given))

@@ -17,6 +17,7 @@ from gpucluster.artifacts import agent_archive
 from tests.ansible.booted import Booted, booted
 from tests.ansible.in_container import Played
 from tests.ansible.render import INVENTORY
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.containers
 
@@ -48,10 +49,14 @@ def apply(node: Booted, **changes: Any) -> Played:
     return node.play(TASKS, VARIABLES | changes, name="demo-controller")
 
 
+def page(node: Booted, address: str) -> str:
+    ask = f"curl --silent --fail http://{address}/metrics"
+    state = lambda: node.sh("systemctl list-units --failed; ss -Hltn", check=False)  # noqa: E731
+    return wait_for(f"{address} answers", lambda: node.sh(ask, check=False), interval=0.2, state=state)
+
+
 def metrics(node: Booted, port: int) -> dict[str, Any]:
-    text = node.sh(
-        f"curl --silent --fail --retry 40 --retry-delay 1 --retry-connrefused http://127.0.0.1:{port}/metrics"
-    )
+    text = page(node, f"127.0.0.1:{port}")
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
@@ -99,8 +104,7 @@ def test_exporters_run_answer_and_go(node: Booted) -> None:
     serve = "python3 -m http.server --bind 127.0.0.1 --directory /srv/page 9811"
     node.sh(f"systemd-run --quiet --unit page {serve}")
     assert apply(node, **ELSEWHERE).changed > 0
-    ask = "curl --silent --fail --retry 40 --retry-delay 1 --retry-all-errors http://127.0.0.2:9811/metrics"
-    assert node.sh(ask) == "gpucluster_nodes 7\n"
+    assert page(node, "127.0.0.2:9811") == "gpucluster_nodes 7\n"
     assert apply(node, **ELSEWHERE).changed == 0
     assert apply(node).changed > 0
     assert node.sh("systemctl is-active gpucluster-autoscaler-metrics.socket", check=False).strip() == "inactive"

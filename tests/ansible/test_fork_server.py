@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.ansible.loading import ANSIBLE
+from tests.waiting import PATIENCE_S, wait_for
 
 SERVER = (ANSIBLE / "module_utils/gpucluster_fork_server.py").read_text()
 # It records each import of itself.
@@ -55,7 +55,7 @@ def archive(path: Path, counted: str = "first") -> Path:
     return path
 
 
-class Host:
+class ServedFolder:
     """A folder with a server, and the program that stands for the interpreter."""
 
     def __init__(self, folder: Path) -> None:
@@ -63,15 +63,14 @@ class Host:
         self.client = folder / "lib/python"
         self.env = {"PATH": os.environ["PATH"], "IMPORTS": str(folder / "imports")}
 
-    def start(self, idle: float = 20) -> None:
+    def start(self, idle: float = 3600) -> None:
         assert self.interpreter(idle) == str(self.client)
 
-    def interpreter(self, idle: float = 20, uid: int = 0) -> str:
+    def interpreter(self, idle: float = 3600, uid: int = 0) -> str:
         words = (archive(self.folder / "host.zip"), self.folder, idle, uid)
         argv = [sys.executable, "-c", START, *map(str, words)]
-        return subprocess.run(
-            argv, env=self.env, stdout=subprocess.PIPE, text=True, check=True, timeout=30
-        ).stdout.strip()
+        done = subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE_S)
+        return done.stdout.strip()
 
     def run(self, source: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -104,28 +103,28 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    made = Host(tmp_path)
+def host(tmp_path: Path) -> Iterator[ServedFolder]:
+    made = ServedFolder(tmp_path)
     yield made
     for number in made.processes():
         os.kill(number, signal.SIGKILL)
 
 
-def test_tasks_share_what_the_server_has_loaded(host: Host) -> None:
+def test_tasks_share_what_the_server_has_loaded(host: ServedFolder) -> None:
     host.start()
     assert host.task("one") == "first one one"
     assert host.task("two") == "first two two"
     assert host.imports() == ["first"]
 
 
-def test_a_task_of_another_version_gets_its_own_library(host: Host) -> None:
+def test_a_task_of_another_version_gets_its_own_library(host: ServedFolder) -> None:
     host.start()
     assert host.task("one", counted="second") == "second one one"
     assert host.task("two") == "first two two"
     assert host.imports() == ["first", "second"]
 
 
-def test_a_task_has_its_own_surroundings_and_exit_status(host: Host, tmp_path: Path) -> None:
+def test_a_task_has_its_own_surroundings_and_exit_status(host: ServedFolder, tmp_path: Path) -> None:
     host.start()
     source = (
         "import atexit, os, subprocess, sys\n"
@@ -143,20 +142,20 @@ def test_a_task_has_its_own_surroundings_and_exit_status(host: Host, tmp_path: P
     assert done.stderr == "3\n"
 
 
-def test_an_exception_is_reported_as_by_an_interpreter(host: Host) -> None:
+def test_an_exception_is_reported_as_by_an_interpreter(host: ServedFolder) -> None:
     host.start()
     done = host.run("raise ValueError('bad')")
     assert done.returncode == 1
     assert "ValueError: bad" in done.stderr
 
 
-def test_a_task_that_is_killed_fails(host: Host) -> None:
+def test_a_task_that_is_killed_fails(host: ServedFolder) -> None:
     host.start()
     assert host.run("import os; os.kill(os.getpid(), 9)").returncode == 1
     assert host.served()
 
 
-def test_without_a_server_the_program_is_the_interpreter(host: Host) -> None:
+def test_without_a_server_the_program_is_the_interpreter(host: ServedFolder) -> None:
     host.start()
     (server,) = host.processes()
     os.kill(server, signal.SIGKILL)
@@ -165,24 +164,21 @@ def test_without_a_server_the_program_is_the_interpreter(host: Host) -> None:
     assert host.imports() == ["first", "first"]
 
 
-def test_a_server_ends_when_it_is_idle_or_replaced(host: Host) -> None:
+def test_a_server_ends_when_it_is_idle_or_replaced(host: ServedFolder) -> None:
     host.start()
     (first,) = host.processes()
     host.start(idle=0.5)
-    deadline = time.monotonic() + 60
-    while host.processes() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert host.processes() == []
-    assert first not in host.processes()
+    wait_for("the first server, which was replaced, has ended", lambda: first not in host.processes())
+    wait_for("the second server, which is idle, has ended", lambda: not host.processes())
 
 
-def test_only_the_owner_reaches_the_server(host: Host) -> None:
+def test_only_the_owner_reaches_the_server(host: ServedFolder) -> None:
     host.start()
     assert (host.folder / "run").stat().st_mode & 0o777 == 0o700
     assert (host.folder / "run/socket").stat().st_mode & 0o777 == 0o600
 
 
-def test_without_rights_or_a_place_for_files_tasks_have_the_plain_interpreter(host: Host) -> None:
+def test_without_rights_or_a_place_for_files_tasks_have_the_plain_interpreter(host: ServedFolder) -> None:
     assert host.interpreter(uid=1000) == sys.executable
     assert not (host.folder / "run").exists()
     (host.folder / "run").write_text("not a folder")
@@ -190,7 +186,7 @@ def test_without_rights_or_a_place_for_files_tasks_have_the_plain_interpreter(ho
     assert host.processes() == []
 
 
-def test_a_task_that_asks_for_a_server_gets_the_one_that_runs_it(host: Host) -> None:
+def test_a_task_that_asks_for_a_server_gets_the_one_that_runs_it(host: ServedFolder) -> None:
     host.start()
     before = host.processes()
     again = "from ansible.module_utils import gpucluster_fork_server as server\nprint(server.start())\n"

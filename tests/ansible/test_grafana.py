@@ -10,9 +10,7 @@ import base64
 import json
 import os
 import re
-import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -25,14 +23,15 @@ from gpucluster.artifacts.catalogue import needed_by
 from gpucluster.dashboards import addresses, boards
 from gpucluster.operations import dashboard
 from gpucluster.spec import loads
+from tests.addresses import free_port
 from tests.ansible.loading import read, tasks_of
 from tests.ansible.render import evaluate, render, variables
 from tests.doubles.grafana import release
 from tests.spec.spec_texts import LOCAL
+from tests.waiting import PATIENCE_S, wait_for
 
 DOUBLE = release.PROGRAM
 ON = {"monitoring_enabled": True, "monitoring_grafana": True}
-PATIENCE_S = 60.0
 
 
 def known(**others: Any) -> dict[str, Any]:
@@ -95,9 +94,7 @@ def test_the_release_is_needed_where_grafana_runs(section: str, needed: bool) ->
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """The address of the double that reads the rendered files, and the file with the password."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     etc, records, bundle = tmp_path / "etc", tmp_path / "records", tmp_path / "bundle"
     password = records / "admin-password"
     given = known(
@@ -123,24 +120,24 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         kept = password.read_text()
     child = subprocess.Popen(["sh", "-c", start])
     try:
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until and child.poll() is None:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        wait_for("the double answers", lambda: child.poll() is not None or _answers(port), ignore=OSError)
+        assert child.poll() is None
         assert password.read_text() == kept
         yield f"http://127.0.0.1:{port}", password
     finally:
         child.terminate()
-        child.wait(20)
+        child.wait()
+
+
+def _answers(port: int) -> bool:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health", timeout=PATIENCE_S):
+        return True
 
 
 def ask(url: str, password: str) -> Any:
     token = base64.b64encode(f"admin:{password}".encode()).decode()
     request = urllib.request.Request(url, headers={"Authorization": f"Basic {token}"})
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         return json.load(answer)
 
 

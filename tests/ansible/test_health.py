@@ -14,6 +14,7 @@ from gpucluster.agent.kubernetes import health_access
 from tests.ansible.loading import read
 from tests.ansible.render import ELASTIC, evaluate, render, render_slurm, variables
 from tests.ansible.test_templates import settings
+from tests.waiting import PATIENCE_S
 
 ON = {"health_enabled": True}
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -71,7 +72,7 @@ def _script(name: str, folder: Path, *, agent: str, enroot: str = "") -> subproc
     }
     file = folder / "script"
     file.write_text(render("slurm", name, known))
-    return subprocess.run(["/bin/sh", file], env={}, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(["/bin/sh", file], env={}, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 0), (75, 1), (1, 0), (2, 0), (124, 0), (137, 0)])

@@ -22,6 +22,7 @@ from tests.ansible.in_container import Host, host
 from tests.ansible.loading import FakeModule, ModuleFailed, load, read
 from tests.ansible.render import evaluate, host_facts, variables
 from tests.slurm_sources import CACHE, source
+from tests.waiting import PATIENCE_S
 
 build = load("library/gpucluster_slurm_build.py")
 aside = load("library/gpucluster_slurm_aside.py")
@@ -63,7 +64,7 @@ def test_a_release_is_built_once_and_replaces_the_distribution_s() -> None:
             for file in (kept, record):
                 _put(node, file, f"{FOLDER}/{file.name}")
         else:
-            _play(node, _task(entry, archive=f"/root/{tarball.name}"), seconds=BUILD_SECONDS)
+            _play(node, _task(entry, archive=f"/root/{tarball.name}"), patience=BUILD_SECONDS)
             kept.parent.mkdir(parents=True, exist_ok=True)
             for file in (kept, record):
                 _take(node, f"{FOLDER}/{file.name}", file)
@@ -83,7 +84,7 @@ def test_a_release_is_built_once_and_replaces_the_distribution_s() -> None:
             {"gpucluster_role_packages": {"absent": known["slurm_foreign_packages"]}},
             {"gpucluster_software": {"server": f"file://{FOLDER}", "files": [built], "packages": names}},
         ]
-        first = node.play(install, {}, seconds=300)
+        first = node.play(install, {})
         assert first.changed == len(install)
         assert node.play(install, {}).changed == 0
         assert node.run("slurmctld", "-V").split() == ["slurm", artifact.version]
@@ -98,8 +99,8 @@ def test_a_release_is_built_once_and_replaces_the_distribution_s() -> None:
         assert not node.exists("/usr/sbin/policy-rc.d")
 
 
-def _play(node: Host, tasks: list[dict[str, Any]], seconds: float = 180) -> dict[str, Any]:
-    node.play(tasks, {}, seconds=seconds)
+def _play(node: Host, tasks: list[dict[str, Any]], patience: float = 3 * PATIENCE_S) -> dict[str, Any]:
+    node.play(tasks, {}, patience=patience)
     made: dict[str, Any] = json.loads(node.read("/root/made.json"))
     return made
 

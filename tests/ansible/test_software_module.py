@@ -28,6 +28,7 @@ from tests.agent.zipapp import install
 from tests.ansible.loading import ANSIBLE, ModuleFailed
 from tests.image_home import image_home
 from tests.mirror import Mirror
+from tests.waiting import PATIENCE_S
 
 ARCHITECTURE = "amd64" if os.uname().machine == "x86_64" else "arm64"
 MACHINE = os.uname().machine
@@ -44,7 +45,7 @@ class Host:
         self.distribution = Mirror(folder / "distribution")
 
     def sh(self, script: str, *, status: int = 0) -> str:
-        done = process.run(["podman", "exec", self.name, "sh", "-ec", script], check=False, timeout=120)
+        done = process.run(["podman", "exec", self.name, "sh", "-ec", script], check=False, timeout=PATIENCE_S)
         assert done.returncode == status, done
         return done.stdout.strip()
 
@@ -54,7 +55,7 @@ class Host:
         done = process.run(
             ["podman", "exec", "--interactive", "--env=PYTHONPATH=/lib-of-test", "--env=PYTHONDONTWRITEBYTECODE=1",
              self.name, "python3", "/library/gpucluster_software.py"],
-            input=json.dumps(request), check=False, timeout=120,
+            input=json.dumps(request), check=False, timeout=PATIENCE_S,
         )  # fmt: skip
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
@@ -66,7 +67,7 @@ class Host:
 
     def install(self, *files: dict[str, str], packages: list[str], **more: Any) -> dict[str, Any]:
         server = f"http://127.0.0.1:{PORT}"
-        return self.module(server=server, files=list(files), packages=packages, timeout=30, **more)
+        return self.module(server=server, files=list(files), packages=packages, timeout=600, **more)
 
     def versions(self, *names: str) -> dict[str, str]:
         out = self.sh(f"dpkg-query -Wf '${{Package}} ${{Version}} ${{db:Status-Status}}\\n' {' '.join(names)} || true")
@@ -111,13 +112,13 @@ def container(folder: Path) -> Iterator[Host]:
     argv += [f"--volume={lib}:/lib-of-test:ro", f"--volume={ANSIBLE / 'library'}:/library:ro"]
     argv += [f"--volume={host.mirror.folder}:/served:ro", f"--volume={host.distribution.folder}:/distribution:ro"]
     argv += [f"--volume={install(folder)}:/agent:ro", "--entrypoint=/agent"]
-    process.run([*argv, image, "release-server", "127.0.0.1", str(PORT), "/served"], timeout=120)
+    process.run([*argv, image, "release-server", "127.0.0.1", str(PORT), "/served"], timeout=PATIENCE_S)
     try:
         host.sh("rm -rf /etc/apt/sources.list* /var/lib/apt/lists/*; mkdir -p /etc/apt/sources.list.d")
         host.sh("echo 'deb [trusted=yes] file:/distribution ./' > /etc/apt/sources.list.d/test.list")
         yield host
     finally:
-        process.run(["podman", "rm", "--force", "--time=0", name], check=False, timeout=60)
+        process.run(["podman", "rm", "--force", "--time=0", name], check=False, timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import socket
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 from gpucluster.agent import release_server as server_program
 from tests.ansible.loading import FakeModule, ModuleFailed, load
 from tests.mirror import Mirror
+from tests.waiting import PATIENCE_S, wait_for
 
 archives = load("module_utils/gpucluster_archives.py")
 releases = load("module_utils/gpucluster_releases.py")
@@ -109,42 +109,43 @@ def serving(folder: Path) -> Iterator[Any]:
     finally:
         listener.shutdown()
         listener.server_close()
-        thread.join(timeout=10)
+        thread.join()
 
 
 def connected(listener: Any, source: str = "127.0.0.1") -> socket.socket:
-    return socket.create_connection(("127.0.0.1", listener.server_port), timeout=10, source_address=(source, 0))
+    return socket.create_connection(("127.0.0.1", listener.server_port), timeout=PATIENCE_S, source_address=(source, 0))
 
 
 def until_it_ends(client: socket.socket, drip: bytes = b"") -> bytes:
-    """The response until the server closes the connection; meanwhile `drip` is sent byte by byte."""
-    client.settimeout(0.02)
-    said, until = b"", time.monotonic() + 60
-    while time.monotonic() < until:
+    """The response until the server closes the connection; meanwhile `drip` is sent again and again."""
+    client.setblocking(False)
+    said = b""
+
+    def ended() -> bool:
+        nonlocal said
         try:
             if drip:
                 client.send(drip)
             part = client.recv(65536)
-        except TimeoutError:
-            continue
+        except BlockingIOError:
+            return False
         except OSError:
-            return said
-        if not part:
-            return said
+            return True
         said += part
-    pytest.fail("the server waits for ever")
+        return not part
+
+    wait_for("the server closes the connection", ended, interval=0.01)
+    return said
 
 
-def until_all_are_gone(listener: Any) -> None:
-    until = time.monotonic() + 60
-    while listener.clients:
-        assert time.monotonic() < until, listener.clients
-        time.sleep(0.01)
+def await_no_client(listener: Any) -> None:
+    wait_for("no client has a place", lambda: not listener.clients, interval=0.01, state=lambda: listener.clients)
 
 
 def test_one_address_does_not_take_all_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_program, "MAX_CLIENTS_PER_ADDRESS", 3)
     monkeypatch.setattr(server_program, "MAX_CLIENTS", 5)
+    monkeypatch.setattr(server_program, "REQUEST_SECONDS", PATIENCE_S)
     (tmp_path / "file").write_text("content")
     with serving(tmp_path) as listener, contextlib.ExitStack() as held:
         before = threading.active_count()
@@ -163,7 +164,7 @@ def test_who_does_not_ask_loses_the_place(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(server_program, "REQUEST_SECONDS", 0.1)
     with serving(tmp_path) as listener, connected(listener) as client:
         assert b"200" not in until_it_ends(client, drip)
-        until_all_are_gone(listener)
+        await_no_client(listener)
 
 
 def test_who_does_not_read_loses_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,13 +174,14 @@ def test_who_does_not_read_loses_the_place(tmp_path: Path, monkeypatch: pytest.M
     with serving(tmp_path) as listener, connected(listener) as client:
         client.sendall(b"GET /file HTTP/1.0\r\n\r\n")
         assert client.recv(12).endswith(b"200")
-        until_all_are_gone(listener)
+        await_no_client(listener)
 
 
 def test_a_busy_controller_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("content")
     waited: list[float] = []
     monkeypatch.setattr(server_program, "MAX_CLIENTS_PER_ADDRESS", 2)
+    monkeypatch.setattr(server_program, "REQUEST_SECONDS", PATIENCE_S)
     with serving(tmp_path) as listener, contextlib.ExitStack() as idle:
         for _ in range(server_program.MAX_CLIENTS_PER_ADDRESS):
             idle.enter_context(connected(listener))
@@ -191,7 +193,7 @@ def test_a_busy_controller_is_asked_again(tmp_path: Path, monkeypatch: pytest.Mo
 
         monkeypatch.setattr(releases.time, "sleep", pause)
         url = f"http://127.0.0.1:{listener.server_port}"
-        releases.fetch(url, "file", releases.sha256(tmp_path / "file"), tmp_path / "got", 60)
+        releases.fetch(url, "file", releases.sha256(tmp_path / "file"), tmp_path / "got", 600)
         assert (tmp_path / "got").read_text() == "content"
         assert len(waited) >= 2
         assert waited[0] < waited[1], "it does not wait longer each time"
@@ -207,11 +209,11 @@ def test_what_breaks_off_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.
     with mirror.serve() as server:
         server.faults["file"] = "truncated"
         monkeypatch.setattr(releases.time, "sleep", lambda _seconds: server.faults.clear())
-        releases.fetch(server.url, "file", mirror.sha256("file"), tmp_path / "got", 60)
+        releases.fetch(server.url, "file", mirror.sha256("file"), tmp_path / "got", 600)
         assert server.asked["file"] == 2
         server.faults["file"] = "wrong"
         with pytest.raises(releases.Refused, match="has the checksum"):
-            releases.fetch(server.url, "file", mirror.sha256("file"), tmp_path / "got", 60)
+            releases.fetch(server.url, "file", mirror.sha256("file"), tmp_path / "got", 600)
 
 
 TOOLKIT = {

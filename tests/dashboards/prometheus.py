@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import threading
 import time
@@ -19,10 +18,10 @@ from typing import Any
 
 import yaml
 
+from tests.addresses import free_port
 from tests.dashboards import promtool
+from tests.waiting import PATIENCE_S, wait_for
 
-PATIENCE_S = 60.0
-_POLL_S = 0.2
 _SAMPLE = re.compile(r"^(?P<series>(?P<name>[a-zA-Z_:][\w:]*)(\{.*\})?) (?P<value>\S+)$")
 
 
@@ -45,7 +44,7 @@ def moving(text: str, seconds: float) -> str:
 @contextmanager
 def outputs(pages: Mapping[str, str]) -> Iterator[int]:
     """Serve outputs by their paths. Yields the port."""
-    began = time.monotonic()
+    began = time.time()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -54,7 +53,7 @@ def outputs(pages: Mapping[str, str]) -> Iterator[int]:
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
             if page is not None:
-                self.wfile.write(moving(page, time.monotonic() - began).encode())
+                self.wfile.write(moving(page, time.time() - began).encode())
 
         def log_message(self, *_: object) -> None:
             pass
@@ -80,7 +79,7 @@ class Prometheus:
         """An answer's data. An error of the query is an AssertionError with its text."""
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
         try:
-            with urllib.request.urlopen(url, timeout=20) as answer:
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{arguments}: {error.read().decode(errors='replace')}") from error
@@ -90,15 +89,15 @@ class Prometheus:
         found: list[Any] = self.ask("query", query=expr)["result"]
         return found
 
-    def without_series(self, expressions: list[str]) -> list[str]:
-        """Those of the expressions that return nothing, also after Prometheus has scraped and evaluated for a while."""
-        until = time.monotonic() + PATIENCE_S
+    def await_series(self, expressions: list[str]) -> None:
+        """Wait until each of the expressions returns series: Prometheus scrapes and evaluates every second."""
         left = list(expressions)
-        while left and time.monotonic() < until:
-            left = [expr for expr in left if not self.query(expr)]
-            if left:
-                time.sleep(_POLL_S)
-        return left
+
+        def none_left() -> bool:
+            left[:] = [expr for expr in left if not self.query(expr)]
+            return not left
+
+        wait_for("each expression returns series", none_left, interval=0.2, state=lambda: left)
 
 
 @contextmanager
@@ -108,9 +107,7 @@ def running(folder: Path, targets: Mapping[str, list[dict[str, Any]]]) -> Iterat
     Args:
         targets: by the name of the scrape's job, entries of Prometheus' `static_configs` with a key `path`.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     scrapes = [
         {
             "job_name": job,
@@ -140,22 +137,18 @@ def running(folder: Path, targets: Mapping[str, list[dict[str, Any]]]) -> Iterat
             stdout=log, stderr=log,
         )  # fmt: skip
         try:
-            yield Prometheus(port) if _ready(child, port) else _fail(folder)
+            said = (folder / "log").read_text
+            wait_for("Prometheus is ready", lambda: _ready(child, port), interval=0.1, state=said, ignore=OSError)
+            assert child.poll() is None, said()
+            yield Prometheus(port)
         finally:
             child.terminate()
-            child.wait(20)
+            child.wait()
 
 
 def _ready(child: subprocess.Popen[bytes], port: int) -> bool:
-    until = time.monotonic() + PATIENCE_S
-    while child.poll() is None and time.monotonic() < until:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=5):
-                return True
-        except OSError:
-            time.sleep(_POLL_S)
-    return False
-
-
-def _fail(folder: Path) -> Prometheus:
-    raise AssertionError((folder / "log").read_text())
+    """Whether there is nothing to wait for any more."""
+    if child.poll() is not None:
+        return True
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=PATIENCE_S):
+        return True

@@ -17,10 +17,10 @@ from gpucluster.agent.monitor import prometheus as agent
 from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.dashboards import boards
 from gpucluster.process import Completed
-from gpucluster.waiting import wait_until
 from tests.dashboards import prometheus, promtool
 from tests.dashboards.prometheus import Prometheus
 from tests.operations.test_overview import MONITORED, ControllerDouble, collect
+from tests.waiting import PATIENCE_S, wait_for
 
 SAMPLES = Path(__file__).parent / "samples"
 SHAPE = "BM.GPU.H100.8"
@@ -104,7 +104,7 @@ def queries() -> list[str]:
 def test_every_query_of_every_panel_returns_series(live: Prometheus) -> None:
     assert len(queries()) > 100
     assert [query for query in queries() if "$" in query] == []
-    assert live.without_series(queries()) == []
+    live.await_series(queries())
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_every_query_of_the_static_page_has_an_answer(live: Prometheus, nodes: i
     empty: set[str] = set()
 
     def complete() -> bool:
-        found = collect(AsksPrometheus(), text=text, timeout=60)
+        found = collect(AsksPrometheus(), text=text, timeout=PATIENCE_S)
         history, rails = found.history.value, found.rails.value
         assert history is not None, found.history.why
         assert rails is not None, found.rails.why
@@ -140,7 +140,7 @@ def test_every_query_of_the_static_page_has_an_answer(live: Prometheus, nodes: i
         return True
 
     # Rules are evaluated one group after the other.
-    assert wait_until(complete, prometheus.PATIENCE_S, 0.5), empty
+    wait_for("every query has an answer", complete, interval=0.5, state=lambda: empty)
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_every_choice_has_values(live: Prometheus) -> None:
     for board in boards.all_dashboards().values():
         for variable in board["templating"]["list"][1:]:
             metric, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"]).groups()  # type: ignore[union-attr]
-            assert live.without_series([f"count by ({label}) ({metric})"]) == []
+            live.await_series([f"count by ({label}) ({metric})"])
             assert live.ask(f"label/{label}/values", **{"match[]": metric}), variable["query"]["query"]
 
 
@@ -157,7 +157,7 @@ def test_every_recording_rule_returns_series(live: Prometheus) -> None:
     rules = promtool.rules("record")
     # No GPU of the samples has an Xid that asks for a reset.
     names = {rule["record"] for rule in rules} - {"gpucluster:gpu_xid_of_hardware:code"}
-    assert live.without_series(sorted(names)) == []
+    live.await_series(sorted(names))
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_no_rule_fails_in_prometheus(live: Prometheus) -> None:
     for rule in promtool.rules("alert"):
         live.query(rule["expr"])
     # After the series are there: without any, no join can fail.
-    assert live.without_series(["gpucluster:job_gpu_utilization:ratio", "prometheus_rule_evaluations_total"]) == []
+    live.await_series(["gpucluster:job_gpu_utilization:ratio", "prometheus_rule_evaluations_total"])
     groups = live.ask("rules")["groups"]
     assert sum(len(group["rules"]) for group in groups) == sum(len(group["rules"]) for group in promtool.groups())
     assert [
