@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from gpucluster.agent.interpreter import PYTHON
 from gpucluster.autoscaler import policy
 from gpucluster.autoscaler.daemon import hooks
 from gpucluster.autoscaler.daemon.spool import KINDS, Spool
+from tests.processor import growth
+from tests.waiting import PATIENCE_S
 
 RESUME = {"all_nodes_resume": "gpu-e[1-2]", "jobs": [{"job_id": 7, "nodes_resume": "gpu-e[1-2]"}]}
 
@@ -44,7 +47,7 @@ class Installed:
     ) -> subprocess.CompletedProcess[str]:
         argv = [str(self.folder / "bin" / name), *arguments]
         return subprocess.run(
-            argv, env=environment or {}, cwd="/", capture_output=True, text=True, timeout=10, check=False
+            argv, env=environment or {}, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
 
     def records(self) -> list[dict[str, object]]:
@@ -92,11 +95,12 @@ def test_without_a_file_beside_them_the_paths_are_the_constants(tmp_path: Path) 
 def test_one_call_is_one_record_that_the_spool_reads(installed: Installed, name: str) -> None:
     before = time.time()
     done = installed.call(name, "gpu-e[1-2],other-e7")
+    after = time.time()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     ((file, intent),) = Spool(installed.spool).read()
     assert intent.kind == hooks.KINDS[name]
     assert intent.nodes == ("gpu-e1", "gpu-e2", "other-e7")
-    assert before <= intent.at <= time.time()
+    assert before <= intent.at <= after
     assert (installed.spool / file).stat().st_mode & 0o777 == 0o640
     assert os.listdir(installed.spool) == [file]
 
@@ -126,7 +130,7 @@ def test_a_resume_file_that_is_missing_or_broken_costs_only_itself(
 def test_the_daemon_is_poked(installed: Installed) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(installed.poke))
-        receiver.settimeout(5)
+        receiver.settimeout(PATIENCE_S)
         assert installed.call("suspend", "gpu-e1").returncode == 0
         assert receiver.recv(100) == b"suspend"
 
@@ -134,26 +138,34 @@ def test_the_daemon_is_poked(installed: Installed) -> None:
 def test_a_daemon_that_hangs_or_is_dead_makes_no_difference(installed: Installed) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(installed.poke))
-        for _ in range(30):  # nobody reads: the socket is full after some
-            assert installed.call("suspend", "gpu-e1").returncode == 0
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, pytest.raises(BlockingIOError):
+            sender.setblocking(False)
+            while True:  # nobody reads: the socket is full after some
+                sender.sendto(b"suspend", str(installed.poke))
+        assert installed.call("suspend", "gpu-e1").returncode == 0
     # The socket is there, and nobody behind it.
     assert installed.poke.exists()
     assert installed.call("resume", "gpu-e1").returncode == 0
-    assert len(installed.records()) == 31
+    assert len(installed.records()) == 2
 
 
-def test_it_takes_less_than_a_fifth_of_a_second(installed: Installed, tmp_path: Path) -> None:
-    """Of processor time: a machine with other work is slower than that."""
-    file = tmp_path / "resume"
-    jobs = [{"job_id": n, "nodes_resume": f"gpu-e{n}", "nodes_alloc": f"gpu-e{n}"} for n in range(2000)]
-    file.write_text(json.dumps({"jobs": jobs, "all_nodes_resume": "gpu-e[0-1999]"}))
-    took = []
-    for _ in range(5):
-        before = os.times()
-        assert installed.call("resume", "gpu-e[0-1999]", environment={"SLURM_RESUME_FILE": str(file)}).returncode == 0
-        after = os.times()
-        took.append(after.children_user - before.children_user + after.children_system - before.children_system)
-    assert min(took) < 0.2
+def test_what_it_does_grows_with_the_jobs_and_no_faster(tmp_path: Path) -> None:
+    """How long a call takes is in `benchmarks/run.py hooks`."""
+
+    def work(count: int) -> Callable[[], object]:
+        jobs = [{"job_id": n, "nodes_resume": f"gpu-e{n}", "nodes_alloc": f"gpu-e{n}"} for n in range(count)]
+        nodes = f"gpu-e[0-{count - 1}]"
+        file, spool = tmp_path / f"resume-{count}", tmp_path / f"spool-{count}"
+        file.write_text(json.dumps({"jobs": jobs, "all_nodes_resume": nodes}))
+        spool.mkdir()
+
+        def call() -> None:
+            path = hooks.record(str(spool), "resume", nodes, hooks.resume_file(str(file)), time.time_ns())
+            assert Path(path).stat().st_size > 20 * count
+
+        return call
+
+    assert growth(work, 2_000, 20_000) < 30
 
 
 def test_without_a_spool_it_fails_soon_and_in_words(installed: Installed) -> None:
@@ -199,7 +211,7 @@ def test_what_is_wrong_goes_to_the_systems_log(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(hooks, "SPOOL", str(tmp_path / "none"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(address)
-        receiver.settimeout(5)
+        receiver.settimeout(PATIENCE_S)
         assert hooks.main([str(tmp_path / "resume-fail"), "gpu-e1"]) == 1
         said = receiver.recv(1000).decode()
     assert said.startswith(f"<28>gpucluster-hook[{os.getpid()}]: resume_fail of gpu-e1 was not written")
@@ -209,5 +221,5 @@ def test_many_at_a_time_lose_nothing(installed: Installed) -> None:
     children = [
         subprocess.Popen([str(installed.folder / "bin" / "suspend"), f"gpu-e{number}"], env={}) for number in range(20)
     ]
-    assert [child.wait(timeout=20) for child in children] == [0] * 20
+    assert [child.wait(timeout=PATIENCE_S) for child in children] == [0] * 20
     assert {intent.nodes for _, intent in Spool(installed.spool).read()} == {(f"gpu-e{n}",) for n in range(20)}

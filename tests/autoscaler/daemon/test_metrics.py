@@ -7,6 +7,7 @@ import urllib.request
 import pytest
 
 from gpucluster.autoscaler.daemon.metrics import Exporter, Metrics
+from tests.waiting import PATIENCE_S
 
 NAMES = {
     "nodes": "gauge", "scaleup_seconds": "histogram", "gang_total": "counter", "oci_requests_total": "counter",
@@ -53,7 +54,7 @@ def test_it_is_served() -> None:
     metrics = Metrics()
     exporter = Exporter(metrics, port=0)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/metrics", timeout=PATIENCE_S) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             assert answer.read().decode() == metrics.text()
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from gpucluster.autoscaler.daemon import prolog_markers
 from gpucluster.autoscaler.decide.types import Job, Node
 from gpucluster.slurm.hostlists import expand
+from tests.waiting import PATIENCE_S, wait_for
 
 PROLOG = Path(prolog_markers.__file__).with_name("prolog.sh")
 
@@ -24,6 +24,17 @@ def start(nodes: str, up: Path) -> subprocess.Popen[bytes]:
     # Without a PATH: it may start no other program.
     environment = {"SLURM_JOB_NODELIST": nodes, "SLURM_JOB_ID": "7", "PATH": "/nonexistent"}
     return subprocess.Popen([PROLOG, str(up)], env=environment, stdin=subprocess.DEVNULL)
+
+
+def waits(prolog: subprocess.Popen[bytes]) -> None:
+    """Wait until it has looked at the files, and sleeps before it looks again: it reads from its descriptor 9."""
+    there = Path(f"/proc/{prolog.pid}")
+
+    def sleeps() -> bool:
+        assert prolog.poll() is None, "it ended"
+        return (there / "fd" / "9").is_symlink() and (there / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+    wait_for("the prolog sleeps", sleeps)
 
 
 def test_the_files_follow_slurm(tmp_path: Path) -> None:
@@ -42,7 +53,7 @@ def test_the_files_follow_slurm(tmp_path: Path) -> None:
 def test_what_is_there_is_not_waited_for(tmp_path: Path, nodes: str) -> None:
     up = tmp_path / "up"
     prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
-    assert start(nodes, up).wait(timeout=30) == 0
+    assert start(nodes, up).wait(timeout=PATIENCE_S) == 0
 
 
 def test_it_waits_for_the_last_node(tmp_path: Path) -> None:
@@ -50,10 +61,9 @@ def test_it_waits_for_the_last_node(tmp_path: Path) -> None:
     prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
     waiting = start("a-e1,a-e12", up)
     try:
-        time.sleep(0.6)
-        assert waiting.poll() is None
+        waits(waiting)
         prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE"), "a-e12": node("a-e12", "IDLE")}, {})
-        assert waiting.wait(timeout=30) == 0
+        assert waiting.wait(timeout=PATIENCE_S) == 0
     finally:
         waiting.kill()
 
@@ -68,10 +78,9 @@ def test_it_waits_for_every_node_of_a_list(tmp_path: Path, nodes: str, last: str
     prolog_markers.publish(up, {name: node(name, "IDLE") for name in elastic if name != last}, {})
     waiting = start(nodes, up)
     try:
-        time.sleep(0.3)
-        assert waiting.poll() is None
+        waits(waiting)
         prolog_markers.publish(up, {name: node(name, "IDLE") for name in elastic}, {})
-        assert waiting.wait(timeout=30) == 0
+        assert waiting.wait(timeout=PATIENCE_S) == 0
     finally:
         waiting.kill()
 
@@ -83,10 +92,9 @@ def test_it_does_not_hold_up_a_job_that_lost_its_nodes(tmp_path: Path, state: st
     prolog_markers.publish(up, {}, others)
     waiting = start("a-e1", up)
     try:
-        time.sleep(0.6)
-        assert waiting.poll() is None
+        waits(waiting)
         prolog_markers.publish(up, {}, {**others, "7": Job("7", "7", state, reason, ("a",), (), 1)})
-        assert waiting.wait(timeout=30) == 0
+        assert waiting.wait(timeout=PATIENCE_S) == 0
         prolog_markers.publish(up, {}, others)
         assert os.listdir(up) == []
     finally:
@@ -101,8 +109,8 @@ def test_without_the_autoscaler_it_does_not_wait(tmp_path: Path, late: bool) -> 
     waiting = start("a-e1", up)
     try:
         if late:
-            time.sleep(0.3)
+            waits(waiting)
             up.rmdir()
-        assert waiting.wait(timeout=30) == 0
+        assert waiting.wait(timeout=PATIENCE_S) == 0
     finally:
         waiting.kill()
