@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tests.waiting import PATIENCE_S
+
 
 @contextlib.contextmanager
 def answering(listening: socket.socket, answer: Callable[[socket.socket, Any], object]) -> Iterator[None]:
@@ -32,4 +34,4 @@ def answering(listening: socket.socket, answer: Callable[[socket.socket, Any], o
         yield
     finally:
         listening.shutdown(socket.SHUT_RDWR)
-        thread.join(25)
+        thread.join(PATIENCE_S)

@@ -19,7 +19,6 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,11 +28,13 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 from urllib.parse import unquote
 
+from tests.waiting import PATIENCE_S
+
 Content = str | bytes
-Fault = Literal["truncated", "wrong", "missing", "broken", "slow", "endless", "redirect"]
+Fault = Literal["truncated", "wrong", "missing", "broken", "slow", "stuck", "endless", "redirect"]
 SUMS = "SHA256SUMS"
-# Seconds between two parts of a slow answer, and the longest time of an endless or slow answer.
-_PAUSE, _LONGEST = 0.05, 30.0
+# Seconds between two parts of a slow answer. It goes on until the client leaves, or the server is stopped.
+_PAUSE = 0.05
 
 
 def _bytes(content: Content) -> bytes:
@@ -154,7 +155,7 @@ class Mirror:
             listener.stopped.set()
             listener.shutdown()
             listener.server_close()
-            thread.join(timeout=10)
+            thread.join(PATIENCE_S)
 
 
 def _compressed(data: bytes, name: str) -> bytes:
@@ -216,6 +217,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data[: len(data) // 2])
         elif fault == "wrong":
             self.wfile.write(b"\0" * len(data))
+        elif fault == "stuck":
+            self.wfile.write(data[: len(data) // 2])
+            self.server.stopped.wait()
         elif fault == "slow":
             self._send_slowly([data[at : at + 1] for at in range(len(data))])
         elif fault == "endless":
@@ -224,9 +228,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def _send_slowly(self, parts: Iterable[bytes]) -> None:
-        until = time.monotonic() + _LONGEST
         for part in parts:
-            if time.monotonic() > until or self.server.stopped.wait(_PAUSE):
+            if self.server.stopped.wait(_PAUSE):
                 break
             self.wfile.write(part)
             self.wfile.flush()

@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault, ProcessError
-from gpucluster.waiting import wait_until
+from tests.waiting import wait_for
 
 
 def test_arguments_reach_the_program_unread_by_any_shell() -> None:
@@ -55,58 +55,76 @@ def test_the_caller_s_umask_does_not_reach_programs(tmp_path: Path, ours: int) -
             )  # fmt: skip
     finally:
         os.umask(before)
-    assert wait_until((tmp_path / "log").read_text, 60, 0.05)
+    wait_for("the daemon writes its umask", (tmp_path / "log").read_text)
     assert {*seen, (tmp_path / "log").read_text()} == {"0o22\n"}
     assert protected.stdout == "0o77\n"
 
 
 def test_a_time_limit_ends_the_program() -> None:
     with pytest.raises(ProcessError, match=r"0\.2 s"):
-        process.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.2)
+        process.run(["sleep", "600"], timeout=0.2)
 
 
-def test_lines_come_as_they_are_written() -> None:
-    seen: list[float] = []
-    code = "import time\nfor i in range(2): print(i, flush=True); time.sleep(0.5)"
-    process.stream([sys.executable, "-c", code], on_line=lambda _: seen.append(time.monotonic()))
-    assert seen[1] - seen[0] > 0.3
+def test_lines_come_as_they_are_written(tmp_path: Path) -> None:
+    """A program that waits for an answer to its first line gets it."""
+    answer = tmp_path / "answer"
+    os.mkfifo(answer)
+    seen: list[str] = []
+
+    def on_line(line: str) -> None:
+        seen.append(line)
+        if len(seen) == 1:
+            answer.write_text("second")
+
+    process.stream(["sh", "-c", f"echo first; cat {answer}"], on_line=on_line)
+    assert seen == ["first", "second"]
 
 
 def test_an_interruption_is_passed_on_once_and_raised_when_the_program_has_ended(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    log, go = tmp_path / "log", tmp_path / "go"
+    os.mkfifo(go)
+    # It ends when it may, and not at the signal. One more signal would be written down as well.
     code = (
-        "import signal, sys, time\n"
-        "def stop(*_):\n"
-        f"    open({str(log)!r}, 'a').write('stopped ')\n"
-        "    time.sleep(0.3); sys.exit(1)\n"
-        "signal.signal(signal.SIGINT, stop); print('ready', flush=True); time.sleep(60)"
+        "import signal\n"
+        "def write(word): print(word, end=' ', file=log, flush=True)\n"
+        f"log = open({str(log)!r}, 'a')\n"
+        "signal.signal(signal.SIGINT, lambda *_: write('stopped')); print('ready', flush=True)\n"
+        f"open({str(go)!r}).read(); write('ended')"
     )
     main = threading.main_thread().ident
     assert main is not None
 
-    def on_line(_: str) -> None:
-        threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    def interrupt_twice() -> None:
+        try:
+            signal.pthread_kill(main, signal.SIGINT)
+            wait_for("the program is told", lambda: log.read_text() == "stopped ")
+            signal.pthread_kill(main, signal.SIGINT)
+        finally:
+            go.write_text("")
 
-    with pytest.raises(KeyboardInterrupt):
+    def on_line(_: str) -> None:
+        aside.submit(interrupt_twice)
+
+    with pytest.raises(KeyboardInterrupt), ThreadPoolExecutor(1) as aside:
         process.stream([sys.executable, "-c", code], on_line=on_line)
-    assert log.read_text() == "stopped "
+    assert log.read_text() == "stopped ended "
 
 
 def test_identity_tells_a_process_from_its_successor(tmp_path: Path) -> None:
-    pid = process.spawn_daemon([sys.executable, "-c", "import time; time.sleep(30)"], log=tmp_path / "d.log")
+    pid = process.spawn_daemon(["sleep", "600"], log=tmp_path / "d.log")
     try:
         assert process.identity(pid) is not None
         assert process.identity(os.getpid()) != process.identity(pid)
         assert (tmp_path / "d.log").stat().st_mode & 0o777 == 0o600
     finally:
         os.kill(pid, signal.SIGINT)
-    assert wait_until(lambda: process.identity(pid) is None, 60, 0.05)
+    wait_for("the program ends", lambda: process.identity(pid) is None)
 
 
 def test_marked_finds_the_children_of_a_dead_run(tmp_path: Path) -> None:
     mark = f"mark-{os.getpid()}"
     env = {**os.environ, "GPUCLUSTER_TEST_MARK": mark}
-    pid = process.spawn_daemon([sys.executable, "-c", "import time; time.sleep(30)"], log=tmp_path / "d.log", env=env)
+    pid = process.spawn_daemon(["sleep", "600"], log=tmp_path / "d.log", env=env)
     try:
         assert process.pids_with_variable("GPUCLUSTER_TEST_MARK", mark) == (pid,)
         assert process.pids_with_variable("GPUCLUSTER_TEST_MARK", mark + "x") == ()
@@ -116,19 +134,16 @@ def test_marked_finds_the_children_of_a_dead_run(tmp_path: Path) -> None:
 
 # Programs that must come to their own end
 
-# Says "ready", and at SIGINT takes its time to write what it has. A second SIGINT is written down, too.
+# Says "ready", counts what it gets of SIGINT, and comes to its end when a test lets it: `_let_go`.
 _CAREFUL = """
-import signal, sys, time
+import signal
 told = 0
 def stop(*_):
     global told
     told += 1
 signal.signal(signal.SIGINT, stop)
 print("ready", flush=True)
-until = time.monotonic() + 60
-while not told and time.monotonic() < until:
-    time.sleep(0.02)
-time.sleep(0.5)
+open("go").read()
 print(f"saved after {told} signals", flush=True)
 """
 # Follows the program above, in a process that is killed; `sys.argv` has the file and the folder.
@@ -149,6 +164,7 @@ with open(sys.argv[1], "w+b", buffering=0) as output:
 def _follower(folder: Path) -> tuple[subprocess.Popen[str], Path]:
     """One that follows, when its program is ready."""
     output = folder / "output"
+    os.mkfifo(folder / "go")
     argv = [sys.executable, "-c", _FOLLOWER, str(output), str(folder)]
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert child.stdout is not None
@@ -156,12 +172,17 @@ def _follower(folder: Path) -> tuple[subprocess.Popen[str], Path]:
     return child, output
 
 
+def _let_go(folder: Path) -> None:
+    (folder / "go").write_text("")
+
+
 def test_a_program_writes_on_when_we_are_killed(tmp_path: Path) -> None:
     with _follower(tmp_path)[0] as child:
         child.kill()
     (pid,) = process.pids_with_variable("PROGRAM_OF_A_TEST", str(tmp_path))
     process.interrupt_once(pid, tmp_path / "told")
-    assert wait_until(lambda: process.identity(pid) is None, 60, 0.05)
+    _let_go(tmp_path)
+    wait_for("the program ends", lambda: process.identity(pid) is None)
     assert (tmp_path / "output").read_text() == "ready\nsaved after 1 signals\n"
 
 
@@ -173,8 +194,10 @@ def test_each_stop_signal_is_passed_on_once_and_the_program_ends_by_itself(tmp_p
         child.send_signal(number)
         assert child.stdout.readline() == "stop 1\n"
         child.send_signal(number)
+        assert child.stdout.readline() == "stop 2\n"
+        _let_go(tmp_path)
         said = child.stdout.read()
-    assert said.startswith("stop 2\nsaved after 1 signals\n"), said
+    assert said.startswith("saved after 1 signals\n"), said
     assert "KeyboardInterrupt" in said
     assert output.read_text() == "ready\nsaved after 1 signals\n"
 
@@ -188,12 +211,20 @@ def test_a_program_that_was_told_to_stop_is_not_told_again_by_the_next_run(tmp_p
         child.kill()
     (pid,) = process.pids_with_variable("PROGRAM_OF_A_TEST", str(tmp_path))
     process.interrupt_once(pid, tmp_path / "told")
-    assert wait_until(lambda: process.identity(pid) is None, 60, 0.05)
+    _let_go(tmp_path)
+    wait_for("the program ends", lambda: process.identity(pid) is None)
     assert output.read_text() == "ready\nsaved after 1 signals\n"
 
 
 def test_an_error_of_ours_waits_for_the_program(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+
+    def let_go() -> None:
+        wait_for("the program is told", (tmp_path / "told").exists)
+        _let_go(tmp_path)
+
     def fail(_line: str) -> None:
+        threading.Thread(target=let_go, daemon=True).start()
         raise OSError("the terminal is gone")
 
     with process.in_memory("test") as output, pytest.raises(OSError, match="terminal"):

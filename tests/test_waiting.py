@@ -3,55 +3,45 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 import pytest
 
 from gpucluster.waiting import wait_until
+from tests.doubles.clock import Clock
 
 
-@dataclass
-class Clock:
-    """Time that only passes while somebody sleeps."""
-
-    now: float = 100.0
-    pauses: list[float] = field(default_factory=list)
-
-    def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.now += seconds
-
-    def wait(self, *results: object, timeout: float, interval: float = 1.0) -> object:
-        answers = iter(results)
-        return wait_until(lambda: next(answers), timeout, interval, clock=lambda: self.now, sleep=self.sleep)
+def waited(clock: Clock, *results: object, limit: float, interval: float = 1.0) -> object:
+    """What comes of a wait for these results, one after the other."""
+    answers = iter(results)
+    return wait_until(lambda: next(answers), limit, interval, clock=clock, sleep=clock.sleep)
 
 
 def test_a_condition_that_is_met_costs_no_pause() -> None:
     clock = Clock()
-    assert clock.wait("ready", timeout=10) == "ready"
+    assert waited(clock, "ready", limit=10) == "ready"
     assert clock.pauses == []
 
 
 def test_the_first_true_result_is_returned() -> None:
     clock = Clock()
-    assert clock.wait(None, 0, "", "third", timeout=math.inf, interval=0.5) == "third"
+    assert waited(clock, None, 0, "", "third", limit=math.inf, interval=0.5) == "third"
     assert clock.pauses == [0.5, 0.5, 0.5]
 
 
 def test_after_the_timeout_the_last_false_result_is_returned() -> None:
     clock = Clock()
-    assert clock.wait(False, False, False, 0, timeout=2.5) == 0
+    assert waited(clock, False, False, False, 0, limit=2.5) == 0
     assert clock.pauses == [1.0, 1.0, 0.5], "the last pause ends at the deadline"
 
 
 def test_a_condition_is_asked_a_last_time_at_the_deadline() -> None:
-    assert Clock().wait("", "just in time", timeout=1) == "just in time"
+    assert waited(Clock(), "", "just in time", limit=1) == "just in time"
 
 
-@pytest.mark.parametrize("timeout", [0.0, -1.0])
-def test_without_time_the_condition_is_asked_once(timeout: float) -> None:
+@pytest.mark.parametrize("limit", [0.0, -1.0])
+def test_without_time_the_condition_is_asked_once(limit: float) -> None:
     clock = Clock()
-    assert clock.wait(None, timeout=timeout) is None
+    assert waited(clock, None, limit=limit) is None
     assert clock.pauses == []
 
 
@@ -65,7 +55,7 @@ def test_a_slow_condition_does_not_make_the_wait_longer_than_one_more_question()
         clock.now += 60.0
         return False
 
-    assert wait_until(slow, 90.0, 1.0, clock=lambda: clock.now, sleep=clock.sleep) is False
+    assert wait_until(slow, 90.0, 1.0, clock=clock, sleep=clock.sleep) is False
     assert asked == 3
 
 

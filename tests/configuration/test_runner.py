@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from gpucluster.configuration.runner import Ansible
 from gpucluster.errors import AnsibleError, EnvironmentFault
 from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths, ansible_dir
-from gpucluster.waiting import wait_until
+from tests.waiting import wait_for
 
 HOST = {"all": {"hosts": {"here": {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}}}}
 
@@ -103,7 +104,7 @@ def test_a_killed_playbook_is_told_as_one(play: Callable[..., Any], tmp_path: Pa
                 os.kill(pid, signal.SIGKILL)
 
     with pytest.raises(AnsibleError, match="ended by") as caught:
-        play("- name: ready\n  command: 'true'\n- name: long\n  command: sleep 20", kill)
+        play("- name: ready\n  command: 'true'\n- name: long\n  command: sleep 600", kill)
     assert "signal" in str(caught.value)
     assert "gpucluster apply" in caught.value.hint
     assert "ok: [" not in str(caught.value)
@@ -121,17 +122,23 @@ def test_a_stop_signal_ends_the_playbook(play: Callable[..., Any], tmp_path: Pat
             signal.pthread_kill(main, number)
 
     with pytest.raises(KeyboardInterrupt, match="hosts may be configured in part"):
-        play("- name: ready\n  command: 'true'\n- name: long\n  command: sleep 20", stop)
+        play("- name: ready\n  command: 'true'\n- name: long\n  command: sleep 600", stop)
     assert signal.getsignal(number) == before
     _nothing_left(tmp_path)
 
 
 def _nothing_left(folder: Path) -> None:
     """The worker of a task that is killed with its playbook ends when the task does; a test need not wait for that."""
-    for pid in process.pids_with_variable("GPUCLUSTER_CLUSTER", str(folder / ".gpucluster")):
-        os.kill(pid, signal.SIGKILL)
     mark = ("GPUCLUSTER_CLUSTER", str(folder / ".gpucluster"))
-    assert wait_until(lambda: not process.pids_with_variable(*mark), 60, 0.05)
+
+    def ended() -> bool:
+        left = process.pids_with_variable(*mark)
+        for pid in left:  # again each time: a worker may have started its program meanwhile
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not left
+
+    wait_for("no process of the playbook is left", ended)
 
 
 def test_a_missing_ansible_is_told_as_one(

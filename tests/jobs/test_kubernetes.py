@@ -22,6 +22,7 @@ from gpucluster.jobs.render import render
 from gpucluster.kubernetes.manifests.workloads import FILES, INDEX_LABEL, JOB_LABEL
 from tests.jobs.test_render import SHELLCHECK
 from tests.kubernetes.schemas import validate_all
+from tests.waiting import PATIENCE_S
 
 _NAMES = tuple(each.name for each in LAUNCHERS)
 #: The oldest release on which these operators run; Jobs are of every release.
@@ -195,7 +196,7 @@ class Pods:
     def run(self) -> list[tuple[int, str]]:
         """Status and output of each pod. The first one is started last."""
         started = [self.start(number) for number in reversed(range(len(self._specs)))][::-1]
-        ended = [each.communicate(timeout=25)[0] for each in started]
+        ended = [each.communicate(timeout=PATIENCE_S)[0] for each in started]
         return [(each.returncode, said) for each, said in zip(started, ended, strict=True)]
 
     def close(self) -> None:

@@ -10,10 +10,8 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +21,8 @@ from typing import Any
 import pytest
 
 from gpucluster.jobs import registry
+from tests.addresses import free_port
+from tests.waiting import wait_for
 
 TRAIN = Path(registry.__file__).parent / "templates" / "pytorch_ddp" / "files" / "train.py"
 PYTHON = "/usr/bin/python3"
@@ -117,9 +117,7 @@ IMAGES, EPOCHS = 300, 3
 @contextmanager
 def started(folder: Path, *more: str, ranks: int = 2) -> Iterator[list[subprocess.Popen[str]]]:
     """The ranks of a training, with what a launcher gives them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = [
         PYTHON, str(TRAIN), "--synthetic", str(IMAGES), "--epochs", str(EPOCHS), "--width", "8", "--batch", "32",
         "--backend", "gloo", "--ranks-per-node", str(ranks), "--checkpoint", str(folder / "checkpoint"), *more,
@@ -161,9 +159,7 @@ def test_a_training_that_was_killed_goes_on_and_ends_as_one_that_was_not(tmp_pat
     assert {line["ranks"] for line in lines} == {2}
 
     with started(killed) as processes:
-        deadline = time.monotonic() + 120
-        while not (killed / "checkpoint").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for("the first checkpoint is there", (killed / "checkpoint").exists, interval=0.01)
         for process in processes:
             process.send_signal(signal.SIGKILL)
     # It died while it wrote the next one.

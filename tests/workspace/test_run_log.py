@@ -11,9 +11,8 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -22,13 +21,13 @@ from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.workspace.run_log import MAX_RUNS, RunLog, RunStatus, holder, lock, read_runs
 
 HOLDER = """
-import sys, time
+import sys
 from pathlib import Path
 from gpucluster.workspace.run_log import lock
 from gpucluster.paths import ClusterPaths
 with lock(ClusterPaths(Path(sys.argv[1])), "apply"):
     print("held", flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """
 
 
@@ -42,18 +41,19 @@ def paths(tmp_path: Path) -> ClusterPaths:
 def test_the_second_is_refused_with_the_first_ones_pid_host_and_age_and_a_dead_holder_heals(
     paths: ClusterPaths,
 ) -> None:
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(paths.root)], stdout=subprocess.PIPE)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(paths.root)], stdin=PIPE, stdout=PIPE)
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        time.sleep(1.1)
+        held = json.loads(paths.lock.read_text())
+        paths.lock.write_text(json.dumps({**held, "since": held["since"] - 7300}))
         with pytest.raises(LockedError) as caught, lock(paths, "destroy"):
             pass
         text = str(caught.value)
         assert f"pid {holder.pid}" in text
         assert os.uname().nodename in text
         assert "gpucluster apply" in text
-        assert "for 1 s" in text or "for 2 s" in text
+        assert "for 2 h" in text
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
@@ -124,7 +124,7 @@ def test_a_log_without_an_end_is_a_run_that_was_killed_unless_that_run_holds_the
 
 def test_the_run_that_holds_the_lock_is_not_an_earlier_one_that_was_killed(paths: ClusterPaths) -> None:
     RunLog(paths, "apply")
-    holding = subprocess.Popen([sys.executable, "-c", HOLDER, str(paths.root)], stdout=subprocess.PIPE)
+    holding = subprocess.Popen([sys.executable, "-c", HOLDER, str(paths.root)], stdin=PIPE, stdout=PIPE)
     try:
         assert holding.stdout is not None
         assert holding.stdout.readline() == b"held\n"
@@ -139,14 +139,27 @@ def test_the_run_that_holds_the_lock_is_not_an_earlier_one_that_was_killed(paths
     assert holder(paths) is None
 
 
-def test_to_ask_for_the_holder_does_not_take_the_lock_from_a_run(paths: ClusterPaths) -> None:
+def test_to_ask_for_the_holder_does_not_take_the_lock_from_a_run(
+    paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with lock(paths, "apply"):
         pass
     with paths.lock.open() as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
-        threading.Timer(0.05, asking.close).start()
+        real, refused = fcntl.flock, []
+
+        def asked_until_refused(descriptor: int, operation: int) -> None:
+            try:
+                real(descriptor, operation)
+            except BlockingIOError:
+                refused.append(descriptor)
+                asking.close()
+                raise
+
+        monkeypatch.setattr(fcntl, "flock", asked_until_refused)
         with lock(paths, "apply"):
             assert holder(paths)
+    assert len(refused) == 2  # the run, and who asks for its holder
 
 
 def test_a_plan_does_not_hide_the_last_change(paths: ClusterPaths) -> None:
