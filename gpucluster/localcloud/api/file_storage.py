@@ -143,9 +143,9 @@ def _remove_mount_target(cloud: CloudState, target: Resource) -> None:
         kinds.remove(cloud, EXPORT, export.id)
     with cloud.store.transaction():
         cloud.set_state("exportset", target.body["exportSetId"], LifecycleState.DELETED, gone=True)
-    delay = cloud.faults.release_vnic({"display_name": (target.body["displayName"],)}).delay
-    if delay:
-        cloud.submit(f"VNIC of {target.id}", partial(addresses.release, cloud, target.id), delay)
+    effect = cloud.faults.release_vnic({"display_name": (target.body["displayName"],)})
+    if effect.waits:
+        cloud.submit(f"VNIC of {target.id}", partial(addresses.release, cloud, target.id), effect.delay, effect)
     else:
         addresses.release(cloud, target.id)
 

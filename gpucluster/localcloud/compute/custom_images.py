@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
+from gpucluster.localcloud.state.faults import Effect
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
 from gpucluster.localcloud.state.store import Resource
 from gpucluster.localcloud.state.wire import ApiError
@@ -14,11 +15,11 @@ def start_commit(cloud: CloudState, image: Resource) -> None:
     """Commit the instance's disk on a worker. A restarted server calls this again."""
     instance = cloud.store.get("instance", image.hidden["instance"])
     try:
-        delay = cloud.faults.make_image(launch_facts(cloud, instance.body if instance else {})).delay
+        effect = cloud.faults.make_image(launch_facts(cloud, instance.body if instance else {}))
     except ApiError as error:
         log.error("%s", error)
-        delay = 0.0
-    cloud.submit(f"image {image.id}", partial(commit_disk, cloud, image.id), delay)
+        effect = Effect()
+    cloud.submit(f"image {image.id}", partial(commit_disk, cloud, image.id), effect.delay, effect)
 
 
 def commit_disk(cloud: CloudState, ocid: str) -> None:

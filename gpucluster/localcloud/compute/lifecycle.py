@@ -72,7 +72,7 @@ def start_launch(cloud: CloudState, ocid: str) -> Future[None]:
         delay += cloud.engine.boot_seconds()
     except GpuClusterError as error:
         log.error("%s", error)  # the launch fails with the same error
-    return cloud.submit(f"launch {ocid}", lambda: launch(cloud, ocid, effect), delay)
+    return cloud.submit(f"launch {ocid}", lambda: launch(cloud, ocid, effect), delay, effect)
 
 
 def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
@@ -151,11 +151,11 @@ def start_termination(cloud: CloudState, ocid: str) -> Future[None]:
     """Finish the termination of a TERMINATING instance on a worker."""
     instance = cloud.get("instance", ocid)
     try:
-        delay = cloud.faults.end(launch_facts(cloud, instance.body)).delay
+        effect = cloud.faults.end(launch_facts(cloud, instance.body))
     except ApiError as error:
         log.error("%s", error)
-        delay = 0.0
-    return cloud.submit(f"terminate {ocid}", lambda: terminate(cloud, ocid), delay)
+        effect = Effect()
+    return cloud.submit(f"terminate {ocid}", lambda: terminate(cloud, ocid), effect.delay, effect)
 
 
 def terminate(cloud: CloudState, ocid: str) -> None:

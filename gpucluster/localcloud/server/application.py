@@ -42,7 +42,7 @@ from gpucluster.localcloud.auth.signing import SignatureRefused, verify
 from gpucluster.localcloud.kubernetes.control_plane import REVIEWS
 from gpucluster.localcloud.server.watch import Watch
 from gpucluster.localcloud.state import source
-from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
+from gpucluster.localcloud.state.cloud import HELD_LOOK_SECONDS, CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect, Facts
 from gpucluster.localcloud.state.names import HEALTH, LOOK
 from gpucluster.localcloud.state.wire import CLIENT_ERROR, ApiError, Call, Reply, Route
@@ -171,6 +171,8 @@ class Application:
             return outcome
         # Not on a thread: a thousand clients may wait at the same time.
         await asyncio.sleep(outcome.delay)
+        while not self._cloud.closing.is_set() and self._cloud.faults.holds(outcome):
+            await asyncio.sleep(HELD_LOOK_SECONDS)
         return await to_thread.run_sync(_finish, route, call, outcome, limiter=self._threads)
 
     def _begin(self, route: Route, call: Call, instance_id: str | None) -> _Outcome | Effect:
@@ -180,7 +182,7 @@ class Application:
         if instance_id is not None:
             authorize(self._cloud, instance_id, route, call)
         effect = self._effect(route, call)
-        return effect if effect.delay else _finish(route, call, effect)
+        return effect if effect.waits else _finish(route, call, effect)
 
     def _effect(self, route: Route, call: Call) -> Effect:
         def facts() -> Facts:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpucluster.errors import CloudError
 from gpucluster.localcloud.engine.protocol import LABEL_HOME, LABEL_OCID, Engine
-from gpucluster.localcloud.state.faults import Facts, Faults
+from gpucluster.localcloud.state.faults import Effect, Facts, Faults
 from gpucluster.localcloud.state.lifecycle_states import ENDING, LifecycleState, WorkAction, WorkRequestStatus
 from gpucluster.localcloud.state.names import new_ocid, short
 from gpucluster.localcloud.state.store import Json, Resource, ResourceStore, Retry
@@ -33,6 +33,8 @@ from gpucluster.localcloud.state.wire import (
 )
 
 log = logging.getLogger("gpucluster.localcloud")
+#: Between two looks whether a fault that holds an operation was removed.
+HELD_LOOK_SECONDS = 0.05
 
 
 def timestamp(when: float | None = None) -> str:
@@ -85,8 +87,10 @@ class CloudState:
 
     # work in the background
 
-    def submit(self, what: str, job: Callable[[], object], delay: float = 0.0) -> Future[None]:
-        """Run a job on a worker after `delay` seconds; no worker is occupied during the delay.
+    def submit(
+        self, what: str, job: Callable[[], object], delay: float = 0.0, effect: Effect | None = None
+    ) -> Future[None]:
+        """Run a job on a worker after `delay` seconds, and when no fault holds it; no worker is occupied until then.
 
         Exceptions go to the log; the row that the job works on shows how it ended. The future is done when the job has
         ended, or when it is clear that it will not run in this process.
@@ -100,6 +104,9 @@ class CloudState:
             self._finish(done)
 
         def enqueue() -> None:
+            if effect is not None and self.faults.holds(effect):
+                self._timers.after(HELD_LOOK_SECONDS, enqueue)
+                return
             try:
                 self._pool.submit(run)
             except RuntimeError:  # the server is closing; the next start continues this job

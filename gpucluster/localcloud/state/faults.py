@@ -9,8 +9,8 @@ Which requests
     operation            the SDK's name (CreateVcn), a pattern (LaunchInstance*) or "*" for all; or a name that only the
                          local cloud has: BootInstance for what happens after a launch was accepted, EndInstance after
                          a termination, MakeImage after a CreateImage, ReleaseVnic after a mount target was deleted,
-                         whose VNIC is released later (the last three take `delay` only). A pattern never matches
-                         these names.
+                         whose VNIC is released later (the last three take `delay` and `until_removed` only). A
+                         pattern never matches these names.
     shape, availability_domain, display_name, instance_configuration (OCID or display name)
                          patterns, too; an operation that is not about an instance has none of these and never matches.
 How often
@@ -21,6 +21,7 @@ How often
 Effect
     status, code, message   the error response; the default status is 500. 401, 404, 429, 500 and 503 need no code.
     delay                seconds to wait before the operation continues.
+    until_removed        true: the operation continues when the fault is no more in the file.
     rate                 requests per second that are accepted; the others get 429 TooManyRequests.
     lost_response        true: the operation is carried out, and the connection is closed without a response.
     stale_seconds        (ListInstances) the list as it was so many seconds ago.
@@ -57,7 +58,7 @@ _Fault = Mapping[str, Any]
 _FILTERS = ("shape", "availability_domain", "display_name", "instance_configuration")
 _NUMBERS = ("status", "times", "every", "after", "probability", "delay", "rate", "stale_seconds", "hosts")
 _TEXTS = ("operation", "code", "message", "comment", *_FILTERS)
-_SWITCHES = ("dead", "lost_response")
+_SWITCHES = ("dead", "lost_response", "until_removed")
 _CODES = {
     401: ("NotAuthenticated", "The required information to complete authentication was not provided or was incorrect."),
     404: ("NotAuthorizedOrNotFound", "Authorization failed or requested resource not found."),
@@ -74,17 +75,28 @@ class Effect:
     """What the faults do to one request, one boot or one termination."""
 
     delay: float = 0.0
+    held_by: tuple[_Fault, ...] = ()
     error: ApiError | None = None
     lost_response: bool = False
     dead: bool = False
     stale_seconds: float = 0.0
 
+    @property
+    def waits(self) -> bool:
+        """Whether the operation does not continue at once."""
+        return self.delay > 0 or bool(self.held_by)
+
 
 class Faults:
-    """The faults of one home."""
+    """The faults of one home.
 
-    def __init__(self, home: Path) -> None:
+    Args:
+        clock: seconds, for tests.
+    """
+
+    def __init__(self, home: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._file = home / "faults.json"
+        self._clock = clock
         self._lock = threading.Lock()
         self._text = ""
         self._faults: list[_Fault] = []
@@ -130,6 +142,17 @@ class Faults:
         """What happens to the VNIC of a deleted mount target."""
         return self.effect_on(RELEASE_VNIC, lambda: facts)
 
+    def holds(self, effect: Effect) -> bool:
+        """Whether a fault with `until_removed` is still in the file. While the file is damaged, it is."""
+        if not effect.held_by:
+            return False
+        with self._lock:
+            try:
+                present = self._read()
+            except ApiError:
+                return True
+            return any(fault in present for fault in effect.held_by)
+
     def hosts(self, shape: str, domain: str) -> Iterator[tuple[int, bool]]:
         """The limits on hosts of a shape: (number, whether only the hosts of this availability domain count)."""
         facts: Facts = {"shape": (shape,), "availability_domain": (domain,)}
@@ -171,7 +194,7 @@ class Faults:
         return self._faults
 
     def _history_of(self, fault: _Fault) -> _History:
-        return self._histories.setdefault(_key(fault), _History(fault))
+        return self._histories.setdefault(_key(fault), _History(fault, self._clock))
 
     def _applies(self, fault: _Fault, operation: str, facts: Facts, repeated: bool) -> bool:
         if not _matches_operation(fault, operation) or not _matches_facts(fault, facts):
@@ -185,11 +208,12 @@ class Faults:
 class _History:
     """How often a fault matched a request and how often it was applied."""
 
-    def __init__(self, fault: _Fault) -> None:
+    def __init__(self, fault: _Fault, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._counts: Counter[str] = Counter()
         self._random = random.Random(fault.get("seed", 0))  # noqa: S311 - the sequence must be the same in every run
         self._tokens = max(1.0, float(fault.get("rate", 0)))
-        self._filled_at = time.monotonic()
+        self._filled_at = clock()
 
     def exhausted(self, fault: _Fault) -> bool:
         """Whether the fault was applied as often as it may be."""
@@ -211,7 +235,7 @@ class _History:
         return True
 
     def _within(self, rate: float) -> bool:
-        now = time.monotonic()
+        now = self._clock()
         self._tokens = min(max(1.0, rate), self._tokens + (now - self._filled_at) * rate)
         self._filled_at = now
         if self._tokens < 1:
@@ -242,6 +266,8 @@ def _matches_facts(fault: _Fault, facts: Facts) -> bool:
 
 def _add(effect: Effect, fault: _Fault, operation: str) -> None:
     effect.delay += float(fault.get("delay", 0))
+    if fault.get("until_removed"):
+        effect.held_by = (*effect.held_by, fault)
     effect.lost_response |= bool(fault.get("lost_response"))
     effect.dead |= bool(fault.get("dead"))
     effect.stale_seconds = max(effect.stale_seconds, float(fault.get("stale_seconds", 0)))
