@@ -21,7 +21,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,40 +28,47 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import pytest
-
 from gpucluster import process
 from gpucluster.localcloud import control
 from gpucluster.localcloud.engine.process_engine import CONFIG, ProcessEngine
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.localcloud.api_harness import GPU_SHAPE, Api
 from tests.localcloud.entitled import Entitled, elastic_cluster, generated
+from tests.waiting import PATIENCE_S, wait_for
 
 CLUSTER = "harness"
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = "LaunchInstanceConfiguration"
 # slurmctld counts in whole seconds: a slurmd that registers in the second of its power-up may be one from before.
 BOOT_SECONDS = 1.1
+# Short where a scenario waits for the end of a time; else far beyond what a busy machine needs.
 TIMES: Mapping[str, float] = {
     "tick": 1.0,
     "busy_tick": 0.4,
     "listing_lag": 6.0,
     "orphan_grace": 4.0,
-    "launch_deadline": 20.0,
-    "join_deadline": 6.0,
-    "gang_retry_window": 3.0,
-    "retry_pause": 1.0,
+    "launch_deadline": 300.0,
+    "join_deadline": 20.0,
+    "gang_retry_window": 12.0,
+    "retry_pause": 3.0,
     "backoff": 4.0,
     "backoff_limit": 16.0,
     "cool_down": 5.0,
     "cool_down_limit": 8.0,
     "limit_cool_down": 600.0,
     "unbacked_after": 2.0,
-    "silent_grace": 8.0,
+    "silent_grace": 300.0,
 }
 # A host that is switched off ends its jobs. slurmstepd outlives slurmd, so it is killed first, before it can report.
 _SWITCH_OFF = """
+flock --shared "/gates/end-${1%-e*}" true
 for script in $(pgrep -f "/slurmd/$1/job"); do kill -9 $(ps -o ppid= -p $script) $script; done
+"""
+# A host boots when its pool's gate is open (`hold_boots`), and is switched off when that of its pool is (`hold_ends`).
+_BOOT = """
+host=$1; shift
+flock --shared "/gates/boot-${host%-e*}" true
+exec "$@"
 """
 # A folder for the logs of all parts, for a person to read afterwards.
 _KEEP = "GPUCLUSTER_HARNESS_KEEP"
@@ -202,7 +208,7 @@ class ClusterHarness:
         self.home.mkdir()
         slurmd = ("slurmd", "-D", "-b", "-N", "{hostname}", "--instance-id", "{ocid}")
         engine = {
-            "argv": [*self.slurm_harness.command_prefix, *slurmd],
+            "argv": [*self.slurm_harness.command_prefix, "sh", "-c", _BOOT, "boot", "{hostname}", *slurmd],
             "boot_seconds": self._boot_seconds,
             "stop_argv": [*self.slurm_harness.command_prefix, "sh", "-c", _SWITCH_OFF, "off", "{hostname}"],
         }
@@ -328,12 +334,12 @@ class ClusterHarness:
         """End the daemon as a crash would (kill -9)."""
         assert self._daemon is not None
         self._daemon.kill()
-        self._daemon.wait(timeout=10)
+        self._daemon.wait(timeout=PATIENCE_S)
 
-    def daemon_died(self, seconds: float = 60) -> None:
+    def daemon_died(self) -> None:
         """Wait for the daemon to have killed itself."""
         assert self._daemon is not None
-        assert self._daemon.wait(timeout=seconds) == -signal.SIGKILL, self.story()
+        assert self._daemon.wait(timeout=PATIENCE_S) == -signal.SIGKILL, self.story()
 
     def end_daemon(self) -> None:
         """End the daemon as systemd would, unless it has ended."""
@@ -341,14 +347,33 @@ class ClusterHarness:
             return
         self._daemon.terminate()
         try:
-            self._daemon.wait(timeout=15)
+            self._daemon.wait(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._daemon.kill()
-            self._daemon.wait(timeout=10)
+            self._daemon.wait(timeout=PATIENCE_S)
 
     @property
     def daemon_runs(self) -> bool:
         return self._daemon is not None and self._daemon.poll() is None
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the daemon wrote after its last pass; empty before the first."""
+        with contextlib.suppress(FileNotFoundError):
+            found: dict[str, Any] = json.loads((self.slurm_harness.state / "status.json").read_text())
+            return found
+        return {}
+
+    def problem(self, of: str) -> bool:
+        """Whether a part failed in the daemon's last pass: "slurm", "cloud"."""
+        return any(str(one).startswith(f"{of}: ") for one in self.status.get("problems", ()))
+
+    def passes(self, number: int = 2) -> None:
+        """Wait for so many whole passes of the daemon that begin after now."""
+        # The first end that is seen may be of a pass that had begun before.
+        for _ in range(number + 1):
+            last = self.status.get("looked_at")
+            self.until("the daemon makes another pass", lambda last=last: self.status.get("looked_at") != last)  # type: ignore[misc]
 
     def ask_daemon(self, *words: str) -> str:
         """The output of a command of the autoscaler (status, explain, plan...)."""
@@ -445,17 +470,38 @@ class ClusterHarness:
 
     def gated(self, gate: str) -> str:
         """The script of a job that runs until `open` is called."""
-        return f"while [ ! -e /tmp/{gate} ]; do sleep 0.2; done"
+        return self.slurm_harness.closed(f"job-{gate}")
 
     def open(self, gate: str) -> None:
-        self.slurm_harness.run("touch", f"/tmp/{gate}")
+        self.slurm_harness.open(f"job-{gate}")
+
+    @contextlib.contextmanager
+    def hold_boots(self, pool: str) -> Iterator[None]:
+        """New instances of a pool run, and their slurmd does not start before the end of the block."""
+        self.slurm_harness.closed(f"boot-{pool}")
+        try:
+            yield
+        finally:
+            self.slurm_harness.open(f"boot-{pool}")
+
+    @contextlib.contextmanager
+    def hold_ends(self, pool: str) -> Iterator[None]:
+        """Instances of a pool that are terminated stay TERMINATING to the end of the block.
+
+        At most half a minute: the engine waits no longer for a host to stop.
+        """
+        self.slurm_harness.closed(f"end-{pool}")
+        try:
+            yield
+        finally:
+            self.slurm_harness.open(f"end-{pool}")
 
     def state(self, job: str) -> str:
         return self.slurm_harness.job(job)["JobState"]
 
-    def wait_state(self, job: str, *states: str, seconds: float = 90) -> str:
+    def wait_state(self, job: str, *states: str) -> str:
         """Wait until a job is in one of these states; returns which."""
-        self.until(f"job {job} is {' or '.join(states)}", lambda: self.state(job) in states, seconds)
+        self.until(f"job {job} is {' or '.join(states)}", lambda: self.state(job) in states)
         return self.state(job)
 
     def words(self, job: str) -> str:
@@ -481,22 +527,16 @@ class ClusterHarness:
 
     # --- waiting -----
 
-    def until(self, what: str, holds: Callable[[], object], seconds: float = 60, every: float = 0.3) -> None:
-        """Wait until a condition holds, and fail with all logs if it does not."""
-        deadline = time.monotonic() + seconds
-        while not holds():
-            if time.monotonic() > deadline:
-                pytest.fail(f"after {seconds} s, not yet: {what}\n{self.story()}", pytrace=True)
-            time.sleep(every)
+    def until(self, what: str, holds: Callable[[], object]) -> None:
+        """`wait_for` a condition; all logs are in the message of a failure."""
+        wait_for(what, holds, interval=0.2, state=self.story)
 
-    def none_left(self, *pools: str, seconds: float = 90) -> None:
+    def none_left(self, *pools: str) -> None:
         """Wait until a pool (all of them) has no instance and its names can be used again."""
         names = pools or tuple(self.pools)
-        self.until(f"no instance of {names}", lambda: not any(self.instances(pool) for pool in names), seconds)
+        self.until(f"no instance of {names}", lambda: not any(self.instances(pool) for pool in names))
         rest = {"IDLE", "CLOUD", "POWERED_DOWN"}
-        self.until(
-            f"{names} are at rest", lambda: all(f == rest for pool in names for f in self.flags(pool).values()), seconds
-        )
+        self.until(f"{names} are at rest", lambda: all(f == rest for pool in names for f in self.flags(pool).values()))
 
     def _cloud_log(self) -> str:
         lines = (self.home / "log" / "server.log").read_text().splitlines()

@@ -17,17 +17,18 @@ namespaces (nsenter, 10 ms); it ends with the process that made it, and everythi
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 import pytest
 
@@ -35,12 +36,16 @@ from gpucluster import process
 from gpucluster.autoscaler import policy
 from gpucluster.autoscaler.daemon import hooks
 from tests.containers import base_image, provide_python
+from tests.waiting import PATIENCE_S, wait_for
 
 HOOKS = Path("/opt/gpucluster/bin")
 _HOOK_KINDS = ("resume", "suspend", "resume-fail")
 _PROLOG = "prolog"
 _CONFIG = "/etc/slurm"
 _LOGS = "/var/log/slurm"
+_STATE = "/var/lib/slurm/slurmctld"
+# Files that this machine locks, and that scripts in the container wait for.
+_GATES = "/gates"
 _FIRST_PORT = 30001
 # slurmctld counts in whole seconds: a slurmd that registers in the second of its power-up may be one from before.
 _BOOT_SECONDS = 1.1
@@ -110,6 +115,7 @@ class SlurmHarness:
         self._name = f"gpucluster-slurm_harness-{secrets.token_hex(4)}"
         self._daemons: dict[str, tuple[int, str]] = {}  # name -> pid on this machine, and its identity
         self._children: list[subprocess.Popen[bytes]] = []
+        self._gates: dict[str, IO[bytes]] = {}
         self.folder = Path()
         self.pid = 0
 
@@ -140,20 +146,22 @@ class SlurmHarness:
         # Processes that entered the container must be gone first: they hold their dead children, and so the container.
         for child in self._children:
             child.kill()
-            child.wait(timeout=10)
+            child.wait(timeout=PATIENCE_S)
         self._children.clear()
         if self._container is not None:
             assert self._container.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 self._container.stdin.close()
             try:
-                self._container.wait(timeout=10)
+                self._container.wait(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
                 subprocess.run(["podman", "rm", "--force", "--time=0", self._name], capture_output=True, check=False)
                 self._container.kill()
-                self._container.wait(timeout=10)
+                self._container.wait(timeout=PATIENCE_S)
             self._container = None
         self._daemons.clear()
+        for name in list(self._gates):
+            self.open(name)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
@@ -268,13 +276,42 @@ class SlurmHarness:
 
     # --- waiting -----
 
-    def until(self, what: str, holds: Callable[[], object], seconds: float = 60, every: float = 0.05) -> None:
-        """Wait until a condition holds, and fail with the daemons' logs if it does not."""
-        deadline = time.monotonic() + seconds
-        while not holds():
-            if time.monotonic() > deadline:
-                pytest.fail(f"after {seconds} s, not yet: {what}\n{self.logs()}", pytrace=True)
-            time.sleep(every)
+    def until(self, what: str, holds: Callable[[], object]) -> None:
+        """`wait_for` a condition; the daemons' logs are in the message of a failure."""
+        wait_for(what, holds, state=self.logs)
+
+    def closed(self, gate: str) -> str:
+        """Close a gate; returns a shell command that waits until `open` is called.
+
+        The gate is a lock of this process on a file, so it opens when this process ends.
+        """
+        if gate not in self._gates:
+            file = (self.folder / "gates" / gate).open("wb")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._gates[gate] = file
+        return f"flock --shared {_GATES}/{gate} true"
+
+    def open(self, gate: str) -> None:
+        """Let all pass who wait at a gate, now and later."""
+        if file := self._gates.pop(gate, None):
+            fcntl.flock(file, fcntl.LOCK_UN)
+            file.close()
+
+    def saved(self, job: str, node: str) -> None:
+        """Wait until slurmctld has written down all that it knows now about jobs and nodes.
+
+        It writes some seconds after a change. A word that is put into a comment now is in the files then.
+        """
+        word = f"saved-{secrets.token_hex(4)}"
+        self.scontrol("update", f"jobid={job}", f"comment={word}")
+        self.scontrol("update", f"nodename={node}", f"comment={word}")
+        files = [f"{_STATE}/job_state", f"{_STATE}/node_state"]
+
+        def written() -> bool:
+            found = self.run("grep", "--files-with-matches", "--text", word, *files, check=False).stdout.split()
+            return found == files
+
+        self.until("slurmctld has saved its state", written)
 
     def logs(self, characters: int = 3000) -> str:
         """The end of each daemon's log."""
@@ -287,13 +324,14 @@ class SlurmHarness:
         from gpucluster.localcloud.podman.host import settings
 
         image = base_image()
-        for name in ("spool", "run", "bin", "logs", "state"):
+        for name in ("spool", "run", "bin", "logs", "state", "gates"):
             (self.folder / name).mkdir()
         mounts = {
             "spool": str(policy.SPOOL_DIRECTORY),
             "run": str(policy.POKE_SOCKET.parent),
             "bin": str(HOOKS),
             "logs": _LOGS,
+            "gates": _GATES,
         }
         pidfile = self.folder / "pid"
         options = settings().run_options()
@@ -319,11 +357,11 @@ class SlurmHarness:
         script = f"""
             set -e
             ip address add {_ADDRESS}/24 dev lo
-            mkdir -p {_CONFIG} /var/lib/slurm/slurmctld /var/lib/slurm/slurmd /run/munge
+            mkdir -p {_CONFIG} {_STATE} /var/lib/slurm/slurmd /run/munge
             head -c 128 /dev/urandom > /etc/munge/munge.key
             chmod 400 /etc/munge/munge.key
             chown munge:munge /etc/munge/munge.key /run/munge
-            chown slurm:slurm /var/lib/slurm/slurmctld {_LOGS} {policy.SPOOL_DIRECTORY} {policy.POKE_SOCKET.parent}
+            chown slurm:slurm {_STATE} {_LOGS} {policy.SPOOL_DIRECTORY} {policy.POKE_SOCKET.parent}
             chmod 2770 {policy.SPOOL_DIRECTORY}
             """
         self.run("sh", "-c", script)
@@ -359,7 +397,7 @@ class SlurmHarness:
             "SlurmUser": "slurm",
             "AuthType": "auth/munge",
             "AuthInfo": "cred_expire=5",
-            "StateSaveLocation": "/var/lib/slurm/slurmctld",
+            "StateSaveLocation": _STATE,
             "SlurmdSpoolDir": "/var/lib/slurm/slurmd/%n",
             "SlurmctldPidFile": "/run/slurmctld.pid",
             "SlurmdPidFile": "/run/slurmd-%n.pid",
@@ -416,14 +454,14 @@ class SlurmHarness:
             child = subprocess.Popen([*self.command_prefix, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._children.append(child)
         children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and child.poll() is None:
-            with contextlib.suppress(OSError):
-                if inside := children.read_text().split():
-                    self._daemons[name] = (int(inside[0]), process.identity(int(inside[0])) or "")
-                    return
-            time.sleep(0.002)
-        pytest.fail(f"{name} did not start\n{self.logs()}")
+
+        def inside() -> list[str]:
+            if child.poll() is not None:
+                pytest.fail(f"{name} did not start\n{self.logs()}")
+            return children.read_text().split()
+
+        pid = int(wait_for(f"{name} starts", inside, interval=0.002, state=self.logs, ignore=OSError)[0])
+        self._daemons[name] = (pid, process.identity(pid) or "")
 
 
 def _facts(line: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -15,6 +16,7 @@ from gpucluster.operations import drain
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
+from tests.waiting import PATIENCE_S
 
 NODES = ("c-1", "c-2", "c-3")
 arena_test = [pytest.mark.slurm, pytest.mark.containers, pytest.mark.timeout(180)]
@@ -140,7 +142,7 @@ def reason(slurm_harness: SlurmHarness, name: str) -> str:
 
 def running(slurm_harness: SlurmHarness, *options: str, script: str = "sleep 600") -> str:
     job = slurm_harness.sbatch(*options, script=script)
-    slurm_harness.until("the job runs", lambda: slurm_harness.squeue().get(job) == "RUNNING", 60)
+    slurm_harness.until("the job runs", lambda: slurm_harness.squeue().get(job) == "RUNNING")
     return job
 
 
@@ -160,8 +162,15 @@ class TestSlurm:
     def test_a_job_is_waited_for_and_nothing_new_starts(
         self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
     ) -> None:
-        job = running(slurm_harness, "--nodelist=c-1", script="sleep 4")
-        slurm.drain(dict.fromkeys(["c-1"], REMOVED), 60)
+        job = running(slurm_harness, "--nodelist=c-1", script=slurm_harness.closed("job"))
+        with ThreadPoolExecutor(1) as worker:
+            drained = worker.submit(slurm.drain, dict.fromkeys(["c-1"], REMOVED), PATIENCE_S)
+            try:
+                slurm_harness.until("the job is waited for", lambda: any(one.status == "waiting" for one in events))
+                assert slurm_harness.squeue() == {job: "RUNNING"}
+            finally:
+                slurm_harness.open("job")
+            drained.result()
         slurm_harness.until("the job is gone", lambda: job not in slurm_harness.squeue())
         waiting = [event.message for event in events if event.status == "waiting"]
         assert f"job {job} of root on c-1" in waiting[0]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
 from gpucluster.autoscaler.daemon.oci import RequestFailed
 from gpucluster.autoscaler.decide.rate import Rate
 from gpucluster.autoscaler.decide.types import Fault, Launch
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -22,21 +23,15 @@ def launch(number: int) -> Launch:
     return Launch(f"c-e{number}", "c", 1, f"token-{number}", "a test")
 
 
-def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    limit = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.005)
-
-
 @contextmanager
 def launcher(
     send: Callable[[Launch], tuple[str, str]],
     wanted: Callable[[Launch], bool] = lambda _: True,
     rate: Rate | None = None,
     wake: Callable[[], None] = lambda: None,
+    **options: Any,
 ) -> Iterator[Launcher]:
-    made = Launcher(send, wanted=wanted, rate=rate, wake=wake)
+    made = Launcher(send, wanted=wanted, rate=rate, wake=wake, **options)
     try:
         yield made
     finally:
@@ -44,7 +39,7 @@ def launcher(
 
 
 def collected(made: Launcher, count: int) -> tuple[Sent, ...]:
-    until(lambda: len(made.collect()[0]) == count)
+    wait_for(f"{count} launches have an outcome", lambda: len(made.collect()[0]) == count, interval=0.005)
     return made.collect()[0]
 
 
@@ -54,7 +49,7 @@ def test_an_outcome_stays_until_it_is_acknowledged() -> None:
         [sent] = collected(made, 1)
         assert (sent.outcome.instance_id, sent.outcome.fault, sent.outcome.request_id) == ("id-c-e1", None, "request")
         assert not made.submit(launch(1))  # its outcome is not written down yet
-        until(lambda: made.collect() == ((sent,), frozenset()))
+        wait_for("it has ended", lambda: made.collect() == ((sent,), frozenset()))
         made.acknowledge((sent,))
         assert made.collect() == ((), frozenset())
         assert made.submit(launch(1))
@@ -67,13 +62,13 @@ def test_launches_go_out_together_and_each_token_once() -> None:
     def send(one: Launch) -> tuple[str, str]:
         with lock:
             sent[one.token] += 1
-        gate.wait(60)
+        gate.wait(PATIENCE_S)
         return one.node, ""
 
     with launcher(send) as made:
         assert all(made.submit(launch(n)) for n in range(8))
         assert not any(made.submit(launch(n)) for n in range(8))
-        until(lambda: len(sent) == 8)
+        wait_for("all eight are sent", lambda: len(sent) == 8)
         assert made.collect() == ((), frozenset(f"token-{n}" for n in range(8)))
         gate.set()
         collected(made, 8)
@@ -91,40 +86,60 @@ def test_one_that_is_not_intended_any_more_is_dropped_without_a_word() -> None:
         made.submit(launch(1))
         made.submit(launch(2))
         collected(made, 1)
-        until(lambda: made.collect()[1] == frozenset())
+        wait_for("the other one is dropped", lambda: made.collect()[1] == frozenset())
         assert sent == ["c-e2"]
 
 
+class Clock:
+    """A clock that the test moves on, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class JumpingRate(Rate):
+    """Who has to wait moves the clock on instead."""
+
+    clock: Clock
+
+    def take(self, now: float) -> float:
+        while (delay := super().take(now)) > 0:
+            self.clock.now += delay
+            now = self.clock.now
+        return 0.0
+
+
 def test_a_storm_of_429_fails_nothing_and_asks_little_more_than_once_a_node() -> None:
-    """Scenario 5: the cloud takes 20 a second, and says 429 to the rest."""
-    lock, calls, refused = threading.Lock(), Counter[str](), 0
-    left, at = 20.0, time.monotonic()
+    """Scenario 5: the cloud takes 20 a second, and says 429 to the rest.
+
+    On a clock of the test, so one at a time; test_rate has requests that overlap, on a clock of its own as well.
+    """
+    clock, rate = Clock(), JumpingRate(start=40.0)
+    rate.clock = clock
+    calls, refused = Counter[str](), 0
+    left, at = 20.0, clock.now
 
     def send(one: Launch) -> tuple[str, str]:
         nonlocal left, at, refused
-        with lock:
-            calls[one.token] += 1
-            now = time.monotonic()
-            left, at = min(20.0, left + (now - at) * 20.0), now
-            if left < 1:
-                refused += 1
-                raise RequestFailed("launch", 429, "TooManyRequests", "Too many requests for the user")
-            left -= 1
-        time.sleep(0.05)
+        calls[one.token] += 1
+        left, at = min(20.0, left + (clock.now - at) * 20.0), clock.now
+        clock.now += 0.01
+        if left < 1:
+            refused += 1
+            raise RequestFailed("launch", 429, "TooManyRequests", "Too many requests for the user")
+        left -= 1
         return one.node, ""
 
-    with launcher(send, rate=Rate(start=40.0)) as made:
+    with launcher(send, rate=rate, workers=1, clock=clock) as made:
         for number in range(100):
             made.submit(launch(number))
-        ended = collected_all(made, 100)
+        ended = collected(made, 100)
         assert not [one for one in ended if one.outcome.fault]
         assert refused > 0
         assert sum(calls.values()) < 120
-
-
-def collected_all(made: Launcher, count: int) -> tuple[Sent, ...]:
-    until(lambda: len(made.collect()[0]) == count, 60)
-    return made.collect()[0]
 
 
 def test_a_throttled_launch_that_is_cancelled_meanwhile_is_not_sent_again() -> None:
@@ -138,7 +153,7 @@ def test_a_throttled_launch_that_is_cancelled_meanwhile_is_not_sent_again() -> N
 
     with launcher(send, wanted=lambda one: one.node in wanted) as made:
         made.submit(launch(1))
-        until(lambda: bool(calls) and made.collect() == ((), frozenset()))
+        wait_for("it was sent, and is dropped", lambda: calls and made.collect() == ((), frozenset()))
         assert calls == ["c-e1"]
 
 
@@ -170,19 +185,20 @@ def test_closing_drops_what_is_queued_and_waits_for_nothing() -> None:
 
     def do(number: int) -> None:
         started.append(number)
-        gate.wait(60)
+        gate.wait(PATIENCE_S)
         ended.append(number)
 
     queue: WorkQueue[int] = WorkQueue("test", do, workers=1)
     queue.submit(1, 1)
     queue.submit(2, 2)
-    until(lambda: started == [1])
+    wait_for("the first one is begun", lambda: started == [1])
     queue.close()
     assert ended == []
     gate.set()
     assert not queue.submit(3, 3)
-    time.sleep(0.05)
-    assert started == [1]
+    queue._dispatcher.join(PATIENCE_S)
+    queue._pool.shutdown(wait=True)
+    assert (started, ended) == ([1], [1])
 
 
 def test_the_loop_is_woken_for_a_failure_and_at_the_end_not_for_each_launch() -> None:
@@ -191,7 +207,7 @@ def test_the_loop_is_woken_for_a_failure_and_at_the_end_not_for_each_launch() ->
 
     def send(one: Launch) -> tuple[str, str]:
         number = int(one.node.removeprefix("c-e"))
-        assert gates[number].wait(60)
+        assert gates[number].wait(PATIENCE_S)
         if number == 1:
             raise RequestFailed("launch", 500, "InternalError", "Out of host capacity.")
         return one.node, ""
@@ -202,5 +218,5 @@ def test_the_loop_is_woken_for_a_failure_and_at_the_end_not_for_each_launch() ->
         for ended in range(1, 5):
             gates[ended - 1].set()
             collected(made, ended)
-        until(lambda: len(woken) == 2)
+        wait_for("the loop is woken twice", lambda: len(woken) == 2)
         assert woken == [2, 4]

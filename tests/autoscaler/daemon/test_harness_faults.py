@@ -6,7 +6,6 @@ see. The numbers are those of docs/explanation/elastic-nodes-proof.md.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -22,12 +21,15 @@ from gpucluster.lifecycle.replace import ElasticReplacement, OnSlurm
 from gpucluster.oci.states import GONE
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining
-from tests.autoscaler.cluster_harness import CLUSTER, LAUNCH, ClusterHarness, HarnessPool
+from tests.autoscaler.cluster_harness import CLUSTER, LAUNCH, TIMES, ClusterHarness, HarnessPool
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.containers, pytest.mark.slurm]
+pytestmark = [pytest.mark.containers, pytest.mark.slurm, pytest.mark.story]
 
 CAPACITY = {"operation": LAUNCH, "message": "Out of host capacity."}
-SHORT = {"ResumeTimeout": "5"}
+SHORT = {"ResumeTimeout": "8"}
+# How often a launch is tried at most before a gang is rolled back.
+TRIES = int(TIMES["gang_retry_window"] / TIMES["retry_pause"]) + 2
 POOLS = (
     HarnessPool("p01", 6),
     HarnessPool("p02", 3),
@@ -69,9 +71,13 @@ class Play:
         self.jobs: dict[str, str] = {}
         self.seen: dict[str, str] = {}
 
-    def ran(self, name: str, seconds: float = 60) -> None:
+    def ran(self, name: str) -> None:
         """The job of a scenario ends well."""
-        self.harness.wait_state(self.jobs[name], "COMPLETED", seconds=seconds)
+        self.harness.wait_state(self.jobs[name], "COMPLETED")
+
+    def rounds(self, name: str) -> int:
+        """How often Slurm has given nodes to a job: each time the job loses them, it counts a restart."""
+        return int(self.harness.slurm_harness.job(self.jobs[name])["Restarts"]) + 1
 
     def submit(self, name: str, pool: str, nodes: int = 1, *options: str, script: str = "true") -> None:
         self.jobs[name] = self.harness.sbatch(pool, nodes, *options, script=script)
@@ -84,20 +90,21 @@ class Play:
         """How often the daemon decided to launch: a call may still be on its way when the job is annotated."""
         return sum((one["event"], one.get("pool")) == ("launch", pool) for one in self.harness.events("launch"))
 
-    def waits(self, name: str, *words: str, seconds: float = 30) -> str:
+    def waits(self, name: str, *words: str) -> str:
         """The job waits, and what a user sees of it in squeue says why, in these words."""
         job = self.jobs[name]
         self.harness.until(
             f"job {job} waits with {words}",
             lambda: all(word in self.harness.words(job) for word in words) and self.harness.state(job) == "PENDING",
-            seconds,
         )
         return self.harness.words(job)
 
 
 @pytest.fixture(scope="module")
 def play() -> Iterator[Play]:
-    with ClusterHarness(POOLS, slurm_harness={"resume_timeout": 60, "extra": {"SuspendExcStates": "DRAIN"}}) as harness:
+    with ClusterHarness(
+        POOLS, slurm_harness={"resume_timeout": 600, "extra": {"SuspendExcStates": "DRAIN"}}
+    ) as harness:
         play = Play(harness)
         faults: dict[str, list[dict[str, Any]]] = {
             "p02": [{**CAPACITY, "display_name": "p02-e2", "times": 1}],
@@ -110,9 +117,7 @@ def play() -> Iterator[Play]:
             "p16": [{"operation": "BootInstance", "display_name": "p16-e1", "dead": True, "times": 1}],
             "p16b": [{"operation": "BootInstance", "dead": True}],
             "p17": [{"operation": "BootInstance", "dead": True, "times": 2}],
-            "p18": [{"operation": "BootInstance", "delay": 6, "times": 1}],
-            "p19": [{"operation": "BootInstance", "delay": 5}],
-            "p22": [{"operation": "EndInstance", "delay": 6}],
+            "p18": [{"operation": "BootInstance", "delay": 9, "times": 1}],
             "p42y": [CAPACITY],
         }
         for pool, of in faults.items():
@@ -122,7 +127,6 @@ def play() -> Iterator[Play]:
             play.submit(name, f"p{name}", nodes)
         play.submit("04", "p04", 2)
         play.submit("18", "p18")
-        play.submit("19", "p19", 2)
         play.submit("42", "p42x", 2, ":", "--partition=p42y", "--nodes=2", "--exclusive")
         for name in ("22", "23", "24", "25", "27", "28", "51"):
             play.holds(name, f"p{name}")
@@ -142,7 +146,7 @@ def play() -> Iterator[Play]:
         for name in harness.pools:
             harness.faults([], name)
         harness.slurm_harness.run("scancel", "--user=root", check=False)
-        harness.until("nothing of us is left", lambda: not harness.instances(), 60)
+        harness.until("nothing of us is left", lambda: not harness.instances())
         harness.others_untouched()
         assert "InvalidatedRetryToken" not in harness.calls(), "a token was used twice"
 
@@ -163,9 +167,9 @@ def test_scenario_02_one_of_a_gang_has_no_host_for_long(play: Play) -> None:
     play.harness.until("nothing of the gang is left", lambda: not play.harness.instances("p02b"))
     play.harness.faults([], "p02b")
     play.ran("02b")
-    calls = play.harness.calls("p02b")
-    assert calls["200"] <= 3 * 3
-    assert calls["InternalError"] <= 12
+    calls, rounds = play.harness.calls("p02b"), play.rounds("02b")
+    assert calls["200"] <= 3 * rounds
+    assert calls["InternalError"] <= TRIES * rounds
 
 
 def test_scenario_03_the_host_is_promised_and_then_not_there(play: Play) -> None:
@@ -173,7 +177,7 @@ def test_scenario_03_the_host_is_promised_and_then_not_there(play: Play) -> None
     play.harness.until("nothing of the gang is left", lambda: not play.harness.instances("p03"))
     play.harness.faults([], "p03")
     play.ran("03")
-    assert play.harness.calls("p03").total() <= 16
+    assert play.harness.calls("p03").total() <= (TRIES + 1) * play.rounds("03")
 
 
 def test_scenario_04_another_availability_domain(play: Play) -> None:
@@ -225,32 +229,30 @@ def test_scenario_16_a_node_that_never_registers_is_replaced(play: Play) -> None
 def test_scenario_16_a_pool_whose_nodes_never_boot_is_left_alone(play: Play) -> None:
     play.waits("16b", "new nodes don't come into service")
     play.harness.until("nothing is left", lambda: not play.harness.instances("p16b"))
-    # Two rounds of three; on a slow machine the cool-down may be over before the check, and a third has begun.
-    assert play.harness.calls("p16b").total() <= 9
+    # Three, and three that replace them.
+    assert play.harness.calls("p16b").total() <= 6 * play.rounds("16b")
     play.harness.faults([], "p16b")
-    play.ran("16b", 90)
+    play.ran("16b")
 
 
 def test_scenario_17_slurms_resume_timeout(play: Play) -> None:
     play.ran("17")
-    assert play.harness.calls("p17").total() <= 6
-    assert play.harness.slurm_harness.job(play.jobs["17"])["Restarts"] != "0", "Slurm had given it up"
+    assert play.harness.calls("p17").total() <= 3 * play.rounds("17")
+    assert play.rounds("17") > 1, "Slurm had given it up"
 
 
 def test_scenario_18_a_node_registers_too_late(play: Play) -> None:
     play.ran("18")
-    assert play.harness.calls("p18").total() <= 3
+    assert play.harness.calls("p18").total() <= play.rounds("18") + 1
 
 
 def test_scenario_19_the_job_is_cancelled_while_its_nodes_boot(play: Play) -> None:
+    with play.harness.hold_boots("p19"):
+        job = play.harness.sbatch("p19", 2)
+        play.harness.until("it is launched", lambda: play.harness.calls("p19").total() == 2)
+        play.harness.slurm_harness.scancel(job)
     play.harness.none_left("p19")
-    # in the fixture all began at once; by now its nodes were asked for, or are
-    job = play.harness.sbatch("p19", 2)
-    before = play.harness.calls("p19").total()
-    play.harness.until("it is launched", lambda: play.harness.calls("p19").total() == before + 2)
-    play.harness.slurm_harness.scancel(job)
-    play.harness.none_left("p19")
-    assert play.harness.calls("p19").total() == before + 2
+    assert play.harness.calls("p19") == {"200": 2}
 
 
 def test_scenario_21_two_jobs_share_nodes_and_hooks_are_called_twice(play: Play) -> None:
@@ -268,14 +270,16 @@ def test_scenario_21_two_jobs_share_nodes_and_hooks_are_called_twice(play: Play)
 
 def test_scenario_22_a_name_is_used_again_only_when_its_instance_is_gone(play: Play) -> None:
     harness = play.harness
-    harness.open("22")
-    play.ran("22")
 
     def ending() -> bool:
         return [one[0].lifecycle_state for one in harness.instances("p22").values()] == ["TERMINATING"]
 
-    harness.until("its instance ends", ending)
-    play.submit("22b", "p22")
+    with harness.hold_ends("p22"):
+        harness.open("22")
+        play.ran("22")
+        harness.until("its instance ends", ending)
+        play.submit("22b", "p22")
+        harness.passes()
     play.ran("22b")
     assert harness.calls("p22") == {"200": 2}, "there was no conflict of names"
 
@@ -285,7 +289,8 @@ def test_scenario_23_a_suspend_that_comes_too_late(play: Play) -> None:
     harness.wait_state(job, "RUNNING")
     (node,) = harness.nodes(job)
     harness.slurm_harness.run("/opt/gpucluster/bin/suspend", node)
-    time.sleep(3)
+    harness.until("the daemon has read it", lambda: not list(harness.slurm_harness.spool.glob("*.json")))
+    harness.passes()
     assert [one.lifecycle_state for one in harness.instances("p23")[node]] == ["RUNNING"]
     harness.open("23")
     play.ran("23")
@@ -297,7 +302,7 @@ def test_scenario_24_an_instance_is_terminated_under_a_running_job(play: Play) -
     harness.wait_state(job, "RUNNING")
     (node,) = harness.nodes(job)
     harness.terminate(harness.instances("p24")[node][0].id)
-    harness.until("Slurm runs the job again", lambda: harness.slurm_harness.job(job)["Restarts"] == "1", 60)
+    harness.until("Slurm runs the job again", lambda: harness.slurm_harness.job(job)["Restarts"] == "1")
     harness.wait_state(job, "RUNNING")
     harness.open("24")
     play.ran("24")
@@ -310,9 +315,9 @@ def test_scenario_25_an_instance_is_stopped_under_a_running_job(play: Play) -> N
     (node,) = harness.nodes(job)
     stopped = harness.instances("p25")[node][0].id
     harness.api.compute.instance_action(stopped, "STOP")
-    harness.until("Slurm runs the job again", lambda: harness.slurm_harness.job(job)["Restarts"] == "1", 60)
+    harness.until("Slurm runs the job again", lambda: harness.slurm_harness.job(job)["Restarts"] == "1")
     harness.wait_state(job, "RUNNING")
-    harness.api.wait(harness.api.compute.get_instance, stopped, "TERMINATED", 60)
+    harness.api.wait(harness.api.compute.get_instance, stopped, "TERMINATED")
     harness.open("25")
     play.ran("25")
     assert harness.calls("p25") == {"200": 2}
@@ -325,7 +330,7 @@ def test_scenario_27_two_instances_of_one_node(play: Play) -> None:
     first = harness.instances("p27")[node][0].id
     harness.faults([{"operation": "BootInstance", "dead": True}], "p27")
     second = harness.launch(node, generation=9)
-    harness.api.wait(harness.api.compute.get_instance, second, "TERMINATED", 60)
+    harness.api.wait(harness.api.compute.get_instance, second, "TERMINATED")
     assert [one.id for one in harness.instances("p27")[node]] == [first]
     harness.faults([], "p27")
     harness.open("27")
@@ -340,7 +345,12 @@ def test_scenario_28_a_person_drains_a_node(play: Play) -> None:
     harness.slurm_harness.scontrol("update", f"nodename={node}", "state=drain", "reason=look at its fans")
     harness.open("28")
     play.ran("28")
-    time.sleep(6)
+    # A node that is idle for a shorter time has been given up.
+    play.submit("28b", "p28")
+    play.ran("28b")
+    (other,) = harness.nodes(play.jobs["28b"])
+    assert other != node
+    harness.until("the other node is gone", lambda: other not in harness.instances("p28"))
     assert [one.lifecycle_state for one in harness.instances("p28")[node]] == ["RUNNING"]
     assert "DRAIN" in harness.slurm_harness.flags(node)
     harness.slurm_harness.scontrol("update", f"nodename={node}", "state=undrain")
@@ -363,7 +373,7 @@ def test_scenario_51_a_node_that_failed_its_checks_is_replaced_when_its_job_has_
     scheduler = OnSlurm(draining, events.append)
     elastic = ElasticReplacement(scheduler, lambda: ElasticInstances(access, CLUSTER, ignore), events.append)
     with ThreadPoolExecutor(1) as worker:
-        replaced = worker.submit(elastic.replace, [node], 60.0)
+        replaced = worker.submit(elastic.replace, [node], PATIENCE_S)
         harness.until("the job is waited for", lambda: any(f"job {job} " in event.message for event in events))
         assert harness.state(job) == "RUNNING"
         harness.open("51")
@@ -407,7 +417,7 @@ def test_scenario_48_a_suspend_of_what_was_never_launched(play: Play) -> None:
 def test_scenario_26_orphans_are_ended_and_nobody_elses_instances(play: Play) -> None:
     harness = play.harness
     for name in ("orphan", "stray"):
-        harness.api.wait(harness.api.compute.get_instance, play.seen[name], "TERMINATED", 60)
+        harness.api.wait(harness.api.compute.get_instance, play.seen[name], "TERMINATED")
     harness.others_untouched()
 
 
