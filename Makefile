@@ -13,8 +13,10 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # What the local cloud needs from Debian: containers, their network, and the maker of the base image.
 DEBIAN_PACKAGES := podman runc conmon netavark aardvark-dns iptables nftables mmdebstrap debian-archive-keyring \
   openssh-client iproute2 python3-venv ca-certificates
-# What tests need beside that: a kernel with device-mapper, in a process; and Prometheus, for its rules.
-TEST_PACKAGES := user-mode-linux prometheus
+# What tests need beside that: a kernel with device-mapper, in a process; and Prometheus, for its rules and exporters.
+TEST_PACKAGES := user-mode-linux prometheus prometheus-node-exporter
+# What `make stress` needs beside those.
+STRESS_PACKAGES := gcc libc6-dev
 
 # Python stores what it has compiled, whatever the environment says: each test process and each program that tests start
 # would compile the whole tree again.
@@ -57,12 +59,25 @@ check-types:
 check-tests:
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=3 -m "$(FAST)"
 
+# FILES="tests/spec tests/cli/test_cli.py": these tests only. CHANGED=1: those that reach what differs from the main branch;
+# CHANGED=COMMIT: from a commit. ORDER=SEED: in another order.
 .PHONY: test
-test: system-packages test-packages lint ## run every check and every test, the end-to-end test included
-# Four at a time: tests of daemons, of Terraform, of Slurm and of machines that boot mostly wait. Whole clusters come after
-# the others: they wait less, and all that is on the machine makes them late.
-	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not e2e" --ignore=tests/e2e
-	$(BIN)/python -m pytest -n 4 --dist loadgroup tests/e2e
+test: test-machine ## run every check and every test, the end-to-end tests included; FILES=... or CHANGED=1: some of them
+	$(BIN)/python -m tools.suite $(if $(FILES),--files $(FILES)) \
+	  $(if $(CHANGED),--changed $(filter-out 1,$(CHANGED))) $(if $(ORDER),--order $(ORDER))
+
+.PHONY: stress
+stress: test-machine ## the same with busy processors, a slow disk, little memory, and a clock that jumps once
+	$(call install_packages,$(STRESS_PACKAGES))
+	$(BIN)/python -m tools.stress $(BIN)/python -m tools.suite $(if $(FILES),--files $(FILES)) $(if $(ORDER),--order $(ORDER))
+
+# Installs what the tests need, and names what this machine lacks, before a test starts.
+.PHONY: test-machine
+test-machine:
+	@command -v $(PYTHON) > /dev/null || { echo "make test needs: $(PYTHON): apt install python3" >&2; exit 1; }
+	$(PYTHON) tools/machine.py first
+	$(MAKE) --no-print-directory test-packages $(VENV)/dev.stamp $(VENV)/checkov/stamp
+	$(BIN)/python -m tools.machine
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## every check that needs no machine: those of `check`, Ansible, Terraform
@@ -121,8 +136,9 @@ for package in $(1); do
 done
 if [ $${#missing[@]} -gt 0 ]; then
   echo "installing Debian packages: $${missing[*]}"
-  $(SUDO) apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends "$${missing[@]}"
+  mkdir -p $(VENV)
+  $(call logged,$(VENV)/packages.log,$(SUDO) apt-get update -qq)
+  $(call logged,$(VENV)/packages.log,$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}")
 fi
 endef
 
@@ -142,36 +158,43 @@ SOURCE_ONLY := python-terraform
 define install_locked
 [ -x $(1)/bin/python ] || $(PYTHON) -m venv $(1)
 $(1)/bin/python tools/lock.py show $(2) > $(1)/requirements.txt
-$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-build-isolation \
-  --only-binary=:all: --no-binary=$(SOURCE_ONLY) \
-  --requirement $(1)/requirements.txt
+echo "installing the Python packages of $(2) into $(1)"
+$(call logged,$(1)/install.log,$(1)/bin/python -m pip install --disable-pip-version-check --require-hashes --no-deps \
+  --no-build-isolation --only-binary=:all: --no-binary=$(SOURCE_ONLY) --requirement $(1)/requirements.txt)
+endef
+
+# Runs the command $(2), whose output goes into the file $(1): pip says a line for each package, and several for each folder
+# that its configuration on this machine names and that does not exist. After a failure all of it is shown.
+define logged
+$(2) > $(1) 2>&1 || { cat $(1) >&2; exit 1; }
 endef
 
 # The package itself, with the locked hatchling.
 define install_editable
-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --editable .
+$(call logged,$(VENV)/install.log,$(BIN)/python -m pip install --disable-pip-version-check --no-index --no-deps \
+  --no-build-isolation --editable .)
 endef
 
 # The virtual environment, once for using it and once more for working on it.
 $(VENV)/run.stamp: pyproject.toml requirements.lock | system-packages
-	$(call install_locked,$(VENV),controller build)
+	@$(call install_locked,$(VENV),controller build)
 	$(call install_locked,$(VENV),run)
 	$(call install_editable)
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml requirements.lock | system-packages
-	$(call install_locked,$(VENV),controller build)
+	@$(call install_locked,$(VENV),controller build)
 	$(call install_locked,$(VENV),run dev)
 	$(call install_editable)
 	touch $@ $(VENV)/run.stamp
 
 # They pin many versions of packages that we use, too, so they have environments of their own.
 $(VENV)/checkov/stamp: requirements.lock
-	$(call install_locked,$(VENV)/checkov,checkov)
+	@$(call install_locked,$(VENV)/checkov,checkov)
 	touch $@
 
 $(VENV)/audit/stamp: requirements.lock
-	$(call install_locked,$(VENV)/audit,audit)
+	@$(call install_locked,$(VENV)/audit,audit)
 	touch $@
 
 # The same versions and files everywhere, for all Pythons that pyproject.toml allows.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import evidence, surroundings
 from tests.image_home import hide_local_cloud, remove_hidden
 
 # How long an example takes says how busy the machine is, and nothing of the code.
@@ -49,6 +50,7 @@ LONGEST = (
 )
 _RANKS = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
 
+surroundings.set_up()
 hide_local_cloud()
 
 # A runner that was started in the background ignores these two, and each program that a test starts would ignore them
@@ -93,7 +95,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     pytest-xdist has either of the two. A group that is spelled differently for each test spreads a file.
     """
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - the oldest Python of hosts has no pytest-xdist
+    from xdist.scheduler import LoadScopeScheduling  # the oldest Python of hosts has none
 
     class Groups(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
@@ -102,3 +104,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return group if name and "]" not in group else nodeid.partition("::")[0]
 
     return Groups(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Keep what explains a failure while the test's folders and containers still stand."""
+    report = yield
+    if report.failed:
+        evidence.keep(item.nodeid, str(report.longrepr), getattr(item, "funcargs", {}))
+    return report

@@ -15,7 +15,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Callable, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 _Value = TypeVar("_Value")
 
@@ -66,11 +67,11 @@ def _message(what: str, patience: float, last: object, state: Callable[[], Any] 
     if state is not None:
         try:
             lines.append(str(state())[-_STATE_LENGTH:])
-        except Exception as error:  # noqa: BLE001 - the failure itself matters more than its explanation
+        except Exception as error:  # the failure itself matters more
             lines.append(f"no state: {error!r}")
     return "\n".join(lines)
 
 
 def hang() -> None:
-    """Never return, as a double of something that does not answer. For threads and processes that somebody else ends."""
+    """Never return, as a double of something that does not answer: for threads and processes that others end."""
     threading.Event().wait()

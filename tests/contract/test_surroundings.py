@@ -1,0 +1,56 @@
+"""Tests have the same surroundings on every machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.surroundings import variables
+from tests.waiting import PATIENCE_S
+
+ROOT = Path(__file__).parents[2]
+#: A machine of somebody who works with all these programs, in another country, behind a proxy that is down.
+OTHERS = {
+    "LANG": "tr_TR.UTF-8",
+    "LC_ALL": "tr_TR.UTF-8",
+    "TZ": "Asia/Kathmandu",
+    "COLUMNS": "40",
+    "NO_COLOR": "1",
+    "ANSIBLE_CONFIG": "/nowhere/ansible.cfg",
+    "ANSIBLE_STDOUT_CALLBACK": "oneline",
+    "GIT_DIR": "/nowhere",
+    "KUBECONFIG": "/nowhere",
+    "OCI_CLI_PROFILE": "other",
+    "AWS_PROFILE": "other",
+    "SLURM_CONF": "/nowhere/slurm.conf",
+    "TF_VAR_name": "other",
+    "GITHUB_TOKEN": "no-secret",
+    "https_proxy": "http://127.0.0.1:1",
+}
+
+
+def test_what_others_have_set_is_not_there() -> None:
+    kept = variables({**OTHERS, "PATH": "/bin", "PIP_FIND_LINKS": "/opt/wheels"})
+    assert kept.pop("no_proxy").startswith("localhost,127.0.0.1")
+    assert kept.pop("NO_PROXY")
+    assert kept == {
+        "PATH": "/bin", "PIP_FIND_LINKS": "/opt/wheels", "LANG": "C.UTF-8", "TZ": "UTC",
+        "https_proxy": "http://127.0.0.1:1",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_tests_pass_on_a_machine_of_others() -> None:
+    """The parts whose programs read most of this: the command's texts, ssh, Git, Ansible's configuration, times."""
+    parts = ["tests/cli", "tests/ssh", "tests/workspace", "tests/contract/test_words.py", "tests/configuration"]
+    done = subprocess.run(
+        ["sh", "-c", 'umask 077 && exec "$@"', "sh", sys.executable, "-m", "pytest", "-n", "0", "-x", "--no-header",
+         "-p", "no:cacheprovider", *parts],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=3 * PATIENCE_S,
+        env={**{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}, **OTHERS},
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

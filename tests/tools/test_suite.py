@@ -1,0 +1,125 @@
+"""The runner of `make test`: real pytest on small suites, with what a reader sees of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import PATIENCE_S
+from tools import suite
+from tools.suite import Case, Result, Stage
+
+pytestmark = pytest.mark.slow
+
+GOOD = "def test_good():\n    pass\n"
+BAD = """\
+import pytest
+
+class Cluster:
+    def __init__(self, folder):
+        self.folder = folder
+
+@pytest.fixture
+def cluster(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "apply").write_text("the disk is full\\n")
+    (tmp_path / "server.log").write_text("it was asked\\n")
+    (tmp_path / "operator_key.log").write_text("a private key\\n")
+    return Cluster(tmp_path)
+
+def test_bad(cluster):
+    assert 1 + 1 == 3, "sums are wrong"
+
+def test_left_out():
+    pytest.skip("this machine has no moon")
+"""
+#: This project's conftest, which keeps what explains a failure, without its pytest options.
+PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "-p", "tests.conftest"]
+
+
+def stage(folder: Path, name: str, text: str) -> Stage:
+    file = folder / f"test_{name}.py"
+    file.write_text(text)
+    return Stage(name, [*PYTEST, str(file)])
+
+
+def test_a_failure_is_explained_in_a_folder_and_at_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "results"
+    (folder / "failures").mkdir(parents=True)
+    results = [suite.run(stage(tmp_path, name, text), folder) for name, text in (("one", BAD), ("two", GOOD))]
+    assert [result.status for result in results] == [1, 0]
+    assert "sums are wrong" in capfd.readouterr().out
+    kept = {file.name: file.read_text() for file in (folder / "failures").rglob("*") if file.is_file()}
+    assert kept.pop("failure.txt").startswith("test_one.py::test_bad")
+    assert kept == {"apply": "the disk is full\n", "server.log": "it was asked\n"}
+    assert "the disk is full" in "\n".join(suite.ends(folder / "failures"))
+    said = list(suite.summary(results, folder))
+    assert said[-1] == "2 passed, 1 failed, 1 skipped".replace("2", "1")
+    text = "\n".join(said)
+    assert "test_bad" in text
+    assert "sums are wrong" in text
+    assert "this machine has no moon" in text
+    assert str(folder / "failures") in text
+    assert re.search(r"^one +FAILED \(1\)", text, re.MULTILINE)
+    assert re.search(r"^two +passed", text, re.MULTILINE)
+
+
+def test_a_stage_that_fails_does_not_keep_the_others_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan = [Stage("checks", ["sh", "-c", "echo style is bad; exit 2"], tests=False), stage(tmp_path, "tests", GOOD)]
+    monkeypatch.setattr(suite, "stages", lambda _order: plan)
+    monkeypatch.setattr(suite, "RESULTS", tmp_path / "results")
+    assert suite.main([]) == 1
+    said = capfd.readouterr().out
+    assert "style is bad" in said
+    # What failed without a test counts as well.
+    assert said.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+    monkeypatch.setattr(suite, "stages", lambda _order: plan[1:])
+    assert suite.main([]) == 0
+
+
+def test_the_last_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "RESULTS", tmp_path)
+    for number in range(9):
+        (tmp_path / f"2026-01-0{number + 1}").mkdir()
+    made = suite.new_folder()
+    assert len(list(tmp_path.iterdir())) == suite.KEPT_RUNS
+    assert (made / "failures").is_dir()
+    assert not (tmp_path / "2026-01-01").exists()
+
+
+def test_a_stage_that_never_came_to_its_tests_is_a_failure(tmp_path: Path) -> None:
+    result = Result(Stage("tests", []), 4, 1.0, suite.read_junit(tmp_path / "missing.xml"))
+    assert list(suite.summary([result], tmp_path))[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_a_test_that_passed_and_failed_at_its_end_has_failed(tmp_path: Path) -> None:
+    file = tmp_path / "junit.xml"
+    file.write_text(
+        '<testsuites><testsuite><testcase classname="tests.a" name="t" time="1"/><testcase classname="tests.a" '
+        'name="t" time="1"><error message="left over&#10;more"/></testcase></testsuite></testsuites>'
+    )
+    assert suite.read_junit(file) == [Case("tests/a::t", 1.0, "failed", "left over")]
+
+
+def test_order_of_any_seed_runs_every_test_and_stories_in_theirs(tmp_path: Path) -> None:
+    (tmp_path / "test_story.py").write_text(
+        "import pytest\npytestmark = pytest.mark.story\n" + "".join(f"def test_{n}(): pass\n" for n in range(6))
+    )
+    (tmp_path / "test_free.py").write_text("".join(f"def test_{n}(): pass\n" for n in range(6)))
+    found = set()
+    for seed in ("one", "two", "three"):
+        done = subprocess.run(
+            [*PYTEST, "-q", "--collect-only", f"--order={seed}", str(tmp_path)],
+            cwd=suite.ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+        )  # fmt: skip
+        lines = [line.split("/")[-1] for line in done.stdout.splitlines() if "::" in line]
+        assert len(lines) == 12
+        assert [line for line in lines if "story" in line] == [f"test_story.py::test_{n}" for n in range(6)]
+        found.add(tuple(lines))
+    assert len(found) == 3

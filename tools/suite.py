@@ -1,0 +1,248 @@
+"""`make test`: every stage to its end, whatever failed before it, and one summary that names everything.
+
+    python -m tools.suite                       all stages
+    python -m tools.suite --files tests/spec    these tests only
+    python -m tools.suite --changed             the tests that reach what differs from the main branch
+    python -m tools.suite --changed HEAD~1      ... from a commit
+
+Results are in .test-results/<time>/: what each stage printed, junit files, and for each failed test a folder with its
+logs and the journals of its containers. The last five runs are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+from xml.etree import ElementTree
+
+from tools import affected
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / ".test-results"
+EVIDENCE = "GPUCLUSTER_TEST_EVIDENCE"
+KEPT_RUNS = 5
+#: Tests at a time on two processors: those of daemons, of Terraform, of Slurm and of machines that boot mostly wait.
+WORKERS = 4
+SLOWEST = 30
+_END_LINES, _END_FILES = 60, 6
+_PYTEST = [sys.executable, "-m", "pytest", "-rs", "--dist", "loadgroup", "-n", str(WORKERS)]
+_INTERRUPTED = 2  # of pytest
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of the suite: a command, and whether it is pytest's."""
+
+    name: str
+    argv: Sequence[str]
+    tests: bool = True
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test as junit reports it. `outcome`: passed, failed or skipped; `reason`: its first line."""
+
+    name: str
+    seconds: float
+    outcome: str
+    reason: str = ""
+
+
+@dataclass
+class Result:
+    """How a stage ended."""
+
+    stage: Stage
+    status: int
+    seconds: float
+    cases: list[Case] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing of it failed."""
+        return self.status == 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended pytest."""
+        return self.stage.tests and self.status == _INTERRUPTED
+
+    def count(self, outcome: str) -> int:
+        """How many of its tests ended so."""
+        return sum(case.outcome == outcome for case in self.cases)
+
+
+def stages(order: str) -> list[Stage]:
+    """The whole suite: what needs no machine, then single parts, then whole clusters.
+
+    Clusters come last: they wait less than the others, and what runs beside them makes them late.
+    """
+    options = [f"--order={order}"] if order else []
+    return [
+        Stage("checks", ["make", "--no-print-directory", "lint"], tests=False),
+        Stage("tests", [*_PYTEST, *options, "-m", "not e2e", "--ignore=tests/e2e"]),
+        Stage("clusters", [*_PYTEST, *options, "tests/e2e"]),
+    ]
+
+
+def chosen(files: Sequence[str]) -> list[Stage]:
+    """Some tests. One file runs in one process: its output is easier to read."""
+    workers = ["-n", "0"] if len(files) == 1 and files[0].endswith(".py") else []
+    return [Stage("chosen tests", [*_PYTEST, *workers, *files])]
+
+
+def run(stage: Stage, folder: Path) -> Result:
+    """Run a stage to its end; what it prints is shown and kept."""
+    junit = folder / f"{stage.name.replace(' ', '-')}.xml"
+    argv = [*stage.argv, f"--junitxml={junit}"] if stage.tests else list(stage.argv)
+    environment = {**os.environ, EVIDENCE: str(folder / "failures")}
+    began = time.monotonic()
+    with (folder / f"{stage.name.replace(' ', '-')}.log").open("w") as log:
+        child = subprocess.Popen(
+            argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace",
+        )  # fmt: skip
+        assert child.stdout is not None
+        copying = threading.Thread(target=_copy, args=(child.stdout, log))
+        copying.start()
+        status = _status(child)
+        copying.join()
+    return Result(stage, status, time.monotonic() - began, read_junit(junit) if stage.tests else [])
+
+
+def _status(child: subprocess.Popen[str]) -> int:
+    """Wait for a child. Ctrl-C reaches it as well, and it ends by itself: pytest removes what its tests made."""
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            continue
+
+
+def _copy(source: TextIO, log: TextIO) -> None:
+    for line in source:
+        log.write(line)
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+def read_junit(file: Path) -> list[Case]:
+    """The tests of a junit file, each once; none where the file is missing, because the stage did not come so far."""
+    if not file.is_file():
+        return []
+    found: dict[str, Case] = {}
+    for element in ElementTree.parse(file).iter("testcase"):  # noqa: S314 - pytest has written it
+        name = f"{element.get('classname', '').replace('.', '/')}::{element.get('name')}"
+        outcome, reason = "passed", ""
+        for kind, word in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
+            part = element.find(kind)
+            if part is not None:
+                outcome, reason = word, (part.get("message") or "").splitlines()[0] if part.get("message") else ""
+                break
+        earlier = found.get(name)
+        if earlier is None or earlier.outcome == "passed":  # a test that passed and failed at its end is listed twice
+            found[name] = Case(name, float(element.get("time", 0)), outcome, reason)
+    return list(found.values())
+
+
+def summary(results: Iterable[Result], folder: Path) -> Iterator[str]:
+    """The end of the run, for a reader who sees nothing else."""
+    results = list(results)
+    cases = [case for result in results for case in result.cases]
+    slowest = sorted(cases, key=lambda case: -case.seconds)[:SLOWEST]
+    if len(results) > 1:
+        yield f"The {len(slowest)} slowest tests:"
+        yield from (f"{case.seconds:8.1f} s  {case.name}" for case in slowest)
+    yield from _skipped(cases)
+    failed = [case for case in cases if case.outcome == "failed"]
+    if failed:
+        yield "Failed:"
+        yield from (f"  {case.name}\n      {case.reason}" for case in failed)
+        yield f"What explains a failure is in {folder / 'failures'}"
+    yield ""
+    for result in results:
+        word = "passed" if result.passed else f"FAILED ({result.status})"
+        counts = f"{result.count('passed')} passed, {result.count('failed')} failed, {result.count('skipped')} skipped"
+        yield f"{result.stage.name:14} {word:12} {result.seconds:6.0f} s  {counts if result.stage.tests else ''}"
+    totals = {word: sum(case.outcome == word for case in cases) for word in ("passed", "failed", "skipped")}
+    # A stage that failed without a failed test is a failure, too.
+    silent = sum(not result.passed and not result.count("failed") for result in results)
+    yield f"{totals['passed']} passed, {totals['failed'] + silent} failed, {totals['skipped']} skipped"
+
+
+def _skipped(cases: Iterable[Case]) -> Iterator[str]:
+    reasons: dict[str, int] = {}
+    for case in cases:
+        if case.outcome == "skipped":
+            reasons[case.reason] = reasons.get(case.reason, 0) + 1
+    if reasons:
+        yield "Not run:"
+        yield from (f"{number:4}  {reason}" for reason, number in sorted(reasons.items()))
+
+
+def ends(folder: Path) -> Iterator[str]:
+    """The last lines of what failed tests left, newest files first: enough to understand most failures."""
+    for test in sorted(folder.iterdir()) if folder.is_dir() else ():
+        files = [file for file in test.rglob("*") if file.is_file() and file.name != "failure.txt"]
+        files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
+        for file in files[:_END_FILES]:
+            lines = file.read_text(errors="replace").splitlines()
+            if lines:
+                yield f"--- {file.relative_to(folder)} ({len(lines)} lines)"
+                yield from (line[:300] for line in lines[-_END_LINES:])
+
+
+def new_folder() -> Path:
+    """The folder of this run; the oldest ones go."""
+    RESULTS.mkdir(exist_ok=True)
+    older = sorted(RESULTS.iterdir())
+    for folder in older[: max(0, len(older) - KEPT_RUNS + 1)]:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder = RESULTS / f"{time.strftime('%Y-%m-%dT%H%M%S')}-{os.getpid()}"
+    (folder / "failures").mkdir(parents=True)
+    return folder
+
+
+def main(words: list[str]) -> int:
+    """Run the suite. Returns 0 if everything passed, 1 if not, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="make test", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--files", nargs="+", default=[])
+    parser.add_argument("--changed", nargs="?", const="", default=None)
+    parser.add_argument("--order", default="", help="a seed: files and the tests in them run in another order")
+    options = parser.parse_args(words)
+    if options.changed is not None:
+        plan = _reached(options.changed, options.order)
+    else:
+        plan = chosen(options.files) if options.files else stages(options.order)
+    folder = new_folder()
+    results: list[Result] = []
+    for stage in plan:
+        results.append(run(stage, folder))
+        if results[-1].interrupted:
+            break
+    print(*ends(folder / "failures"), *summary(results, folder), sep="\n")
+    if any(result.interrupted for result in results):
+        return 130
+    return 0 if all(result.passed for result in results) else 1
+
+
+def _reached(base: str, order: str) -> list[Stage]:
+    tests = affected.tests(ROOT, base)
+    if tests is None:
+        print("what changed concerns every test: all of them run")
+        return stages(order)
+    print(f"{len(tests)} test files and folders reach what changed" if tests else "no test reaches what changed")
+    return chosen(tests) if tests else []
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
