@@ -17,7 +17,7 @@ from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.preflight import requirements
 from gpucluster.preflight.facts import Facts, FirstCall, FoundImage, Unknown
 from gpucluster.preflight.queries import local
-from gpucluster.preflight.queries.client import TIMEOUT, QueryClient
+from gpucluster.preflight.queries.client import QueryClient, timeout
 from gpucluster.preflight.queries.cloud import CloudQueries
 from gpucluster.spec import ClusterSpec
 
@@ -25,9 +25,10 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 _WORKERS = 8
-# Timeouts in seconds: of the first call, name resolution included, and of all queries after it together.
-_FIRST_TIMEOUT = TIMEOUT + 2.0
-_TOTAL_TIMEOUT = 40.0
+# Seconds for name resolution beside the first call.
+_RESOLUTION = 2.0
+# All queries after the first call may take as long as so many requests, one after the other.
+_REQUESTS = 7
 
 
 def collect(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None = None) -> Facts:
@@ -60,7 +61,9 @@ class _Collector:
         self._outputs = outputs
         self._client = QueryClient(access)
         self._queries = CloudQueries(self._client, spec.name, _kept_images(outputs))
-        self._until = time.monotonic() + _FIRST_TIMEOUT + _TOTAL_TIMEOUT
+        self._first_timeout = timeout(access) + _RESOLUTION
+        self._total_timeout = timeout(access) * _REQUESTS
+        self._until = time.monotonic() + self._first_timeout + self._total_timeout
 
     def facts(self) -> Facts:
         """The local facts and the first call; if that is authenticated, all the others."""
@@ -89,9 +92,9 @@ class _Collector:
     def _subscriptions(self, client: QueryClient) -> _Subscriptions:
         future = self._workers.submit(_subscriptions, client)
         try:
-            return future.result(timeout=_FIRST_TIMEOUT)
+            return future.result(timeout=self._first_timeout)
         except FutureTimeout:
-            return FirstCall(_place(client.access), 0, f"no answer within {_FIRST_TIMEOUT:.0f} s"), None, ""
+            return FirstCall(_place(client.access), 0, f"no answer within {self._first_timeout:.0f} s"), None, ""
 
     def _cloud_facts(self, facts: Facts) -> Facts:
         spec, queries = self._spec, self._queries
@@ -175,7 +178,7 @@ class _Collector:
         try:
             return future.result(timeout=max(self._until - time.monotonic(), 0.01))
         except FutureTimeout:
-            reason = f"no answer within {_TOTAL_TIMEOUT:.0f} s"
+            reason = f"no answer within {self._total_timeout:.0f} s"
             return Unknown(check, "everything in time", reason, action="Try again later")
 
     def _all(self, futures: Mapping[K, Future[Any]], check: str) -> dict[K, Any]:

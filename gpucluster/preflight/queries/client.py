@@ -12,10 +12,16 @@ from gpucluster.preflight.facts import NOT_FOUND, Unknown
 
 T = TypeVar("T")
 
-# Timeout of one request in seconds, and the pauses before a request is repeated when the cloud was busy.
-TIMEOUT = 6.0
+# Timeouts of one request in seconds. An endpoint of our own is on this machine: a late answer says that it is busy.
+_TIMEOUT, _TIMEOUT_ON_THIS_MACHINE = 6.0, 60.0
+# The pauses before a request is repeated when the cloud was busy.
 _PAUSES = (0.4, 1.2)
 _LATER = "Try again later"
+
+
+def timeout(access: Access) -> float:
+    """Seconds that one request may take."""
+    return _TIMEOUT_ON_THIS_MACHINE if access.endpoint else _TIMEOUT
 
 
 class QueryClient:
@@ -23,7 +29,7 @@ class QueryClient:
 
     def __init__(self, access: Access) -> None:
         self.access = access
-        self._clients = SharedClients(access, timeout=TIMEOUT)
+        self._clients = SharedClients(access, timeout=timeout(access))
 
     def client(self, service: str, name: str) -> Any:
         """An SDK client with a short timeout and without the SDK's own retries, made once."""
