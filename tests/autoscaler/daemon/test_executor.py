@@ -14,6 +14,7 @@ from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
 from gpucluster.autoscaler.daemon.oci import RequestFailed
 from gpucluster.autoscaler.decide.rate import Rate
 from gpucluster.autoscaler.decide.types import Fault, Launch
+from tests.doubles.clock import Clock
 from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.slow
@@ -88,16 +89,6 @@ def test_one_that_is_not_intended_any_more_is_dropped_without_a_word() -> None:
         collected(made, 1)
         wait_for("the other one is dropped", lambda: made.collect()[1] == frozenset())
         assert sent == ["c-e2"]
-
-
-class Clock:
-    """A clock that the test moves on, in seconds."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class JumpingRate(Rate):

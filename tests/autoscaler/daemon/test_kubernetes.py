@@ -38,6 +38,7 @@ from gpucluster.autoscaler.decide.types import Delay, Drain, Hold, MarkDown, Obs
 from gpucluster.kubernetes.manifests import autoscaler, to_json
 from gpucluster.slurm.states import JobState
 from tests.agent.kubernetes.api_server import ApiServer, binaries, needs_api_server, running
+from tests.doubles.clock import Clock
 
 pytestmark = [pytest.mark.slow, needs_api_server, pytest.mark.xdist_group("kubernetes-api-server")]
 
@@ -46,17 +47,6 @@ POOL = Template(
     {"gpucluster.io/pool": "cpu"},
 )  # fmt: skip
 NAMESPACE = "user-ada"
-
-
-class Clock:
-    """A clock that only the test moves."""
-
-    def __init__(self) -> None:
-        # Whole seconds, in which annotations are written.
-        self.now = float(int(datetime.now(UTC).timestamp()) + 60)
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +69,8 @@ def api(server: ApiServer) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    # Whole seconds, in which annotations are written.
+    return Clock(now=float(int(datetime.now(UTC).timestamp()) + 60))
 
 
 def client(api: ApiServer, state: Path, clock: Clock, *, may_write: bool = True, program: str = "") -> KubernetesClient:

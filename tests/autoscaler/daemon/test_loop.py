@@ -36,6 +36,8 @@ from gpucluster.autoscaler.decide.types import (
 )
 from gpucluster.autoscaler.policy import Policy
 from tests.autoscaler.slurm_double import COMING, LEAVING, UP, SlurmDouble, SlurmFile, job
+from tests.doubles.clock import Clock
+from tests.waiting import PATIENCE_S, wait_for
 
 POOL = {
     "partition": "compute", "prefix": "c-e", "names": 4, "max_nodes": 4, "shape": "X", "availability_domain": "AD-1",
@@ -59,6 +61,7 @@ class CloudDouble:
         self.refusal: Exception | None = None
         self.listings = 0
         self.causes: dict[str, tuple[Fault, str]] = {}
+        self.before_console: Callable[[], object] = lambda: None
 
     def instances(self, remembered: Collection[str] = ()) -> tuple[Instance, ...]:
         self.listings += 1
@@ -89,7 +92,7 @@ class CloudDouble:
         return "10.0.0.9"
 
     def console(self, instance_id: str, timeout: float) -> str:
-        time.sleep(0.2)
+        self.before_console()
         assert instance_id not in self.terminated
         return "kernel panic"
 
@@ -118,12 +121,20 @@ class Rig:
     def reconcile(self) -> Plan | None:
         return self.autoscaler.reconcile()
 
-    def until(self, holds: Callable[[], Any], seconds: float = 60.0) -> None:
-        limit = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < limit
+    def until(self, what: str, holds: Callable[[], Any]) -> None:
+        """`wait_for` a condition, with a pass before each look but the first."""
+
+        def look() -> Any:
+            if found := holds():
+                return found
             self.reconcile()
-            time.sleep(0.02)
+            return None
+
+        wait_for(what, look, interval=0.02)
+
+    @property
+    def claims(self) -> list[NodeClaim]:
+        return list(self.ledger.load().claims.values())
 
     @property
     def problems(self) -> list[str]:
@@ -154,7 +165,7 @@ def test_nothing_is_sent_before_it_is_written_down(tmp_path: Path, monkeypatch: 
             written.extend(claim.token for claim in memory.claims.values())
 
         monkeypatch.setattr(one.ledger, "commit", watched)
-        one.until(lambda: one.cloud.launches)
+        one.until("it is launched", lambda: one.cloud.launches)
         assert one.cloud.launches[0] in written
 
 
@@ -176,7 +187,7 @@ def test_an_unwritable_ledger_launches_and_ends_nothing_and_says_so(
             assert one.problems == ["ledger: [Errno 28] No space left on device"]
             assert not one.cloud.launches
             assert len(list(one.spool.iterdir())) == 1  # it is read again
-        one.until(lambda: one.cloud.launches)
+        one.until("it is launched", lambda: one.cloud.launches)
         assert one.problems == []
         assert not list(one.spool.iterdir())
 
@@ -194,7 +205,7 @@ def test_whatever_the_hands_raise_is_a_look_without_them(tmp_path: Path, error: 
         assert not one.cloud.launches
         assert one.problems[0].startswith("cloud: ")
         one.cloud.fails = None
-        one.until(lambda: one.cloud.launches)
+        one.until("it is launched", lambda: one.cloud.launches)
         assert one.problems == []
 
 
@@ -225,7 +236,7 @@ def test_a_late_failure_is_told_to_the_plan_with_its_cause(tmp_path: Path) -> No
     with rig(tmp_path, decide=decide) as one:
         one.cloud.born = "PROVISIONING"
         one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
-        one.until(lambda: any(claim.state == "launched" for claim in one.ledger.load().claims.values()))
+        one.until("it is launched", lambda: any(claim.state == "launched" for claim in one.claims))
         one.cloud.causes["id-c-e1-1"] = (Fault.CAPACITY, "InternalError: Out of host capacity.")
         one.cloud.state("TERMINATED")
         one.reconcile()
@@ -245,12 +256,12 @@ def test_a_node_that_is_wanted_again_is_not_terminated(tmp_path: Path) -> None:
 
     with rig(tmp_path, slurm=Quick(tmp_path / "slurm.json")) as one:
         one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
-        one.until(lambda: any(claim.state != "intended" for claim in one.ledger.load().claims.values()))
+        one.until("it is launched", lambda: any(claim.state != "intended" for claim in one.claims))
         one.slurm.write({"c-e1": LEAVING})
         decided = one.reconcile()
         assert decided is not None
         assert any(isinstance(action, Terminate) for action in decided.actions)
-        time.sleep(0.3)
+        assert not one.autoscaler._terminations.keys, "nothing was queued"
         assert one.cloud.terminated == []
 
 
@@ -259,10 +270,27 @@ def acting(*actions: Any) -> Callable[..., Plan]:
     return lambda _seen, memory, _policy, _now: Plan(actions, memory)
 
 
+class WatchedEvent(threading.Event):
+    """An event that knows whether somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaited = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.awaited = True
+        return super().wait(timeout)
+
+
 def test_the_console_is_saved_before_its_instance_goes(tmp_path: Path) -> None:
     actions = SaveConsole("id-of-it", "c-e1", "no boot"), Terminate("id-of-it", "c-e1", "compute", "no boot", False)
     with rig(tmp_path, decide=acting(*actions)) as one:
-        one.until(lambda: one.cloud.terminated)
+        one.autoscaler._stopping = stopping = WatchedEvent()
+        one.cloud.before_console = lambda: wait_for(
+            "the termination waits for the console, or does not", lambda: stopping.awaited or one.cloud.terminated
+        )
+        one.until("it is terminated", lambda: one.cloud.terminated)
+        assert stopping.awaited
         [file] = (one.state / "console").iterdir()
         assert file.read_text() == "kernel panic"
         assert file.stat().st_mode & 0o777 == 0o600
@@ -282,9 +310,9 @@ def test_a_node_that_may_not_be_ended_is_a_problem_until_it_may(tmp_path: Path) 
             )
 
         one.cloud.terminate = denied  # type: ignore[assignment,method-assign]
-        one.until(reported)
+        one.until("the refusal is a problem", reported)
         one.cloud.terminate = real  # type: ignore[method-assign]
-        one.until(lambda: one.reconcile() is not None and not one.problems)
+        one.until("no problem is left", lambda: one.reconcile() is not None and not one.problems)
 
 
 def test_a_new_instance_is_asked_to_be_configured_once_and_its_end_is_told(tmp_path: Path) -> None:
@@ -296,7 +324,7 @@ def test_a_new_instance_is_asked_to_be_configured_once_and_its_end_is_told(tmp_p
         return Plan(() if known else (Join("c-e1", "compute", "id-of-it", "it runs"),), memory)
 
     with rig(tmp_path, decide=decide) as one:
-        one.until(lambda: list((one.state / "join").glob("*.json")))
+        one.until("its configuration is asked for", lambda: list((one.state / "join").glob("*.json")))
         [file] = (one.state / "join").glob("*.json")
         content = json.loads(file.read_text())
         assert content == {"node": "c-e1", "pool": "compute", "instance_id": "id-of-it", "address": "10.0.0.9"}
@@ -319,7 +347,7 @@ def test_a_configuration_that_could_not_be_asked_for_is_told_once(tmp_path: Path
 
     with rig(tmp_path, decide=decide) as one:
         one.cloud.address = lambda instance_id: ""  # type: ignore[method-assign]
-        one.until(lambda: seen and seen[-1].unasked)
+        one.until("the plan is told", lambda: seen and seen[-1].unasked)
         assert seen[-1].unasked == {"id-of-it"}
         one.reconcile()
         assert not seen[-1].unasked
@@ -398,22 +426,41 @@ def test_the_clock_never_jumps() -> None:
     assert clock() == pytest.approx(wall[0])
 
 
+class CountedWakeUp(WakeUp):
+    """Counts how often the loop has gone to sleep."""
+
+    sleeps = 0
+
+    def wait(self, seconds: float) -> Woken:
+        self.sleeps += 1
+        return super().wait(seconds)
+
+
 class Poked(Rig):
-    """An idle autoscaler that runs, and somebody who can write to its socket."""
+    """An idle autoscaler that runs, somebody who can write to its socket, and a clock that the test moves on."""
 
     BUSY_TICK = 0.5
 
     def __init__(self, folder: Path) -> None:
         self._socket = folder / "poke"
+        self.clock = Clock()
+        self.wake_up = CountedWakeUp(self._socket)
         raw = {**RAW, "times": {"tick": 600.0, "busy_tick": self.BUSY_TICK}}
-        super().__init__(folder, raw=raw, wake_up=WakeUp(self._socket))
+        super().__init__(folder, raw=raw, wake_up=self.wake_up, clock=self.clock)
 
     def poke(self) -> None:
+        """Wake the loop, and wait until it has looked why, and sleeps again."""
+        before = self.wake_up.sleeps
         hooks.send(str(self._socket), b"resume")
+        wait_for("it sleeps again", lambda: self.wake_up.sleeps > before, interval=0.01)
 
     def hook(self) -> None:
         hooks.record(str(self.spool), "resume", "c-e1", None, time.time_ns())
         self.poke()
+
+    def looked(self, times: int) -> bool:
+        """Whether it has asked the cloud so often, and sleeps."""
+        return self.cloud.listings == times and not list(self.spool.iterdir())
 
 
 @pytest.fixture
@@ -422,48 +469,48 @@ def poked(tmp_path: Path) -> Iterator[Poked]:
     thread = threading.Thread(target=made.autoscaler.run)
     thread.start()
     try:
-        wait(lambda: made.cloud.listings)
+        wait_for("it sleeps after its first pass", lambda: made.wake_up.sleeps)
         yield made
     finally:
         made.autoscaler.stop()
-        thread.join(timeout=30)
+        thread.join(timeout=PATIENCE_S)
         made.autoscaler.close()
         made.ledger.close()
 
 
-def wait(holds: Callable[[], Any], seconds: float = 60.0) -> None:
-    limit = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
-
-
 def test_who_pokes_without_a_reason_has_nobody_ask_the_cloud(poked: Poked) -> None:
-    for _ in range(100):
+    for _ in range(5):
+        poked.clock.now += Poked.BUSY_TICK
         poked.poke()
-        time.sleep(0.02)
     assert poked.cloud.listings == 1
     # It slept all the time and is not deaf: with a record of a hook it looks.
-    poked.hook()
-    wait(lambda: poked.cloud.listings == 2 and not list(poked.spool.iterdir()))
+    hooks.record(str(poked.spool), "resume", "c-e1", None, time.time_ns())
+    poked.poke()
+    wait_for("it looks", lambda: poked.looked(2))
 
 
 def test_who_pokes_with_a_reason_has_the_cloud_asked_at_the_pace_of_the_autoscaler(poked: Poked) -> None:
-    began = time.monotonic()
-    for _ in range(100):
-        poked.hook()
-        time.sleep(0.02)
-    wait(lambda: not list(poked.spool.iterdir()))
-    took = time.monotonic() - began
-    assert 2 <= poked.cloud.listings <= 2 + took / Poked.BUSY_TICK
+    for times in (2, 3):
+        for _ in range(5):
+            poked.hook()
+        assert poked.cloud.listings == times - 1, "the pause is not over"
+        poked.clock.now += Poked.BUSY_TICK
+        wait_for("it looks", lambda times=times: poked.looked(times))  # type: ignore[misc]
+        before = poked.wake_up.sleeps
+        wait_for("it sleeps again", lambda before=before: poked.wake_up.sleeps > before)  # type: ignore[misc]
 
 
-def test_a_pause_of_a_person_takes_effect_at_once(poked: Poked) -> None:
+def test_a_pause_of_a_person_takes_effect_at_the_same_pace(poked: Poked) -> None:
     with Ledger(poked.state, exclusive=False) as second:
         second.pause("by hand")
     poked.poke()
+    poked.clock.now += Poked.BUSY_TICK
     status = poked.state / "status.json"
-    wait(lambda: status.exists() and json.loads(status.read_text())["paused"] == "by hand")
+    wait_for("it is paused", lambda: json.loads(status.read_text())["paused"] == "by hand")
+
+
+# Seconds.
+AT_ONCE = 0.0
 
 
 def test_pokes_wake_and_never_block_the_one_who_pokes(tmp_path: Path) -> None:
@@ -472,8 +519,8 @@ def test_pokes_wake_and_never_block_the_one_who_pokes(tmp_path: Path) -> None:
         for _ in range(5000):
             hooks.send(str(tmp_path / "poke"), b"resume")
             wake_up.wake()
-        assert wake_up.wait(30) == Woken(by_work=True, by_hook=True)
-        wait(lambda: wake_up.wait(0.1) == Woken())
+        assert wake_up.wait(PATIENCE_S) == Woken(by_work=True, by_hook=True)
+        wait_for("nothing is left to read", lambda: wake_up.wait(AT_ONCE) == Woken())
     finally:
         wake_up.close()
     assert not (tmp_path / "poke").exists()
@@ -483,7 +530,7 @@ def test_a_socket_that_a_killed_daemon_left_is_no_hindrance(tmp_path: Path) -> N
     first = WakeUp(tmp_path / "poke")
     second = WakeUp(tmp_path / "poke")
     hooks.send(str(tmp_path / "poke"), b"resume")
-    assert second.wait(30) == Woken(by_hook=True)
+    assert second.wait(PATIENCE_S) == Woken(by_hook=True)
     second.close()
     first.close()
 
@@ -498,7 +545,7 @@ def test_a_boot_report_counts_only_from_the_address_of_the_instance(tmp_path: Pa
 
     with rig(tmp_path, boot_reports=folder) as one:
         one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
-        one.until(lambda: one.ledger.load().claims["c-e1"].state == ClaimState.RUNNING if one.cloud.launches else False)
+        one.until("it runs", lambda: [claim.state for claim in one.claims] == [ClaimState.RUNNING])
         # Root of another host may say what it likes from its own address, and a file may be damaged.
         says("10.0.0.7", "gpucluster: check failed: gpu: none")
         (folder / "10.0.0.8.json").write_text("{")
@@ -507,6 +554,6 @@ def test_a_boot_report_counts_only_from_the_address_of_the_instance(tmp_path: Pa
             one.reconcile()
         assert one.cloud.terminated == []
         says("10.0.0.9", "gpucluster: check failed: gpu: 7 of 8")
-        one.until(lambda: one.cloud.terminated)
+        one.until("it is terminated", lambda: one.cloud.terminated)
         assert one.cloud.terminated == ["id-c-e1-1"]
         assert "7 of 8" in one.ledger.load().claims["c-e1"].message
