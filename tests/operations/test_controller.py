@@ -80,7 +80,7 @@ def test_no_answer_is_an_error_with_the_reason(
 
 
 def test_a_controller_that_hangs_is_an_error(controller: ControllerConnection, programs: Path) -> None:
-    _program(programs, "ssh", "#!/bin/sh\nexec sleep 30\n")
+    _program(programs, "ssh", "#!/bin/sh\nexec sleep 600\n")
     with pytest.raises(ToolError, match=r"does not answer within 0\.2 s"):
         controller.ask("true", timeout=0.2)
 

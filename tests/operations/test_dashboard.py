@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import threading
 import urllib.request
@@ -34,7 +33,9 @@ from gpucluster.operations.dashboard import Dashboard, Page
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from gpucluster.workspace.saved_state import SavedState
+from tests.addresses import free_port
 from tests.spec.spec_texts import LOCAL
+from tests.waiting import PATIENCE_S
 from tests.workspace.known_hosts import save_controller, save_hosts
 
 MONITORED = LOCAL + "\nmonitoring: {enabled: true, grafana: true}\n"
@@ -45,7 +46,7 @@ ON_LOGIN = (
 )
 
 
-class Controller(asyncssh.SSHServer):
+class Visitors(asyncssh.SSHServer):
     """Lets everybody in, and forwards to where it is asked to."""
 
     open: ClassVar[list[Any]] = []
@@ -60,7 +61,7 @@ class Controller(asyncssh.SSHServer):
         return True
 
 
-class Host:
+class SshHost:
     """The controller: an ssh server that runs commands here."""
 
     def __init__(self) -> None:
@@ -71,11 +72,11 @@ class Host:
         self.port = self.server.sockets[0].getsockname()[1]
 
     def _call(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
     async def _listen(self) -> Any:
         return await asyncssh.listen(
-            "127.0.0.1", 0, server_factory=Controller, server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+            "127.0.0.1", 0, server_factory=Visitors, server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
             process_factory=self._run,
         )  # fmt: skip
 
@@ -93,9 +94,9 @@ class Host:
 
     def end_connections(self) -> None:
         async def end() -> None:
-            for connection in Controller.open:
+            for connection in Visitors.open:
                 connection.abort()
-            Controller.open.clear()
+            Visitors.open.clear()
 
         self._call(end())
 
@@ -109,12 +110,12 @@ class Host:
     def close(self) -> None:
         self.gone()
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
+        self.thread.join()
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    found = Host()
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshHost]:
+    found = SshHost()
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -o HostName=127.0.0.1 -p {found.port} "$@"\n')
@@ -149,19 +150,12 @@ def service(name: str) -> Iterator[int]:
     thread.join()
 
 
-def closed_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def services(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Which ports the controller's services have."""
 
     def choose(grafana: int | None = None, prometheus: int | None = None) -> None:
-        ports = {"grafana": grafana or closed_port(), "prometheus": prometheus or closed_port()}
+        ports = {"grafana": grafana or free_port(), "prometheus": prometheus or free_port()}
         monkeypatch.setattr(dashboard, "PORTS", ports)
 
     return choose
@@ -184,12 +178,12 @@ def _dashboard(folder: Path, steps: list[Callable[[], None]], events: list[Event
 
 
 def _read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         text: str = answer.read().decode()
         return text
 
 
-def test_the_page_is_there_until_somebody_ends_it(tmp_path: Path, host: Host, services: Callable[..., None]) -> None:
+def test_the_page_is_there_until_somebody_ends_it(tmp_path: Path, host: SshHost, services: Callable[..., None]) -> None:
     pages: list[Page] = []
     read: list[str] = []
     with service("grafana") as grafana, service("prometheus") as prometheus:
@@ -205,7 +199,7 @@ def test_the_page_is_there_until_somebody_ends_it(tmp_path: Path, host: Host, se
 
 
 def test_without_grafana_prometheus_own_pages_are_shown(
-    tmp_path: Path, host: Host, services: Callable[..., None]
+    tmp_path: Path, host: SshHost, services: Callable[..., None]
 ) -> None:
     pages: list[Page] = []
     read: list[str] = []
@@ -219,7 +213,7 @@ def test_without_grafana_prometheus_own_pages_are_shown(
 
 
 def test_a_connection_that_ended_is_made_again_at_the_same_address(
-    tmp_path: Path, host: Host, services: Callable[..., None]
+    tmp_path: Path, host: SshHost, services: Callable[..., None]
 ) -> None:
     pages: list[Page] = []
     read: list[str] = []
@@ -239,7 +233,7 @@ def test_a_connection_that_ended_is_made_again_at_the_same_address(
     assert "is there again" in said[1]
 
 
-def test_a_controller_that_stays_away_is_an_error(tmp_path: Path, host: Host, services: Callable[..., None]) -> None:
+def test_a_controller_that_stays_away_is_an_error(tmp_path: Path, host: SshHost, services: Callable[..., None]) -> None:
     with service("grafana") as grafana:
         services(grafana)
         steps = [host.gone, *[lambda: None] * len(dashboard.RETRIES)]
@@ -249,7 +243,7 @@ def test_a_controller_that_stays_away_is_an_error(tmp_path: Path, host: Host, se
 
 
 def test_nothing_that_listens_is_an_error_with_the_next_command(
-    tmp_path: Path, host: Host, services: Callable[..., None]
+    tmp_path: Path, host: SshHost, services: Callable[..., None]
 ) -> None:
     services()
     with pytest.raises(ToolError, match="neither Grafana nor Prometheus") as error:
@@ -268,7 +262,7 @@ def test_a_taken_port_is_an_error_before_anything_is_connected(tmp_path: Path) -
 
 
 def test_it_leads_to_the_login_node_that_has_prometheus(
-    tmp_path: Path, host: Host, services: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, host: SshHost, services: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []
     real = ControllerConnection.ssh_argv
@@ -306,7 +300,7 @@ def test_a_cluster_without_monitoring_says_how_to_get_it(tmp_path: Path) -> None
         without.password()
 
 
-def test_the_password_is_read_through_ssh(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_is_read_through_ssh(tmp_path: Path, host: SshHost, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "password"
     monkeypatch.setattr(dashboard, "PASSWORD_FILE", str(file))
     with pytest.raises(ToolError, match="has no password"):
@@ -346,7 +340,7 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_command_shows_the_address_and_ends_well(
-    operator: list[str], host: Host, services: Callable[..., None]
+    operator: list[str], host: SshHost, services: Callable[..., None]
 ) -> None:
     with service("grafana") as grafana:
         services(grafana)
@@ -366,7 +360,7 @@ def test_the_command_shows_the_address_and_ends_well(
 
 
 def test_the_password_is_printed_and_nothing_is_forwarded(
-    operator: list[str], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operator: list[str], host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "password"
     file.write_text("correct-horse\n")

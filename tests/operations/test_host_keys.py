@@ -32,6 +32,7 @@ from gpucluster.spec import loads
 from gpucluster.ssh import SshClient, ensure_key
 from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import LOCAL
+from tests.waiting import PATIENCE_S
 
 OUTPUTS = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json").read_text())
 CONTROLLER = OUTPUTS["cluster"]["controller"]["id"]
@@ -70,12 +71,12 @@ def _host(key: Any) -> Iterator[int]:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(PATIENCE_S)
     try:
         yield ports[0]
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join()
 
 
 class Machine:

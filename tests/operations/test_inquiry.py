@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.waiting import PATIENCE_S
+
 # The SDK and our own listings work with such threads, for which Python waits before it ends.
 HANGING = """
 import sys, time
@@ -22,7 +24,7 @@ main()
 
 def _run(*words: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-c", HANGING, *words]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_a_command_ends_with_its_output_and_exit_code_though_a_thread_still_waits() -> None:

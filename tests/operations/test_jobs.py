@@ -258,8 +258,8 @@ def test_who_stops_waiting_is_told_how_to_look_again(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="the connection was lost; job 7 goes on"):
         jobs(of, Double(wait=ProcessError("ssh ended"))).wait("7")
     late = {"state": "PENDING", "reason": "Resources", "ended": False}
-    with pytest.raises(ToolError, match=r"job 7 has not ended within 5 s: PENDING \(Resources\)"):
-        jobs(of, Double(wait=late)).wait("7", timeout=5)
+    with pytest.raises(ToolError, match=r"job 7 has not ended within 600 s: PENDING \(Resources\)"):
+        jobs(of, Double(wait=late)).wait("7", timeout=600)
 
 
 def test_a_full_home_loses_the_result_and_not_the_verdict(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from gpucluster.errors import InputError, ToolError
 from gpucluster.operations.rpc import RemoteConversation
 from tests.agent.zipapp import install
 from tests.autoscaler.slurm_harness import HOOKS, SlurmHarness, SlurmPool
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
@@ -47,7 +48,7 @@ class Site:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[RemoteConversation]:
-        with process.Conversation([*self.slurm.command_prefix, *AGENT], end_s=30) as talk:
+        with process.Conversation([*self.slurm.command_prefix, *AGENT], end_s=PATIENCE_S) as talk:
             yield RemoteConversation(talk)
 
     def submit(self, body: str, *words: str, **more: Any) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def test_who_waits_may_go_and_the_job_goes_on(site: Site) -> None:
             subprocess.run(["kill", f"-{signal.SIGKILL.value}", inside], check=True)
             child.stdin.close()
         child.stdout.close()
-        child.wait(timeout=30)
+        child.wait(timeout=PATIENCE_S)
         assert site.state(made["id"]) == "RUNNING"
     with site.session() as talk:
         seen = talk.ask("wait", id=made["id"], seconds=0)

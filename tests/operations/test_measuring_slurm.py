@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from gpucluster.measuring.survey import Survey
 from gpucluster.operations.measuring import RemoteSession
 from tests.agent.zipapp import install
 from tests.autoscaler.slurm_harness import HOOKS, SlurmHarness, SlurmPool
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
@@ -38,7 +40,7 @@ TOOLS = Tools(program=str(HOOKS / "all_reduce_perf"))
 AGENT = ("python3", "-I", str(HOOKS / "gpucluster-agent"), "measure", "serve")
 DOUBLES = Path(__file__).parents[1] / "doubles"
 USER = "alice"
-#: Seconds that a job may wait here.
+#: Seconds that a job may wait which never starts.
 SHORT = 3.0
 
 
@@ -70,11 +72,12 @@ class Site:
         (self.slurm.folder / "bin" / "plan.json").write_text(json.dumps(told))
 
     @contextlib.contextmanager
-    def session(self) -> Iterator[RemoteSession]:
+    def session(self, start_s: float = PATIENCE_S) -> Iterator[RemoteSession]:
+        """Args: start_s: seconds that a job may wait until it starts."""
         argv = [*self.slurm.command_prefix, *AGENT]
-        with process.Conversation(argv, end_s=60) as talk:
+        with process.Conversation(argv, end_s=PATIENCE_S) as talk:
             session = RemoteSession(talk, self.events.append)
-            session.begin(USER, start_s=SHORT)
+            session.begin(USER, start_s=start_s)
             yield session
 
     def idle(self) -> None:
@@ -82,7 +85,6 @@ class Site:
         self.slurm.until(
             "no job is left, and all nodes are idle",
             lambda: not self.slurm.squeue() and all(self.slurm.flags(name) == {"IDLE"} for name in NODES),
-            seconds=30,
         )
 
 
@@ -132,8 +134,10 @@ def test_bad_luck_ends_with_an_answer(site: Site) -> None:
         {"kind": "die", "ends": ["gpu-3"]},
         {"kind": "hang", "ends": ["gpu-4"]},
     )
-    with _drained(site, "gpu-5"), site.session() as session, _node_down_while_its_job_runs(site, "gpu-4"):
-        answers = session.run([job(name, number=number) for number, name in enumerate(NODES, 1)])
+    with site.session() as session, _node_down_while_its_job_runs(site, "gpu-4"):
+        answers = dict(session.run([job(name, number=number) for number, name in enumerate(NODES[:4], 1)]))
+    with _drained(site, "gpu-5"), site.session(SHORT) as session:
+        answers |= session.run([job("gpu-5", number=5)])
     endless, cut, died, lost, starved = (answers[str(number)] for number in range(1, 6))
     outcomes = [each.outcome for each in answers.values() if isinstance(each, results.Answer)]
     assert sorted(outcomes) == ["ended", "ended", "lost", "not_started", "too_much"], answers
@@ -158,15 +162,23 @@ def _drained(site: Site, node: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _node_down_while_its_job_runs(site: Site, node: str) -> Iterator[None]:
-    """In the container, so that the test itself can wait for the job."""
-    running = f"squeue --noheader --states=RUNNING --nodelist={node} --format=%j | grep -q gpucluster-measure"
-    script = f"until {running}; do sleep 0.1; done; scontrol update nodename={node} state=down reason=test"
-    watcher = subprocess.Popen([*site.slurm.command_prefix, "timeout", "60", "sh", "-c", script])
-    try:
-        yield
-    finally:
-        watcher.wait(timeout=60)
-        site.slurm.scontrol("update", f"nodename={node}", "state=resume", check=False)
+    """Beside the test, which waits for the job."""
+
+    def runs() -> bool:
+        asked = ("squeue", "--noheader", "--states=RUNNING", f"--nodelist={node}", "--format=%j")
+        return "gpucluster-measure" in site.slurm.run(*asked).stdout
+
+    def watch() -> None:
+        wait_for(f"its job runs on {node}", runs, interval=0.1, state=site.slurm.logs)
+        site.slurm.scontrol("update", f"nodename={node}", "state=down", "reason=test")
+
+    with ThreadPoolExecutor(1) as pool:
+        watcher = pool.submit(watch)
+        try:
+            yield
+            watcher.result()
+        finally:
+            site.slurm.scontrol("update", f"nodename={node}", "state=resume", check=False)
 
 
 def test_two_at_once_are_refused_and_nothing_is_left_of_a_killed_one(site: Site) -> None:
@@ -178,7 +190,7 @@ def test_two_at_once_are_refused_and_nothing_is_left_of_a_killed_one(site: Site)
         child = subprocess.Popen(argv, stdin=pipe, stdout=subprocess.DEVNULL, start_new_session=True)
         assert child.stdin is not None
         for asked in (
-            {"operation": "begin", "arguments": {"user": USER, "who": "a run on laptop", "start_s": 60}},
+            {"operation": "begin", "arguments": {"user": USER, "who": "a run on laptop", "start_s": PATIENCE_S}},
             {"operation": "run", "arguments": {"jobs": [job("gpu-1")]}},
         ):
             child.stdin.write(json.dumps(asked).encode() + b"\n")
@@ -192,11 +204,11 @@ def test_two_at_once_are_refused_and_nothing_is_left_of_a_killed_one(site: Site)
     assert operator_gone.stdin is not None
     operator_gone.stdin.close()  # that is what the controller sees of a killed operator's machine
     site.idle()
-    assert operator_gone.wait(timeout=30) == 0
+    assert operator_gone.wait(timeout=PATIENCE_S) == 0
     killed = start()
     inside = Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text().split()[0]
     subprocess.run(["kill", f"-{signal.SIGKILL.value}", inside], check=True)
-    killed.wait(timeout=10)
+    killed.wait(timeout=PATIENCE_S)
     (left,) = site.slurm.squeue()
     with site.session():
         said = [event.message for event in site.events if "were cancelled" in event.message]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +21,10 @@ from gpucluster.workspace.evidence import Evidence
 from gpucluster.workspace.run_history import PastRun
 from gpucluster.workspace.saved_state import SavedHost
 from tests.dashboards.overview_samples import HOSTILE
+from tests.doubles.sources import hanging
 from tests.pages.reading import read
 from tests.spec.spec_texts import LOCAL
+from tests.waiting import PATIENCE_S
 
 # Stands for the separator that is made up for each call.
 F = "\x1f"
@@ -125,7 +126,7 @@ def collect(
     status: Callable[[], Mapping[str, Any]] = lambda: STATUS,
     evidence: Callable[[], Evidence | None] = lambda: EVIDENCE,
     runs: Callable[[], tuple[PastRun, ...]] = lambda: (RUN,),
-    timeout: float = 20,
+    timeout: float = PATIENCE_S,
 ) -> Overview:
     sources = Sources(status, controller or ControllerDouble(), evidence, runs)  # type: ignore[arg-type]
     return overview(spec(text), sources, version="1", timeout=timeout)
@@ -268,19 +269,16 @@ def test_an_answer_that_fails_is_said_in_its_place_and_nowhere_else(
     assert read(html(found)).faults == []
 
 
-def test_a_controller_that_hangs_holds_nothing_up() -> None:
-    released = threading.Event()
+def test_a_controller_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hanging(monkeypatch) as hangs:
 
-    class Hangs(ControllerDouble):
-        def ask(self, command: str, *, host: str | None = None, text: str = "", timeout: float) -> Completed:
-            if "squeue" in command:
-                released.wait(60)
-            return super().ask(command, host=host, text=text, timeout=timeout)
+        class Hangs(ControllerDouble):
+            def ask(self, command: str, *, host: str | None = None, text: str = "", timeout: float) -> Completed:
+                if "squeue" in command:
+                    hangs()
+                return super().ask(command, host=host, text=text, timeout=timeout)
 
-    try:
-        found = collect(Hangs(), timeout=1)
-    finally:
-        released.set()
+        found = collect(Hangs())
     assert "no answer in time" in found.jobs.why
     assert found.nodes.value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +17,9 @@ from gpucluster.spec import loads
 from gpucluster.terraform.state import StateContents, StateEntry
 from gpucluster.workspace.run_log import Runs
 from gpucluster.workspace.saved_state import SavedHost
+from tests.doubles.sources import hanging
 from tests.spec.spec_texts import LOCAL, MINIMAL
+from tests.waiting import PATIENCE_S
 
 NODE = {"node": "compute-1", "state": "idle", "partition": "compute"}
 VCN = TaggedResource("vcn", "v", "demo", "AVAILABLE")
@@ -82,10 +83,6 @@ def _fails(text: str) -> Callable[[], Any]:
     return fail
 
 
-def _hangs() -> Any:
-    threading.Event().wait(30)
-
-
 def _sources(**changes: Any) -> Sources:
     built = Sources(
         resources=lambda: BUILT,
@@ -101,8 +98,8 @@ def _sources(**changes: Any) -> Sources:
     return replace(built, **changes)
 
 
-def _status(sources: Sources, timeout: float = 60.0) -> dict[str, Any]:
-    return status(loads(LOCAL, "cluster.yml"), sources, timeout)
+def _status(sources: Sources) -> dict[str, Any]:
+    return status(loads(LOCAL, "cluster.yml"), sources, PATIENCE_S)
 
 
 def _found(**changes: Any) -> Findings:
@@ -135,8 +132,9 @@ def test_an_autoscaler_without_an_answer_does_not_hide_the_rest() -> None:
     assert found["autoscaler"] == {"error": "the autoscaler gives no answer"}
 
 
-def test_a_source_that_hangs_is_given_up_and_the_others_are_shown() -> None:
-    found = _status(_sources(resources=_hangs, record=RecordDouble(_hangs)), timeout=1.0)
+def test_a_source_that_hangs_is_given_up_and_the_others_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hanging(monkeypatch) as hangs:
+        found = _status(_sources(resources=hangs, record=RecordDouble(hangs)))
     assert found["sources"]["cloud"]["error"] == found["sources"]["configuration"]["error"] == "no answer in time"
     assert (found["slurm"], found["state"]) == ([NODE], "unknown")
 
