@@ -1,8 +1,8 @@
 """How long things take: medians and ratios, printed, never asserted.
 
-    .venv/bin/python benchmarks/run.py [cli] [apply] [verify] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
-                                   [autoscaler-speed] [fabric] [check] [exporters] [nccl] [slurm-exporter] [scrape]
-                                   [kubernetes] [--runs N]
+    .venv/bin/python benchmarks/run.py [cli] [apply] [verify] [scale] [autoscaler-tick] [hook] [simulate]
+                                   [autoscaler-scale] [autoscaler-speed] [fabric] [check] [exporters] [nccl]
+                                   [slurm-exporter] [scrape] [kubernetes] [--runs N]
 
 cli    --help, `import gpucluster`, and `job render` without and with a cluster file (at most 0.3 s), against bare
        Python and against `import oci`.
@@ -12,9 +12,10 @@ scale  the same pool with 2 and with 16 nodes: seconds for each further node.
 check  `gpucluster-agent check --profile prolog` on this machine: without GPUs, and with those that it has.
 exporters  what a scrape costs a node: our exporter with 16 RDMA devices, and node_exporter if it is installed.
 
-Only when they are named, because they take minutes (the first two start nothing):
+Only when they are named, because most take minutes (the first three start nothing but a hook):
 
 autoscaler-tick  one decision of the autoscaler about 10,000 nodes and 10,000 waiting jobs.
+hook             a call of Slurm's hook for 2,000 nodes (at most 0.2 s).
 simulate         traces of up to 100,000 jobs.
 autoscaler-scale  a thousand slurmd of real Slurm: one job for all of them, and a thousand jobs.
 fabric            10,000 simulated networks with faults: what the search for them needs, and whether it finds all.
@@ -43,7 +44,7 @@ from pathlib import Path
 from typing import Any
 
 from autoscaler_speed import autoscaler_speed  # type: ignore[import-not-found]  # beside this file
-from autoscaler_tick import autoscaler_tick, simulation  # type: ignore[import-not-found]  # beside this file
+from autoscaler_tick import autoscaler_tick, hook, simulation  # type: ignore[import-not-found]  # beside this file
 from description import cluster_yml  # type: ignore[import-not-found]  # beside this file
 
 
@@ -257,6 +258,7 @@ _BENCHMARKS: dict[str, Callable[[int], None]] = {
     "verify": verify,
     "scale": lambda _runs: scale(1),
     "autoscaler-tick": autoscaler_tick,
+    "hook": hook,
     "simulate": lambda _runs: simulation(1),
     "autoscaler-scale": lambda _runs: autoscaler_scale(),
     "slurm-exporter": lambda _runs: _monitoring("slurm_exporter"),

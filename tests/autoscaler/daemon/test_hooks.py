@@ -156,7 +156,7 @@ def test_a_daemon_that_hangs_or_is_dead_makes_no_difference(installed: Installed
 
 
 def test_what_it_does_grows_with_the_jobs_and_no_faster(tmp_path: Path) -> None:
-    """How long a call takes is in `benchmarks/run.py hooks`."""
+    """How long a call takes is in `benchmarks/run.py hook`."""
 
     def work(count: int) -> Callable[[], object]:
         jobs = [{"job_id": n, "nodes_resume": f"gpu-e{n}", "nodes_alloc": f"gpu-e{n}"} for n in range(count)]
