@@ -6,7 +6,6 @@ import configparser
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,6 +19,7 @@ from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
 from tests.image_home import image_home
+from tests.waiting import PATIENCE_S, wait_for
 
 SHAPE, GPU_SHAPE = "VM.Standard.E5.Flex", "BM.GPU4.8"
 
@@ -41,9 +41,7 @@ class Api:
         pid = control.status(self.home).pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        until = time.monotonic() + 60
-        while control.status(self.home).running and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_for("the killed server is gone", lambda: not control.status(self.home).running, interval=0.01)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -55,18 +53,25 @@ class Api:
     def tenancy(self) -> str:
         return str(self.config["tenancy"])
 
-    def client(self, name: str, **changes: Any) -> Any:
-        """A client of the SDK; `changes` override its configuration."""
+    def client(self, name: str, timeout: float | None = None, **changes: Any) -> Any:
+        """A client of the SDK; `changes` override its configuration.
+
+        Args:
+            timeout: seconds until the client gives up waiting for an answer, where that is under test.
+        """
         import oci
 
         service, _, cls = name.rpartition(".")
         module = getattr(oci, service)
-        return getattr(module, cls)(
+        made = getattr(module, cls)(
             {**self.config, **changes},
             service_endpoint=self.endpoint,
             retry_strategy=oci.retry.NoneRetryStrategy(),
             circuit_breaker_strategy=oci.circuit_breaker.NoCircuitBreakerStrategy(),
+            timeout=(PATIENCE_S, PATIENCE_S) if timeout is None else (PATIENCE_S, timeout),
         )
+        made.base_client.session.trust_env = False  # a proxy in the environment is not asked for this machine
+        return made
 
     @cached_property
     def network(self) -> Any:
@@ -211,14 +216,15 @@ class Api:
     def members(self, cluster_network_id: str) -> list[Any]:
         return list(self.management.list_cluster_network_instances(self.tenancy, cluster_network_id).data)
 
-    def wait(self, get: Callable[[str], Any], ocid: str, state: str, seconds: float = 60) -> Any:
-        until = time.monotonic() + seconds
-        while True:
-            found = get(ocid).data
-            if found.lifecycle_state == state:
-                return found
-            assert time.monotonic() < until, f"{ocid} is {found.lifecycle_state}, not {state}"
-            time.sleep(0.02)
+    def wait(self, get: Callable[[str], Any], ocid: str, state: str, patience: float = PATIENCE_S) -> Any:
+        """The resource, once it is in this state."""
+        seen: list[Any] = []
+
+        def found() -> Any:
+            seen[:] = [get(ocid).data]
+            return seen[0] if seen[0].lifecycle_state == state else None
+
+        return wait_for(f"{ocid} is {state}", found, patience=patience, interval=0.02, state=lambda: seen)
 
 
 @contextmanager

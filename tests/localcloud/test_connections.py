@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 
 from gpucluster.localcloud.server.connections import Bounds, Connections, allow_files
+from tests.waiting import PATIENCE_S
 
 ASK = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
@@ -34,6 +35,21 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop whose clock a test moves on, instead of waiting."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+def run(attack: Callable[[_Loop], Coroutine[Any, Any, None]]) -> None:
+    loop = _Loop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(attack(loop))
 
 
 @asynccontextmanager
@@ -68,12 +84,24 @@ async def answer(client: Client) -> bytes:
     return head.partition(b"\r\n")[0] + b" " + await client[0].readexactly(3)
 
 
-async def closed(client: Client) -> bool:
+async def seen_by(connect: Callable[[], Awaitable[Client]]) -> None:
+    """Return when the server has read all that was sent before: it answers to a connection that comes later."""
+    client = await connect()
+    client[1].write(ASK)
+    assert await answer(client) == OK
+
+
+async def end_of(client: Client) -> bool:
     """Waits until the server has closed the connection."""
     try:
-        return await asyncio.wait_for(client[0].read(1), 60) == b""
+        return await client[0].read(1) == b""
     except ConnectionResetError:
         return True
+
+
+async def closed(client: Client) -> bool:
+    """The same, with an end; by the clock that a test moves on."""
+    return await asyncio.wait_for(end_of(client), PATIENCE_S)
 
 
 OK = b"HTTP/1.1 200 OK yes"
@@ -81,53 +109,57 @@ OK = b"HTTP/1.1 200 OK yes"
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nX-Slow: ", POST, ASK + b"GET /again HT"], ids=str)
 def test_a_request_must_end_in_time(sent: bytes) -> None:
-    async def attack() -> None:
-        async with serving(Bounds(request_seconds=0.3)) as connect:
+    async def attack(loop: _Loop) -> None:
+        async with serving(Bounds(request_seconds=1000)) as connect:
             client = await connect()
             client[1].write(sent)
             if sent.startswith(ASK):
                 assert await answer(client) == OK
+            await seen_by(connect)
+            loop.ahead += 1001
             assert await closed(client)
 
-    asyncio.run(attack())
+    run(attack)
 
 
 def test_one_byte_at_a_time_does_not_win_time() -> None:
-    async def attack() -> None:
-        async with serving(Bounds(request_seconds=0.5)) as connect:
+    async def attack(loop: _Loop) -> None:
+        async with serving(Bounds(request_seconds=1000)) as connect:
             client = await connect()
             client[1].write(b"GET / HTTP/1.1\r\n")
-            ended = asyncio.create_task(closed(client))
-            for _ in range(200):
-                if ended.done():
-                    break
-                client[1].write(b"X: y\r\n")
-                await asyncio.sleep(0.05)
-            assert ended.done()
-            assert await ended
+            ended = asyncio.create_task(end_of(client))
+            for byte in b"X: y\r\n":
+                client[1].write(bytes([byte]))
+                await seen_by(connect)
+                loop.ahead += 150
+            assert not ended.done(), "900 seconds have passed"
+            client[1].write(b"Y")
+            await seen_by(connect)
+            loop.ahead += 150
+            assert await asyncio.wait_for(ended, PATIENCE_S)
 
-    asyncio.run(attack())
+    run(attack)
 
 
 def test_a_client_that_does_not_read_is_left() -> None:
-    async def attack() -> None:
-        async with serving(Bounds(answer_seconds=0.3)) as connect:
-            slow, other = await connect(), await connect()
-            slow[1].write(ASK.replace(b"/health", b"/large"))
-            other[1].write(ASK)
-            assert await answer(other) == OK
-            # It reads only after the server has closed the connection, and finds a part.
+    async def attack(loop: _Loop) -> None:
+        async with serving(Bounds(answer_seconds=1000)) as connect:
+            slow = await connect()
             slow[0]._transport.pause_reading()  # type: ignore[attr-defined]
-            await asyncio.sleep(1)
+            slow[1].write(ASK.replace(b"/health", b"/large"))
+            await seen_by(connect)
+            loop.ahead += 1001
+            await seen_by(connect)
+            # It reads only after the server has closed the connection, and finds a part.
             slow[0]._transport.resume_reading()  # type: ignore[attr-defined]
             with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
-                await asyncio.wait_for(slow[0].readexactly(LARGE), 60)
+                await asyncio.wait_for(slow[0].readexactly(LARGE), PATIENCE_S)
 
-    asyncio.run(attack())
+    run(attack)
 
 
 def test_half_open_connections_go_for_newer_ones() -> None:
-    async def attack() -> None:
+    async def attack(_loop: _Loop) -> None:
         async with serving(Bounds(connections=8)) as connect:
             half_open = [await connect() for _ in range(8)]
             for _, writer in half_open:
@@ -138,7 +170,7 @@ def test_half_open_connections_go_for_newer_ones() -> None:
                 assert await answer(good) == OK
             assert await closed(half_open[0]), "the oldest"
 
-    asyncio.run(attack())
+    run(attack)
 
 
 def test_a_client_with_many_connections_does_not_keep_others_out() -> None:

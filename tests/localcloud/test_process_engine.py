@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import time
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gpucluster.errors import InputError
 from gpucluster.localcloud import control
 from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from tests.localcloud.api_harness import Api, running
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -49,13 +51,6 @@ def log_of(api: Api, instance: Any) -> str:
     return (api.home / "processes" / "log" / f"gpucluster-{instance.display_name}-{instance.id[-12:]}.log").read_text()
 
 
-def eventually(true: Callable[[], object], seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def marked(api: Api) -> tuple[int, ...]:
     return process.pids_with_variable("GPUCLUSTER_PROCESS_HOME", str(api.home))
 
@@ -65,7 +60,7 @@ def test_an_instance_is_a_process_with_its_names_filled_in(api: Api, subnet: Any
     record = record_of(api, instance)
     assert record["identity"] == process.identity(record["pid"])
     assert os.getsid(record["pid"]) == record["pid"]
-    eventually(lambda: log_of(api, instance) == f"n1 {record['ip']} {instance.id}\n")
+    wait_for("it writes its names", lambda: log_of(api, instance) == f"n1 {record['ip']} {instance.id}\n")
     api.compute.terminate_instance(instance.id)
     api.wait(api.compute.get_instance, instance.id, "TERMINATED")
     assert process.identity(record["pid"]) is None
@@ -73,35 +68,36 @@ def test_an_instance_is_a_process_with_its_names_filled_in(api: Api, subnet: Any
 
 
 def test_it_is_provisioning_while_it_boots_and_nobody_waits_for_it(api: Api, subnet: Any) -> None:
-    configure(api.home, "sleep", "600", boot_seconds=3)
-    began = time.monotonic()
+    configure(api.home, "sleep", "600", boot_seconds=3600)
     with ThreadPoolExecutor(8) as pool:
         launched = list(pool.map(lambda n: api.compute.launch_instance(
             api.launch_details(subnet, f"n{n}")).data, range(24)))  # fmt: skip
     assert {one.lifecycle_state for one in launched} == {"PROVISIONING"}
-    assert marked(api) == ()
-    for one in launched:
-        api.wait(api.compute.get_instance, one.id, "RUNNING")
-    # Boots that occupy the four workers would take 18 seconds.
-    assert 3 <= time.monotonic() - began < 17
-    assert len(marked(api)) == 24
+    # There are four workers. If boots occupied them, this one would never come.
+    configure(api.home, "sleep", "600", boot_seconds=0.1)
+    later = api.launch(subnet, "later")
+    assert marked(api) == (record_of(api, later)["pid"],)
+    states = {api.compute.get_instance(one.id).data.lifecycle_state for one in launched}
+    assert states == {"PROVISIONING"}
 
 
 def test_one_that_is_terminated_while_it_boots_never_starts(api: Api, subnet: Any) -> None:
-    configure(api.home, "sleep", "600", boot_seconds=3)
+    configure(api.home, "sleep", "600", boot_seconds=2)
     instance = api.compute.launch_instance(api.launch_details(subnet, "brief")).data
     api.compute.terminate_instance(instance.id)
-    api.wait(api.compute.get_instance, instance.id, "TERMINATED", 2.5)
-    time.sleep(3.2)
-    assert marked(api) == ()
+    api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    # The end of this later boot comes after the end of the other.
+    witness = api.launch(subnet, "witness")
+    assert marked(api) == (record_of(api, witness)["pid"],)
+    assert api.compute.get_instance(instance.id).data.lifecycle_state == "TERMINATED"
 
 
 def test_a_child_that_left_the_group_ends_as_well(api: Api, subnet: Any) -> None:
     configure(api.home, "sh", "-c", "setsid -f sleep 600; exec sleep 600")
     stays, goes = api.launch(subnet, "stays"), api.launch(subnet, "goes")
-    eventually(lambda: len(marked(api)) == 4)
+    wait_for("both have a child", lambda: len(marked(api)) == 4)
     api.compute.terminate_instance(goes.id)
-    eventually(lambda: len(marked(api)) == 2)
+    wait_for("those of one are gone", lambda: len(marked(api)) == 2)
     assert record_of(api, stays)["pid"] in marked(api)
 
 
@@ -155,14 +151,20 @@ def test_another_image_replaces_the_boot_volume_under_the_same_ocid(api: Api, su
 
 
 def test_a_replacement_that_a_crash_interrupted_is_finished_at_the_next_start(api: Api, subnet: Any) -> None:
-    configure(api.home, "sleep", "600", stop_argv=["sleep", "3"])
+    told = api.home / "told"
+    # The first stop hangs, the ones after it do not.
+    hang = f"[ ! -e {told} ] || exit 0; echo $$ > {told}.part; mv {told}.part {told}; exec sleep 600"
+    configure(api.home, "sleep", "600", stop_argv=["sh", "-c", hang])
     instance = api.launch(subnet, "cut")
     before = record_of(api, instance)["pid"]
     image = api.named_image("Oracle-Linux-8.10-2025.08.31-0")
     source = oci.core.models.UpdateInstanceSourceViaImageDetails(image_id=image.id)
     details = oci.core.models.UpdateInstanceDetails(source_details=source)
     assert api.compute.update_instance(instance.id, details).data.lifecycle_state == "STARTING"
+    wait_for("it is being stopped", told.exists)
     api.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(told.read_text()), signal.SIGKILL)
     api.start()
     after = api.wait(api.compute.get_instance, instance.id, "RUNNING")
     assert after.image_id == image.id
@@ -194,12 +196,12 @@ def test_processes_outlive_the_server_and_are_known_again(api: Api, subnet: Any)
     cut = next(path for path in (api.home / "processes" / "machines").glob("*-cut-*"))
     cut.write_text(json.dumps({key: value for key, value in json.loads(cut.read_text()).items() if key != "pid"}))
     api.start()
-    eventually(lambda: "pid" in json.loads(cut.read_text()))
+    wait_for("the one without a pid is started", lambda: "pid" in json.loads(cut.read_text()))
     for one in booting:
         api.wait(api.compute.get_instance, one.id, "RUNNING")
     assert record_of(api, steady)["pid"] == pid
     assert pid in marked(api)
-    assert len(marked(api)) == 5, "one of steady, one of cut, three that booted"
+    wait_for("one of steady, one of cut, three that booted", lambda: len(marked(api)) == 5, state=lambda: marked(api))
     assert stray not in marked(api)
     os.waitpid(stray, 0)
     api.compute.terminate_instance(steady.id)
@@ -216,11 +218,13 @@ def test_a_pid_that_is_somebody_elses_by_now_is_left_alone(tmp_path: Path) -> No
     (tmp_path / "processes" / "machines" / "n").write_text(
         json.dumps({"ocid": "o", "ip": "1", "hostname": "n", "pid": other, "identity": "an earlier one"})
     )
-    assert engine.state("n") == "stopped"
-    engine.terminate("n")
-    assert process.identity(other) is not None
-    os.kill(other, 9)
-    os.waitpid(other, 0)
+    try:
+        assert engine.state("n") == "stopped"
+        engine.terminate("n")
+        assert process.identity(other) is not None
+    finally:
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
 
 
 def test_a_launch_without_a_usable_command_fails_and_says_so(api: Api, subnet: Any) -> None:

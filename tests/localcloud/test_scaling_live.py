@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from gpucluster.errors import CloudError
 from gpucluster.events import Event
 from gpucluster.localcloud.state.faults import OUT_OF_CAPACITY
 from tests.localcloud.api_harness import Api, running
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-DEADLINE = 60.0
 NO_CAPACITY = {"operation": "BootInstance", "status": 500, "code": "InternalError", "message": OUT_OF_CAPACITY}
 
 
@@ -39,7 +38,7 @@ class Pool:
 
     def members(self, *numbers: int) -> dict[str, Member]:
         names = [f"compute-{number}" for number in numbers]
-        found = self._instances.members("compute", self.id, names, DEADLINE)
+        found = self._instances.members("compute", self.id, names, PATIENCE_S)
         assert [member.name for member in found] == names
         return {member.name: member for member in found}
 
@@ -120,11 +119,10 @@ def test_out_of_capacity_late_is_told_by_the_work_request_and_asked_for_again(po
     pool.members(1, 2, 3)
     pool.api.faults({**NO_CAPACITY, "times": 1})
     pool.terraform_sets_size(4)
-    began = time.monotonic()
     with pytest.raises(CloudError) as caught:
         pool.members(1, 2, 3, 4)
-    assert time.monotonic() - began < DEADLINE / 2
     words = str(caught.value)
+    # At the end of the time it would say: only 3 of 4 members run after so many seconds.
     assert "only 3 of 4 members run, and OCI launches no more" in words
     assert "Out of host capacity" in words
     assert pool.id in words

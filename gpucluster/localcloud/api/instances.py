@@ -65,14 +65,14 @@ def _list(cloud: CloudState, call: Call) -> Reply:
         )
     rows = cloud.store.find("instance", gone=None, compartmentId=compartment)
     if call.stale_seconds:
-        rows = _as_of(rows, time.time() - call.stale_seconds)
+        rows = as_of(rows, time.time() - call.stale_seconds)
     cluster = call.query.get("computeClusterId")
     if cluster:
         rows = [row for row in rows if row.hidden["compute_cluster"] == cluster]
     return page(filtered(rows, call, _FILTERS), call)
 
 
-def _as_of(rows: list[Resource], when: float) -> list[Resource]:
+def as_of(rows: list[Resource], when: float) -> list[Resource]:
     """The instances that existed at that time, with the states of that time."""
     found = []
     for row in rows:
