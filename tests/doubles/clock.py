@@ -1,10 +1,12 @@
-"""A double of a clock: time that only the test moves. It does not prove that a real clock is read where one is needed.
+"""Doubles of clocks: time that only a test moves. That a product reads a real clock where it needs one is not proved.
 
 Standard library of Python 3.9 only: the agent's tests run there.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -27,3 +29,32 @@ class Clock:
         """In place of `time.sleep`: the time passes at once."""
         self.pauses.append(seconds)
         self.now += seconds
+
+
+class LateTime:
+    """In place of the module `time` of a module under test, whose time limits are the subject.
+
+    Time stands still until something has happened, then each look finds it later. So a limit is over when another
+    process or thread is where the test wants it, however long it took to come there. Pauses are real, and so is the
+    processor's time.
+
+    Args:
+        happened: asked with each look; without it only the test moves the time, by `now`.
+        step: seconds by which each look is later then.
+    """
+
+    sleep = staticmethod(time.sleep)
+    process_time = staticmethod(time.process_time)
+
+    def __init__(self, happened: Callable[[], object] = bool, step: float = 0.05) -> None:
+        self.now = 1000.0
+        self._happened, self._step = happened, step
+
+    def monotonic(self) -> float:
+        """What a clock shows that does not jump."""
+        self.now += self._step if self._happened() else 0.0
+        return self.now
+
+    def stand_still(self) -> None:
+        """From now on only the test moves the time."""
+        self._happened = bool

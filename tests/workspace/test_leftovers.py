@@ -20,8 +20,8 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.workspace import leftovers
 from tests.waiting import wait_for
 
-# Writes down each SIGINT that it gets. "program": starts a plugin, and ends when a test lets it: `_let_go`. "plugin" and
-# "console": end after the program, which holds the other ends of their pipes. "deaf": works on.
+# Writes down each SIGINT that it gets. "program": starts a plugin, and ends when a test lets it. "plugin", "console":
+# end after the program, which holds the other ends of their pipes. "deaf": works on.
 _PROGRAM = """
 import os, pathlib, signal, subprocess, sys
 kind = sys.argv[1]

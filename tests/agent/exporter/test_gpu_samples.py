@@ -6,7 +6,6 @@ The rows have the form that `nvidia-smi --query-gpu` of driver 580 prints; the p
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,16 +14,12 @@ import pytest
 from gpucluster.agent.exporter.collect import Place, gpu
 from gpucluster.agent.exporter.collect.gpu import PATIENCE_S, Gpus, NoAnswer, parse
 from gpucluster.agent.exporter.exposition import page
+from tests import waiting
 from tests.agent.exposition import Series, having, of, series
+from tests.doubles.clock import Clock
+from tests.waiting import wait_for
 
 ROW = "{index}, GPU-{index}, 97, 1024, 143771, 612.45, 61"
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Tool:
@@ -33,6 +28,9 @@ class Tool:
     def __init__(self, folder: Path) -> None:
         self.file, self.clock = folder / "nvidia-smi", Clock()
         self.starts = folder / "starts"
+        # Where a script waits until the test lets it go on, and what it says when it has.
+        self.go, self.gone_on = folder / "go", folder / "gone-on"
+        os.mkfifo(self.go)
         self.collector = Gpus(Place(), [str(self.file)], self.clock)
 
     def does(self, script: str) -> None:
@@ -40,6 +38,11 @@ class Tool:
         new.write_text(f"#!/bin/sh\necho $$ >> {self.starts}\n{script}\n")
         new.chmod(0o755)
         new.replace(self.file)
+
+    def goes_on(self) -> None:
+        """Let a script with `rows`, `waits` and more come to its end."""
+        self.go.write_text("")
+        wait_for("the script has printed all", self.gone_on.exists)
 
     def read(self) -> Series:
         return series(page(self.collector.samples("nvidia-smi")))
@@ -50,14 +53,15 @@ class Tool:
 
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tool]:
-    monkeypatch.setattr(gpu, "FIRST_S", 20.0)
+    monkeypatch.setattr(gpu, "FIRST_S", waiting.PATIENCE_S)
     found = Tool(tmp_path)
     yield found
     found.collector.close()
 
 
 def rows(*indices: int) -> str:
-    return "\n".join(f"echo '{ROW.format(index=index)}'" for index in indices)
+    """The command that prints these rows, at once: a collector waits for the rest of them a short time only."""
+    return f"printf '{''.join(ROW.format(index=index) + chr(92) + 'n' for index in indices)}'"
 
 
 def test_rows_of_a_real_machine() -> None:
@@ -103,10 +107,12 @@ def test_a_line_that_is_no_row_has_no_samples(line: str) -> None:
 
 
 def test_one_program_answers_many_scrapes(tool: Tool) -> None:
-    tool.does(f"{rows(0, 1)}\nsleep 0.2\n{rows(0, 1)}\nexec sleep 60")
+    tool.does(f"{rows(0, 1)}\nread _ < {tool.go}\n{rows(0, 1, 2)}\ntouch {tool.gone_on}\nexec sleep 60")
     for _ in range(3):
         assert len(having(tool.read(), "gpucluster_gpu_power_watts")) == 2
         tool.clock.now += 10
+    tool.goes_on()
+    assert len(having(tool.read(), "gpucluster_gpu_power_watts")) == 3
     assert len(tool.started()) == 1
 
 
@@ -134,12 +140,9 @@ def test_a_program_that_hangs_is_replaced_and_not_more_often_than_its_patience(t
         with pytest.raises(NoAnswer):
             tool.read()
         tool.clock.now += 1
-    until = time.monotonic() + 20
-    while not tool.started():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_for("the program has begun", tool.started)
     (first,) = tool.started()
-    gpu.FIRST_S = 20.0
+    gpu.FIRST_S = waiting.PATIENCE_S
     tool.does(f"{rows(0)}\nexec sleep 60")
     tool.clock.now += PATIENCE_S + 1
     assert tool.read()
@@ -159,9 +162,9 @@ def test_a_program_that_ends_is_started_again_but_not_with_every_scrape(tool: To
 
 
 def test_what_waited_while_nobody_asked_is_not_believed(tool: Tool) -> None:
-    tool.does(f"{rows(0)}\nsleep 0.2\n{rows(0, 1)}\nexec sleep 60")
+    tool.does(f"{rows(0)}\nread _ < {tool.go}\n{rows(0, 1)}\ntouch {tool.gone_on}\nexec sleep 60")
     assert tool.read()
-    time.sleep(0.4)
+    tool.goes_on()
     tool.does(f"{rows(2)}\nexec sleep 60")
     tool.clock.now += 1000
     assert list(having(tool.read(), "gpucluster_gpu_power_watts")) == [(("gpu", "2"), ("uuid", "GPU-2"))]
@@ -192,6 +195,6 @@ def test_a_program_that_the_kernel_does_not_end_gets_no_second_one(tool: Tool, m
     stuck.kill()
     stuck.wait()
     tool.does(f"{rows(0)}\nexec sleep 60")
-    gpu.FIRST_S = 20.0
+    gpu.FIRST_S = waiting.PATIENCE_S
     tool.clock.now += PATIENCE_S + 1
     assert tool.read()

@@ -17,6 +17,7 @@ from gpucluster.agent.exporter.collect.ethtool import Ethtool
 from gpucluster.agent.exporter.collect.network import MOST, Network, chosen
 from gpucluster.agent.exporter.exposition import page
 from tests.agent.exposition import Series, having, of, series
+from tests.doubles.clock import Clock
 
 MLX5 = {
     "rx_packets": 7, "rx_bytes": 8, "rx_out_of_buffer": 1, "rx_discards_phy": 2, "rx_crc_errors_phy": 3,
@@ -66,13 +67,6 @@ class KernelDouble:
             + b"".join(each.encode().ljust(32, b"\0") for each in found),
             0x1D: struct.pack(f"=II{len(found)}Q", command, len(found), *found.values()),
         }[command]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def collector(
@@ -145,7 +139,7 @@ def test_a_real_interface_of_a_network_namespace() -> None:
     shell = 'ip link add one type veth peer name two && exec "$0" -c "$1"'
     argv = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", shell, sys.executable, script]
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False, env=env)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
     if done.returncode != 0 and ("unshare" in done.stderr or "RTNETLINK" in done.stderr or "ip:" in done.stderr):
         pytest.skip(f"no network namespaces here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Callable
@@ -18,6 +17,8 @@ from gpucluster.agent.exporter.exposition import page, sample
 from gpucluster.agent.exporter.workers import Workers
 from tests.agent.exporter.trees import IB, port
 from tests.agent.exposition import Series, having, of, series
+from tests.doubles.clock import LateTime
+from tests.waiting import hang
 
 Samples = Callable[[str], Iterable[str]]
 
@@ -42,7 +43,11 @@ def line(subject: str) -> list[str]:
     return [sample("gpucluster_job_node", 1, job_id=subject)]
 
 
-def spec(samples: Samples, *subjects: str, seconds: float = 30.0, most: int = 100) -> Spec:
+#: No limit.
+LONG = 1e6
+
+
+def spec(samples: Samples, *subjects: str, seconds: float = LONG, most: int = 100) -> Spec:
     return Spec(lambda _place: Made(lambda: list(subjects), samples), seconds, most)
 
 
@@ -57,6 +62,18 @@ def make() -> Iterator[Callable[..., Workers]]:
     yield new
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[Workers, str], LateTime]:
+    """Time passes only while a collector is busy with a subject, which hangs. The others have time without end."""
+
+    def until(workers: Workers, subject: str) -> LateTime:
+        clock = LateTime(lambda: any(each._subject == subject for each in workers._all))
+        monkeypatch.setattr(module, "time", clock)
+        return clock
+
+    return until
 
 
 def read(workers: Workers) -> Series:
@@ -94,16 +111,17 @@ def test_a_collector_keeps_its_process_from_scrape_to_scrape(make: Callable[...,
     assert int(first.pop()) != os.getpid()
 
 
-def test_one_that_hangs_gives_what_it_had_and_the_others_are_whole(make: Callable[..., Workers]) -> None:
+def test_one_that_hangs_gives_what_it_had_and_the_others_are_whole(
+    make: Callable[..., Workers], late: Callable[[Workers, str], LateTime]
+) -> None:
     def samples(subject: str) -> Iterable[str]:
         yield from line(subject)
         if subject == "b":
-            time.sleep(60)
+            hang()
 
     workers = make(hangs=spec(samples, "a", "b", "c", seconds=0.5), well=spec(line, "x"))
-    begin = time.monotonic()
+    late(workers, "b")
     found = read(workers)
-    assert time.monotonic() - begin < 20, "nobody waits for it"
     assert jobs(found) == {"a", "x"}
     assert up(found) == {"hangs": 0, "well": 1}
     assert of(found, "gpucluster_exporter_collector_age_seconds", collector="hangs") is None
@@ -117,30 +135,36 @@ def test_one_that_hangs_gives_what_it_had_and_the_others_are_whole(make: Callabl
 
 
 def test_what_hung_is_tried_again_later(
-    make: Callable[..., Workers], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make: Callable[..., Workers],
+    late: Callable[[Workers, str], LateTime],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     def samples(subject: str) -> Iterable[str]:
         if not (tmp_path / "repaired").exists():
-            time.sleep(60)
+            hang()
         return line(subject)
 
     workers = make(one=spec(samples, "a", seconds=0.3))
+    clock = late(workers, "a")
     monkeypatch.setattr(module, "AVOIDED_S", 0.0)
     assert up(read(workers)) == {"one": 0}
     (tmp_path / "repaired").touch()
+    clock.stand_still()
     found = read(workers)
     assert (jobs(found), up(found)) == ({"a"}, {"one": 1})
 
 
 def test_processes_that_the_kernel_does_not_end_are_few(
-    make: Callable[..., Workers], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Workers], late: Callable[[Workers, str], LateTime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def samples(_subject: str) -> Iterable[str]:
-        time.sleep(60)
+        hang()
         return []
 
     before = children()
     workers = make(one=spec(samples, "a", seconds=0.1), well=spec(line, "x"))
+    late(workers, "a")
     monkeypatch.setattr(module, "AVOIDED_S", 0.0)
     with monkeypatch.context() as patched:
         # As if they slept in a driver: no signal ends them.
@@ -175,7 +199,7 @@ def test_one_that_fails_or_dies_is_there_again_with_the_next_scrape(
         if what == "exit" and broken():
             os._exit(3)
 
-    workers = make(one=Spec(lambda _place: Made(subjects, samples), 30.0, 100), well=spec(line, "x"))
+    workers = make(one=Spec(lambda _place: Made(subjects, samples), LONG, 100), well=spec(line, "x"))
     found = read(workers)
     assert (jobs(found), up(found)["one"]) in (({"x"}, 0), ({"a", "x"}, 0))
     (tmp_path / "repaired").touch()
@@ -183,13 +207,16 @@ def test_one_that_fails_or_dies_is_there_again_with_the_next_scrape(
     assert (jobs(found), up(found)) == ({"a", "x"}, {"one": 1, "well": 1})
 
 
-def test_a_fault_is_said_once(make: Callable[..., Workers], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_is_said_once(
+    make: Callable[..., Workers], late: Callable[[Workers, str], LateTime], capfd: pytest.CaptureFixture[str]
+) -> None:
     def samples(subject: str) -> Iterable[str]:
         if subject == "hangs":
-            time.sleep(60)
+            hang()
         raise OSError(5, "Input/output\nerror")
 
     workers = make(one=spec(samples, "a"), two=spec(samples, "hangs", seconds=0.2))
+    late(workers, "hangs")
     for _ in range(3):
         read(workers)
     said = sorted(capfd.readouterr().err.splitlines())
@@ -214,24 +241,26 @@ def test_one_that_never_stops_talking_is_ended(make: Callable[..., Workers], mon
     def subjects() -> list[str]:
         return [f"{number:0100}" for number in range(100_000)]
 
-    workers = make(one=Spec(lambda _place: Made(subjects, lambda _subject: []), 60.0, 10), well=spec(line, "x"))
+    workers = make(one=Spec(lambda _place: Made(subjects, lambda _subject: []), LONG, 10), well=spec(line, "x"))
     found = read(workers)
     assert (jobs(found), up(found)) == ({"x"}, {"one": 0, "well": 1})
 
 
-def test_the_age_of_the_last_complete_result_is_seen(make: Callable[..., Workers], tmp_path: Path) -> None:
+def test_the_age_of_the_last_complete_result_is_seen(
+    make: Callable[..., Workers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def samples(subject: str) -> Iterable[str]:
         if (tmp_path / "broken").exists():
             raise OSError("gone")
         return line(subject)
 
+    clock = LateTime()
+    monkeypatch.setattr(module, "time", clock)
     workers = make(one=spec(samples, "a"))
     read(workers)
     (tmp_path / "broken").touch()
-    time.sleep(0.2)
-    age = of(read(workers), "gpucluster_exporter_collector_age_seconds", collector="one")
-    assert age is not None
-    assert age >= 0.2
+    clock.now += 90.5
+    assert of(read(workers), "gpucluster_exporter_collector_age_seconds", collector="one") == 90.5
 
 
 def test_processor_time_only_grows(make: Callable[..., Workers], tmp_path: Path) -> None:
@@ -251,7 +280,9 @@ def test_processor_time_only_grows(make: Callable[..., Workers], tmp_path: Path)
     assert spent[1] > spent[0]
 
 
-def test_a_device_that_hangs_leaves_the_other_devices(make: Callable[..., Workers], tmp_path: Path) -> None:
+def test_a_device_that_hangs_leaves_the_other_devices(
+    make: Callable[..., Workers], late: Callable[[Workers, str], LateTime], tmp_path: Path
+) -> None:
     for name in ("mlx5_0", "mlx5_1", "mlx5_2"):
         port(tmp_path, name, IB, ())
     # Nobody opens a pipe for writing: opening it for reading hangs, as a file of a dead device does.
@@ -259,6 +290,7 @@ def test_a_device_that_hangs_leaves_the_other_devices(make: Callable[..., Worker
     file.unlink()
     os.mkfifo(file)
     workers = make(Place(sysfs=str(tmp_path)), rdma=Spec(Rdma, 0.5, 1000))
+    late(workers, str(tmp_path / "class/infiniband/mlx5_1"))
     read(workers)
     found = read(workers)
     devices = {dict(labels)["device"] for labels in having(found, "gpucluster_rdma_counter_total")}
