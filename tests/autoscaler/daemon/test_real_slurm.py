@@ -19,12 +19,15 @@ from gpucluster.autoscaler.daemon.spool import Spool
 from gpucluster.autoscaler.decide.types import Annotate, Delay, Drain, Hold, Job, MarkDown, PowerDown
 from gpucluster.slurm.hostlists import expand
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
 # Each test has pools (and partitions) of its own, so that none waits for another's nodes.
 POOLS = ("read", "heal", "bare", "het", "held", "talk", "down", "join", "race")
 OFF = frozenset({"IDLE", "CLOUD", "POWERED_DOWN"})
+# Slurm's times are whole seconds.
+ROUNDED = 2.0
 HOSTLISTS = (
     "a1",
     "gpu-e[1-3,7,09-11]",
@@ -69,12 +72,12 @@ class Hand:
             self.flags(name, lambda flags: {"POWERING_UP"} <= flags)
         return job
 
-    def job(self, number: str, holds: Callable[[Job], object], seconds: float = 60) -> Job:
-        self.slurm_harness.until(f"job {number}", lambda: holds(self.slurm.jobs()[number]), seconds)
+    def job(self, number: str, holds: Callable[[Job], object]) -> Job:
+        self.slurm_harness.until(f"job {number}", lambda: holds(self.slurm.jobs()[number]))
         return self.slurm.jobs()[number]
 
-    def flags(self, name: str, holds: Callable[[frozenset[str]], object], seconds: float = 60) -> frozenset[str]:
-        self.slurm_harness.until(name, lambda: holds(self.slurm.nodes()[name].flags), seconds)
+    def flags(self, name: str, holds: Callable[[frozenset[str]], object]) -> frozenset[str]:
+        self.slurm_harness.until(name, lambda: holds(self.slurm.nodes()[name].flags))
         return self.slurm.nodes()[name].flags
 
     def words(self, number: str) -> str:
@@ -106,9 +109,10 @@ def test_elastic_nodes_are_read_and_static_ones_are_not(slurm: SlurmClient) -> N
 def test_nodes_that_power_up_and_their_job(hand: Hand, slurm: SlurmClient) -> None:
     before = time.time()
     job = hand.coming("read", "--comment=a|b = 'c'", "--job-name=JobState=RUNNING", "--nice=7")
+    after = time.time()
     assert (job.gang, job.partitions, job.nodes, job.node_count) == (job.id, ("read",), ("read-e1", "read-e2"), 2)
     assert (job.restarts, job.requeue, job.user, job.reason) == (0, True, "root", "None")
-    assert before - 2 < job.eligible_at < time.time() + 2
+    assert before - ROUNDED < job.eligible_at < after + ROUNDED
     node = slurm.nodes()["read-e1"]
     assert node.powering_up
     assert node.busy
@@ -122,12 +126,14 @@ def test_nodes_that_power_up_and_their_job(hand: Hand, slurm: SlurmClient) -> No
 
 def test_waiting_jobs_are_read(slurm_harness: SlurmHarness, slurm: SlurmClient) -> None:
     array = slurm_harness.sbatch("-N1", "-p", "read", "--array=1-1000%1", "--hold")
+    before = time.time()
     later = slurm_harness.sbatch("-N3", "-p", "read,heal", "--begin=now+1hour", "--no-requeue")
+    after = time.time()
     large = slurm_harness.sbatch("-N3-4", "-p", "read", "--dependency=afterok:" + later)
     jobs = slurm.jobs()
     assert (jobs[array].reason, jobs[array].pending, jobs[array].node_count) == ("JobHeldUser", True, 1)
     assert (jobs[later].reason, jobs[later].partitions, jobs[later].requeue) == ("BeginTime", ("read", "heal"), False)
-    assert abs(jobs[later].eligible_at - time.time() - 3600) < 30
+    assert before - ROUNDED < jobs[later].eligible_at - 3600 < after + ROUNDED
     # Of a range of nodes, Slurm says the most.
     assert (jobs[large].reason, jobs[large].node_count, jobs[large].nodes) == ("Dependency", 4, ())
     slurm_harness.scancel(array, later, large)
@@ -146,12 +152,14 @@ def test_slurmctld_runs_the_hooks_with_a_dead_daemon(slurm_harness: SlurmHarness
     spool = Spool(slurm_harness.spool)
     spool.remove([name for name, _ in spool.read()])
     assert not slurm_harness.poke.exists()
+    before = time.time()
     job = hand.coming("join")
     slurm_harness.until("a record", lambda: any(set(job.nodes) <= set(intent.nodes) for _, intent in spool.read()))
     (intent,) = [intent for _, intent in spool.read() if job.id in intent.jobs]
     assert intent.kind == "resume"
     assert intent.jobs == {job.id: ("join-e1", "join-e2")}
-    assert abs(intent.at - time.time()) < 20
+    after = time.time()
+    assert before < intent.at < after
     # A node comes into service, says who it is, and is given up again.
     slurm_harness.start_slurmd("join-e1", "ocid1.instance.local..1")
     node = {}
@@ -165,23 +173,18 @@ def test_slurmctld_runs_the_hooks_with_a_dead_daemon(slurm_harness: SlurmHarness
     slurm_harness.stop("join-e1")
 
 
-def test_a_hook_takes_less_than_a_fifth_of_a_second_as_slurms_user(slurm_harness: SlurmHarness) -> None:
+def test_a_hook_works_as_slurms_user_with_an_empty_environment(slurm_harness: SlurmHarness) -> None:
     spool = Spool(slurm_harness.spool)
     as_slurm = ("setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups", "env", "-i")
-    took = []
-    for _ in range(5):
-        began = time.monotonic()
-        slurm_harness.run(*as_slurm, "/opt/gpucluster/bin/resume-fail", "hook-e[1-3]")
-        took.append(time.monotonic() - began)
-    assert min(took) < 0.2
-    assert sum(one.nodes == ("hook-e1", "hook-e2", "hook-e3") for _, one in spool.read()) == 5
+    slurm_harness.run(*as_slurm, "/opt/gpucluster/bin/resume-fail", "hook-e[1-3]")
+    assert [one.kind for _, one in spool.read() if one.nodes == ("hook-e1", "hook-e2", "hook-e3")] == ["resume_fail"]
 
 
 def test_the_daemon_is_poked_by_slurms_user(slurm_harness: SlurmHarness) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(slurm_harness.poke))
         slurm_harness.poke.chmod(0o666)
-        receiver.settimeout(5)
+        receiver.settimeout(PATIENCE_S)
         slurm_harness.run(
             "setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups", "/opt/gpucluster/bin/suspend", "hook-e9"
         )
@@ -201,9 +204,10 @@ def test_power_down_gives_the_nodes_back_and_the_job_waits_as_long_as_it_is_told
     assert slurm.jobs()[job.id].pending
     until = time.time() + 900
     slurm.apply(Delay(job.id, until, 'no "host" is free;\nnext try at noon, a=b'))
+    passed = time.time() + 900 - until
     waiting = slurm.jobs()[job.id]
     assert (waiting.state, waiting.restarts, waiting.nodes) == ("PENDING", 1, ())
-    assert abs(waiting.eligible_at - until) < 10
+    assert until - ROUNDED < waiting.eligible_at < until + passed + ROUNDED
     assert hand.words(job.id) == "no 'host' is free; next try at noon, a=b"
     hand.flags("heal-e1", lambda flags: "POWERING_DOWN" in flags)
     # The scheduler writes the reason when it looks at the job the next time.
@@ -211,7 +215,7 @@ def test_power_down_gives_the_nodes_back_and_the_job_waits_as_long_as_it_is_told
     # Both nodes are given back.
     for name in job.nodes:
         hand.flags(name, lambda flags: flags == OFF)
-    assert abs(slurm.jobs()[job.id].eligible_at - until) < 10
+    assert slurm.jobs()[job.id].eligible_at == waiting.eligible_at
     # And it can be told to start now; on which nodes is for Slurm to say.
     slurm.apply(Delay(job.id, 0.0, "go"))
     again = hand.job(job.id, lambda job: job.state == "CONFIGURING")
@@ -240,8 +244,11 @@ def test_a_hold_stays_until_somebody_releases_it(hand: Hand, slurm: SlurmClient)
     hand.job(job.id, lambda job: (job.reason, job.priority, job.pending) == ("JobHeldUser", 0, True))
     assert hand.words(job.id) == "a person has to look"
     hand.flags("held-e1", lambda flags: flags == OFF)
-    time.sleep(2)
+    # Slurm has looked for jobs to start since then: a later one has nodes.
+    later = hand.slurm_harness.sbatch("-N1", "--partition=held")
+    hand.job(later, lambda job: job.state == "CONFIGURING")
     assert slurm.jobs()[job.id].pending
+    hand.slurm_harness.scancel(later)
     hand.slurm_harness.scontrol("release", job.id)
     hand.job(job.id, lambda job: job.state == "CONFIGURING")
     # Slurm's own way of holding reads the same.
@@ -304,7 +311,9 @@ def test_the_parts_of_a_heterogeneous_job_wait_together(hand: Hand, slurm: Slurm
     assert all(slurm.jobs()[job.id].pending for job in parts)
     until = time.time() + 900
     slurm.apply(Delay(leader, until, "all or none"))
-    assert all(abs(slurm.jobs()[job.id].eligible_at - until) < 10 for job in parts)
+    passed = time.time() + 900 - until
+    jobs = slurm.jobs()
+    assert all(until - ROUNDED < jobs[job.id].eligible_at < until + passed + ROUNDED for job in parts)
     assert {hand.words(job.id) for job in parts} == {"all or none"}
     hand.slurm_harness.scancel(leader)
 
@@ -339,13 +348,12 @@ def test_slurm_that_hangs_or_is_gone_is_unavailable_and_comes_back(
     before = slurm.nodes()
     impatient = SlurmClient(slurm_harness.command_prefix, pool_of=pool_of, timeout=1)
     slurm_harness.freeze("slurmctld")
-    began = time.monotonic()
-    with pytest.raises(SlurmUnavailable):
+    # Slurm's programs try for longer.
+    with pytest.raises(SlurmUnavailable, match="did not end within 1"):
         impatient.nodes()
     assert not impatient.alive()
-    assert time.monotonic() - began < 20, "Slurm's programs try for longer"
     slurm_harness.thaw("slurmctld")
-    assert impatient.alive()
+    assert slurm.alive()
     slurm_harness.stop("slurmctld")
     assert not impatient.alive()
     with pytest.raises(SlurmUnavailable):
