@@ -6,6 +6,7 @@ unpacked into the cache, not installed. Not proved here: the libraries around it
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -52,12 +53,16 @@ def test_no_newer_feature_is_used(target: str, folders: tuple[Path, ...]) -> Non
 def python() -> list[str]:
     """The old Python with pytest, as the start of a command."""
     place = cache_dir() / "tests" / f"python-{SUITE}"
-    if not (place / "complete").exists():
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        _unpack_interpreter(place / "root")
-        _install_packages(place / "packages")
-        (place / "complete").touch()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # Tests of several workers begin at the same time.
+    with place.with_name(f"{place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "complete").exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            _unpack_interpreter(place / "root")
+            _install_packages(place / "packages")
+            (place / "complete").touch()
     return ["env", f"PYTHONPATH={place / 'packages'}:{CHECKOUT}", str(place / "root" / "usr" / "bin" / "python3.9")]
 
 
@@ -87,17 +92,33 @@ def _install_packages(target: Path) -> None:
         pytest.skip(f"no package index has pytest for Python 3.9: {done.stderr.strip()[-300:]}")
 
 
+#: Parts of the agent's tests that take about the same time, so that several workers can share them. The last one is what
+#: no other has. Examples of hypothesis are fewer here (conftest.py): values are no matter of the language's version.
+PARTS: dict[str, tuple[str, ...]] = {
+    "checks": ("backup", "checks"),
+    "exporter": ("exporter", "record"),
+    "health": ("health", "images", "monitor"),
+    "others": (),
+}
+
+
 @pytest.mark.containers
-def test_the_agent_s_tests_pass(python: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.xdist_group(f"oldest-python-{part}")) for part in PARTS]
+)
+def test_the_agent_s_tests_pass(part: str, python: list[str], tmp_path: Path) -> None:
+    folders = [str(HERE.parent / name) for name in PARTS[part]]
+    elsewhere = [str(HERE.parent / name) for names in PARTS.values() for name in names]
+    what = folders or [str(HERE.parent), *(f"--ignore={folder}" for folder in elsewhere)]
     done = subprocess.run(
         [
             # Without the project's options: pytest-xdist, which some of them are for, is not there.
             *(*python, "-B", "-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=-q --import-mode=importlib"),
             "--strict-markers",
             *(f"--basetemp={tmp_path / 'base'}", "-m", "not containers and not slurm", f"--ignore={HERE}"),
-            str(HERE.parent),
+            *what,
         ],
-        cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False,
+        cwd=CHECKOUT, capture_output=True, text=True, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith(_OF_THIS_RUN)},
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

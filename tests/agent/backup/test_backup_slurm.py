@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.agent.users.harness import SUFFIX, Controller
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slurm]
 
@@ -30,12 +30,12 @@ case $name in mariadb | sssd) exit 0 ;; esac
 case $verb in
     is-active) lives "$name" ;;
     start)
-        while lives timeout; do sleep 0.1; done
+        pidwait --exact timeout
         lives "$name" || { begin "$name" > /dev/null 2>&1 < /dev/null & }
-        until lives "$name"; do sleep 0.01; done ;;
+        until lives "$name"; do :; done ;;
     stop)
         pkill --exact "$name"
-        while lives "$name"; do sleep 0.01; done
+        pidwait --exact "$name"
         if [ "$name" = slurmctld ]; then rm -rf /run/slurmctld; fi ;;
 esac
 """
@@ -69,8 +69,10 @@ class Broken(Controller):
         ]
 
     def next_number(self) -> int:
-        asked = "until scontrol show config 2> /dev/null | sed -n 's/^NEXT_JOB_ID *= //p' | grep .; do sleep 0.05; done"
-        return int(self.sh(asked))
+        asked = "scontrol show config 2> /dev/null | sed -n 's/^NEXT_JOB_ID *= //p'"
+        return int(
+            wait_for("slurmctld answers", lambda: self.sh(asked), state=lambda: self.sh("tail /run/slurmctld/log"))
+        )
 
     def submit(self) -> int:
         return int(self.sh("sbatch --parsable --hold --chdir=/ --output=/dev/null --wrap=true"))
@@ -80,13 +82,12 @@ class Broken(Controller):
         self.sh("systemctl stop slurmctld; rm -rf /run/slurm-state/*; systemctl start slurmctld")
         assert self.next_number() == 1
 
-    def restore(self) -> tuple[dict[str, Any], float]:
-        """The answer, and the seconds."""
-        begin = time.monotonic()
+    def restore(self) -> dict[str, Any]:
+        """The answer."""
         said: dict[str, Any] = json.loads(self.sh(RESTORE))
         assert said["unfinished"] == []
         self.sh("test ! -e /etc/slurm/slurm-restore.conf")
-        return said, time.monotonic() - begin
+        return said
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +101,9 @@ def controller() -> Iterator[Broken]:
         for _ in range(4):
             started.submit()
         # slurmctld tells the accounting of them every now and then.
-        started.sh("scancel 1 2 3 4; until [ $(mariadb -BNe 'SELECT COUNT(*) FROM slurm_acct_db.demo_job_table"
-                   " WHERE time_end') = 4 ]; do sleep 0.1; done")  # fmt: skip
+        started.sh("scancel 1 2 3 4")
+        ended = "SELECT COUNT(*) FROM demo_job_table WHERE time_end"
+        wait_for("the accounting has the end of the four jobs", lambda: started.sql(ended) == ["4"])
         started.sql(THEN)
         started.sh("umask 077; /usr/local/sbin/gpucluster-backup create > /root/demo.tar.gz")
         yield started
@@ -115,8 +117,7 @@ def states(controller: Broken) -> dict[int, str]:
 
 def test_no_number_is_given_twice_when_the_controller_was_lost(controller: Broken) -> None:
     controller.lose()
-    said, seconds = controller.restore()
-    print(f"restore of a lost controller: {seconds:.1f} s")
+    said = controller.restore()
     assert controller.submit() == 42
     # The one that ran is ended, and the one that waited.
     assert said["ended_jobs"] == 2
@@ -128,8 +129,7 @@ def test_no_number_is_given_twice_when_the_controller_was_lost(controller: Broke
 def test_who_knows_the_numbers_is_not_started_twice_and_keeps_jobs(controller: Broken) -> None:
     number = controller.submit()
     controller.sh("truncate --size=0 /run/slurmctld/log; cp /etc/slurm/slurm.conf /root/slurm.conf")
-    _said, seconds = controller.restore()
-    print(f"restore where slurmctld knows the numbers: {seconds:.1f} s")
+    controller.restore()
     assert controller.next_number() == number + 1
     assert controller.sh(f"squeue --noheader --jobs={number} --format=%T") == "PENDING"
     controller.sh("cmp /etc/slurm/slurm.conf /root/slurm.conf")
@@ -149,16 +149,15 @@ def test_a_job_that_slurmctld_knows_is_not_ended(controller: Broken) -> None:
 
 def test_a_state_that_never_was_is_made(controller: Broken) -> None:
     """slurmctld was killed before it had written anything."""
-    controller.sh("pkill -KILL --exact slurmctld; sleep 0.2; rm -rf /run/slurm-state/*")
-    _said, seconds = controller.restore()
-    print(f"restore without a state: {seconds:.1f} s")
+    controller.sh("pkill -KILL --exact slurmctld; pidwait --exact slurmctld; rm -rf /run/slurm-state/*")
+    controller.restore()
     assert controller.submit() == 42
 
 
 def test_another_restore_completes_one_that_was_killed(controller: Broken) -> None:
     controller.lose()
     # With what it had started, as at a reset of the machine: slurmctld alone would end well, and keep the number.
-    moment = "until test -e /etc/slurm/slurm-restore.conf || ! kill -0 $!; do :; done; sleep 0.2"
+    moment = "until test -e /etc/slurm/slurm-restore.conf && pgrep --exact timeout || ! kill -0 $!; do :; done"
     killed = "kill -KILL $!; pkill -KILL --exact slurmctld; wait"
     controller.run("bash", "-c", f"{RESTORE} & {moment}; {killed}", check=False)
     controller.sh("for name in slapd slurmdbd slurmctld; do systemctl start $name; done")

@@ -59,8 +59,8 @@ class KilledError(BaseException):
 
 
 @dataclass
-class Clock:
-    """The controller's time."""
+class ControllerClock:
+    """The controller's time: the wall clock, its boot, and the time since then. Each look takes a millisecond."""
 
     wall: float = 1_000_000.0
     up: float = 1000.0

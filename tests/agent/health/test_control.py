@@ -15,7 +15,7 @@ from gpucluster.agent.health.control import Control, Outlook
 from gpucluster.agent.health.policy import Kind, Settings
 from gpucluster.agent.health.settings import Settings as ServiceSettings
 from gpucluster.agent.health.store import Store
-from tests.agent.health.doubles import DRAINS, Clock, KilledError, SlurmDouble, nodes, report
+from tests.agent.health.doubles import DRAINS, ControllerClock, KilledError, SlurmDouble, nodes, report
 
 BAD, GOOD = {"gpu": Status.FAIL}, {"gpu": Status.PASS}
 
@@ -25,7 +25,7 @@ class Site:
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder, self.settings = folder, settings
-        self.clock, self.slurm = Clock(), SlurmDouble(nodes(10))
+        self.clock, self.slurm = ControllerClock(), SlurmDouble(nodes(10))
         self.said: list[str] = []
         self.restart()
         for name in list(self.slurm.state)[1:]:

@@ -19,10 +19,10 @@ from gpucluster.agent.health.store import Store
 from gpucluster.agent.kubernetes import health_access
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
 from gpucluster.agent.rules.unhealthy import TAINT
-from gpucluster.waiting import wait_until
-from tests.agent.health.doubles import DRAINS, Clock, report
+from tests.agent.health.doubles import DRAINS, ControllerClock, report
 from tests.agent.kubernetes.api_server import ApiServer, controllers, needs_api_server, running_with_kubelet
 from tests.agent.kubernetes.objects import node
+from tests.waiting import wait_for
 
 ROLES = Path(__file__).resolve().parents[3] / "ansible/roles"
 NAMES = ("compute-1", "compute-2", "compute-3")
@@ -70,7 +70,7 @@ def test_a_report_waits_for_an_api_server_that_comes_back() -> None:
 def test_metrics_say_that_the_api_server_is_silent(tmp_path: Path) -> None:
     settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
                         pools={"compute": NAMES}, kubernetes=True)  # fmt: skip
-    store, clock = Store(tmp_path, interval=300), Clock()
+    store, clock = Store(tmp_path, interval=300), ControllerClock()
     unreachable = KubernetesNodes(Kubectl("none", str(tmp_path / "kubectl")), settings.pool_of)
     control = Control(store, unreachable, settings.policy, drains=DRAINS, moment=clock)
     with pytest.raises(Failed):
@@ -106,14 +106,7 @@ def test_a_kubelet_may_list_all_nodes_with_the_rights_of_the_role(server: tuple[
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
     api.kubectl.run("apply", "--filename=-", text=text)
 
-    def listed() -> bool:
-        try:
-            kubelet.run("get", "--raw=/api/v1/nodes")
-        except ApiFailed:
-            return False
-        return True
-
-    assert wait_until(listed, 30, 0.2)
+    wait_for("the kubelet may list nodes", lambda: kubelet.run("get", "--raw=/api/v1/nodes"), ignore=ApiFailed)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +138,7 @@ def test_the_service_may_change_nodes_and_nothing_else(server: tuple[ApiServer, 
         except ApiFailed:
             return False
 
-    assert wait_until(lambda: all(map(allowed, may)), 30, 0.2)
+    wait_for("the service has its rights", lambda: all(map(allowed, may)), interval=0.2)
     assert [words for words in never if allowed(words)] == []
 
 
@@ -160,7 +153,7 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
     theirs = {"key": "example.com/reserved", "value": "x", "effect": "NoSchedule"}
     api.kubectl.patch("node", "compute-1", {"spec": {"taints": [theirs]}})
     api.kubectl.run("cordon", "compute-3")
-    clock = Clock()
+    clock = ControllerClock()
     settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
                         pools={"compute": NAMES}, kubernetes=True)  # fmt: skip
     store = Store(tmp_path, interval=300)
@@ -232,7 +225,7 @@ def test_a_node_that_stops_reporting_becomes_unknown_and_says_since_when(
     api, _kubelet = server
     names = ("silent-1", "silent-2", "silent-3")
     api.create(*(node(name) for name in names))
-    clock = Clock()
+    clock = ControllerClock()
     settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
                         pools={"silent": names}, kubernetes=True)  # fmt: skip
     store = Store(tmp_path, interval=300)

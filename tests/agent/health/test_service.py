@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,10 @@ from gpucluster.agent.health.service import Listener, Service
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.store import Store
 from gpucluster.agent.record import kept, sending
-from tests.agent.health.doubles import DRAINS, Clock, SlurmDouble, nodes, report
+from tests.addresses import free_port
+from tests.agent.health.doubles import DRAINS, ControllerClock, SlurmDouble, nodes, report
+from tests.doubles.clock import LateTime
+from tests.waiting import PATIENCE_S, hang, wait_for
 
 HOME = "127.0.0.1"
 BAD, GOOD = {"gpu": Status.FAIL}, {"gpu": Status.PASS}
@@ -51,7 +53,7 @@ class Site:
             "elastic": {"gpu": "gpu-e-[1-9]"},
         }
         self.settings = Settings(**{**values, **changed})
-        self.clock = Clock()
+        self.clock = ControllerClock()
         self.store = Store(folder, interval=300)
         self.control = Control(
             self.store, self.slurm, self.settings.policy, drains=DRAINS, moment=self.clock, say=lambda _words: None
@@ -66,7 +68,7 @@ class Site:
         self.thread.start()
 
     def said(self, data: bytes) -> dict[str, Any]:
-        with socket.create_connection((HOME, self.listener.port), timeout=10) as connection:
+        with socket.create_connection((HOME, self.listener.port), timeout=PATIENCE_S) as connection:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
             answer = b"".join(iter(lambda: connection.recv(4096), b""))
@@ -84,19 +86,19 @@ def site(tmp_path: Path) -> Iterator[Site]:
     found = Site(tmp_path)
     yield found
     found.listener.close()
-    found.thread.join(5)
+    found.thread.join(PATIENCE_S)
 
 
 def test_a_report_is_kept_and_a_failure_drains(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "seal", lambda text: f"0 {text}")
-    assert client.send(report("compute-1", GOOD), HOME, site.listener.port) == service.Answer(False, "")
+    assert client.send(report("compute-1", GOOD), HOME, site.listener.port, PATIENCE_S) == service.Answer(False, "")
     assert site.slurm.changes == []
-    answer = client.send(report("compute-1", BAD), HOME, site.listener.port)
+    answer = client.send(report("compute-1", BAD), HOME, site.listener.port, PATIENCE_S)
     assert answer == service.Answer(True, "gpucluster: check failed: gpu: gpu is fail")
     assert site.slurm.state["compute-1"].drained
     # It stays so for a second job, and ends with the repair.
-    assert client.send(report("compute-1", BAD), HOME, site.listener.port).drained
-    assert client.send(report("compute-1", GOOD), HOME, site.listener.port) == service.Answer(
+    assert client.send(report("compute-1", BAD), HOME, site.listener.port, PATIENCE_S).drained
+    assert client.send(report("compute-1", GOOD), HOME, site.listener.port, PATIENCE_S) == service.Answer(
         False, "passed since: gpu"
     )
     assert Store(site.store.folder, interval=300).reports()["compute-1"]["periodic"].report.status is Status.PASS
@@ -160,16 +162,17 @@ def test_what_is_no_report_is_refused_and_the_service_goes_on(site: Site, data: 
 
 
 def test_one_address_has_few_connections_and_slow_ones_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_SECONDS", 2.0)  # nine connections are made within that
-    idle = [socket.create_connection((HOME, site.listener.port), timeout=60) for _ in range(9)]
+    clock = LateTime()
+    monkeypatch.setattr(service, "time", clock)
+    monkeypatch.setattr(service, "_SECONDS", 0.2)  # how often it looks whether a client's time is over
+    idle = [socket.create_connection((HOME, site.listener.port), timeout=PATIENCE_S) for _ in range(9)]
     # The ninth is closed at once, the others when their time is over.
     assert idle[-1].recv(10) == b""
+    clock.now += 0.3
     assert b"did not end" in idle[0].recv(1000)
     for connection in idle:
         connection.close()
-    until = time.monotonic() + 60
-    while site.listener._of and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_for("all are closed", lambda: not site.listener._of)
     assert not site.send(report("compute-1", GOOD)).drained
 
 
@@ -225,9 +228,7 @@ def test_without_slurm_reports_are_kept(tmp_path: Path) -> None:
 
 
 def test_checks_that_hang_end_in_time_and_accuse_nobody() -> None:
-    began = time.monotonic()
-    found = client.measure(Profile.PROLOG, 0.3, lambda _profile: time.sleep(60) or report("x", BAD))  # type: ignore[func-returns-value]
-    assert time.monotonic() - began < 30
+    found = client.measure(Profile.PROLOG, 0.3, lambda _profile: hang() or report("x", BAD))  # type: ignore[func-returns-value]
     assert [each.status for each in found.findings] == [Status.UNKNOWN]
     assert "did not end within 0.3 s" in found.findings[0].message
 
@@ -236,14 +237,14 @@ def test_checks_that_break_accuse_nobody() -> None:
     def broken(_profile: Profile) -> Report:
         raise RuntimeError("nvidia-smi")
 
-    found = client.measure(Profile.PROLOG, 10, broken)
+    found = client.measure(Profile.PROLOG, PATIENCE_S, broken)
     assert found.status is Status.UNKNOWN
     assert "nvidia-smi" in found.findings[0].message
 
 
 def test_the_report_comes_back_whole() -> None:
     sent = report("compute-1", {f"check_{number}": Status.FAIL for number in range(400)})
-    assert client.measure(Profile.PERIODIC, 10, lambda _profile: sent) == sent
+    assert client.measure(Profile.PERIODIC, PATIENCE_S, lambda _profile: sent) == sent
 
 
 def test_a_long_report_is_shortened() -> None:
@@ -258,10 +259,8 @@ def test_a_long_report_is_shortened() -> None:
 
 def test_a_service_that_is_not_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "seal", lambda text: text)
-    with socket.create_server((HOME, 0)) as taken:
-        port = taken.getsockname()[1]
     with pytest.raises(Failed):
-        client.send(report("compute-1", GOOD), HOME, port, 1)
+        client.send(report("compute-1", GOOD), HOME, free_port(), PATIENCE_S)
     with socket.create_server((HOME, 0)) as silent, pytest.raises(Failed):
         client.send(report("compute-1", GOOD), HOME, silent.getsockname()[1], 0.2)
 
@@ -282,7 +281,7 @@ def keeping(tmp_path: Path) -> Iterator[tuple[Site, Path]]:
     found = Site(tmp_path / "health", records=folder)
     yield found, folder
     found.listener.close()
-    found.thread.join(5)
+    found.thread.join(PATIENCE_S)
 
 
 def test_the_record_of_a_job_is_kept(keeping: tuple[Site, Path], monkeypatch: pytest.MonkeyPatch) -> None:

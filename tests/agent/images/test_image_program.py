@@ -6,6 +6,7 @@ which writes what the test says. Not proved here: Slurm, a registry, and the rea
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -13,7 +14,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +26,19 @@ from hypothesis import strategies as st
 from gpucluster.agent import errors
 from gpucluster.agent.images import job, references
 from tests.agent.zipapp import install
+from tests.waiting import PATIENCE_S
 
 URI = "docker://registry.example#org/tool:1.0"
 NAME = "org+tool+1.0"
 DIGEST = "0123456789abcdef" * 4
 # Any account that is not root will do, and this one is on every system.
 USER = "nobody"
-PATIENCE = 20.0
 _SRUN = """#!/bin/bash
 # A double of srun: no queue, no node; the command runs here. It writes down what it was told.
 printf '%s\\n' "$@" > "$DOUBLES/srun.words"; env > "$DOUBLES/srun.environment"; id -un > "$DOUBLES/srun.user"
 echo 'srun: job 7 queued and waiting for resources' >&2
 while [ "${1#--}" != "$1" ]; do shift; done
-echo $$ > "$DOUBLES/srun.pid"
+echo $$ >> "$DOUBLES/srun.pids"
 exec "$@"
 """
 _SCANCEL = """#!/bin/bash
@@ -77,6 +79,10 @@ class Controller:
         told.mkdir(exist_ok=True)
         told.chmod(0o777)
 
+    def let_go(self) -> None:
+        """Let an import end that is SLOW."""
+        (self.folder / "told" / "go").write_text("")
+
     def enroot(self, does: str) -> None:
         self.double("enroot", f"#!/bin/bash\n# A double of enroot import --output FILE URI.\n{does}\n")
 
@@ -100,7 +106,7 @@ class Controller:
         return child
 
     def ask(self, operation: str, **arguments: Any) -> tuple[int, dict[str, Any], str]:
-        out, err = (child := self.start(operation, **arguments)).communicate(timeout=PATIENCE)
+        out, err = (child := self.start(operation, **arguments)).communicate(timeout=PATIENCE_S)
         return child.returncode, json.loads(out), err
 
     def fetch(self, **more: Any) -> tuple[int, dict[str, Any], str]:
@@ -110,24 +116,19 @@ class Controller:
         return sorted(file.name for file in self.images.iterdir()) if self.images.is_dir() else []
 
 
-def until(what: Any) -> None:
-    """Wait for something that happens in another process."""
-    end = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
-
-
 @pytest.fixture
-def controller(tmp_path: Path) -> Controller:
+def controller() -> Iterator[Controller]:
     # Another account writes below it, and pytest's folders are root's alone.
-    # With several workers there is one folder more above it.
-    for folder in [tmp_path, *tmp_path.parents]:
-        if folder.name.startswith("pytest-of-"):
-            folder.chmod(folder.stat().st_mode | 0o011)
-            break
-        folder.chmod(folder.stat().st_mode | 0o011)
-    return Controller(tmp_path)
+    with tempfile.TemporaryDirectory(prefix="gpucluster-test-images-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        made = Controller(folder)
+        yield made
+        # What a real scancel would have ended.
+        for pid in map(int, made.told("srun.pids").split()):
+            with contextlib.suppress(OSError):
+                if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
 
 
 def test_an_import_is_a_job_of_the_person(controller: Controller) -> None:
@@ -249,24 +250,29 @@ def test_a_failure_has_its_last_words_and_leaves_nothing(controller: Controller,
     [
         "printf 'no image' > \"$3\"",
         "exit 0",
-        "ln -s /etc/shadow \"$3\"",
-        "mkdir \"$3\"; ln -s /etc \"$3/x\"",
+        "ln -s $DOUBLES/secret \"$3\"",
+        "mkdir \"$3\"; ln -s $DOUBLES/folder \"$3/x\"",
         "mkfifo \"$3\"",
         "printf hsqs > \"$3\"; ln \"$3\" \"$3.second\"",
     ],
     ids=["other bytes", "nothing", "link", "directory", "fifo", "second name"],
 )  # fmt: skip
 def test_what_is_no_image_is_not_published(controller: Controller, does: str) -> None:
-    before = Path("/etc/shadow").stat()
+    secret, inside = controller.folder / "told" / "secret", controller.folder / "told" / "folder" / "file"
+    inside.parent.mkdir()
+    for file in (secret, inside):
+        file.write_text("root's")
+        file.chmod(0o600)
     controller.enroot(does)
     status, answer, _ = controller.fetch()
     assert status == 1, answer
     assert controller.left() == []
-    assert Path("/etc/shadow").stat() == before
-    assert Path("/etc/passwd").exists()
+    for file in (secret, inside):
+        found = file.stat()
+        assert (file.read_text(), found.st_uid, found.st_mode & 0o7777, found.st_nlink) == ("root's", 0, 0o600, 1)
 
 
-SLOW = "printf 'hsqs half' > \"$3\"; echo waiting; while [ ! -e $DOUBLES/go ]; do sleep 0.05; done"
+SLOW = "mkfifo -m 622 $DOUBLES/go; printf 'hsqs half' > \"$3\"; echo waiting; read _ < $DOUBLES/go"
 
 
 def until_it_waits(child: subprocess.Popen[str]) -> None:
@@ -288,7 +294,7 @@ def test_who_goes_away_takes_the_job_along(controller: Controller) -> None:
     until_it_waits(child)
     child.stdout.close()
     child.stderr.close()
-    assert child.wait(timeout=PATIENCE) == 130
+    assert child.wait(timeout=PATIENCE_S) == 130
     assert controller.told("scancel.words").split() == ["--quiet", f"--user={USER}", f"--name=gpucluster-image/{NAME}"]
     assert controller.left() == []
 
@@ -300,7 +306,7 @@ def test_a_signal_takes_the_job_along(controller: Controller, number: int) -> No
     assert child.stderr is not None
     until_it_waits(child)
     child.send_signal(number)
-    out, _ = child.communicate(timeout=PATIENCE)
+    out, _ = child.communicate(timeout=PATIENCE_S)
     assert (child.returncode, out, controller.left()) == (130, "", [])
     assert controller.told("scancel.words")
 
@@ -313,16 +319,13 @@ def test_the_next_import_goes_on_where_one_was_killed(controller: Controller) ->
     child.kill()
     child.communicate()
     assert controller.left() == [f".import-{NAME}"]
-    try:
-        assert controller.ask("image.list")[1]["result"]["images"] == []
-        controller.enroot("printf 'hsqs whole' > \"$3\"")
-        status, answer, told = controller.fetch()
-        assert status == 0, answer
-        assert "an earlier import" in told
-        assert f"--name=gpucluster-image/{NAME}" in controller.told("scancel.words")
-        assert controller.left() == [f"{NAME}.json", f"{NAME}.sqsh"]
-    finally:
-        (controller.folder / "told" / "go").touch()  # what a real scancel would have ended
+    assert controller.ask("image.list")[1]["result"]["images"] == []
+    controller.enroot("printf 'hsqs whole' > \"$3\"")
+    status, answer, told = controller.fetch()
+    assert status == 0, answer
+    assert "an earlier import" in told
+    assert f"--name=gpucluster-image/{NAME}" in controller.told("scancel.words")
+    assert controller.left() == [f"{NAME}.json", f"{NAME}.sqsh"]
 
 
 def test_two_at_once_make_one_job(controller: Controller) -> None:
@@ -333,8 +336,8 @@ def test_two_at_once_make_one_job(controller: Controller) -> None:
     assert second.stderr is not None
     assert "another import of" in second.stderr.readline()
     assert "is being imported" in controller.ask("image.remove", name=NAME)[1]["error"]["message"]
-    (controller.folder / "told" / "go").touch()
-    answers = [json.loads(child.communicate(timeout=PATIENCE)[0])["result"]["changed"] for child in (first, second)]
+    controller.let_go()
+    answers = [json.loads(child.communicate(timeout=PATIENCE_S)[0])["result"]["changed"] for child in (first, second)]
     assert answers == [True, False]
     assert controller.told("imports") == "once\n"
 

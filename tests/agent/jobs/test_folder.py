@@ -15,6 +15,7 @@ from gpucluster.agent.accounts import Account, account, work_as
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.jobs import folder
 from tests.agent.jobs.share_harness import home, share
+from tests.waiting import PATIENCE_S, hang
 
 FILES = folder.checked_files({"job.sbatch": {"text": "#!/bin/bash\n", "executable": True}, "a.py": {"text": "é"}})
 
@@ -142,9 +143,7 @@ def test_names_that_are_no_template_and_users_who_are_none_are_refused() -> None
 
 
 def test_work_that_hangs_or_prints_without_end_is_given_up(owner: Account) -> None:
-    import time
-
     with pytest.raises(Failed, match="no answer in time"):
-        work_as(owner, lambda: bytes(time.sleep(60) or b""), seconds=0.3, most=10)  # type: ignore[func-returns-value]
+        work_as(owner, lambda: bytes(hang() or b""), seconds=0.3, most=10)  # type: ignore[func-returns-value]
     with pytest.raises(Failed, match="no answer in time"):
-        work_as(owner, lambda: bytes(1 << 20), seconds=20, most=10)
+        work_as(owner, lambda: bytes(1 << 20), seconds=PATIENCE_S, most=10)

@@ -15,7 +15,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +25,9 @@ import pytest
 from gpucluster.agent.errors import AgentError
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.kubernetes.person_objects import POLICIES_UNTIL
+from tests.waiting import wait_for
 
 _PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kubeadm", "kubectl")
-_PATIENCE_S = 120.0
 _TOKEN = "a-token-of-the-tests"
 
 
@@ -241,14 +240,12 @@ def running_with_kubelet(folder: Path, node: str) -> Iterator[tuple[ApiServer, K
 
 
 def _await(kubectl: Kubectl, started: list[subprocess.Popen[bytes]], folder: Path) -> None:
-    end = time.monotonic() + _PATIENCE_S
-    while True:
-        with contextlib.suppress(AgentError):
-            kubectl.run("get", "--raw=/readyz")
-            kubectl.get("namespace", "default")
-            return
-        ended = [process for process in started if process.poll() is not None]
-        if ended or time.monotonic() > end:
-            said = (folder / "kube-apiserver.log").read_text(errors="replace")[-1500:]
-            raise AssertionError(f"the API server does not answer: {said}")
-        time.sleep(0.2)
+    log = folder / "kube-apiserver.log"
+
+    def answers() -> bool:
+        assert all(process.poll() is None for process in started), log.read_text(errors="replace")[-1500:]
+        kubectl.run("get", "--raw=/readyz")
+        return bool(kubectl.get("namespace", "default"))
+
+    what = "the API server answers"
+    wait_for(what, answers, interval=0.2, ignore=AgentError, state=lambda: log.read_text(errors="replace"))

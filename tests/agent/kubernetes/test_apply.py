@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         yield server
 
 
-def _wait(_seconds: float) -> None:
-    import time
-
-    time.sleep(0.1)
+_wait = time.sleep
 
 
 def _config(name: str, **data: str) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from gpucluster.agent.kubernetes.person_objects import Person, Quota
 from gpucluster.kubernetes.manifests import workloads
 from tests.agent.kubernetes.api_server import ApiServer, controllers, needs_api_server, pod_security, running
 from tests.agent.kubernetes.objects import node
+from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.slow,
@@ -58,7 +58,10 @@ class Site:
             images = [{"names": [name]} for name in names]
             made["status"] |= {"allocatable": {"nvidia.com/gpu": "8"}, "images": images}
             server.create(made)
-        until(lambda: all(each.get("status", {}).get("hard") for each in server.kubectl.list("resourcequotas")))
+        wait_for(
+            "the quotas are known",
+            lambda: all(each.get("status", {}).get("hard") for each in server.kubectl.list("resourcequotas")),
+        )
 
     def submit(self, name: str, nodes: int = 2, gpus: int = 0, **more: Any) -> Path:
         work = workloads.Workload(name, nodes, "site.test/tools:1", ("bash",), {"job.sh": "true"}, gpus=gpus, **more)
@@ -78,13 +81,6 @@ class Site:
         self.server.kubectl.run("replace", f"--raw={path}", "--filename=-", text=whole)
 
 
-def until(done: Callable[[], Any]) -> None:
-    end = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.1)
-
-
 @pytest.fixture(scope="module", params=[False, True], ids=["of-kubeadm", "of-oracle"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """With each kind of control plane: people have certificates, or service accounts."""
@@ -96,11 +92,11 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_a_job_is_the_users_from_its_pods_to_its_end(site: Site) -> None:
     place = site.submit("whole")
     assert (place / "job.json").stat().st_uid == site.owner.uid
-    until(lambda: len(site.pods("whole")) == 2)
+    wait_for("the job has its two pods", lambda: len(site.pods("whole")) == 2)
     for pod in site.pods("whole"):
         assert pod["spec"]["securityContext"]["runAsUser"] == site.owner.uid
         site.of_kubelet(pod, phase="Running")
-    until(lambda: site.queue.look("whole").state == "RUNNING")  # type: ignore[union-attr]
+    wait_for("the job runs", lambda: site.queue.look("whole").state == "RUNNING")  # type: ignore[union-attr]
     first = next(pod for pod in site.pods("whole") if pod["metadata"]["name"].startswith("whole-0-"))
     end = {"name": "workload", "image": "", "imageID": "", "ready": False, "restartCount": 0}
     site.of_kubelet(first, phase="Failed", containerStatuses=[{**end, "state": {"terminated": {"exitCode": 66}}}])
@@ -126,9 +122,12 @@ def test_more_than_the_quota_ever_gives_is_refused_and_nothing_is_left(site: Sit
 
 def test_a_quota_that_others_use_up_is_the_reason_of_a_job_that_waits(site: Site) -> None:
     site.submit("before", nodes=1, gpus=8)
-    until(lambda: len(site.pods("before")) == 1)
+    wait_for("the first job has its pod", lambda: len(site.pods("before")) == 1)
     site.submit("after", nodes=1, gpus=8)
-    until(lambda: "the quota of the user is used up" in site.queue.look("after").reason)  # type: ignore[union-attr]
+    wait_for(
+        "the second job says what it waits for",
+        lambda: "the quota of the user is used up" in site.queue.look("after").reason,
+    )  # type: ignore[union-attr]
     for name in ("before", "after"):
         site.queue.cancel(site.queue.look(name))  # type: ignore[arg-type]
 
@@ -153,7 +152,7 @@ def test_a_pod_without_its_image_ends_the_wait_with_the_reason_and_not_the_job(
 ) -> None:
     monkeypatch.setattr("gpucluster.agent.kubernetes.job_objects._START_S", 0.1)
     site.submit("image", nodes=1)
-    until(lambda: site.pods("image"))
+    wait_for("the job has a pod", lambda: site.pods("image"))
     waits = {"waiting": {"reason": "ErrImageNeverPull", "message": "site.test/tools:1 is not present"}}
     status = {"name": "workload", "image": "", "imageID": "", "ready": False, "restartCount": 0, "state": waits}
     site.of_kubelet(site.pods("image")[0], phase="Pending", containerStatuses=[status])

@@ -26,6 +26,7 @@ from tests.agent.kubernetes.api_server import (
     pod_security,
     running,
 )
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, needs_api_server, pytest.mark.xdist_group("kubernetes-api-server")]
 
@@ -71,16 +72,9 @@ class People:
     def sync(self, *persons: Person) -> people.Synced:
         """Follow the directory, and wait until the quotas of it are known."""
         done = people.sync(self.admin, persons, QUOTA)
-        _until(lambda: all(each["spec"]["hard"] == each.get("status", {}).get("hard")
+        wait_for("the quotas are known", lambda: all(each["spec"]["hard"] == each.get("status", {}).get("hard")
                            for each in self.admin.list("resourcequotas")))  # fmt: skip
         return done
-
-
-def _until(done: Any) -> None:
-    end = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +96,8 @@ def start(world: People) -> People:
     world.sync(ADA, BOB)
     # PodSecurityPolicy is in force at once, and lets an administrator do everything.
     if minor() > POLICIES_UNTIL:
-        _until(lambda: _refused(world.admin, _pod("root", container={"securityContext": {"runAsUser": 0}})))
+        as_root = _pod("root", container={"securityContext": {"runAsUser": 0}})
+        wait_for("policies are enforced", lambda: _refused(world.admin, as_root))
     return world
 
 

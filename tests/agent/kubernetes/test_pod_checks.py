@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,8 +16,10 @@ import pytest
 from gpucluster.agent.conversation import Gone
 from gpucluster.agent.kubernetes import pod_checks, pod_probe
 from gpucluster.agent.kubernetes.pod_checks import FAILED, LABEL, NAMESPACE, NOT_JUDGED, READY, Node, state_of
+from tests.addresses import free_port
 from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
 from tests.agent.kubernetes.objects import node, pod
+from tests.waiting import wait_for
 
 POOLS = [{"pool": "compute", "nodes": {"compute-1": "10.0.1.11", "compute-2": "10.0.1.12"}, "rdma": {}}]
 VF = {"container": {"resources": {"limits": {"nvidia.com/rdma-vf": "2"}, "requests": {"nvidia.com/rdma-vf": "2"}}}}
@@ -146,16 +145,10 @@ def test_a_pod_asks_for_rdma_as_jobs_do_and_has_no_more_rights() -> None:
 
 
 def test_the_probe_reaches_a_server_and_says_why_not() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     assert "refused" in pod_probe.reach("127.0.0.1", "127.0.0.1", port)
     threading.Thread(target=pod_probe.serve, args=(port,), daemon=True).start()
-    for _attempt in range(100):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            break
-        time.sleep(0.02)
-    assert pod_probe.reach("127.0.0.1", "127.0.0.1", port) == ""
+    wait_for("the probe reaches the server", lambda: pod_probe.reach("127.0.0.1", "127.0.0.1", port) == "")
 
 
 def test_the_probe_is_found_in_the_archive_that_hosts_have(tmp_path: Path) -> None:

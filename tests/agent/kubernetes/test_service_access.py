@@ -16,9 +16,9 @@ import pytest
 from gpucluster.agent.errors import AgentError, Failed, Refused
 from gpucluster.agent.kubernetes import apply, service_access
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
-from gpucluster.waiting import wait_until
 from tests.agent.kubernetes.api_server import ApiServer, controllers, needs_api_server, running_with_kubelet
 from tests.agent.kubernetes.objects import node
+from tests.waiting import wait_for
 
 RULES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]}]
 HERE = f"--namespace={service_access.NAMESPACE}"
@@ -60,7 +60,7 @@ def test_a_service_gets_a_kubeconfig_that_lasts_until_its_account_is_deleted(api
         except ApiFailed:
             return False
 
-    assert wait_until(may, 30, 0.2), "the rights are there some time after their object"
+    wait_for("the rights are there, some time after their object", may, interval=0.2)
     with pytest.raises(ApiFailed, match=r"may not|forbidden"):
         service.list("secrets")
     assert keep() is False
@@ -76,13 +76,13 @@ def test_a_service_gets_a_kubeconfig_that_lasts_until_its_account_is_deleted(api
     assert file.stat().st_mode & 0o777 == 0o640
     # A token that somebody may have seen is taken back by deleting the account: a new Secret has the same token.
     api.kubectl.delete("serviceaccount", "gpucluster-watch", service_access.NAMESPACE)
-    assert wait_until(lambda: not may(), 30, 0.2)
+    wait_for("the rights are gone", lambda: not may(), interval=0.2)
     assert keep() is True
     assert file.read_text() != first
-    assert wait_until(may, 30, 0.2)
+    wait_for("the rights are there again", may, interval=0.2)
     # Rights that it no longer needs go.
     assert keep(rules=[{**RULES[0], "verbs": ["get"]}]) is True
-    assert wait_until(lambda: not may(), 30, 0.2)
+    wait_for("the rights are gone", lambda: not may(), interval=0.2)
     assert keep(rules=[]) is True
     assert not file.exists()
     with pytest.raises(ApiFailed):

@@ -5,35 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-PATIENCE = 60.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
-def wait_for(what: str, condition: Callable[[], Any]) -> Any:
-    """The first true value of a condition."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < until, f"{what} did not happen within {PATIENCE:.0f} s"
-        time.sleep(0.1)
+from tests.addresses import free_port
+from tests.waiting import PATIENCE_S, wait_for
 
 
 @dataclass(frozen=True)
@@ -44,7 +26,7 @@ class Running:
     process: subprocess.Popen[bytes]
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
             return json.load(answer)["data"]
 
     def targets(self) -> list[dict[str, Any]]:
@@ -72,11 +54,11 @@ def prometheus(folder: Path, configuration: str, *more: str, port: int | None = 
         def ready() -> bool:
             assert process.poll() is None, (folder / "log").read_text()[-3000:]
             with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=5).close()
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=PATIENCE_S).close()
                 return True
             return False
 
-        wait_for("an answer of Prometheus", ready)
+        wait_for("Prometheus answers", ready, state=(folder / "log").read_text)
         yield running
     finally:
         process.kill()

@@ -21,7 +21,8 @@ from gpucluster.agent.monitor.server import Server
 from gpucluster.agent.monitor.settings import ElasticPool, Host, Settings
 from gpucluster.agent.rules.slurm_nodes import NodeLine, node_flags
 from tests.agent.exposition import having, of, series
-from tests.agent.monitor.real_prometheus import prometheus, wait_for
+from tests.agent.monitor.real_prometheus import prometheus
+from tests.waiting import PATIENCE_S, wait_for
 
 SETTINGS = Settings(
     slurm=True,
@@ -256,7 +257,7 @@ def test_prometheus_and_promtool_read_the_page_with_the_worst_names(tmp_path: Pa
     port = server.server_address[1]
     try:
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE_S)
         scrape = f"""
 scrape_configs:
 - job_name: slurm

@@ -18,7 +18,8 @@ from gpucluster.agent.errors import Refused
 from gpucluster.agent.monitor import __main__ as monitor
 from gpucluster.agent.monitor import prometheus
 from tests.agent.monitor import real_prometheus
-from tests.agent.monitor.real_prometheus import Running, wait_for
+from tests.agent.monitor.real_prometheus import Running
+from tests.waiting import PATIENCE_S, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,7 @@ def server(parts: list[bytes], pause: float) -> Iterator[int]:
                     for part in parts:
                         connection.sendall(part)
                         ended.wait(pause)
-                    ended.wait(30)
+                    ended.wait()
 
     threading.Thread(target=serve, daemon=True).start()
     try:
@@ -147,6 +148,6 @@ def test_what_is_no_answer_of_prometheus_is_an_error(tmp_path: Path) -> None:
     text = b"<html>502 Bad Gateway</html>"
     head = f"HTTP/1.1 502 Bad\r\nContent-Length: {len(text)}\r\n\r\n".encode()
     with server([head + text], 0) as port:
-        found = prometheus.answer(prometheus.Prometheus(port=port, seconds=5), [])
+        found = prometheus.answer(prometheus.Prometheus(port=port, seconds=PATIENCE_S), [])
     assert found["prometheus"] is False
     assert "502" in found["why"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from gpucluster.agent.exporter.collect import jobs as exporter
 from gpucluster.agent.record import __main__ as command
 from gpucluster.agent.record import node, snapshot
+from tests.waiting import hang
 
 JOB = {"SLURM_JOB_ID": "12", "SLURM_JOB_USER": "ann", "SLURM_JOB_GPUS": "0,2-3"}
 COUNTERS = "sys/class/infiniband/mlx5_0/ports/1"
@@ -108,7 +108,7 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path, root: Path) -> Non
 def test_a_driver_that_hangs_costs_a_quarter_of_a_second_and_no_job(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "counters", lambda _root, _until: time.sleep(600))
+    monkeypatch.setattr(snapshot, "counters", lambda _root, _until: hang())
     node.begin(JOB, tmp_path / "jobs", str(root))
     record = node.end(JOB, "compute-1", tmp_path / "jobs", str(root))
     assert record is not None

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests import waiting
 from tests.agent.zipapp import install
+from tests.waiting import PATIENCE_S
 
 SUFFIX = "dc=demo,dc=local"
 HOMES = "/mnt/home"
@@ -66,6 +68,7 @@ class Controller:
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--interactive", "--pull=never"),
             *("--network=none", "--hostname=ctl", "--label=gpucluster.test=people", *options),
             f"--mount=type=bind,source={agent},destination=/usr/local/bin/gpucluster-agent,ro",
+            f"--mount=type=bind,source={waiting.__file__},destination=/usr/local/lib/gpucluster-tests/tests/waiting.py,ro",
             *(f"--tmpfs={HOMES}:mode=755,exec", "--entrypoint=python3", image, "-uBc"),
             Path(__file__).with_name("in_container.py").read_text(),
         ]
@@ -91,7 +94,7 @@ class Controller:
             assert self._container.stdin is not None
             self._container.stdin.close()
             try:
-                self._container.wait(timeout=20)
+                self._container.wait(timeout=PATIENCE_S)
             finally:
                 self._container.kill()
             self._container = None

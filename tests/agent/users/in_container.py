@@ -11,12 +11,14 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, "/usr/local/bin/gpucluster-agent")
+# Where the container has the program, and tests/waiting.py.
+sys.path[:0] = ["/usr/local/bin/gpucluster-agent", "/usr/local/lib/gpucluster-tests"]
+
+from tests.waiting import wait_for  # noqa: E402 - it is found there
 
 SLAPD_CONF = Path("/etc/ldap/test.conf")
 CONFIG = """
@@ -52,15 +54,18 @@ CERTIFICATE, CERTIFICATE_KEY = "/etc/ldap/test.pem", "/etc/ldap/test.key"
 children: list[subprocess.Popen[bytes]] = []
 
 
-def until(what: str, *argv: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
+def until(what: str, *argv: str) -> None:
+    """Wait until a program ends well."""
+
+    def answer() -> bool:
+        subprocess.run(argv, capture_output=True, text=True, check=True)
+        return True
+
+    def said() -> str:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{what}: {done.stdout}{done.stderr}")
-        time.sleep(0.05)
+        return done.stdout + done.stderr
+
+    wait_for(what, answer, ignore=subprocess.CalledProcessError, state=said)
 
 
 def make_certificate() -> None:
@@ -114,7 +119,7 @@ def start_node() -> None:
 
 def start_lookup(config: dict[str, Any]) -> None:
     """The system's own view of users: SSSD, which binds as the service."""
-    until("slapd does not answer", "ldapwhoami", "-Q", "-Y", "EXTERNAL", "-H", config["uri"])
+    until("slapd answers", "ldapwhoami", "-Q", "-Y", "EXTERNAL", "-H", config["uri"])
     status, said = request('{"operation": "base_tree"}')
     assert status == 0, said
     password = Path("/etc/gpucluster/sssd.password").read_text()
@@ -170,7 +175,7 @@ def start_slurm(cluster: str, account: str) -> None:
         "--socket=/run/mysqld/mysqld.sock",
         *quick,
     )
-    until("the database does not answer", "mariadb", "--execute=select 1")
+    until("the database answers", "mariadb", "--execute=select 1")
     rights = "create database slurm_acct_db; create user slurm@localhost identified via unix_socket; "
     subprocess.run(["mariadb", f"--execute={rights}grant all on slurm_acct_db.* to slurm@localhost"], check=True)
     settings = Path("/etc/slurm")
@@ -190,15 +195,15 @@ def start_slurm(cluster: str, account: str) -> None:
         "NodeName=far State=FUTURE\nPartitionName=main Nodes=ALL Default=YES\n"
     )
     (settings / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
-    until("munge does not answer", "munge", "-n")
+    until("munge answers", "munge", "-n")
     daemon("slurmdbd", "runuser", "-u", "slurm", "--", "slurmdbd", "-D")
-    until("slurmdbd does not answer", "sacctmgr", "--noheader", "list", "clusters")
+    until("slurmdbd answers", "sacctmgr", "--noheader", "list", "clusters")
     subprocess.run(["sacctmgr", "--immediate", "add", "cluster", cluster], check=True, capture_output=True)
     words = ("add", "account", account, f"cluster={cluster}", "description=all", "organization=demo")
     subprocess.run(["sacctmgr", "--immediate", *words], check=True, capture_output=True)
 
     daemon("slurmctld", "slurmctld", "-D")
-    until("slurmctld does not answer", "squeue")
+    until("slurmctld answers", "squeue")
 
 
 def request(text: str) -> list[Any]:

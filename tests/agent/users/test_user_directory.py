@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpucluster.agent.rules.names import NAME_PATTERN, RESERVED_NAMES
 from gpucluster.agent.users import ldif
 from tests.agent.users.harness import HOMES, KEY, SUFFIX, Controller
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.containers
 
@@ -220,9 +221,9 @@ def test_disable_ends_what_runs_and_enable_forgets_nothing(controller: Controlle
     user = controller.request("user.add", name="dave", ssh_keys=[KEY], groups=["privilege"])["user"]
     assert user["privileged"] is True
     become = ("setpriv", f"--reuid={user['uid']}", f"--regid={user['gid']}", "--clear-groups")
-    stubborn = "trap '' TERM HUP; while :; do sleep 1; done"
+    stubborn = "trap '' TERM HUP; while :; do sleep 600; done"
     controller.run("sh", "-c", '"$@" >&- 2>&- <&- &', "sh", *become, "sh", "-c", stubborn)
-    controller.run("sh", "-c", f"until [ $(pgrep -cU {user['uid']}) -ge 2 ]; do :; done")
+    wait_for("both processes run", lambda: int(controller.run("pgrep", "-cU", str(user["uid"]), check=False)[1]) >= 2)
     said = controller.request("user.disable", name="dave")
     assert said["ended"]["processes"] >= 2
     assert said["ended"]["unreachable"] == ["gone"]
