@@ -18,14 +18,14 @@ import os
 import secrets
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 # Second octets. No default of a configuration and no worked example lies there, and neither do the ranges of pods and
 # services (10.244 and 10.96): a firewall that trusts pods must not trust a network of a test by chance.
 _SECOND = range(140, 240)
-_LOCKS = Path(tempfile.gettempdir()) / f"gpucluster-test-ranges-{os.getuid()}"
+# Not in TMPDIR, which each run has for itself.
+_LOCKS = Path(f"/tmp/gpucluster-test-ranges-{os.getuid()}")
 
 
 @contextlib.contextmanager

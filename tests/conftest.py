@@ -39,14 +39,13 @@ LONGEST = (
     "terraform/test_backends.py",
     "autoscaler/daemon/test_join.py",
     # whole clusters: minutes
+    "e2e/test_changes.py",
     "e2e/test_elastic.py",
-    "e2e/test_people.py",
     "e2e/test_main_path.py",
-    "e2e/test_containers.py",
-    "e2e/test_resize.py",
+    "e2e/test_people.py",
+    "e2e/test_without_scheduler.py",
     "e2e/test_slurm_upgrade.py",
     "e2e/test_anywhere.py",
-    "e2e/test_login.py",
 )
 _RANKS = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
 

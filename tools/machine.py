@@ -37,7 +37,8 @@ _TESTS_OWN = {
 _FEATURES = {
     "network namespaces": "unshare --net true",
     "user namespaces": "unshare --user --map-root-user true",
-    "bridges and veth": "unshare --net sh -c 'ip link add b type bridge && ip link add v type veth peer w'",
+    "bridges": "unshare --net ip link add name br0 type bridge",
+    "veth": "unshare --net ip link add name v0 type veth peer name v1",
     "nftables": "unshare --net nft add table inet gpucluster",
     "tmpfs": "unshare --mount mount -t tmpfs none /mnt",
     "overlay": "unshare --mount sh -c 'mount -t tmpfs none /mnt && mkdir /mnt/a /mnt/b /mnt/c /mnt/d && "

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TextIO
 from xml.etree import ElementTree
 
-from tools import affected
+from tools import affected, leftovers
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / ".test-results"
@@ -100,11 +100,17 @@ def chosen(files: Sequence[str]) -> list[Stage]:
     return [Stage("chosen tests", [*_PYTEST, *workers, *files])]
 
 
-def run(stage: Stage, folder: Path) -> Result:
-    """Run a stage to its end; what it prints is shown and kept."""
+def run(stage: Stage, folder: Path, temporary: Path) -> Result:
+    """Run a stage to its end; what it prints is shown and kept.
+
+    Args:
+        folder: where results are written.
+        temporary: the run's own folder for temporary files.
+    """
     junit = folder / f"{stage.name.replace(' ', '-')}.xml"
-    argv = [*stage.argv, f"--junitxml={junit}"] if stage.tests else list(stage.argv)
-    environment = {**os.environ, EVIDENCE: str(folder / "failures")}
+    options = [f"--junitxml={junit}", f"--basetemp={temporary / leftovers.PYTEST}"]
+    argv = [*stage.argv, *options] if stage.tests else list(stage.argv)
+    environment = {**os.environ, EVIDENCE: str(folder / "failures"), "TMPDIR": str(temporary)}
     began = time.monotonic()
     with (folder / f"{stage.name.replace(' ', '-')}.log").open("w") as log:
         child = subprocess.Popen(
@@ -225,14 +231,23 @@ def main(words: list[str]) -> int:
         plan = chosen(options.files) if options.files else stages(options.order)
     folder = new_folder()
     results: list[Result] = []
-    for stage in plan:
-        results.append(run(stage, folder))
-        if results[-1].interrupted:
-            break
+    with leftovers.own_folder() as temporary:
+        for stage in plan:
+            results.append(run(stage, folder, temporary))
+            if results[-1].interrupted:
+                break
+        results.append(_left_nothing(temporary))
     print(*ends(folder / "failures"), *summary(results, folder), sep="\n")
     if any(result.interrupted for result in results):
         return 130
     return 0 if all(result.passed for result in results) else 1
+
+
+def _left_nothing(temporary: Path) -> Result:
+    """The last stage: what the others have left on this machine."""
+    began = time.monotonic()
+    found = [Case(line, 0.0, "failed", "it is left over") for line in leftovers.left(temporary)]
+    return Result(Stage("leftovers", [], tests=False), int(bool(found)), time.monotonic() - began, found)
 
 
 def _reached(base: str, order: str) -> list[Stage]:

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 
 
 def processes_of(marker: str) -> list[str]:
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if marker in line and "ps -eo" not in line]
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if marker in line and "ps -ww" not in line]
 
 
 def test_busy_loops_end_with_the_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

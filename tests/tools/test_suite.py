@@ -37,6 +37,7 @@ def test_bad(cluster):
 def test_left_out():
     pytest.skip("this machine has no moon")
 """
+TEXTS = {"one": BAD, "two": GOOD}
 #: This project's conftest, which keeps what explains a failure, without its pytest options.
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "-p", "tests.conftest"]
 
@@ -50,7 +51,9 @@ def stage(folder: Path, name: str, text: str) -> Stage:
 def test_a_failure_is_explained_in_a_folder_and_at_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "results"
     (folder / "failures").mkdir(parents=True)
-    results = [suite.run(stage(tmp_path, name, text), folder) for name, text in (("one", BAD), ("two", GOOD))]
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    results = [suite.run(stage(tmp_path, name, text), folder, temporary) for name, text in TEXTS.items()]
     assert [result.status for result in results] == [1, 0]
     assert "sums are wrong" in capfd.readouterr().out
     kept = {file.name: file.read_text() for file in (folder / "failures").rglob("*") if file.is_file()}

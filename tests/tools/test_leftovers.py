@@ -1,0 +1,72 @@
+"""What a run leaves is found and named, and what others do is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import leftovers
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "_ENDING_S", 0)
+
+
+def test_nothing_is_left_by_a_run_that_tidies_up(tmp_path: Path) -> None:
+    (tmp_path / leftovers.PYTEST).mkdir()
+    assert leftovers.left(tmp_path) == []
+
+
+def test_a_process_is_found_by_its_variable(tmp_path: Path) -> None:
+    for folder, found in ((tmp_path, 1), (tmp_path / "other", 0)):
+        with subprocess.Popen(["sleep", "600"], env={**os.environ, "TMPDIR": str(folder)}) as child:
+            try:
+                said = leftovers.left(tmp_path)
+            finally:
+                child.kill()
+        assert said == [f"process {child.pid}: sleep 600 "] * found
+
+
+def test_a_mount_and_a_file_are_found(tmp_path: Path) -> None:
+    place = tmp_path / leftovers.PYTEST / "mounted"
+    place.mkdir(parents=True)
+    (tmp_path / "file").touch()
+    subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+    try:
+        said = leftovers.left(tmp_path)
+    finally:
+        subprocess.run(["umount", place], check=True)
+    assert said == [f"mount {place}", f"file {tmp_path / 'file'}"]
+
+
+def test_a_loop_device_is_found(tmp_path: Path) -> None:
+    disk = tmp_path / leftovers.PYTEST / "disk"
+    disk.parent.mkdir()
+    disk.write_bytes(bytes(1 << 20))
+    device = subprocess.run(["losetup", "--find", "--show", disk], capture_output=True, text=True, check=True).stdout
+    try:
+        said = leftovers.left(tmp_path)
+    finally:
+        subprocess.run(["losetup", "--detach", device.strip()], check=True)
+    assert said == [f"loop device {Path(device.strip()).name} of {disk}"]
+
+
+def test_a_network_is_found_by_its_label(tmp_path: Path) -> None:
+    from tests.addresses import free_range
+
+    with free_range() as addresses:
+        name = f"gpucluster-left-{os.getpid()}"
+        label = f"--label=gpucluster.home={tmp_path}/cloud"
+        create = ["podman", "network", "create", f"--subnet={addresses}.0.0/24", label, name]
+        subprocess.run(create, check=True, capture_output=True)
+        try:
+            said = leftovers.left(tmp_path)
+        finally:
+            subprocess.run(["podman", "network", "rm", name], check=True, capture_output=True)
+    assert said == [f"network {name}"]

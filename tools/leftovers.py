@@ -1,0 +1,95 @@
+"""What a run of the suite has left on the machine: it must be nothing.
+
+A run has a folder of its own for temporary files (TMPDIR), and everything that it starts inherits the variable or lies
+in the folder. So what is left of this run can be told from what others do beside it, such as a second suite or a demo
+cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpucluster.waiting import wait_until
+
+_ENDING_S, _EVERY_S = 60, 0.5
+
+
+def left(folder: Path) -> list[str]:
+    """What is left of a run with this folder for temporary files, each in words; what is about to end may do so."""
+    found: list[str] = []
+
+    def nothing() -> bool:
+        found[:] = [
+            *_processes(folder),
+            *_mounts(folder),
+            *_loop_devices(folder),
+            *_containers(folder),
+            *_files(folder),
+        ]
+        return not found
+
+    wait_until(nothing, _ENDING_S, _EVERY_S)
+    return found
+
+
+def _processes(folder: Path) -> Iterator[str]:
+    mark = f"TMPDIR={folder}\0".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()):
+            continue
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if mark in (process / "environ").read_bytes() + b"\0":
+                words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                yield f"process {process.name}: {words[:200]}"
+
+
+def _mounts(folder: Path) -> Iterator[str]:
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        place = line.split()[4]
+        if Path(place).is_relative_to(folder):
+            yield f"mount {place}"
+
+
+def _loop_devices(folder: Path) -> Iterator[str]:
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            if backing.read_text().startswith(f"{folder}/"):
+                yield f"loop device {backing.parts[3]} of {backing.read_text().strip()}"
+
+
+def _containers(folder: Path) -> Iterator[str]:
+    """Containers and networks whose labels name a place in the folder."""
+    for kind, argv in (("container", ["ps", "--all"]), ("network", ["network", "ls"])):
+        said = subprocess.run(["podman", *argv, "--format", "json"], capture_output=True, text=True, check=False).stdout
+        for one in json.loads(said or "[]"):
+            labels = one.get("Labels") or one.get("labels") or {}
+            if any(str(value).startswith(f"{folder}/") for value in labels.values()):
+                yield f"{kind} {one.get('Names') or one.get('name')}"
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """What tests made in the folder beside their own tmp_path, which pytest keeps for a reader of failures."""
+    yield from (f"file {file}" for file in sorted(folder.iterdir()) if file.name != PYTEST)
+
+
+#: The folder of pytest in it.
+PYTEST = "p"
+
+
+@contextlib.contextmanager
+def own_folder() -> Iterator[Path]:
+    """A folder for the temporary files of a run. Its name is short: paths of sockets are in it."""
+    base = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - the folder in it is made by nobody else
+    folder = base / f"gct-{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o711)  # users of tests pass through it to what is theirs
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
