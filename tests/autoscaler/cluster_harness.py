@@ -379,7 +379,7 @@ class ClusterHarness:
         """The output of a command of the autoscaler (status, explain, plan...)."""
         argv = [sys.executable, "-m", "gpucluster.autoscaler", words[0], *self.daemon_arguments, *words[1:]]
         env = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-        return process.run(argv, env=env, cwd=Path("/"), timeout=60).stdout
+        return process.run(argv, env=env, cwd=Path("/"), timeout=PATIENCE_S).stdout
 
     def events(self, event: str) -> list[dict[str, Any]]:
         """The daemon's log lines of one event."""

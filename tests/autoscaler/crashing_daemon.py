@@ -1,6 +1,6 @@
 """The daemon's own loop with the real ledger and the real SDK, which ends itself with SIGKILL at a named point.
 
-Run by `test_crash`; the product has no such points. Slurm is a double.
+A process of its own in `test_crash`; the product has no such points. Slurm is a double.
 
     committed   the ledger says that a launch (or a termination) is about to be sent; nothing was sent
     sent        the request has left and there is no answer
@@ -11,14 +11,17 @@ Run by `test_crash`; the product has no such points. Slurm is a double.
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+# Imported once for all processes that start from this one.
+import oci.core
 
 from gpucluster.autoscaler.daemon import logs
 from gpucluster.autoscaler.daemon.ledger import Ledger
@@ -29,18 +32,18 @@ from gpucluster.autoscaler.decide import plan_builder
 from gpucluster.autoscaler.decide.types import Launch, Memory, Plan, Terminate
 from gpucluster.autoscaler.policy import Policy
 from tests.autoscaler.slurm_double import SlurmDouble
+from tests.waiting import hang, wait_for
 
-# Seconds from sending a request to the kill; the server needs longer than that for it (see the test).
-SENT = 0.3
+# So many passes in a row without work are the end.
 QUIET = 10
-
+assert oci.core
 
 Answer = TypeVar("Answer")
 
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
+    hang()
 
 
 class CrashingLedger(Ledger):
@@ -59,7 +62,7 @@ class CrashingLedger(Ledger):
 
 
 class CrashingCloud(OciCloud):
-    """Dies while it waits for an answer, or when it has the answer."""
+    """Dies when it has sent a request, or when it has the answer."""
 
     point = ""
 
@@ -70,37 +73,57 @@ class CrashingCloud(OciCloud):
         return self._deadly(lambda: super(CrashingCloud, self).terminate(instance_id))
 
     def _deadly(self, deed: Callable[[], Answer]) -> Answer:
-        if self.point == "sent":
-            threading.Timer(SENT, die).start()
+        _thread.deadly = self.point == "sent"
         answer = deed()
         if self.point == "answered":
             die()
         return answer
 
 
-def main(config: Path, state: Path, spool: Path, slurm: Path, point: str, seconds: float, goal: int) -> None:
-    """Reconcile until we die, or there are so many instances and some passes have no work, or the time is over."""
+_thread = threading.local()
+_get_response = http.client.HTTPConnection.getresponse
+
+
+def _die_before_the_answer(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+    """Called when a request was sent."""
+    # A launch reads before it writes.
+    if getattr(_thread, "deadly", False) and getattr(connection, "sent_method", "") in ("POST", "DELETE"):
+        die()
+    return _get_response(connection)
+
+
+_put_request = http.client.HTTPConnection.putrequest
+
+
+def _remember_the_method(connection: http.client.HTTPConnection, method: str, *arguments: Any, **options: Any) -> None:
+    connection.sent_method = method  # type: ignore[attr-defined]
+    _put_request(connection, method, *arguments, **options)
+
+
+def main(config: Path, state: Path, spool: Path, slurm: Path, log: Path, point: str, goal: int) -> None:
+    """Reconcile until we die, or until there are so many instances and some passes have no work."""
+    sys.stderr = log.open("a")
     logs.to_stream(sys.stderr)
+    http.client.HTTPConnection.getresponse = _die_before_the_answer  # type: ignore[assignment,method-assign]
+    http.client.HTTPConnection.putrequest = _remember_the_method  # type: ignore[assignment,method-assign]
     policy = Policy.load(config)
     CrashingLedger.point = CrashingCloud.point = point
-    plan_builder.ASK_AGAIN = (
-        2.0  # a termination that was committed and never sent is requested again after half a minute
-    )
+    # A termination that was committed and never sent is requested again after half a minute.
+    plan_builder.ASK_AGAIN = 2.0
     with CrashingLedger(state) as ledger:
         cloud = CrashingCloud(policy)
         autoscaler = Autoscaler(
             policy, slurm=SlurmDouble(slurm), cloud=cloud, ledger=ledger, spool=Spool(spool), state=state
         )
-        until, quiet = time.monotonic() + seconds, 0
-        while time.monotonic() < until and quiet < QUIET:
+        quiet = 0
+
+        def rests() -> bool:
+            nonlocal quiet
             autoscaler.reconcile()
             moving = any(claim.state == "intended" for claim in ledger.load().claims.values())
-            settled = not point and not moving and len(cloud.instances()) == goal
-            quiet = quiet + 1 if settled else 0
-            time.sleep(0.05)
+            quiet = quiet + 1 if not moving and len(cloud.instances()) == goal else 0
+            return quiet == QUIET
+
+        wait_for("it dies, or nothing moves any more", rests)
+    sys.stderr.flush()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    config, state, spool, slurm, point, seconds, goal = sys.argv[1:]
-    main(Path(config), Path(state), Path(spool), Path(slurm), point, float(seconds), int(goal))

@@ -2,13 +2,12 @@
 
 It does nothing by itself: no job is requeued, no node powers down. `slurm_harness.py` has the real Slurm. The double
 has two forms: an object for loops in the test's own process, and the commands `scontrol` and `squeue` for the real
-program.
+program. These are shell scripts that print files: a daemon starts them several times a second.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,22 @@ def job(number: str, nodes: Iterable[str], state: str = "CONFIGURING") -> dict[s
     return {"id": number, "state": state, "nodes": list(nodes)}
 
 
+# Prints what SlurmFile wrote, or logs a command that would change something.
+_COMMAND = r"""#!/bin/sh
+files={files} name={name} show= wanted= last=
+if [ -e "$files.failure" ]; then cat "$files.failure" >&2; exit 1; fi
+if [ $name = squeue ]; then exec cat "$files.jobs"; fi
+for word; do
+    if [ "$word" = show ]; then show=yes; fi
+    if [ "$last" = node ]; then wanted=$word; fi
+    last=$word
+done
+if [ -z "$show" ]; then echo "$*" >> "$files.log"; exit 0; fi
+if [ -z "$wanted" ]; then exec cat "$files.nodes"; fi
+grep -E "^NodeName=($(echo "$wanted" | tr , '|')) " "$files.nodes" || true
+"""
+
+
 @dataclass
 class SlurmFile:
     """The file of the double, as the test writes it."""
@@ -38,13 +53,24 @@ class SlurmFile:
 
     def write(self, states: Mapping[str, Iterable[str]] | None = None, jobs: Iterable[dict[str, Any]] = ()) -> None:
         nodes = {name: list(OFF) for name in self.names} | {name: list(s) for name, s in (states or {}).items()}
-        part = self.file.with_suffix(".part")
-        part.write_text(json.dumps({"nodes": nodes, "jobs": list(jobs)}))
-        part.replace(self.file)
+        content = {"nodes": nodes, "jobs": list(jobs)}
+        # Who asks for nodes and then for jobs never has new nodes with old jobs.
+        self._replace(self.file.with_suffix(".jobs"), _jobs(content))
+        self._replace(self.file.with_suffix(".nodes"), _nodes(content))
+        self._replace(self.file, json.dumps(content))
+        self.file.with_suffix(".failure").unlink(missing_ok=True)
 
     def fail(self) -> None:
         """Slurm can't be asked from now on."""
-        self.file.write_text("slurm_load_node error: Unable to contact slurm controller")
+        words = "slurm_load_node error: Unable to contact slurm controller"
+        self._replace(self.file.with_suffix(".failure"), words)
+        self._replace(self.file, words)
+
+    @staticmethod
+    def _replace(file: Path, text: str) -> None:
+        part = file.with_suffix(".part")
+        part.write_text(text)
+        part.replace(file)
 
     @property
     def asked(self) -> list[str]:
@@ -85,11 +111,10 @@ class SlurmDouble:
             log.write(f"{action}\n")
 
 
-def _nodes(content: Any, wanted: set[str]) -> str:
-    return "\n".join(
-        f"NodeName={name} Arch=x86_64 CoresPerSocket=1 State={'+'.join(flags)} ThreadsPerCore=1 Weight=1"
+def _nodes(content: Any) -> str:
+    return "".join(
+        f"NodeName={name} Arch=x86_64 CoresPerSocket=1 State={'+'.join(flags)} ThreadsPerCore=1 Weight=1\n"
         for name, flags in content["nodes"].items()
-        if not wanted or name in wanted
     )
 
 
@@ -106,32 +131,7 @@ def _jobs(content: Any) -> str:
 def commands(folder: Path, file: Path) -> None:
     """Write the commands `scontrol` and `squeue` into a folder for PATH."""
     folder.mkdir()
-    root = Path(__file__).resolve().parents[2]
     for name in ("scontrol", "squeue"):
         script = folder / name
-        script.write_text(
-            f'#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} -m tests.autoscaler.slurm_double {file} {name} "$@"\n'
-        )
+        script.write_text(_COMMAND.format(files=file.with_suffix(""), name=name))
         script.chmod(0o755)
-
-
-def _main(argv: list[str]) -> int:
-    file, name, words = Path(argv[0]), argv[1], argv[2:]
-    try:
-        content = json.loads(file.read_text())
-    except ValueError:
-        print(file.read_text(), file=sys.stderr)
-        return 1
-    if name == "squeue":
-        sys.stdout.write(_jobs(content))
-    elif "show" in words:
-        wanted = set(words[words.index("node") + 1].split(",")) if "node" in words else set()
-        print(_nodes(content, wanted))
-    else:
-        with file.with_suffix(".log").open("a") as log:
-            log.write(" ".join(words) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1:]))

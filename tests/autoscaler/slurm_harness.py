@@ -187,7 +187,9 @@ class SlurmHarness:
         namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
         return ("nsenter", f"--target={self.pid}", *namespaces, "--wdns=/", "--")
 
-    def run(self, *argv: str, check: bool = True, timeout: float = 60, given: str | None = None) -> process.Completed:
+    def run(
+        self, *argv: str, check: bool = True, timeout: float = PATIENCE_S, given: str | None = None
+    ) -> process.Completed:
         return process.run([*self.command_prefix, *argv], check=check, timeout=timeout, input=given)
 
     def scontrol(self, *words: str, check: bool = True) -> str:
@@ -230,7 +232,7 @@ class SlurmHarness:
 
     def write(self, path: str, text: str) -> None:
         """Write a file in the container."""
-        process.run([*self.command_prefix, "sh", "-c", f"cat > {path}"], input=text, timeout=60)
+        process.run([*self.command_prefix, "sh", "-c", f"cat > {path}"], input=text, timeout=PATIENCE_S)
 
     # --- daemons -----
 

@@ -7,7 +7,6 @@ is where OCI differs from its documentation.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -148,7 +147,7 @@ class Play:
     def refusals(self) -> dict[str, RequestFailed]:
         """Everything that the autoscaler asks for; what was refused, by the operation."""
         cloud, found = self.site.cloud(), {}
-        cloud._sleep = lambda _seconds: os.sched_yield()
+        cloud._sleep = lambda _seconds: None
         calls: Mapping[str, Callable[[], Any]] = {
             "list": cloud.instances,
             "launch": self.launch,
