@@ -92,8 +92,8 @@ def _install_packages(target: Path) -> None:
         pytest.skip(f"no package index has pytest for Python 3.9: {done.stderr.strip()[-300:]}")
 
 
-#: Parts of the agent's tests that take about the same time, so that several workers can share them. The last one is what
-#: no other has. Examples of hypothesis are fewer here (conftest.py): values are no matter of the language's version.
+#: Parts of the agent's tests that take about the same time, so that several workers can share them. The last one has
+#: what no other has. Examples of hypothesis are fewer here (conftest.py): values are no matter of a version.
 PARTS: dict[str, tuple[str, ...]] = {
     "checks": ("backup", "checks"),
     "exporter": ("exporter", "record"),

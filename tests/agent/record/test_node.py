@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -12,10 +13,20 @@ import pytest
 from gpucluster.agent.exporter.collect import jobs as exporter
 from gpucluster.agent.record import __main__ as command
 from gpucluster.agent.record import node, snapshot
-from tests.waiting import hang
+from tests.waiting import PATIENCE_S, hang
 
 JOB = {"SLURM_JOB_ID": "12", "SLURM_JOB_USER": "ann", "SLURM_JOB_GPUS": "0,2-3"}
 COUNTERS = "sys/class/infiniband/mlx5_0/ports/1"
+
+
+# As it is: with a limit of a quarter of a second.
+_TAKE = snapshot.take
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot is whole, however busy this machine is."""
+    monkeypatch.setattr(snapshot, "take", functools.partial(_TAKE, seconds=PATIENCE_S))
 
 
 @pytest.fixture
@@ -108,6 +119,7 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path, root: Path) -> Non
 def test_a_driver_that_hangs_costs_a_quarter_of_a_second_and_no_job(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(snapshot, "take", _TAKE)
     monkeypatch.setattr(snapshot, "counters", lambda _root, _until: hang())
     node.begin(JOB, tmp_path / "jobs", str(root))
     record = node.end(JOB, "compute-1", tmp_path / "jobs", str(root))

@@ -17,6 +17,7 @@ from gpucluster.agent import errors
 from gpucluster.agent.users import cli, csv_file, home_contents, homes, lock, requests, state, tables
 from gpucluster.agent.users.errors import InHome
 from tests.agent.users.harness import KEY
+from tests.waiting import hang, wait_for
 
 
 def alice(home: Path, *keys: str, enabled: bool = True) -> Any:
@@ -178,18 +179,23 @@ def stay(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(os, call, lambda _: None)
 
 
-def test_what_does_not_end_in_a_home_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_does_not_end_in_a_home_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     stay(monkeypatch)
-    beats = tmp_path / "beats"
+    real, children = os.fork, list[int]()
 
-    def hang() -> int:
-        beats.write_text(str(os.getpid()))
-        hang()
-        return 1
+    def fork() -> int:
+        children.append(real())
+        return children[-1]
 
+    def ended(pid: int) -> bool:
+        stat = Path(f"/proc/{pid}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+    monkeypatch.setattr(os, "fork", fork)
     with pytest.raises(InHome, match="no answer in time"):
-        home_contents.as_user(become_nobody_else(), hang, seconds=1.5)
-    assert not Path(f"/proc/{beats.read_text()}").exists()
+        home_contents.as_user(become_nobody_else(), lambda: hang() or 1, seconds=0.5)  # type: ignore[func-returns-value]
+    (child,) = children
+    wait_for("the child is ended", lambda: ended(child), ignore=FileNotFoundError)
     assert home_contents.as_user(become_nobody_else(), lambda: 7) == 7
 
 
