@@ -1,17 +1,17 @@
 """The user data of gpucluster, run by real cloud-init in instances of the local cloud.
 
 Drives are loop devices; RDMA interfaces are veth pairs with the names of the hardware. A stripe over several drives
-needs a kernel with device-mapper. If this machine's kernel has none, the test uses User-mode Linux: a kernel that runs
-as a process, here with the instances' image as its root. Neither systemd nor cloud-init run there, only the script.
+needs a kernel with device-mapper, which this machine's kernel may lack: that test has an emulated machine, with the
+instances' image as its root. Neither systemd nor cloud-init run there, only the script.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
-import time
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,16 +20,27 @@ import yaml
 from gpucluster import process
 from gpucluster.agent.interpreter import PYTHON
 from gpucluster.handover.user_data import BootSettings, LocalDiskSettings, RdmaAddressing, user_data
-from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
+from tests.containers import base_image
+from tests.localcloud import emulated_machine
 from tests.localcloud.boot_harness import Instance, World, a_world
+from tests.localcloud.emulated_machine import EmulatedMachine
+from tests.waiting import wait_for
 
-pytestmark = pytest.mark.containers
+# Instances are shared, and each test finds what the ones before it have left.
+pytestmark = [pytest.mark.containers, pytest.mark.story]
 
 # The smallest file system that mkfs.xfs makes has 300 MB; the file is sparse.
 DRIVE_BYTES = 400 * 1024 * 1024
 PATH = "/mnt/localdisk"
 DISK, RDMA = "/usr/local/sbin/gpucluster-local-disk", "/usr/local/sbin/gpucluster-rdma-addresses"
+# In the order in which they are loaded.
+MODULES = ("dm-mod", "libcrc32c", "xfs")
+# What the script and the test use of the image.
+PROGRAMS = (
+    "/etc/lvm awk blkid cat chmod grep lsblk lvcreate lvm lvs mkdir mkfs.xfs mount perl pvs rm sed sh sleep sync"
+    " systemd-detect-virt tail tr umount vgchange vgcreate wc wipefs"
+)
 INTERFACES = ("enp12s0f0", "enp12s0f1", "enp209s0f1")
 
 
@@ -237,11 +248,13 @@ def test_systemd_networkd_is_told_the_same_addresses(good: Good) -> None:
         node.sh(RDMA)
         for index, name in enumerate(INTERFACES):
             node.sh(f"ip address flush dev {name} && networkctl reconfigure {name}")
-            until = time.monotonic() + 60
-            wanted = str(good.rdma.address(index, host))
-            while node.sh(f"ip -4 -o address show dev {name} | awk '{{print $4}}'") != wanted:
-                assert time.monotonic() < until, node.sh(f"networkctl status {name}", status=None)
-                time.sleep(0.2)
+            wanted, shown = str(good.rdma.address(index, host)), f"ip -4 -o address show dev {name}"
+            wait_for(
+                f"networkd gives {name} its address",
+                partial(_prints, node, f"{shown} | awk '{{print $4}}'", wanted),
+                interval=0.2,
+                state=partial(node.sh, f"networkctl status {name}", status=None),
+            )
     finally:
         node.sh("systemctl stop systemd-networkd.socket systemd-networkd; rm -f /etc/systemd/network/60-gpucluster-*")
 
@@ -327,72 +340,60 @@ def test_several_drives_become_one_file_system(blanks: Pair) -> None:
 
 
 # There is no udev, and no program that loads a module; 313 is finit_module(2).
-UML_INIT = f"""\
+INIT = f"""\
 #!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs devtmpfs /dev; mount -t tmpfs tmpfs /run
-python3 -c 'import ctypes, os; ctypes.CDLL(None).syscall(313, os.open("/dm-mod.ko", 0), b"", 0)'
-{DISK} && echo precious >> {PATH}/marker && umount {PATH} && {DISK}
+exec > /dev/ttyS0 2>&1
+for module in {" ".join(MODULES)}; do
+  perl -e 'open(my $file, "<", $ARGV[0]); syscall(313, fileno($file), my $none = "", 0) == 0 or die $!' /$module.ko
+done
+{DISK} && echo precious >> {PATH}/marker
+[ "$(grep -c precious {PATH}/marker)" != 1 ] || {{ umount {PATH} && {DISK}; }}
 echo "uuid=$(blkid -p -o value -s UUID /dev/nvme/localscratch) markers=$(grep -c precious {PATH}/marker)" \
     "stripes=$(lvs --noheadings -o stripes nvme | tr -d ' ') slaves=$(echo /sys/class/block/dm-0/slaves/* | wc -w)" \
-    "mounted=$(awk '$2 == "{PATH}" {{ print $1, $3 }}' /proc/mounts)" > /told
-cat /run/gpucluster/local-disk >> /told
-umount {PATH}; vgchange --activate n nvme; sync
-echo o > /proc/sysrq-trigger
-sleep 60
+    "mounted=$(awk '$2 == "{PATH}" {{ print $1, $3 }}' /proc/mounts)" \\
+    "entries=$(grep -c LABEL=localscratch /etc/fstab)" > /dev/ttyS1
+cat /run/gpucluster/local-disk > /dev/ttyS1
+umount {PATH}; vgchange --activate n nvme > /dev/null; mount -o remount,ro /; sync
+echo b > /proc/sysrq-trigger
+sleep 600
 """
 
 
 @dataclass(frozen=True)
-class UserModeLinux:
-    """A root directory and drives, of which the boot disk (ubda) is none."""
+class Striped:
+    """An emulated machine with four drives."""
 
-    root: Path
-    drives: tuple[Path, ...]
+    machine: EmulatedMachine
 
     def boot(self) -> tuple[dict[str, str], str]:
-        """Boot, run the script twice, power off. Returns facts and the script's last outcome."""
-        told = self.root / "told"
-        told.unlink(missing_ok=True)
-        argv = [
-            "linux.uml",
-            "mem=512M",
-            "rootfstype=hostfs",
-            f"rootflags={self.root}",
-            "rw",
-            "init=/init-test",
-            "quiet",
-        ]
-        argv += [f"uml_dir={self.drives[0].parent}", "con=null", "con0=null,fd:1"]
-        argv += [f"ubd{letter}={file}" for letter, file in zip("bcde", self.drives, strict=True)]
-        console = process.run(["timeout", "200", *argv], check=False, timeout=220).stdout
-        assert told.exists(), console
-        facts, _newline, outcome = told.read_text().strip().partition("\n")
+        """Boot, run the script, at the first boot once more, end. Returns facts and the script's last outcome."""
+        facts, _newline, outcome = self.machine.run("/init-test").strip().partition("\n")
         return dict(re.findall(r"(\w+)=(.*?)(?= \w+=|$)", facts)), outcome
 
 
 @pytest.fixture
-def uml(world: World, tmp_path: Path) -> Iterator[UserModeLinux]:
-    module = next(Path("/usr/lib/uml/modules").glob("*/kernel/drivers/md/dm-mod.ko"), None)
-    if module is None or shutil.which("linux.uml") is None:
-        pytest.skip("NOT RUN: several drives in one file system; apt install user-mode-linux")
-    image, name = ensure_image(world.home).reference, f"{world.prefix}-uml"
-    drives = tuple(tmp_path / f"drive{number}" for number in range(4))
+def striped(tmp_path: Path) -> Iterator[Striped]:
+    image, kernel, name = base_image(), emulated_machine.kernel(), f"gcinit-{secrets.token_hex(4)}"
+    drives = tuple(tmp_path / f"drive{number}" for number in range(1, 5))
     for drive in drives:
         _blank(drive)
     try:
         process.run(["podman", "create", f"--name={name}", "--network=none", "--pull=never", image])
         root = Path(process.run(["podman", "mount", name]).stdout.strip())
-        document = yaml.safe_load(user_data(BootSettings("UTC", LocalDiskSettings(PATH, 4, devices="/dev/ubd[a-e]"))))
+        # The boot volume is an NVMe drive as well here, and on OCI it is not.
+        settings = LocalDiskSettings(PATH, 4, devices="/dev/nvme[1-4]n1")
+        document = yaml.safe_load(user_data(BootSettings("UTC", settings)))
         written = {file["path"]: file["content"] for file in document["write_files"]}
-        written |= {"/init-test": UML_INIT, "/etc/lvm/lvmlocal.conf": "activation { udev_sync = 0 udev_rules = 0 }\n"}
-        for path, text in written.items():
-            file = root / path.removeprefix("/")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-            file.chmod(0o755)
-        shutil.copy(module, root / "dm-mod.ko")
-        yield UserModeLinux(root, drives)
+        written |= {
+            "/init-test": INIT,
+            "/etc/fstab": "",
+            "/etc/lvm/lvmlocal.conf": "activation { udev_sync = 0 udev_rules = 0 }\n",
+        }
+        modules = {f"/{name}.ko": kernel.module(name) for name in MODULES}
+        emulated_machine.make_disk(root, tmp_path / "disk", PROGRAMS.split(), {**written, **modules})
+        yield Striped(EmulatedMachine(kernel, tmp_path / "disk", drives))
     finally:
         process.run(["podman", "rm", "--force", "--time=0", name], check=False)
 
@@ -402,23 +403,29 @@ def _blank(drive: Path) -> None:
         file.truncate(DRIVE_BYTES)
 
 
-def test_four_drives_become_one_file_system_that_outlives_a_reboot(uml: UserModeLinux) -> None:
-    first, outcome = uml.boot()
+@pytest.mark.xdist_group("emulated-machine")
+def test_four_drives_become_one_file_system_that_outlives_a_reboot(striped: Striped) -> None:
+    first, outcome = striped.boot()
     assert (first["stripes"], first["slaves"], first["markers"]) == ("4", "4", "1")
     assert first["mounted"] == "/dev/mapper/nvme-localscratch xfs"
     assert outcome == f"mounted\n/dev/nvme/localscratch at {PATH}, drives: 4 of 4"
-    assert (uml.root / "etc/fstab").read_text().count("LABEL=localscratch") == 1
+    assert first["entries"] == "1"
 
-    second, outcome = uml.boot()
+    second, outcome = striped.boot()
     assert second == {**first, "markers": "2"}
     assert outcome.startswith("mounted")
 
     # The data on all four drives is lost; even so, a script must not decide that.
-    _blank(uml.drives[0])
-    third, outcome = uml.boot()
+    lost = striped.machine.drives[0]
+    _blank(lost)
+    third, outcome = striped.boot()
     assert (third["mounted"], outcome.partition("\n")[0]) == ("", "failed")
     assert "nvme" in outcome
-    assert not any(uml.drives[0].read_bytes()[: 2**20])
+    assert not any(lost.read_bytes()[: 2**20])
+
+
+def _prints(node: Instance, script: str, wanted: str) -> bool:
+    return node.sh(script) == wanted
 
 
 def _has_device_mapper() -> bool:
