@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from gpucluster.localcloud.provider import installation
 from gpucluster.localcloud.provider.rest import ApiCredentials, RestClient
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.paths import terraform_dir
-from gpucluster.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_for
 
 # What Terraform makes, by the collections of the API; the rest comes and goes with these.
 COLLECTIONS = (
@@ -124,8 +123,8 @@ class LocalCloud:
     def wait(self, collection: str, ocid: str, state: str) -> None:
         """Until a resource has a state."""
         path = f"{collection}/{ocid}"
-        reached = wait_until(lambda: self.client.call("GET", path).body["lifecycleState"] == state, 60, 0.1)
-        assert reached, f"{ocid} does not become {state}"
+        body = lambda: self.client.call("GET", path).body  # noqa: E731
+        wait_for(f"{ocid} is {state}", lambda: body()["lifecycleState"] == state, interval=0.1, state=body)
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,6 @@ class Ran:
     code: int
     text: str
     events: tuple[Mapping[str, Any], ...]
-    seconds: float
 
     @property
     def changes(self) -> list[tuple[str, str]]:
@@ -171,20 +169,18 @@ class Workspace:
     def run(self, *arguments: str, check: bool = True) -> Ran:
         """Run terraform; with `check` a failure is the test's."""
         self.write()
-        begun = time.monotonic()
         done = subprocess.run(
             ["terraform", *arguments],
             cwd=self.folder,
             env=dict(self.environment),
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=3 * PATIENCE_S,
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        seconds = time.monotonic() - begun
         events = tuple(json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"@'))
-        ran = Ran(done.returncode, done.stdout + done.stderr, events, seconds)
+        ran = Ran(done.returncode, done.stdout + done.stderr, events)
         if check:
             assert done.returncode == 0, ran.errors or ran.text
         return ran
@@ -249,13 +245,12 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
         stderr=log,
     )
     try:
-        started = wait_until(lambda: (home / "endpoint.json").exists() or server.poll() is not None, 60, 0.1)
-        assert started, "the server does not start"
+        wait_for("the server starts or ends", lambda: (home / "endpoint.json").exists() or server.poll() is not None)
         assert server.poll() is None, (home / "test.log").read_text()
         yield LocalCloud.at(home)
     finally:
         server.send_signal(signal.SIGTERM)
-        server.wait(timeout=30)
+        server.wait(timeout=PATIENCE_S)
         log.close()
 
 

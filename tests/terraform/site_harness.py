@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
 from tests.terraform.conftest import LocalCloud, Workspace, cluster_variables
+from tests.waiting import wait_for
 
 CPU = {
     "kind": "instances",
@@ -41,7 +41,6 @@ CPU = {
     "rdma": False,
     "rdma_plugins": [],
 }
-_MANY_SECONDS = 60.0
 
 
 class Site:
@@ -151,21 +150,13 @@ class Site:
     def killed_terraform(self, moment: Callable[[], bool]) -> str:
         """Apply, and kill Terraform with its provider when something is true; returns what is said."""
         with self.begin() as run:
-            self._await(moment, run)
-            os.kill(self.terraform_pid(), signal.SIGKILL)
+            wait_for("the moment to kill has come", lambda: run.poll() is not None or moment())
             assert run.stdout is not None
+            assert run.poll() is None, run.stdout.read()
+            os.kill(self.terraform_pid(), signal.SIGKILL)
             said = run.stdout.read()
         assert run.returncode != 0, said
         return said
-
-    @staticmethod
-    def _await(moment: Callable[[], bool], run: subprocess.Popen[str]) -> None:
-        begun = time.monotonic()
-        while not moment():
-            assert run.stdout is not None
-            assert run.poll() is None, run.stdout.read()
-            assert time.monotonic() - begun < _MANY_SECONDS, "it never comes to that"
-            time.sleep(0.05)
 
     def terraform_pid(self) -> int:
         """The pid of the running terraform itself, not of its provider."""

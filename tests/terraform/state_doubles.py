@@ -34,6 +34,8 @@ class StateDouble(ThreadingHTTPServer):
         self.headers_seen: list[dict[str, str]] = []
         self.failing = self.read_only = False
         self.reads = 0
+        #: PUT, LOCK and UNLOCK, in the order in which they were accepted.
+        self.changes: list[str] = []
 
     @property
     def url(self) -> str:
@@ -109,6 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             return
         self.server.objects[path] = body
+        self.server.changes.append("PUT")
         self._answer(200)
 
     do_POST = do_PUT  # noqa: N815 - the standard library's name
@@ -121,9 +124,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_LOCK(self) -> None:
         path, body = self._begin()
         held = self.server.locks.setdefault(path, body)
+        if held is body:
+            self.server.changes.append("LOCK")
         self._answer(200 if held is body else 423, held)
 
     def do_UNLOCK(self) -> None:
         path, _ = self._begin()
+        self.server.changes.append("UNLOCK")
         self.server.locks.pop(path, None)
         self._answer(200)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,8 @@ from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.terraform.state import StateContents
-from gpucluster.waiting import wait_until
 from tests.terraform.state_doubles import StateDouble, serving
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -37,14 +39,14 @@ variable "note" {
   type    = string
   default = ""
 }
-variable "wait" {
-  type    = number
-  default = 0
+variable "reads" {
+  type    = string
+  default = ""
 }
 resource "terraform_data" "network" { input = "${var.cluster_name} ${var.note}" }
 resource "terraform_data" "slow" {
-  count = var.wait > 0 ? 1 : 0
-  provisioner "local-exec" { command = "sleep ${var.wait}" }
+  count = var.reads == "" ? 0 : 1
+  provisioner "local-exec" { command = "exec cat '${var.reads}'" }
 }
 resource "terraform_data" "secret" { input = sensitive("hush-hush-4711") }
 variable "recorded" {
@@ -255,10 +257,12 @@ def _forced(command: str) -> list[str]:
     return [*words, "-force", lock]
 
 
-def test_who_holds_a_state_and_since_when_is_told_where_the_backend_tells_it(machine: Machine) -> None:
+def test_who_holds_a_state_and_since_when_is_told_where_the_backend_tells_it(machine: Machine, tmp_path: Path) -> None:
     machine.apply()
     terraform = machine.terraform()
-    terraform.set_variables({"cluster_name": "demo", "wait": 20})
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)  # nobody writes to it
+    terraform.set_variables({"cluster_name": "demo", "reads": str(gate)})
     argv = [shutil.which("terraform") or "", "apply", "-auto-approve", "-input=false"]
     root = machine.paths.terraform / "cluster"
     with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, text=True) as other:
@@ -311,26 +315,59 @@ terraform = machine.terraform("http", {config!r})
 with terraform.hold_state():
     terraform.prepare()
     terraform.init()
-    terraform.set_variables({{"cluster_name": "demo", "wait": 4}})
+    terraform.set_variables({{"cluster_name": "demo", "reads": {gate!r}}})
     terraform._on_event = lambda event: print(event.name, event.status, flush=True)
     terraform.apply(terraform.plan())
 """
 
 
+def _terraforms(folder: Path) -> dict[str, int]:
+    """The pids of the Terraforms that run below a folder, by their commands."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (place / "cmdline").read_bytes().split(b"\0")
+            if folder in (place / "cwd").resolve().parents and Path(os.fsdecode(words[0])).name == "terraform":
+                found[os.fsdecode(words[1])] = int(place.name)
+    return found
+
+
+def _open_files(pid: int) -> set[str]:
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            found.add(os.readlink(descriptor))
+    return found
+
+
 def test_the_lock_of_a_killed_run_ends_with_its_terraform_and_not_before(tmp_path: Path) -> None:
-    there = Machine(tmp_path / "there")
+    here, there = tmp_path / "here", Machine(tmp_path / "there")
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
     with serving() as double:
         config = _http(double)
-        values = {"path": sys.path, "root": str(tmp_path / "root"), "folder": str(tmp_path / "here"), "config": config}
+        values = {"path": sys.path, "root": str(tmp_path / "root"), "folder": str(here), "config": config}
+        values["gate"] = str(gate)
         killed = subprocess.Popen([sys.executable, "-c", _KILLED.format(**values)], stdout=subprocess.PIPE, text=True)
-        assert killed.stdout is not None
-        assert any("slow" in line for line in killed.stdout), "its creation takes four seconds"
-        time.sleep(1)  # Terraform is silent until then: a write would end it, because nobody reads it any more
-        killed.kill()
-        killed.wait()
-        time.sleep(0.2)  # what the kernel closes, the console has noticed by now
-        assert double.locks
-        assert wait_until(lambda: not double.locks, 60, 0.02)
+        try:
+            assert killed.stdout is not None
+            assert any("slow" in line for line in killed.stdout), "it is created as long as nobody opens the gate"
+            killed.kill()
+            killed.wait()
+            folder = here.resolve()
+            running = _terraforms(folder)
+            assert set(running) == {"apply", "console"}
+            # The console, which holds the lock, reads to the end of its input: that is still open in Terraform.
+            assert os.readlink(f"/proc/{running['console']}/fd/0") in _open_files(running["apply"])
+            assert double.locks
+        except BaseException:
+            for pid in _terraforms(here.resolve()).values():
+                os.kill(pid, signal.SIGKILL)
+            raise
+        gate.write_text("")
+        wait_for("the lock is released", lambda: not double.locks, state=lambda: _terraforms(folder))
+        assert double.changes[-2:] == ["PUT", "UNLOCK"], "the state is written before"
+        assert "slow" in str(double.objects)
         with there.terraform("http", config).hold_state():
             pass
 
@@ -408,7 +445,7 @@ def test_what_an_apply_could_not_save_is_saved_by_the_next(machine: Machine) -> 
     with serving() as double:
         machine.apply("http", _http(double))
         terraform = machine.terraform("http", _http(double))
-        terraform.set_variables({"cluster_name": "demo", "wait": 1})
+        terraform.set_variables({"cluster_name": "demo", "reads": "/dev/null"})
         plan = terraform.plan()
         double.read_only = True
         with pytest.raises(TerraformError) as caught:
@@ -416,9 +453,9 @@ def test_what_an_apply_could_not_save_is_saved_by_the_next(machine: Machine) -> 
         assert "the state can't be read or written" in caught.value.what
         double.read_only = False
         assert "slow" not in str(double.objects)
-        assert machine.apply("http", _http(double), wait=1) == 0
+        assert machine.apply("http", _http(double), reads="/dev/null") == 0
         assert "slow" in str(double.objects)
-        assert machine.apply("http", _http(double), wait=1) == 0
+        assert machine.apply("http", _http(double), reads="/dev/null") == 0
 
 
 def test_a_state_that_is_there_already_is_never_overwritten(machine: Machine, tmp_path: Path) -> None:

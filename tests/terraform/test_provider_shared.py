@@ -16,7 +16,7 @@ import pytest
 
 from gpucluster import process
 from gpucluster.localcloud.provider import shared
-from gpucluster.waiting import wait_until
+from tests.waiting import wait_for
 
 # What Terraform does: it starts providers, reads a line of each, asks some for their end, and ends.
 TERRAFORM = """
@@ -38,7 +38,7 @@ with channel(lines[0]) as first:
     grpc_controller_pb2_grpc.GRPCControllerStub(first).Shutdown(grpc_controller_pb2.Empty())
 with channel(lines[1]) as second:
     stub = tfplugin_pb2_grpc.ProviderStub(second)
-    status = providers[0].wait(60)
+    status = providers[0].wait()
     resources = len(stub.GetMetadata(tfplugin_pb2.GetMetadata.Request()).resources)
     schema = len(stub.GetProviderSchema(tfplugin_pb2.GetProviderSchema.Request()).resource_schemas)
 told = {"lines": lines, "status": status, "resources": [resources, schema], "pids": [each.pid for each in providers]}
@@ -91,7 +91,7 @@ def test_one_process_answers_for_all_and_one_that_ends_disturbs_no_other(folder:
         assert len(_providers(folder, terraform)) == 3
         terraform.send_signal(signal.SIGKILL)
         terraform.wait()
-        assert wait_until(lambda: not _providers(folder, terraform), 60, 0.05)
+        wait_for("the providers have ended", lambda: not _providers(folder, terraform))
         assert list(folder.iterdir()) == []
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpucluster.waiting import wait_until
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Workspace
@@ -37,6 +37,17 @@ def _names(cloud: LocalCloud, cluster: str) -> list[str]:
 
 def _provider_leftovers(workspace: Workspace) -> list[str]:
     return sorted(path.name for path in Path(workspace.environment["TMPDIR"]).glob("gpucluster-provider-*"))
+
+
+def _await_no_more_leftovers_than(workspace: Workspace, before: list[str]) -> None:
+    left = lambda: _provider_leftovers(workspace)  # noqa: E731
+    wait_for("the provider has removed its folder", lambda: left() == before, state=left)
+
+
+def _only_one_is_left(address: str, output: str) -> bool:
+    """Whether an apply has created all that it planned, and just the one at this address is still being created."""
+    planned = set(re.findall(r"# (\S+) will be created", output.partition("\nPlan: ")[0]))
+    return planned - set(re.findall(r"(\S+): Creation complete", output)) == {address}
 
 
 def _children(pid: int) -> list[int]:
@@ -111,7 +122,7 @@ def test_a_cluster_is_made_kept_scaled_and_removed(workspace: Workspace, cloud: 
 
     workspace.destroy()
     assert cloud.remains() == {}
-    assert wait_until(lambda: _provider_leftovers(workspace) == leftovers, 60, 0.05)
+    _await_no_more_leftovers_than(workspace, leftovers)
 
 
 def test_only_ssh_from_named_blocks_comes_in(workspace: Workspace, cloud: LocalCloud) -> None:
@@ -254,23 +265,17 @@ def test_the_provider_ends_with_a_terraform_that_is_killed(workspace: Workspace,
         )
     try:
         # Nothing else is being created then: it would be in no state as well, and hold the subnet.
-        since = time.monotonic()
-        until = since + 60
-        while time.monotonic() < min(since + 1, until):
-            text = output.read_text()
-            if text.count(": Creating...") - text.count(": Creation complete") != 1 or not cloud.standing(
-                INSTANCES, "demo"
-            ):
-                since = time.monotonic()
-            time.sleep(0.05)
+        alone = lambda: _only_one_is_left(CONTROLLER, output.read_text())  # noqa: E731
+        wait_for("all is created but the instance", alone, state=output.read_text)
+        wait_for("the instance exists", lambda: cloud.standing(INSTANCES, "demo"), state=output.read_text)
         (lost,) = cloud.standing(INSTANCES, "demo")
         plugins = _children(running.pid)
         assert plugins
     finally:
         running.send_signal(signal.SIGKILL)
         running.wait()
-    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in plugins), 60, 0.1)
-    assert wait_until(lambda: _provider_leftovers(workspace) == leftovers, 60, 0.05)
+    wait_for("the provider has ended", lambda: not any(Path(f"/proc/{pid}").exists() for pid in plugins))
+    _await_no_more_leftovers_than(workspace, leftovers)
 
     cloud.faults()
     cloud.client.call("DELETE", f"{INSTANCES}/{lost['id']}")
