@@ -19,7 +19,7 @@ from gpucluster.dashboards import boards
 from gpucluster.process import Completed
 from tests.dashboards import prometheus, promtool
 from tests.dashboards.prometheus import Prometheus
-from tests.operations.test_overview import MONITORED, ControllerDouble, collect
+from tests.operations.test_overview import MONITORED, PageController, collect
 from tests.waiting import PATIENCE_S, wait_for
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -110,7 +110,7 @@ def test_every_query_of_every_panel_returns_series(live: Prometheus) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", [2, 100])
 def test_every_query_of_the_static_page_has_an_answer(live: Prometheus, nodes: int) -> None:
-    class AsksPrometheus(ControllerDouble):
+    class AsksPrometheus(PageController):
         """Asks by the controller's own program."""
 
         def ask(self, command: str, *, host: str | None = None, text: str = "", timeout: float) -> Completed:

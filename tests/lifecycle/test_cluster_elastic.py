@@ -51,7 +51,7 @@ class ElasticDouble:
         return len(gone)
 
 
-class TerraformDouble:
+class RefusingTerraform:
     """Stands for `Terraform`: fails as often as it is told to."""
 
     def __init__(self, failures: int) -> None:
@@ -223,12 +223,12 @@ def test_a_dead_controller_does_not_hinder(
 
 def test_a_node_that_was_launched_meanwhile_does_not_hold_the_network() -> None:
     double = ElasticDouble(_node("cpu-e3", "cpu"))
-    terraform = TerraformDouble(failures=1)
+    terraform = RefusingTerraform(failures=1)
     destroy_resources(terraform, lambda: double)  # type: ignore[arg-type, return-value]
     assert (terraform.applied, double.present) == (2, [])
     # Where there is none, the failure is Terraform's own.
     with pytest.raises(TerraformError):
-        destroy_resources(TerraformDouble(failures=1), lambda: double)  # type: ignore[arg-type, return-value]
+        destroy_resources(RefusingTerraform(failures=1), lambda: double)  # type: ignore[arg-type, return-value]
 
 
 def _lost(pool: str, kind: str) -> Plan:

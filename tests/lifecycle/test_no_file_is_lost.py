@@ -158,7 +158,7 @@ class FileSystemsDouble:
         self._one(ocid).writable = True
 
 
-class TerraformDouble:
+class TerraformOfWorld:
     """Stands for `Terraform`: removes what the state knows, one by one, and file systems as early as OCI allows it."""
 
     def __init__(self, world: World) -> None:
@@ -236,7 +236,7 @@ def destroy(world: World, *, delete_data: bool, events: list[Event] | None = Non
         DataGuard(lambda: cast(Any, FileSystemsDouble(world)), look),
         none,
         none,
-        terraform=lambda: cast(Any, TerraformDouble(world)),
+        terraform=lambda: cast(Any, TerraformOfWorld(world)),
         elastic=lambda: none,
         adoption=Adoption("demo", lambda: cast(Any, TaggedDouble(world)), ignore),
         tagged=lambda: cast(Any, TaggedDouble(world)),
@@ -246,7 +246,7 @@ def destroy(world: World, *, delete_data: bool, events: list[Event] | None = Non
     )
     run: Any = SimpleNamespace(phase=lambda _name: contextlib.nullcontext())
     world.consent = delete_data
-    teardown.run(cast(Any, TerraformDouble(world)), run, delete_data=delete_data)
+    teardown.run(cast(Any, TerraformOfWorld(world)), run, delete_data=delete_data)
 
 
 def apply(world: World, *, outside: bool = False) -> None:

@@ -101,7 +101,7 @@ def test_a_compartment_that_a_destroy_left_is_used_and_one_of_the_state_stays_te
         assert provisioning._standing_compartment(terraform) == standing
 
 
-class TerraformDouble:
+class TerraformWithKeys:
     """Stands for `Terraform` with a state that holds two host keys."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class TerraformDouble:
 
 
 def test_a_host_that_gets_another_disk_loses_its_host_key_in_the_state_with_the_same_apply(paths: ClusterPaths) -> None:
-    terraform: Any = TerraformDouble()
+    terraform: Any = TerraformWithKeys()
     before: Any = "this plan"
     provisioning: Any = _provisioning(paths, None)
     assert provisioning._without_keys_of_new_disks(terraform, before) == "another plan"
@@ -135,7 +135,7 @@ def test_a_host_that_gets_another_disk_loses_its_host_key_in_the_state_with_the_
 
 
 def test_what_the_hosts_say_is_written_once_and_another_secret_is_told(paths: ClusterPaths) -> None:
-    terraform: Any = TerraformDouble()
+    terraform: Any = TerraformWithKeys()
     said: list[str] = []
     provisioning = _provisioning(paths, None)
     provisioning._on_event = lambda event: said.append(event.message)

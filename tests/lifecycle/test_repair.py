@@ -33,7 +33,7 @@ from gpucluster.verdict.expectation import Level
 from gpucluster.verdict.repair import Standing
 from gpucluster.verdict.verdict import Verdict, of_findings
 from gpucluster.workspace.run import Run
-from tests.agent.health.doubles import IDLE, Clock, SlurmDouble
+from tests.agent.health.doubles import IDLE, ControllerClock, SlurmDouble
 from tests.spec.spec_texts import LOCAL
 
 SPEC = loads(LOCAL.replace("    count: 2\n", "    count: 2\n    max_count: 4\n", 1), "cluster.yml")
@@ -55,7 +55,9 @@ class ClusterDouble:
         names = ("compute-1", "compute-2", "compute-e1")
         self.slurm = SlurmDouble({name: ServiceNode(name, "compute", IDLE, instance=f"{name} 1") for name in names})
         settings, store = Settings(percent, shadow), Store(folder / "health", interval=300)
-        self.control = Control(store, self.slurm, settings, drains=(), moment=Clock(), say=lambda _words: None)
+        self.control = Control(
+            store, self.slurm, settings, drains=(), moment=ControllerClock(), say=lambda _words: None
+        )
         self.bad = set(bad)
         self.dies = dies
         self.stays_bad = self.busy = False

@@ -35,7 +35,7 @@ def packed(manifest: Any = MANIFEST, name: str = "manifest.json") -> bytes:
     return out.getvalue()
 
 
-class Controller:
+class ProgramController:
     """A controller whose program is these lines of Python, on this machine."""
 
     def __init__(self, program: str) -> None:
@@ -50,8 +50,8 @@ class Controller:
 SPEC = loads(template(name="demo", provider="local"), "cluster.yml")
 
 
-def backups(program: str) -> tuple[Backups, Controller]:
-    controller = Controller(program)
+def backups(program: str) -> tuple[Backups, ProgramController]:
+    controller = ProgramController(program)
     return Backups(SPEC, controller), controller  # type: ignore[arg-type]
 
 

@@ -45,7 +45,7 @@ WITHOUT_SLURM = (
 NASTY = "x'; reboot #\x1b[2J\n"
 
 
-class Controller:
+class Images:
     """A cluster whose controller is the double."""
 
     def __init__(self, folder: Path, text: str) -> None:
@@ -85,11 +85,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def controller(folder: Path) -> Controller:
-    return Controller(folder, LOCAL + "containers:\n  runtimes: [enroot]\n")
+def controller(folder: Path) -> Images:
+    return Images(folder, LOCAL + "containers:\n  runtimes: [enroot]\n")
 
 
-def test_an_import_is_one_question_and_its_progress_is_told(controller: Controller) -> None:
+def test_an_import_is_one_question_and_its_progress_is_told(controller: Images) -> None:
     controller.answers({"result": {"image": IMAGE, "changed": True}}, stderr="srun: job 7 queued\n\n\x1b[2Jlayers\n")
     done = controller.cluster.container_images.import_uri(URI, pool="cpu", name=NASTY, force=True)
     assert done.changed
@@ -102,7 +102,7 @@ def test_an_import_is_one_question_and_its_progress_is_told(controller: Controll
     assert told == [("container image", "srun: job 7 queued"), ("container image", "\\x1b[2Jlayers")]
 
 
-def test_the_controller_knows_the_default_pool_and_name(controller: Controller) -> None:
+def test_the_controller_knows_the_default_pool_and_name(controller: Images) -> None:
     controller.answers({"result": {"image": IMAGE, "changed": False}})
     assert not controller.cluster.container_images.import_uri(URI, user="bob").changed
     assert json.loads(controller.call["stdin"])["arguments"] == {"uri": URI, "user": "bob", "force": False}
@@ -125,7 +125,7 @@ def test_the_controller_knows_the_default_pool_and_name(controller: Controller) 
 def test_what_can_not_be_is_said_before_anybody_is_asked(
     folder: Path, text: str, given: dict[str, Any], message: str
 ) -> None:
-    controller = Controller(folder, text)
+    controller = Images(folder, text)
     with pytest.raises(InputError) as caught:
         controller.cluster.container_images.import_uri(URI, **given)
     assert message in str(caught.value)
@@ -152,14 +152,14 @@ def test_what_can_not_be_is_said_before_anybody_is_asked(
         ([], "", 0, ToolError, "neither a result nor an error"),
     ],
 )
-def test_other_answers(controller: Controller, answer: Any, stderr: str, status: int, kind: type, message: str) -> None:
+def test_other_answers(controller: Images, answer: Any, stderr: str, status: int, kind: type, message: str) -> None:
     controller.answers(answer, stderr=stderr, status=status)
     with pytest.raises(kind) as caught:
         controller.cluster.container_images.import_uri(URI)
     assert message in str(caught.value)
 
 
-def test_import_on_the_command_line(controller: Controller) -> None:
+def test_import_on_the_command_line(controller: Images) -> None:
     controller.answers({"result": {"image": IMAGE, "changed": True}}, stderr="srun: job 7 queued\n")
     done = controller.run("image", "import", URI, "--output", "text")
     assert done.exit_code == 0, done.output
@@ -173,7 +173,7 @@ def test_import_on_the_command_line(controller: Controller) -> None:
     }
 
 
-def test_list_and_remove_on_the_command_line(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_and_remove_on_the_command_line(controller: Images, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "images", lambda _: ())
     controller.answers({"result": {"images": [IMAGE]}})
     text = controller.run("image", "list", "--output", "text").output
@@ -189,11 +189,11 @@ def test_list_and_remove_on_the_command_line(controller: Controller, monkeypatch
 
 def test_where_there_can_be_none_the_list_asks_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "images", lambda _: ())
-    without = Controller(folder, LOCAL)
+    without = Images(folder, LOCAL)
     done = without.run("image", "list", "--output", "text")
     assert (done.exit_code, done.output.strip()) == (0, "there are no baked images")
     (folder / ".gpucluster" / "hosts.json").unlink()
-    not_built = Controller(folder, LOCAL + "containers: {runtimes: [enroot]}\n")
+    not_built = Images(folder, LOCAL + "containers: {runtimes: [enroot]}\n")
     assert "there are no container images" in not_built.run("image", "list", "--output", "text").output
     assert not not_built.was_asked
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -11,26 +10,14 @@ from gpucluster.agent.checks.model import Finding, Status
 from gpucluster.agent.health.policy import Action
 from gpucluster.errors import ToolError
 from gpucluster.operations.health import HealthService
-from gpucluster.process import Completed
 from gpucluster.verdict.repair import Decision
+from tests.doubles.controller import ControllerDouble, said
 
 FINDING = Finding("gpu_count", "c-1", Status.FAIL, "7 of 8", {"found": 7})
 
 
-class ControllerDouble:
-    """Stands for the connection: answers with one text. Proves nothing of ssh or of the service."""
-
-    def __init__(self, text: str, *, returncode: int = 0, errors: str = "") -> None:
-        self._answer = Completed((), returncode, text, errors)
-        self.asked: list[tuple[str, Any]] = []
-
-    def ask(self, command: str, *, text: str, timeout: float) -> Completed:
-        self.asked.append((command, json.loads(text)))
-        return self._answer
-
-
-def service(*words: Any, **more: Any) -> tuple[HealthService, ControllerDouble]:
-    double = ControllerDouble(*words, **more)
+def service(text: str, status: int = 0, errors: str = "") -> tuple[HealthService, ControllerDouble]:
+    double = ControllerDouble(said(text, status, errors))
     return HealthService(double), double  # type: ignore[arg-type]
 
 
@@ -42,24 +29,24 @@ def test_findings_go_in_and_decisions_come_out() -> None:
         Decision("c-1", Action.DRAIN, True, "gpucluster: ...", ("gpu_count",)),
         Decision("c-2", Action.NONE, True, "gpucluster: ...", ("gpu_count",)),
     )
-    ((command, request),) = double.asked
-    assert command.endswith("gpucluster-agent health react")
-    assert request == {"findings": [FINDING.to_dict()], "shadow": True}
-    assert "gpu_count" not in command
+    (asked,) = double.asked
+    assert asked.command.endswith("gpucluster-agent health react")
+    assert json.loads(asked.text) == {"findings": [FINDING.to_dict()], "shadow": True}
+    assert "gpu_count" not in asked.command
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"decisions": 3}', '{"decisions": [{"node": "c-1"}]}', '{"decisions": ["c-1"]}', "{"]
 )
 def test_an_answer_that_is_none_is_an_error_and_no_decision(text: str) -> None:
-    health, _ = service(text, returncode=1, errors="first\nslurmctld does not answer\n")
+    health, _ = service(text, status=1, errors="first\nslurmctld does not answer\n")
     with pytest.raises(ToolError, match="slurmctld does not answer") as caught:
         health.react([FINDING])
     assert "gpucluster-health" in caught.value.hint
 
 
 def test_a_controller_of_an_earlier_version_is_told_what_it_lacks() -> None:
-    health, _ = service("", returncode=127, errors="command not found")
+    health, _ = service("", status=127, errors="command not found")
     with pytest.raises(ToolError, match="has no health service yet"):
         health.react([FINDING])
     assert service("")[0].react([]) == ()

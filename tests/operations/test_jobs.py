@@ -53,7 +53,7 @@ gpucluster job: {"nodes": 2}
 """
 
 
-class Double:
+class JobsConversation:
     """The conversation with a controller on which everything is fine, but for what a test plants."""
 
     def __init__(self, **planted: Any) -> None:
@@ -100,20 +100,20 @@ def jobs(of: ClusterSpec, double: Any, events: list[Event] | None = None) -> Job
 
 
 def test_a_job_gets_nodes_of_its_pool_alone(tmp_path: Path) -> None:
-    double = Double()
+    double = JobsConversation()
     submitted = jobs(spec(tmp_path), double).submit(JobRequest(NAME, nodes=3, pool="small"))
     assert (submitted.id, submitted.user, submitted.partition) == ("7", "alice", "work")
     given = double.of("submit")
     assert given["words"] == ["--exclude=big-1,big-2"]
     assert "#SBATCH --partition=work" in given["files"][given["script"]]["text"]
     assert given["record"]["output"] == "mpi_allreduce-{job}.out"
-    double = Double()
+    double = JobsConversation()
     jobs(spec(tmp_path), double).submit(JobRequest(NAME, pool="other", user="bob"))
     assert (double.of("submit")["words"], double.of("submit")["user"]) == ([], "bob")
 
 
 def test_without_a_pool_the_first_with_enough_nodes_is_taken(tmp_path: Path) -> None:
-    double = Double()
+    double = JobsConversation()
     jobs(spec(tmp_path), double).submit(JobRequest(NAME, nodes=4))
     assert double.of("submit")["record"]["pool"] == "small"
 
@@ -149,7 +149,7 @@ def test_without_a_pool_the_first_with_enough_nodes_is_taken(tmp_path: Path) -> 
 def test_what_can_not_run_is_refused_before_anything_is_asked(
     tmp_path: Path, request_: JobRequest, text: str, said: str
 ) -> None:
-    double = Double()
+    double = JobsConversation()
     with pytest.raises(InputError, match=said):
         jobs(spec(tmp_path, text), double).submit(request_)
     assert double.asked == []
@@ -158,7 +158,7 @@ def test_what_can_not_run_is_refused_before_anything_is_asked(
 def test_on_kubernetes_a_job_is_objects_with_a_name_of_their_own(tmp_path: Path) -> None:
     names = set()
     for _ in range(2):
-        double = Double()
+        double = JobsConversation()
         submitted = jobs(spec(tmp_path, KUBERNETES), double).submit(JobRequest(NAME, settings={"image": "tools:1"}))
         given, checked = double.of("submit"), double.of("check")
         assert (submitted.pool, submitted.partition) == ("big", "")
@@ -169,7 +169,7 @@ def test_on_kubernetes_a_job_is_objects_with_a_name_of_their_own(tmp_path: Path)
         assert given["record"]["job"]["values"]["job_name"] == given["name"]
         names.add(given["name"])
     assert len(names) == 2
-    double = Double()
+    double = JobsConversation()
     jobs(spec(tmp_path, KUBERNETES), double).submit(
         JobRequest(NAME, settings={"image": "tools:1", "job_name": "mine"}, launcher="mpijob")
     )
@@ -179,12 +179,12 @@ def test_on_kubernetes_a_job_is_objects_with_a_name_of_their_own(tmp_path: Path)
 def test_an_image_that_is_not_named_is_said_before_anything_is_made(tmp_path: Path) -> None:
     state = {"state": "not met", "message": "is not named; the nodes have tools:1"}
     met = {"state": "met", "message": ""}
-    double = Double()
+    double = JobsConversation()
     these = jobs(spec(tmp_path, KUBERNETES), double)
     with pytest.raises(InputError, match="no container image is named"):
         these.submit(JobRequest(NAME))
     number = len(double.of("check")["requirements"])
-    double = Double(check={"nodes": "", "delayed": "", "requirements": [state, *[met] * (number - 1)]})
+    double = JobsConversation(check={"nodes": "", "delayed": "", "requirements": [state, *[met] * (number - 1)]})
     with pytest.raises(InputError, match="1 requirement is not met") as caught:
         jobs(spec(tmp_path, KUBERNETES), double).submit(JobRequest(NAME))
     (finding,) = caught.value.findings
@@ -193,19 +193,19 @@ def test_an_image_that_is_not_named_is_said_before_anything_is_made(tmp_path: Pa
 
 
 def test_on_kubernetes_an_end_is_judged_as_on_slurm(tmp_path: Path) -> None:
-    double = Double()
+    double = JobsConversation()
     these = jobs(spec(tmp_path, KUBERNETES), double)
     these.submit(JobRequest(NAME, settings={"image": "tools:1"}))
     assert these.wait("mpi-allreduce-1").result.status is Status.PASS
     with pytest.raises(Interrupted, match="job x goes on"):
-        jobs(spec(tmp_path, KUBERNETES), Double(wait=KeyboardInterrupt())).wait("x")
+        jobs(spec(tmp_path, KUBERNETES), JobsConversation(wait=KeyboardInterrupt())).wait("x")
     with pytest.raises(InputError, match="pods see the home of their user alone"):
         these.prepare(JobRequest("pytorch_ddp"))
 
 
 def test_a_missing_requirement_is_named_with_how_to_get_it_and_nothing_is_submitted(tmp_path: Path) -> None:
     answer = {"nodes": "", "delayed": "", "requirements": [{"state": "not met", "message": "does not exist"}]}
-    double = Double(check=answer)
+    double = JobsConversation(check=answer)
     with pytest.raises(InputError, match="1 requirement is not met") as caught:
         jobs(spec(tmp_path), double).submit(JobRequest(NAME))
     (finding,) = caught.value.findings
@@ -214,20 +214,20 @@ def test_a_missing_requirement_is_named_with_how_to_get_it_and_nothing_is_submit
     assert [name for name, _ in double.asked] == ["check"]
     nodes = {"nodes": "the partition work has 1 nodes, and the job wants 2", "delayed": "", "requirements": []}
     with pytest.raises(InputError, match="has 1 nodes"):
-        jobs(spec(tmp_path), Double(check=nodes)).submit(JobRequest(NAME))
+        jobs(spec(tmp_path), JobsConversation(check=nodes)).submit(JobRequest(NAME))
 
 
 def test_what_only_a_node_can_know_is_said_and_no_obstacle(tmp_path: Path) -> None:
     events: list[Event] = []
     state = {"state": "at the start", "message": "is checked at the start of the job, on each node"}
     answer = {"nodes": "", "delayed": "only 1 of 2 nodes", "requirements": [state]}
-    submitted = jobs(spec(tmp_path), Double(check=answer), events).submit(JobRequest(NAME))
+    submitted = jobs(spec(tmp_path), JobsConversation(check=answer), events).submit(JobRequest(NAME))
     assert submitted.at_start == ("program mpicc is checked at the start of the job, on each node",)
     assert [event.status for event in events] == ["info", "warning"]
 
 
 def test_an_end_is_judged_and_the_result_is_kept_beside_the_job(tmp_path: Path) -> None:
-    double = Double()
+    double = JobsConversation()
     these = jobs(spec(tmp_path), double)
     these.submit(JobRequest(NAME))
     outcome = these.wait("7")
@@ -244,27 +244,27 @@ def test_a_record_that_its_user_has_changed_is_no_traceback(tmp_path: Path, job:
     seen = {"id": "7", "state": "COMPLETED", "exit_status": 0, "nodes": "a", "folder": "/x"}
     answer = {"job": seen, "user": "alice", "record": {"job": job}, "result": {}, "output": GOOD}
     with pytest.raises(ToolError, match="job 7 can't be judged"):
-        jobs(spec(tmp_path), Double(output=answer)).wait("7")
+        jobs(spec(tmp_path), JobsConversation(output=answer)).wait("7")
 
 
 def test_who_stops_waiting_is_told_how_to_look_again(tmp_path: Path) -> None:
     of = spec(tmp_path)
     with pytest.raises(Interrupted, match="job 7 goes on") as stopped:
-        jobs(of, Double(wait=KeyboardInterrupt())).wait("7")
+        jobs(of, JobsConversation(wait=KeyboardInterrupt())).wait("7")
     assert stopped.value.hint == "Look again: gpucluster job wait 7"
     with pytest.raises(Interrupted, match="while the job was submitted") as stopped:
-        jobs(of, Double(submit=KeyboardInterrupt())).submit(JobRequest(NAME))
+        jobs(of, JobsConversation(submit=KeyboardInterrupt())).submit(JobRequest(NAME))
     assert "squeue --user=alice" in stopped.value.hint
     with pytest.raises(ToolError, match="the connection was lost; job 7 goes on"):
-        jobs(of, Double(wait=ProcessError("ssh ended"))).wait("7")
+        jobs(of, JobsConversation(wait=ProcessError("ssh ended"))).wait("7")
     late = {"state": "PENDING", "reason": "Resources", "ended": False}
     with pytest.raises(ToolError, match=r"job 7 has not ended within 600 s: PENDING \(Resources\)"):
-        jobs(of, Double(wait=late)).wait("7", timeout=600)
+        jobs(of, JobsConversation(wait=late)).wait("7", timeout=600)
 
 
 def test_a_full_home_loses_the_result_and_not_the_verdict(tmp_path: Path) -> None:
     events: list[Event] = []
-    double = Double(result=ToolError("No space left on device"))
+    double = JobsConversation(result=ToolError("No space left on device"))
     these = jobs(spec(tmp_path), double, events)
     these.submit(JobRequest(NAME))
     assert these.wait("7").result.status is Status.PASS

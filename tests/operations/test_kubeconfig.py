@@ -25,7 +25,7 @@ from tests.agent.kubernetes.api_server import binaries, needs_api_server, runnin
 _SSH = ["ssh", "-F", "/x/ssh_config", "demo-controller"]
 
 
-class _Controller:
+class Authority:
     """The controller's answers, by the program that it has: the real signature, with an authority of the test."""
 
     def __init__(self, authority: Path, server: str = "https://10.0.0.2:6443") -> None:
@@ -61,18 +61,18 @@ class _Controller:
 
 
 @pytest.fixture
-def controller(tmp_path: Path) -> _Controller:
+def controller(tmp_path: Path) -> Authority:
     (tmp_path / "pki").mkdir()
-    return _Controller(tmp_path / "pki")
+    return Authority(tmp_path / "pki")
 
 
-def _files(controller: _Controller) -> Kubeconfigs:
+def _files(controller: Authority) -> Kubeconfigs:
     file = controller.authority / "cluster.yml"
     file.write_text(template("demo", "local") + "\nscheduler: kubernetes\nkubernetes: {kubeconfig_hours: 5}\n")
     return Kubeconfigs(load(file), controller, controller)  # type: ignore[arg-type]
 
 
-def test_where_oracle_runs_the_control_plane_the_file_has_a_token(controller: _Controller, tmp_path: Path) -> None:
+def test_where_oracle_runs_the_control_plane_the_file_has_a_token(controller: Authority, tmp_path: Path) -> None:
     file = controller.authority / "cluster.yml"
     section = "kubernetes: {control_plane: oke, kubeconfig_hours: 12}"
     file.write_text(template("demo", "local") + f"\nscheduler: kubernetes\n{section}\n")
@@ -91,7 +91,7 @@ def test_where_oracle_runs_the_control_plane_the_file_has_a_token(controller: _C
     assert "a-token" not in str(done.to_dict())
 
 
-def test_the_key_stays_here_and_only_the_owner_reads_the_file(controller: _Controller, tmp_path: Path) -> None:
+def test_the_key_stays_here_and_only_the_owner_reads_the_file(controller: Authority, tmp_path: Path) -> None:
     file = tmp_path / "ada.yaml"
     done = _files(controller).write("ada", file)
     assert file.stat().st_mode & 0o777 == 0o600
@@ -109,7 +109,7 @@ def test_the_key_stays_here_and_only_the_owner_reads_the_file(controller: _Contr
 
 
 def test_an_operator_reaches_the_api_through_ssh_and_checks_its_certificate(
-    controller: _Controller, tmp_path: Path
+    controller: Authority, tmp_path: Path
 ) -> None:
     done = _files(controller).write(None, tmp_path / "own.yaml")
     where = yaml.safe_load((tmp_path / "own.yaml").read_text())["clusters"][0]["cluster"]
@@ -120,7 +120,7 @@ def test_an_operator_reaches_the_api_through_ssh_and_checks_its_certificate(
     )
 
 
-def test_a_file_with_access_to_other_clusters_is_never_replaced(controller: _Controller, tmp_path: Path) -> None:
+def test_a_file_with_access_to_other_clusters_is_never_replaced(controller: Authority, tmp_path: Path) -> None:
     file, files = tmp_path / "config", _files(controller)
     for text in ("clusters: [{name: other}]", "clusters: [{name: demo}, {name: other}]", "not: [yaml", "", "[1]"):
         file.write_text(text)
@@ -134,14 +134,14 @@ def test_a_file_with_access_to_other_clusters_is_never_replaced(controller: _Con
 
 
 @pytest.mark.parametrize("name", ["../ada", "-x", "A", "", "a" * 33])
-def test_what_is_no_name_is_refused_before_anything_is_asked(controller: _Controller, name: str) -> None:
+def test_what_is_no_name_is_refused_before_anything_is_asked(controller: Authority, name: str) -> None:
     with pytest.raises(InputError, match="no name of a user"):
         _files(controller).write(name)
     assert not controller.asked
 
 
 def test_an_answer_of_another_version_is_an_error_with_the_next_command(
-    controller: _Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    controller: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = _files(controller)
     monkeypatch.setattr(controller, "ask", lambda *_words, **_given: {"certificate": "x"})
@@ -150,7 +150,7 @@ def test_an_answer_of_another_version_is_an_error_with_the_next_command(
     assert not (tmp_path / "x").exists()
 
 
-def test_kubectl_runs_as_an_operator_with_each_word_as_it_is(controller: _Controller) -> None:
+def test_kubectl_runs_as_an_operator_with_each_word_as_it_is(controller: Authority) -> None:
     argv = kubectl_argv(controller, ["get", "pods", "-l", "a=b; rm -rf /"], terminal=True)  # type: ignore[arg-type]
     assert argv[:2] == ["ssh", "-t"]
     words = shlex.split(argv[-1])
@@ -162,7 +162,7 @@ def test_kubectl_runs_as_an_operator_with_each_word_as_it_is(controller: _Contro
 @pytest.mark.slow
 @needs_api_server
 @pytest.mark.xdist_group("kubernetes-api-server")
-def test_a_real_api_server_takes_the_file_of_a_person(controller: _Controller, tmp_path: Path) -> None:
+def test_a_real_api_server_takes_the_file_of_a_person(controller: Authority, tmp_path: Path) -> None:
     authority = f"--client-ca-file={controller.authority / 'ca.crt'}"
     with running(tmp_path, authority) as server:
         controller.server = server.kubectl.server()

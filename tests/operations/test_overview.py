@@ -93,7 +93,7 @@ ANSWERS: Mapping[str, str] = {
 
 
 @dataclass
-class ControllerDouble:
+class PageController:
     """Stands for `ControllerConnection`: answers each command by a word in it."""
 
     answers: Mapping[str, str | Completed | Exception] = field(default_factory=lambda: dict(ANSWERS))
@@ -120,7 +120,7 @@ MONITORED = LOCAL + "\nmonitoring:\n  enabled: true\n"
 
 
 def collect(
-    controller: ControllerDouble | None = None,
+    controller: PageController | None = None,
     *,
     text: str = MONITORED,
     status: Callable[[], Mapping[str, Any]] = lambda: STATUS,
@@ -128,7 +128,7 @@ def collect(
     runs: Callable[[], tuple[PastRun, ...]] = lambda: (RUN,),
     timeout: float = PATIENCE_S,
 ) -> Overview:
-    sources = Sources(status, controller or ControllerDouble(), evidence, runs)  # type: ignore[arg-type]
+    sources = Sources(status, controller or PageController(), evidence, runs)  # type: ignore[arg-type]
     return overview(spec(text), sources, version="1", timeout=timeout)
 
 
@@ -159,7 +159,7 @@ def test_jobs_that_run_wait_and_have_ended() -> None:
 
 def test_nobody_can_make_up_a_row_by_a_name() -> None:
     """The separator is another one for each call."""
-    first, second = ControllerDouble(), ControllerDouble()
+    first, second = PageController(), PageController()
     collect(first)
     collect(second)
     marks = [re.findall("\x1f[0-9a-f]{12}\x1f", each.asked["squeue"])[0] for each in (first, second)]
@@ -196,7 +196,7 @@ def test_history_leaves_out_what_is_no_number() -> None:
 
 
 def test_prometheus_is_asked_on_its_own_host() -> None:
-    controller = ControllerDouble()
+    controller = PageController()
     login = "login: {count: 1, shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}\n"
     collect(controller, text=f"{LOCAL}\n{login}monitoring: {{enabled: true, host: login-1}}\n")
     assert controller.asked_at.pop("monitor") == "demo-login-1"
@@ -204,7 +204,7 @@ def test_prometheus_is_asked_on_its_own_host() -> None:
 
 
 def test_without_monitoring_prometheus_is_not_asked() -> None:
-    controller = ControllerDouble()
+    controller = PageController()
     found = collect(controller, text=LOCAL)
     assert "monitor" not in controller.asked
     assert "monitoring.enabled" in found.history.why
@@ -212,7 +212,7 @@ def test_without_monitoring_prometheus_is_not_asked() -> None:
 
 
 def test_a_large_cluster_is_not_asked_for_each_of_its_ports() -> None:
-    small, large = ControllerDouble(), ControllerDouble()
+    small, large = PageController(), PageController()
     collect(small)
     collect(large, text=MONITORED.replace("count: 2", "count: 100"))
     names = [
@@ -258,7 +258,7 @@ def test_a_large_cluster_is_not_asked_for_each_of_its_ports() -> None:
 def test_an_answer_that_fails_is_said_in_its_place_and_nowhere_else(
     word: str, section: str, answer: str | Completed | Exception, why: str
 ) -> None:
-    found = collect(ControllerDouble({**ANSWERS, word: answer}))
+    found = collect(PageController({**ANSWERS, word: answer}))
     part = getattr(found, section)
     assert part.value is None
     assert why in part.why
@@ -272,7 +272,7 @@ def test_an_answer_that_fails_is_said_in_its_place_and_nowhere_else(
 def test_a_controller_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with hanging(monkeypatch) as hangs:
 
-        class Hangs(ControllerDouble):
+        class Hangs(PageController):
             def ask(self, command: str, *, host: str | None = None, text: str = "", timeout: float) -> Completed:
                 if "squeue" in command:
                     hangs()
@@ -285,23 +285,23 @@ def test_a_controller_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatc
 
 def test_without_slurm_the_page_says_so() -> None:
     off = spec().model_copy(update={"slurm": spec().slurm.model_copy(update={"enabled": False})})
-    sources = Sources(lambda: STATUS, ControllerDouble(), lambda: None, lambda: ())  # type: ignore[arg-type]
+    sources = Sources(lambda: STATUS, PageController(), lambda: None, lambda: ())  # type: ignore[arg-type]
     found = overview(off, sources, version="1")
     assert found.nodes.why == found.jobs.why == "Slurm is off in cluster.yml."
 
 
 def test_without_a_cluster_there_is_no_page() -> None:
     with pytest.raises(ToolError, match="there is no cluster yet"):
-        collect(ControllerDouble(there=False), status=lambda: {**STATUS, "state": "absent", "hosts": []})
+        collect(PageController(there=False), status=lambda: {**STATUS, "state": "absent", "hosts": []})
 
 
 def test_if_nothing_is_known_there_is_no_page() -> None:
     silent = {"cloud": {"time": "", "error": "the cloud can't be reached"}}
     unknown = {**STATUS, "state": "unknown", "hosts": [], "sources": silent}
     with pytest.raises(ToolError, match="the cloud can't be reached"):
-        collect(ControllerDouble(there=False), status=lambda: unknown, runs=lambda: ())
+        collect(PageController(there=False), status=lambda: unknown, runs=lambda: ())
     # A run in this machine's log is something.
-    found = collect(ControllerDouble(there=False), status=lambda: unknown)
+    found = collect(PageController(there=False), status=lambda: unknown)
     assert "there is no controller yet" in found.nodes.why
 
 

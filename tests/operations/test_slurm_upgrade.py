@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from gpucluster.errors import InputError, ToolError
 from gpucluster.operations.slurm_upgrade import SlurmReleases
-from gpucluster.process import Completed
 from gpucluster.spec import loads
+from tests.doubles.controller import ControllerDouble
 from tests.spec.spec_texts import LOCAL
 
 ANSWER = """\
@@ -18,17 +16,6 @@ node compute-1 {node}
 node compute-2 N/A
 jobs 3
 """
-
-
-class ControllerDouble:
-    """Stands for the connection: answers with one text, whatever it is asked. Proves nothing of ssh or of Slurm."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.command = text, ""
-
-    def ask(self, command: str, **_options: Any) -> Completed:
-        self.command = command
-        return Completed((), 0, self.text, "")
 
 
 def at(release: str, controller: str, node: str = "24.11.5") -> SlurmReleases:
@@ -55,7 +42,10 @@ def test_login_nodes_are_asked_because_slurm_does_not_know_theirs() -> None:
     controller = ControllerDouble(answer)
     plan = SlurmReleases(spec, controller).plan()  # type: ignore[arg-type]
     assert plan.nodes == {"compute-1": "24.11.5", "demo-login-1": "24.11.4"}
-    assert [f"{name} srun --version" in controller.command for name in ("demo-login-1", "demo-login-2")] == [True, True]
+    assert [f"{name} srun --version" in controller.asked[0].command for name in ("demo-login-1", "demo-login-2")] == [
+        True,
+        True,
+    ]
 
 
 def test_an_interrupted_upgrade_is_continued() -> None:

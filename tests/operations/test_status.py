@@ -43,7 +43,7 @@ APPLY = {
 
 
 @dataclass
-class ControllerDouble:
+class SchedulerSource:
     """Stands for `ControllerConnection`: Slurm answers, the autoscaler does not."""
 
     error: str = ""
@@ -89,7 +89,7 @@ def _sources(**changes: Any) -> Sources:
         contents=lambda: STATE,
         hosts=lambda: HOSTS,
         hosts_saved_at=lambda: 0.0,
-        controller=ControllerDouble(),  # type: ignore[arg-type]
+        controller=SchedulerSource(),  # type: ignore[arg-type]
         kubernetes_nodes=lambda: [KUBERNETES_NODE],
         certificates=lambda: CERTIFICATES,
         record=RecordDouble(),  # type: ignore[arg-type]
@@ -119,7 +119,7 @@ def test_a_cluster_that_is_built() -> None:
 
 
 def test_before_the_first_apply_the_controller_is_not_asked() -> None:
-    controller = ControllerDouble()
+    controller = SchedulerSource()
     nothing = _sources(resources=tuple, contents=lambda: EMPTY, hosts=tuple, controller=controller)
     found = _status(nothing)
     assert (found["state"], found["hosts"], found["slurm"], found["autoscaler"]) == ("absent", [], [], None)
@@ -141,7 +141,7 @@ def test_a_source_that_hangs_is_given_up_and_the_others_are_shown(monkeypatch: p
 
 def test_a_dead_controller_is_an_error_of_its_sources_and_not_of_status() -> None:
     dead = "the controller can't be reached: No route to host"
-    found = _status(_sources(controller=ControllerDouble(dead), record=RecordDouble(_fails(dead))))
+    found = _status(_sources(controller=SchedulerSource(dead), record=RecordDouble(_fails(dead))))
     assert found["state"] == "present"
     assert found["sources"]["slurm"]["error"] == found["sources"]["configuration"]["error"] == dead
 
@@ -187,7 +187,7 @@ def test_certificates_of_the_control_plane_are_shown_and_those_that_end_soon_are
 
 
 def test_nodes_of_kubernetes_are_listed_and_slurm_is_not_asked() -> None:
-    controller = ControllerDouble()
+    controller = SchedulerSource()
     spec = loads(MINIMAL + "scheduler: kubernetes\n", "cluster.yml")
     found = status(spec, _sources(controller=controller), 60.0)
     assert (found["kubernetes"], found["slurm"], controller.asked) == ([KUBERNETES_NODE], [], [])

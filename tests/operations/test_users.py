@@ -32,7 +32,7 @@ SECRET = "correct horse; $(rm -rf /) 'battery'"
 NASTY = "x'; reboot #\x1b[2J\n\u202e"
 
 
-class Controller:
+class DirectoryCluster:
     """The double, and the cluster that it is the controller of."""
 
     def __init__(self, folder: Path, file: Path) -> None:
@@ -66,7 +66,7 @@ class Controller:
 
 
 @pytest.fixture
-def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Controller:
+def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DirectoryCluster:
     programs = tmp_path / "bin"
     programs.mkdir()
     source = (Path(__file__).parent / "directory_double.py").read_text()
@@ -79,13 +79,13 @@ def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Controller:
     monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path / "home"))
     save_controller(tmp_path, "controller")
     assert shutil.which("ssh") == str(ssh)
-    return Controller(programs, file)
+    return DirectoryCluster(programs, file)
 
 
 # --- the library -----
 
 
-def test_a_life_in_the_directory(controller: Controller) -> None:
+def test_a_life_in_the_directory(controller: DirectoryCluster) -> None:
     users, groups = controller.cluster.users, controller.cluster.groups
     made = users.add("carol", full_name="Carol Example", ssh_keys=[KEY])
     assert made.changed
@@ -107,7 +107,7 @@ def test_a_life_in_the_directory(controller: Controller) -> None:
     assert controller.warnings() == []
 
 
-def test_only_what_was_said_is_sent_and_nothing_stands_on_the_command_line(controller: Controller) -> None:
+def test_only_what_was_said_is_sent_and_nothing_stands_on_the_command_line(controller: DirectoryCluster) -> None:
     controller.cluster.users.add("dave", password=SECRET)
     (call,) = controller.calls
     assert call["argv"][-3:] == ["controller", "--", "sudo -n /usr/local/bin/cluster request"]
@@ -117,7 +117,7 @@ def test_only_what_was_said_is_sent_and_nothing_stands_on_the_command_line(contr
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(name=st.text(st.characters(exclude_categories=()), min_size=1) | st.just("a" * 10_000) | st.just(NASTY))
-def test_a_hostile_name_is_data(controller: Controller, name: str) -> None:
+def test_a_hostile_name_is_data(controller: DirectoryCluster, name: str) -> None:
     before = len(controller.calls)
     with pytest.raises(InputError) as refused:
         controller.cluster.users.remove(name)
@@ -143,7 +143,7 @@ def test_a_hostile_name_is_data(controller: Controller, name: str) -> None:
     ],
 )
 def test_a_bad_answer_is_an_error_with_a_way_on(
-    controller: Controller, stdout: str, stderr: str, status: int, kind: type[Exception], says: str
+    controller: DirectoryCluster, stdout: str, stderr: str, status: int, kind: type[Exception], says: str
 ) -> None:
     controller.answers(stdout, stderr, status)
     with pytest.raises(kind) as raised:
@@ -152,7 +152,7 @@ def test_a_bad_answer_is_an_error_with_a_way_on(
     assert says in str(raised.value)
 
 
-def test_the_real_program_takes_what_is_sent(controller: Controller) -> None:
+def test_the_real_program_takes_what_is_sent(controller: DirectoryCluster) -> None:
     local = values.LocalAccounts(users={}, groups={}, logins=set(), shells={"/bin/sh"})
     every: dict[str, Any] = {"full_name": "C. Example", "groups": ["lab"], "ssh_keys": [KEY], "password": SECRET}
     every |= {"shell": "/bin/sh", "slurm_account": "research"}
@@ -169,7 +169,7 @@ def test_the_real_program_takes_what_is_sent(controller: Controller) -> None:
         desired.desired_user({"name": NASTY}, local)
 
 
-def test_two_answers_to_one_question_are_refused_without_a_call(controller: Controller) -> None:
+def test_two_answers_to_one_question_are_refused_without_a_call(controller: DirectoryCluster) -> None:
     with pytest.raises(InputError, match="gid and group"):
         controller.cluster.users.add("dave", gid=9876, group="privilege")
     with pytest.raises(InputError, match="ssh_keys and add_ssh_keys"):
@@ -177,7 +177,7 @@ def test_two_answers_to_one_question_are_refused_without_a_call(controller: Cont
     assert controller.calls == []
 
 
-def test_a_change_of_a_user_in_the_file_is_warned_about(controller: Controller) -> None:
+def test_a_change_of_a_user_in_the_file_is_warned_about(controller: DirectoryCluster) -> None:
     users = controller.cluster.users
     users.add("alice")
     assert controller.warnings() == []
@@ -211,7 +211,7 @@ def test_nothing_applied_and_no_directory(tmp_path: Path) -> None:
 # --- files of many people -----
 
 
-def test_an_import_can_be_repeated_and_tells_of_each(controller: Controller, tmp_path: Path) -> None:
+def test_an_import_can_be_repeated_and_tells_of_each(controller: DirectoryCluster, tmp_path: Path) -> None:
     (tmp_path / "carol.pub").write_text(OTHER_KEY + "\n")
     people = tmp_path / "people.yml"
     people.write_text(
@@ -236,7 +236,7 @@ def test_an_import_can_be_repeated_and_tells_of_each(controller: Controller, tmp
     assert "alice is in" in controller.warnings()[0]
 
 
-def test_csv_says_the_same_as_yaml(controller: Controller, tmp_path: Path) -> None:
+def test_csv_says_the_same_as_yaml(controller: DirectoryCluster, tmp_path: Path) -> None:
     (tmp_path / "carol.pub").write_text(OTHER_KEY + "\n")
     sheet = tmp_path / "people.csv"
     sheet.write_bytes(
@@ -301,7 +301,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("case", FAULTS.values(), ids=FAULTS.keys())
 def test_every_fault_of_a_file_is_told_at_once_and_nothing_is_asked(
-    controller: Controller, tmp_path: Path, case: tuple[str, str, list[tuple[int, str]]]
+    controller: DirectoryCluster, tmp_path: Path, case: tuple[str, str, list[tuple[int, str]]]
 ) -> None:
     name, text, expected = case
     (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
@@ -315,7 +315,7 @@ def test_every_fault_of_a_file_is_told_at_once_and_nothing_is_asked(
     assert controller.calls == []
 
 
-def test_a_file_that_can_not_be_read(controller: Controller, tmp_path: Path) -> None:
+def test_a_file_that_can_not_be_read(controller: DirectoryCluster, tmp_path: Path) -> None:
     for name in ("nowhere.csv", "bin", "a\0b"):
         with pytest.raises(InputError, match="can't be read"):
             controller.cluster.users.import_file(tmp_path / name)
@@ -327,7 +327,7 @@ def test_a_file_that_can_not_be_read(controller: Controller, tmp_path: Path) -> 
 # --- the command line -----
 
 
-def test_the_commands_say_what_they_did(controller: Controller, tmp_path: Path) -> None:
+def test_the_commands_say_what_they_did(controller: DirectoryCluster, tmp_path: Path) -> None:
     key = tmp_path / "carol.pub"
     key.write_text(KEY)
     words = ("user", "add", "carol", "--full-name", "Carol", "--groups", "privilege, lab", "--ssh-key", str(key))
@@ -368,7 +368,7 @@ def test_the_commands_say_what_they_did(controller: Controller, tmp_path: Path) 
     assert (status, gone["archive"], gone["kept"]) == (0, "/mnt/home/.archive/dave.tar.gz", [])
 
 
-def test_what_was_done_in_spite_of_an_error_is_told(controller: Controller) -> None:
+def test_what_was_done_in_spite_of_an_error_is_told(controller: DirectoryCluster) -> None:
     removed = {"entry": True, "association": False, "keys": 2, "jobs": 1, "processes": 4}
     done = {"name": "carol", "removed": removed, "kept": ["/mnt/home/carol"], "archive": None, "unreachable": ["n-1"]}
     error = {"message": "carol is removed, but /mnt/home is not mounted", "hint": "See: cluster user show carol"}
@@ -384,14 +384,14 @@ def test_what_was_done_in_spite_of_an_error_is_told(controller: Controller) -> N
     assert (status, data["error"], data["done"]["unreachable"]) == (1, "PartlyDone", ["n-1"])
 
 
-def test_who_is_there_already_is_not_said_to_be_added(controller: Controller) -> None:
+def test_who_is_there_already_is_not_said_to_be_added(controller: DirectoryCluster) -> None:
     controller.run("user", "add", "carol")
     user = controller.json("user", "show", "carol")[1]["user"]
     controller.answers(json.dumps({"result": {"user": user, "changed": False}}))
     assert controller.run("user", "add", "carol").stdout.startswith("carol exists already: uid ")
 
 
-def test_an_import_with_failures_ends_with_1(controller: Controller, tmp_path: Path) -> None:
+def test_an_import_with_failures_ends_with_1(controller: DirectoryCluster, tmp_path: Path) -> None:
     people = tmp_path / "people.csv"
     people.write_text("name\ncarol\nDave!\n")
     done = controller.run("user", "import", str(people))
@@ -406,7 +406,7 @@ def test_an_import_with_failures_ends_with_1(controller: Controller, tmp_path: P
 
 
 def test_the_reason_of_a_failed_import_names_the_command_of_this_machine(
-    controller: Controller, tmp_path: Path
+    controller: DirectoryCluster, tmp_path: Path
 ) -> None:
     reasons = ("To create it, run: cluster group add lab", "Run: sudo sacctmgr add account physics")
     failed = [{"name": "carol", "status": "failed", "message": reason} for reason in reasons]
@@ -418,7 +418,7 @@ def test_the_reason_of_a_failed_import_names_the_command_of_this_machine(
     assert "Run: gpucluster ssh -- sudo sacctmgr add account physics" in told
 
 
-def test_a_refusal_ends_with_2_and_prints_nothing_that_moves_a_cursor(controller: Controller) -> None:
+def test_a_refusal_ends_with_2_and_prints_nothing_that_moves_a_cursor(controller: DirectoryCluster) -> None:
     done = controller.run("user", "show", NASTY)
     assert done.exit_code == 2
     assert r"\x1b[2J\n\u202e" in done.stderr
@@ -427,7 +427,7 @@ def test_a_refusal_ends_with_2_and_prints_nothing_that_moves_a_cursor(controller
     assert (status, told["error"], told["hint"]) == (2, "InputError", "Look: gpucluster user list")
 
 
-def test_a_strange_full_name_stays_in_its_cell(controller: Controller) -> None:
+def test_a_strange_full_name_stays_in_its_cell(controller: DirectoryCluster) -> None:
     controller.run("user", "add", "carol", "--full-name", "C\x1b[31marol\nroot")
     assert r"C\x1b[31marol\nroot" in controller.run("user", "list").stdout
     assert "\x1b" not in controller.run("user", "show", "carol").stdout
@@ -442,7 +442,7 @@ def test_a_strange_full_name_stays_in_its_cell(controller: Controller) -> None:
     ],
 )
 def test_standard_input_holds_a_password_or_keys(
-    controller: Controller, words: list[str], stdin: str, sent: dict[str, Any]
+    controller: DirectoryCluster, words: list[str], stdin: str, sent: dict[str, Any]
 ) -> None:
     assert controller.run("user", "add", "carol", *words, stdin=stdin).exit_code == 0
     assert controller.asked == [("user.add", {"name": "carol", **sent})]
@@ -464,7 +464,7 @@ def test_standard_input_holds_a_password_or_keys(
     ],
 )
 def test_what_can_not_be_taken_is_refused_before_anybody_is_asked(
-    controller: Controller, words: list[str], stdin: str | bytes | None, says: str
+    controller: DirectoryCluster, words: list[str], stdin: str | bytes | None, says: str
 ) -> None:
     done = controller.run("user", "add", "carol", *words, stdin=stdin)
     assert done.exit_code == 2
@@ -472,7 +472,7 @@ def test_what_can_not_be_taken_is_refused_before_anybody_is_asked(
     assert controller.calls == []
 
 
-def test_no_secret_is_shown_by_debug(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_shown_by_debug(controller: DirectoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY_TOKEN", "in the environment")
     done = controller.run("user", "add", "carol", "--password-stdin", "--debug", stdin=f"{SECRET}\n")
     assert done.exit_code == 0
@@ -483,7 +483,7 @@ def test_no_secret_is_shown_by_debug(controller: Controller, monkeypatch: pytest
         assert secret not in done.output
 
 
-def test_an_edit_of_nothing_is_refused(controller: Controller) -> None:
+def test_an_edit_of_nothing_is_refused(controller: DirectoryCluster) -> None:
     done = controller.run("user", "edit", "carol")
     assert done.exit_code == 2
     assert "nothing to change" in done.stderr
