@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
@@ -12,6 +12,7 @@ from gpucluster.localcloud.engine import containers
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.command import probe
 from gpucluster.systems import host_python
+from tests.addresses import free_range
 from tests.image_home import image_home
 
 
@@ -37,17 +38,24 @@ def provide_python(run: Callable[..., object]) -> None:
     run("sh", "-c", host_python.script(), "host_python", *host_python.arguments())
 
 
-def free_network(prefix: str, labels: dict[str, str]) -> str:
-    """A small network in a range that is free on this host. Returns its first three octets.
+@contextmanager
+def free_network(prefix: str, labels: dict[str, str]) -> Iterator[str]:
+    """A small network in a range that is free on this host, to the end of the block: its first three octets.
 
-    No test and no default of a configuration uses 10.140 to 10.189 for something else: what a firewall trusts, as
-    10.244.0.0/16 (pods), must not hold this network by chance.
+    It is removed at the end, so whatever is in it must be gone by then.
     """
-    for _ in range(20):
-        subnet = f"10.{140 + secrets.randbelow(50)}.{secrets.randbelow(256)}"
+    with ExitStack() as ranges:
+        subnet = _create_network(ranges, prefix, labels)
         try:
+            yield subnet
+        finally:
+            containers.remove_network(prefix)
+
+
+def _create_network(ranges: ExitStack, prefix: str, labels: dict[str, str]) -> str:
+    while True:
+        subnet = f"{ranges.enter_context(free_range())}.0"
+        # The network of stopped containers has a range, and no route.
+        with suppress(CloudError):
             containers.create_network(prefix, f"{subnet}.0/24", labels)
-        except CloudError:
-            continue
-        return subnet
-    raise AssertionError("no free range for a network was found")
+            return subnet

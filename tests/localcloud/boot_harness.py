@@ -6,7 +6,6 @@ import dataclasses
 import json
 import secrets
 import shlex
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
 from gpucluster.localcloud.podman.host import HostSettings
 from gpucluster.localcloud.podman.host import settings as host_settings
 from tests.containers import free_network, need_containers
+from tests.waiting import PATIENCE_S, wait_for
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,18 @@ class Instance:
     name: str
 
     def sh(self, script: str, *, status: int | None = 0) -> str:
-        done = process.run(["podman", "exec", self.name, "sh", "-c", script], check=False, timeout=120)
+        done = process.run(["podman", "exec", self.name, "sh", "-c", script], check=False, timeout=PATIENCE_S)
         assert status is None or done.returncode == status, done
         return (done.stdout + done.stderr).strip()
 
     def errors(self) -> list[str]:
         """The errors that cloud-init reports for this boot, after it has ended."""
-        until = time.monotonic() + 90
-        while not (told := self.sh("cat /run/cloud-init/result.json 2> /dev/null", status=None)):
-            assert time.monotonic() < until, self.sh("systemctl list-jobs; cat /var/log/cloud-init-output.log")
-            time.sleep(0.2)
+        told = wait_for(
+            f"cloud-init ends in {self.name}",
+            lambda: self.sh("cat /run/cloud-init/result.json 2> /dev/null", status=None),
+            interval=0.2,
+            state=lambda: self.sh("systemctl list-jobs; cat /var/log/cloud-init-output.log", status=None),
+        )
         return [str(error) for error in json.loads(told)["v1"]["errors"]]
 
     def outcome(self, name: str) -> tuple[str, str]:
@@ -119,10 +121,12 @@ class Instance:
         """Have something that accepts connections at an address of the instance."""
         unit, program = f"listener-{port}", f"python3 -m http.server --bind {address} {port}"
         self.sh(f"systemctl is-active --quiet {unit} || systemd-run --quiet --unit={unit} {program}")
-        until = time.monotonic() + 60
-        while not self.sh(f"ss -Hltn sport = :{port}"):
-            assert time.monotonic() < until, self.sh(f"systemctl status {unit}", status=None)
-            time.sleep(0.1)
+        wait_for(
+            f"something listens at port {port} of {self.name}",
+            lambda: self.sh(f"ss -Hltn sport = :{port}"),
+            interval=0.1,
+            state=lambda: self.sh(f"systemctl status {unit}", status=None),
+        )
 
     def connect(self, address: str, port: int, source: str, namespace: str = "") -> str:
         """ "connected", or the error of a connection from an own address, of a network namespace if one is named."""
@@ -135,7 +139,7 @@ class Instance:
 
 
 def _connect(address: str, port: int, source: str = "") -> str:
-    code = f"socket.create_connection(({address!r}, {port}), 5, ({source!r}, 0))"
+    code = f"socket.create_connection(({address!r}, {port}), {PATIENCE_S / 3}, ({source!r}, 0))"
     code = f"import socket\ntry:\n    {code}\n    print('connected')\nexcept OSError as error:\n    print(error)"
     return f"python3 -Ic {shlex.quote(code)}"
 
@@ -145,9 +149,9 @@ def a_world(home: Path) -> Iterator[World]:
     """A network to the end of the block, and what was booted in it. Without containers: skipped."""
     need_containers()
     prefix = f"gcinit-{secrets.token_hex(4)}"
-    try:
-        yield World(prefix, home, free_network(prefix, {"gpucluster.home": str(home)}))
-    finally:
-        for machine in containers.listing(f"gpucluster.home={home}"):
-            containers.terminate(machine.name, home)
-        containers.remove_network(prefix)
+    with free_network(prefix, {"gpucluster.home": str(home)}) as subnet:
+        try:
+            yield World(prefix, home, subnet)
+        finally:
+            for machine in containers.listing(f"gpucluster.home={home}"):
+                containers.terminate(machine.name, home)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from tests.waiting import PATIENCE_S
+
 _HOP = ("connection", "transfer-encoding", "content-length", "keep-alive")
 
 
@@ -40,7 +42,7 @@ def relaying(endpoint: str) -> Iterator[Relay]:
 
         def _pass(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            onward = http.client.HTTPConnection(there, timeout=30)
+            onward = http.client.HTTPConnection(there, timeout=PATIENCE_S)
             try:
                 onward.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
                 for name, value in self.headers.items():

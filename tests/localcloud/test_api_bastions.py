@@ -21,9 +21,11 @@ from oci.bastion import models
 
 from gpucluster.localcloud.image.contents import contents_of
 from gpucluster.paths import write_private
+from tests.addresses import free_range
 from tests.containers import need_containers
 from tests.listener import answering
 from tests.localcloud.api_harness import Api, refused, running
+from tests.waiting import PATIENCE_S, wait_for
 
 TARGET = "127.92.0.10"
 HERE = ["127.0.0.0/8"]
@@ -111,12 +113,14 @@ def forward(shown: Any, key: Path, address: str = TARGET, port: int | None = Non
     assert at is not None, shown.ssh_metadata
     wanted = port or shown.target_resource_details.target_resource_port
     argv = ["ssh", *options(key), "-p", at[1], "-W", f"{address}:{wanted}", f"{at[2]}@{at[3]}"]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=20, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S, stdin=subprocess.DEVNULL
+    )
 
 
 def options(key: Path) -> list[str]:
     values = ("BatchMode=yes", "IdentitiesOnly=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
-              "LogLevel=INFO", "ConnectTimeout=5")  # fmt: skip
+              "LogLevel=INFO", f"ConnectTimeout={PATIENCE_S:.0f}")  # fmt: skip
     return ["-F", "none", "-i", str(key), *(word for value in values for word in ("-o", value))]
 
 
@@ -189,8 +193,9 @@ def test_a_session_lets_one_key_through_to_one_target(api: Api, bastion: Any, ke
         at = re.search(r"-p (\d+) (\S+)$", shown.ssh_metadata["command"])
         assert at is not None
         done = subprocess.run(
-            ["ssh", *options(key), "-p", at[1], at[2], "id"], capture_output=True, text=True, check=False, timeout=20
-        )
+            ["ssh", *options(key), "-p", at[1], at[2], "id"],
+            capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+        )  # fmt: skip
         assert done.returncode != 0
         assert "uid=" not in done.stdout
     # No process listens there any more.
@@ -293,8 +298,9 @@ def test_ssh_reaches_a_container_as_the_user_of_its_image(tmp_path: Path) -> Non
     """With a bastion as ProxyCommand, to a stand-in for Oracle Linux, whose user is opc."""
     need_containers()
     key = new_key(tmp_path / "id")
-    with running(tmp_path / "cloud", "podman", contents_of("Oracle Linux", "8", tmp_path)) as api:
-        subnet = api.subnet(api.vcn("10.92.7.0/24"), "10.92.7.0/26", prohibit_public_ip_on_vnic=True)
+    contents = contents_of("Oracle Linux", "8", tmp_path)
+    with free_range() as net, running(tmp_path / "cloud", "podman", contents) as api:
+        subnet = api.subnet(api.vcn(f"{net}.7.0/24"), f"{net}.7.0/26", prohibit_public_ip_on_vnic=True)
         image = api.named_image("Oracle-Linux-8.10-2025.08.31-0")
         instance = api.launch(
             subnet, "hidden", metadata={"ssh_authorized_keys": Path(f"{key}.pub").read_text()},
@@ -310,14 +316,14 @@ def test_ssh_reaches_a_container_as_the_user_of_its_image(tmp_path: Path) -> Non
             "Host node", f"  HostName {address}", "  User opc",
             f"  ProxyCommand ssh -F {tmp_path}/config -W %h:%p gateway",
             "Host *", f"  IdentityFile {key}", "  IdentitiesOnly yes", "  BatchMode yes", "  StrictHostKeyChecking no",
-            "  UserKnownHostsFile /dev/null", "  LogLevel ERROR", "  ConnectTimeout 5",
+            "  UserKnownHostsFile /dev/null", "  LogLevel ERROR", f"  ConnectTimeout {PATIENCE_S:.0f}",
         ]  # fmt: skip
         write_private(tmp_path / "config", "\n".join(config) + "\n")
-        until = time.monotonic() + 60
-        while True:
-            argv = ["ssh", "-F", str(tmp_path / "config"), "node", "id -un; sudo -n id -un; getent passwd debian; :"]
-            done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
-            if done.returncode == 0 or time.monotonic() > until:
-                break
-            time.sleep(0.5)
-        assert done.stdout.split() == ["opc", "root"], done.stderr
+        argv = ["ssh", "-F", str(tmp_path / "config"), "node", "id -un; sudo -n id -un; getent passwd debian; :"]
+
+        def logged_in() -> list[str]:
+            done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+            return done.stdout.split()
+
+        found = wait_for("a login succeeds", logged_in, interval=0.5, ignore=subprocess.CalledProcessError)
+        assert found == ["opc", "root"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from gpucluster.localcloud.server.home import open_authority, open_cloud
 from gpucluster.localcloud.server.recovery import recover
 from tests.localcloud.api_harness import Api, refused, running
 from tests.localcloud.test_kubernetes_releases import fill
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -61,11 +61,12 @@ def create(api: Api, subnet: Any, **changes: Any) -> str:
 
 def finished(api: Api, work_request: str) -> Any:
     """The work request, when it has an end."""
-    until = time.monotonic() + 60
-    while (found := api.kubernetes.get_work_request(work_request).data).time_finished is None:
-        assert time.monotonic() < until, found
-        time.sleep(0.02)
-    return found
+
+    def found() -> Any:
+        work = api.kubernetes.get_work_request(work_request).data
+        return work if work.time_finished is not None else None
+
+    return wait_for(f"the work request {work_request} ends", found, interval=0.02)
 
 
 def cluster(api: Api, subnet: Any, **changes: Any) -> Any:
@@ -231,10 +232,11 @@ def test_the_next_start_finishes_what_a_stop_has_interrupted(tmp_path: Path) -> 
         row.hidden["work_request"] = cloud.begin_work("CLUSTER_CREATE", "cluster", row, kind="clustersworkrequest")
         cloud.store.save(row)
         recover(cloud)
-        until = time.monotonic() + 60
-        while cloud.get("clustersworkrequest", row.hidden["work_request"]).body["status"] != "SUCCEEDED":
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        request = row.hidden["work_request"]
+        wait_for(
+            "the interrupted work request succeeds",
+            lambda: cloud.get("clustersworkrequest", request).body["status"] == "SUCCEEDED",
+        )
         assert cloud.get("cluster", row.id).state == "ACTIVE"
     finally:
         cloud.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,23 @@ import pytest
 from gpucluster.cloud.console import fingerprints
 from gpucluster.localcloud.engine import containers
 from gpucluster.localcloud.engine.protocol import LABEL_HOME
+from tests.addresses import free_range
 from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, running
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.containers
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def net() -> Iterator[str]:
+    with free_range() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def api(net: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    # Asked for `net`, so that its networks are gone before the range is free again.
     need_containers()
     with running(tmp_path_factory.mktemp("containers") / "cloud", "podman") as api:
         yield api
@@ -34,17 +42,20 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def ssh(key: Path, address: str, command: str, seconds: float = 60) -> str:
-    argv = ["ssh", "-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
-            "-o", "BatchMode=yes", "-o", "ConnectTimeout=3", "-o", "LogLevel=ERROR",
+def ssh(key: Path, address: str, command: str) -> str:
+    argv = ["ssh", "-F", "none", "-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+            "-o", "BatchMode=yes", "-o", f"ConnectTimeout={PATIENCE_S:.0f}", "-o", "LogLevel=ERROR",
             f"debian@{address}", command]  # fmt: skip
-    until = time.monotonic() + seconds
-    while True:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode != 255 or time.monotonic() > until:
-            assert done.returncode == 0, done.stderr
-            return done.stdout.strip()
-        time.sleep(0.3)
+    seen: list[subprocess.CompletedProcess[str]] = []
+
+    def answered() -> bool:
+        # 255: ssh itself failed, because the instance does not listen as yet.
+        seen[:] = [subprocess.run(argv, capture_output=True, text=True, check=False)]
+        return seen[0].returncode != 255
+
+    wait_for(f"{address} lets the key in", answered, interval=0.3, state=lambda: seen)
+    assert seen[0].returncode == 0, seen[0].stderr
+    return seen[0].stdout.strip()
 
 
 def ours(api: Api) -> list[Any]:
@@ -56,8 +67,8 @@ def address_of(api: Api, ocid: str, member: str = "private_ip") -> str:
     return str(getattr(api.network.get_vnic(attachment.vnic_id).data, member))
 
 
-def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
-    subnet = api.subnet(api.vcn("10.213.7.0/24"), "10.213.7.0/26")
+def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path, net: str) -> None:
+    subnet = api.subnet(api.vcn(f"{net}.7.0/24"), f"{net}.7.0/26")
     metadata = {"ssh_authorized_keys": key.with_suffix(".pub").read_text()}
     head = api.launch(subnet, "head", metadata=metadata)
     public = address_of(api, head.id, "public_ip")
@@ -73,7 +84,7 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
     assert fingerprints(console.decode()) == {shown}
 
     port = api.endpoint.rpartition(":")[2]
-    probe = f"import urllib.request as u; print(u.urlopen('http://10.213.7.1:{port}/health', timeout=30).status)"
+    probe = f"import urllib.request as u; print(u.urlopen('http://{net}.7.1:{port}/health', timeout=30).status)"
     assert ssh(key, public, f'python3 -c "{probe}"') == "200"
 
     fs = oci.file_storage.models
@@ -92,7 +103,7 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
         assert said in ssh(key, public, "sudo touch /mnt/home/token 2>&1 || true")
 
     network = api.cluster_network(api.configuration(metadata=metadata), subnet, 1)
-    network = api.wait(api.management.get_cluster_network, network.id, "RUNNING", 120)
+    network = api.wait(api.management.get_cluster_network, network.id, "RUNNING")
     member = api.members(network.id)[0]
     address = address_of(api, member.id)
     assert ssh(key, address, f"{mount} && cat /mnt/home/token") == "shared"
@@ -102,7 +113,7 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
         pool = oci.core.models.UpdateClusterNetworkInstancePoolDetails(id=network.instance_pools[0].id, size=size)
         details = oci.core.models.UpdateClusterNetworkDetails(instance_pools=[pool])
         api.management.update_cluster_network(network.id, details)
-        api.wait(api.management.get_cluster_network, network.id, "RUNNING", 120)
+        api.wait(api.management.get_cluster_network, network.id, "RUNNING")
         assert len(ours(api)) == size + 1
 
     api.kill()
@@ -118,7 +129,7 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
     image = api.compute.create_image(
         oci.core.models.CreateImageDetails(compartment_id=api.tenancy, instance_id=head.id, display_name="baked")
     ).data
-    api.wait(api.compute.get_image, image.id, "AVAILABLE", 120)
+    api.wait(api.compute.get_image, image.id, "AVAILABLE")
     source = oci.core.models.InstanceSourceViaImageDetails(image_id=image.id)
     clone = api.launch(subnet, "clone", metadata=metadata, source_details=source)
     assert ssh(key, address_of(api, clone.id), "hostname") == "clone"

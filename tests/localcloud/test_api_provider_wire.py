@@ -7,7 +7,6 @@ is read as int64. It takes a resource as deleted as soon as its state says so.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from gpucluster.localcloud.provider.rest import ApiCredentials, RestClient
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, running
+from tests.waiting import wait_for
 
 CORE, FILES, BASTION = "/20160918", "/20171215", "/20210331"
 TAGS = {"freeformTags": {"gpucluster": "wire"}}
@@ -56,7 +56,7 @@ class Wire:
         return self.read(collection, answer["id"], ready, body)
 
     def read(self, collection: str, ocid: str, state: str, sent: dict[str, Any]) -> dict[str, Any]:
-        found = self.until(collection, ocid, state)
+        found = self.once(collection, ocid, state)
         assert differences(sent, found) == []
         assert [*fractions(found)] == []
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found["timeCreated"])
@@ -64,14 +64,25 @@ class Wire:
             assert isinstance(found[name], dict), name
         return found
 
-    def until(self, collection: str, ocid: str, state: str) -> dict[str, Any]:
-        end = time.monotonic() + 60
-        while True:
-            found: dict[str, Any] = self.client.call("GET", f"{collection}/{ocid}").body
-            if found.get("lifecycleState", "") == state:
-                return found
-            assert time.monotonic() < end, f"{ocid} is {found.get('lifecycleState')}, not {state}"
-            time.sleep(0.02)
+    def once(self, collection: str, ocid: str, state: str) -> dict[str, Any]:
+        seen: dict[str, Any] = {}
+
+        def reached() -> bool:
+            seen.clear()
+            seen.update(self.client.call("GET", f"{collection}/{ocid}").body)
+            return bool(seen.get("lifecycleState", "") == state)
+
+        wait_for(f"{ocid} is {state}", reached, interval=0.02, state=lambda: seen)
+        return seen
+
+    def finished(self, work: str) -> dict[str, Any]:
+        """A work request, once it has an end."""
+
+        def ended() -> dict[str, Any]:
+            found: dict[str, Any] = self.client.call("GET", work).body
+            return found if "timeFinished" in found else {}
+
+        return wait_for(f"{work} ends", ended, interval=0.02)
 
 
 def differences(sent: Any, found: Any, path: str = "") -> list[str]:
@@ -162,10 +173,7 @@ def _entrance(wire: Wire, subnet: str) -> None:
     }
     answer = wire.client.call("POST", f"{BASTION}/bastions", body=sent, retry_token="a bastion")
     work = f"{BASTION}/workRequests/{answer.headers['opc-work-request-id']}"
-    end = time.monotonic() + 60
-    while "timeFinished" not in (request := wire.client.call("GET", work).body):
-        assert time.monotonic() < end, request
-        time.sleep(0.02)
+    request = wire.finished(work)
     (entry,) = request["resources"]
     assert (entry["entityType"], entry["actionType"], request["status"]) == ("bastion", "CREATED", "SUCCEEDED")
     assert wire.client.call("GET", f"{work}/errors").body == []
@@ -272,7 +280,7 @@ def _destroy(wire: Wire) -> None:
                 continue
             assert wire.client.call("DELETE", f"{collection}/{ocid}").body is None
             if name != "instanceConfigurations":
-                wire.until(collection, ocid, ends.get(name, "TERMINATED"))
+                wire.once(collection, ocid, ends.get(name, "TERMINATED"))
 
 
 @pytest.fixture(scope="module")
@@ -301,10 +309,7 @@ def test_every_update_of_an_instance_has_a_work_request_that_finishes(
         update["sourceDetails"]["imageId"] = api.named_image("Oracle-Linux-8.10-2025.08.31-0").id
     reply = wire.client.call("PUT", f"{CORE}/instances/{instance.id}", body=update)
     work = f"{CORE}/workRequests/{reply.headers['opc-work-request-id']}"
-    end = time.monotonic() + 60
-    while (found := wire.client.call("GET", work).body)["status"] == "IN_PROGRESS":
-        assert time.monotonic() < end, found
-        time.sleep(0.02)
-    assert (found["status"], "timeFinished" in found) == ("SUCCEEDED", True)
+    found = wire.finished(work)
+    assert found["status"] == "SUCCEEDED"
     assert [(each["identifier"], each["actionType"]) for each in found["resources"]] == [(instance.id, "UPDATED")]
     assert differences(update, wire.client.call("GET", f"{CORE}/instances/{instance.id}").body) == []

@@ -19,6 +19,7 @@ from gpucluster.localcloud.podman import host
 from gpucluster.localcloud.podman.command import probe
 from gpucluster.spec import PROVIDERS
 from gpucluster.systems.matrix import SYSTEMS
+from tests.waiting import PATIENCE_S
 
 DEB822 = """\
 # the archive
@@ -244,7 +245,7 @@ def test_two_callers_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     info = base_image.BaseImage("localhost/gpucluster/debian13:none", "id", 1, cached=False, seconds=0)
 
     def make(*_arguments: object) -> base_image.BaseImage:
-        assert second_waits.wait(10)
+        assert second_waits.wait(PATIENCE_S)
         made.append("made")
         return info
 
@@ -259,7 +260,7 @@ def test_two_callers_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert made == ["made"]
     assert [event.message for event in events if event.kind == "log"] == [
         "another run is making a base image; waiting for it"
@@ -273,7 +274,6 @@ def test_second_call_finds_the_image(tmp_path: Path) -> None:
     base_image.ensure_image(tmp_path)
     info = base_image.ensure_image(tmp_path, events.append)
     assert info.cached
-    assert info.seconds < 5
     assert [(event.kind, event.name, event.status) for event in events] == [("resource", "image:debian13", "cached")]
     assert probe(info.reference) == []
 

@@ -5,6 +5,7 @@ The metadata service and the federation are those of the local cloud (a double o
 
 from __future__ import annotations
 
+import itertools
 import json
 import stat
 import time
@@ -24,6 +25,8 @@ from tests.localcloud.test_metadata import Site
 
 pytestmark = pytest.mark.slow
 
+_number = itertools.count()
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -41,7 +44,7 @@ def control_plane(site: Site) -> str:
 
 
 def permit(site: Site, instance: Any, permissions: str, control_plane: str) -> None:
-    models, name = oci.identity.models, f"rule{time.monotonic_ns()}"
+    models, name = oci.identity.models, f"rule{next(_number)}"
     group = models.CreateDynamicGroupDetails(
         compartment_id=site.api.tenancy, name=name, description=name, matching_rule=f"instance.id = '{instance.id}'"
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,8 +21,10 @@ from gpucluster.localcloud.engine.protocol import mac_address
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.command import probe
 from tests.containers import free_network
+from tests.waiting import PATIENCE_S, wait_for
 
-pytestmark = pytest.mark.containers
+# Each test finds the instances as the ones before it have left them, and the last one ends them.
+pytestmark = [pytest.mark.containers, pytest.mark.story]
 
 USER_DATA = b"""\
 #cloud-config
@@ -73,29 +75,25 @@ class World:
         )
 
     def sh(self, short: str, script: str, *, status: int = 0) -> str:
-        done = process.run(["podman", "exec", self.name(short), "sh", "-c", script], check=False, timeout=60)
+        done = process.run(["podman", "exec", self.name(short), "sh", "-c", script], check=False, timeout=PATIENCE_S)
         assert done.returncode == status, done
         return (done.stdout + done.stderr if status else done.stdout).strip()
 
     def ssh(self, address: str, command: str) -> str:
-        argv = ["ssh", "-i", str(self.key), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
+        argv = ["ssh", "-F", "none", "-i", str(self.key), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
         argv += ["-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", f"debian@{address}", command]
-        return process.run(argv, timeout=30).stdout.strip()
+        return process.run(argv, timeout=PATIENCE_S).stdout.strip()
 
     def booted(self, short: str, address: str) -> str:
         """Wait for sshd, then for cloud-init's status."""
-        until = time.monotonic() + 60
-        while not _answers(address):
-            assert time.monotonic() < until, f"no ssh at {address}"
-            time.sleep(0.1)
+        wait_for(f"sshd answers at {address}", lambda: _answers(address), interval=0.1)
         # cloud-init prints a dot for each check that was too early.
         return self.sh(short, "cloud-init status --wait").lstrip(".")
 
 
 def _answers(address: str) -> bool:
     try:
-        with socket.create_connection((address, 22), timeout=1) as connection:
-            connection.settimeout(2)
+        with socket.create_connection((address, 22), timeout=PATIENCE_S) as connection:
             return connection.recv(4) == b"SSH-"
     except OSError:
         return False
@@ -110,8 +108,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     key = home / "key"
     process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
     prefix = f"gctest-{secrets.token_hex(4)}"
-    try:
-        subnet = free_network(prefix, {"gpucluster.home": str(home)})
+    with ExitStack() as stack:
+        subnet = stack.enter_context(free_network(prefix, {"gpucluster.home": str(home)}))
+        stack.callback(_remove_all, home, prefix)
         made = World(prefix, home, subnet, key, image)
         exports = home / "exports" / "vcn"
         (exports / "share").mkdir(parents=True)
@@ -121,18 +120,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         assert made.booted("one", made.ip(2)) == "status: done"
         assert made.booted("two", made.ip(3)) == "status: done"
         yield made
-    finally:
-        for machine in containers.listing(f"gpucluster.home={home}"):
-            containers.terminate(machine.name, home)
-        containers.remove_network(prefix)
-        containers.remove_image(f"localhost/{prefix}:latest")
+
+
+def _remove_all(home: Path, prefix: str) -> None:
+    for machine in containers.listing(f"gpucluster.home={home}"):
+        containers.terminate(machine.name, home)
+    containers.remove_image(f"localhost/{prefix}:latest")
 
 
 def test_user_data_is_run_by_real_cloud_init(world: World) -> None:
     assert world.sh("one", "cat /etc/from-user-data /var/lib/from-runcmd") == "helloone"
     assert world.sh("one", "cloud-init query instance_id") == "ocid1.instance.local..one"
     assert world.sh("one", "cloud-init query ds.meta_data.metadata.user_data_of") == "one"
-    assert world.sh("one", "systemctl is-system-running") == "running"
+    assert world.sh("one", "systemctl is-system-running --wait") == "running"
 
 
 def test_ssh(world: World) -> None:
@@ -234,8 +234,9 @@ def test_a_share_that_lets_nobody_write_is_read_only_where_it_is_mounted(world: 
         world.sh("one", command)
     assert "nosuid" in world.sh("one", "findmnt -no OPTIONS '/mnt/n s'")
     # A file that is open for writing keeps its mount writable, and nothing fails.
-    world.sh("two", "(exec 3> '/mnt/n s/f' && sleep infinity) > /dev/null 2>&1 & echo $! > /run/writer")
-    world.sh("two", "until [ -e /proc/$(cat /run/writer)/fd/3 ]; do sleep 0.1; done")
+    world.sh("two", "(exec 3> '/mnt/n s/f' && exec sleep infinity) > /dev/null 2>&1 & echo $! > /run/writer")
+    opened = "[ ! -e /proc/$(cat /run/writer)/fd/3 ] || echo yes"
+    wait_for("the file is open", lambda: world.sh("two", opened))
     shares.set_writable(exports / "share", writable=False)
     world.sh("two", "kill $(cat /run/writer); rm '/mnt/n s/f' && umount '/mnt/n s'")
     world.sh("one", "systemctl stop apart; umount '/mnt/n s'")
@@ -320,7 +321,7 @@ def test_the_gateway_keeps_its_hardware_address(world: World) -> None:
 def test_network_can_be_asked_for_twice_but_not_be_moved(world: World) -> None:
     containers.create_network(world.prefix, f"{world.subnet}.0/24", {})
     with pytest.raises(CloudError, match="could not be created"):
-        containers.create_network(world.prefix, "10.199.0.0/24", {})
+        containers.create_network(world.prefix, f"{world.subnet.removesuffix('.0')}.1.0/24", {})
     with pytest.raises(CloudError, match="Terminate its instances first"):
         containers.remove_network(world.prefix)
 

@@ -9,7 +9,6 @@ import base64
 import json
 import re
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from gpucluster.localcloud.metadata.documents import selected
 from gpucluster.localcloud.metadata.service import MetadataService
 from gpucluster.localcloud.server.home import open_authority, open_cloud
 from tests.localcloud.api_harness import Api, refused, running
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -78,9 +78,8 @@ class Site:
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
+        wait_for("the service has started, or its thread has ended", lambda: server.started or not thread.is_alive())
+        assert thread.is_alive()
         try:
             yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/opc/v2"
         finally:
@@ -295,8 +294,8 @@ def test_a_certificate_of_another_cloud_gets_no_token(
 ONE = Principal("ocid1.instance.local..one", "ocid1.compartment.local..c", "ocid1.tenancy.local..t")
 
 
-class Clock:
-    """A clock that a test sets."""
+class WallClock:
+    """A clock that a test sets, in seconds since the epoch."""
 
     now = 1_700_000_000.0
 
@@ -305,7 +304,7 @@ class Clock:
 
 
 def test_a_token_and_a_certificate_expire(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = WallClock()
     authority = PrincipalAuthority.open(tmp_path / "authority.pem", clock)
     assert (tmp_path / "authority.pem").stat().st_mode & 0o777 == 0o600
     leaf = authority.leaf(ONE)

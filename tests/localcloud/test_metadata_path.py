@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +15,16 @@ import pytest
 from gpucluster.localcloud.engine.link_local import rules, set_paths, table_name
 from gpucluster.localcloud.engine.protocol import NetworkListeners
 from gpucluster.paths import ansible_dir
+from tests.addresses import free_range
 from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, running
+from tests.waiting import PATIENCE_S, wait_for
 
 ADDRESS = "169.254.169.254"
+# RFC 5737: of no network.
+NOWHERE = "203.0.113.65"
+# The server is killed in the middle, and the network goes at the end.
+pytestmark = pytest.mark.story
 
 
 def test_without_networks_the_table_goes() -> None:
@@ -52,10 +58,16 @@ def tables() -> str:
     return host("nft", "list", "tables")
 
 
+def no_bridge() -> str:
+    """The name of an interface that does not exist, and is in nobody else's rules."""
+    return f"none{secrets.token_hex(4)}"
+
+
 class Site:
     """A local cloud with an instance, and commands in it."""
 
-    def __init__(self, api: Api, cidr: str) -> None:
+    def __init__(self, api: Api, net: str) -> None:
+        cidr, self.gateway = f"{net}.9.0/26", f"{net}.9.1"
         self.api = api
         self.table = table_name(api.home)
         self.subnet = api.subnet(api.vcn(cidr), cidr)
@@ -93,8 +105,8 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     need_containers()
     home = tmp_path_factory.mktemp("metadata") / "cloud"
-    with running(home, "podman") as api:
-        yield Site(api, "10.213.9.0/26")
+    with free_range() as net, running(home, "podman") as api:
+        yield Site(api, net)
 
 
 @pytest.mark.containers
@@ -110,7 +122,7 @@ def test_an_instance_reaches_the_service_and_only_so(site: Site) -> None:
     assert "failed" in site.ask("instance/id", at="169.254.0.2:80")
     question = (
         "import socket\n"
-        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5)\n"
+        f"s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout({PATIENCE_S})\n"
         f"name = b''.join(bytes([len(part)]) + part for part in b'one{site.domain}'.split(b'.'))\n"
         "one = bytes.fromhex('000101000001000000000000') + name + bytes.fromhex('0000010001')\n"
         f"s.sendto(one, ('{ADDRESS}', 53)); print(s.recv(512).hex())"
@@ -196,7 +208,7 @@ def test_the_api_has_the_names_that_the_sdk_derives_from_the_region(site: Site) 
         "print(u.urlopen('https://iaas.local-1.oraclecloud.com/health', context=c, timeout=30).status)\n"
     )
     assert site.sh(f'setpriv --reuid=nobody --clear-groups python3 -c "{program}"') == "200"
-    assert site.sh("getent hosts identity.local-1.oci.oraclecloud.com").split()[0] == "10.213.9.1"
+    assert site.sh("getent hosts identity.local-1.oci.oraclecloud.com").split()[0] == site.gateway
 
 
 @pytest.mark.containers
@@ -205,25 +217,19 @@ def test_a_server_that_was_killed_takes_up_its_networks_again(site: Site) -> Non
     assert site.ask("instance/id").startswith("failed: ")
     assert site.table in tables(), "the instance still must not reach what the host has at the address"
     site.api.start()
-    until = time.monotonic() + 60
-    while site.ask("instance/id") != site.instance.id:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_for("the metadata service answers again", lambda: site.ask("instance/id") == site.instance.id)
 
 
 @pytest.mark.containers
 def test_the_rules_go_with_the_last_network(site: Site) -> None:
     other = site.api.home.parent / "other"
-    set_paths(other, {"nonesuch0": NetworkListeners("10.213.9.65", 1, 2)})
+    set_paths(other, {no_bridge(): NetworkListeners(NOWHERE, 1, 2)})
     try:
         site.api.compute.terminate_instance(site.instance.id)
         site.api.wait(site.api.compute.get_instance, site.instance.id, "TERMINATED")
         site.api.network.delete_subnet(site.subnet.id)
         site.api.network.delete_vcn(site.subnet.vcn_id)
-        until = time.monotonic() + 60
-        while site.table in tables():
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_for("the rules are gone", lambda: site.table not in tables())
         assert table_name(other) in tables(), "those of another local cloud stay"
     finally:
         set_paths(other, {})
@@ -234,11 +240,11 @@ def test_the_rules_go_with_the_last_network(site: Site) -> None:
 def test_rules_of_a_deleted_cloud_do_not_catch_the_bridge_that_has_its_name_now(tmp_path: Path) -> None:
     need_containers()
     killed, now, beside = (tmp_path / name for name in ("killed", "now", "beside"))
-    listeners = NetworkListeners("10.213.9.65", 1, 2)
+    listeners, bridge = NetworkListeners(NOWHERE, 1, 2), no_bridge()
     try:
-        set_paths(killed, {"nonesuch1": listeners})
-        set_paths(beside, {"nonesuch10": listeners})
-        set_paths(now, {"nonesuch1": listeners})
+        set_paths(killed, {bridge: listeners})
+        set_paths(beside, {f"{bridge}0": listeners})
+        set_paths(now, {bridge: listeners})
         left = tables().split()
         assert [table_name(home) in left for home in (killed, now, beside)] == [False, True, True]
     finally:

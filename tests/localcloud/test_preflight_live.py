@@ -6,11 +6,14 @@ page come from a relay that changes responses.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -33,8 +36,10 @@ from gpucluster.preflight import Finding, collect, evaluate
 from gpucluster.preflight.queries import client
 from gpucluster.preflight.requirements import machines
 from gpucluster.spec import ClusterSpec, loads, template
+from tests.addresses import free_port
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
 from tests.localcloud.relay import Answer, relaying
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +57,6 @@ pools:
   gpu: {shape: BM.GPU4.8, count: 2, max_count: 4}
 """
 DOMAIN = "local:LOCAL-1-AD-1"
-SLOW = 0.8
 
 
 @dataclass
@@ -78,6 +82,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 @pytest.fixture(autouse=True)
 def _here(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("GPUCLUSTER_HOME", str(api.home))
+    monkeypatch.setattr(client, "_PAUSES", (0.05, 0.05))
     yield
     api.faults()
     (api.home / "limits.json").unlink(missing_ok=True)
@@ -114,18 +119,17 @@ def _one(found: tuple[Finding, ...], level: str, check: str) -> Finding:
 # --- a spec that can be created -----
 
 
-def test_a_clean_run_finds_nothing_changes_nothing_and_is_quick(api: Api, tmp_path: Path) -> None:
+def test_a_clean_run_finds_nothing_and_changes_nothing(api: Api, tmp_path: Path) -> None:
     log = api.home / "log" / "server.log"
     before = len(log.read_text())
-    began = time.monotonic()
     found = _findings(tmp_path)
-    took = time.monotonic() - began
     assert found == (), "\n".join(map(str, found))
-    assert took < 30, f"{took:.1f} s"
     asked = re.findall(r" (GET|POST|PUT|DELETE|PATCH) '[^']*' (\w+) (\d+)", log.read_text()[before:])
     assert {operation for method, operation, _ in asked if method != "GET"} == {"CreateComputeCapacityReport"}
     assert {"GetCompartment", "ListShapes", "ListImages", "GetResourceAvailability"} <= {one[1] for one in asked}
     assert {status for _, _, status in asked} == {"200"}
+    # It is quick because it asks for little.
+    assert len(asked) < 60
 
 
 def test_warnings_and_notes_are_announced(api: Api, tmp_path: Path) -> None:
@@ -180,12 +184,32 @@ def test_a_key_file_that_is_none(text: str | None, words: str, tmp_path: Path) -
 
 
 def test_no_server_is_told_at_once(tmp_path: Path) -> None:
-    began = time.monotonic()
-    (error,) = _findings(tmp_path, endpoint="http://127.0.0.1:9")
-    assert time.monotonic() - began < 60, "the SDK's own attempts take minutes"
+    nobody = f"http://127.0.0.1:{free_port()}"
+    (error,) = _findings(tmp_path, endpoint=nobody)
     assert error.level == "error"
-    assert "can't be reached (http://127.0.0.1:9): " in error.reason
+    assert f"can't be reached ({nobody}): " in error.reason
     assert "Connection refused" in error.reason
+
+
+def test_a_cloud_that_hangs_up_is_asked_once(tmp_path: Path) -> None:
+    """The SDK's own attempts would take minutes."""
+    met = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, peer = server.accept()
+                    met.append(peer)
+                    connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        (error,) = _findings(tmp_path, endpoint=f"http://127.0.0.1:{server.getsockname()[1]}")
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE_S)
+    assert error.level == "error"
+    assert len(met) == 1
 
 
 @pytest.mark.parametrize(("seconds", "level"), [(-3600, "error"), (-90, "warning")])
@@ -197,10 +221,13 @@ def test_a_clock_that_is_off(api: Api, tmp_path: Path, seconds: int, level: str)
 
     with relaying(api.endpoint) as relay:
         relay.change = earlier
+        began = time.time()
         found = _findings(tmp_path, endpoint=relay.endpoint)
+        took = time.time() - began
     match = re.search(r"is (\d+) s ahead", _one(found, level, "clock").reason)
     assert match
-    assert abs(int(match[1]) + seconds) <= 2
+    # It is known as exactly as the way of the answer is short.
+    assert abs(int(match[1]) + seconds) <= 2 + took
 
 
 def test_a_clock_so_far_off_that_nothing_is_believed(api: Api, tmp_path: Path) -> None:
@@ -367,16 +394,20 @@ def test_a_busy_cloud_is_asked_again(api: Api, tmp_path: Path, status: int) -> N
     assert _errors(_findings(tmp_path)) == []
 
 
-def test_a_cloud_that_is_down_is_one_error(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_PAUSES", (0.05, 0.05))
+def test_a_cloud_that_is_down_is_one_error(api: Api, tmp_path: Path) -> None:
     api.faults({"operation": "*", "status": 503})
     (found,) = _findings(tmp_path)
     assert "answers no query: the cloud answered 503" in found.reason
 
 
 def test_a_slow_answer_is_not_waited_for(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "TIMEOUT", SLOW)
-    api.faults({"operation": "ListVcns", "delay": 4})
+    given = Access.client
+
+    def impatient(self: Access, service: str, name: str, *, timeout: float | None = None) -> Any:
+        return given(self, service, name, timeout=0.5 if name == "VirtualNetworkClient" else timeout)
+
+    monkeypatch.setattr(Access, "client", impatient)
+    api.faults({"operation": "ListVcns", "delay": 3600})
     found = _findings(tmp_path)
     assert "Read timed out" in _one(found, "warning", "overlap").reason
 
@@ -467,7 +498,7 @@ def test_what_stands_counts_in_its_favour(api: Api, tmp_path: Path) -> None:
 def _command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gpucluster", *words],
-        cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=120, check=False,
+        cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -14,11 +13,10 @@ import pytest
 
 from gpucluster.localcloud.engine.link_local import rules
 from gpucluster.localcloud.engine.protocol import NetworkListeners
+from tests.addresses import free_range
 from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, running
-
-# RFC 5737: of no network. Some machines have one of the other two blocks as their own.
-HERE, NEIGHBOUR = "203.0.113.1", "203.0.113.2"
+from tests.waiting import wait_for
 
 
 def test_the_networks_of_one_vcn_reach_each_other_and_those_of_two_do_not() -> None:
@@ -38,7 +36,8 @@ def test_the_networks_of_one_vcn_reach_each_other_and_those_of_two_do_not() -> N
 class Neighbour:
     """A network namespace with a route over this machine: a machine of the same network, or any other container."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, address: str) -> None:
+        self.address = address
         self._enter = ["ip", "netns", "exec", name]
 
     def connects(self, address: str, port: int, kind: str = "STREAM") -> bool:
@@ -48,14 +47,11 @@ class Neighbour:
     @contextmanager
     def listens(self, port: int) -> Iterator[None]:
         """Something in it that accepts connections, to the end of the block."""
-        program = f"import socket, time; s = socket.create_server(('{NEIGHBOUR}', {port})); time.sleep(300)"
+        program = f"import signal, socket; s = socket.create_server(('{self.address}', {port})); signal.pause()"
         argv = [*self._enter, sys.executable, "-c", program]
         server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            until = time.monotonic() + 60
-            while not connects(NEIGHBOUR, port):
-                assert time.monotonic() < until
-                time.sleep(0.05)
+            wait_for("the neighbour listens", lambda: connects(self.address, port))
             yield
         finally:
             server.kill()
@@ -74,7 +70,8 @@ def connects(address: str, port: int, *enter: str, kind: str = "STREAM") -> bool
 
 
 @contextmanager
-def a_neighbour() -> Iterator[Neighbour]:
+def a_neighbour(net: str) -> Iterator[Neighbour]:
+    here, there = f"{net}.255.1", f"{net}.255.2"
     name = f"gcn{secrets.token_hex(3)}"
 
     def ip(*words: str) -> None:
@@ -83,19 +80,26 @@ def a_neighbour() -> Iterator[Neighbour]:
     ip("netns", "add", name)
     try:
         ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
-        ip("address", "add", f"{HERE}/30", "dev", name)
+        ip("address", "add", f"{here}/30", "dev", name)
         ip("link", "set", name, "up")
-        ip("-n", name, "address", "add", f"{NEIGHBOUR}/30", "dev", "eth0")
+        ip("-n", name, "address", "add", f"{there}/30", "dev", "eth0")
         ip("-n", name, "link", "set", "eth0", "up")
-        ip("-n", name, "route", "add", "default", "via", HERE)
-        yield Neighbour(name)
+        ip("-n", name, "route", "add", "default", "via", here)
+        yield Neighbour(name, there)
     finally:
         subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
         ip("netns", "delete", name)
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def net() -> Iterator[str]:
+    with free_range() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def api(net: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    # Asked for `net`, so that its networks are gone before the range is free again.
     need_containers()
     with running(tmp_path_factory.mktemp("reach") / "cloud", "podman") as api:
         yield api
@@ -107,9 +111,9 @@ def address_of(api: Api, ocid: str) -> str:
 
 
 @pytest.mark.containers
-def test_a_neighbour_with_a_route_reaches_neither_instance_nor_gateway(api: Api) -> None:
-    subnet = api.subnet(api.vcn("10.213.10.0/24"), "10.213.10.0/26")
-    instance, gateway = address_of(api, api.launch(subnet, "one").id), "10.213.10.1"
+def test_a_neighbour_with_a_route_reaches_neither_instance_nor_gateway(api: Api, net: str) -> None:
+    subnet = api.subnet(api.vcn(f"{net}.10.0/24"), f"{net}.10.0/26")
+    instance, gateway = address_of(api, api.launch(subnet, "one").id), f"{net}.10.1"
     port = urlsplit(api.endpoint).port
     assert port is not None
     listed = ["podman", "ps", "--filter", f"label=gpucluster.home={api.home}", "--format", "{{.Names}}"]
@@ -118,14 +122,11 @@ def test_a_neighbour_with_a_route_reaches_neither_instance_nor_gateway(api: Api)
     ports = subprocess.run(["ss", "-Hltn", "src", gateway], capture_output=True, text=True, check=True).stdout
     served = {int(line.split()[3].rpartition(":")[2]) for line in ports.splitlines()}
     assert port in served
-    until = time.monotonic() + 60
-    while not connects(instance, 22):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    with a_neighbour() as neighbour:
+    wait_for("the instance's sshd answers", lambda: connects(instance, 22))
+    with a_neighbour(net) as neighbour:
         # The way is there: it ends at the machine itself.
         with neighbour.listens(8080):
-            assert connects(NEIGHBOUR, 8080, *inside), "an instance reaches what this machine reaches"
+            assert connects(neighbour.address, 8080, *inside), "an instance reaches what this machine reaches"
         assert not neighbour.connects(instance, 22)
         assert [found for found in (*served, 443, 53) if neighbour.connects(gateway, found)] == []
         assert not neighbour.connects(gateway, 53, "DGRAM")

@@ -14,7 +14,6 @@ from gpucluster.cloud.client import Access
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.errors import CloudError
 from gpucluster.events import ignore
-from gpucluster.waiting import wait_until
 from tests.localcloud.api_harness import Api, running
 
 pytestmark = pytest.mark.slow
@@ -171,7 +170,7 @@ def test_exports_belong_to_their_mount_target_and_members_to_their_network(
             display_name="demo-gpu", instance_pools=[pool], placement_configuration=placement, **common
         )
     ).data
-    assert wait_until(lambda: management.get_cluster_network(network.id).data.lifecycle_state == "RUNNING", 60, 0.1)
+    api.wait(management.get_cluster_network, network.id, "RUNNING")
 
     resources = _resources(api)
     found = {each.kind: each for each in resources.find()}

@@ -16,11 +16,12 @@ import pytest
 from gpucluster.handover.user_data import BootSettings
 from gpucluster.localcloud.image import traps
 from gpucluster.localcloud.image.contents import contents_of
-from gpucluster.waiting import wait_until
 from tests.ansible.render import render
 from tests.localcloud.boot_harness import Instance, World, a_world
+from tests.waiting import wait_for
 
-pytestmark = pytest.mark.containers
+# Two hosts, which some of the tests boot again or change.
+pytestmark = [pytest.mark.containers, pytest.mark.story]
 
 FIREWALL, FIRST_BOOT = "/usr/local/sbin/gpucluster-firewall", "/usr/local/sbin/gpucluster-first-boot"
 RULES = "/etc/iptables/rules.v4"
@@ -192,13 +193,13 @@ def test_pods_reach_each_other_and_hosts_through_both_firewalls(hosts: Trapped) 
             f" && systemd-run --quiet --unit=pod ip netns exec pod {LISTENER}"
         )
     for node, _host, _other in places:
-        assert wait_until(partial(node.sh, f"ip netns exec pod ss -Hltn sport = :{SLURMD}"), 60, 0.1)
+        wait_for("the pod listens", partial(node.sh, f"ip netns exec pod ss -Hltn sport = :{SLURMD}"), interval=0.1)
 
     def between_pods() -> list[str]:
         return [node.connect(pod(other), SLURMD, pod(host), namespace="pod") for node, host, other in places]
 
     # Interfaces that were just made may answer a moment later.
-    assert wait_until(lambda: between_pods() == ["connected"] * 2, 60, 0.5)
+    wait_for("pods reach each other", lambda: between_pods() == ["connected"] * 2, interval=0.5, state=between_pods)
     for node, host, other in places:
         assert node.connect(pod(other), SLURMD, hosts.address(host)) == "connected"
         assert node.connect(hosts.address(other), SLURMD, pod(host), namespace="pod") == "connected"
@@ -244,10 +245,13 @@ def test_a_root_file_system_that_only_oracles_program_grows_is_grown(hosts: Trap
 @pytest.mark.parametrize("system", ["ubuntu", "oracle"])
 def test_chrony_asks_the_time_server_of_the_cloud_through_the_rules(hosts: Trapped, system: str) -> None:
     node: Instance = getattr(hosts, system)
-    assert "169.254.169.254" in node.sh("chronyc -n sources")
-    rule = node.sh("iptables -L -vnx | grep 'udp dpt:123'").split()
-    assert int(rule[0]) > 0, "none of its questions has met the rule that lets it out"
-    assert rule[2] == "ACCEPT"
+    wait_for("chrony has its source", lambda: "169.254.169.254" in node.sh("chronyc -n sources", status=None))
+
+    def rule() -> list[str]:
+        return node.sh("iptables -L -vnx | grep 'udp dpt:123'").split()
+
+    wait_for("a question of chrony meets the rule that lets it out", lambda: int(rule()[0]) > 0, state=rule)
+    assert rule()[2] == "ACCEPT"
     assert node.sh("systemctl is-enabled systemd-timesyncd 2>&1", status=None).endswith(
         ("not-found", "No such file or directory")
     )

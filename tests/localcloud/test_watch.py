@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import pytest
 
 from gpucluster.localcloud import control
 from gpucluster.localcloud.engine.null_engine import NullEngine
-from gpucluster.waiting import wait_until
 from tests.localcloud.api_harness import Api, running
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -36,15 +36,12 @@ def test_the_api_shows_what_has_become_of_a_container(api: Api) -> None:
         listed: list[Any] = api.compute.list_instances(api.tenancy).data
         return {one.id: one.lifecycle_state for one in listed}
 
-    _until(lambda: states() == {removed: "TERMINATED", stopped: "STOPPED", asked: "STOPPED"})
+    seen = {removed: "TERMINATED", stopped: "STOPPED", asked: "STOPPED"}
+    wait_for("the API shows what the engine has", lambda: states() == seen, state=states)
     assert dict(control.status(api.home).instances) == {"STOPPED": 2}
     assert "the container of removed" in (api.home / "log" / "server.log").read_text()
     # The next start boots what nobody has asked to stop.
     api.kill()
     api.start()
-    _until(lambda: states()[stopped] == "RUNNING")
+    wait_for("what nobody has stopped runs", lambda: states()[stopped] == "RUNNING", state=states)
     assert states()[asked] == "STOPPED"
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    assert wait_until(condition, 60, 0.2)

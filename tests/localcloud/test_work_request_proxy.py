@@ -15,6 +15,7 @@ import pytest
 
 from gpucluster.localcloud.server.work_requests import FILE
 from tests.localcloud.api_harness import Api, running
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -43,14 +44,14 @@ def test_a_client_whose_endpoint_cannot_be_set_reads_why_a_launch_failed(api: Ap
     (api.home / "faults.json").write_text(json.dumps([fault]))
     launched = api.compute.launch_instance(api.launch_details(subnet, "failing"))
     work = launched.headers["opc-work-request-id"]
-    found = oci.wait_until(client, client.get_work_request(work), "status", "FAILED", max_wait_seconds=30).data
+    found = oci.wait_until(client, client.get_work_request(work), "status", "FAILED", max_wait_seconds=PATIENCE_S).data
     assert found.resources[0].identifier == launched.data.id
     assert [each.message for each in client.list_work_request_errors(work).data] == ["Out of host capacity."]
 
 
 def test_without_its_certificate_nobody_takes_it_for_the_host(api: Api) -> None:
     proxy = urlsplit(_where(api)["proxy"])
-    connection = http.client.HTTPSConnection(proxy.hostname or "", proxy.port, timeout=10)
+    connection = http.client.HTTPSConnection(proxy.hostname or "", proxy.port, timeout=PATIENCE_S)
     connection.set_tunnel(HOST, 443)
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         connection.request("GET", "/")
@@ -68,13 +69,14 @@ def test_any_other_host_is_reached_as_it_is(api: Api) -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with socket.create_connection((proxy.hostname or "", proxy.port or 0), timeout=10) as client:
+        with socket.create_connection((proxy.hostname or "", proxy.port or 0), timeout=PATIENCE_S) as client:
             client.sendall(f"CONNECT 127.0.0.1:{server.getsockname()[1]} HTTP/1.1\r\n\r\n".encode())
             assert client.recv(100).startswith(b"HTTP/1.1 200")
             client.sendall(b"hello")
             assert client.recv(100) == b"olleh"
-        thread.join(10)
-    with socket.create_connection((proxy.hostname or "", proxy.port or 0), timeout=10) as client:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    with socket.create_connection((proxy.hostname or "", proxy.port or 0), timeout=PATIENCE_S) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 405")
 
