@@ -123,7 +123,10 @@ class LocalCloud:
     def wait(self, collection: str, ocid: str, state: str) -> None:
         """Until a resource has a state."""
         path = f"{collection}/{ocid}"
-        body = lambda: self.client.call("GET", path).body  # noqa: E731
+
+        def body() -> dict[str, Any]:
+            return dict(self.client.call("GET", path).body)
+
         wait_for(f"{ocid} is {state}", lambda: body()["lifecycleState"] == state, interval=0.1, state=body)
 
 

@@ -40,8 +40,7 @@ def _provider_leftovers(workspace: Workspace) -> list[str]:
 
 
 def _await_no_more_leftovers_than(workspace: Workspace, before: list[str]) -> None:
-    left = lambda: _provider_leftovers(workspace)  # noqa: E731
-    wait_for("the provider has removed its folder", lambda: left() == before, state=left)
+    wait_for("the provider has removed its folder", lambda: _provider_leftovers(workspace) == before)
 
 
 def _only_one_is_left(address: str, output: str) -> bool:
