@@ -21,7 +21,7 @@ from tests.doubles.nerdctl import OCI, bundle
 from tests.mirror import Mirror, Server
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.containers
+pytestmark = [pytest.mark.containers, pytest.mark.story]
 
 DATA = "/var/lib/gpucluster/containers/containerd"
 IMAGES = "/var/lib/gpucluster/containers/images"

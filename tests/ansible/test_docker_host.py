@@ -20,7 +20,7 @@ from tests.ansible.in_container import Played
 from tests.ansible.loading import load
 from tests.ansible.render import INVENTORY
 
-pytestmark = pytest.mark.containers
+pytestmark = [pytest.mark.containers, pytest.mark.story]
 
 gpucluster_host = load("library/gpucluster_host.py")
 STORAGE = "/var/lib/gpucluster/containers"

@@ -28,7 +28,7 @@ from tests.terraform.conftest import LocalCloud
 from tests.terraform.site_harness import CPU, Site
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.story]
 
 REQUEST_ID = re.compile(r"opc-request-id (\S+/)?[0-9A-F]{32}\b")
 ELASTIC = {"kind": "compute_cluster", "count": 0, "max_count": 2}
