@@ -126,8 +126,8 @@ def test_a_quota_that_others_use_up_is_the_reason_of_a_job_that_waits(site: Site
     site.submit("after", nodes=1, gpus=8)
     wait_for(
         "the second job says what it waits for",
-        lambda: "the quota of the user is used up" in site.queue.look("after").reason,
-    )  # type: ignore[union-attr]
+        lambda: "the quota of the user is used up" in site.queue.look("after").reason,  # type: ignore[union-attr]
+    )
     for name in ("before", "after"):
         site.queue.cancel(site.queue.look(name))  # type: ignore[arg-type]
 

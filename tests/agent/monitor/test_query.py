@@ -17,6 +17,7 @@ import pytest
 from gpucluster.agent.errors import Refused
 from gpucluster.agent.monitor import __main__ as monitor
 from gpucluster.agent.monitor import prometheus
+from tests.addresses import free_port
 from tests.agent.monitor import real_prometheus
 from tests.agent.monitor.real_prometheus import Running
 from tests.waiting import PATIENCE_S, wait_for
@@ -24,7 +25,7 @@ from tests.waiting import PATIENCE_S, wait_for
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    port = real_prometheus.free_port()
+    port = free_port()
     scrape = f"""
 global: {{scrape_interval: 1s}}
 scrape_configs:
@@ -96,7 +97,7 @@ def test_bad_requests_are_refused(
 
 
 def test_where_nobody_listens_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    port = real_prometheus.free_port()
+    port = free_port()
     status, said, _ = query(monkeypatch, capsys, port, {"queries": [{"name": "a", "expr": "up"}]})
     assert (status, said["prometheus"], said["results"]) == (0, False, {})
     assert "does not answer" in said["why"]
