@@ -146,10 +146,11 @@ def test_the_second_availability_domain(api: Api, controller: Controller, subnet
     there = api.configuration(availability_domain=second, **details)
     instance = api.wait(controller.compute.get_instance, controller.launch(there, "far-e1").data.id, "RUNNING")
     assert instance.availability_domain == second
-    attachment = controller.compute.list_vnic_attachments(api.tenancy, availability_domain=second).data[0]
-    assert attachment.instance_id == instance.id
-    volumes = api.compute.list_boot_volume_attachments(second, api.tenancy).data
-    assert [one.instance_id for one in volumes] == [instance.id]
+    for domain, listed in ((first, False), (second, True)):
+        attachments = controller.compute.list_vnic_attachments(api.tenancy, availability_domain=domain).data
+        assert (instance.id in {one.instance_id for one in attachments}) == listed
+        volumes = api.compute.list_boot_volume_attachments(domain, api.tenancy).data
+        assert (instance.id in {one.instance_id for one in volumes}) == listed
     with refused(400, "InvalidParameter") as said:
         controller.launch(api.configuration(availability_domain=first, **details), "far-e2")
     assert "availability domain" in said[0]

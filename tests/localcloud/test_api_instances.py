@@ -87,19 +87,21 @@ def test_the_engine_gets_names_address_and_label(api: Api, private: Any) -> None
     assert not (api.home / "null" / "machines" / name).exists()
 
 
-def test_addresses_are_the_lowest_free_ones_and_come_back(api: Api, private: Any) -> None:
-    first, second = api.launch(private, "low1"), api.launch(private, "low2")
-    assert vnic_of(api, first).private_ip == "10.77.1.2"
-    assert vnic_of(api, second).private_ip == "10.77.1.3"
+def test_addresses_are_the_lowest_free_ones_and_come_back(api: Api, subnet: Any) -> None:
+    vcn = api.network.get_vcn(subnet.vcn_id).data
+    empty = api.subnet(vcn, "10.77.2.0/24", dns_label="low")
+    first, second = api.launch(empty, "low1"), api.launch(empty, "low2")
+    assert vnic_of(api, first).private_ip == "10.77.2.2"
+    assert vnic_of(api, second).private_ip == "10.77.2.3"
     api.compute.terminate_instance(first.id)
     api.wait(api.compute.get_instance, first.id, "TERMINATED")
-    third = api.launch(private, "low3")
-    assert vnic_of(api, third).private_ip == "10.77.1.2"
-    fixed = api.launch(private, "fixed", vnic={"private_ip": "10.77.1.99"})
-    assert vnic_of(api, fixed).private_ip == "10.77.1.99"
-    for wrong in ("10.77.1.99", "10.77.1.1", "10.77.1.255", "10.77.2.5", "x"):
+    third = api.launch(empty, "low3")
+    assert vnic_of(api, third).private_ip == "10.77.2.2"
+    fixed = api.launch(empty, "fixed", vnic={"private_ip": "10.77.2.99"})
+    assert vnic_of(api, fixed).private_ip == "10.77.2.99"
+    for wrong in ("10.77.2.99", "10.77.2.1", "10.77.2.255", "10.77.3.5", "x"):
         with refused(400, "InvalidParameter"):
-            api.launch(private, "wrong", vnic={"private_ip": wrong})
+            api.launch(empty, "wrong", vnic={"private_ip": wrong})
 
 
 def test_a_host_name_is_taken_once(api: Api, private: Any) -> None:
