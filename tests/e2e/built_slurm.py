@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.site_harness import Site, containers
+from tests.e2e.site_harness import Site
 from tests.slurm_sources import CACHE
 
 FOLDER = "/var/lib/gpucluster-software"
@@ -52,15 +52,6 @@ def on_host(site: Site, host: str, *command: str) -> str:
     done = site.plain("ssh", host, "--", *command)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
-
-
-def container(site: Site, host: str) -> str:
-    """The container of a host."""
-    for found in containers(site.home):
-        name = subprocess.run(["podman", "exec", found, "hostname"], check=True, capture_output=True, text=True)
-        if name.stdout.strip() == host:
-            return found
-    raise AssertionError(host)
 
 
 def from_cache(of_controller: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,15 +14,12 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def kubernetes() -> Iterator[KubernetesSite]:
     """A cluster with the scheduler kubernetes and two ready nodes, which have the image for pods of tests."""
-    from tests.e2e.kubernetes_site import KubernetesSite, Watch
+    from tests.e2e.kubernetes_site import KubernetesSite
     from tests.kubernetes_sources import need_kubernetes, tools_archive
 
     need_kubernetes()
     tools_archive()
-    watch = Watch()
     with KubernetesSite(more="monitoring: {enabled: true}\n") as site:
-        with watch("apply"):
-            site.good("apply")
+        site.good("apply")
         site.import_tools()
-        print(f"\nThe cluster was built in {watch.seconds['apply']:.0f} s.", file=sys.__stderr__)
         yield site

@@ -5,8 +5,6 @@ What the doubles do not prove is in tests/doubles: they stand for the release fi
 
 from __future__ import annotations
 
-import time
-
 from tests.doubles.enroot import packages as enroot
 from tests.doubles.pyxis import packages as pyxis
 from tests.e2e.site_harness import Site
@@ -39,9 +37,6 @@ def batch(site: Site, *options: str) -> list[str]:
     """What a batch job's container step says, one line for each node."""
     site.as_alice("cat > job.sh", stdin=f"#!/bin/bash\n{LOOK}\n")
     job = site.as_alice(f"rm -f out.txt; sbatch --parsable --ntasks-per-node=1 -o out.txt {' '.join(options)} job.sh")
-    deadline = time.monotonic() + 180
-    while site.as_alice(f"squeue -h -j {job}"):
-        assert time.monotonic() < deadline, site.as_alice(f"scontrol show job {job}")
-        time.sleep(1)
+    site.over(job)
     # The double has no home in its containers, and Slurm says so.
     return sorted(line for line in site.as_alice("cat out.txt").splitlines() if line.startswith(MARKER))

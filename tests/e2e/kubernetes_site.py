@@ -10,27 +10,21 @@ from __future__ import annotations
 import json
 import secrets
 import subprocess
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gpucluster.waiting import wait_until
-from tests.e2e.site_harness import Site, containers
+from tests.e2e.site_harness import NETWORK, Site, containers
 from tests.kubernetes_sources import CRICTL, RELEASE, TOOLS, mirror, tools_archive
+from tests.waiting import PATIENCE_S, wait_for
 
 CLUSTER_YML = """\
 version: 1
 name: {name}
 cloud: {{provider: local}}
-network:
-  vcn_cidr: {vcn}.0.0/16
-  public_subnet_cidr: {vcn}.0.0/24
-  private_subnet_cidr: {vcn}.1.0/24
-  ssh_allowed_cidrs: [127.0.0.0/8]
-scheduler: kubernetes
+{network}scheduler: kubernetes
 kubernetes: {{control_plane: {plane}, release: "{release}", network: routes}}
 controller: {{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8}}
 pools:
@@ -56,7 +50,6 @@ class KubernetesSite(Site):
     def __init__(
         self,
         name: str = "kube",
-        vcn: str = "10.101",
         more: str = "",
         files: Path | None = None,
         work: str = TWO_NODES,
@@ -65,7 +58,7 @@ class KubernetesSite(Site):
     ) -> None:
         text = CLUSTER_YML.format(
             name=name,
-            vcn=vcn,
+            network=NETWORK,
             plane=plane,
             release=RELEASE,
             mirror=files or mirror(),
@@ -74,7 +67,14 @@ class KubernetesSite(Site):
             pools=pools,
         )
         super().__init__(text + more)
-        self.controller = f"{name}-controller"
+        self._name = name
+
+    @property
+    def controller(self) -> str:
+        return f"{self._name}-controller"
+
+    def _state(self) -> str:
+        return self.kubectl("get", "nodes,pods", "--all-namespaces", "--output=wide")
 
     def hosts(self) -> dict[str, str]:
         """The containers of the hosts, by host name: a container is called gpucluster-HOST-ID."""
@@ -119,13 +119,13 @@ class KubernetesSite(Site):
         self.kubectl("create", "namespace", name)
         # The controller manager makes what pods need: some time after it was started, too.
         here = ("serviceaccounts", f"--namespace={name}")
-        assert wait_until(lambda: any(self.get(*here)["items"]), 60, 0.2)
+        self.until("the namespace has its account", lambda: any(self.get(*here)["items"]))
         try:
             yield name
         finally:
             self.kubectl("delete", "namespace", name, "--wait=false")
 
-    def await_ready(self, namespace: str, seconds: float = 90) -> dict[str, str]:
+    def await_ready(self, namespace: str) -> dict[str, str]:
         """Wait until all pods of a namespace run and are ready. Returns their addresses by name."""
         pods: list[dict[str, Any]] = []
 
@@ -135,8 +135,12 @@ class KubernetesSite(Site):
                 status["ready"] for pod in pods for status in pod["status"].get("containerStatuses", [{"ready": False}])
             )
 
-        if not wait_until(ready, seconds, 0.5):
-            raise AssertionError(self.kubectl("describe", "pods", f"--namespace={namespace}"))
+        wait_for(
+            f"the pods of {namespace} are ready",
+            ready,
+            interval=0.5,
+            state=lambda: self.kubectl("describe", "pods", f"--namespace={namespace}"),
+        )
         return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods}
 
     def in_pod(self, namespace: str, pod: str, *command: str) -> str:
@@ -150,7 +154,7 @@ class KubernetesSite(Site):
         def bring(host: str) -> None:
             with wanted.open("rb") as stream:
                 argv = ["podman", "exec", "--interactive", found[host], "ctr", "--namespace=k8s.io", "images", "import"]
-                subprocess.run([*argv, "-"], stdin=stream, check=True, capture_output=True, timeout=180)
+                subprocess.run([*argv, "-"], stdin=stream, check=True, capture_output=True, timeout=PATIENCE_S)
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(bring, hosts or self.nodes()))
@@ -178,20 +182,7 @@ def service(name: str, namespace: str, port: int, **selector: str) -> dict[str, 
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": specification}
 
 
-class Watch:
-    """Says at the end how long each step took: `with watch("apply"): ...`. Nothing is asserted about time."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, step: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self.seconds[step] = time.monotonic() - began
-
-
 def _run(*argv: str, stdin: str | None = None) -> str:
-    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, f"{' '.join(argv)}: {done.stdout}{done.stderr}"
     return done.stdout

@@ -1,7 +1,11 @@
-"""A cluster of a test's own on a local cloud of its own: built and used through the command, removed at the end."""
+"""A cluster of a test's own on a local cloud of its own: built and used through the command, removed at the end.
+
+Its addresses are free ones (tests/addresses.py), so that clusters of other tests and a demo cluster do not meet it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,17 +13,38 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpucluster.waiting import wait_until
+from gpucluster.localcloud import control
+from gpucluster.localcloud.engine import containers as engine
+from gpucluster.localcloud.engine import link_local
+from gpucluster.localcloud.engine.protocol import LABEL_HOME
+from gpucluster.ssh.sockets import Sockets
+from tests.addresses import free_range
+from tests.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
+#: In the text of a cluster.yml: the first two numbers of the addresses of its VCN.
+NET = "10.NET"
+#: A section of cluster.yml. 127.0.0.0/8 is this machine.
+NETWORK = f"""\
+network:
+  vcn_cidr: {NET}.0.0/16
+  public_subnet_cidr: {NET}.0.0/24
+  private_subnet_cidr: {NET}.1.0/24
+  ssh_allowed_cidrs: [127.0.0.0/8]
+"""
+#: For a command that builds: a cluster takes as many minutes as the machine is busy.
+PATIENCE_TO_BUILD_S = 6 * PATIENCE_S
+#: A login that shares no connection with earlier ones: whoever is refused now must not get in through an open one.
+ALONE = ("-o", "ControlMaster=no", "-o", "ControlPath=none")
+#: A job that runs until it is cancelled.
+ENDLESS = "exec sleep 86400"
 #: A check of the machine that runs the tests, whose disk the containers share: little space is a warning.
 _OF_THIS_MACHINE = "root_file_system"
 
@@ -31,13 +56,23 @@ def all_pass(result: dict[str, Any]) -> bool:
 
 
 class Site:
-    """A folder with a cluster.yml, a local cloud of its own, and the command. It is removed when the block ends."""
+    """A folder with a cluster.yml, a local cloud of its own, and the command. It is removed when the block ends.
 
-    def __init__(self, cluster_yml: str) -> None:
+    Args:
+        cluster_yml: its text, with `NET` where the addresses of the VCN begin.
+        bakes: images are baked, which only a destroy removes.
+    """
+
+    def __init__(self, cluster_yml: str, *, bakes: bool = False) -> None:
+        self._held = contextlib.ExitStack()
+        self.net = self._held.enter_context(free_range())
+        self._bakes = bakes
         self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-e2e-"))
         self.file = self.folder / "cluster.yml"
-        self.file.write_text(cluster_yml)
+        self.write(cluster_yml)
         self.home = self.folder / "cloud"
+        #: The host at which users log in; empty: the controller.
+        self.entry = ""
         self.env = {**os.environ, "GPUCLUSTER_HOME": str(self.home), "PYTHONUNBUFFERED": "1"}
 
     def __enter__(self) -> Site:
@@ -45,14 +80,39 @@ class Site:
 
     def __exit__(self, *_: object) -> None:
         try:
-            self.run("destroy", "--delete-data")
-            self.run("local", "stop")
+            if self._bakes and containers(self.home):
+                self.run("destroy", "--delete-data")
         finally:
-            for container in containers(self.home):
-                subprocess.run(["podman", "rm", "-f", "-v", "-t", "0", container], check=False, capture_output=True)
-            for network in networks(self.home):
-                subprocess.run(["podman", "network", "rm", "-f", network], check=False, capture_output=True)
+            self._remove()
+
+    def _remove(self) -> None:
+        """Remove what is left, without asking the cluster: it may be half of one."""
+        with self._held:
+            control.stop(self.home)
+            label = f"{LABEL_HOME}={self.home}"
+            for container in engine.listing(label):
+                engine.terminate(container.name, home=self.home)
+            for network in engine.networks(label):
+                engine.remove_network(network)
+            link_local.set_paths(self.home, {})
+            # Connections that were shared end with their hosts.
+            if sockets := Sockets(self.folder / ".gpucluster").folder():
+                shutil.rmtree(sockets)
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- the file
+
+    def write(self, cluster_yml: str) -> None:
+        """Write cluster.yml. `NET` in the text becomes the addresses of this cluster."""
+        self.file.write_text(cluster_yml.replace(NET, self.net))
+
+    def change(self, old: str, new: str) -> None:
+        """Change what is in cluster.yml."""
+        text = self.file.read_text()
+        assert old in text, text
+        self.write(text.replace(old, new))
+
+    # ---- the command
 
     def _argv(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "gpucluster", "--file", str(self.file), "--output", "json", *words]
@@ -62,7 +122,7 @@ class Site:
             self._argv(*words), env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
-    def run(self, *words: str, timeout: float = 600) -> tuple[int, list[dict[str, Any]]]:
+    def run(self, *words: str, timeout: float = PATIENCE_TO_BUILD_S) -> tuple[int, list[dict[str, Any]]]:
         done = subprocess.run(
             self._argv(*words),
             env=self.env,
@@ -79,7 +139,9 @@ class Site:
     def plain(self, *words: str) -> subprocess.CompletedProcess[str]:
         """The command as a person types it."""
         argv = [sys.executable, "-m", "gpucluster", "--file", str(self.file), *words]
-        return subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=600, check=False)
+        return subprocess.run(
+            argv, env=self.env, capture_output=True, text=True, timeout=PATIENCE_TO_BUILD_S, check=False
+        )
 
     def good(self, *words: str) -> dict[str, Any]:
         code, events = self.run(*words)
@@ -88,72 +150,145 @@ class Site:
         data: dict[str, Any] = events[-1]["data"]
         return data
 
+    # ---- on the hosts: ssh as `apply` has configured it, without the command, which takes a second of processor time
+
+    def ssh(
+        self, host: str, command: str, *options: str, who: str = "", stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """A command on a host.
+
+        Args:
+            options: of ssh; ALONE for a new login.
+            who: a user with a key of their own; the user of the image if it is empty, who has root's rights.
+        """
+        argv = ["ssh", "-F", str(self.folder / ".gpucluster" / "ssh" / "config"), *options]
+        argv += ["-i", str(self.key(who)), "-l", who] if who else []
+        argv += [host, "--", command]
+        return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    def key(self, name: str) -> Path:
+        """The private key of a user; one is made for a user who has none."""
+        file = self.folder / ".gpucluster" / "ssh" / f"{name}_ed25519"
+        if not file.exists():
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], check=True)
+        return file
+
+    def root(self, host: str, script: str) -> str:
+        """What a script of root's prints on a host; it must end well."""
+        done = self.ssh(host, "sudo sh -s", stdin=script)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    @property
+    def controller(self) -> str:
+        hosts = json.loads((self.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]
+        return str(hosts[0]["name"])
+
     def as_alice(self, command: str, stdin: str = "") -> str:
-        """Run a command as alice on the controller, logged in as `apply` says at its end."""
-        state = self.folder / ".gpucluster"
-        controller = json.loads((state / "hosts.json").read_text())["hosts"][0]["name"]
-        argv = ["ssh", "-F", str(state / "ssh" / "config"), "-i", str(state / "ssh" / "alice_ed25519")]
-        argv += [f"alice@{controller}", command]
-        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        """Run a command as alice, logged in as `apply` says at its end."""
+        done = self.ssh(self.entry or self.controller, command, who="alice", stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    # ---- Slurm
+
+    def until(self, what: str, condition: Callable[[], object], *, patience: float = PATIENCE_S) -> None:
+        """Wait for something on this cluster; a failure shows its nodes and jobs."""
+        wait_for(what, condition, patience=patience, interval=0.5, state=self._state)
+
+    def _state(self) -> str:
+        done = self.ssh(self.controller, "sudo sinfo -N -o '%N %T %E'; sudo squeue -a -o '%i %u %T %r %N'")
+        return done.stdout + done.stderr
+
+    def state_of(self, job: str) -> str:
+        """The state of a job; empty when Slurm has forgotten it."""
+        return self.root(self.controller, f"squeue -h -j {job} -o %T 2> /dev/null || true")
+
+    def runs(self, job: str) -> None:
+        """Wait until a job runs, which may need nodes that are launched for it."""
+        self.until(f"job {job} runs", lambda: self.state_of(job) == "RUNNING", patience=3 * PATIENCE_S)
+
+    def over(self, job: str) -> None:
+        """Wait until a job is over."""
+        self.until(f"job {job} is over", lambda: self.state_of(job) in ("", "COMPLETED", "CANCELLED", "FAILED"))
+
     def accounted(self, job: str) -> str:
         """State and number of nodes of a job that has ended well, which the accounting has some time after its end."""
-        found = ""
 
-        def ended() -> bool:
-            nonlocal found
+        def ended() -> str:
             found = self.as_alice(f"sacct -X -n -j {job} -o State,AllocNodes")
-            return "COMPLETED" in found
+            return found if "COMPLETED" in found else ""
 
-        assert wait_until(ended, 60, 0.5), found
-        return found
+        return wait_for(f"job {job} is COMPLETED in the accounting", ended, interval=0.5, state=self._state)
 
 
-def worked_example(name: str, vcn: str) -> str:
-    """The text of `inventories/<name>/cluster.yml`, in other addresses: such a cluster may exist on this machine.
-
-    Args:
-        vcn: the first two numbers of the VCN's addresses, such as "10.90".
-    """
+def worked_example(name: str) -> str:
+    """The text of `inventories/<name>/cluster.yml`, in free addresses."""
     text = (ROOT / "inventories" / name / "cluster.yml").read_text()
     found = re.search(r"^  vcn_cidr: ([0-9]+\.[0-9]+)\.", text, re.MULTILINE)
     assert found
-    return text.replace(f"{found.group(1)}.", f"{vcn}.")
+    return text.replace(f"{found.group(1)}.", f"{NET}.")
+
+
+def container_of(site: Site, host: str) -> str:
+    """The container of a host."""
+    argv = ["podman", "inspect", "--format", "{{.ID}} {{.Name}}", *containers(site.home)]
+    listed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+    (found,) = [line.split()[0] for line in listed if f"-{host}-" in line]
+    return found
 
 
 def containers(home: Path) -> list[str]:
-    listed = subprocess.run(
-        ["podman", "ps", "-a", "-q", "--filter", f"label=gpucluster.home={home}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return listed.stdout.split()
+    """The containers of a local cloud, by their ids."""
+    return _listed("ps", "-a", home=home)
 
 
 def networks(home: Path) -> list[str]:
-    listed = subprocess.run(
-        ["podman", "network", "ls", "-q", "--filter", f"label=gpucluster.home={home}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return listed.stdout.split()
+    return _listed("network", "ls", home=home)
 
 
-def read_until(process: subprocess.Popen[str], wanted: str, deadline: float) -> list[str]:
+def _listed(*words: str, home: Path) -> list[str]:
+    argv = ["podman", *words, "-q", "--filter", f"label={LABEL_HOME}={home}"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+
+
+@contextlib.contextmanager
+def _patience(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill a command that says nothing more, so that whoever reads from it reads its end."""
+    timer = threading.Timer(PATIENCE_TO_BUILD_S, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def read_until(process: subprocess.Popen[str], wanted: str) -> list[str]:
     """Lines of a running command up to the first that holds `wanted`."""
     assert process.stdout is not None
     lines: list[str] = []
-    until = time.monotonic() + deadline
-    while time.monotonic() < until:
-        line = process.stdout.readline()
-        lines.append(line)
-        if wanted in line:
-            return lines
-        if not line:
-            break
+    with _patience(process):
+        while line := process.stdout.readline():
+            lines.append(line)
+            if wanted in line:
+                return lines
     process.kill()
+    process.wait()
     pytest.fail(f"{wanted!r} was never said: {''.join(lines[-20:])}")
+
+
+def rest_of(process: subprocess.Popen[str]) -> str:
+    """What a command says until it ends. Unlike `communicate` it has all that follows the last line that was read."""
+    assert process.stdout is not None
+    with _patience(process), process.stdout:
+        said = process.stdout.read()
+        process.wait()
+    return said
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End a command as a crash of the machine would."""
+    assert process.stdout is not None
+    process.kill()
+    process.wait()
+    process.stdout.close()  # programs that it has started may still write

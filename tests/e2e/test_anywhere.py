@@ -22,10 +22,12 @@ from typing import Any
 
 import pytest
 
+from tests.addresses import free_range
+from tests.e2e.site_harness import NET, NETWORK, PATIENCE_TO_BUILD_S
 from tests.localcloud.api_harness import Api, running
 from tests.terraform.state_doubles import StateDouble, serving
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKEND = os.environ.get("GPUCLUSTER_TEST_BACKEND", "http")
@@ -33,11 +35,7 @@ CLUSTER = """\
 version: 1
 name: anywhere
 cloud: {provider: local}
-network:
-  vcn_cidr: 10.111.0.0/16
-  public_subnet_cidr: 10.111.0.0/24
-  private_subnet_cidr: 10.111.1.0/24
-  ssh_allowed_cidrs: [127.0.0.0/8]
+NETWORK
 ssh: {public_key_file: operator.pub}
 controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8}
 storage: {home: {enabled: true}}
@@ -155,13 +153,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     try:
         subprocess.run(["ssh-add", "-q", str(key)], check=True, env={**os.environ, **agent})
         key.unlink()  # only the agent has it
-        with running(base / "cloud", engine="podman") as api, serving(s3=BACKEND == "s3") as state:
+        with (
+            free_range() as net,
+            running(base / "cloud", engine="podman") as api,
+            serving(s3=BACKEND == "s3") as state,
+        ):
             config: dict[str, Any]
             if BACKEND == "http":
                 config = {"address": f"{state.url}/anywhere", "lock_address": f"{state.url}/anywhere"}
             else:
                 config = {"bucket": "states", "endpoint": state.url, "use_lockfile": True, "region": "us-ashburn-1"}
-            text = CLUSTER.replace("BACKEND", BACKEND).replace("CONFIG", json.dumps(config))
+            text = CLUSTER.replace("NETWORK\n", NETWORK.replace(NET, net))
+            text = text.replace("BACKEND", BACKEND).replace("CONFIG", json.dumps(config))
             (base / "cluster.yml").write_text(text)
             yield World(base, api, state, agent, base / "wheel")
     finally:

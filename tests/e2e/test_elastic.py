@@ -9,10 +9,9 @@ import base64
 import json
 import shlex
 import signal
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -22,64 +21,65 @@ from gpucluster.operations.dashboard import PASSWORD_FILE
 from tests.doubles.grafana import release as grafana
 from tests.doubles.pyxis import packages as pyxis
 from tests.e2e.containers_harness import LOOK, MARKER, batch, image, mirror
-from tests.e2e.site_harness import Site, all_pass, containers, networks, read_until, worked_example
+from tests.e2e.site_harness import (
+    ENDLESS,
+    PATIENCE_TO_BUILD_S,
+    Site,
+    all_pass,
+    containers,
+    networks,
+    read_until,
+    rest_of,
+    worked_example,
+)
 from tests.mirror import Mirror
 from tests.pages.reading import read
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
 IDLE_TIMEOUT = 15
 # An empty pool of BM.GPU4.8, with short waits.
 HURRY = "  times: {gang_retry_window: 8, retry_pause: 2, cool_down: 20, cool_down_limit: 20, backoff: 10}"
 CLUSTER_YML = (
-    worked_example("seed-002-ondemand", "10.94")
+    worked_example("seed-002-ondemand")
     .replace("idle_timeout: 600", f"idle_timeout: {IDLE_TIMEOUT}")
     .replace("\nautoscaler:\n", f"\nautoscaler:\n{HURRY}\n")
     + f"software: {{mirror: mirror, versions: {{pyxis: {pyxis.VERSION}}}}}\n"
     + "monitoring: {enabled: true, grafana: true, slurm_interval: 10}\n"
 )
-JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\n"
+# It ends when somebody writes into its pipe: its nodes are there until then.
+JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\ncat gate\n"
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with Site(CLUSTER_YML) as made:
+    with Site(CLUSTER_YML, bakes=True) as made:
         mirror(made, pyxis.VERSION)
         grafana.add(Mirror(made.folder / "mirror"))
         yield made
 
 
 def on_controller(site: Site, *command: str) -> str:
-    done = site.plain("ssh", "--", *command)
+    """What a command of the administrator prints, who is no user of the directory."""
+    done = site.ssh(site.controller, " ".join(command))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
-
-
-def until(what: str, holds: Callable[[], object], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"after {seconds} s, not yet: {what}"
-        time.sleep(1)
-
-
-def two_node_job(site: Site) -> str:
-    """Run it to its end and return its output."""
-    site.as_alice("cat > job.sh", stdin=JOB)
-    job = site.as_alice("sbatch --parsable -N 2 --ntasks-per-node 1 --gres gpu:8 -o out.txt job.sh")
-    until("the job is over", lambda: not site.as_alice(f"squeue -h -j {job}"), 150)
-    site.accounted(job)
-    return site.as_alice("cat out.txt")
 
 
 @contextmanager
 def running_job(site: Site, *options: str) -> Iterator[list[str]]:
     """A job to the end of the block, and so nodes that stay until then: idle ones go after some seconds."""
-    job = site.as_alice(f"sbatch --parsable {' '.join(options)} -o /dev/null --wrap 'sleep 600'")
+    job = site.as_alice(f"sbatch --parsable {' '.join(options)} -o /dev/null --wrap '{ENDLESS}'")
     try:
-        until("the job runs", lambda: site.as_alice(f"squeue -h -j {job} -o %t") == "R", 150)
+        site.runs(job)
         yield site.as_alice(f"scontrol show hostnames $(squeue -h -j {job} -o %N)").split()
     finally:
         site.as_alice(f"scancel {job}")
+
+
+def only_the_controller_is_left(site: Site) -> None:
+    site.until("only the controller is left", lambda: len(containers(site.home)) == 1)
 
 
 def test_apply_builds_a_cluster_without_nodes(site: Site) -> None:
@@ -110,16 +110,18 @@ def test_dashboards_are_reached_through_ssh_with_a_password(site: Site) -> None:
         assert page["service"] == "grafana"
         assert page["url"].endswith(f"/d/{boards.NODE}?var-node=compute-e1")
         address = page["url"].partition("/d/")[0]
+        # Nothing of this machine's proxies.
+        web = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"{address}/api/search", timeout=20)
+            web.open(f"{address}/api/search", timeout=PATIENCE_S)
         token = base64.b64encode(f"admin:{password}".encode()).decode()
         request = urllib.request.Request(f"{address}/api/search", headers={"Authorization": f"Basic {token}"})
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with web.open(request, timeout=PATIENCE_S) as answer:
             found = {board["uid"] for board in json.load(answer)}
         assert found == {board["uid"] for board in boards.all_dashboards().values()}
     finally:
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=60)
+        rest = rest_of(process)
     assert process.returncode == 0, rest
     assert json.loads(rest.splitlines()[-1])["status"] == "success"
     listening = on_controller(site, "ss", "--listening", "--tcp", "--numeric", "--no-header")
@@ -130,16 +132,21 @@ def test_dashboards_are_reached_through_ssh_with_a_password(site: Site) -> None:
 
 
 def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -> None:
-    ran = two_node_job(site).split("\n")
+    site.as_alice("mkfifo gate; cat > job.sh", stdin=JOB)
+    job = site.as_alice("sbatch --parsable -N 2 --ntasks-per-node 1 --gres gpu:8 -o out.txt job.sh")
+    site.runs(job)
+    assert len(containers(site.home)) == 3
+    status = site.good("status", "--timeout", "60")
+    assert sum(row["state"] in ("allocated", "mixed") for row in status["slurm"]) == 2, status["slurm"]
+    site.as_alice("echo > gate")
+    site.accounted(job)
+    ran = site.as_alice("cat out.txt").split("\n")
     assert len(ran) == 2
     for line in ran:
         node, gpus, host = line.split()
         assert node.startswith("compute-e")
         assert host == node
         assert gpus == "0,1,2,3,4,5,6,7"
-    assert len(containers(site.home)) == 3
-    status = site.good("status")
-    assert sum(row["state"] in ("idle", "allocated", "completing") for row in status["slurm"]) == 2
 
 
 def scraped(site: Site) -> dict[tuple[str, str], str]:
@@ -168,7 +175,7 @@ def asked(site: Site, queries: dict[str, str]) -> dict[str, list[dict[str, str]]
 def test_prometheus_scrapes_the_nodes_that_a_job_has_brought(site: Site) -> None:
     controller = on_controller(site, "hostname")
     with running_job(site, "-N 2") as nodes:
-        until("all hosts answer", lambda: scraped_hosts(site, "up") == {controller, *nodes}, 60)
+        site.until("all hosts answer", lambda: scraped_hosts(site, "up") == {controller, *nodes})
         started = (
             f"scontrol show node {','.join(nodes)} | sed -n 's/.*SlurmdStartTime=\\([^ ]*\\).*/\\1/p' | sort | tail -1"
         )
@@ -181,7 +188,7 @@ def test_prometheus_scrapes_the_nodes_that_a_job_has_brought(site: Site) -> None
             "scaling": "gpucluster_nodes", "recorded": "gpucluster:node_cpu_utilization:ratio",
             "units": 'node_systemd_unit_state{name="slurmctld.service", state="active"} == 1',
         }  # fmt: skip
-        until("each has said something", lambda: all(asked(site, wanted).values()), 60)
+        site.until("each has said something", lambda: all(asked(site, wanted).values()))
         found = asked(site, wanted)
     for name in ("kernel", "own"):
         of = {each["node"]: (each.get("pool", ""), each.get("shape", "")) for each in found[name]}
@@ -196,9 +203,9 @@ def test_one_page_shows_the_cluster_without_grafana(site: Site) -> None:
     words = ("dashboard", "--static", str(page), "--timeout", "60")
     # The accounting hears of the end of a job some seconds later.
     ended = "sudo sacct -a -n -X -o State"
-    until("the job is in the accounting", lambda: "COMPLETED" in on_controller(site, ended), 60)
+    site.until("the job is in the accounting", lambda: "COMPLETED" in on_controller(site, ended))
     rule = {"nodes": "gpucluster:slurm_nodes:count"}
-    until("the recording rules have run", lambda: asked(site, rule)["nodes"], 120)
+    site.until("the recording rules have run", lambda: asked(site, rule)["nodes"])
     found = site.good(*words)["overview"]
     assert [source for source in found["sources"] if source["error"]] == []
     assert found["facts"]["state"] == "present"
@@ -322,24 +329,26 @@ def on_node(site: Site, node: str, command: str) -> str:
 
 
 def test_a_bad_node_is_found_replaced_and_the_cluster_proven_by_one_command(site: Site) -> None:
-    job = site.as_alice("sbatch --parsable -N 1 -o /dev/null --wrap 'until [ -e /var/tmp/gate ]; do sleep 1; done'")
-    until("the job runs", lambda: site.as_alice(f"squeue -h -j {job} -o %t") == "R", 150)
+    # The folder is alice's: in one that all may write to the kernel may refuse root a pipe of hers.
+    gate = "/var/tmp/alice/gate"
+    job = site.as_alice(f"sbatch --parsable -N 1 -o /dev/null --wrap 'mkdir {gate[:-5]}; mkfifo {gate}; cat {gate}'")
+    site.runs(job)
     node = site.as_alice(f"squeue -h -j {job} -o %N")
     before = set(containers(site.home))
     on_node(site, node, BREAK)
-    until("it is drained", lambda: "drain" in on_controller(site, "sinfo", "-h", "-N", "-n", node, "-o", "%T"), 60)
+    site.until("it is drained", lambda: "drain" in on_controller(site, "sinfo", "-h", "-N", "-n", node, "-o", "%T"))
     assert "check failed: mounts" in on_controller(site, "sinfo", "-h", "-n", node, "-o", "%E")
 
     repair = site.start("verify", "--fix")
-    read_until(repair, f"job {job} of alice on {node}", 120)
-    on_node(site, node, "touch /var/tmp/gate")
-    rest, _ = repair.communicate(timeout=300)
+    read_until(repair, f"job {job} of alice on {node}")
+    on_node(site, node, f"sudo sh -c 'echo > {gate}'")
+    rest = rest_of(repair)
     assert repair.returncode == 0, rest[-3000:]
     assert json.loads(rest.splitlines()[-1])["data"]["repair"]["elastic"] == [node]
     site.accounted(job)
     # Its machine is gone, its name is free, and no drain is left on it.
     assert len(before - set(containers(site.home))) >= 1
-    until("the name is free", lambda: on_controller(site, "sinfo", "-h", "-n", node, "-o", "%T") == "idle~", 60)
+    site.until("the name is free", lambda: on_controller(site, "sinfo", "-h", "-n", node, "-o", "%T") == "idle~")
 
 
 def test_a_job_larger_than_the_pool_is_refused_at_once(site: Site) -> None:
@@ -348,9 +357,9 @@ def test_a_job_larger_than_the_pool_is_refused_at_once(site: Site) -> None:
 
 
 def test_idle_nodes_are_gone_and_explain_says_why(site: Site) -> None:
-    until("only the controller is left", lambda: len(containers(site.home)) == 1, IDLE_TIMEOUT + 60)
+    only_the_controller_is_left(site)
     controller = on_controller(site, "hostname")
-    until("only the controller is scraped", lambda: scraped_hosts(site) == {controller}, 60)
+    site.until("only the controller is scraped", lambda: scraped_hosts(site) == {controller})
     said = site.plain("autoscaler", "explain", "compute-e1")
     assert said.returncode == 0
     assert "terminate" in said.stdout
@@ -363,11 +372,7 @@ def test_a_job_that_can_not_have_its_nodes_waits_with_words(site: Site) -> None:
     try:
         job = site.as_alice("sbatch --parsable -N 2 --wrap hostname")
         words = "admin_comment:300"
-        until(
-            "squeue says why",
-            lambda: "Out of host capacity" in site.as_alice(f"squeue -h -j {job} -O {words}"),
-            240,
-        )
+        site.until("squeue says why", lambda: "Out of host capacity" in site.as_alice(f"squeue -h -j {job} -O {words}"))
         said = site.as_alice(f"bash -lc 'squeue -j {job}'")
         assert "Next try at" in said
         assert site.plain("autoscaler", "status").stdout.count("Out of host capacity")
@@ -378,7 +383,7 @@ def test_a_job_that_can_not_have_its_nodes_waits_with_words(site: Site) -> None:
 
 
 def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Site) -> None:
-    until("only the controller is left", lambda: len(containers(site.home)) == 1, IDLE_TIMEOUT + 60)
+    only_the_controller_is_left(site)
     inventory, kept = "/etc/gpucluster/inventory.yml", "/root/inventory.kept"
     # New nodes shall have a file system that they have not.
     edit = f"cp -p {inventory} {kept} && sed -i 's,^\\( *\\)- /mnt/home$,&\\n\\1- /mnt/nowhere,' {inventory}"
@@ -387,12 +392,12 @@ def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Sit
         job = site.as_alice("sbatch --parsable -N 1 --wrap hostname")
         words = "its checks at boot failed: mounts: /mnt/nowhere"
         ledger = "sudo cat /var/lib/gpucluster-autoscaler/status.json"
-        until("the autoscaler says why", lambda: words in on_controller(site, ledger), 300)
+        site.until("the autoscaler says why", lambda: words in on_controller(site, ledger), patience=2 * PATIENCE_S)
         assert site.as_alice(f"squeue -h -j {job} -o %t") in ("PD", "CF")
         site.as_alice(f"scancel {job}")
     finally:
         on_controller(site, "sudo", "cp", "-p", kept, inventory)
-    until("only the controller is left", lambda: len(containers(site.home)) == 1, 120)
+    only_the_controller_is_left(site)
 
 
 def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
@@ -410,8 +415,8 @@ def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
 
 def test_who_is_disabled_runs_nothing_on_nodes_of_a_baked_image(site: Site) -> None:
     """The controller reaches them: by its key, and by host keys that have certificates."""
-    job = site.as_alice("sbatch --parsable -N 2 --wrap 'sleep 600'")
-    until("the job runs", lambda: site.as_alice(f"squeue -h -j {job} -o %t") == "R", 120)
+    job = site.as_alice(f"sbatch --parsable -N 2 --wrap '{ENDLESS}'")
+    site.runs(job)
     ended = site.good("user", "disable", "alice")["ended"]
     site.good("user", "enable", "alice")
     assert (ended["jobs"], ended["unreachable"]) == (1, [])
@@ -439,8 +444,8 @@ def test_the_controller_is_an_instance_principal_and_has_no_key_of_the_cloud(sit
 
 
 def test_destroy_takes_elastic_nodes_with_it(site: Site) -> None:
-    job = site.as_alice("sbatch --parsable -N 1 --wrap 'sleep 900'")
-    until("the job runs", lambda: "R" in site.as_alice(f"squeue -h -j {job} -o %t"), 120)
+    job = site.as_alice(f"sbatch --parsable -N 1 --wrap '{ENDLESS}'")
+    site.runs(job)
     site.good("destroy", "--delete-data")
     assert containers(site.home) == []
     assert networks(site.home) == []

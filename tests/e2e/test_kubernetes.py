@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,11 +17,12 @@ import pytest
 
 from gpucluster.agent.kubernetes import routes
 from gpucluster.agent.kubernetes.containers import PARTS
-from gpucluster.waiting import wait_until
-from tests.e2e.kubernetes_site import KubernetesSite, Watch, pod, service
+from tests.e2e.kubernetes_site import KubernetesSite, pod, service
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 from tests.kubernetes_sources import TORCH, torch_archive
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
 SERVE = ("python3", "-c", "import http.server as s; s.test(s.SimpleHTTPRequestHandler, port=8000)")
 SLEEP = ("sleep", "infinity")
@@ -93,7 +93,7 @@ def multus(kubernetes: KubernetesSite) -> Iterator[list[str]]:
     nodes = list(kubernetes.nodes())
     kubernetes.import_tools(nodes, torch_archive())
     kubernetes.apply(_definition_of_attachments())
-    kubernetes.kubectl("wait", "--for=condition=Established", f"crd/{ATTACHMENTS}", "--timeout=30s")
+    kubernetes.kubectl("wait", "--for=condition=Established", f"crd/{ATTACHMENTS}", f"--timeout={PATIENCE_S:.0f}s")
     token = kubernetes.on(kubernetes.controller, "cat", "/etc/kubernetes/admin.conf")
     account, networks = f"{NETWORKS}/multus.kubeconfig", f"{NETWORKS}/00-multus.conflist"
     for node in nodes:
@@ -139,7 +139,9 @@ def test_an_interface_of_the_node_moves_into_a_pod_and_comes_back(
             # Of two ranks each gets from the other as much as the tensor has. What is sent may wait in a buffer yet.
             assert each["net1"] >= each["bytes"] > 100 * each["eth0"], sums
         kubernetes.kubectl("delete", "pod", f"--namespace={space}", "pod-1", "pod-2")
-    assert wait_until(lambda: "rdma0" in kubernetes.on(multus[0], "ip", "-brief", "link"), 30, 0.5)
+    kubernetes.until(
+        "the interface is the node's again", lambda: "rdma0" in kubernetes.on(multus[0], "ip", "-brief", "link")
+    )
 
 
 def test_ddp_of_pytorch_trains_on_two_nodes_over_the_moved_interface(
@@ -171,7 +173,10 @@ def test_ddp_of_pytorch_trains_on_two_nodes_over_the_moved_interface(
         kubernetes.run("job", "cancel", "ddp")
         kubernetes.as_alice("rm -rf gpucluster-jobs")
     # The interface comes back with its counters. In each step a rank sends all gradients.
-    assert wait_until(lambda: all("rdma0" in kubernetes.on(node, "ip", "-brief", "link") for node in multus), 30, 0.5)
+    kubernetes.until(
+        "the interfaces are the nodes' again",
+        lambda: all("rdma0" in kubernetes.on(node, "ip", "-brief", "link") for node in multus),
+    )
     wanted = steps * 4 * _parameters_of_resnet18(width)
     for node in multus:
         assert sent(node) - before[node] >= wanted, (node, wanted)
@@ -196,7 +201,7 @@ def test_apply_makes_a_node_again_whose_host_is_gone_and_its_job_runs_on(kuberne
             ["podman", "rm", "--force", "--time=0", kubernetes.hosts()[lost]], check=True, capture_output=True
         )
         kubernetes.good("apply")
-        assert wait_until(lambda: kubernetes.nodes() == {lost: True, other: True}, 60, 1)
+        kubernetes.until("both nodes are ready", lambda: kubernetes.nodes() == {lost: True, other: True})
         assert _by_name(kubernetes, "nodes")[lost]["metadata"]["uid"] != before
         kubernetes.import_tools([lost])
 
@@ -204,20 +209,17 @@ def test_apply_makes_a_node_again_whose_host_is_gone_and_its_job_runs_on(kuberne
             pods = kubernetes.get("pods", f"--namespace={space}", "--field-selector=status.phase=Running")["items"]
             return len(pods) == 1 and not pods[0]["metadata"].get("deletionTimestamp")
 
-        assert wait_until(runs, 90, 1), kubernetes.kubectl("describe", "pods", f"--namespace={space}")
+        kubernetes.until("the job's pod runs on the other node", runs)
         assert kubernetes.get("jobs", "work", f"--namespace={space}")["status"].get("active") == 1
 
 
 def test_a_lost_node_is_replaced_and_carries_pods_again(kubernetes: KubernetesSite) -> None:
-    watch = Watch()
     lost, other = sorted(kubernetes.nodes())
     before = _by_name(kubernetes, "nodes")[lost]["metadata"]["uid"]
     subprocess.run(["podman", "kill", kubernetes.hosts()[lost]], check=True, capture_output=True)
-    assert wait_until(lambda: not kubernetes.nodes()[lost], 120, 1)
-    with watch("replace"):
-        kubernetes.good("replace", lost, "--yes", "--drain-timeout", "0")
-    print(f"\nA lost node was replaced in {watch.seconds['replace']:.0f} s.", file=sys.__stderr__)
-    assert wait_until(lambda: kubernetes.nodes() == {lost: True, other: True}, 60, 1)
+    kubernetes.until("the lost node is not ready", lambda: not kubernetes.nodes()[lost])
+    kubernetes.good("replace", lost, "--yes", "--drain-timeout", "0")
+    kubernetes.until("both nodes are ready", lambda: kubernetes.nodes() == {lost: True, other: True})
     assert _by_name(kubernetes, "nodes")[lost]["metadata"]["uid"] != before
     kubernetes.import_tools([lost])
     with kubernetes.namespace() as space:

@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from gpucluster.waiting import wait_until
 from tests.e2e.kubernetes_site import KubernetesSite, pod
-from tests.e2e.site_harness import all_pass, containers
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S, all_pass, containers
 from tests.kubernetes_sources import NEXT, REGISTRY, RELEASE, mirror, need_kubernetes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
 SPACE = "user-alice"
 OWN, HOST = "work-1", "gpucluster.io/host"
@@ -32,7 +31,7 @@ def site() -> Iterator[KubernetesSite]:
     need_kubernetes()
     managed = f"  service: {{{_SHAPE}, managed: true}}\n"
     with KubernetesSite(
-        "engine", "10.105", files=mirror(rehearsal=True), work=f"{{{_SHAPE}}}", pools=managed, plane="oke"
+        "engine", files=mirror(rehearsal=True), work=f"{{{_SHAPE}}}", pools=managed, plane="oke"
     ) as made:
         yield made
 
@@ -66,7 +65,7 @@ def test_hosts_join_beside_the_nodes_that_the_engine_manages(site: KubernetesSit
     assert [name for name, has in labels.items() if has.get(HOST) == OWN] == [
         name for name, has in labels.items() if has["gpucluster.io/pool"] == "work"
     ]
-    assert all(name.startswith("10.105.1.") for name in labels)
+    assert all(name.startswith(f"{site.net}.1.") for name in labels)
     rows = shown(site)
     assert rows.pop(OWN) == ("work", f"v{RELEASE}")
     assert list(rows.values()) == [("service", f"v{RELEASE}")]
@@ -87,7 +86,7 @@ def test_our_node_reports_its_checks_into_its_own_object(site: KubernetesSite, b
         (node,) = [each for each in site.get("nodes")["items"] if each["metadata"]["labels"].get(HOST) == OWN]
         return [each["status"] for each in node["status"]["conditions"] if each["type"] == "GpuclusterHealthy"]
 
-    assert wait_until(lambda: healthy() == ["True"], 90, 1), healthy()
+    site.until("our node reports that it is healthy", lambda: healthy() == ["True"])
 
     def said() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(
@@ -96,7 +95,10 @@ def test_our_node_reports_its_checks_into_its_own_object(site: KubernetesSite, b
         return found
 
     # The service on the controller reads it with its own account, some seconds later.
-    assert wait_until(lambda: [row["stale"] for row in said()["nodes"] if row["node"] == OWN] == [False], 60, 1), said()
+    site.until(
+        "the service on the controller has read the report",
+        lambda: [row["stale"] for row in said()["nodes"] if row["node"] == OWN] == [False],
+    )
     assert said()["problems"] == []
 
 
@@ -145,14 +147,14 @@ def test_a_user_works_with_a_token_and_has_their_home_on_our_nodes(
     def phase(name: str) -> str:
         return str(site.get("pod", name, f"--namespace={SPACE}")["status"]["phase"])
 
-    assert wait_until(lambda: phase("here") == "Succeeded", 120, 1), site.kubectl("describe", "pods", "-n", SPACE)
+    site.until("the pod has succeeded", lambda: phase("here") == "Succeeded")
     assert site.on(site.controller, "cat", "/mnt/home/alice/from-a-pod").strip() == str(uid)
     # A node that the engine manages has no home: the scheduler says so, and no pod gets an empty folder in its place.
     assert phase("there") == "Pending"
     assert "volume node affinity conflict" in site.kubectl("describe", "pod", "there", f"--namespace={SPACE}")
     as_alice("delete", "pod", "here", "there", "--wait=false")
     site.good("user", "disable", "alice")
-    assert wait_until(refused, 30, 1), "her token ends with her account"
+    site.until("her token ends with her account", refused)
     site.good("user", "enable", "alice")
     assert site.good("kubeconfig", "--user", "alice", str(file))["hours"] == 12
     assert as_alice("auth", "can-i", "create", "pods") == "yes"

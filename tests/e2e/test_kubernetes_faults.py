@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.waiting import wait_until
 from tests.e2e.kubernetes_site import KubernetesSite, pod
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 from tests.kubernetes_sources import RELEASE, mirror
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(PATIENCE_TO_BUILD_S)]
 
 PKI = "/etc/kubernetes/pki"
 #: A certificate for the same names that ended in 2020.
@@ -50,7 +51,7 @@ def test_a_dead_api_server_is_said_and_apply_starts_it(kubernetes: KubernetesSit
 def test_apply_renews_a_certificate_that_has_expired(kubernetes: KubernetesSite) -> None:
     kubernetes.on(kubernetes.controller, "sh", "-c", EXPIRE)
     kubernetes.on(kubernetes.controller, "sh", "-c", KILL.format(part="kube-apiserver"))
-    assert wait_until(lambda: "certificate" in _kubectl_error(kubernetes), 60, 0.5)
+    kubernetes.until("kubectl complains about the certificate", lambda: "certificate" in _kubectl_error(kubernetes))
     problem = _problems(kubernetes)[0]
     assert f"1 of the control plane's certificates expired: {PKI}/apiserver.crt" in problem["message"]
     assert problem["hint"] == "Run: gpucluster kubernetes certificates --renew"
@@ -59,13 +60,13 @@ def test_apply_renews_a_certificate_that_has_expired(kubernetes: KubernetesSite)
     ends = kubernetes.on(kubernetes.controller, "openssl", "x509", "-noout", "-checkend", "86400", "-in",
                          f"{PKI}/apiserver.crt")  # fmt: skip
     assert "will not expire" in ends
-    assert wait_until(lambda: all(kubernetes.nodes().values()), 60, 1)
+    kubernetes.until("all nodes are ready", lambda: all(kubernetes.nodes().values()))
 
 
 def test_a_full_etcd_is_said_and_after_compact_apply_goes_on(kubernetes: KubernetesSite) -> None:
     manifest = kubernetes.on(kubernetes.controller, "cat", ETCD)
     # A controller manager whose API server was dead ends namespaces of before only now.
-    assert wait_until(lambda: not _problems(kubernetes), 180, 2), _problems(kubernetes)
+    kubernetes.until("the control plane has no problems", lambda: not _problems(kubernetes))
     size = kubernetes.good("kubernetes", "status")["etcd"]["size"]
     with kubernetes.namespace() as space:
         try:
@@ -95,13 +96,16 @@ def test_a_namespace_that_does_not_end_is_said_and_hinders_no_apply(kubernetes: 
     kubernetes.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": held})
     kubernetes.kubectl("delete", "namespace", "stuck", "--wait=false")
     try:
-        assert wait_until(lambda: any("example.com/gone" in str(each) for each in _problems(kubernetes)), 240, 5)
+        kubernetes.until(
+            "the object that holds the namespace is named",
+            lambda: any("example.com/gone" in str(each) for each in _problems(kubernetes)),
+        )
         assert "namespace stuck does not end" in _problems(kubernetes)[0]["message"]
         kubernetes.good("apply")
     finally:
         kubernetes.kubectl("patch", "configmap", "held", "--namespace=stuck", "--type=merge",
                            '--patch={"metadata": {"finalizers": null}}')  # fmt: skip
-    assert wait_until(lambda: _problems(kubernetes) == [], 60, 1)
+    kubernetes.until("the control plane has no problems", lambda: _problems(kubernetes) == [])
 
 
 def test_a_host_that_can_t_join_is_told_why_until_it_can(kubernetes: KubernetesSite, tmp_path: Path) -> None:
@@ -136,7 +140,7 @@ def test_a_host_that_can_t_join_is_told_why_until_it_can(kubernetes: KubernetesS
     assert re.search(rf"kubernetes-images-{RELEASE}-\S+ lacks 1 of \d+ images: {pause}", said), said
 
     kubernetes.good("apply")
-    assert wait_until(lambda: list(kubernetes.nodes().values()) == [True, True], 60, 1)
+    kubernetes.until("both nodes are ready", lambda: list(kubernetes.nodes().values()) == [True, True])
     # It has another part of the addresses of pods now, and the bridge of its plugins that of before.
     kubernetes.import_tools([node])
     with kubernetes.namespace() as space:
@@ -164,7 +168,7 @@ def _ready(site: KubernetesSite) -> bool:
 def _kubectl_error(site: KubernetesSite) -> str:
     argv = ["podman", "exec", site.hosts()[site.controller], "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf"]
     return subprocess.run(
-        [*argv, "get", "--raw=/readyz"], capture_output=True, text=True, timeout=60, check=False
+        [*argv, "get", "--raw=/readyz"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     ).stderr
 
 
@@ -174,8 +178,8 @@ def _restart_etcd(site: KubernetesSite, manifest: str) -> None:
     before = site.on(site.controller, "sh", "-c", number)
     site.on(site.controller, "sh", "-c", f"cat > {ETCD}", stdin=manifest)
     # kubelet sees the file within 20 s, then the API server waits for etcd.
-    assert wait_until(lambda: site.on(site.controller, "sh", "-c", number) not in ("", before), 90, 1)
-    assert wait_until(lambda: _ready(site), 90, 1)
+    site.until("etcd is another process", lambda: site.on(site.controller, "sh", "-c", number) not in ("", before))
+    site.until("the API server is ready", lambda: _ready(site))
 
 
 def _fill(site: KubernetesSite, space: str) -> str:
@@ -186,7 +190,9 @@ def _fill(site: KubernetesSite, space: str) -> str:
     for number in range(100):
         meta = {"name": "big", "namespace": space}
         text = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": f"{number}" + "x" * 900_000}}
-        done = subprocess.run(argv, input=json.dumps(text), capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            argv, input=json.dumps(text), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         if "space exceeded" in done.stderr:
             return "etcd is full"
         assert done.returncode == 0, done.stderr

@@ -9,11 +9,11 @@ import json
 
 import pytest
 
-from gpucluster.waiting import wait_until
 from tests.e2e.kubernetes_site import KubernetesSite
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 from tests.kubernetes_sources import TOOLS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(PATIENCE_TO_BUILD_S)]
 
 LABEL = "--selector=gpucluster.io/job=mpi-allreduce"
 #: What a job is made of.
@@ -36,7 +36,7 @@ def test_an_all_reduce_of_mpi_on_two_nodes_sums_rightly(kubernetes: KubernetesSi
                 ended.update({job["metadata"]["name"]: status.get("succeeded", 0) - status.get("failed", 0)})
             return len(ended) == 2 and all(ended.values())
 
-        wait_until(both, 240, 1)
+        kubernetes.until("both jobs have ended", both)
         said = kubernetes.kubectl("logs", "job/mpi-allreduce-0", *alice)
         described = kubernetes.kubectl("describe", "pods", LABEL, *alice)
         assert ended == {"mpi-allreduce-0": 1, "mpi-allreduce-1": 1}, said + described

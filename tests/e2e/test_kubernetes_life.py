@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.waiting import wait_until
 from tests.e2e.kubernetes_site import KubernetesSite, pod
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(PATIENCE_TO_BUILD_S)]
 
 MAP = "configmap"
 
@@ -29,7 +29,7 @@ def test_a_kubelet_that_does_not_run_is_a_problem_with_its_next_command(kubernet
         kubernetes.on(kubernetes.controller, "systemctl", "start", "kubelet")
     assert code != 0
     assert any("kubelet does not run" in each["message"] and each["hint"] for each in events[-1]["data"]["problems"])
-    assert wait_until(lambda: kubernetes.run("kubernetes", "status")[0] == 0, 60, 1)
+    kubernetes.until("the control plane is well again", lambda: kubernetes.run("kubernetes", "status")[0] == 0)
 
 
 def test_renewed_certificates_are_in_use_and_pods_run_on(kubernetes: KubernetesSite) -> None:
@@ -44,7 +44,7 @@ def test_renewed_certificates_are_in_use_and_pods_run_on(kubernetes: KubernetesS
         assert all(each["days"] >= 364 for each in done["certificates"] if each["file"] in done["renewed"])
         assert kubernetes.on(kubernetes.controller, "sh", "-c", serial) != before
         # kubelets have the same authority: they go on, and so does the pod.
-        assert wait_until(lambda: all(kubernetes.nodes().values()), 60, 1)
+        kubernetes.until("all nodes are ready", lambda: all(kubernetes.nodes().values()))
         (one,) = kubernetes.get("pods", f"--namespace={space}")["items"]
         assert one["status"]["containerStatuses"][0]["restartCount"] == 0
 
@@ -65,7 +65,7 @@ def test_a_restore_brings_objects_back_and_forgets_later_ones(kubernetes: Kubern
         assert kubernetes.get(MAP, "kept", here)["data"] == {"word": "before"}
         assert "later" not in kubernetes.kubectl("get", MAP, here, "--output=name")
         # The same authority: nodes need no apply, and take pods.
-        assert wait_until(lambda: list(kubernetes.nodes().values()) == [True, True], 90, 1)
+        kubernetes.until("both nodes are ready", lambda: list(kubernetes.nodes().values()) == [True, True])
         kubernetes.apply(pod("after", space, min(kubernetes.nodes()), "sleep", "infinity"))
         kubernetes.await_ready(space)
-    assert wait_until(lambda: kubernetes.run("kubernetes", "status")[0] == 0, 60, 1)
+    kubernetes.until("the control plane is well again", lambda: kubernetes.run("kubernetes", "status")[0] == 0)

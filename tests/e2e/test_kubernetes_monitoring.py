@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from gpucluster.waiting import wait_until
 from tests.agent.exporter import trees
 from tests.e2e.kubernetes_site import KubernetesSite
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(PATIENCE_TO_BUILD_S)]
 
 UNIT = "gpucluster-exporter"
 DROP_IN = f"/run/systemd/system/{UNIT}.service.d/emulated.conf"
@@ -31,8 +31,9 @@ def test_prometheus_scrapes_every_host_and_sees_the_rdma_counters_of_a_node(
 ) -> None:
     hosts = {kubernetes.controller, *kubernetes.nodes()}
     wanted = {(host, job) for host in hosts for job in ("node", "own")}
-    assert wait_until(
-        lambda: {each for each, health in _targets(kubernetes).items() if health == "up"} >= wanted, 90, 1
+    kubernetes.until(
+        "Prometheus scrapes every host",
+        lambda: {each for each, health in _targets(kubernetes).items() if health == "up"} >= wanted,
     )
     assert set(_targets(kubernetes).values()) == {"up"}
     node = min(kubernetes.nodes())
@@ -44,7 +45,7 @@ def test_prometheus_scrapes_every_host_and_sees_the_rdma_counters_of_a_node(
             kubernetes.on(
                 node, "sh", "-c", f"echo {words} > {EMULATED}/{(counters / 'port_rcv_data').relative_to(tmp_path)}"
             )
-            assert wait_until(functools.partial(_has, kubernetes, received, 4.0 * words), 60, 1)
+            kubernetes.until("Prometheus has the counter", functools.partial(_has, kubernetes, received, 4.0 * words))
         said = _asked(kubernetes, 'gpucluster_rdma_counter_total{counter="out_of_sequence"}')
         (labels,) = (each["labels"] for each in said)
         assert (labels["node"], labels["pool"], labels["shape"]) == (node, "work", "VM.Standard.E5.Flex")
@@ -59,25 +60,45 @@ def test_a_failed_check_taints_its_node_until_it_passes_and_one_node_an_hour_at_
     first, second = sorted(kubernetes.nodes())
     for node in (first, second):
         _check(kubernetes, node)
-    assert wait_until(lambda: [_healthy(kubernetes, node) for node in (first, second)] == ["True", "True"], 60, 1)
+    kubernetes.until(
+        "both nodes are healthy", lambda: [_healthy(kubernetes, node) for node in (first, second)] == ["True", "True"]
+    )
     try:
         kubernetes.on(first, "umount", "--lazy", "/mnt/home")
         _check(kubernetes, first)
         assert _healthy(kubernetes, first) == "False"
-        assert wait_until(lambda: _taints(kubernetes, first) == {TAINT: "mounts"}, 60, 1)
+        kubernetes.until("the first node has the taint", lambda: _taints(kubernetes, first) == {TAINT: "mounts"})
         # The breaker of the pool: a node an hour. The second one has the condition alone.
         kubernetes.on(second, "umount", "--lazy", "/mnt/home")
         _check(kubernetes, second)
         assert _healthy(kubernetes, second) == "False"
-        assert not wait_until(lambda: TAINT in _taints(kubernetes, second), 15, 1)
+        kubernetes.until("the service knows of it", lambda: second in _failing(kubernetes))
+        # Whether it gets the taint is decided in the service's next two rounds.
+        for _ in range(2):
+            before = _round(kubernetes)
+            kubernetes.until("the service's next round", lambda before=before: _round(kubernetes) != before)  # type: ignore[misc]
+        assert TAINT not in _taints(kubernetes, second)
         said = kubernetes.on(kubernetes.controller, "gpucluster-agent", "health", "status")
         assert second in said
     finally:
         for node in (first, second):
             kubernetes.on(node, "sh", "-c", "mountpoint -q /mnt/home || mount /mnt/home")
             _check(kubernetes, node)
-    assert wait_until(lambda: not any(TAINT in _taints(kubernetes, node) for node in (first, second)), 60, 1)
+    kubernetes.until(
+        "no node has the taint", lambda: not any(TAINT in _taints(kubernetes, node) for node in (first, second))
+    )
     assert [_healthy(kubernetes, node) for node in (first, second)] == ["True", "True"]
+
+
+def _failing(site: KubernetesSite) -> set[str]:
+    """The nodes of which the health service on the controller knows that a check fails."""
+    said = json.loads(site.on(site.controller, "gpucluster-agent", "health", "status", "--output", "json"))
+    return {row["node"] for row in said["nodes"] if row["failing"]}
+
+
+def _round(site: KubernetesSite) -> str:
+    """When the health service last wrote its metrics, which it does in each round."""
+    return site.on(site.controller, "stat", "--format=%y", "/var/lib/gpucluster/health/metrics.prom")
 
 
 @contextmanager

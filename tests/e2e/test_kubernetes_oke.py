@@ -11,7 +11,6 @@ import os
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -24,11 +23,13 @@ import yaml
 from oci.container_engine import models
 
 from gpucluster.localcloud.kubernetes import releases
-from gpucluster.waiting import wait_until
+from tests.addresses import free_range
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 from tests.kubernetes_sources import NEXT, RELEASE, mirror, need_kubernetes
 from tests.localcloud.api_harness import SHAPE, Api, running
+from tests.waiting import PATIENCE_S, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(PATIENCE_TO_BUILD_S)]
 DOUBLES = Path(__file__).resolve().parents[1] / "doubles" / "oci"
 
 
@@ -47,7 +48,9 @@ class Oke:
         env = {**os.environ, "PATH": path, "OCI_CLI_CONFIG_FILE": str(self.api.home / "credentials" / "config")}
         program = releases.find(self.api.home, RELEASE).kubectl
         argv = [str(program), f"--kubeconfig={self.kubeconfig}", *words]
-        return subprocess.run(argv, env=env, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            argv, env=env, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         done = self.call(*words, stdin=stdin)
@@ -58,7 +61,9 @@ class Oke:
         """The operator's token for a cluster."""
         env = {**os.environ, "OCI_CLI_CONFIG_FILE": str(self.api.home / "credentials" / "config")}
         argv = [sys.executable, str(DOUBLES / "oci"), "ce", "cluster", "generate-token", "--cluster-id", cluster]
-        said = subprocess.run([*argv, "--region", "local-1"], env=env, capture_output=True, check=True, timeout=60)
+        said = subprocess.run(
+            [*argv, "--region", "local-1"], env=env, capture_output=True, check=True, timeout=PATIENCE_S
+        )
         return str(json.loads(said.stdout)["status"]["token"])
 
     def status_of(self, token: str) -> int:
@@ -80,7 +85,7 @@ class Oke:
         shown = {name: _podman("inspect", "--format={{json .NetworkSettings.Networks}}", name) for name in names}
         [name] = [name for name, text in shown.items() if f'"{address}"' in text]
         argv = ["podman", "exec", name, *command]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     def container(self) -> str:
         [name] = _podman("ps", "--all", "--format={{.Names}}", f"--filter=label=gpucluster.ocid={self.cluster}").split()
@@ -88,15 +93,18 @@ class Oke:
 
 
 def _podman(*words: str) -> str:
-    return subprocess.run(["podman", *words], check=True, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(["podman", *words], check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
 
 
-def finished(api: Api, reply: Any, seconds: float = 240) -> Any:
+def finished(api: Api, reply: Any) -> Any:
     """The work request of a reply, when it has an end."""
-    until = time.monotonic() + seconds
-    while (found := api.kubernetes.get_work_request(reply.headers["opc-work-request-id"]).data).time_finished is None:
-        assert time.monotonic() < until, found
-        time.sleep(0.2)
+    ocid = reply.headers["opc-work-request-id"]
+
+    def ended() -> Any:
+        request = api.kubernetes.get_work_request(ocid).data
+        return request if request.time_finished is not None else None
+
+    found = wait_for("the work request has ended", ended, patience=6 * PATIENCE_S, interval=0.2)
     if found.status != "SUCCEEDED":
         [resource] = found.resources
         errors = api.kubernetes.list_work_request_errors(resource.identifier, found.id).data
@@ -109,16 +117,14 @@ def oke(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oke]:
     need_kubernetes()
     home = tmp_path_factory.mktemp("oke")
     (home / "kubernetes.json").write_text(json.dumps({"mirror": str(mirror(rehearsal=True))}))
-    with running(home, "podman") as api:
-        subnet = api.subnet(api.vcn("10.85.0.0/16", "oke"), "10.85.0.0/24")
+    with free_range() as net, running(home, "podman") as api:
+        subnet = api.subnet(api.vcn(f"{net}.0.0/16", "oke"), f"{net}.0.0/24")
         details = models.CreateClusterDetails(
             name="oke", compartment_id=api.tenancy, vcn_id=subnet.vcn_id, kubernetes_version=f"v{RELEASE}",
             type="ENHANCED_CLUSTER",
             endpoint_config=models.CreateClusterEndpointConfigDetails(subnet_id=subnet.id),
         )  # fmt: skip
-        began = time.monotonic()
         work = finished(api, api.kubernetes.create_cluster(details))
-        print(f"\nThe control plane was made in {time.monotonic() - began:.0f} s.", file=sys.__stderr__)
         yield Oke(api, subnet, work.resources[0].identifier)
 
 
@@ -163,9 +169,7 @@ bash /var/run/oke-init.sh --kubelet-extra-args "--register-with-taints=dedicated
                 availability_domain=oke.api.domain, subnet_id=oke.subnet.id)],
         ),
     )  # fmt: skip
-    began = time.monotonic()
-    work = finished(oke.api, oke.api.kubernetes.create_node_pool(details), 600)
-    print(f"\nTwo managed nodes were ready in {time.monotonic() - began:.0f} s.", file=sys.__stderr__)
+    work = finished(oke.api, oke.api.kubernetes.create_node_pool(details))
     return str(work.resources[0].identifier)
 
 
@@ -195,11 +199,11 @@ def test_a_pod_runs_on_a_managed_node_and_the_other_node_reaches_it(oke: Oke, po
             "containers": [container],
         },
     }
-    assert wait_until(lambda: oke.call("get", "serviceaccount", "default").returncode == 0, 60, 0.5)
+    wait_for("the namespace has its account", lambda: oke.call("get", "serviceaccount", "default").returncode == 0)
     oke.kubectl("apply", "--filename=-", stdin=json.dumps(objects))
-    oke.kubectl("wait", "--for=condition=Ready", "pod/one", "--timeout=90s")
+    oke.kubectl("wait", "--for=condition=Ready", "pod/one", f"--timeout={PATIENCE_S:.0f}s")
     address = json.loads(oke.kubectl("get", "pod", "one", "-o", "json"))["status"]["podIP"]
-    assert wait_until(lambda: oke.on(second, "ping", "-c1", "-W1", address).returncode == 0, 30, 0.5)
+    wait_for("the other node reaches the pod", lambda: oke.on(second, "ping", "-c1", "-W1", address).returncode == 0)
     # kube-proxy leads the first address of the services' range to the API server.
     asked = oke.on(second, "curl", "--silent", "--insecure", "https://10.96.0.1/version")
     assert json.loads(asked.stdout)["gitVersion"] == f"v{RELEASE}"
@@ -230,7 +234,7 @@ def test_an_instance_of_our_own_joins_when_a_policy_lets_it(oke: Oke) -> None:
     [attached] = api.compute.list_vnic_attachments(api.tenancy, instance_id=instance.id).data
     address = api.network.get_vnic(attached.vnic_id).data.private_ip
     log = "/var/log/cloud-init-output.log"
-    assert wait_until(lambda: "Unauthorized" in oke.on(address, "cat", log).stdout, 60, 1), "no policy lets it join"
+    wait_for("no policy lets the instance join", lambda: "Unauthorized" in oke.on(address, "cat", log).stdout)
     assert oke.call("get", "node", address).returncode != 0
     group = oci.identity.models.CreateDynamicGroupDetails(
         compartment_id=api.tenancy, name="workers", description="of a test",
@@ -242,9 +246,13 @@ def test_an_instance_of_our_own_joins_when_a_policy_lets_it(oke: Oke) -> None:
         statements=["Allow dynamic-group workers to {CLUSTER_JOIN} in tenancy"],
     )  # fmt: skip
     api.identity.create_policy(policy)
-    joined = wait_until(lambda: oke.call("get", "node", address).returncode == 0, 60, 1)
-    assert joined, oke.on(address, "cat", log).stdout
-    oke.kubectl("wait", "--for=condition=Ready", f"node/{address}", "--timeout=90s")
+    wait_for(
+        "the instance has joined",
+        lambda: oke.call("get", "node", address).returncode == 0,
+        interval=1,
+        state=lambda: oke.on(address, "cat", log).stdout,
+    )
+    oke.kubectl("wait", "--for=condition=Ready", f"node/{address}", f"--timeout={PATIENCE_S:.0f}s")
     node = json.loads(oke.kubectl("get", "node", address, "-o", "json"))
     assert (node["metadata"]["labels"]["gpucluster.test/kind"], node["spec"]["providerID"]) == ("own", instance.id)
     api.compute.terminate_instance(instance.id)
@@ -254,12 +262,16 @@ def test_an_instance_of_our_own_joins_when_a_policy_lets_it(oke: Oke) -> None:
 def test_a_control_plane_that_ends_is_said_and_comes_back_with_what_it_had(oke: Oke) -> None:
     oke.kubectl("create", "namespace", "kept")
     _podman("stop", "--time=0", oke.container())
-    assert wait_until(lambda: oke.api.kubernetes.get_cluster(oke.cluster).data.lifecycle_state == "FAILED", 30, 1)
+    wait_for(
+        "the cluster is FAILED", lambda: oke.api.kubernetes.get_cluster(oke.cluster).data.lifecycle_state == "FAILED"
+    )
     assert "container" in oke.api.kubernetes.get_cluster(oke.cluster).data.lifecycle_details
     oke.api.kill()
     oke.api.start()
-    assert wait_until(lambda: oke.api.kubernetes.get_cluster(oke.cluster).data.lifecycle_state == "ACTIVE", 120, 1)
-    assert wait_until(lambda: oke.call("get", "namespace", "kept").returncode == 0, 60, 1)
+    wait_for(
+        "the cluster is ACTIVE", lambda: oke.api.kubernetes.get_cluster(oke.cluster).data.lifecycle_state == "ACTIVE"
+    )
+    wait_for("its objects are there", lambda: oke.call("get", "namespace", "kept").returncode == 0)
 
 
 def test_a_control_plane_is_upgraded_and_keeps_what_it_has(oke: Oke) -> None:

@@ -18,11 +18,13 @@ from typing import Any
 
 import pytest
 
-from gpucluster.waiting import wait_until
+from tests.addresses import free_port
 from tests.e2e.kubernetes_site import KubernetesSite, pod
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 from tests.kubernetes_sources import TOOLS, programs
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(PATIENCE_TO_BUILD_S)]
 
 SPACE = "user-alice"
 SLEEP = ("sleep", "infinity")
@@ -40,7 +42,7 @@ class Person:
 
     def try_kubectl(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         argv = [str(programs() / "kubectl"), f"--kubeconfig={self.file}", *words]
-        return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         done = self.try_kubectl(*words, stdin=stdin)
@@ -65,13 +67,15 @@ class Person:
 @pytest.fixture(scope="module")
 def alice(kubernetes: KubernetesSite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     """Alice on this machine, by the forwarding that `gpucluster kubeconfig` prints."""
-    file, port = tmp_path_factory.mktemp("people") / "alice.yaml", _free_port()
+    file, port = tmp_path_factory.mktemp("people") / "alice.yaml", free_port()
     made = kubernetes.good("kubeconfig", "--user", "alice", "--local-port", str(port), str(file))
     assert file.stat().st_mode & 0o077 == 0
     assert (made["namespace"], made["user"]) == (SPACE, "alice")
     with subprocess.Popen(shlex.split(made["forward"]), stdin=subprocess.DEVNULL) as forward:
         try:
-            assert wait_until(lambda: forward.poll() is not None or _listens(port), 30, 0.2)
+            kubernetes.until(
+                "the forwarding listens, or has ended", lambda: forward.poll() is not None or _listens(port)
+            )
             assert forward.poll() is None, f"{made['forward']} has ended"
             yield Person(file)
         finally:
@@ -82,7 +86,7 @@ def test_a_pod_reads_and_writes_the_home_with_the_uid_of_its_person(kubernetes: 
     uid = kubernetes.as_alice("id -u")
     kubernetes.as_alice("echo 'from a host' > for-pods")
     with alice.having(_pod("home", *SLEEP, **HOME)):
-        alice.kubectl("wait", "--for=condition=Ready", "pod/home", "--timeout=90s")
+        alice.kubectl("wait", "--for=condition=Ready", "pod/home", f"--timeout={PATIENCE_S:.0f}s")
         assert alice.kubectl("exec", "home", "--", "id", "-u") == uid
         assert alice.kubectl("exec", "home", "--", "cat", "/home/for-pods") == "from a host"
         alice.kubectl("exec", "home", "--", "sh", "-c", "echo 'from a pod' > /home/for-hosts")
@@ -91,7 +95,7 @@ def test_a_pod_reads_and_writes_the_home_with_the_uid_of_its_person(kubernetes: 
 
 def test_pods_of_a_job_have_the_uid_too(kubernetes: KubernetesSite, alice: Person) -> None:
     with alice.having(_job("uid", _pod("", "id", "-u"))):
-        alice.kubectl("wait", "--for=condition=Complete", "job/uid", "--timeout=90s")
+        alice.kubectl("wait", "--for=condition=Complete", "job/uid", f"--timeout={PATIENCE_S:.0f}s")
         assert alice.kubectl("logs", "job/uid") == kubernetes.as_alice("id -u")
 
 
@@ -100,7 +104,10 @@ def test_a_job_gets_no_pod_that_its_person_may_not_have(kubernetes: KubernetesSi
     job = _job("bad", _pod("", *SLEEP, **more))
     with alice.having(job):
         of_job = "--field-selector=involvedObject.kind=Job,involvedObject.name=bad,reason=FailedCreate"
-        assert wait_until(lambda: "privileged" in alice.kubectl("get", "events", of_job, "--output=yaml"), 60, 0.5)
+        kubernetes.until(
+            "the job says why it has no pod",
+            lambda: "privileged" in alice.kubectl("get", "events", of_job, "--output=yaml"),
+        )
         assert alice.kubectl("get", "pods", "--selector=job-name=bad") == ""
 
 
@@ -176,13 +183,12 @@ def test_a_person_on_the_controller_makes_a_kubeconfig_themselves(kubernetes: Ku
 
 def test_who_is_disabled_has_no_access_and_no_pods(kubernetes: KubernetesSite, alice: Person) -> None:
     with alice.having(_pod("left", *SLEEP)):
-        alice.kubectl("wait", "--for=condition=Ready", "pod/left", "--timeout=90s")
+        alice.kubectl("wait", "--for=condition=Ready", "pod/left", f"--timeout={PATIENCE_S:.0f}s")
         kubernetes.good("user", "disable", "alice")
         try:
             refused = alice.try_kubectl("get", "pods")
             assert "forbidden" in refused.stderr.lower()
-            gone = wait_until(lambda: not kubernetes.get("pods", f"--namespace={SPACE}")["items"], 60, 0.5)
-            assert gone
+            kubernetes.until("her pods are gone", lambda: not kubernetes.get("pods", f"--namespace={SPACE}")["items"])
         finally:
             kubernetes.good("user", "enable", "alice")
         assert alice.kubectl("get", "pods") == ""
@@ -205,12 +211,6 @@ def _job(name: str, of: dict[str, Any]) -> dict[str, Any]:
     """A Job that makes a pod as this one."""
     spec = {"template": {"spec": of["spec"]}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _listens(port: int) -> bool:

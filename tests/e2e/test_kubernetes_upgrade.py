@@ -16,16 +16,25 @@ from typing import Any
 import pytest
 
 from tests.e2e.kubernetes_site import KubernetesSite, pod
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 from tests.kubernetes_sources import NEXT, REGISTRY, RELEASE, mirror, need_kubernetes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
 NODE = "work-1"
 ENDED = "/root/api-server-was-ended"
-# After kubelet's next start, when its node is ready again.
+# After kubelet's next start, when it has renewed the lease of its node.
 DROP_IN = """\
 [Service]
-ExecStartPost=-/usr/bin/systemd-run /bin/sh -c "sleep 5; rm {file} && pkill -x kube-apiserver && touch {ended}"
+ExecStartPost=-/usr/bin/systemd-run /root/end-the-api-server
+"""
+END = """\
+#!/bin/sh
+export KUBECONFIG=/etc/kubernetes/admin.conf
+lease() {{ kubectl get --namespace=kube-node-lease --output='jsonpath={{.spec.renewTime}}' lease {controller}; }}
+before=$(lease)
+until now=$(lease) && [ "$now" != "$before" ]; do :; done
+rm {file} && pkill -x kube-apiserver && touch {ended}
 """
 PAUSE = f"{REGISTRY}/pause:3.2"
 
@@ -34,7 +43,7 @@ PAUSE = f"{REGISTRY}/pause:3.2"
 def site() -> Iterator[KubernetesSite]:
     """At RELEASE, and its file wants NEXT."""
     need_kubernetes()
-    with KubernetesSite("kup", "10.131", files=mirror(rehearsal=True)) as made:
+    with KubernetesSite("kup", files=mirror(rehearsal=True)) as made:
         made.file.write_text(made.file.read_text().replace("count: 2}", "count: 1}"))
         made.good("apply")
         made.file.write_text(made.file.read_text().replace(f'release: "{RELEASE}"', f'release: "{NEXT}"'))
@@ -59,7 +68,9 @@ def cordoned(site: KubernetesSite) -> list[str]:
 def end_the_api_server_after_the_next_start_of_kubelet(site: KubernetesSite) -> None:
     file = "/etc/systemd/system/kubelet.service.d/test.conf"
     site.on(site.controller, "mkdir", "-p", file.rpartition("/")[0])
-    site.on(site.controller, "tee", file, stdin=DROP_IN.format(file=file, ended=ENDED))
+    site.on(site.controller, "tee", file, stdin=DROP_IN)
+    program = END.format(file=file, ended=ENDED, controller=site.controller)
+    site.on(site.controller, "sh", "-c", "cat > /root/end-the-api-server && chmod 755 $_", stdin=program)
     site.on(site.controller, "systemctl", "daemon-reload")
 
 

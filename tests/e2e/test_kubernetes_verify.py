@@ -14,13 +14,14 @@ from gpucluster.agent.checks.model import Status
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey
 from gpucluster.operations.measuring import RemoteSession
-from gpucluster.waiting import wait_until
 from tests import image_archive
 from tests.e2e.kubernetes_site import KubernetesSite
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 from tests.image_archive import Image
 from tests.measuring.nccl_double import output
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
 SPACE = "gpucluster-system"
 PROGRAM = ("/usr/local/bin/gpucluster-agent", "kubernetes", "pods")
@@ -53,7 +54,7 @@ def test_pods_of_verify_reach_one_another_and_are_removed(kubernetes: Kubernetes
     found = _found(kubernetes)
     assert {each["state"] for each in found["nodes"].values()} == {"ready"}, found
     assert [(pair["interface"], pair["error"]) for pair in found["pairs"]] == [("eth0", "")] * 2
-    assert wait_until(lambda: kubernetes.get(*OURS)["items"] == [], 30, 0.5)
+    kubernetes.until("no pod of verify is left", lambda: kubernetes.get(*OURS)["items"] == [])
 
 
 def test_a_cordoned_node_is_not_judged(kubernetes: KubernetesSite) -> None:
@@ -84,12 +85,12 @@ def test_an_interrupted_run_leaves_no_pods(kubernetes: KubernetesSite) -> None:
             assert running.stdin
             running.stdin.write(_pools(kubernetes))
             running.stdin.close()
-            assert wait_until(lambda: len(kubernetes.get(*OURS)["items"]) == 2, 60, 0.5)
+            kubernetes.until("two pods of verify are there", lambda: len(kubernetes.get(*OURS)["items"]) == 2)
             kubernetes.on(kubernetes.controller, "sh", "-c", "kill -TERM $(cat /run/verify-test.pid)")
-            running.wait(timeout=60)
+            running.wait(timeout=PATIENCE_S)
     finally:
         kubernetes.kubectl("uncordon", node)
-    assert wait_until(lambda: kubernetes.get(*OURS)["items"] == [], 60, 0.5)
+    kubernetes.until("no pod of verify is left", lambda: kubernetes.get(*OURS)["items"] == [])
 
 
 def _image(kubernetes: KubernetesSite, folder: Path, by_node: dict[str, float]) -> None:
@@ -140,4 +141,4 @@ def test_nccl_is_measured_on_each_node_by_a_pod_and_the_slow_one_is_found(
     others = {each.status for each in survey.findings() if each.check != "nccl_node"}
     assert others == {Status.SKIP}
     measured = ("pods", f"--namespace={SPACE}", "--selector=gpucluster.io/measure")
-    assert wait_until(lambda: kubernetes.get(*measured)["items"] == [], 30, 0.5)
+    kubernetes.until("no pod of a measurement is left", lambda: kubernetes.get(*measured)["items"] == [])

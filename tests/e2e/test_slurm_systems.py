@@ -6,14 +6,12 @@ One node is permanent, one is elastic, and the elastic one is then launched from
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.built_slurm import (
     SECONDS,
-    container,
     from_cache,
     make_mirror,
     newest_source,
@@ -21,20 +19,16 @@ from tests.e2e.built_slurm import (
     to_cache,
     version_of,
 )
-from tests.e2e.site_harness import Site, containers
+from tests.e2e.site_harness import NETWORK, Site, container_of, containers
+from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(5400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * SECONDS)]
 
 CLUSTER_YML = """\
 version: 1
 name: mixed
 cloud: {{provider: local}}
-network:
-  vcn_cidr: 10.97.0.0/16
-  public_subnet_cidr: 10.97.0.0/24
-  private_subnet_cidr: 10.97.1.0/24
-  ssh_allowed_cidrs: [127.0.0.0/8]
-controller: {{ocpus: 2, memory_gb: 8, image: {{operating_system: Debian, version: "12"}}}}
+{network}controller: {{ocpus: 2, memory_gb: 8, image: {{operating_system: Debian, version: "12"}}}}
 pools:
   fixed: {{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8, count: 1, image: {image}}}
   burst: {{ocpus: 2, memory_gb: 8, count: 0, max_count: 1, idle_timeout: 15, shape: VM.Standard.E5.Flex,
@@ -51,7 +45,7 @@ CONTROLLER = "mixed-controller"
 def site() -> Iterator[Site]:
     source = newest_source()
     image = '{operating_system: Debian, version: "13"}'
-    with Site(CLUSTER_YML.format(image=image, version=version_of(source))) as made:
+    with Site(CLUSTER_YML.format(network=NETWORK, image=image, version=version_of(source))) as made:
         make_mirror(made, source)
         yield made
 
@@ -62,22 +56,17 @@ def _job(site: Site, pool: str, *options: str) -> str:
 
 
 def _until_alone(site: Site) -> None:
-    deadline = time.monotonic() + 120
-    while len(containers(site.home)) > 2:
-        assert time.monotonic() < deadline, "the elastic node is still there"
-        time.sleep(1)
+    site.until("the elastic node is gone", lambda: len(containers(site.home)) == 2)
 
 
 def test_a_newer_system_on_the_nodes_has_the_same_release(site: Site) -> None:
     applied = site.start("apply")
-    while not containers(site.home):
-        assert applied.poll() is None, "it ended before it had launched the controller"
-        time.sleep(1)
-    (controller,) = containers(site.home)[:1]
+    wait_for("the controller is launched", lambda: containers(site.home) or applied.poll() is not None)
+    controller = containers(site.home)[0]
     from_cache(controller)
     said, _ = applied.communicate(timeout=SECONDS)
     assert applied.returncode == 0, said[-3000:]
-    to_cache(container(site, CONTROLLER))
+    to_cache(container_of(site, CONTROLLER))
     assert 'VERSION_ID="12"' in on_host(site, CONTROLLER, "cat", "/etc/os-release")
     assert 'VERSION_ID="13"' in on_host(site, "fixed-1", "cat", "/etc/os-release")
     versions = {on_host(site, host, "/usr/sbin/slurmd" if host == "fixed-1" else "/usr/sbin/slurmctld", "-V")

@@ -1,0 +1,390 @@
+"""A private cluster that changes while jobs run: login nodes, container steps, monitoring, and nodes that go and come.
+
+Nobody has a public address: everything goes through the local cloud's Bastion service. Users log in at a login node.
+Enroot and Pyxis are doubles here (tests/doubles), in a mirror that is a folder: what is proven is that they are built,
+installed, configured, upgraded and removed, and that Slurm's steps reach them, not what the real ones do. Steps that
+come with a job, and those of a baked image, are in test_elastic.py. The tests run in the order of this file, on one
+cluster: each is a chapter of the same story.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.doubles.pyxis import packages as pyxis
+from tests.e2e.containers_harness import LOOK, MARKER, PLUGIN, batch, image, mirror
+from tests.e2e.site_harness import (
+    ALONE,
+    ENDLESS,
+    NET,
+    PATIENCE_TO_BUILD_S,
+    Site,
+    all_pass,
+    container_of,
+    containers,
+    read_until,
+    rest_of,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(3 * PATIENCE_TO_BUILD_S)]
+
+CONTROLLER, LOGIN, SECOND = "gate-controller", "gate-login-1", "gate-login-2"
+NEXT = "0.24.1"
+CACHE = "/var/cache/gpucluster/software"
+BOTH = LOOK.replace("srun", "srun -N 2 --ntasks-per-node=1 -p compute")
+# A job that ends well when somebody writes into its pipe: until then the open waits.
+GATED = "cat {gate}; echo whole"
+
+
+def cluster_yml(
+    *,
+    nodes: str = "count: 2",
+    login: int = 1,
+    enroot: bool = False,
+    plugin: str = pyxis.VERSION,
+    monitoring: str = "controller",
+) -> str:
+    return f"""\
+version: 1
+name: gate
+cloud: {{provider: local}}
+network:
+  access: bastion
+  vcn_cidr: {NET}.0.0/16
+  private_subnet_cidr: {NET}.1.0/24
+  ssh_allowed_cidrs: [127.0.0.0/8]
+controller: {{shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32}}
+login: {{count: {login}, shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}}
+pools:
+  compute: {{shape: BM.GPU4.8, {nodes}}}
+containers: {{runtimes: [{"enroot" if enroot else ""}]}}
+monitoring: {{enabled: true, host: {monitoring}}}
+software: {{mirror: mirror, versions: {{pyxis: {plugin}}}}}
+users:
+  people:
+    - {{name: alice, full_name: Alice Example, generate_key: true}}
+    - {{name: olga, full_name: Olga Example, groups: [privilege], generate_key: true}}
+"""
+
+
+SMALLER = "count: 1, removed_nodes: [compute-1]"
+GROWN = "count: 2, removed_nodes: [compute-1]"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with Site(cluster_yml()) as made:
+        made.entry = LOGIN
+        mirror(made, pyxis.VERSION, NEXT)
+        yield made
+
+
+def says(site: Site, who: str, host: str, command: str, *options: str) -> str:
+    """What a command of a new login writes, which ends well."""
+    done = site.ssh(host, command, *ALONE, *options, who=who)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def refused(site: Site, who: str, host: str) -> bool:
+    """Whether the ssh server of a host answers and does not let a user in."""
+    done = site.ssh(host, "true", *ALONE, who=who)
+    return done.returncode == 255 and "Permission denied" in done.stderr
+
+
+def hosts(site: Site) -> list[str]:
+    return [host["name"] for host in json.loads((site.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]]
+
+
+def booted(site: Site, *names: str) -> dict[str, str]:
+    """When the machine of each host (or of these) was started, and so whether it is still the same."""
+    # Users of a host do not see its first process.
+    return {host: site.root(host, "cut -d ' ' -f 22 /proc/1/stat; hostname") for host in names or hosts(site)}
+
+
+def states(site: Site) -> dict[str, str]:
+    lines = site.root(CONTROLLER, "sinfo -h -N -o '%N %T'").splitlines()
+    return {line.split()[0]: line.split()[1] for line in lines}
+
+
+def becomes(site: Site, node: str, *wanted: str) -> None:
+    """Wait for a node's state. A node is completing for a moment after the jobs by which a command checked it."""
+    site.until(f"{node} is {' or '.join(wanted)}", lambda: states(site)[node] in wanted)
+
+
+def submit(site: Site, node: str, script: str) -> str:
+    """A job of alice's that runs on a node."""
+    job = site.as_alice(f"sbatch --parsable --time=120 --nodelist={node} --output=%j.txt --wrap '{script}'")
+    site.runs(job)
+    return job
+
+
+def gated(site: Site, node: str, gate: str) -> str:
+    site.as_alice(f"mkfifo {gate}")
+    return submit(site, node, GATED.format(gate=gate))
+
+
+def release(site: Site, gate: str) -> None:
+    site.root(CONTROLLER, f"echo > /mnt/home/alice/{gate}")
+
+
+def statuses(result: dict[str, Any]) -> dict[str, str]:
+    return {check["name"]: check["status"] for check in result["checks"]}
+
+
+def test_a_cluster_with_a_login_node_passes_every_check(site: Site) -> None:
+    result = site.good("apply")
+    assert all_pass(result), result["checks"]
+    names = {check["name"] for check in result["checks"]}
+    assert {"login nodes reach Slurm", "only operators log in to the controller"} <= names
+    assert result["login"]["alice"].endswith(f"alice@{LOGIN}")
+
+
+def test_nobody_gets_in_but_through_a_session(site: Site) -> None:
+    outputs = site.good("output")["outputs"]["cluster"]
+    assert outputs["controller"]["public_ip"] is None
+    assert outputs["public_subnet_id"] is None
+    session = json.loads((site.folder / ".gpucluster" / "bastion.json").read_text())
+    assert session["bastion_id"] == outputs["bastion_id"]
+    gateway = (site.folder / ".gpucluster" / "ssh" / "gateway").read_text()
+    assert f"User {session['id']}" in gateway
+    # A session that is about to close is replaced by the next command that needs it.
+    session["expires_at"] = time.time() + 10
+    (site.folder / ".gpucluster" / "bastion.json").write_text(json.dumps(session))
+    assert site.plain("ssh", "--", "hostname").stdout.strip() == CONTROLLER
+    assert json.loads((site.folder / ".gpucluster" / "bastion.json").read_text())["id"] != session["id"]
+
+
+def test_users_get_in_at_the_login_node_and_not_at_the_controller(site: Site) -> None:
+    """A user with a key of their own, a member of the privilege group, the user of the image."""
+    assert says(site, "alice", LOGIN, "hostname; pwd").split() == [LOGIN, "/mnt/home/alice"]
+    assert refused(site, "alice", CONTROLLER)
+    # From the login node neither: the name is known there, and the controller lets nobody in.
+    hop = site.ssh(LOGIN, f"ssh -o BatchMode=yes {CONTROLLER} true", *ALONE, who="alice")
+    assert "Permission denied" in hop.stderr
+    assert says(site, "olga", CONTROLLER, "hostname") == CONTROLLER
+    assert says(site, "", CONTROLLER, "sudo -n hostname") == CONTROLLER
+    assert site.ssh(LOGIN, "sudo -n true", *ALONE, who="alice").returncode != 0
+
+
+def test_jobs_are_submitted_on_the_login_node(site: Site) -> None:
+    # Each of these needs a way back from the node, or from slurmctld, to the login node.
+    assert site.as_alice("srun -w compute-1 hostname") == "compute-1"
+    assert "compute-" in says(site, "alice", LOGIN, "srun --pty sh -c 'tty && hostname'", "-tt")
+    assert "compute-" in site.as_alice("echo hostname | salloc --quiet")
+    wait = "sbatch --wait -w compute-2 --output=kept.txt --wrap hostname > /dev/null && cat kept.txt"
+    assert site.as_alice(wait) == "compute-2"
+    assert "compute" in site.as_alice("sinfo --noheader --format=%P")
+    assert site.ssh(LOGIN, "systemctl is-active slurmd").stdout.strip() == "inactive"
+    # What only the controller has: the accounting, the key of the directory's authority.
+    for path in ("/etc/slurm/slurmdbd.conf", "/etc/gpucluster/authority", "/etc/gpucluster/munge.key"):
+        assert site.ssh(LOGIN, f"sudo test -e {path}").returncode == 1
+
+
+def test_a_job_on_the_node_that_goes_stops_a_run_that_may_not_wait(site: Site) -> None:
+    before = booted(site)
+    job = submit(site, "compute-1", ENDLESS)
+    site.write(cluster_yml(nodes=SMALLER))
+    code, events = site.run("apply", "--drain-timeout", "2")
+    assert code == 1
+    assert f"job {job} of alice on compute-1" in events[-1]["message"]
+    assert states(site)["compute-1"] == "draining"
+    assert booted(site) == before
+
+    # It is in the file again and takes jobs again; the job on it was not disturbed, though all hosts got Enroot: the
+    # plugin's epilog runs for jobs that began before it, too, and if it failed, their nodes would be drained.
+    site.write(cluster_yml(enroot=True))
+    result = site.good("apply")
+    assert result["changes"] == 0
+    assert statuses(result)["container steps run in pool compute"] in ("pass", "skip")
+    becomes(site, "compute-1", "allocated", "mixed")
+    assert site.state_of(job) == "RUNNING"
+    assert booted(site) == before
+    site.as_alice(f"scancel {job}")
+    for node in ("compute-1", "compute-2"):
+        becomes(site, node, "idle")
+
+
+def test_a_person_runs_a_step_in_a_container_on_two_nodes(site: Site) -> None:
+    image(site)
+    assert sorted(site.as_alice(BOTH).splitlines()) == [f"{MARKER} compute-1", f"{MARKER} compute-2"]
+
+
+def test_a_batch_job_starts_steps_from_a_node(site: Site) -> None:
+    assert batch(site, "-N 2", "-p compute") == [f"{MARKER} compute-1", f"{MARKER} compute-2"]
+
+
+def test_an_image_is_imported_once_for_all_nodes(site: Site) -> None:
+    """By a job of alice's, from a web server, which is all that the double of Enroot wants of a registry."""
+    site.as_alice(
+        "mkdir -p registry && tar -C root -cf registry/box_1.tar . && cd registry && "
+        "{ setsid python3 -m http.server 8099 > /dev/null 2>&1 < /dev/null & }"
+    )
+    site.until("her web server answers", lambda: site.ssh(LOGIN, "curl -so /dev/null localhost:8099").returncode == 0)
+    uri = f"docker://{LOGIN}:8099#box:1"
+    made = site.good("image", "import", uri)
+    assert (made["changed"], made["image"]["name"], made["image"]["user"]) == (True, "box+1", "alice")
+    path = made["image"]["path"]
+    assert site.root(CONTROLLER, f"stat -c %U:%a '{path}'") == "root:644"
+    look = BOTH.replace("$HOME/box.sqsh", path)
+    assert sorted(site.as_alice(look).splitlines()) == [f"{MARKER} compute-1", f"{MARKER} compute-2"]
+    assert not site.good("image", "import", uri)["changed"]
+    code, events = site.run("image", "import", f"docker://{LOGIN}:8099#nothing:1")
+    assert (code, "404" in events[-1]["data"]["what"]) == (1, True)
+    site.good("image", "remove", "box+1")
+    assert site.good("image", "list")["container_images"] == []
+
+
+def test_a_named_node_gets_another_machine_and_keeps_its_name_and_nothing_else_changes(site: Site) -> None:
+    before = booted(site)
+    result = site.good("replace", "compute-2")
+    assert all_pass(result), result["checks"]
+    assert statuses(result)["container steps run in pool compute"] == "pass"
+    # The other hosts have all roles of this cluster, and none has anything to do.
+    assert result["changed"].pop("compute-2") > 0
+    assert set(result["changed"].values()) == {0}, result["changed"]
+    after = booted(site)
+    assert set(after) == set(before)
+    assert {each for each in before if after[each] != before[each]} == {"compute-2"}
+    assert sorted(site.as_alice(BOTH).splitlines()) == [f"{MARKER} compute-1", f"{MARKER} compute-2"]
+
+
+def test_a_node_without_the_plugin_runs_nothing_and_verify_names_it(site: Site) -> None:
+    site.root("compute-2", f"mv {PLUGIN} /root/")
+    code, events = site.run("verify")
+    assert code == 1
+    checks = {event["name"]: event for event in events if event["kind"] == "check"}
+    check = checks["container steps run in pool compute"]
+    assert check["status"] == "fail"
+    assert "compute-2: " in check["message"]
+    assert "compute-1: " not in check["message"]
+    # After the job Slurm asked the plugin there to clean up behind it.
+    said = "sinfo -h -n compute-2 -o '%T %E'"
+    site.until("compute-2 is drained", lambda: site.root(CONTROLLER, said) == "drained Epilog error")
+    site.root("compute-2", f"mv /root/{PLUGIN.rpartition('/')[2]} {PLUGIN}")
+    site.root(CONTROLLER, "scontrol update nodename=compute-2 state=resume")
+    becomes(site, "compute-2", "idle")
+
+
+def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Site) -> None:
+    """The named node goes when its job has ended, and the job of another node goes on; a lost login node is replaced
+    and another one added; Prometheus moves there; and the plugin's next version comes to every host."""
+    before = booted(site, CONTROLLER, "compute-2")
+    last = gated(site, "compute-1", "last")
+    other = gated(site, "compute-2", "other")
+    subprocess.run(["podman", "rm", "-f", "-t", "0", container_of(site, LOGIN)], check=True, capture_output=True)
+    site.write(cluster_yml(nodes=SMALLER, login=2, enroot=True, plugin=NEXT, monitoring="login-2"))
+    plan = site.good("plan")
+    assert plan["login"]["added"] == [SECOND]
+    run = site.start("apply")
+    read_until(run, f"job {last} of alice on compute-1")
+    release(site, "last")
+    rest = rest_of(run)
+    assert run.returncode == 0, rest[-3000:]
+    assert statuses(json.loads(rest.splitlines()[-1])["data"])["container steps run in pool compute"] in (
+        "pass",
+        "skip",
+    )
+    assert site.as_alice(f"cat {last}.txt").split() == ["whole"]
+    assert states(site).keys() == {"compute-2"}
+    assert booted(site, *before) == before
+    assert (sorted(hosts(site)), len(containers(site.home))) == (sorted((CONTROLLER, LOGIN, SECOND, "compute-2")), 4)
+    # Slurm's new configuration has ended nobody's job.
+    assert site.state_of(other) == "RUNNING"
+    release(site, "other")
+    site.accounted(other)
+    assert site.as_alice(f"cat {other}.txt").split() == ["whole"]
+
+
+def test_the_next_version_of_the_plugin_is_on_every_host(site: Site) -> None:
+    for host in (CONTROLLER, LOGIN, SECOND, "compute-2"):
+        assert site.root(host, f"grep -c 'pyxis double {NEXT}' {PLUGIN}") == "1"
+    assert site.as_alice(LOOK).split() == [MARKER, "compute-2"]
+
+
+def test_both_login_nodes_let_users_in_and_have_one_name(site: Site) -> None:
+    for host in (LOGIN, SECOND):
+        assert says(site, "alice", host, "srun hostname; cat kept.txt").split() == ["compute-2", "compute-2"]
+    # Slurm knows no version of hosts without slurmd.
+    known = site.good("slurm", "upgrade", "--plan", "--to", "26.05")["nodes"]
+    assert set(known) == {"compute-2", LOGIN, SECOND}
+    assert len(set(known.values())) == 1
+    # Every host of the cluster knows them by one name; ssh takes one that answers.
+    assert len(site.root("compute-2", "getent ahostsv4 login | grep STREAM").splitlines()) == 2
+    subprocess.run(["podman", "stop", "-t", "0", container_of(site, LOGIN)], check=True, capture_output=True)
+    assert site.plain("ssh", "login", "hostname").stdout.strip() == SECOND
+
+
+def test_prometheus_has_moved_to_the_login_node_and_its_users_do_not_reach_it(site: Site) -> None:
+    state = "systemctl is-active gpucluster-prometheus gpucluster-monitor || true"
+    assert site.root(CONTROLLER, state).split() == ["inactive", "inactive"]
+    # Slurm's metrics, and those of a host: of the node, whose exporters answer this host now.
+    request = {"slurm": "gpucluster_slurm_up == 1", "node": 'up{node="compute-2"} == 1'}
+    queries = json.dumps({"queries": [{"name": name, "expr": expr} for name, expr in request.items()]})
+    ask = f"echo {shlex.quote(queries)} | gpucluster-agent monitor query"
+
+    def answered() -> bool:
+        found = json.loads(says(site, "", SECOND, ask))["results"]
+        return all(found.get(name) for name in request)
+
+    site.until("Prometheus has metrics of Slurm and of the node", answered)
+    address = site.root(SECOND, "getent ahostsv4 $(hostname) | awk 'NR == 1 {print $1}'")
+    for place in (*(f"127.0.0.1:{port}" for port in (9090, 9341)), f"{address}:9100"):
+        ask = f"curl --silent --output /dev/null --max-time 60 http://{place}/metrics"
+        assert site.ssh(SECOND, ask, who="alice").returncode == 7, place
+        assert site.ssh(SECOND, ask).returncode == 0, place
+    assert says(site, "alice", SECOND, "srun hostname") == "compute-2"
+
+
+def test_it_grows_by_the_next_number_and_login_nodes_and_enroot_go(site: Site) -> None:
+    before = booted(site, CONTROLLER, "compute-2")
+    site.entry = ""
+    site.write(cluster_yml(nodes=GROWN, login=0))
+    plan = site.good("plan")
+    assert sorted(plan["login"]["removed"]) == [LOGIN, SECOND]
+    result = site.good("apply")
+    assert hosts(site) == [CONTROLLER, "compute-2", "compute-3"]
+    assert booted(site, *before) == before
+    assert set(states(site)) == {"compute-2", "compute-3"}
+    assert set(site.as_alice("srun -N 2 hostname").split()) == {"compute-2", "compute-3"}
+    # Users get in at the controller again, and Prometheus is there again.
+    assert says(site, "alice", CONTROLLER, "hostname; srun -w compute-3 hostname").split() == [CONTROLLER, "compute-3"]
+    state = "systemctl is-active gpucluster-prometheus gpucluster-monitor"
+    assert site.root(CONTROLLER, state).split() == ["active", "active"]
+    assert not [name for name in statuses(result) if "container" in name]
+    # What a role would look for in the next run is gone as well: it would change nothing.
+    left = (
+        f"{PLUGIN} /usr/bin/enroot /usr/local/bin/enroot /usr/local/sbin/gpucluster-image /etc/gpucluster/runtimes/* "
+        f"{CACHE}/*"
+    )
+    for host in hosts(site):
+        assert site.root(host, f"ls -d {left} 2> /dev/null | wc -l") == "0"
+    code, _ = site.run("plan", "--detailed-exitcode")
+    assert code == 0
+
+
+def test_a_bad_node_is_found_replaced_and_proven_again_by_one_command(site: Site) -> None:
+    before = booted(site)
+    bad = "compute-2"
+    site.root(bad, "umount --lazy /mnt/home")
+
+    # Permanent nodes are drained, and recreated only where that was said.
+    code, events = site.run("verify", "--fix")
+    assert code == 1
+    assert f"gpucluster replace {bad}" in events[-1]["message"]
+    becomes(site, bad, "drained")
+    assert booted(site) == before
+
+    result = site.good("verify", "--fix", "--replace-nodes")
+    assert result["repair"]["permanent"] == [bad]
+    after = booted(site)
+    assert {each for each in before if after[each] != before[each]} == {bad}
+    becomes(site, bad, "idle")
+    assert site.as_alice(f"srun --nodelist={bad} hostname") == bad
