@@ -18,7 +18,7 @@ from typing import Any
 # Where the container has the program, and tests/waiting.py.
 sys.path[:0] = ["/usr/local/bin/gpucluster-agent", "/usr/local/lib/gpucluster-tests"]
 
-from tests.waiting import wait_for  # noqa: E402 - it is found there
+from tests.waiting import PATIENCE_S, wait_for  # noqa: E402 - it is found there
 
 SLAPD_CONF = Path("/etc/ldap/test.conf")
 CONFIG = """
@@ -212,7 +212,9 @@ def request(text: str) -> list[Any]:
 
 
 def run(argv: list[str], text: str) -> list[Any]:
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, errors="replace", timeout=120, check=False)
+    done = subprocess.run(
+        argv, input=text, capture_output=True, text=True, errors="replace", timeout=5 * PATIENCE_S, check=False
+    )
     return [done.returncode, done.stdout, done.stderr]
 
 
