@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import evidence, surroundings
 from tests.image_home import hide_local_cloud, remove_hidden
+from tests.waiting import PATIENCE_S
 
 # How long an example takes says how busy the machine is, and nothing of the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -86,6 +87,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return place(str(item.path)), "" if item.get_closest_marker("story") else place(item.nodeid)
 
     items.sort(key=key)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """After Ctrl-C workers have time to remove what their tests made, such as a whole cluster. Their own is 10 s."""
+    from xdist.workermanage import NodeManager
+
+    NodeManager.EXIT_TIMEOUT = PATIENCE_S
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -27,6 +28,11 @@ def base_image() -> str:
     """The name of the local cloud's image, which is made if it is nowhere. Without containers: skipped."""
     need_containers()
     return ensure_image(image_home()).reference
+
+
+def of_this_run() -> str:
+    """The option of `podman run` with which a container is found if it is left over (tools/leftovers.py)."""
+    return f"--label=gpucluster.test={tempfile.gettempdir()}"
 
 
 def provide_python(run: Callable[..., object]) -> None:

@@ -69,7 +69,7 @@ def _containers(folder: Path) -> Iterator[str]:
         said = subprocess.run(["podman", *argv, "--format", "json"], capture_output=True, text=True, check=False).stdout
         for one in json.loads(said or "[]"):
             labels = one.get("Labels") or one.get("labels") or {}
-            if any(str(value).startswith(f"{folder}/") for value in labels.values()):
+            if any(f"{value}/".startswith(f"{folder}/") for value in labels.values()):
                 yield f"{kind} {one.get('Names') or one.get('name')}"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.ansible.in_container import Host
-from tests.containers import base_image, provide_python
+from tests.containers import base_image, of_this_run, provide_python
 from tests.waiting import PATIENCE_S, wait_for
 
 #: Builds the root file system of a container: programs of the booted host with their libraries. For `sh`, as root.
@@ -70,7 +70,7 @@ def booted(*options: str) -> Iterator[Booted]:
     with tempfile.TemporaryDirectory(prefix="gpucluster-booted-") as folder:
         argv = [
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--detach", "--pull=never", "--network=none"),
-            *(f"--name={name}", "--hostname=compute-1", "--label=gpucluster.test=role", *settings().boot_options()),
+            *(f"--name={name}", "--hostname=compute-1", of_this_run(), *settings().boot_options()),
             *options,
             image,
         ]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ansible.loading import ANSIBLE, read
-from tests.containers import base_image, provide_python
+from tests.containers import base_image, of_this_run, provide_python
 from tests.waiting import PATIENCE_S
 
 _GROUP_VARS = {key for file in (ANSIBLE / "group_vars" / "all").glob("*.yml") for key in read(file)}
@@ -142,7 +142,7 @@ def host() -> Iterator[Host]:
         pidfile = Path(folder, "pid")
         argv = [
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--interactive", "--pull=never"),
-            *("--network=none", f"--name={name}", "--label=gpucluster.test=role", f"--pidfile={pidfile}"),
+            *("--network=none", f"--name={name}", of_this_run(), f"--pidfile={pidfile}"),
             *settings().run_options(),
             *("--entrypoint=python3", image, "-c", _INIT),
         ]

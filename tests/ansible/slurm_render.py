@@ -11,7 +11,7 @@ from typing import Any
 from gpucluster import shapes
 from tests.ansible import render as role
 from tests.ansible.render import CONTROLLER
-from tests.containers import base_image
+from tests.containers import base_image, of_this_run
 
 __all__ = ["ADDRESS", "CONTROLLER", "SHARED_MACHINE", "VERSION", "in_container", "pool", "render"]
 
@@ -106,7 +106,7 @@ def in_container(plan: Mapping[str, Any]) -> dict[str, Any]:
     options = (*host().run_options(), *seen, "--env=GPUCLUSTER_TEST_PATIENCE")
     argv = [
         *("podman", "--runtime", host().runtime, "run", "--rm", "--interactive", "--network=none"),
-        *(f"--hostname={CONTROLLER}", "--label=gpucluster.test=slurm", *options),
+        *(f"--hostname={CONTROLLER}", of_this_run(), *options),
         *("--entrypoint=python3", image, "-c", script.read_text()),
     ]
     done = subprocess.run(argv, input=json.dumps(plan), capture_output=True, text=True, check=False)

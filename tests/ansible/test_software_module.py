@@ -26,6 +26,7 @@ from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.host import settings
 from tests.agent.zipapp import install
 from tests.ansible.loading import ANSIBLE, ModuleFailed
+from tests.containers import of_this_run
 from tests.image_home import image_home
 from tests.mirror import Mirror
 from tests.waiting import PATIENCE_S
@@ -108,7 +109,7 @@ def container(folder: Path) -> Iterator[Host]:
     host = Host(name, folder)
     lib = library(folder / "lib")
     argv = ["podman", "--runtime", settings().runtime, "run", "--detach", "--rm", "--pull=never", "--network=none"]
-    argv += [f"--name={name}", "--label=gpucluster.test=software", *settings().run_options()]
+    argv += [f"--name={name}", of_this_run(), *settings().run_options()]
     argv += [f"--volume={lib}:/lib-of-test:ro", f"--volume={ANSIBLE / 'library'}:/library:ro"]
     argv += [f"--volume={host.mirror.folder}:/served:ro", f"--volume={host.distribution.folder}:/distribution:ro"]
     argv += [f"--volume={install(folder)}:/agent:ro", "--entrypoint=/agent"]

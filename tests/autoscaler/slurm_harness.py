@@ -35,7 +35,7 @@ import pytest
 from gpucluster import process
 from gpucluster.autoscaler import policy
 from gpucluster.autoscaler.daemon import hooks
-from tests.containers import base_image, provide_python
+from tests.containers import base_image, of_this_run, provide_python
 from tests.waiting import PATIENCE_S, wait_for
 
 HOOKS = Path("/opt/gpucluster/bin")
@@ -339,7 +339,7 @@ class SlurmHarness:
         options = settings().run_options()
         argv = [
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--interactive", "--pull=never"),
-            *("--network=none", "--hostname=ctl", f"--name={self._name}", "--label=gpucluster.test=slurm_harness"),
+            *("--network=none", "--hostname=ctl", f"--name={self._name}", of_this_run()),
             *(f"--pidfile={pidfile}", *options),
             *(f"--mount=type=bind,source={self.folder / name},destination={to}" for name, to in mounts.items()),
             *("--entrypoint=python3", image, "-c", _INIT),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests.addresses import free_range
+from tests.containers import base_image, of_this_run
 from tools import leftovers
 
 pytestmark = pytest.mark.slow
@@ -57,9 +60,20 @@ def test_a_loop_device_is_found(tmp_path: Path) -> None:
     assert said == [f"loop device {Path(device.strip()).name} of {disk}"]
 
 
-def test_a_network_is_found_by_its_label(tmp_path: Path) -> None:
-    from tests.addresses import free_range
+@pytest.mark.containers
+def test_a_container_of_this_run_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    name = f"gpucluster-left-{os.getpid()}"
+    create = ["podman", "create", f"--name={name}", of_this_run(), "--network=none", base_image()]
+    subprocess.run(create, check=True, capture_output=True)
+    try:
+        said = leftovers.left(tmp_path)
+    finally:
+        subprocess.run(["podman", "rm", "--force", name], check=True, capture_output=True)
+    assert said == [f"container ['{name}']"]
 
+
+def test_a_network_is_found_by_its_label(tmp_path: Path) -> None:
     with free_range() as addresses:
         name = f"gpucluster-left-{os.getpid()}"
         label = f"--label=gpucluster.home={tmp_path}/cloud"

@@ -58,7 +58,7 @@ class Controller:
 
     def __enter__(self) -> Controller:
         from gpucluster.localcloud.podman.host import settings
-        from tests.containers import base_image
+        from tests.containers import base_image, of_this_run
 
         image = base_image()
         self._folder = tempfile.TemporaryDirectory(prefix="gpucluster-agent-")
@@ -66,7 +66,7 @@ class Controller:
         options = settings().run_options()
         argv = [
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--interactive", "--pull=never"),
-            *("--network=none", "--hostname=ctl", "--label=gpucluster.test=people", *options),
+            *("--network=none", "--hostname=ctl", of_this_run(), *options),
             f"--mount=type=bind,source={agent},destination=/usr/local/bin/gpucluster-agent,ro",
             f"--mount=type=bind,source={waiting.__file__},destination=/usr/local/lib/gpucluster-tests/tests/waiting.py,ro",
             *(f"--tmpfs={HOMES}:mode=755,exec", "--entrypoint=python3", image, "-uBc"),
