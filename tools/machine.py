@@ -30,6 +30,7 @@ _TESTS_OWN = {
     "prometheus": "apt install prometheus",
     "promtool": "apt install prometheus",
     "prometheus-node-exporter": "apt install prometheus-node-exporter",
+    "qemu-system-x86_64": "apt install qemu-system-x86",
     "systemd-analyze": "apt install systemd",
     "ssh-keygen": "apt install openssh-client",
 }
