@@ -514,6 +514,15 @@ def test_an_elastic_node_finds_its_pool_by_its_groups() -> None:
     assert "BM.GPU.H100.8" in str(files(given)["/etc/nccl.conf"]["content"])
 
 
+@pytest.mark.parametrize("emulated", [True, False])
+def test_a_login_node_belongs_to_no_pool_and_has_it_without_settings_of_a_shape(emulated: bool) -> None:
+    given = known(slurm_hardware_emulated=emulated) | {"group_names": ["login"], "inventory_hostname": "demo-login-1"}
+    found = files(given)
+    assert found["/etc/enroot/hooks.d/98-nvidia.sh"]["mode"] == "0644"
+    assert found["/etc/enroot/environ.d/50-gpucluster.env"]["content"] == ""
+    assert "/etc/nccl.conf" not in found
+
+
 def test_all_that_is_written_is_taken_away_again() -> None:
     kept = {"/etc/nccl.conf", "/etc/rccl.conf"}
     removed = [
