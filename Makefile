@@ -158,7 +158,7 @@ SOURCE_ONLY := python-terraform
 define install_locked
 [ -x $(1)/bin/python ] || $(PYTHON) -m venv $(1)
 $(1)/bin/python tools/lock.py show $(2) > $(1)/requirements.txt
-echo "installing the Python packages of $(2) into $(1)"
+echo "installing Python packages into $(1): $(2)"
 $(call logged,$(1)/install.log,$(1)/bin/python -m pip install --disable-pip-version-check --require-hashes --no-deps \
   --no-build-isolation --only-binary=:all: --no-binary=$(SOURCE_ONLY) --requirement $(1)/requirements.txt)
 endef

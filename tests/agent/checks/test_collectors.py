@@ -28,7 +28,7 @@ MOUNTS = (
 )
 
 
-class Clock:
+class BootClock:
     """Time since the boot, and the wall clock."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Clock:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return BootClock()
 
 
 def write(path: Path, text: str | bytes) -> None:
