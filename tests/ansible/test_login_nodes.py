@@ -1,4 +1,4 @@
-"""What the roles make of a login node, from their templates; tests/e2e/test_login.py tries a real one."""
+"""What the roles make of a login node, from their templates; tests/e2e/test_changes.py tries a real one."""
 
 from __future__ import annotations
 

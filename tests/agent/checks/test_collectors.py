@@ -36,7 +36,7 @@ class BootClock:
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock() -> BootClock:
     return BootClock()
 
 
@@ -89,7 +89,7 @@ def said(answers: Mapping[str, Any]) -> Callable[[list[str], float, int], Answer
 
 
 @pytest.fixture
-def host(tmp_path: Path, clock: Clock) -> Host:
+def host(tmp_path: Path, clock: BootClock) -> Host:
     tree(tmp_path / "root")
     return Host(
         NODE, tmp_path / "root", tmp_path / "state", lambda: clock.now, lambda: clock.now + clock.offset, said({})
@@ -223,7 +223,7 @@ LOG = """\
 """
 
 
-def test_xids_with_their_age_by_the_time_since_the_boot(host: Host, clock: Clock) -> None:
+def test_xids_with_their_age_by_the_time_since_the_boot(host: Host, clock: BootClock) -> None:
     clock.offset -= 1e6  # somebody set the clock
     found = collect("kernel_log", replace(host, ask=said({"dmesg": LOG})))
     assert found["whole"] is True
@@ -252,7 +252,7 @@ def window(host: Host) -> dict[str, Any]:
     return found
 
 
-def test_the_window_of_the_counters(host: Host, clock: Clock) -> None:
+def test_the_window_of_the_counters(host: Host, clock: BootClock) -> None:
     grow(host, "link_downed", 2)
     first = window(host)
     assert (first["seconds"], first["since_boot"], first["grown"]["link_downed"]) == (5000.0, True, 2)
@@ -271,7 +271,7 @@ def test_the_window_of_the_counters(host: Host, clock: Clock) -> None:
     assert window(host)["grown"]["link_downed"] == 0, "samples are forgotten after an hour"
 
 
-def test_counters_that_were_set_back_start_a_new_window(host: Host, clock: Clock) -> None:
+def test_counters_that_were_set_back_start_a_new_window(host: Host, clock: BootClock) -> None:
     grow(host, "symbol_error", 50)
     window(host)
     clock.now += 100
@@ -284,7 +284,7 @@ def test_counters_that_were_set_back_start_a_new_window(host: Host, clock: Clock
     assert collect("rdma_errors", host)["mlx5_0"]["seconds"] == 200.0, "the window of the other device goes on"
 
 
-def test_a_restart_starts_a_new_window(host: Host, clock: Clock) -> None:
+def test_a_restart_starts_a_new_window(host: Host, clock: BootClock) -> None:
     window(host)
     write(host.root / "proc/sys/kernel/random/boot_id", "another\n")
     clock.now = 100.0
@@ -308,7 +308,7 @@ def test_a_counter_that_is_missing(host: Host) -> None:
     assert window(host)["grown"]["symbol_error"] is None
 
 
-def test_a_clock_that_jumps(host: Host, clock: Clock) -> None:
+def test_a_clock_that_jumps(host: Host, clock: BootClock) -> None:
     assert collect("clock_jump", host) == {"seconds": None}
     clock.now += 60
     assert collect("clock_jump", host) == {"seconds": 0.0}
