@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.agent.monitor.real_prometheus import Running, free_port, prometheus, wait_for
+from tests.addresses import free_port
+from tests.agent.monitor.real_prometheus import Running, prometheus
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 

@@ -53,7 +53,7 @@ class Api:
     def tenancy(self) -> str:
         return str(self.config["tenancy"])
 
-    def client(self, name: str, timeout: float | None = None, **changes: Any) -> Any:
+    def client(self, name: str, *, timeout: float | None = None, **changes: Any) -> Any:
         """A client of the SDK; `changes` override its configuration.
 
         Args:

@@ -115,7 +115,7 @@ class Entitled:
 
     def client(self, name: str) -> Any:
         """A client of the SDK that signs as the instance."""
-        return self.api.client(name, **self.settings)
+        return self.api.client(name, timeout=None, **self.settings)
 
     @cached_property
     def compute(self) -> Any:
