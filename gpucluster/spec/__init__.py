@@ -131,6 +131,7 @@ def _checked(raw: str | bytes, shown_as: str, file: Path) -> ClusterSpec:
         invalid |= messages.report(read, error)
     context = RuleContext(read, invalid, directory)
     rules.check(context)
+    read.refuse_lines()
     if read.findings:
         raise _input_error(read)
     resolved = Resolved(file, directory, context.public_keys, context.prices, context.certificates)

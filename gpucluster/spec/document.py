@@ -15,6 +15,7 @@ from typing import Any, Literal
 import yaml
 
 from gpucluster.errors import Finding
+from gpucluster.text import printable
 
 Path = tuple[str | int, ...]
 
@@ -86,8 +87,18 @@ class Document:
 
     def error(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
         """Add an error of the value (or the key) at `path`."""
-        place = self.place(path, key=key)
-        self.findings.append(Finding(self.file, place.line, place.column, dotted(path), message, hint))
+        _report(self, self.place(path, key=key), message, hint, path)
+
+    def refuse_lines(self) -> None:
+        """Add an error of each text with a tab or several lines that has none yet: in a file of another program it
+        could begin a line of its own. A block that begins with | ends with a line break, which does no harm.
+        """
+        known = {finding.path for finding in self.findings}
+        for path, text in self.texts.items():
+            if ("\t" in text or "\n" in text.strip("\n")) and dotted(path) not in known:
+                self.error(
+                    path, "has a tab or several lines", "Write it on one line; begin each of several values with -"
+                )
 
 
 def dotted(path: Path) -> str:
@@ -135,7 +146,9 @@ class _Refused(Exception):
 
 
 def _report(document: Document, place: Place, message: str, hint: str = "", path: Path = ()) -> None:
-    document.findings.append(Finding(document.file, place.line, place.column, dotted(path), message, hint))
+    """The one place where a finding is made: words of the file that are in it can't become lines of their own."""
+    words = [printable(text) for text in (dotted(path), message, hint)]
+    document.findings.append(Finding(document.file, place.line, place.column, *words))
 
 
 def _decode(raw: bytes | str, document: Document) -> str | None:

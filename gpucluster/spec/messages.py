@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from gpucluster.spec import model
 from gpucluster.spec.document import Document, Path
-from gpucluster.spec.sections import fields, kubernetes
+from gpucluster.spec.sections import checks, fields, kubernetes, verification
 from gpucluster.text import count, did_you_mean
 
 _MAX_SHOWN = 60
@@ -73,6 +73,17 @@ _PATTERNS = {
     fields.URL_PATTERN: ("must be a URL without a password", "Such as https://mirror.example/docker"),
     fields.FINGERPRINT_PATTERN: ("must be the fingerprint of a key: 40 hexadecimal digits", "gpg --show-keys FILE"),
     fields.NO_PROXY_PATTERN: ("must be a host, a domain or a network", "Such as .corp.example or 10.0.0.0/8"),
+    fields.ELASTIC_COMPARTMENT_PATTERN: (
+        "must be the OCID of a compartment, or create",
+        "It begins with ocid1.compartment.; `create` makes one for elastic nodes",
+    ),
+    checks.CHECK_PATTERN: ("must be the name of a check", "docs/reference/checks.md lists them"),
+    verification.PROGRAM_PATTERN: (
+        "must be the absolute path of a program",
+        "Letters, digits and . _ + @ - are allowed",
+    ),
+    verification.CONTAINER_PATTERN: ("must be the address or the path of a container image, without spaces", ""),
+    verification.MPI_PATTERN: ("must be a name as `srun --mpi=list` prints it", "Such as pmix"),
     fields.IMAGE_NAME_PATTERN: ("must be the name of an image", "Such as registry.example/horovod:0.28.1"),
 }
 

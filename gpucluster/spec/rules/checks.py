@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.context import RuleContext, usable
 from gpucluster.text import did_you_mean
 
 RULES = (
@@ -19,7 +19,7 @@ def check(context: RuleContext) -> None:
     # It imports the collectors and judges of all checks, which few files name.
     from gpucluster.agent.checks import registry
 
-    for position, name in enumerate(off):
+    for position, name in usable(off):
         if name not in registry.BY_NAME:
             hint = did_you_mean(name, registry.BY_NAME) or f"There are: {', '.join(sorted(registry.BY_NAME))}"
             context.error(("checks", "off", position), f"there is no check {name}", hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Network
 
 from gpucluster.spec.document import Path
-from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.context import RuleContext, usable
 
 _RUNTIMES: Path = ("containers", "runtimes")
 #: The networks of Docker and of containerd: a range that is reserved for network tests and so is never routed.
@@ -21,8 +21,8 @@ RULES = (
 def check(context: RuleContext) -> None:
     """Add every error of `containers`."""
     runtimes = context.section("containers").get("runtimes") or ()
-    for index, runtime in enumerate(runtimes):
-        if runtime is not None and runtime in runtimes[:index]:
+    for index, runtime in usable(runtimes):
+        if runtime in runtimes[:index]:
             context.error((*_RUNTIMES, index), f"{runtime} occurs twice", "Delete one")
     scheduler = context.data.get("scheduler", "slurm")
     if scheduler != "slurm" and "enroot" in runtimes:

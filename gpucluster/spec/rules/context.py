@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 from typing import Any, get_args, get_origin
 
@@ -62,6 +62,15 @@ class RuleContext:
     def line(self, path: Path) -> int:
         """The line of the value at `path`."""
         return self.document.place(path).line
+
+
+def usable(values: Iterable[Any] | None) -> Iterator[tuple[int, Any]]:
+    """The entries of a list that the model has accepted, each with its position. Every rule reads a list through this.
+
+    An entry that is invalid is None in `RuleContext.data`, so that the others keep their positions; it is reported
+    already.
+    """
+    return ((index, value) for index, value in enumerate(values or ()) if value is not None)
 
 
 def _pruned(value: Any, path: Path, invalid: set[Path]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from gpucluster.spec.defaults import is_elastic
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
-from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.context import RuleContext, usable
 from gpucluster.spec.rules.nodes import has_rdma, rdma_interfaces
 from gpucluster.text import count
 
@@ -196,7 +196,7 @@ def _check_addresses(context: RuleContext, private: IPv4Network) -> None:
 
 
 def _check_ssh_allowed(context: RuleContext, cidrs: Any) -> None:
-    for index, text in enumerate(cidrs or ()):
+    for index, text in usable(cidrs):
         path: Path = ("network", "ssh_allowed_cidrs", index)
         hint = "Write the networks that you log in from, such as 203.0.113.0/24"
         if text in ("0.0.0.0/0", "::/0") or (isinstance(text, str) and _is_all_of_ipv6(text)):

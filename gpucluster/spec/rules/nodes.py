@@ -11,7 +11,7 @@ from typing import Any
 from gpucluster import shapes
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
-from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.context import RuleContext, usable
 
 #: How many names a hint shows.
 _NAMES_SHOWN = 4
@@ -59,7 +59,7 @@ def _check_removed_nodes(context: RuleContext, name: str, pool: Mapping[str, Any
     if not isinstance(removed, tuple):
         return
     first: dict[str, int] = {}
-    for index, node in enumerate(removed):
+    for index, node in usable(removed):
         path: Path = ("pools", name, "removed_nodes", index)
         if not isinstance(node, str):
             continue

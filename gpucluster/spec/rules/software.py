@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 import zoneinfo
+from typing import Any
 from urllib.parse import urlsplit
 
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
-from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.context import RuleContext, usable
 from gpucluster.spec.sections import fields, software
 from gpucluster.text import did_you_mean
 
@@ -41,7 +42,7 @@ def check(context: RuleContext) -> None:
         _check_proxy(context, section["proxy"])
     elif section.get("no_proxy"):
         context.error(("software", "no_proxy"), "has no effect without proxy", "Add `proxy:` or delete the line")
-    for index, name in enumerate(section.get("trusted_ca_files") or ()):
+    for index, name in usable(section.get("trusted_ca_files")):
         _read_certificates(context, ("software", "trusted_ca_files", index), name)
     if isinstance(section.get("timezone"), str) and section["timezone"]:
         _check_timezone(context, section["timezone"])
@@ -51,10 +52,12 @@ def check(context: RuleContext) -> None:
 
 
 def _check_repositories(context: RuleContext) -> None:
-    systems = [found.get("system") for found in context.section("nvidia").get("repositories") or ()]
-    for index, system in enumerate(systems):
-        if system is not None and system in systems[:index]:
+    seen: set[Any] = set()
+    for index, repository in usable(context.section("nvidia").get("repositories")):
+        system = repository.get("system")
+        if system in seen:
             context.error(("nvidia", "repositories", index, "system"), f"{system} occurs twice", "Delete one")
+        seen.update({system} - {None})
 
 
 def _check_mirror(context: RuleContext, name: str) -> None:

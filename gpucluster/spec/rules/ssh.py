@@ -7,7 +7,7 @@ from gpucluster.agent.rules.ssh_keys import BadKey
 from gpucluster.spec import keys
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
-from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.context import RuleContext, usable
 from gpucluster.spec.sections import fields
 from gpucluster.text import count
 
@@ -21,7 +21,7 @@ def check(context: RuleContext) -> None:
     ssh, provider = context.section("ssh"), context.provider
     public, private = ssh.get("public_key_file"), ssh.get("private_key_file")
     path: Path = ("ssh", "public_key_file")
-    for index, text in enumerate(ssh.get("public_keys") or ()):
+    for index, text in usable(ssh.get("public_keys")):
         try:
             ssh_keys.check(text)
         except BadKey as bad:

@@ -9,7 +9,7 @@ from gpucluster.agent.rules import names as name_rules
 from gpucluster.agent.rules import ssh_keys
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
-from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.context import RuleContext, usable
 from gpucluster.spec.rules.ssh import read_key_file
 from gpucluster.text import count
 
@@ -37,7 +37,7 @@ def check(context: RuleContext) -> None:
     names: dict[Any, Path] = {}
     logins = _login_users(context)
     uids: dict[Any, Path] = {}
-    for index, person in enumerate(users.get("people") or ()):
+    for index, person in usable(users.get("people")):
         if isinstance(person, dict):
             path: Path = ("users", "people", index)
             _check_name(context, (*path, "name"), person.get("name"), names, logins)
@@ -74,11 +74,11 @@ def _check_groups(context: RuleContext, path: Path, person: Mapping[str, Any], u
     if primary and primary not in known and context.written((*path, "group")):
         context.error((*path, "group"), f"can't be {shown(primary)}", f"One of: {', '.join(known)}")
     seen: dict[Any, Path] = {}
-    for index, name in enumerate(person.get("groups") or ()):
+    for index, name in usable(person.get("groups")):
         where: Path = (*path, "groups", index)
         if _is_reserved_name(name):
             context.error(where, f"the group {name} belongs to the system", "Choose another name")
-        elif name is not None:
+        else:
             _check_unique(context, seen, name, where)
 
 
@@ -134,13 +134,13 @@ def _check_unique(context: RuleContext, seen: dict[Any, Path], value: Any, path:
 
 def _check_keys(context: RuleContext, path: Path, person: Mapping[str, Any]) -> None:
     texts, files = person.get("ssh_public_keys"), person.get("ssh_public_key_files")
-    for index, text in enumerate(texts or ()):
+    for index, text in usable(texts):
         if isinstance(text, str):
             try:
                 ssh_keys.check(text)
             except ssh_keys.BadKey as bad:
                 context.error((*path, "ssh_public_keys", index), f"the key is {bad.message}", bad.hint)
-    for index, name in enumerate(files or ()):
+    for index, name in usable(files):
         if isinstance(name, str):
             read_key_file(context, (*path, "ssh_public_key_files", index), name)
     found = [*(texts or ()), *(key for name in files or () for key in context.public_keys.get(name, ()))]
