@@ -47,6 +47,9 @@ _STATE = "/var/lib/slurm/slurmctld"
 # Files that this machine locks, and that scripts in the container wait for.
 _GATES = "/gates"
 _FIRST_PORT = 30001
+_SLURMCTLD_PORT = 6817
+# In /proc/net/tcp.
+_LISTENING = "0A"
 # slurmctld counts in whole seconds: a slurmd that registers in the second of its power-up may be one from before.
 _BOOT_SECONDS = 1.1
 # With 127.0.0.1 only, getaddrinfo reports that there is no IPv4, and slurmctld believes it.
@@ -237,8 +240,15 @@ class SlurmHarness:
     # --- daemons -----
 
     def start_slurmctld(self) -> None:
+        # The process that runs slurmctld's scripts has its sockets and ends a moment later. systemd waits for both.
+        self.until("the port of slurmctld is free", lambda: not self._listens(_SLURMCTLD_PORT))
         self._start("slurmctld", "slurmctld", "-D")
         self.until("slurmctld is up", lambda: "is UP" in self.scontrol("ping", check=False))
+
+    def _listens(self, port: int) -> bool:
+        """Whether a process of the container accepts connections to a port."""
+        sockets = [line.split() for line in Path(f"/proc/{self.pid}/net/tcp").read_text().splitlines()[1:]]
+        return any(words[1].endswith(f":{port:04X}") and words[3] == _LISTENING for words in sockets)
 
     def restart_slurmctld(self, *, kill: bool = True) -> None:
         """End the controller, by SIGKILL or in order, and start it again; it keeps its state."""
