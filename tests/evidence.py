@@ -67,10 +67,12 @@ def _places_and_words(values: Iterable[object]) -> tuple[list[Path], set[str]]:
     return [place for place in below if not any(other in place.parents for other in below)], words
 
 
-def _with_attributes(values: Iterable[object]) -> Iterator[object]:
+def _with_attributes(values: Iterable[object], depth: int = 2) -> Iterator[object]:
+    """Values, their attributes, and those of the tests' own objects among these, such as a harness in a harness."""
     for value in values:
         yield value
-        yield from vars(value).values() if hasattr(value, "__dict__") and not isinstance(value, type) else ()
+        if type(value).__module__.startswith("tests.") and depth:
+            yield from _with_attributes(getattr(value, "__dict__", {}).values(), depth - 1)
 
 
 def _copy_logs(place: Path, to: Path) -> None:
