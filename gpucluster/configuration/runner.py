@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -282,7 +283,7 @@ class Ansible:
             "ANSIBLE_CONFIG": str(ansible_dir() / "ansible.cfg"),
             # For our lookup plugin.
             "PYTHONPATH": str(import_root()),
-            "ANSIBLE_SSH_ARGS": f'-F "{self._ssh_config}"',
+            "ANSIBLE_SSH_ARGS": f"-F {shlex.quote(str(self._ssh_config))}",
             "ANSIBLE_LOCAL_TEMP": str(self._paths.ansible / "tmp"),
             "ANSIBLE_HOME": str(self._paths.ansible / "home"),
             "ANSIBLE_PIPELINING": "1",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from gpucluster import process
 from gpucluster.errors import ToolError
 from gpucluster.events import Sink, ignore
 from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.ssh import quoting
 from gpucluster.ssh.boot import Waiting
 from gpucluster.ssh.hosts import GATEWAY, Gateway, Host
 from gpucluster.ssh.sockets import Sockets
@@ -87,7 +87,7 @@ class SshClient:
         write_private(self._gateway, "\n".join([f"Host {GATEWAY}", *(f"  {line}" for line in lines)]) + "\n")
 
     def _text(self, hosts: Sequence[Host], learned: Collection[str]) -> str:
-        blocks = [f"Include {_quoted(self._gateway)}"] if any(host.jump == GATEWAY for host in hosts) else []
+        blocks = [f"Include {quoting.included(self._gateway)}"] if any(host.jump == GATEWAY for host in hosts) else []
         for host in hosts:
             lines = [f"HostName {host.address}", f"User {host.user}", f"HostKeyAlias {host.instance_id}"]
             if host.instance_id not in learned:
@@ -95,13 +95,14 @@ class SshClient:
                 lines.append("StrictHostKeyChecking yes")
             if host.jump:
                 # With ProxyJump, ssh would not read this file for the jump host; with -W it does.
-                lines.append(f"ProxyCommand ssh -F {_quoted(self.config)} -W %h:%p {host.jump}")
+                command = quoting.shell_line(["ssh", "-F", self.config, "-W"], "%h:%p", quoting.shell_word(host.jump))
+                lines.append(f"ProxyCommand {command}")
             named = f"{host.name} {host.alias}".rstrip()
             blocks.append("\n".join([f"Host {named}", *(f"  {line}" for line in lines)]))
         defaults = [
             "BatchMode yes",
             "StrictHostKeyChecking accept-new",
-            f"UserKnownHostsFile {_quoted(self._known_hosts)}",
+            f"UserKnownHostsFile {quoting.quoted_path(self._known_hosts)}",
             "GlobalKnownHostsFile /dev/null",
             "ForwardAgent no",
             "ConnectTimeout 10",
@@ -109,7 +110,7 @@ class SshClient:
             "LogLevel ERROR",
         ]
         if self._key is not None:
-            defaults += [f"IdentityFile {_quoted(self._key)}", "IdentitiesOnly yes"]
+            defaults += [f"IdentityFile {quoting.quoted_path(self._key)}", "IdentitiesOnly yes"]
         blocks += [self._sharing(), "\n".join(["Host *", *(f"  {line}" for line in defaults)])]
         return "\n\n".join(blocks) + "\n"
 
@@ -120,12 +121,12 @@ class SshClient:
         folder = self._sockets.folder()
         if folder is None:
             return "# No folder for sockets is safe from other users: each connection is one of its own."
-        place = shlex.quote(str(folder))
+        place = quoting.shell_word(folder)
         return "\n".join((
-            f'Match exec "test -O {place} && test ! -L {place}"',
+            f"Match exec {quoting.exec_argument(f'test -O {place} && test ! -L {place}')}",
             "  ControlMaster auto",
             "  ControlPersist 60s",
-            f"  ControlPath {_quoted(folder / '%C')}",
+            f"  ControlPath {quoting.control_path(folder)}",
         ))  # fmt: skip
 
     def argv(self, host: str, command: Sequence[str] = (), *, direct: bool = False) -> list[str]:
@@ -188,9 +189,9 @@ class SshClient:
     def _close_connections(self) -> None:
         for socket in self._sockets.present():
             # ssh requires the name of a host, and does not use it here.
-            process.run(["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "unused"], check=False, timeout=10)
+            process.run(
+                ["ssh", "-o", f"ControlPath={quoting.quoted_path(socket)}", "-O", "exit", "unused"],
+                check=False,
+                timeout=10,
+            )
             socket.unlink(missing_ok=True)
-
-
-def _quoted(path: Path) -> str:
-    return f'"{path}"'
