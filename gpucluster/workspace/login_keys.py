@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -87,8 +88,8 @@ class LoginKeys:
             if not person.generate_key:
                 commands[person.name] = plain
             elif self._is_here(person.name, generated[person.name]):
-                key = self.private_key(person.name)
-                commands[person.name] = f"ssh -F {config} -i {key} {person.name}@{host.name}"
+                words = ["ssh", "-F", str(config), "-i", str(self.private_key(person.name))]
+                commands[person.name] = shlex.join([*words, f"{person.name}@{host.name}"])
             else:
                 commands[person.name] = f"{plain}, {_ELSEWHERE}"
         return commands
