@@ -31,10 +31,11 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 os.write(1, b"up")
 while os.read(0, 4096): pass
 """
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SSH = """#!/bin/bash
-# Ansible calls ssh with options, a name, and the command last.
+# Ansible calls ssh with options, a name, and the command last. A login has none of this machine's variables.
 enter="nsenter --target={pid} {network} --mount --pid --uts --ipc --wdns=/root"
-exec $enter -- env HOME=/root USER=root /bin/sh -c "${{@: -1}}"
+exec $enter -- env -i HOME=/root USER=root PATH="{path}" /bin/sh -c "${{@: -1}}"
 """
 
 
@@ -60,7 +61,7 @@ class Host:
 
     def connect(self, network: str = "") -> None:
         """Write what Ansible takes for ssh; with `--net` its programs have the container's own network."""
-        self._ssh.write_text(_SSH.format(pid=self.pid, network=network))
+        self._ssh.write_text(_SSH.format(pid=self.pid, network=network, path=_PATH))
         self._ssh.chmod(0o755)
 
     def run(self, *argv: str, check: bool = True, uid: int = 0, environment: Mapping[str, str] | None = None) -> str:
@@ -70,7 +71,7 @@ class Host:
         done = subprocess.run(
             [
                 *("nsenter", f"--target={self.pid}", "--mount", "--pid", "--uts", "--ipc", "--wdns=/tmp", *who, "--"),
-                *("env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", *words, *argv),
+                *("env", "-i", f"PATH={_PATH}", *words, *argv),
             ],
             capture_output=True,
             text=True,

@@ -188,7 +188,8 @@ class SlurmHarness:
     def command_prefix(self) -> tuple[str, ...]:
         """The words before a command that is to run in the container."""
         namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
-        return ("nsenter", f"--target={self.pid}", *namespaces, "--wdns=/", "--")
+        # The folder for temporary files of this machine is not there.
+        return ("nsenter", f"--target={self.pid}", *namespaces, "--wdns=/", "--", "env", "--unset=TMPDIR")
 
     def run(
         self, *argv: str, check: bool = True, timeout: float = PATIENCE_S, given: str | None = None
