@@ -41,7 +41,7 @@ network:
 """
 #: For a command that builds: a cluster takes as many minutes as the machine is busy.
 PATIENCE_TO_BUILD_S = 6 * PATIENCE_S
-#: A login that shares no connection with earlier ones: whoever is refused now must not get in through an open one.
+#: A login that shares no connection with earlier ones: a user who is refused now must not get in through an open one.
 ALONE = ("-o", "ControlMaster=no", "-o", "ControlPath=none")
 #: A job that runs until it is cancelled.
 ENDLESS = "exec sleep 86400"
@@ -254,7 +254,7 @@ def _listed(*words: str, home: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _patience(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Kill a command that says nothing more, so that whoever reads from it reads its end."""
+    """Kill a command that says nothing more, so that a reader reads its end."""
     timer = threading.Timer(PATIENCE_TO_BUILD_S, process.kill)
     timer.start()
     try:

@@ -114,7 +114,7 @@ def test_slurm_does_what_people_expect(site: Site) -> None:
     # The tasks of a step are the ranks of one MPI program.
     assert sorted(site.as_alice("srun -n 2 sh -c 'echo $PMIX_RANK'").split()) == ["0", "1"]
     assert "Invalid qos" in site.as_alice("srun --qos=nosuch true 2>&1 || true")
-    # It ends when its memory has been measured: whoever opens a pipe waits for the other side.
+    # It ends when its memory has been measured: a program that opens a pipe waits for the other side.
     step = "srun python3 -c 'x = bytearray(2**26); open(\\\"measured\\\").read()'"
     job = site.as_alice(f'mkfifo measured; sbatch --parsable -o /dev/null --wrap "{step}"')
     measured = f"sstat -n -P --noconvert -j {job}.0 -o MaxRSS 2> /dev/null || true"
