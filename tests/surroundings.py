@@ -30,6 +30,8 @@ _UMASK = 0o022
 def variables(found: Mapping[str, str]) -> dict[str, str]:
     """The variables of a test, from those of this machine."""
     kept = {name: value for name, value in found.items() if _KEPT.fullmatch(name)}
+    # Each program that a test starts would compile the whole tree.
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
     kept.update(_FIXED)
     if any(name.lower().endswith("_proxy") for name in kept):
         for name in ("no_proxy", "NO_PROXY"):
