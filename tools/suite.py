@@ -112,7 +112,7 @@ def run(stage: Stage, folder: Path, temporary: Path) -> Result:
     argv = [*stage.argv, *options] if stage.tests else list(stage.argv)
     environment = {**os.environ, EVIDENCE: str(folder / "failures"), "TMPDIR": str(temporary)}
     began = time.monotonic()
-    with (folder / f"{stage.name.replace(' ', '-')}.log").open("w") as log:
+    with (folder / f"{stage.name.replace(' ', '-')}.log").open("w", buffering=1) as log:
         child = subprocess.Popen(
             argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace",
