@@ -81,11 +81,16 @@ test-machine:
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## every check that needs no machine: those of `check`, Ansible, Terraform
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-ansible check-terraform check-style
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-ansible check-terraform check-collection check-style
 
 .PHONY: check-ansible
 check-ansible:
 	cd ansible && PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/ansible-lint --offline --strict
+
+# Finds files that can't be imported, and compiles the tests once: each process of pytest would do so by itself.
+.PHONY: check-collection
+check-collection:
+	$(BIN)/python -m pytest -n 0 --collect-only --quiet --quiet > /dev/null || $(BIN)/python -m pytest -n 0 --collect-only --quiet
 
 .PHONY: check-terraform
 check-terraform: $(VENV)/checkov/stamp

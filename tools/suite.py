@@ -34,7 +34,7 @@ KEPT_RUNS = 5
 WORKERS = 4
 SLOWEST = 30
 _END_LINES, _END_FILES = 60, 6
-_PYTEST = [sys.executable, "-m", "pytest", "-rs", "--dist", "loadgroup", "-n", str(WORKERS)]
+_PYTEST = [sys.executable, "-m", "pytest", "-rfE", "--dist", "loadgroup", "-n", str(WORKERS)]
 _INTERRUPTED = 2  # of pytest
 
 
