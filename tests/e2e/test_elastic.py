@@ -334,6 +334,8 @@ def test_a_bad_node_is_found_replaced_and_the_cluster_proven_by_one_command(site
     job = site.as_alice(f"sbatch --parsable -N 1 -o /dev/null --wrap 'mkdir {gate[:-5]}; mkfifo {gate}; cat {gate}'")
     site.runs(job)
     node = site.as_alice(f"squeue -h -j {job} -o %N")
+    # Slurm says "running" while the node's prolog still checks it.
+    site.until("its script waits", lambda: on_node(site, node, f"if [ -p {gate} ]; then echo yes; fi") == "yes")
     before = set(containers(site.home))
     on_node(site, node, BREAK)
     site.until("it is drained", lambda: "drain" in on_controller(site, "sinfo", "-h", "-N", "-n", node, "-o", "%T"))
