@@ -282,7 +282,7 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     before = booted(site, CONTROLLER, "compute-2")
     last = gated(site, "compute-1", "last")
     other = gated(site, "compute-2", "other")
-    subprocess.run(["podman", "rm", "-f", "-t", "0", container_of(site, LOGIN)], check=True, capture_output=True)
+    subprocess.run(["podman", "rm", "-f", "-v", "-t", "0", container_of(site, LOGIN)], check=True, capture_output=True)
     site.write(cluster_yml(nodes=SMALLER, login=2, enroot=True, plugin=NEXT, monitoring="login-2"))
     plan = site.good("plan")
     assert plan["login"]["added"] == [SECOND]

@@ -198,7 +198,9 @@ def test_apply_makes_a_node_again_whose_host_is_gone_and_its_job_runs_on(kuberne
         finally:
             kubernetes.kubectl("uncordon", other)
         subprocess.run(
-            ["podman", "rm", "--force", "--time=0", kubernetes.hosts()[lost]], check=True, capture_output=True
+            ["podman", "rm", "--force", "--volumes", "--time=0", kubernetes.hosts()[lost]],
+            check=True,
+            capture_output=True,
         )
         kubernetes.good("apply")
         kubernetes.until("both nodes are ready", lambda: kubernetes.nodes() == {lost: True, other: True})
