@@ -2,7 +2,7 @@
 
 A run has a folder of its own for temporary files (TMPDIR), and everything that it starts inherits the variable or lies
 in the folder. So what is left of this run can be told from what others do beside it, such as a second suite or a demo
-cluster.
+cluster. The folder itself goes with the run, with what libraries cache and killed programs leave in it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 from gpucluster.waiting import wait_until
 
 _ENDING_S, _EVERY_S = 60, 0.5
+#: Podman starts one for all networks of this machine, and ends it with the last.
+_SHARED = {"aardvark-dns"}
 
 
 def left(folder: Path) -> list[str]:
@@ -30,7 +32,6 @@ def left(folder: Path) -> list[str]:
             *_mounts(folder),
             *_loop_devices(folder),
             *_containers(folder),
-            *_files(folder),
         ]
         return not found
 
@@ -44,6 +45,8 @@ def _processes(folder: Path) -> Iterator[str]:
         if process.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if process.joinpath("exe").resolve().name in _SHARED:
+                continue
             if mark in (process / "environ").read_bytes() + b"\0":
                 words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 yield f"process {process.name}: {words[:200]}"
@@ -71,11 +74,6 @@ def _containers(folder: Path) -> Iterator[str]:
             labels = one.get("Labels") or one.get("labels") or {}
             if any(f"{value}/".startswith(f"{folder}/") for value in labels.values()):
                 yield f"{kind} {one.get('Names') or one.get('name')}"
-
-
-def _files(folder: Path) -> Iterator[str]:
-    """What tests made in the folder beside their own tmp_path, which pytest keeps for a reader of failures."""
-    yield from (f"file {file}" for file in sorted(folder.iterdir()) if file.name != PYTEST)
 
 
 #: The folder of pytest in it.
