@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 BUSY_LOOPS = 4
 JUMP_S, JUMP_AFTER_S = 400.0, 240.0
@@ -42,23 +43,27 @@ def busy(loops: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def little_memory(left_gib: float) -> Iterator[None]:
-    """Memory is taken, by a process that is not ended when the kernel runs out of it: then others are."""
+    """Memory is taken. Where the kernel allows it, it ends others before the process that holds it."""
     taken = _available_gib() - left_gib
     if taken <= 0:
         yield
         return
-    with _children([[sys.executable, "-m", "tools.stress", "--take", str(int(taken * _GIB))]]):
-        while _available_gib() > left_gib + 0.5:
-            time.sleep(0.2)
+    argv = [sys.executable, "-m", "tools.stress", "--take", str(int(taken * _GIB))]
+    with _children([argv], stdout=subprocess.PIPE) as (holder,):
+        assert holder.stdout is not None
+        if not holder.stdout.readline():
+            raise SystemExit(f"make stress: {taken:.0f} GiB of memory can't be taken")
         yield
 
 
 def take(size: int) -> None:
-    """Hold memory until the process is ended."""
-    Path("/proc/self/oom_score_adj").write_text("-1000")
+    """Hold memory until the process is ended; says so when it has it."""
+    with contextlib.suppress(PermissionError):  # it needs CAP_SYS_RESOURCE, which root of a sandbox may lack
+        Path("/proc/self/oom_score_adj").write_text("-1000")
     memory = mmap.mmap(-1, size)
     for place in range(0, size, mmap.PAGESIZE):
         memory[place] = 1
+    print("taken", flush=True)
     signal.pause()
 
 
@@ -112,12 +117,12 @@ def _available_gib() -> float:
 
 
 @contextlib.contextmanager
-def _children(commands: list[list[str]]) -> Iterator[None]:
+def _children(commands: list[list[str]], **options: Any) -> Iterator[list[subprocess.Popen[bytes]]]:
     # A group of their own: Ctrl-C is for the suite, and they are ended here, or with this process however it ends.
     bound = ["setpriv", "--pdeathsig", "KILL"]
-    running = [subprocess.Popen([*bound, *argv], process_group=0) for argv in commands]
+    running = [subprocess.Popen([*bound, *argv], process_group=0, **options) for argv in commands]
     try:
-        yield
+        yield running
     finally:
         for child in running:
             child.kill()

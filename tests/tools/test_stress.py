@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,13 @@ pytestmark = pytest.mark.slow
 def processes_of(marker: str) -> list[str]:
     listed = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     return [line for line in listed.splitlines() if marker in line and "ps -ww" not in line]
+
+
+def children(marker: str) -> list[str]:
+    """Processes that this one has started."""
+    argv = ["ps", "-ww", "-o", "pid,args", "--ppid", str(os.getpid())]
+    listed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if marker in line]
 
 
 def test_busy_loops_end_with_the_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -49,6 +57,12 @@ def test_fsync_is_slow_in_programs(tmp_path: Path) -> None:
     with stress.slow_fsync(tmp_path) as variables, (tmp_path / "out").open("w") as out:
         subprocess.run([sys.executable, "-c", code], env=variables, stdout=out, check=True, timeout=PATIENCE_S)
     assert float((tmp_path / "out").read_text()) >= 0.02
+
+
+def test_memory_is_taken_and_given_back() -> None:
+    with stress.little_memory(stress._available_gib() - 0.5):
+        assert len(children("tools.stress --take")) == 1
+    assert children("tools.stress --take") == []
 
 
 def test_a_clock_that_did_not_jump_stays(monkeypatch: pytest.MonkeyPatch) -> None:
