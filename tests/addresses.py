@@ -25,6 +25,7 @@ from pathlib import Path
 # services (10.244 and 10.96): a firewall that trusts pods must not trust a network of a test by chance.
 _SECOND = range(140, 240)
 # Not in TMPDIR, which each run has for itself.
+_PODMAN_NETWORKS = Path("/etc/containers/networks")
 _LOCKS = Path(f"/tmp/gpucluster-test-ranges-{os.getuid()}")
 
 
@@ -52,7 +53,15 @@ def free_range() -> Iterator[str]:
 def _routes() -> list[ipaddress.IPv4Network]:
     listed = subprocess.run(["ip", "-4", "-json", "route"], capture_output=True, text=True, check=True)
     words = [str(route["dst"]) for route in json.loads(listed.stdout or "[]")]
-    return [ipaddress.IPv4Network(word) for word in words if word != "default"]
+    return [*_podman_ranges(), *(ipaddress.IPv4Network(word) for word in words if word != "default")]
+
+
+def _podman_ranges() -> Iterator[ipaddress.IPv4Network]:
+    """Networks without a running container have no route, and Podman refuses their ranges all the same."""
+    for file in _PODMAN_NETWORKS.glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError):  # one that is being written or removed
+            for subnet in json.loads(file.read_text())["subnets"]:
+                yield ipaddress.IPv4Network(subnet["subnet"])
 
 
 def free_port(host: str = "127.0.0.1") -> int:
