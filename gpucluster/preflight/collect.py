@@ -27,7 +27,7 @@ K = TypeVar("K", bound=Hashable)
 _WORKERS = 8
 # Seconds for name resolution beside the first call.
 _RESOLUTION = 2.0
-# All queries after the first call may take as long as so many requests, one after the other.
+# All queries after the first call together may take as long as this number of requests, one after the other.
 _REQUESTS = 7
 
 
