@@ -238,7 +238,10 @@ def test_a_share_that_lets_nobody_write_is_read_only_where_it_is_mounted(world: 
     opened = "[ ! -e /proc/$(cat /run/writer)/fd/3 ] || echo yes"
     wait_for("the file is open", lambda: world.sh("two", opened))
     shares.set_writable(exports / "share", writable=False)
-    world.sh("two", "kill $(cat /run/writer); rm '/mnt/n s/f' && umount '/mnt/n s'")
+    world.sh("two", "kill $(cat /run/writer)")
+    # Until the kernel has ended the process, its open file keeps the mount busy.
+    wait_for("the writer has ended", lambda: world.sh("two", "[ -e /proc/$(cat /run/writer) ] || echo yes"))
+    world.sh("two", "rm '/mnt/n s/f' && umount '/mnt/n s'")
     world.sh("one", "systemctl stop apart; umount '/mnt/n s'")
 
 

@@ -158,7 +158,7 @@ def test_another_restore_completes_one_that_was_killed(controller: Broken) -> No
     controller.lose()
     # With what it had started, as at a reset of the machine: slurmctld alone would end well, and keep the number.
     moment = "until test -e /etc/slurm/slurm-restore.conf && pgrep --exact timeout || ! kill -0 $!; do :; done"
-    killed = "kill -KILL $!; pkill -KILL --exact slurmctld; wait"
+    killed = "kill -KILL $!; pkill -KILL --exact slurmctld; pidwait --exact slurmctld; wait"
     controller.run("bash", "-c", f"{RESTORE} & {moment}; {killed}", check=False)
     controller.sh("for name in slapd slurmdbd slurmctld; do systemctl start $name; done")
     # The second, where it had written its state before it was killed.
