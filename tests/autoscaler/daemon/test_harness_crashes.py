@@ -63,6 +63,11 @@ def made(harness: ClusterHarness, pool: str) -> int:
     return sum((one.get("gpucluster"), one.get("pool")) == (CLUSTER, pool) for one in tags)
 
 
+def only_nodes_of_the_job(harness: ClusterHarness, count: int) -> None:
+    """Wait until those of earlier tests are gone: each is terminated when it is idle, whatever a test looks at."""
+    harness.until("the nodes of earlier tests are gone", lambda: len(harness.instances()) == count)
+
+
 # --- the daemon is killed -----
 
 
@@ -127,6 +132,7 @@ def test_scenario_11_slurmctld_is_killed_while_nodes_come(harness: ClusterHarnes
 def test_scenario_12_slurmctld_does_not_answer(harness: ClusterHarness) -> None:
     job = harness.sbatch("q12", 2, script=harness.gated("q12"))
     harness.wait_state(job, "RUNNING")
+    only_nodes_of_the_job(harness, 2)
     before = harness.calls(operation="TerminateInstance").total()
     harness.slurm_harness.freeze("slurmctld")
     harness.until("a pass of the daemon ends without Slurm", lambda: harness.problem("slurm"))
@@ -144,6 +150,7 @@ def test_scenario_13_slurms_commands_say_nonsense(harness: ClusterHarness, kind:
     gate = f"q13-{list(NONSENSE).index(kind)}"
     job = harness.sbatch("q13", 1, script=harness.gated(gate))
     harness.wait_state(job, "RUNNING")
+    only_nodes_of_the_job(harness, 1)
     before = harness.calls(operation="TerminateInstance").total()
     harness.tools(scontrol=NONSENSE[kind], squeue=NONSENSE[kind])
     harness.passes()
