@@ -354,7 +354,7 @@ class Cluster:
             level: "quick", the checks that `apply` ends with; or "full", also those that need nodes for themselves.
             pools: check the nodes of these pools alone.
             nodes: check these permanent nodes alone; Slurm's hostlist, such as "compute-[1-4,7]".
-            junit: write the results as JUnit XML into this file, also when checks fail.
+            junit: write the results as JUnit XML into this file, also when checks fail or nothing can be checked.
             record_baseline: what level full measures becomes what later measurements are compared with, where nothing
                 is published.
             fix: take nodes that failed out of service, replace them, check what that touches again, and let them into
@@ -364,24 +364,26 @@ class Cluster:
             VerifyError: a check failed or could not run; with `fix`: at the end.
             InputError: there is no such level, pool or node, or the file can't be written; nodes can't be taken out of
                 service without Slurm; or the answer to a question was no.
+            ToolError: no apply has configured the hosts yet.
         """
         request = Request(_level(level), pools, nodes, junit, record_baseline)
         request.check(self.spec)
         if fix:
             by_hand = "Run `gpucluster verify`, then `gpucluster replace NODE` for a node that failed"
             require_slurm(self.spec, "verify --fix", kubernetes=by_hand, otherwise=by_hand)
-        with self._run("verify") as run:
+        with self._verification.in_junit(request.junit) as final, self._run("verify") as run:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
+            if not self._configuration.configured():
+                warn(self._on_event, "hosts", "the last apply did not configure the hosts to the end")
             done = None
-            with self._verification.in_junit(request.junit) as final:
-                if fix is None:
-                    verdict = self._verification.run(deployment, run, request=request)
-                else:
-                    check = self._checking(run, request)
-                    verdict, done = self._repair.run(run, deployment, check(deployment), check, fix)
-                final(verdict)
+            if fix is None:
+                verdict = self._verification.run(deployment, run, request=request)
+            else:
+                check = self._checking(run, request)
+                verdict, done = self._repair.run(run, deployment, check(deployment), check, fix)
+            final(verdict)
             result = replace(self._result(run, deployment, verdict=verdict), repair=done)
         return result
 

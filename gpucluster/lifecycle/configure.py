@@ -15,6 +15,7 @@ from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration import content
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
+from gpucluster.errors import ToolError
 from gpucluster.handover import configuration_diff
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.hosts import Deployment
@@ -25,6 +26,9 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
+
+# Seconds for the controller to say how the hosts were configured last: who asks needs the answer.
+_RECORD_TIMEOUT = 60.0
 
 
 class Configuration:
@@ -142,15 +146,7 @@ class Configuration:
             for name, pool in spec.host_pools.items()
         }
         outputs = replace(outputs, pools={**new, **outputs.pools})
-        inventory = handover.inventory(
-            spec,
-            outputs,
-            {},
-            person_keys=self._login_keys.existing_public_keys(),
-            hardware_emulated=self._cloud.hardware_emulated,
-            autoscaling=self._authentication(outputs) if spec.elastic_pools else None,
-            software=ReleaseSet(None, ()),
-        )
+        inventory = self._read_only_inventory(outputs, {})
         return configuration_diff.record(
             gpucluster=self._version,
             content=content.digest(),
@@ -177,16 +173,42 @@ class Configuration:
         facts = facts_of(configured).get(deployment.controller.name, {})
         return {name: dict(facts.get(name) or {}) for name in ("certificates", "secrets")}
 
-    def collect(self, playbook: str, run: Run, variables: Mapping[str, Any]) -> PlaybookResult:
-        """Run a playbook that only reads, on the hosts that were configured last. Those that can't be reached are left
-        out, and named.
+    def configured(self) -> bool:
+        """Whether the last configuration of the hosts, by whatever machine, came to its end.
+
+        Raises:
+            ToolError: none has begun, or the controller can't be reached.
+        """
+        record = self._record.read(timeout=_RECORD_TIMEOUT)
+        if record is None:
+            raise ToolError("the hosts are not configured yet", hint="Run: gpucluster apply")
+        return bool(record.get("complete"))
+
+    def collect(self, playbook: str, deployment: Deployment, run: Run, variables: Mapping[str, Any]) -> PlaybookResult:
+        """Run a playbook that only reads. Hosts that can't be reached are left out, and named.
+
+        The inventory is made for it: another machine may have configured the hosts. No key is generated, nothing is
+        downloaded.
 
         Raises:
             GpuClusterError: it failed.
         """
         self._bastion().renew()
-        inventory = self._paths.ansible / "inventory.yml"
-        return self._ansible().run(playbook, inventory, run_id=run.id, variables=variables, without_unreachable=True)
+        reading = self._read_only_inventory(deployment.outputs, deployment.members)
+        file = write_inventory(self._paths, reading, self._paths.ansible / "reading.yml")
+        return self._ansible().run(playbook, file, run_id=run.id, variables=variables, without_unreachable=True)
+
+    def _read_only_inventory(self, outputs: handover.Outputs, members: handover.Members) -> dict[str, Any]:
+        """The inventory without what only a configuration needs: keys that would be generated, and release files."""
+        return handover.inventory(
+            self._spec,
+            outputs,
+            members,
+            person_keys=self._login_keys.existing_public_keys(),
+            hardware_emulated=self._cloud.hardware_emulated,
+            autoscaling=self._authentication(outputs) if self._spec.elastic_pools else None,
+            software=ReleaseSet(None, ()),
+        )
 
     def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
         if not self._spec.elastic_pools:

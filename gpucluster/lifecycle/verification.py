@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from gpucluster import handover
 from gpucluster.agent.checks.model import Finding, Status
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration.runner import PlaybookResult
-from gpucluster.errors import InputError, VerifyError
+from gpucluster.errors import GpuClusterError, InputError, VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
 from gpucluster.handover.kubernetes import (
@@ -99,7 +100,7 @@ class Verification:
     """Checks whether one cluster is as its spec says.
 
     Args:
-        collect: runs a playbook that only reads, with these variables, on the hosts that were configured last.
+        collect: runs a playbook that only reads, with these variables, on the hosts of a deployment.
         measurement: measures the nodes, at level full.
     """
 
@@ -109,7 +110,7 @@ class Verification:
         paths: ClusterPaths,
         cloud: CloudProvider,
         *,
-        collect: Callable[[str, Run, Mapping[str, Any]], PlaybookResult],
+        collect: Callable[[str, Deployment, Run, Mapping[str, Any]], PlaybookResult],
         measurement: Measurement,
         on_event: Sink,
     ) -> None:
@@ -141,7 +142,7 @@ class Verification:
         """
         with run.phase("verify"):
             expected = narrowed(self._expectation(deployment, request.level), request.pools, request.nodes)
-            facts = facts_of(collected or self._collect("verify.yml", run, reports.request(expected)))
+            facts = facts_of(collected or self._collect("verify.yml", deployment, run, reports.request(expected)))
             measured = self._measurement.run(
                 expected.pools,
                 request.level.value,
@@ -158,23 +159,26 @@ class Verification:
 
     @contextmanager
     def in_junit(self, file: Path | None) -> Iterator[Callable[[Verdict], None]]:
-        """Write the verdict of what is done meanwhile into a file, also if it ends with a `VerifyError`.
+        """Write the verdict of what is done meanwhile into a file, whatever happens: where there is none, why.
 
         Yields:
             a function that takes the verdict if there is no error.
         """
         began = datetime.now(UTC)
 
-        def write(verdict: Verdict) -> None:
+        def write(document: Callable[..., str], subject: Verdict | str) -> None:
             if file is not None:
                 time, seconds = f"{began:%Y-%m-%dT%H:%M:%S}", (datetime.now(UTC) - began).total_seconds()
-                text = junit.document(verdict, self._spec.name, time=time, seconds=seconds)
+                text = document(subject, self._spec.name, time=time, seconds=seconds)
                 write_whole(file.resolve(), text, mode=0o644)  # for the pipeline's own readers; it has no secret
 
         try:
-            yield write
+            yield partial(write, junit.document)
         except VerifyError as error:
-            write(error.verdict)
+            write(junit.document, error.verdict)
+            raise
+        except (GpuClusterError, KeyboardInterrupt) as error:
+            write(junit.failed_document, f"the cluster was not checked: {str(error) or 'interrupted'}")
             raise
 
     @staticmethod

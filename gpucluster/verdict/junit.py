@@ -40,6 +40,31 @@ def document(verdict: Verdict, cluster: str, *, time: str, seconds: float) -> st
         warnings = [f"{each.subject or cluster}: {each.name}: {each.message}" for each in _with(Status.WARN, results)]
         ET.SubElement(suite, "system-out").text = _text("\n".join(f"warning: {line}" for line in warnings))
         ET.SubElement(suite, "system-err")
+    return _written(root)
+
+
+def failed_document(reason: str, cluster: str, *, time: str, seconds: float) -> str:
+    """The XML document of a run that ended before there was a verdict: one test case with an error.
+
+    Args:
+        reason: what went wrong, and what to do about it.
+        time, seconds: see `document`.
+    """
+    counted = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0"}
+    root = ET.Element("testsuites", {"name": f"gpucluster verify {cluster}", **counted, "time": f"{seconds:.3f}"})
+    attributes = {"id": "0", "package": "gpucluster", "name": Scope.CLUSTER.value, "timestamp": time}
+    suite = ET.SubElement(root, "testsuite", {**attributes, "hostname": cluster, **counted, "time": "0"})
+    properties = ET.SubElement(suite, "properties")
+    ET.SubElement(properties, "property", {"name": "cluster", "value": cluster})
+    name = {"name": "the cluster can be checked", "classname": f"{cluster}.{Scope.CLUSTER.value}", "time": "0"}
+    error = ET.SubElement(ET.SubElement(suite, "testcase", name), "error", {"message": _text(reason), "type": "verify"})
+    error.text = _text(reason)
+    ET.SubElement(suite, "system-out")
+    ET.SubElement(suite, "system-err")
+    return _written(root)
+
+
+def _written(root: ET.Element) -> str:
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 

@@ -189,6 +189,10 @@ def test_one_cluster_and_four_machines(world: World) -> None:
         known = (b.folder / "work" / ".gpucluster" / "ssh" / "known_hosts").read_text()
         assert all(f"{ocid} {key}" in known for ocid, key in identity["host_keys"].items())
         shutil.rmtree(b.folder / "work" / ".gpucluster")
+        checked = b.good("verify", "--junit", "verify.xml")
+        assert set(checked["verdict"]["hosts"].values()) == {"pass"}, checked
+        assert 'errors="0"' in (b.folder / "work" / "verify.xml").read_text()
+        shutil.rmtree(b.folder / "work" / ".gpucluster")
         assert "anywhere-controller" in str(b.good("inventory"))
         said = b.start([sys.executable, "-P", "-m", "gpucluster", "ssh", "cpu-1", "--", "hostname; id bob"])
         printed, _ = said.communicate()
@@ -219,5 +223,8 @@ def test_one_cluster_and_four_machines(world: World) -> None:
         d.good("destroy", "--delete-data")
         assert not world.api.network.list_vcns(compartment_id=world.api.tenancy).data
         assert d.good("status")["state"] == "absent"
+        code, events = d.run("verify", "--junit", "verify.xml")
+        assert (code, "gpucluster apply" in json.dumps(events[-1])) == (1, True), events[-1]
+        assert 'errors="1"' in (d.folder / "work" / "verify.xml").read_text()
         state = next(iter(world.state.objects.values()))
         assert json.loads(state)["resources"] == []

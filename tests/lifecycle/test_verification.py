@@ -17,7 +17,7 @@ from gpucluster import handover
 from gpucluster.agent.checks.model import Finding, Profile, Status
 from gpucluster.cloud.members import Member
 from gpucluster.configuration.runner import PlaybookResult
-from gpucluster.errors import InputError, VerifyError
+from gpucluster.errors import InputError, ToolError, VerifyError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.verification import Request, Verification
@@ -78,7 +78,9 @@ class Site:
         }
         return facts
 
-    def collect(self, _playbook: str, _run: Run, variables: Mapping[str, Any]) -> PlaybookResult:
+    def collect(
+        self, _playbook: str, _deployment: Deployment, _run: Run, variables: Mapping[str, Any]
+    ) -> PlaybookResult:
         self.asked.append(variables["verify_request"])
         profile = Profile(variables["verify_request"]["profile"])
         reports = {host: samples.agent_check(_report(host, profile)) for host in self.facts}
@@ -192,6 +194,23 @@ def test_the_junit_file_is_written_also_when_checks_fail(site: Site, tmp_path: P
     # Its readers are others than ours, and no half of a file is ever there.
     assert file.stat().st_mode & 0o777 == 0o644
     assert [other.name for other in tmp_path.glob(".verify.xml*")] == []
+
+
+@pytest.mark.parametrize("error", [ToolError("no answer", hint="Look at it"), KeyboardInterrupt()])
+def test_the_junit_file_says_why_nothing_was_checked(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def collect(*_: object) -> PlaybookResult:
+        raise error
+
+    monkeypatch.setattr(site, "collect", collect)
+    file = tmp_path / "verify.xml"
+    with pytest.raises(type(error)):
+        site.verify(Request(junit=file))
+    root = ET.parse(file).getroot()
+    assert (root.attrib["tests"], root.attrib["errors"], root.attrib["failures"]) == ("1", "1", "0")
+    told = root.findall(".//error")[0].attrib["message"]
+    assert ("no answer. Look at it" in told) if isinstance(error, ToolError) else ("interrupted" in told)
 
 
 def test_an_existing_file_stays_when_the_new_one_can_not_be_written(tmp_path: Path) -> None:

@@ -92,3 +92,12 @@ def test_a_warning_is_no_failure_and_is_told() -> None:
     root = _document(Verdict(Level.QUICK, (_result("warn", "hot"),), {}))
     assert root.attrib["failures"] == "0"
     assert root.findtext("testsuite/system-out") == "warning: n<1>: a name: hot"
+
+
+@pytest.mark.parametrize("reason", ["no answer. Look at it", "<b>&amp;]]> \x1b[31m", ""])
+def test_a_run_without_a_verdict_is_a_document_with_one_error(reason: str) -> None:
+    text = junit.failed_document(reason, "demo", time="2026-11-22T23:05:32", seconds=4.2)
+    root = ET.fromstring(text.encode())
+    _check(root)
+    (error,) = root.iter("error")
+    assert (error.text or "").replace("?", "\x1b") == reason
