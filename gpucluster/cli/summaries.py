@@ -69,8 +69,6 @@ def next_steps(cluster: Cluster, result: Result) -> str:
 
 
 _ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±", "import": "="}
-# The number of characters that are shown of one value.
-_VALUE_WIDTH = 70
 
 
 def plan_text(plan: Plan) -> str:
@@ -99,6 +97,7 @@ def plan_text(plan: Plan) -> str:
 
 def _change_lines(change: Change) -> list[str]:
     """A change with its values, as Terraform shows them. What is created or deleted is only named."""
+    from gpucluster.cli.value_diff import changed_lines
     from gpucluster.terraform.addresses import human_name
 
     because = f"  ({change.reason.replace('_', ' ')})" if change.reason else ""
@@ -110,15 +109,9 @@ def _change_lines(change: Change) -> list[str]:
         return lines
     for name, (before, after) in change.values.items():
         forced = "  # forces the replacement" if name in change.forced_by else ""
-        lines.append(f"      {name}: {_value(before)} -> {_value(after)}{forced}")
+        first, *more = changed_lines(name, before, after) or (f"{name}: changes",)
+        lines += [f"      {first}{forced}", *(f"      {line}" for line in more)]
     return lines
-
-
-def _value(value: object) -> str:
-    import json
-
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return text if len(text) <= _VALUE_WIDTH else f"{text[:_VALUE_WIDTH]}..."
 
 
 def _program(cluster: Cluster) -> str:

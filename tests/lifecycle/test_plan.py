@@ -158,7 +158,7 @@ def test_a_plan_shows_values_and_what_forces_a_replacement(tmp_path: Path) -> No
     assert lines[0] == "2 changes of resources"
     assert lines[1].startswith("  ± the file system: replace")
     assert "      availability_domain: AD-1 -> AD-2  # forces the replacement" in lines
-    assert f'      long: {"x" * 70}... -> ["y"]' in lines
+    assert f'      long: "{"x" * 100}" -> ["y"]' in lines
     assert lines[-2:] == ["  + the VCN: create", "      module.network.oci_core_vcn.this"]
 
 
