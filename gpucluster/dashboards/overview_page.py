@@ -39,7 +39,10 @@ _MARKS = {
     NodeKind.OFF: "-",
 }
 _STATUS = {"pass": Tone.GOOD, "skip": Tone.OFF, "warn": Tone.WARN, "fail": Tone.BAD, "unknown": Tone.UNKNOWN}
-_RUNS = {"success": Tone.GOOD, "running": Tone.BUSY, "interrupted": Tone.WARN, "failed": Tone.BAD, "killed": Tone.BAD}
+_RUNS = {
+    "success": Tone.GOOD, "running": Tone.BUSY, "refused": Tone.WARN, "interrupted": Tone.WARN, "failed": Tone.BAD,
+    "killed": Tone.BAD,
+}  # fmt: skip
 _CLUSTER = {"present": Tone.GOOD, "partial": Tone.WARN, "unknown": Tone.UNKNOWN, "absent": Tone.OFF}
 _JOBS = {
     "RUNNING": Tone.BUSY, "COMPLETING": Tone.BUSY, "CONFIGURING": Tone.BUSY, "PENDING": Tone.OFF,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpucluster.errors import GpuClusterError, Interrupted
+from gpucluster.errors import EXIT_DATA_GUARD, EXIT_INPUT, EXIT_REPLACEMENT, GpuClusterError, Interrupted
 from gpucluster.events import Event, EventKind, PhaseStatus, Sink
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import signals
@@ -67,6 +67,12 @@ class Run:
             self._log.close(status, elapsed=round(self.elapsed, 2), phases=phases, error=error)
 
 
+# Of errors that are raised before a run changes anything: see `errors`.
+_NOTHING_CHANGED = (EXIT_INPUT, EXIT_DATA_GUARD, EXIT_REPLACEMENT)
+# The phases of a run for which Terraform may have changed something already.
+_AFTER_TERRAFORM = {"hosts", "ansible"}
+
+
 @contextmanager
 def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
     """Hold the cluster for one run.
@@ -90,7 +96,8 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
                 f"{command} was interrupted", hint=f"{lost}: run the same command again to continue"
             ) from None
         except GpuClusterError as error:
-            this.close(RunStatus.FAILED, str(error))
+            refused = error.exit_code in _NOTHING_CHANGED and not _AFTER_TERRAFORM & {*this.phases}
+            this.close(RunStatus.REFUSED if refused else RunStatus.FAILED, str(error))
             raise
         except BaseException as error:
             this.close(RunStatus.FAILED, repr(error))

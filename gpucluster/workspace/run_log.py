@@ -37,11 +37,15 @@ _POLL = 0.02
 
 
 class RunStatus(StrEnum):
-    """The state of a run. KILLED is never in a log: it is what RUNNING means there once the run has ended."""
+    """The state of a run. KILLED is never in a log: it is what RUNNING means there once the run has ended.
+
+    REFUSED: it ended before it changed anything, because of what it was asked for.
+    """
 
     RUNNING = "running"
     SUCCESS = "success"
     FAILED = "failed"
+    REFUSED = "refused"
     INTERRUPTED = "interrupted"
     KILLED = "killed"
 
@@ -235,7 +239,7 @@ def _ended(record: Mapping[str, Any], lock_holder: Mapping[str, Any] | None) -> 
 
 
 def _changes(record: Mapping[str, Any]) -> bool:
-    return record.get("command") not in _READING
+    return record.get("command") not in _READING and record.get("status") != RunStatus.REFUSED
 
 
 def _newest_first(folder: Path) -> Iterator[dict[str, Any]]:

@@ -16,8 +16,19 @@ from subprocess import PIPE
 
 import pytest
 
-from gpucluster.errors import EnvironmentFault, LockedError
+from gpucluster.errors import (
+    DataGuardError,
+    EnvironmentFault,
+    GpuClusterError,
+    InputError,
+    LockedError,
+    PreflightError,
+    ReplacementError,
+    ToolError,
+)
+from gpucluster.events import ignore
 from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.workspace.run import run
 from gpucluster.workspace.run_log import MAX_RUNS, RunLog, RunStatus, holder, lock, read_runs
 
 HOLDER = """
@@ -171,6 +182,30 @@ def test_a_plan_does_not_hide_the_last_change(paths: ClusterPaths) -> None:
     assert runs.last is not None
     assert runs.last_change is not None
     assert (runs.last["command"], runs.last_change["command"]) == ("plan", "apply")
+
+
+@pytest.mark.parametrize("phase", ["", "terraform", "hosts", "ansible"])
+@pytest.mark.parametrize("error", [InputError, DataGuardError, ReplacementError, PreflightError, ToolError])
+def test_what_was_refused_before_it_changed_anything_is_no_change(
+    paths: ClusterPaths, error: type[GpuClusterError], phase: str
+) -> None:
+    RunLog(paths, "apply").close(RunStatus.SUCCESS)
+    next(paths.runs.glob("*.json")).rename(paths.runs / "20200101T000000-000000.json")
+
+    def refuse() -> None:
+        with run("restore", paths, ignore) as this:
+            with this.phase(phase or "cloud"):
+                pass
+            raise error("no such file")
+
+    with pytest.raises(error):
+        refuse()
+    runs = read_runs(paths)
+    assert runs.last is not None
+    assert runs.last_change is not None
+    refused = error is not ToolError and phase in ("", "terraform")
+    assert runs.last["status"] == ("refused" if refused else "failed")
+    assert runs.last_change["command"] == ("apply" if refused else "restore")
 
 
 def test_many_plans_do_not_push_the_last_change_out_of_the_log(paths: ClusterPaths) -> None:
