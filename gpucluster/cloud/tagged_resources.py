@@ -12,22 +12,23 @@ from __future__ import annotations
 
 import http
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from gpucluster.cloud.client import Access, SharedClients, all_pages, home_region, refusals
 from gpucluster.errors import CloudError
-from gpucluster.events import Event, EventKind, Sink
+from gpucluster.events import Event, EventKind, Sink, info
 from gpucluster.oci import tags
-from gpucluster.oci.states import ENDED, GONE
+from gpucluster.oci.states import ENDED, GONE, STARTING
 from gpucluster.waiting import wait_until
 
 _POLL = 0.5
 _TIMEOUT = 90 * 60.0  # bare metal is wiped when an instance ends
+_LAUNCH_TIMEOUT = 60 * 60.0  # bare metal: the firmware tests the hardware first
 # How long a delete is repeated while another resource that is being deleted still uses this one.
 _IN_USE = 30.0
 _WORKERS = 10
@@ -186,6 +187,28 @@ class TaggedResources:
                     raise
                 left.append(resource)
         return tuple(left)
+
+    def wait_for_instances(self, resources: Iterable[TaggedResource]) -> None:
+        """Wait until each instance among these runs: before that, Terraform can't read all of it.
+
+        Raises:
+            CloudError: one ended, or does not run in time; or the cloud refused.
+        """
+        for each in resources:
+            if each.kind != "instance" or each.state not in STARTING:
+                continue
+            info(self._on_event, "cluster", f"waiting until {each} runs: it was launched by an earlier run ({each.id})")
+            get = self._client(_BY_NAME["instance"]).get_instance
+            with refusals(f"waiting for the {each}"):
+                state = wait_until(partial(_settled_state, get, each.id), _LAUNCH_TIMEOUT, _POLL)
+            if not state:
+                raise CloudError(
+                    f"the {each} does not run after {_LAUNCH_TIMEOUT / 60:.0f} min",
+                    where=each.id,
+                    hint="Look at it in the console of the cloud, then run the same command again",
+                )
+            if state in GONE:
+                raise CloudError(f"the {each} has ended", where=each.id, hint="Run the same command again")
 
     def image_of(self, instance_configuration_id: str) -> str:
         """The OCID of the image that instances of a configuration had before one was baked: that of permanent nodes."""
@@ -346,6 +369,12 @@ def _uses(resource: Any) -> Iterator[str]:
 
 def _state(resource: Any) -> str:
     return str(getattr(resource, "lifecycle_state", None) or "").upper()
+
+
+def _settled_state(get: Callable[[str], Any], ocid: str) -> str:
+    """The lifecycle state of an instance that does not start any more; "" of one that does."""
+    state = _present_state(get, ocid)
+    return "" if state in STARTING else state
 
 
 def _present_state(get: Callable[[str], Any], ocid: str) -> str:

@@ -112,11 +112,16 @@ class Adoption:
 
     @contextmanager
     def adopting(self, terraform: Terraform, survey: Survey) -> Iterator[None]:
-        """Let the plans in this block adopt what was found."""
+        """Let the plans in this block adopt what was found, once it can be read as a whole.
+
+        Raises:
+            CloudError: an instance that an earlier run has launched does not run.
+        """
         for address, each in survey.findings.adopt.items():
             info(self._on_event, "cluster", f"{each} exists and is in no state: it is adopted as {address} ({each.id})")
         for each in survey.findings.left:
             warn(self._on_event, "cluster", f"{each} has the cluster's tag and is in no state; it stays ({each.id})")
+        self._tagged().wait_for_instances(survey.findings.adopt.values())
         with terraform.importing(adoption.import_ids(survey.findings.adopt)):
             yield
 
@@ -179,6 +184,7 @@ class Adoption:
         adopt = {**findings.adopt, **findings.stale}
         created: tuple[str, ...] = ()
         if adopt:
+            self._tagged().wait_for_instances(adopt.values())
             set_images(survey.images)
             with terraform.importing(adoption.import_ids(adopt), unchanged=True):
                 plan = self._importing_plan(terraform, sorted(adopt))

@@ -70,5 +70,7 @@ INSTANCE = frozenset(
 ENDING = INSTANCE & GONE
 #: The instance costs money or soon will. A stopped GPU instance costs as much as a running one.
 LIVE = INSTANCE - ENDING
+#: The instance was launched or started a moment ago. Until it runs, the provider reads no VNIC of it.
+STARTING = frozenset({LifecycleState.PROVISIONING, LifecycleState.STARTING})
 #: The instance is stopping or stopped.
 STOPPED = frozenset({LifecycleState.STOPPING, LifecycleState.STOPPED})

@@ -7,6 +7,8 @@ retry tokens and imports, as oracle/oci does; what the real one does with these 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from gpucluster.errors import ToolError
 from gpucluster.localcloud.api.container_engine import VERSIONS
 from tests.terraform.conftest import DEBIAN, LocalCloud
 from tests.terraform.site_harness import CPU, Site
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -201,3 +204,39 @@ def test_a_destroy_right_after_a_kill_leaves_nothing(
     assert [each.kind for each in left if each.kind != "file_system"] == []
     site.tagged().remove(left)
     assert site.tagged().find() == ()
+
+
+def test_an_instance_that_still_starts_is_adopted_when_it_runs(
+    cloud: LocalCloud, terraform_environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    """After a kill during a launch. Its VNIC can't be read before, and a plan would replace what is just made."""
+    site = Site(cloud, terraform_environment, tmp_path / "site", "starts")
+    site.workspace.variables["network"].update(
+        vcn_cidr="10.9.0.0/16", public_subnet_cidr="10.9.0.0/24", private_subnet_cidr="10.9.1.0/24"
+    )
+    slow = {"operation": "BootInstance", "until_removed": True}
+    try:
+        cloud.faults(slow, *_held("Instance"))
+        site.killed_terraform(lambda: bool(site.ids(INSTANCES)))
+        (controller,) = site.ids(INSTANCES)
+        cloud.faults(slow)
+        with ThreadPoolExecutor(1) as thread:
+            applied = thread.submit(site.apply)
+            wait_for(
+                "it waits for the controller, or ends",
+                lambda: (
+                    applied.done()
+                    or any("waiting until instance starts-controller runs" in each.message for each in site.events)
+                ),
+            )
+            assert not applied.done()
+            cloud.faults()
+            applied.result()
+        assert site.ids(INSTANCES) == [controller]
+        _, plan = site.plan()
+        assert plan.changes == ()
+    finally:
+        cloud.faults()
+        site.destroy()
+        left = site.tagged()
+        left.remove(left.find())

@@ -16,6 +16,7 @@ from gpucluster.localcloud.provider.planning import differences, dotted
 from gpucluster.localcloud.provider.rest import RETRYABLE, RestClient, RestReply, ServiceError
 from gpucluster.localcloud.provider.schema import Block, DataSource, Json, ManagedResource, catalogue, filled, known
 from gpucluster.localcloud.provider.translation import from_wire, state_value, to_wire, wire_name
+from gpucluster.oci.states import STARTING
 
 GONE = frozenset({"TERMINATED", "DELETED"})
 _ENDED = GONE | {"TERMINATING", "DELETING", "FAILED"}
@@ -182,6 +183,13 @@ class ResourceOperator:
         return body
 
     def _add_vnic(self, body: Json) -> None:
+        """Add what the primary VNIC says of an instance.
+
+        Nothing before the instance runs, as oracle/oci 8.28.0 (seen in its requests): one that is imported then has no
+        subnet, and a plan would replace it.
+        """
+        if body.get("lifecycleState") in STARTING:
+            return
         vnic = self._primary_vnic(body)
         public_ip = vnic.get("publicIp")
         body |= {
