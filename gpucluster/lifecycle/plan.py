@@ -18,7 +18,7 @@ from gpucluster.events import Sink, warn
 from gpucluster.handover import configuration_diff
 from gpucluster.handover.configuration_diff import Difference
 from gpucluster.lifecycle.configure import Configuration
-from gpucluster.lifecycle.provision import Provisioning, lost_homes
+from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_homes
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
@@ -46,7 +46,7 @@ class Plan:
         changes_outputs: output values in Terraform's state would change, as for outputs that a later release adds.
         hosts: the hosts that would be added, removed, replaced or rebooted, by name.
         configuration: what Ansible would configure.
-        warnings: what apply would refuse without an option.
+        warnings: what apply would refuse without an option, and what is lost with a controller that is gone.
     """
 
     changes: tuple[Change, ...]
@@ -130,6 +130,7 @@ class Planning:
                 hosts,
                 self._differences(outputs, hosts, answer),
                 (
+                    *filter(None, [lost_controller(resources, found)]),
                     *_refusals(resources, hosts),
                     *_other_release(answer.value, self._spec),
                     *(f"apply would refuse this: {what}" for what in _changes_what_stays(answer.value, self._spec)),

@@ -78,6 +78,23 @@ def lost_homes(plan: Plan) -> tuple[str, ...]:
     return plan.lost("oci_file_storage_file_system")
 
 
+def lost_controller(plan: Plan, outputs: Mapping[str, Any]) -> str:
+    """What is lost with a controller that the state has, and that a plan creates again; "" if it stays.
+
+    Args:
+        outputs: Terraform's, of the last apply.
+    """
+    if not outputs.get("cluster") or ("module.controller.oci_core_instance.this", "create") not in {
+        (change.address.partition("[")[0], change.action) for change in plan.changes
+    }:
+        return ""
+    return (
+        "the controller does not exist any more and is created again. Only its disk had the user directory, the "
+        "accounting, and the queue with the running jobs; users of cluster.yml are created again. If there is a "
+        "backup, run `gpucluster restore FILE` after this apply, before users are added (docs/how-to/backup.md)"
+    )
+
+
 class Provisioning:
     """The resources of one cluster in its cloud.
 
@@ -306,6 +323,8 @@ class Provisioning:
             recreate=consent.recreate,
             drain_timeout=consent.drain_timeout,
         )
+        if lost_with_controller := lost_controller(plan, terraform.outputs()):
+            warn(self._on_event, "controller", lost_with_controller)
         self._elastic_teardown.remove_obstacles(plan)
         plan = self._without_keys_of_new_disks(terraform, plan)
         if plan.changes or plan.changes_outputs:

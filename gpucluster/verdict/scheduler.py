@@ -7,18 +7,22 @@ from typing import Any
 
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
 from gpucluster.oci.names import elastic_prefix, number_of
-from gpucluster.slurm.states import SINFO_BUSY, SINFO_HEALTHY, SINFO_RESUMABLE
+from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_HEALTHY, SINFO_RESUMABLE, sinfo_word
+from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 from gpucluster.verdict.hosts import APPLY
 
 _ALWAYS = (Profile.QUICK, Profile.FULL)
 # What srun writes before it starts a step.
 _ALLOCATED = "has been allocated resources"
+# What srun --immediate says when others have the nodes, or come first: ESLURM_NODES_BUSY in Slurm's slurm_errno.c.
+_BUSY = "Requested nodes are busy"
 # How long a query of the controller may take.
 _QUERY_SECONDS = 20.0
 _JOB_SECONDS = 60.0
 
 Row = Mapping[str, Any]
+_NOT_TRIED: Row = {"ran": False, "nodes": (), "user": "", "error": ""}
 
 
 def _node_state(seen: Measurements, expected: Expectation, node: str) -> Outcome:
@@ -53,9 +57,7 @@ def _job(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
     """A job on two nodes, or on the only one, started by srun as users do: with the cluster's own `MpiDefault`."""
     nodes = expected.pools[pool]
     wanted = min(2, len(nodes))
-    run = next((run for run in seen["srun"] if run["partition"] == pool), None)
-    if run is None:
-        return Outcome(Status.UNKNOWN, "no job was tried")
+    run = next((run for run in seen["srun"] if run["partition"] == pool), _NOT_TRIED)
     found, error = sorted(set(run["nodes"])), run["error"]
     evidence = {"nodes": found, "user": run["user"], "error": error}
     if run["ran"]:
@@ -65,11 +67,25 @@ def _job(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
     states = [row["state"] for row in seen["sinfo"] if row["node"] in nodes]
     if wanted == 1 and states and states[0] in SINFO_BUSY:
         return Outcome(Status.SKIP, f"{nodes[0]} runs other jobs", evidence)
+    if _BUSY in error and (reason := _in_use(seen, expected, pool, states)):
+        return Outcome(Status.SKIP, f"not measured, the pool is in use: {reason}", evidence)
     if _ALLOCATED in error:
         # As where slurmd does not have the MPI plugin that srun has chosen; srun says nothing of it.
         log = "see /var/log/slurm/slurmd.log on the pool's nodes"
         return Outcome(Status.FAIL, f"nodes were allocated, and srun's step did not begin in time: {log}", evidence)
     return Outcome(Status.UNKNOWN, error or "no job was tried", evidence)
+
+
+def _in_use(seen: Measurements, expected: Expectation, pool: str, states: Sequence[str]) -> str:
+    """Why jobs of users keep a job of two nodes waiting, in a pool that could run it; "" if they do not."""
+    wanted, partition = min(2, len(states)), expected.partitions.get(pool, pool)
+    words = [sinfo_word(state) for state in states]
+    could = sum(word not in SINFO_CLOSED for word in words)
+    free = sum(word not in SINFO_CLOSED | SINFO_BUSY for word in words)
+    waiting = sum(each == partition for each in seen["jobs_waiting"])
+    if could < wanted or (free >= wanted and not waiting):
+        return ""
+    return f"{count(waiting, 'job waits', 'jobs wait')}, {free} of {count(len(states), 'node')} free"
 
 
 def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
@@ -143,7 +159,7 @@ CHECKS = (
         title="a job runs in pool {subject}",
         scope=Scope.POOL,
         profiles=_ALWAYS,
-        needs=("srun", "sinfo"),
+        needs=("srun", "sinfo", "jobs_waiting"),
         timeout_s=_JOB_SECONDS,
         remedy="See why: gpucluster ssh -- sinfo -R, and /var/log/slurm/slurmd.log on the pool's nodes",
         reaction=Reaction.REPORT,

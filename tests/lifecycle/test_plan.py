@@ -162,6 +162,16 @@ def test_a_plan_shows_values_and_what_forces_a_replacement(tmp_path: Path) -> No
     assert lines[-2:] == ["  + the VCN: create", "      module.network.oci_core_vcn.this"]
 
 
+@pytest.mark.parametrize(("action", "known", "words"), [
+    ("create", True, "gpucluster restore FILE"), ("create", False, ""), ("update", True, ""),
+])  # fmt: skip
+def test_a_plan_says_what_is_lost_with_a_controller(tmp_path: Path, action: str, known: bool, words: str) -> None:
+    change = Change("module.controller.oci_core_instance.this", action)
+    answers: dict[str, Any] = {} if known else {"outputs": {}}
+    plan = _plan(tmp_path, changes=(change,), **answers)
+    assert [words in each for each in plan.warnings] == ([True] if words else [])
+
+
 def test_a_plan_is_json(tmp_path: Path) -> None:
     plan = _plan(tmp_path, changes=(CONTROLLER,), users=UserPreview((), ("bob",), ()))
     data = json.loads(json.dumps(plan.to_dict()))

@@ -65,6 +65,7 @@ class Site:
         members = {pool: [node.name for node in nodes] for pool, nodes in self.deployment.members.items()}
         facts[self.deployment.controller.name] |= {
             "accounting": True,
+            "jobs_waiting": [],
             "sinfo": [
                 {"node": node, "state": "idle", "partition": pool, "reason": ""}
                 for pool, nodes in members.items()

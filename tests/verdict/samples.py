@@ -85,6 +85,7 @@ def of_slurm() -> dict[str, Any]:
     return {
         "sinfo": [{"node": node, "state": "idle", "partition": "compute", "reason": ""} for node in NODES],
         "srun": [{"partition": "compute", "ran": True, "nodes": list(NODES), "user": "alice", "error": ""}],
+        "jobs_waiting": [],
         "accounting": True,
     }
 

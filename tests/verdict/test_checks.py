@@ -165,10 +165,38 @@ def test_a_pool_of_one_node_runs_a_job_too(
     reported[HEAD] |= {
         "sinfo": [{"node": "big-1", "state": state, "partition": "big", "reason": ""}],
         "srun": [{"partition": "big", "user": "alice", **run}] if run else [],
+        "jobs_waiting": [],
         "accounting": True,
     }
     expected = BIG if people else dataclasses.replace(BIG, people={})
     line = lines(expected, reported)["a job runs in pool big"]
+    assert (line.status, words in line.message) == (status, True), line
+
+
+@pytest.mark.parametrize(
+    ("states", "waiting", "status", "words"),
+    [
+        (["idle", "allocated"], ["compute"], "skip", "1 job waits, 1 of 2 nodes free"),
+        # A job that is larger than what is free has its turn first.
+        (["idle", "idle"], ["compute", "compute"], "skip", "2 jobs wait, 2 of 2 nodes free"),
+        (["allocated", "mixed"], [], "skip", "0 jobs wait, 0 of 2"),
+        # Nothing of others is in the way: why did it not start?
+        (["idle", "idle"], [], "unknown", "Requested nodes are busy"),
+        (["idle", "idle"], ["other"], "unknown", "Requested nodes are busy"),
+        (["idle", "down*"], ["compute"], "unknown", "Requested nodes are busy"),
+        (["drained", "allocated"], ["compute"], "unknown", "Requested nodes are busy"),
+    ],
+)
+def test_a_pool_that_others_use_is_not_measured_and_no_fault(
+    states: list[str], waiting: list[str], status: str, words: str
+) -> None:
+    reported = facts()
+    error = "srun: job 12 queued and waiting for resources\nsrun: error: Unable to allocate resources: Requested nodes are busy"
+    reported[HEAD]["srun"][0] |= {"ran": False, "nodes": [], "error": error}
+    reported[HEAD]["jobs_waiting"] = waiting
+    for row, state in zip(reported[HEAD]["sinfo"], states, strict=True):
+        row["state"] = state
+    line = lines(CLUSTER, reported)["a job runs in pool compute"]
     assert (line.status, words in line.message) == (status, True), line
 
 
