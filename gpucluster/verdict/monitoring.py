@@ -16,7 +16,7 @@ _SHOWN = 5
 
 def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
     """Every target of a permanent host answers, and every rule works. Elastic nodes come and go: one that was removed
-    is in the lists for some seconds more. What Prometheus has not scraped yet is no fault: its turn comes."""
+    is in the lists for some seconds more. What Prometheus has not scraped yet is no fault and no proof."""
     status: Mapping[str, Any] = seen["monitoring"]
     if status.get("prometheus") is not True:
         told = "prometheus" in status or "error" in status
@@ -24,7 +24,7 @@ def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> Out
         return Outcome(Status.FAIL if told else Status.UNKNOWN, message, status)
     hosts = {expected.controller, *expected.login, *expected.nodes}
     down = [each for each in status["targets"] if each["health"] == "down" and each["node"] in {"", *hosts}]
-    waiting = [each for each in status["targets"] if each["health"] == "unknown"]
+    waiting = [each for each in status["targets"] if each["health"] == "unknown" and each["node"] in {"", *hosts}]
     broken = [each for each in status["rules"] if each["health"] == "err"]
     evidence = {"up": status["up"], "down": down[:50], "broken rules": broken[:50]}
     problems = [f"{each['job']} of {each['node'] or each['instance']}: {each['error']}" for each in down[:_SHOWN]]
@@ -34,8 +34,11 @@ def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> Out
         return Outcome(Status.FAIL, "; ".join(problems), evidence)
     if not status["rules_total"]:
         return Outcome(Status.FAIL, "Prometheus has no rules", evidence)
-    later = f", {len(waiting)} not scraped yet" if waiting else ""
-    return Outcome(Status.PASS, f"{count(status['up'], 'target')} up{later}", evidence)
+    up = f"{count(status['up'], 'target')} up"
+    if waiting:
+        named = ", ".join(f"{each['job']} of {each['node'] or each['instance']}" for each in waiting[:_SHOWN])
+        return Outcome(Status.WARN, f"{up}, {len(waiting)} not scraped yet: {named}", evidence)
+    return Outcome(Status.PASS, up, evidence)
 
 
 CHECKS = (

@@ -42,7 +42,8 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    found = status.of(prometheus.Prometheus(port=options.port), problems=options.problems)
+    asked = prometheus.Prometheus(port=options.port)
+    found = status.settled(lambda: status.of(asked, problems=options.problems), options.wait)
     sys.stdout.write(json.dumps(found, indent=2) + "\n")
     return 0
 
@@ -78,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, default=PORT, help=f"(default: {PORT})")
     state = add("status", "show what Prometheus scrapes, and its rules, as JSON", _status)
     state.add_argument("--problems", action="store_true", help="only targets that are not up, and rules that fail")
+    waits = "seconds to wait for targets that are down: they may be scraped again meanwhile (default: 0)"
+    state.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help=waits)
     state.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
     query = add("query", "ask Prometheus: JSON on standard input, JSON on standard output", _query)
     query.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)

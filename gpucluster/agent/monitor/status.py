@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from gpucluster.agent.errors import AgentError
 from gpucluster.agent.monitor.prometheus import Prometheus
 
 _SECONDS = 15.0
+_AGAIN_SECONDS = 2.0
 _NOTHING: dict[str, Any] = {"up": 0, "targets": [], "rules_total": 0, "rules": []}
 
 
@@ -38,6 +40,27 @@ def of(prometheus: Prometheus, *, problems: bool) -> dict[str, Any]:
         "rules_total": len(rules),
         "rules": [each for each in rules if not problems or each["health"] == "err"],
     }
+
+
+def settled(
+    ask: Callable[[], dict[str, Any]],
+    seconds: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> dict[str, Any]:
+    """The status, after targets that are down had time to be scraped again: what serves them may just have started.
+
+    Args:
+        ask: gives the status, as `of` does.
+        seconds: at most; the longest interval of a scrape, and some more.
+    """
+    until = clock() + seconds
+    while True:
+        found = ask()
+        if not any(each["health"] == "down" for each in found["targets"]) or clock() >= until:
+            return found
+        sleep(_AGAIN_SECONDS)
 
 
 def _target(raw: Any) -> dict[str, str]:
