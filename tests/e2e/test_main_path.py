@@ -30,6 +30,8 @@ from tests.e2e.site_harness import (
     rest_of,
     worked_example,
 )
+from tests.localcloud.api_harness import Api
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
@@ -325,6 +327,21 @@ def test_a_node_that_can_not_be_checked_is_unknown_and_the_others_are_judged(sit
     assert [error.attrib["type"] for error in ElementTree.parse(file).iter("error")] == ["host_report"]
     evidence = json.loads(Path(data["verdict"]["evidence"]).read_text())
     assert set(evidence["facts"]) == {"demo-controller", "compute-1", "compute-2"}
+
+
+def test_one_apply_is_enough_after_the_loss_of_the_controller(site: Site) -> None:
+    api = Api(site.home, engine="podman")
+    (lost,) = [
+        each for each in api.compute.list_instances(api.tenancy).data
+        if (each.display_name, each.lifecycle_state) == (CONTROLLER, "RUNNING")
+    ]  # fmt: skip
+    api.compute.terminate_instance(lost.id)
+    wait_for("it is gone", lambda: api.compute.get_instance(lost.id).data.lifecycle_state == "TERMINATED")
+    code, events = site.run("apply")
+    assert code == 0, json.dumps(events[-1])
+    assert any("gpucluster restore" in event.get("message", "") for event in events if event["status"] == "warning")
+    assert all_pass(events[-1]["data"]), events[-1]["data"]["checks"]
+    assert sorted(site.as_alice("srun -N 2 hostname").split()) == list(NODES)
 
 
 def test_destroy_refuses_while_alice_has_files(site: Site) -> None:
