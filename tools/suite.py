@@ -30,11 +30,13 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / ".test-results"
 EVIDENCE = "GPUCLUSTER_TEST_EVIDENCE"
 KEPT_RUNS = 5
-#: Tests at a time on two processors: those of daemons, of Terraform, of Slurm and of machines that boot mostly wait.
-WORKERS = 4
+#: Tests at a time on two processors: those of daemons, of Terraform, of Slurm and of machines that boot mostly wait. A
+#: whole cluster keeps a processor busy. Where memory is short, fewer.
+WORKERS, CLUSTERS = 6, 4
+_BYTES_OF_A_WORKER = 2 * 2**30
 SLOWEST = 30
 _END_LINES, _END_FILES = 60, 6
-_PYTEST = [sys.executable, "-m", "pytest", "-rfE", "--dist", "loadgroup", "-n", str(WORKERS)]
+_PYTEST = [sys.executable, "-m", "pytest", "-rfE", "--dist", "loadgroup", "-n"]
 _INTERRUPTED = 2  # of pytest
 
 
@@ -89,15 +91,21 @@ def stages(order: str) -> list[Stage]:
     options = [f"--order={order}"] if order else []
     return [
         Stage("checks", ["make", "--no-print-directory", "lint"], tests=False),
-        Stage("tests", [*_PYTEST, *options, "-m", "not e2e", "--ignore=tests/e2e"]),
-        Stage("clusters", [*_PYTEST, *options, "tests/e2e"]),
+        Stage("tests", [*_PYTEST, str(workers()), *options, "-m", "not e2e", "--ignore=tests/e2e"]),
+        Stage("clusters", [*_PYTEST, str(CLUSTERS), *options, "tests/e2e"]),
     ]
 
 
 def chosen(files: Sequence[str]) -> list[Stage]:
     """Some tests. One file runs in one process: its output is easier to read."""
-    workers = ["-n", "0"] if len(files) == 1 and files[0].endswith(".py") else []
-    return [Stage("chosen tests", [*_PYTEST, *workers, *files])]
+    number = 0 if len(files) == 1 and files[0].endswith(".py") else workers()
+    return [Stage("chosen tests", [*_PYTEST, str(number), *files])]
+
+
+def workers() -> int:
+    """How many tests run at a time on this machine."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(WORKERS, max(memory // _BYTES_OF_A_WORKER, 1))
 
 
 def run(stage: Stage, folder: Path, temporary: Path) -> Result:

@@ -301,7 +301,8 @@ def new_workspace(
     cloud.faults()
     for workspace in made:
         if (workspace.folder / "terraform.tfstate").exists():
-            workspace.destroy()
+            # What is gone already is no fault; to look for it first takes a third of the time.
+            workspace.run("destroy", "-json", "-auto-approve", "-input=false", "-refresh=false")
 
 
 @pytest.fixture
