@@ -1,7 +1,8 @@
-"""The environment of Terraform, Ansible and ssh: which of the caller's variables reach them, and why.
+"""The environment of the programs that we start: which of the caller's variables reach them, and why.
 
-A variable that an operator has exported for another purpose must not break a run or redirect it to another cloud, state
-or host. `RULES` decides about each variable; docs/reference/environment.md shows them. Pure.
+A variable that an operator has exported for another purpose must not break a run, redirect it to another cloud, state
+or host, or come, as a secret may, to a program that has no use for it. `RULES` is the list of what passes;
+docs/reference/environment.md shows it. Pure.
 """
 
 from __future__ import annotations
@@ -18,11 +19,21 @@ class Program(StrEnum):
     TERRAFORM = "Terraform"
     ANSIBLE = "Ansible"
     SSH = "ssh"
+    TERMINAL = "ssh on your terminal"
+    PIP = "pip"
+    TOOLS = "other programs"
+    """Those of the local cloud (podman, nft, Debian's tools, its server), and small ones such as `ip`."""
 
 
 _ALL = frozenset(Program)
 _TERRAFORM = frozenset({Program.TERRAFORM})
+_SSH = _ALL - {Program.PIP, Program.TOOLS}
+_TERMINAL = frozenset({Program.TERMINAL})
+_PIP = frozenset({Program.PIP})
+_TOOLS = frozenset({Program.TOOLS})
 _NONE: frozenset[Program] = frozenset()
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -30,16 +41,45 @@ class Rule:
     """Which programs get the variables that a pattern matches.
 
     Args:
-        pattern: of names; `*` stands for any characters.
+        patterns: of names, with spaces between them; `*` stands for any characters.
     """
 
-    pattern: str
+    patterns: str
     reaches: frozenset[Program]
     why: str
 
+    def matches(self, name: str) -> bool:
+        """Whether it decides about a variable, unless an earlier rule does."""
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns.split())
 
-#: The first rule that matches decides. A variable that no rule matches reaches every program.
+
+#: The first rule that matches decides. A variable that no rule matches reaches no program.
 RULES = (
+    Rule("HOME PATH USER LOGNAME TMPDIR", _ALL, "who you are, and where programs and files are"),
+    Rule("XDG_RUNTIME_DIR XDG_*_HOME XDG_*_DIRS", _ALL, "where programs have their settings, caches and sockets"),
+    Rule("LANG TZ", _ALL, "language and time of what people read"),
+    Rule(
+        "LC_* LANGUAGE",
+        _TERMINAL,
+        "elsewhere `LC_ALL=C.UTF-8` is set: Ansible needs UTF-8, and messages are read in English",
+    ),
+    Rule("TERM", _ALL, "what the terminal can show"),
+    Rule("COLORTERM COLUMNS LINES DISPLAY WAYLAND_DISPLAY XAUTHORITY", _TERMINAL, "your terminal and screen"),
+    Rule("LD_LIBRARY_PATH LD_PRELOAD", _ALL, "libraries without which programs of this machine may not start"),
+    Rule(
+        " ".join(each for name in (*_PROXIES, "no_proxy") for each in (name, name.upper())),
+        _ALL,
+        "the proxy to the cloud, to downloads and registries",
+    ),
+    Rule("SSL_CERT_FILE SSL_CERT_DIR", _ALL, "certificates of authorities that you trust"),
+    Rule("SSH_AUTH_SOCK", _SSH, "the agent that holds your keys"),
+    Rule("SSH_SK_PROVIDER", _SSH, "the library for keys on a hardware token"),
+    Rule("SSH_ASKPASS*", _TERMINAL, "the program that asks you for a password; elsewhere nobody is there to answer"),
+    Rule("SSH_*", _NONE, "they describe the connection through which you came to this machine"),
+    Rule(
+        "GPUCLUSTER_*", _ALL, "settings of gpucluster, and the mark by which a run finds the programs of a killed one"
+    ),
+    Rule("PLUGIN_UNIX_SOCKET_DIR", _TERRAFORM, "where Terraform and its provider talk to each other"),
     Rule("TF_HTTP_*", _TERRAFORM, "settings of the backend `http`, among them its password"),
     Rule("TF_TOKEN_*", _TERRAFORM, "credentials of a private registry of providers"),
     Rule("TF_ENCRYPTION", _TERRAFORM, "OpenTofu's encryption of the state"),
@@ -52,49 +92,37 @@ RULES = (
     Rule("TF_REGISTRY_*", _TERRAFORM, "patience with a slow registry"),
     Rule("TF_LOG*", _TERRAFORM, "Terraform's own log; only with `TF_LOG_PATH`, the file that it goes into"),
     Rule("TF_*", _NONE, "would change arguments, variables, the state or the working folder of our Terraform"),
-    *(
-        Rule(f"OCI_{name}", _NONE, "the profile that cluster.yml names decides which user and region it is")
-        for name in (
-            "TENANCY_OCID",
-            "USER_OCID",
-            "FINGERPRINT",
-            "PRIVATE_KEY",
-            "PRIVATE_KEY_PATH",
-            "REGION",
-            "AUTH",
-            "CONFIG_FILE_PROFILE",
-        )
+    Rule(
+        "OCI_TENANCY_OCID OCI_USER_OCID OCI_FINGERPRINT OCI_PRIVATE_KEY OCI_PRIVATE_KEY_PATH OCI_REGION OCI_AUTH "
+        "OCI_CONFIG_FILE_PROFILE",
+        _NONE,
+        "the profile that cluster.yml names decides which user and region it is",
     ),
-    Rule("*CLIENT_HOST_OVERRIDES", _NONE, "would send the provider's requests to another host"),
-    Rule("*domain_name_override", _NONE, "would send the provider's requests to another host"),
+    Rule("*CLIENT_HOST_OVERRIDES *domain_name_override", _NONE, "would send the provider's requests to another host"),
+    Rule("OCI_CLI_*", _NONE, "settings of the program `oci`"),
     Rule("OCI_*", _TERRAFORM, "other settings of the provider and the backend `oci`, such as a key's password"),
+    Rule("custom_cert_location", _TERRAFORM, "the authority of a proxy, for Oracle's provider"),
     Rule("AWS_*", _TERRAFORM, "credentials and settings of the backend `s3`"),
-    Rule("ANSIBLE_*", _NONE, "would change users, connections and output of our playbooks"),
-    Rule("AWX_*", _NONE, "settings of ansible-runner, as `ANSIBLE_*`"),
-    Rule("RUNNER_*", _NONE, "settings of ansible-runner, as `ANSIBLE_*`"),
-    Rule("AD_HOC_COMMAND_ID", _NONE, "ansible-runner would take the playbook for a single command"),
-    Rule("ORIGINAL_STDOUT_CALLBACK", _NONE, "a setting of ansible-runner, as `ANSIBLE_*`"),
+    Rule("GODEBUG GOMAXPROCS GOMEMLIMIT", _TERRAFORM | _TOOLS, "how much of this machine Terraform and podman use"),
+    Rule("PIP_* NETRC REQUESTS_CA_BUNDLE", _PIP, "your index of packages, and how it is reached"),
+    Rule(
+        "CONTAINERS_* STORAGE_* REGISTRY_AUTH_FILE DBUS_SESSION_BUS_ADDRESS",
+        _TOOLS,
+        "settings of podman, and the bus by which it asks systemd for a control group",
+    ),
+    Rule("ANSIBLE_* AWX_* RUNNER_*", _NONE, "would change users, connections and output of our playbooks"),
     Rule("PYTHON*", _NONE, "would change the modules that Ansible's and the hosts' Python load"),
-    Rule("VIRTUAL_ENV", _NONE, "the programs run in gpucluster's own installation"),
-    Rule("CONDA_*", _NONE, "the programs run in gpucluster's own installation"),
-    Rule("LC_*", _NONE, "`LC_ALL=C.UTF-8` is set: Ansible needs UTF-8, and messages are read in English"),
-    Rule("LANGUAGE", _NONE, "as `LC_*`"),
-    Rule("SSH_AUTH_SOCK", _ALL, "the agent that holds your keys"),
-    Rule("SSH_SK_PROVIDER", _ALL, "the library for keys on a hardware token"),
-    Rule("SSH_*", _NONE, "nobody is there to answer a question for a password"),
+    Rule("VIRTUAL_ENV CONDA_*", _NONE, "the programs run in gpucluster's own installation"),
     Rule("GIT_*", _NONE, "inside a Git hook, they name the repository of the hook"),
-    Rule("BASH_ENV", _NONE, "a file that shells would run first"),
-    Rule("ENV", _NONE, "a file that shells would run first"),
+    Rule("BASH_ENV ENV", _NONE, "a file that shells would run first"),
     Rule("SHELL", _NONE, "`/bin/sh` is set: ssh starts the connection to a jump host with it"),
+    Rule("*", _NONE, "no program needs it, and it may be a secret"),
 )
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def reaches(name: str, program: Program) -> bool:
     """Whether a variable of the caller is passed on to a program."""
-    rule = next((rule for rule in RULES if fnmatchcase(name, rule.pattern)), None)
-    return rule is None or program in rule.reaches
+    return program in next(rule for rule in RULES if rule.matches(name)).reaches
 
 
 def child(caller: Mapping[str, str], program: Program, *, home: str) -> dict[str, str]:
@@ -110,7 +138,9 @@ def child(caller: Mapping[str, str], program: Program, *, home: str) -> dict[str
         kept = {name: value for name, value in kept.items() if not name.startswith("TF_LOG")}
     if not kept.get("HOME", "").startswith("/"):
         kept["HOME"] = home
-    kept |= {"LC_ALL": "C.UTF-8", "SHELL": "/bin/sh"}
+    kept["SHELL"] = "/bin/sh"
+    if program is not Program.TERMINAL:
+        kept["LC_ALL"] = "C.UTF-8"
     return kept | without_proxy(caller)
 
 
@@ -132,5 +162,9 @@ def _direct(caller: Mapping[str, str], name: str) -> str:
 
 def table() -> str:
     """The rules as a table of Markdown."""
-    rows = [f"| `{rule.pattern}` | {', '.join(sorted(rule.reaches)) or 'nothing'} | {rule.why} |" for rule in RULES]
+    rows = []
+    for rule in RULES:
+        names = "every other" if rule.patterns == "*" else ", ".join(f"`{name}`" for name in rule.patterns.split())
+        who = "all" if rule.reaches == _ALL else ", ".join(sorted(rule.reaches)) or "nothing"
+        rows.append(f"| {names} | {who} | {rule.why} |")
     return "\n".join(["| variable | reaches | why |", "|---|---|---|", *rows])

@@ -15,6 +15,7 @@ from pathlib import Path
 from gpucluster.errors import EnvironmentFault
 
 STATE_DIRECTORY = ".gpucluster"
+_GITIGNORE = "# Written by gpucluster: keys, states and outputs of runs do not belong in a repository.\n*\n"
 
 
 def _data(name: str) -> Path:
@@ -147,10 +148,18 @@ def make_private(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
+        _keep_out_of_git(folder)
     except OSError as error:
         raise EnvironmentFault(
             f"can't make the folder: {error.strerror}", where=str(folder), hint=_advice(error, folder)
         ) from error
+
+
+def _keep_out_of_git(folder: Path) -> None:
+    """Give the `.gpucluster` that a folder is, or is in, a `.gitignore`: `git add` must take no key and no state."""
+    root = next((each for each in (folder, *folder.parents) if each.name == STATE_DIRECTORY), None)
+    if root is not None and not (root / ".gitignore").exists():
+        write_private(root / ".gitignore", _GITIGNORE)
 
 
 def fault_of(error: OSError) -> EnvironmentFault | None:
@@ -197,6 +206,8 @@ def write_whole(path: Path, text: str, *, mode: int) -> None:
         for folder in reversed([path.parent, *path.parent.parents]):
             if not folder.exists():  # `.gpucluster` itself may have been deleted during a run
                 folder.mkdir(exist_ok=True, mode=0o700)
+                if folder.name == STATE_DIRECTORY:
+                    _keep_out_of_git(folder)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "w") as stream:

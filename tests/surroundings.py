@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 #: Where programs and this user's files are, how packages come here, and what this suite and its tools are told.
 _KEPT = re.compile(
-    r"PATH|HOME|USER|LOGNAME|SHELL|TMPDIR|TERM|CI|DEBIAN_FRONTEND"
+    r"PATH|HOME|USER|LOGNAME|SHELL|TMPDIR|TERM|CI|DEBIAN_FRONTEND|UPDATE_GOLDEN"
     r"|XDG_CACHE_HOME|XDG_RUNTIME_DIR|XDG_CONFIG_DIRS"
     r"|(PIP|UV|PYTEST|PYTHON|HYPOTHESIS|COV|GPUCLUSTER|CONTAINERS|LD)_?[A-Z0-9_]*"
     r"|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|TF_CLI_CONFIG_FILE"

@@ -68,6 +68,19 @@ ROWS: dict[str, tuple[Mapping[str, str], Program, Mapping[str, str]]] = {
         Program.ANSIBLE,
         {"HTTP_PROXY": "http://p", **dict.fromkeys(("no_proxy", "NO_PROXY"), "intra,127.0.0.1,localhost,::1")},
     ),
+    "another tool's token": (
+        {"GITHUB_TOKEN": "x", "SSH_CONNECTION": "x", "XDG_SESSION_ID": "7", "my_proxy": "x"},
+        Program.TERRAFORM,
+        {},
+    ),
+    "podman": (
+        {"CONTAINERS_CONF": "/c", "CONTAINER_HOST": "ssh://other", "DOCKER_HOST": "x", "LD_PRELOAD": "/l"},
+        Program.TOOLS,
+        {"CONTAINERS_CONF": "/c", "LD_PRELOAD": "/l"},
+    ),
+    "pip": ({"PIP_INDEX_URL": "u", "AWS_SECRET_ACCESS_KEY": "s"}, Program.PIP, {"PIP_INDEX_URL": "u"}),
+    "no index of packages for others": ({"PIP_INDEX_URL": "https://user:secret@index"}, Program.ANSIBLE, {}),
+    "no agent for the local cloud": ({"SSH_AUTH_SOCK": "a"}, Program.TOOLS, {}),
     "no host with the proxy": (
         {"all_proxy": "socks5://p", "no_proxy": "*"},
         Program.SSH,
@@ -86,6 +99,20 @@ def test_what_a_program_gets(row: str) -> None:
 def test_home_and_language_of_the_caller() -> None:
     kept = child({"HOME": "/root", "LANG": "C", "LC_ALL": "C", "LC_CTYPE": "x", "SHELL": "fish"}, Program.SSH, home="/")
     assert kept == {"HOME": "/root", "LANG": "C", "LC_ALL": "C.UTF-8", "SHELL": "/bin/sh"}
+
+
+def test_a_terminal_keeps_its_language() -> None:
+    caller = {"HOME": "/root", "LC_CTYPE": "de_DE.UTF-8", "TERM": "xterm", "SSH_ASKPASS": "/a", "GITHUB_TOKEN": "x"}
+    kept = child(caller, Program.TERMINAL, home="/")
+    assert kept == {**{name: value for name, value in caller.items() if name != "GITHUB_TOKEN"}, "SHELL": "/bin/sh"}
+
+
+@pytest.mark.parametrize("program", list(Program))
+def test_what_nobody_knows_reaches_nothing(program: Program) -> None:
+    names = [
+        f"{word}{suffix}" for word in ("GITHUB", "HF", "VAULT", "WANDB", "x") for suffix in ("_TOKEN", "_PROXY", "")
+    ]
+    assert child(dict.fromkeys(names, "secret"), program, home=HOME).keys() <= {"HOME", "SHELL", "LC_ALL"}
 
 
 def test_the_page_names_every_variable_of_an_option() -> None:

@@ -29,6 +29,7 @@ from packaging.utils import canonicalize_name
 
 from gpucluster import events, process
 from gpucluster.artifacts.cache import assembling, delete_old, key_of, link, sha256_of
+from gpucluster.environment import Program
 from gpucluster.errors import EnvironmentFault, ProcessError
 from gpucluster.events import Sink
 from gpucluster.paths import ansible_dir, cache_dir, requirements_lock
@@ -175,7 +176,8 @@ def _download(folder: Path, target: Target, own_directory: Path | None, taken: t
         argv += ["--require-hashes", "--no-deps"]
     try:
         file.write_text("".join(f"{line}\n" for line in taken))
-        process.run([*argv, f"--requirement={file}"], timeout=_DOWNLOAD_TIMEOUT)
+        environment = process.environment_for(Program.PIP)
+        process.run([*argv, f"--requirement={file}"], env=environment, timeout=_DOWNLOAD_TIMEOUT)
     except ProcessError as error:
         if "No module named pip" in error.stderr:
             hint = f"Install it: {sys.executable} -m ensurepip, or the package python3-pip"

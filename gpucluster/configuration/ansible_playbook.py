@@ -18,6 +18,7 @@ import contextlib
 import gc
 import hashlib
 import importlib
+import json
 import marshal
 import os
 import pickle
@@ -31,6 +32,11 @@ from types import CodeType
 from typing import Any
 
 from gpucluster.configuration import content
+
+#: The variable with the path of a file that has the rest of the environment, as JSON. ansible-runner writes the
+#: variables that it passes on into a file, and what the operator has exported, such as the password in the address of a
+#: proxy, belongs on no disk.
+ENVIRONMENT = "GPUCLUSTER_ENVIRONMENT"
 
 # Objects that are created before the collector looks at the young ones; Python's own value is 700. A task creates some
 # ten thousands, and ends.
@@ -53,6 +59,7 @@ _MODULES = (
 
 def main() -> None:
     """Entry point: the arguments are those of ansible-playbook."""
+    take_environment()
     sys.argv[0] = "ansible-playbook"
     from ansible.cli import playbook
 
@@ -65,6 +72,14 @@ def main() -> None:
     load_plugins()
     spare_the_collector()
     playbook.main()
+
+
+def take_environment() -> None:
+    """Add the variables of the file that `ENVIRONMENT` names; those that are set already stay as they are."""
+    place = os.environ.pop(ENVIRONMENT, "")
+    if place:
+        for name, value in json.loads(Path(place).read_bytes()).items():
+            os.environ.setdefault(name, value)
 
 
 def cache_folder(home: Path) -> Path:

@@ -216,7 +216,7 @@ class Ansible:
         Args:
             playbook: the name of its file, such as "site.yml".
             run_id: the name of ansible-runner's folder for this run begins with it.
-            variables: of this run only; they are stronger than all others, and on the command line.
+            variables: of this run only; they are stronger than all others.
             without_unreachable: go on without hosts that can't be reached; the result names them.
 
         Raises:
@@ -227,35 +227,40 @@ class Ansible:
 
         listener = _Listener(self._on_event, playbook)
         _log.debug("run: ansible-playbook --inventory %s --forks %d %s", inventory, FORKS, ansible_dir() / playbook)
-        environment = self._environment()
-        if shutil.which("ansible-playbook", path=environment["PATH"]) is None:
+        inherited, ours = process.environment_for(Program.ANSIBLE), self._environment()
+        # ansible-playbook is in the folder of our Python, which may not be on the caller's PATH.
+        inherited["PATH"] = f"{Path(sys.executable).parent}:{inherited.get('PATH', os.defpath)}"
+        if shutil.which("ansible-playbook", path=inherited["PATH"]) is None:
             raise EnvironmentFault(
                 "the program ansible-playbook was not found",
                 where=str(Path(sys.executable).parent),
                 hint="Install gpucluster again: it brings Ansible",
             )
+        self._forget_stored()
         # ansible-runner kills the playbook's processes when this is true. They are never in the middle of a task whose
         # half would be lost: every task can be repeated. Without a callback it would leave its own handlers installed.
-        with signals.counted() as stops:
+        with signals.counted() as stops, process.in_memory("environment") as passed:
+            passed.write(json.dumps(inherited).encode())
+            ours[ansible_playbook.ENVIRONMENT] = f"/proc/{os.getpid()}/fd/{passed.fileno()}"
             runner = ansible_runner.interface.init_runner(
                 private_data_dir=str(self._paths.ansible),
                 project_dir=str(ansible_dir()),
                 playbook=str(ansible_dir() / playbook),
                 inventory=str(inventory),
-                extravars=dict(variables) or None,
+                extravars=self._variables_file(variables) if variables else None,
                 ident=f"{run_id}-{playbook.removesuffix('.yml')}",
                 # It starts from os.environ. What the playbook must not see is empty at first, and then removed.
-                envvars={**dict.fromkeys(os.environ, ""), **environment},
+                envvars={**dict.fromkeys(os.environ, ""), **ours},
+                suppress_env_files=True,
                 forks=FORKS,
                 quiet=True,
                 event_handler=listener,
                 cancel_callback=lambda: stops() > 0,
                 rotate_artifacts=SAVED_ARTIFACTS,
-                settings={"suppress_ansible_output": True, "pexpect_timeout": _CANCEL_POLL},
             )
-            runner.config.env = {
-                name: value for name, value in runner.config.env.items() if value or name in environment
-            }
+            runner.config.pexpect_timeout = _CANCEL_POLL
+            # It writes these into a file. What comes from the caller is not among them.
+            runner.config.env = {name: value for name, value in runner.config.env.items() if value or name in ours}
             runner.config.command = [*_PLAYBOOK, *runner.config.command[1:]]
             runner.run()
         if stops():
@@ -276,10 +281,23 @@ class Ansible:
             else "Fix the cause, then run: gpucluster apply. What is done already stays done",
         )
 
+    def _variables_file(self, variables: Mapping[str, Any]) -> str:
+        """The variables in a file: a command line is for everybody to read."""
+        file = self._paths.ansible / "variables.json"
+        write_private(file, json.dumps(dict(variables)))
+        return str(file)
+
+    def _forget_stored(self) -> None:
+        """Remove what earlier versions let ansible-runner store: the caller's environment, and variables of a run that
+        it would pass to every later one."""
+        shutil.rmtree(self._paths.ansible / "env", ignore_errors=True)
+        for file in self._paths.ansible.glob("artifacts/*/command"):
+            file.unlink(missing_ok=True)
+
     def _environment(self) -> dict[str, str]:
-        inherited = process.environment_for(Program.ANSIBLE)
+        """What we add to the caller's environment. It is stored with the output of the playbook."""
         return {
-            **inherited,
+            "LC_ALL": "C.UTF-8",
             "ANSIBLE_CONFIG": str(ansible_dir() / "ansible.cfg"),
             # For our lookup plugin.
             "PYTHONPATH": str(import_root()),
@@ -289,8 +307,6 @@ class Ansible:
             "ANSIBLE_PIPELINING": "1",
             # False, as ansible-runner sets it if nobody else has, would let Ansible accept any host key.
             "ANSIBLE_HOST_KEY_CHECKING": "True",
-            # ansible-playbook is in the folder of our Python, which may not be on the caller's PATH.
-            "PATH": f"{Path(sys.executable).parent}:{inherited.get('PATH', os.defpath)}",
             **self._env,
         }
 

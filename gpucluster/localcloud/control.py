@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from gpucluster import process
+from gpucluster.environment import Program
 from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
 from gpucluster.events import Event, EventKind, Sink, ignore
 from gpucluster.localcloud.state import source
@@ -285,7 +286,8 @@ def _spawn(home: Path, engine: str) -> None:
         log.replace(log.with_suffix(".log.1"))
     # The daemon's working directory is /, so PYTHONPATH must have a checkout that is not installed.
     search = os.pathsep.join(part for part in (str(import_root()), os.environ.get("PYTHONPATH", "")) if part)
-    pid = process.spawn_daemon(_server_argv(home, engine), log=log, env={**os.environ, "PYTHONPATH": search})
+    environment = {**process.environment_for(Program.TOOLS), "PYTHONPATH": search}
+    pid = process.spawn_daemon(_server_argv(home, engine), log=log, env=environment)
     _await_answer(home, pid)
 
 

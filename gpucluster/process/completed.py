@@ -25,6 +25,7 @@ _PACKAGES = {
     "ssh-keygen": ("openssh-client", "openssh-clients"),
     "ip": ("iproute2", "iproute"),
 }
+_SSH = ("ssh", "ssh-keygen", "ssh-add")
 _CREDENTIALS = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: Shown by `--debug`. It must not contain an environment or an input, which may hold secrets.
@@ -85,15 +86,22 @@ def _install(program: str) -> str:
     return f"Install it: apt install {debian}, or dnf install {redhat}"
 
 
-def environment_of(argv: Sequence[str], env: Mapping[str, str] | None) -> dict[str, str] | None:
-    """The environment of a program: ssh gets ours without what would change connections, others as they are given."""
-    if env is None and argv[0] in ("ssh", "ssh-keygen"):
-        return environment_for(environment.Program.SSH)
-    return None if env is None else dict(env)
+def environment_of(argv: Sequence[str], env: Mapping[str, str] | None, *, terminal: bool = False) -> dict[str, str]:
+    """The environment of a program: what is given, else what of ours such a program needs.
+
+    Args:
+        terminal: it has our terminal, and somebody in front of it.
+    """
+    if env is not None:
+        return dict(env)
+    if terminal:
+        return environment_for(environment.Program.TERMINAL)
+    ssh = Path(argv[0]).name in _SSH
+    return environment_for(environment.Program.SSH if ssh else environment.Program.TOOLS)
 
 
 def environment_for(program: environment.Program) -> dict[str, str]:
-    """Our environment without what would break or redirect a program; see `gpucluster.environment`."""
+    """What of our environment a program gets; see `gpucluster.environment`."""
     home = os.path.expanduser("~")
     return environment.child(os.environ, program, home=home if home.startswith("/") else "/")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from gpucluster.process import signals
-from gpucluster.process.completed import UMASK, Completed, log_end, logger, start
+from gpucluster.process.completed import UMASK, Completed, environment_of, log_end, logger, start
 from gpucluster.process.processes import interrupt_once
 
 _READ = 0.05  # seconds between two looks at the output of a program that writes into a file
@@ -188,7 +188,7 @@ def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
     try:
         child = start(
             argv,
-            env=None if env is None else dict(env),
+            env=environment_of(argv, env),
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,

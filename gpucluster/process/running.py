@@ -41,7 +41,7 @@ def run(
     """Run a program to its end and return its output.
 
     Args:
-        env: the whole environment of the program; None passes ours on.
+        env: the whole environment of the program; None: what of ours programs get, see `gpucluster.environment`.
         timeout: seconds after which the program is killed.
         check: raise ProcessError on a status other than zero.
         stop: kills the program when it is set, for a program that a thread waits for.
@@ -203,6 +203,6 @@ def call(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     """Run a program on our own terminal (such as ssh) and return its exit status."""
     logger.debug("run: %s", shown(shlex.join(argv)))
     try:
-        return subprocess.run(list(argv), env=None if env is None else dict(env), check=False).returncode
+        return subprocess.run(list(argv), env=environment_of(argv, env, terminal=True), check=False).returncode
     except OSError as error:
         raise not_started(argv, error) from error

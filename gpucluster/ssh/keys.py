@@ -7,13 +7,13 @@ from pathlib import Path
 
 from gpucluster import process
 from gpucluster.errors import ToolError
-from gpucluster.paths import write_private
+from gpucluster.paths import make_private, write_private
 
 
 def ensure_key(file: Path, comment: str) -> Path:
     """Create an ed25519 key pair without passphrase if there is none yet. Returns the private key's path."""
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(file.parent)
         process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)])
     return file
 

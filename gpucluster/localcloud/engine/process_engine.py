@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import process
+from gpucluster.environment import Program
 from gpucluster.errors import CloudError, GpuClusterError, InputError
 from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, NetworkListeners, RunState
@@ -126,7 +127,10 @@ class ProcessEngine(NullEngine):
 
     def _spawn(self, name: str, record: Mapping[str, Any]) -> None:
         config = self._config()
-        env = {**os.environ, _HOME_MARKER: str(self._home), _NAME_MARKER: name}
+        # The server has its own PYTHONPATH, which finds a checkout that is not installed.
+        search = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+        markers = {_HOME_MARKER: str(self._home), _NAME_MARKER: name}
+        env = {**process.environment_for(Program.TOOLS), **search, **markers}
         pid = process.spawn_daemon(_fill_in(config["argv"], record), log=self._log(name), env=env)
         self._write(name, {**record, "pid": pid, "identity": process.identity(pid)})
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import platform
 import secrets
 import shlex
@@ -22,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from gpucluster import process
+from gpucluster.environment import Program
 from gpucluster.errors import CloudError, EnvironmentFault
 from gpucluster.events import Event, Sink, ignore
 from gpucluster.localcloud.image import package_mirror, traps
@@ -221,7 +221,7 @@ def _bootstrap(suite: Suite, tar: Path, on_event: Sink) -> None:
     on_event(Event("resource", event, "creating", f"making it from {mirror.uri}; this takes about a minute"))
     with tempfile.TemporaryDirectory(dir=tar.parent, prefix="build-", ignore_cleanup_errors=True) as scratch:
         part = Path(scratch) / "image.tar"
-        env = {**os.environ, "TMPDIR": scratch, "LC_ALL": "C"}
+        env = {**process.environment_for(Program.TOOLS), "TMPDIR": scratch, "LC_ALL": "C"}
         done = process.stream(_bootstrap_command(suite, mirror, part), env=env, on_line=progress)
         if done.returncode != 0:
             raise _bootstrap_fault(output, suite, mirror, tar)
