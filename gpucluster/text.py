@@ -17,7 +17,14 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
 
 def printable(text: str) -> str:
     """The text on one line, with an escape for each character that could move a cursor or hide other text."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def terminal(text: str) -> str:
+    """The text as a terminal may get it: lines and tabs stay, and every other such character becomes an escape."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
 def did_you_mean(word: str, known: Iterable[str], *, most: int = 2) -> str:

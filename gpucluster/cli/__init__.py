@@ -11,8 +11,6 @@ import io
 import os
 import sys
 
-import click
-
 from gpucluster import __version__
 from gpucluster.cli.base import DEFAULT_FILES, cli, wants_json
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
@@ -66,9 +64,9 @@ def _run() -> None:
             file.write(f"gpucluster {__version__}, Python {sys.version}\n\n{traceback.format_exc()}")
         what = "this is a bug in gpucluster, not in what you did"
         bug = GpuClusterError(what, hint=f"Please report it with {file.name}")
-        click.echo(f"gpucluster: {bug}", err=True)
-        if wants_json(sys.argv[1:]):
-            from gpucluster.cli.output import JsonLines
+        from gpucluster.cli.output import JsonLines, failure_text, say
 
+        say(failure_text(bug), err=True)
+        if wants_json(sys.argv[1:]):
             JsonLines().error(bug)
         sys.exit(EXIT_FAILED)

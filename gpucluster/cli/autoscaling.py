@@ -19,10 +19,13 @@ def _run_remotely(context: Context, *arguments: str) -> NoReturn:
     """Run the autoscaler's own program on the controller; its output and its exit status become ours."""
     with cluster_of(context) as (cluster, _reporter):
         from gpucluster import process
+        from gpucluster.cli.output import say
 
         kind = "json" if context.output == "json" else "text"
-        status = process.call(cluster.autoscaler_argv([*arguments, "--output", kind]))
-    sys.exit(status)
+        done = process.run(cluster.autoscaler_argv([*arguments, "--output", kind]), check=False)
+        say(done.stdout, newline=False)
+        say(done.stderr, err=True, newline=False)
+    sys.exit(done.returncode)
 
 
 @command("status", parent=autoscaler)

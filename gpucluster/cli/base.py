@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -270,7 +271,11 @@ class Root(click.Group):
             ended = super().main(words, *rest, **{**settings, "standalone_mode": False})
         except click.ClickException as error:
             if not wants_json(words):
-                error.show()
+                from gpucluster.cli.output import say
+
+                said = io.StringIO()
+                error.show(said)
+                say(said.getvalue(), err=True, newline=False)
                 sys.exit(error.exit_code)
             from gpucluster.cli.output import JsonLines
 

@@ -30,6 +30,7 @@ from gpucluster.cli.summaries import (
     summary,
 )
 from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError, PreflightError
+from gpucluster.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -306,7 +307,7 @@ def _confirm_termination(nodes: Sequence[str]) -> None:
     Raises:
         InputError: they may not.
     """
-    text = f"What is on the disks of {', '.join(nodes)} will be lost. Terminate and replace"
+    text = f"What is on the disks of {printable(', '.join(nodes))} will be lost. Terminate and replace"
     if not click.confirm(text, default=False, err=True):
         raise InputError("nothing was replaced", hint="Pass --yes to skip the question")
 
@@ -336,7 +337,9 @@ def _confirm(cluster: Cluster, contents: CloudContents, *, delete_data: bool) ->
     Raises:
         InputError: the answer is not its name.
     """
-    click.echo(destruction(cluster, contents, delete_data=delete_data), err=True)
+    from gpucluster.cli.output import say
+
+    say(destruction(cluster, contents, delete_data=delete_data), err=True)
     name = cluster.spec.name
     answer = click.prompt(f"To remove it, type its name ({name})", default="", show_default=False, err=True)
     if answer.strip() != name:

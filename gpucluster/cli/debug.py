@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import click
 
+from gpucluster.text import terminal
+
 
 @contextlib.contextmanager
 def debugging(enabled: bool) -> Iterator[None]:
@@ -25,7 +27,7 @@ def debugging(enabled: bool) -> Iterator[None]:
 
         def emit(self, record: logging.LogRecord) -> None:
             """Write one record."""
-            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.write(terminal(self.format(record)) + "\n")
 
     handler = ToStandardError()
     handler.setFormatter(logging.Formatter("debug: {asctime} {name}: {message}", "%H:%M:%S", style="{"))
@@ -49,4 +51,4 @@ def show_traceback() -> None:
     """Write the traceback of the exception that is being handled."""
     import traceback
 
-    traceback.print_exc(file=sys.stderr)
+    sys.stderr.write(terminal(traceback.format_exc()))

@@ -118,7 +118,9 @@ def _confirm_upgrade(plan: KubernetesUpgrade) -> None:
     Raises:
         InputError: they are not taken.
     """
-    click.echo("\n".join(_plan(plan)), err=True)
+    from gpucluster.cli.output import say
+
+    say("\n".join(_plan(plan)), err=True)
     if not click.confirm("Each node is drained once, and the API server starts again. Upgrade", err=True):
         raise InputError("nothing was upgraded", hint="Pass --yes to skip the question")
 

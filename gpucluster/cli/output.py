@@ -1,5 +1,9 @@
 """Events and results as text for people, or as JSON for programs. The only module that prints.
 
+Most of what it prints comes from elsewhere: Slurm's reasons, answers of OCI and of hosts, output of Terraform and
+Ansible. Whatever it is, no control character of it reaches a terminal: `_Lines`, `say`, `table` and `failure_text`
+escape them, and JSON does.
+
 Three reporters: `Terminal` (a live status line under what has happened), `Plain` (lines, for logs and pipes) and
 `JsonLines` (one event a line, the result last).
 """
@@ -16,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from gpucluster.errors import GpuClusterError, InputError, PartlyDone, PreflightError, PreflightFinding, VerifyError
 from gpucluster.events import Event, EventKind, PhaseStatus
 from gpucluster.terraform.addresses import is_internal
+from gpucluster.text import printable, terminal
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -62,6 +67,21 @@ def failure(error: GpuClusterError) -> dict[str, Any]:
         data["checks"] = [result.to_dict() for result in error.verdict.results]
         data["verdict"] = error.verdict.to_dict()
     return data
+
+
+def failure_text(error: GpuClusterError) -> str:
+    """An error for people."""
+    return terminal(f"gpucluster: {error}")
+
+
+def say(text: str, *, err: bool = False, newline: bool = True) -> None:
+    """Print a text that is no event and no result: a question, or what a program on a host has printed.
+
+    Args:
+        err: on standard error.
+        newline: end the line.
+    """
+    print(terminal(text), file=sys.stderr if err else sys.stdout, end="\n" if newline else "", flush=True)
 
 
 class Reporter(Protocol):
@@ -120,7 +140,13 @@ class _Lines:
         self._last_task = ""
 
     def line(self, event: Event) -> str:
-        """The line for an event, without colour; empty if the event needs none."""
+        """The line for an event, without colour; empty if the event needs none.
+
+        A message of several lines is indented: none of them looks as if it were ours.
+        """
+        return terminal(self._line(event)).replace("\n", "\n      ")
+
+    def _line(self, event: Event) -> str:
         took = f"  {seconds(event.elapsed)}" if event.elapsed is not None else ""
         message = f"  {event.message}" if event.message else ""
         sign = _SIGNS.get(event.status, " ")
@@ -173,11 +199,11 @@ class Plain(_Lines):
     def result(self, data: Mapping[str, Any], text: str) -> None:
         """Print the text."""
         if text:
-            print(text, file=self._out, flush=True)
+            print(terminal(text), file=self._out, flush=True)
 
     def error(self, error: GpuClusterError) -> None:
         """Print the error."""
-        print(f"gpucluster: {error}", file=sys.stderr, flush=True)
+        print(failure_text(error), file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """There is nothing to release."""
@@ -234,20 +260,21 @@ class Terminal(_Lines):
         """The phase, since when it runs, and what is being done, in the width of the terminal."""
         since = seconds(time.monotonic() - self._since)
         width = max(self._console.width - len(self._phase_name) - 20, 10)
-        return f"{self._phase_name}  {since}  {self._activity[:width]}"
+        return printable(f"{self._phase_name}  {since}  {self._activity[:width]}")
 
     def result(self, data: Mapping[str, Any], text: str) -> None:
         """Remove the status line and print the text."""
         self.close()
         if text:
-            self._console.print(text, markup=False)
+            self._console.print(terminal(text), markup=False)
 
     def error(self, error: GpuClusterError) -> None:
         """Remove the status line and print the error on standard error."""
         self.close()
         from rich.console import Console
 
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"gpucluster: {error}", style="red", markup=False)
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console.print(failure_text(error), style="red", markup=False)
 
     def close(self) -> None:
         """Remove the status line and show the cursor again."""
@@ -283,11 +310,11 @@ def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> Repo
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
-    """A plain table, columns as wide as their widest cell."""
-    widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
+    """A plain table, columns as wide as their widest cell. A cell is one line, whatever is in it."""
+    cells = [[printable(str(cell)) for cell in row] for row in [header, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     return "\n".join(
-        "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [header, *rows]
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpucluster.cli.base import DEFAULT_FILES
-from gpucluster.text import count
+from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
     from gpucluster.cloud.clusters import CloudContents
@@ -81,7 +81,7 @@ def plan_text(plan: Plan) -> str:
     changes = [change for change in plan.changes if not change.internal]
     if changes:
         lines = [f"{count(len(changes), 'change')} of resources"]
-        lines += [line for change in changes for line in _change_lines(change)]
+        lines += [printable(line) for change in changes for line in _change_lines(change)]
         parts.append("\n".join(lines))
     elif plan.changes or plan.changes_outputs:
         parts.append("notes in Terraform's state, no resources")
@@ -91,7 +91,9 @@ def plan_text(plan: Plan) -> str:
         lines += [f"  login nodes: {plan.hosts.login}"] if str(plan.hosts.login) else []
         parts.append("\n".join(["nodes", *lines]))
     if plan.configuration:
-        parts.append("\n".join(["configuration of the hosts", *(f"  {each}" for each in plan.configuration)]))
+        parts.append(
+            "\n".join(["configuration of the hosts", *(f"  {printable(str(each))}" for each in plan.configuration)])
+        )
     return "\n\n".join(parts)
 
 
@@ -163,7 +165,7 @@ def status_text(status: dict[str, Any]) -> str:
     from gpucluster.operations.status import RECOVER
 
     parts = [f"cluster {status['name']}: {status['state']}{_resources_text(status['resources'])}"]
-    notes = [f"! {text}" for text in status["pending"]]
+    notes = [f"! {printable(text)}" for text in status["pending"]]
     if status["pending"] and not status["running"] and not any(text.endswith(RECOVER) for text in status["pending"]):
         notes.append("  Continue with the command that was not completed, such as: gpucluster apply")
     parts.append("\n".join(notes))
@@ -188,7 +190,6 @@ def status_text(status: dict[str, Any]) -> str:
 
 def _certificates_text(certificates: dict[str, Any]) -> str:
     """When the control plane's certificates end: the first one, or those that end soon."""
-    from gpucluster.text import printable
 
     def ends(each: dict[str, Any]) -> str:
         return f"{printable(each['file'])} ends in {each['days']} days ({printable(each['expires'])})"
@@ -225,7 +226,7 @@ def _sources_text(sources: dict[str, Any]) -> str:
     for name, source in sources.items():
         if source["error"] and name != "autoscaler":  # that has a line of its own
             silent.setdefault(source["error"], []).append(SOURCES[name])
-    lines = [f"! {', '.join(names)}: {error}" for error, names in silent.items()]
+    lines = [f"! {', '.join(names)}: {printable(error)}" for error, names in silent.items()]
     lines += [f"as of {clock(time)}: {', '.join(names)}" for time, names in by_time.items()]
     return "\n".join(lines)
 
@@ -257,14 +258,14 @@ def clock(time: str) -> str:
 def _autoscaler_text(status: dict[str, Any]) -> str:
     """The elastic nodes of each pool, and the problems."""
     if "error" in status:
-        return f"! {status['error']}"
+        return f"! {printable(status['error'])}"
     lines = []
     for name, pool in status.get("pools", {}).items():
         states = ", ".join(f"{number} {state.lower()}" for state, number in pool["instances"].items()) or "none"
         baked = "from a baked image" if pool["baked"] else "configured after they boot"
         rest = f"; no launches until {pool['cool_down']['until']}" if pool.get("cool_down") else ""
         lines.append(f"elastic nodes of pool {name}: {states}, at most {pool['max_nodes']}, {baked}{rest}")
-    lines += [f"! {problem}" for problem in status.get("problems", ())]
+    lines += [f"! {printable(problem)}" for problem in status.get("problems", ())]
     if status.get("paused"):
-        lines.append(f"! the autoscaler is paused: {status['paused']}")
+        lines.append(f"! the autoscaler is paused: {printable(str(status['paused']))}")
     return "\n".join(lines)
