@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import re
@@ -13,7 +14,9 @@ from typing import Any
 from gpucluster.agent.record import difference, snapshot
 
 FOLDER = Path("/run/gpucluster/jobs")
-# A small file that everybody reads, and the counters, which are for the epilog alone.
+#: The group of the exporter, and nobody else, reads which jobs run: users see their own only (`slurm.private`).
+READERS = "gpucluster-exporter"
+# A small file for the exporter, and the counters, which are for the epilog alone.
 _JOB, _COUNTERS, _NEW = ".json", ".counters", ".new"
 _VERSION = 1
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
@@ -40,7 +43,10 @@ def begin(environment: Mapping[str, str], folder: Path = FOLDER, root: str = "")
     """
     job = job_id(environment)
     taken = snapshot.take(root)
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    readers = _readers()
+    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _close(folder, readers)
     sweep(folder, taken["boot"], taken["at"])
     content = {
         "version": _VERSION,
@@ -54,14 +60,35 @@ def begin(environment: Mapping[str, str], folder: Path = FOLDER, root: str = "")
         "het_job": _optional(environment.get("SLURM_HET_JOB_ID", "")),
     }
     _write(folder / f"{job}{_COUNTERS}", taken, 0o600)
-    _write(folder / f"{job}{_JOB}", content, 0o644)
+    _write(folder / f"{job}{_JOB}", content, 0o600 if readers is None else 0o640, readers)
 
 
-def _write(file: Path, content: Mapping[str, Any], mode: int) -> None:
+def _readers() -> int | None:
+    """The number of the group of the exporter; None without monitoring."""
+    try:
+        return grp.getgrnam(READERS).gr_gid
+    except KeyError:
+        return None
+
+
+def _close(folder: Path, readers: int | None) -> None:
+    """Names of files are numbers of jobs. Folders of earlier versions are open, and have open files."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if readers is not None:
+            os.fchown(descriptor, -1, readers)
+        os.fchmod(descriptor, 0o700 if readers is None else 0o750)
+    finally:
+        os.close(descriptor)
+
+
+def _write(file: Path, content: Mapping[str, Any], mode: int, group: int | None = None) -> None:
     """Replace a file. What lies there is not followed: only root writes in this folder."""
     new = file.with_name(f".{file.name}.{os.getpid()}{_NEW}")
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "w") as stream:
+            if group is not None:
+                os.fchown(stream.fileno(), -1, group)
             os.fchmod(stream.fileno(), mode)
             stream.write(json.dumps(content, separators=(",", ":")))
         new.replace(file)

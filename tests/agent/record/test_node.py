@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import grp
 import json
 import os
 from pathlib import Path
@@ -47,11 +48,27 @@ def root(tmp_path: Path) -> Path:
     return found
 
 
+def test_only_the_exporter_sees_which_jobs_run(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users see their own jobs only. A folder of an earlier version was open to everybody."""
+    folder = tmp_path / "jobs"
+    folder.mkdir(mode=0o755)
+    monkeypatch.setattr("grp.getgrnam", lambda _: grp.getgrgid(os.getgid()))
+    node.begin(JOB, folder, str(root))
+    made = [folder, folder / "12.json"]
+    assert [each.stat().st_mode & 0o777 for each in made] == [0o750, 0o640]
+    assert {each.stat().st_gid for each in made} == {os.getgid()}
+
+
+def test_the_group_is_the_one_of_the_role() -> None:
+    file = Path(__file__).parents[3] / "ansible" / "roles" / "exporters" / "vars" / "main.yml"
+    assert f"exporters_account: {node.READERS}\n" in file.read_text()
+
+
 def test_a_job_begins_and_ends(tmp_path: Path, root: Path) -> None:
     folder = tmp_path / "jobs"
     node.begin(JOB, folder, str(root))
     file = folder / "12.json"
-    assert file.stat().st_mode & 0o777 == 0o644
+    assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
     # As the exporter reads it.
     assert exporter.read(str(file)) == ("12", ["0", "2", "3"])
     content = json.loads(file.read_text())
