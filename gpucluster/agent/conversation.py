@@ -8,6 +8,7 @@ import os
 import select
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.agent.errors import AgentError, Refused
 
 _MOST = 16 << 20
@@ -56,7 +57,7 @@ class Conversation:
             self.listen()
         line, _newline, self._buffer = self._buffer.partition(b"\n")
         try:
-            given = json.loads(line)
+            given = bounded.loads(line)
         except ValueError:
             return {}
         return given if isinstance(given, dict) else {}

@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.cloud.client import Access, all_pages, model, refusals
 from gpucluster.errors import CloudError, ToolError
 from gpucluster.events import Sink, info
@@ -132,7 +133,7 @@ class Bastion:
 
     def _saved(self) -> Session | None:
         try:
-            return Session(**json.loads(self._file.read_text()))
+            return Session(**bounded.load(self._file))
         except (OSError, ValueError, TypeError):
             return None
 

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from gpucluster import process
+from gpucluster.agent import bounded
 from gpucluster.configuration import ansible_playbook
 from gpucluster.environment import Program
 from gpucluster.errors import AnsibleError, EnvironmentFault
@@ -169,7 +170,7 @@ def _reason(result: Mapping[str, Any]) -> str:
 def _agent_error(text: str) -> str:
     """Message and hint of an agent's answer, which is JSON; any other text as it is."""
     try:
-        error = json.loads(text)["error"]
+        error = bounded.loads(text)["error"]
         return f"{error['message']}. {error['hint']}"
     except (ValueError, TypeError, KeyError):
         return text

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.jobs.model import HEADER
 
 #: Lines of a rank may be long; longer ones are of a program that ran wild.
@@ -17,7 +17,7 @@ def header(text: str) -> Mapping[str, Any] | None:
     for line in reversed(text.splitlines()):
         if line.startswith(HEADER):
             try:
-                found = json.loads(line.removeprefix(HEADER))
+                found = bounded.loads(line.removeprefix(HEADER))
             except (ValueError, RecursionError):
                 continue
             if isinstance(found, dict):
@@ -36,7 +36,7 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
     for line in text.splitlines():
         if line.startswith("{") and len(line) <= _LONGEST_OBJECT:
             try:
-                found = json.loads(line)
+                found = bounded.loads(line)
             except (ValueError, RecursionError):
                 continue
             if isinstance(found, dict):

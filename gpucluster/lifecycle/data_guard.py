@@ -6,7 +6,6 @@ the cloud by their tag, and looks at each through a host that answers. docs/adr/
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from gpucluster import process
+from gpucluster.agent import bounded
 from gpucluster.agent.interpreter import PYTHON_IN_SHELL
 from gpucluster.artifacts import agent_archive
 from gpucluster.cloud.file_systems import FileSystem, FileSystems
@@ -225,7 +225,7 @@ def _unsealed_after_failure(systems: FileSystems, ocid: str) -> Iterator[None]:
 def _answer(name: str, done: process.Completed) -> Found | str:
     """What the program on a host has printed."""
     try:
-        answer = json.loads(done.stdout)
+        answer = bounded.loads(done.stdout)
         if "error" in answer:
             return f"{name}: {answer['error']}"
         owners = {str(owner): int(number) for owner, number in answer["owners"].items()}

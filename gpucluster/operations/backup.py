@@ -8,7 +8,6 @@ The file holds the hashes of users' passwords, and keys: only its owner may read
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import tarfile
@@ -22,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from gpucluster import process
+from gpucluster.agent import bounded
 from gpucluster.errors import EnvironmentFault, InputError, ToolError
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.rpc import RemoteProgram
@@ -180,7 +180,7 @@ def inspect(file: Path) -> Backup:
                 content = archive.extractfile(first) if first and first.name == _MANIFEST else None
                 text = content.read(_LARGEST_MANIFEST) if content else b""
             manifest = TypeAdapter(_Manifest).validate_json(text)
-        except (tarfile.TarError, zlib.error, EOFError, OSError, ValidationError):
+        except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError):
             raise InputError(
                 "this is no backup of a cluster",
                 where=str(file),
@@ -238,6 +238,6 @@ def _publish(part: Path, file: Path) -> None:
 def _error(done: process.Completed) -> InputError | ToolError:
     """The error that the controller's program has reported in its last line."""
     try:
-        return _PROGRAM.failure(json.loads(done.stderr.strip().rpartition("\n")[2])["error"], done)
+        return _PROGRAM.failure(bounded.loads(done.stderr.strip().rpartition("\n")[2])["error"], done)
     except (ValueError, KeyError, TypeError, AttributeError):
         return _PROGRAM.no_answer(done)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.errors import ToolError
 from gpucluster.operations.controller import CONFIGURATION_RECORD as _FILE
 from gpucluster.operations.controller import ControllerConnection
@@ -41,7 +42,7 @@ class ConfigurationRecord:
         """
         done = self._controller.ask(_READ, timeout=timeout)
         try:
-            record = json.loads(done.stdout) if done.returncode == 0 else None
+            record = bounded.loads(done.stdout) if done.returncode == 0 else None
         except ValueError:
             return None
         return record if isinstance(record, dict) else None

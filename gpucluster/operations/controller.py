@@ -6,13 +6,13 @@ yet, and for a controller behind a bastion. The controller may not exist any mor
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from gpucluster import process
+from gpucluster.agent import bounded
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.errors import GpuClusterError, InputError, ProcessError, ToolError
 from gpucluster.events import Sink, warn
@@ -236,7 +236,7 @@ class ControllerConnection:
         argv = self.autoscaler_argv(["status", "--output", "json"])
         done = process.run(argv, check=False, timeout=timeout)
         try:
-            answer: dict[str, Any] = json.loads(done.stdout)
+            answer: dict[str, Any] = bounded.loads(done.stdout)
         except ValueError:
             hint = "See its log: gpucluster ssh -- sudo journalctl --unit gpucluster-autoscaler"
             raise ToolError(f"the autoscaler gives no answer: {_last_line(done)}", hint=hint) from None

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.agent.checks.model import Finding
 from gpucluster.agent.health.policy import Action
 from gpucluster.errors import ToolError
@@ -42,7 +43,7 @@ class HealthService:
         if done.returncode == _NOT_FOUND:
             raise ToolError("the controller has no health service yet", hint="Run: gpucluster apply")
         try:
-            return tuple(_decision(each) for each in json.loads(done.stdout)["decisions"])
+            return tuple(_decision(each) for each in bounded.loads(done.stdout)["decisions"])
         except (KeyError, TypeError, ValueError):
             why = printable(done.stderr.strip().rpartition("\n")[2]) or f"status {done.returncode}"
             raise ToolError(

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.errors import InputError, ToolError
 from gpucluster.jobs.report import facts
 from gpucluster.jobs.report.build import Report, build, request
@@ -54,7 +55,7 @@ class JobReports:
     def _ask(self, words: str, text: str, *, host: str | None = None) -> Mapping[str, Any]:
         done = self._controller.ask(f"{_MONITOR} {words}", host=host, text=text, timeout=_TIMEOUT)
         try:
-            found = json.loads(done.stdout)
+            found = bounded.loads(done.stdout)
             if not isinstance(found, dict):
                 raise ValueError("no object")
         except ValueError:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from gpucluster import shapes
+from gpucluster.agent import bounded
 from gpucluster.agent.checks.model import BY_WEIGHT, Status, worst
 from gpucluster.dashboards import overview as model
 from gpucluster.dashboards.overview import Overview, Part
@@ -273,7 +274,7 @@ def _health(answer: Answer[Completed]) -> tuple[Mapping[str, Mapping[str, Any]],
 
 
 def _health_of(text: str) -> tuple[Mapping[str, Mapping[str, Any]], model.Health]:
-    raw = json.loads(text)
+    raw = bounded.loads(text)
     by_node = {str(row["node"]): row for row in raw["nodes"]}
     health = model.Health(
         interval=float(raw["interval_s"]),
@@ -381,7 +382,7 @@ def _recorded(answer: Answer[Completed] | None, now: float) -> tuple[Part[model.
 
 
 def _history(text: str, now: float) -> model.History:
-    raw = json.loads(text)
+    raw = bounded.loads(text)
     if raw["prometheus"] is not True:
         raise ToolError(printable(str(raw.get("why") or "it does not run"))[:300])
     series = {str(name): tuple(_series(each) for each in listed) for name, listed in raw["results"].items()}

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gpucluster import process
+from gpucluster.agent import bounded
 from gpucluster.errors import InputError, LockedError, PartlyDone, ProcessError, ToolError
 from gpucluster.ssh import host_key_error, host_key_refused
 from gpucluster.text import printable
@@ -86,7 +87,7 @@ class RemoteProgram:
 
     def _result(self, done: process.Completed, kind: type[Any]) -> Any:
         try:
-            answer = json.loads(done.stdout)
+            answer = bounded.loads(done.stdout)
         except ValueError:
             raise self.no_answer(done) from None
         if isinstance(answer, dict) and "result" in answer:
@@ -150,7 +151,7 @@ class RemoteConversation:
         def on_line(line: str) -> bool:
             nonlocal last
             try:
-                given = json.loads(line)
+                given = bounded.loads(line)
             except ValueError:
                 given = {}
             last = given if isinstance(given, dict) else {}

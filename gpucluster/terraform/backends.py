@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.errors import EnvironmentFault, InputError
 
 # The first release of Terraform that has the backend, with the settings that we write.
@@ -196,7 +197,7 @@ class StateLocation:
             ValueError: it is not such a text.
         """
         try:
-            saved = json.loads(text)
+            saved = bounded.loads(text)
             left = {str(lineage): int(serial) for lineage, serial in saved["left"].items()}
             return cls(BackendConfig(str(saved["backend"]), dict(saved["config"])), str(saved["secret_address"]), left)
         except (KeyError, TypeError, AttributeError) as error:

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from gpucluster import process
+from gpucluster.agent import bounded
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.terraform import messages
 from gpucluster.terraform.backends import ADDRESS_VARIABLE, BackendConfig
@@ -211,7 +212,7 @@ def holder(backend: BackendConfig, lock: Lock) -> Lock:
             _request(str(backend.config.get("unlock_method") or "UNLOCK"), str(unlock), body)
     except urllib.error.HTTPError as error:
         with suppress(OSError, ValueError, AttributeError):
-            held = json.loads(error.read())
+            held = bounded.loads(error.read())
             if held.get("ID") == lock.id:
                 return Lock(lock.id, str(held.get("Who") or ""), str(held.get("Created") or ""), lock.operation)
     except (OSError, ValueError):

@@ -5,11 +5,11 @@ Source: Terraform's documentation, "Machine-Readable UI".
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.events import Event, EventKind
 
 # The box that Terraform draws around an error.
@@ -27,7 +27,7 @@ _STATUSES = {
 def parse(line: str) -> Mapping[str, Any]:
     """One line of `-json` output; empty for a line that is not JSON (a crash report)."""
     try:
-        parsed = json.loads(line)
+        parsed = bounded.loads(line)
     except ValueError:
         return {}
     return parsed if isinstance(parsed, dict) else {}

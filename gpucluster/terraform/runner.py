@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpucluster import process
+from gpucluster.agent import bounded
 from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError, LockedError, TerraformError
 from gpucluster.events import Sink, info, warn
 from gpucluster.paths import ClusterPaths, terraform_dir, write_private
@@ -138,7 +139,7 @@ class Terraform:
     @property
     def variables(self) -> Mapping[str, Any]:
         """The variables that were written last; empty if none were."""
-        read: Mapping[str, Any] = json.loads(self._variables_file.read_text()) if self.has_variables else {}
+        read: Mapping[str, Any] = bounded.load(self._variables_file) if self.has_variables else {}
         return read
 
     @contextmanager
@@ -283,7 +284,7 @@ class Terraform:
         return reader.plan(file, destroy=destroy, attributes=self._attributes(file) if needed else {})
 
     def _attributes(self, file: Path) -> dict[str, Attributes]:
-        return attributes_of(json.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
+        return attributes_of(bounded.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
 
     def apply(self, plan: Plan) -> None:
         """Apply a plan. Each resource is announced when its change begins and ends.

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from gpucluster.agent import bounded
 from gpucluster.errors import InputError, TerraformError
 from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths, write_private
@@ -53,7 +54,7 @@ class _Contents:
 
     @classmethod
     def of(cls, text: str) -> _Contents:
-        state: Mapping[str, Any] = json.loads(text) if text.strip() else {}
+        state: Mapping[str, Any] = bounded.loads(text) if text.strip() else {}
         resources = [resource for resource in state.get("resources") or () if resource.get("mode") != "data"]
         body = json.dumps([state.get("resources"), state.get("outputs")], sort_keys=True)
         return cls(text, str(state.get("lineage", "")), int(state.get("serial", 0)), len(resources), body)
@@ -103,7 +104,7 @@ class StateContents:
         Raises:
             ValueError: it is none, or of another format.
         """
-        state: Mapping[str, Any] = json.loads(text) if text.strip() else {"version": 4}
+        state: Mapping[str, Any] = bounded.loads(text) if text.strip() else {"version": 4}
         try:
             if state["version"] != 4:  # noqa: PLR2004
                 raise ValueError(f"it has the format {state['version']}")
@@ -197,7 +198,7 @@ class TerraformState:
             TerraformError: Terraform refused: somebody else has written the state meanwhile.
         """
         try:
-            state = json.loads(self._text(self._desired))
+            state = bounded.loads(self._text(self._desired))
             state["outputs"][name]["value"] = value
             state["serial"] += 1
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -219,7 +220,7 @@ class TerraformState:
             return None
         file = Path(location.backend.config["path"])
         try:
-            sound = isinstance(json.loads(file.read_text()).get("version"), int)
+            sound = isinstance(bounded.load(file).get("version"), int)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, AttributeError):

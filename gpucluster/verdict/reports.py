@@ -5,10 +5,10 @@ The probe of Ansible hands over what the program has written, how it ended, and 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Report, Scope, Status
 from gpucluster.agent.checks.registry import BY_NAME, TOTAL_S
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
@@ -57,7 +57,7 @@ def read(raw: Mapping[str, Any], host: str, profile: Profile) -> Report:
             raise ReportError(_NO_COMMAND)
         raise ReportError(error or f"the program wrote nothing and ended with {status}")
     try:
-        report = Report.from_dict(json.loads(output))
+        report = Report.from_dict(bounded.loads(output))
     except (ValueError, RecursionError) as fault:
         raise ReportError(f"the report is cut off or damaged: {str(fault)[:200]}") from None
     _check_origin(report, host, profile)

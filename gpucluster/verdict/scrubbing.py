@@ -5,13 +5,12 @@ Rather too much is removed than too little: who needs a value can measure again.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from gpucluster.agent import scrub
+from gpucluster.agent import bounded, scrub
 
 _WORD = r"(?:key|token|pass|secret|credential|cookie|authorization|private|netrc)"
 _NAME = re.compile(_WORD, re.IGNORECASE)
@@ -51,7 +50,7 @@ def _is_secret(name: str) -> bool:
 def _scrubbed_text(text: str) -> Any:
     if text.lstrip()[:1] in ("{", "["):
         try:
-            inner = json.loads(text)
+            inner = bounded.loads(text)
         except (ValueError, RecursionError):
             pass  # cut off, or no JSON
         else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.paths import ClusterPaths, write_private
 
 
@@ -63,7 +64,7 @@ def newest(paths: ClusterPaths) -> Evidence | None:
             found.append((file.stat().st_mtime, file))
     for written_at, file in sorted(found, reverse=True):
         with suppress(OSError, ValueError):
-            content = json.loads(file.read_text())
+            content = bounded.load(file)
             if isinstance(content, dict):
                 return Evidence(file, written_at, content)
     return None

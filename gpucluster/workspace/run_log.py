@@ -24,6 +24,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.errors import EnvironmentFault, LockedError
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.waiting import wait_until
@@ -116,7 +117,7 @@ def _name_holder(paths: ClusterPaths, command: str) -> None:
 
 def _locked(paths: ClusterPaths) -> LockedError:
     try:
-        holder = json.loads(paths.lock.read_text())
+        holder = bounded.load(paths.lock)
         holder_text = (
             f"gpucluster {holder['command']}, pid {holder['pid']} on {holder['host']}, "
             f"for {_age(time.time() - holder['since'])}"
@@ -253,7 +254,7 @@ def _newest_first(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _json_object(text: str) -> dict[str, Any] | None:
     try:
-        value = json.loads(text)
+        value = bounded.loads(text)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None

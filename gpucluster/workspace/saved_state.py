@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 
+from gpucluster.agent import bounded
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.ssh import Host
 
@@ -54,7 +55,7 @@ class SavedState:
         """The hosts of the last run that found them, the controller first; empty if no run has found any, or if the
         file is damaged: then they have to be found again."""
         try:
-            saved = json.loads(self._hosts.read_text())
+            saved = bounded.load(self._hosts)
             return tuple(
                 SavedHost(str(host["name"]), str(host["address"]), host.get("booted")) for host in saved["hosts"]
             )

@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from gpucluster.agent import bounded
 from gpucluster.agent.checks.model import Profile, Report
 from gpucluster.agent.errors import AgentError, Failed, Refused
 from gpucluster.agent.health import credentials, metrics
@@ -180,7 +181,7 @@ def _object(text: str) -> dict[str, Any]:
         Refused: it is no object.
     """
     try:
-        raw = json.loads(text)
+        raw = bounded.loads(text)
         if not isinstance(raw, dict):
             raise ValueError("not an object")
         return raw

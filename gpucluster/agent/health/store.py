@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.agent.checks.model import Finding, Profile, Report, Status
 from gpucluster.agent.health.journal import Journal, moment, replace
 from gpucluster.agent.health.policy import Evidence, Moment
@@ -222,7 +223,7 @@ def _findings(file: Path) -> dict[str, dict[str, tuple[Moment, Finding]]]:
 
 def _object(file: Path) -> Mapping[str, Any]:
     try:
-        raw = json.loads(file.read_text(errors="replace"))
+        raw = bounded.loads(file.read_text(errors="replace"))
     except (OSError, ValueError):
         return {}
     return raw if isinstance(raw, dict) else {}

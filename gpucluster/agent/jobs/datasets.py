@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from gpucluster.agent import share
+from gpucluster.agent import bounded, share
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.jobs.queue import now
 
@@ -298,7 +298,7 @@ def _write(file: Path, text: str) -> None:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        found = bounded.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else {}

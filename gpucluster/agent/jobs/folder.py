@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
+from gpucluster.agent import bounded
 from gpucluster.agent.accounts import Account, work_as
 from gpucluster.agent.errors import Failed, Refused
 
@@ -237,7 +238,7 @@ def _json(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     try:
-        value = json.loads(_read(descriptor, _MOST_RECORD))
+        value = bounded.loads(_read(descriptor, _MOST_RECORD))
     except ValueError:
         return {}
     finally:

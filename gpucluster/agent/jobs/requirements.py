@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpucluster.agent import bounded
 from gpucluster.agent.accounts import Account, work_as
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.jobs import datasets, slurm
@@ -48,7 +49,7 @@ def check(of: Account, share: Path, given: Any) -> list[dict[str, str]]:
         raise Refused("the requirements are no list")
     wanted = [(str(each.get("need")), str(each.get("name"))) for each in given if isinstance(each, dict)]
     try:
-        found = json.loads(work_as(of, lambda: _look(share, wanted), seconds=_SECONDS, most=_MOST))
+        found = bounded.loads(work_as(of, lambda: _look(share, wanted), seconds=_SECONDS, most=_MOST))
     except Failed as error:
         found = [[AT_START, f"could not be checked here: {error.message}"] for _ in wanted]
     return [

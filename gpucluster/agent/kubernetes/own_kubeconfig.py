@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
-from gpucluster.agent import programs
+from gpucluster.agent import bounded, programs
 from gpucluster.agent.errors import AgentError, Failed, Refused, of_system
 from gpucluster.agent.kubernetes import kubeconfig
 from gpucluster.agent.kubernetes.kubectl import Kubectl
@@ -135,7 +135,7 @@ def _asked(address: str, request: str) -> Mapping[str, Any]:
         except OSError as error:
             raise of_system(error, "the service that gives access to Kubernetes") from None
     try:
-        said = json.loads(data)
+        said = bounded.loads(data)
         granted: Mapping[str, Any] | None = said.get("granted")
     except (ValueError, AttributeError):
         hint = "Ask the administrator of the cluster: journalctl -u 'gpucluster-kubeconfig@*'"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpucluster.agent import accounts, programs
+from gpucluster.agent import accounts, bounded, programs
 from gpucluster.agent.errors import AgentError, Failed, Refused
 from gpucluster.agent.jobs import folder as job_folder
 from gpucluster.agent.record import kept
@@ -200,7 +200,7 @@ def _result(row: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
         text = accounts.work_as(
             of, lambda: json.dumps(job_folder.result(place)).encode(), seconds=_FOLDER_SECONDS, most=_MOST_RESULT
         )
-        found = json.loads(text)
+        found = bounded.loads(text)
     except (AgentError, ValueError) as error:
         problems.append(f"its result can't be read: {error.message if isinstance(error, AgentError) else error}")
         return {}

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
+from gpucluster.agent import bounded
 from gpucluster.agent.errors import Refused
 from gpucluster.agent.health.journal import replace
 
@@ -102,7 +103,7 @@ class Kept:
 def load(file: Path) -> list[dict[str, Any]]:
     """The runs in a file; none if it can't be read."""
     try:
-        found = json.loads(file.read_text())
+        found = bounded.load(file)
         runs = found["runs"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []

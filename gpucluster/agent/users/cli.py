@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent import bounded
 from gpucluster.agent.errors import AgentError, Refused
 from gpucluster.agent.users import csv_file, requests, tables
 from gpucluster.agent.users.service import Service
@@ -160,7 +161,7 @@ def _users(name: str, text: str) -> Any:
     if csv_file.is_csv(name, text):
         return csv_file.users(text)
     try:
-        found = json.loads(text)
+        found = bounded.loads(text)
     except (ValueError, RecursionError) as error:
         raise Refused(f"the file is not JSON: {error}", 'Write [{"name": ..., "full_name": ...}, ...]') from error
     return found["users"] if isinstance(found, dict) and set(found) == {"users"} else found
