@@ -73,6 +73,8 @@ class Shape(_Fact):
     gpus: NonNegativeInt = 0
     gres_type: str | None = Field(default=None, pattern=r"^[a-z0-9_]+$")
     gpu_vendor: GpuVendor = "nvidia"
+    memory_fabric: bool = False
+    """Whether its hosts share an NVLink fabric: OCI launches them in a GPU memory cluster only."""
     gpu_device_files: tuple[str, ...] = Field(default=(), validate_default=True)
     nvlinks: NonNegativeInt = 0
     nvlink_gb_per_s: NonNegativeInt = 0

@@ -125,6 +125,12 @@ class Artifact:
         return asdict(self)
 
 
+def slurm_version(spec: ClusterSpec) -> str:
+    """The version of Slurm that is built for a cluster; empty for that of the distribution, and without Slurm."""
+    release = spec.slurm.built_release
+    return spec.software.versions.get(SLURM, _releases()[f"{SLURM}-{release}"].version) if release else ""
+
+
 def needed(
     runtimes: Collection[str],
     architectures: Collection[str],

@@ -14,11 +14,17 @@ from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError
 from gpucluster.events import Sink, warn
 
 
-def locate(store: ArtifactStore, origin: ReleaseSource, needed: Iterable[Artifact], on_event: Sink) -> list[FileStatus]:
+def locate(
+    store: ArtifactStore, origin: ReleaseSource, needed: Iterable[Artifact], on_event: Sink, *, partly: bool = False
+) -> list[FileStatus]:
     """Find each file: first in the store on this machine, then in the source.
 
     If the source does not answer, it is not asked again. Then the checksums that it had in earlier runs are used,
     with a warning.
+
+    Args:
+        partly: go on without a source that does not answer, whatever the store has; the status of what it lacks is
+            unknown.
 
     Raises:
         GpuClusterError: the source does not answer, and the files in the store are not enough.
@@ -37,7 +43,8 @@ def locate(store: ArtifactStore, origin: ReleaseSource, needed: Iterable[Artifac
         try:
             select(statuses, origin)
         except InputError:
-            raise failure from None
+            if not partly:
+                raise failure from None
         message = f"{origin.name} does not answer ({failure.what}); the files on this machine are used"
         warn(on_event, "software", message)
     return statuses

@@ -103,8 +103,13 @@ def dataset(spec: ClusterSpec, name: str, on_event: Sink) -> tuple[Path, Artifac
     return found.directory / wanted.file, wanted
 
 
-def survey(needed: Sequence[Artifact], mirror: str | None, on_event: Sink) -> tuple[FileStatus, ...]:
+def survey(
+    needed: Sequence[Artifact], mirror: str | None, on_event: Sink, *, partly: bool = False
+) -> tuple[FileStatus, ...]:
     """The status of every file. Nothing is downloaded, and the source is not asked for files that are in the store.
+
+    Args:
+        partly: go on without a source that does not answer, for who only wants to see the list.
 
     Raises:
         EnvironmentFault: the mirror does not answer, and the files on this machine are not enough.
@@ -113,7 +118,7 @@ def survey(needed: Sequence[Artifact], mirror: str | None, on_event: Sink) -> tu
         return ()
     store = ArtifactStore(cache_dir() / "software")
     with readable_errors(store.root):
-        return tuple(locate(store, source(mirror), needed, on_event))
+        return tuple(locate(store, source(mirror), needed, on_event, partly=partly))
 
 
 def check(needed: Sequence[Artifact], mirror: str | None) -> tuple[PreflightFinding, ...]:

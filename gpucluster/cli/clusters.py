@@ -102,10 +102,12 @@ def _next(path: str) -> str:
 def validate(context: Context) -> None:
     """Check the cluster file, and report every error with its line."""
     with reporting(context) as reporter:
+        from gpucluster.artifacts.catalogue import slurm_version
+        from gpucluster.slurm import advisories
         from gpucluster.spec import warnings
 
         spec = context.spec()
-        notes = warnings(spec)
+        notes = (*warnings(spec), *advisories.warnings(slurm_version(spec)))
         counts = {
             name: f"{pool.count} to {pool.max_count}" if pool.elastic else pool.count
             for name, pool in spec.pools.items()

@@ -33,14 +33,14 @@ def _needed_files(spec: ClusterSpec) -> tuple[Artifact, ...]:
 def software_list(context: Context) -> None:
     """List the needed release files, and which are available.
 
-    Fetches nothing.
+    Fetches nothing, and needs no network: without it, files that are not on this machine are `unknown`.
     """
     with reporting(context) as reporter:
         from gpucluster.artifacts.releases import survey
         from gpucluster.cli.output import table
 
         spec = context.spec()
-        statuses = survey(_needed_files(spec), spec.software.mirror_location, reporter)
+        statuses = survey(_needed_files(spec), spec.software.mirror_location, reporter, partly=True)
         rows = [
             [each.artifact.component, each.artifact.file, each.state, each.checksum, each.artifact.url]
             for each in statuses

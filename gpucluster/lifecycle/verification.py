@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from gpucluster import handover
 from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.artifacts.catalogue import slurm_version
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import GpuClusterError, InputError, VerifyError
@@ -216,6 +217,7 @@ class Verification:
             people=handover.primary_gids(spec),
             home_mount_path=spec.storage.home.mount_path if spec.storage.home.enabled else None,
             scheduler=spec.scheduler,
+            slurm_version=slurm_version(spec),
             kubernetes=self._of_kubernetes(deployment),
             containers="enroot" in spec.containers.runtimes,
             accounting=spec.slurm.enabled and spec.slurm.accounting,

@@ -70,6 +70,7 @@ class Expectation:
         home_mount_path: None if there is no shared home. Then there is no directory (LDAP) either.
         scheduler: slurm, kubernetes or none, as cluster.yml has it. Without one, nodes must reach each other by ssh.
         kubernetes: what is expected of Kubernetes; None without it.
+        slurm_version: the version that gpucluster builds; empty for that of the distribution, and without Slurm.
         containers: whether Slurm's steps may run in containers.
         autoscaler: whether a pool is elastic; then the autoscaler must run.
         monitoring: whether Prometheus runs.
@@ -104,6 +105,7 @@ class Expectation:
     whole: bool = True
     with_elastic: bool = True
     kubernetes: KubernetesExpectation | None = None
+    slurm_version: str = ""
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
 from gpucluster.oci.names import elastic_prefix, number_of
+from gpucluster.slurm import advisories
 from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_HEALTHY, SINFO_RESUMABLE, sinfo_word
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
@@ -130,6 +131,14 @@ def _accounting(seen: Measurements, _expected: Expectation, _subject: str) -> Ou
     return Outcome(Status.PASS, "slurmdbd")
 
 
+def _advisories(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+    version = str(seen["slurm_version"])
+    warnings = advisories.warnings(version)
+    if warnings:
+        return Outcome(Status.WARN, "; ".join(warnings), {"version": version})
+    return Outcome(Status.PASS, f"none is known of Slurm {version}", {"version": version})
+
+
 def _autoscaler(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
     status: Mapping[str, Any] = seen["autoscaler"]
     if status.get("healthy") is not True:
@@ -195,6 +204,18 @@ CHECKS = (
         reaction=Reaction.REPORT,
         judge=_accounting,
         subjects=lambda expected: ("",) if expected.accounting else (),
+    ),
+    ClusterCheck(
+        name="slurm_advisories",
+        title="Slurm has no known vulnerability",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("slurm_version",),
+        timeout_s=_QUERY_SECONDS,
+        remedy="Set the fixed version in cluster.yml, then: gpucluster slurm upgrade",
+        reaction=Reaction.REPORT,
+        judge=_advisories,
+        subjects=lambda expected: ("",) if expected.whole and expected.slurm_version else (),
     ),
     ClusterCheck(
         name="autoscaler",

@@ -330,11 +330,14 @@ def test_the_facts_of_nodes_have_the_reason_that_slurm_gives() -> None:
     known = variables(ELASTIC, role="slurm") | {
         "verify_sinfo": {"rc": 0, "stdout_lines": lines},
         "verify_srun": {"results": []},
+        "verify_version": {"rc": 0, "stdout": "slurm 25.11.7"},
         "verify_container_steps": {},
         "verify_sacct": {"rc": 0, "stdout_lines": [], "stderr": ""},
         "verify_autoscaled": {},
     }
-    found = yaml.safe_load(render_file(ANSIBLE / "templates" / "verify_cluster.yml.j2", known))["sinfo"]
+    facts = yaml.safe_load(render_file(ANSIBLE / "templates" / "verify_cluster.yml.j2", known))
+    assert facts["slurm_version"] == "25.11.7"
+    found = facts["sinfo"]
     assert [(row["node"], row["state"], row["partition"], row["reason"]) for row in found] == [
         ("compute-1", "idle", "compute", ""),
         ("compute-2", "drained", "compute", "Epilog error"),

@@ -14,13 +14,18 @@ from gpucluster.preflight.facts import Facts, FoundImage, Instance, Unknown
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.systems import matrix
 from tests.preflight.preflight_facts import HPC_IMAGE
-from tests.spec import spec_texts
+from tests.spec import spec_texts, unbuilt_shapes
 
 LISTING = "listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc"
 BY_OCID = "ocid: ocid1.image.oc1.iad.ours, login_user: opc"
 BASE = "Oracle-Linux-8.10-2025.06.17-0-RHCK-OFED-24.10-1.1.4.0"
 GOOD = FoundImage("ocid1.image.oc1..u", "Canonical-Ubuntu-24.04-2026.06.29-0")
 FULL = "BM.GPU4.8"  # eight GPUs and an RDMA network
+
+
+@pytest.fixture(autouse=True)
+def all_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    unbuilt_shapes.allow(monkeypatch)
 
 
 def spec(folder: Path, image: str, shape: str = FULL, *, rdma: str = "null", driver: str = "keep") -> ClusterSpec:

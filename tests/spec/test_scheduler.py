@@ -6,6 +6,7 @@ import pytest
 
 from gpucluster.errors import InputError
 from gpucluster.spec import loads
+from tests.spec import unbuilt_shapes
 from tests.spec.spec_texts import KEY, MINIMAL
 
 KUBERNETES = MINIMAL + "scheduler: kubernetes\n"
@@ -127,7 +128,10 @@ def test_what_the_section_can_not_have(section: str, path: str, words: str) -> N
         ("BM.GPU.GM4.8", "sr-iov", "no source says where"),
     ],
 )
-def test_a_way_to_rdma_that_a_shape_does_not_have(shape: str, access: str, words: str) -> None:
+def test_a_way_to_rdma_that_a_shape_does_not_have(
+    shape: str, access: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unbuilt_shapes.allow(monkeypatch)
     text = KUBERNETES.replace("BM.GPU4.8", shape)
     ((path, message),) = found(f"{text}kubernetes: {{rdma: {access}}}\n")
     assert (path, words in message) == ("kubernetes.rdma", True)

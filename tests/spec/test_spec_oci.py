@@ -12,6 +12,7 @@ from gpucluster import handover, shapes
 from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.spec.rules.state import BACKENDS
+from tests.spec import unbuilt_shapes
 from tests.spec.spec_texts import LOCAL, MARK, marked
 from tests.spec.test_spec_faults import findings
 
@@ -89,7 +90,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "NPS": (POOL, pool("platform: {numa_nodes_per_socket: §NPS3}"), "pools.compute.platform.numa_nodes_per_socket", "must be NPS0 or NPS1 or NPS2 or NPS4"),
     "NPS as number": (POOL, pool("platform: {numa_nodes_per_socket: §4}"), "pools.compute.platform.numa_nodes_per_socket", "must be NPS0 or"),
     "firmware of a virtual machine": ("    max_count: 4", "    max_count: 4\n    platform: {§smt: false}", "pools.cpu.platform.smt", "VM.Standard.E5.Flex has no firmware settings"),
-    "two threads of one": ("shape: BM.GPU4.8", "shape: BM.GPU.GB200.4\n    platform: {smt: §true}", "pools.compute.platform.smt", "one thread per core"),
+    "hosts in a fabric": ("shape: BM.GPU4.8", "shape: §BM.GPU.GB200.4", "pools.compute.shape", "OCI launches them in a GPU memory cluster only"),
     "firmware elsewhere": (POOL, pool("§smt: false"), "pools.compute.smt", "unknown key. It belongs under pools.<name>.platform"),
     "reservation": (POOL, pool("capacity_reservation_id: §mine"), "pools.compute.capacity_reservation_id", "must be the OCID of a capacity reservation"),
     "node of another pool": (POOL, pool("removed_nodes: [§cpu-1]"), "pools.compute.removed_nodes[0]", "is not a permanent node of the pool compute: \"cpu-1\". The pool has compute-1, compute-2"),
@@ -136,6 +137,14 @@ del (
     ROWS["bastion needs an address"],
     ROWS["null as setting"],
 )  # below, in tests of their own
+
+
+def test_two_threads_of_a_core_that_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    unbuilt_shapes.allow(monkeypatch)
+    text = LOCAL.replace("shape: BM.GPU4.8", "shape: BM.GPU.GB200.4\n    platform: {smt: true}", 1)
+    (found,) = findings(text)
+    assert found[2] == "pools.compute.platform.smt"
+    assert "one thread per core" in found[3]
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())

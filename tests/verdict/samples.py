@@ -36,6 +36,7 @@ FULL = dataclasses.replace(
     containers=True,
     autoscaler=True,
     monitoring=True,
+    slurm_version="26.05.5",
     local_drives=dict.fromkeys(NODES, 4),
     rdma_addressed=NODES,
     profile=Profile.QUICK,
@@ -87,6 +88,7 @@ def of_slurm() -> dict[str, Any]:
         "srun": [{"partition": "compute", "ran": True, "nodes": list(NODES), "user": "alice", "error": ""}],
         "jobs_waiting": [],
         "accounting": True,
+        "slurm_version": "26.05.5",
     }
 
 

@@ -75,6 +75,7 @@ SPOILED: list[tuple[str, Spoil, str, str, str]] = [
     ("a job on one node", lambda f: f[HEAD]["srun"][0].update(nodes=["compute-1"] * 2), JOB, "fail", "it ran on compute-1"),
     ("a job that failed", lambda f: f[HEAD]["srun"][0].update(error="boom"), JOB, "fail", "boom"),
     ("no accounting", lambda f: f[HEAD].update(accounting=False), "accounting", "fail", "slurmdbd does not know the jobs of this check"),
+    ("a silent Slurm", lambda f: f[HEAD].update(slurm_version=None), "slurm_advisories", "unknown", "no measurement slurm_version"),
     ("accounting not asked", lambda f: f[HEAD].pop("accounting"), "accounting", "unknown", "sacct was not asked"),
     ("a login node without Slurm", lambda f: f["demo-login-1"].update(slurm_error="no route to host"), "login_slurm", "fail", "demo-login-1: no route to host"),
     ("a silent login node", lambda f: f.pop("demo-login-1"), "login_slurm", "unknown", "demo-login-1: it has sent no facts"),
@@ -96,6 +97,16 @@ def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str, mes
     line = lines(FULL, reported)[name]
     assert (line.status, line.message) == (status, message)
     assert line.remedy
+
+
+def test_a_slurm_with_known_vulnerabilities_is_a_warning() -> None:
+    reported = facts(FULL)
+    reported[HEAD]["slurm_version"] = "25.11.7"
+    found = verdict(FULL, reported)
+    assert found.passed
+    line = lines(FULL, reported)["slurm_advisories"]
+    assert line.status == "warn"
+    assert "CVE-2026-65107" in line.message
 
 
 def test_a_host_is_as_good_as_the_worst_check_of_it_alone() -> None:

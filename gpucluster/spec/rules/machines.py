@@ -13,6 +13,8 @@ from gpucluster.spec.rules.images import check_image
 from gpucluster.text import count
 
 RULES = (
+    "Shapes of GB200 and GB300 are refused: OCI launches them in a GPU memory cluster only, which gpucluster does not "
+    "make.",
     "A flexible shape (`...Flex`) needs `ocpus` and `memory_gb`, any other refuses them.",
     "`image` is named in one way: `operating_system` and `version`; `name`, with `operating_system` or `login_user`; "
     "`listing` and `login_user`; or `ocid` and `login_user`.",
@@ -33,6 +35,12 @@ def check_machine(context: RuleContext, path: Path, machine: Mapping[str, Any]) 
     shape = shapes.catalogue().get(name)
     if shape is None:
         context.error((*path, "shape"), f"unknown shape {shown(name)}", shapes.hint_for_unknown(name))
+    elif shape.memory_fabric:
+        message = (
+            f"{name} can't be used yet: its hosts share an NVLink fabric, and OCI launches them in a GPU memory "
+            "cluster only, which gpucluster does not make"
+        )
+        context.error((*path, "shape"), message, "Choose another shape, such as BM.GPU.B200.8")
     elif shape.flex_limits is None:
         for key in ("ocpus", "memory_gb"):
             if machine.get(key) is not None:
