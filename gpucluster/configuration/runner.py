@@ -22,10 +22,12 @@ from gpucluster import process
 from gpucluster.agent import bounded
 from gpucluster.configuration import ansible_playbook
 from gpucluster.environment import Program
-from gpucluster.errors import AnsibleError, EnvironmentFault
+from gpucluster.errors import AnsibleError, EnvironmentFault, InputError
 from gpucluster.events import Event, EventKind, LogLevel, Sink
 from gpucluster.paths import ClusterPaths, ansible_dir, import_root, write_private
 from gpucluster.process import signals
+from gpucluster.spec.document import TEMPLATE
+from gpucluster.text import printable
 
 FORKS = 20
 # Messages of Ansible that only say that a program failed.
@@ -182,10 +184,37 @@ def _one_line(text: str) -> str:
     return line if len(line) <= _SHOWN else f"... {line[-_SHOWN:]}"
 
 
+def without_templates(value: Any, place: str = "") -> Any:
+    """The value itself: each variable of an inventory is a template of Jinja for Ansible, which runs what is in it on
+    the operator's machine.
+
+    Raises:
+        InputError: a text in it would be one.
+    """
+    if isinstance(value, str) and TEMPLATE.search(value):
+        raise InputError(
+            f"Ansible would run {printable(value)[:200]} as a template",
+            where=place,
+            hint="Delete {{, {% and {# from cluster.yml, and from the names of folders above it",
+        )
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            without_templates(key, place)
+            without_templates(inner, f"{place}.{key}".lstrip("."))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            without_templates(inner, place)
+    return value
+
+
 def write_inventory(paths: ClusterPaths, inventory: Mapping[str, Any], file: Path | None = None) -> Path:
-    """Write the inventory into the cluster's folder (or into `file`) and return its path."""
+    """Write the inventory into the cluster's folder (or into `file`) and return its path.
+
+    Raises:
+        InputError: a text in it would be a template of Jinja.
+    """
     file = file or paths.ansible / "inventory.yml"
-    write_private(file, yaml.safe_dump(dict(inventory), sort_keys=False))
+    write_private(file, yaml.safe_dump(without_templates(dict(inventory)), sort_keys=False))
     return file
 
 
@@ -285,7 +314,7 @@ class Ansible:
     def _variables_file(self, variables: Mapping[str, Any]) -> str:
         """The variables in a file: a command line is for everybody to read."""
         file = self._paths.ansible / "variables.json"
-        write_private(file, json.dumps(dict(variables)))
+        write_private(file, json.dumps(without_templates(dict(variables))))
         return str(file)
 
     def _forget_stored(self) -> None:

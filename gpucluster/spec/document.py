@@ -50,6 +50,10 @@ _SYNTAX_WORDS = (
 )
 
 
+#: What begins a template of Jinja. Ansible takes each variable for one.
+TEMPLATE = re.compile(r"\{[{%#]")
+
+
 @dataclass(frozen=True)
 class Place:
     """A position in the file; both numbers count from 1."""
@@ -91,7 +95,8 @@ class Document:
 
     def refuse_lines(self) -> None:
         """Add an error of each text with a tab or several lines that has none yet: in a file of another program it
-        could begin a line of its own. A block that begins with | ends with a line break, which does no harm.
+        could begin a line of its own. A block that begins with | ends with a line break, which does no harm. And of
+        each that would be a template of Jinja: Ansible runs what is in one.
         """
         known = {finding.path for finding in self.findings}
         for path, text in self.texts.items():
@@ -99,6 +104,8 @@ class Document:
                 self.error(
                     path, "has a tab or several lines", "Write it on one line; begin each of several values with -"
                 )
+            elif TEMPLATE.search(text) and dotted(path) not in known:
+                self.error(path, "has {{, {% or {#, and Ansible would run it as a template", "Write it without them")
 
 
 def dotted(path: Path) -> str:

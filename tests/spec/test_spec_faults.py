@@ -288,6 +288,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "key of ours in small letters": ("{SchedulerParameters: bf_interval=30}", "{§clustername: x}", "slurm.extra_config.clustername", "ClusterName is set by"),
     "no key of Slurm": ("{SchedulerParameters: bf_interval=30}", '{§"a b": x}', "slurm.extra_config.a b", "is not a key of slurm.conf"),
     "truth for Slurm": ("{SchedulerParameters: bf_interval=30}", "{Foo: §true}", "slurm.extra_config.Foo", 'Write it in quotes, such as "YES"'),
+    "a template for Ansible": ("{SchedulerParameters: bf_interval=30}", '{Foo: §"{{ x }}"}', "slurm.extra_config.Foo", "Ansible would run it as a template"),
     "two lines for Slurm": ("{SchedulerParameters: bf_interval=30}", '{Foo: §"a\\nNodeName=x"}', "slurm.extra_config.Foo", "is not a valid value in slurm.conf"),
     "list for Slurm": ("{SchedulerParameters: bf_interval=30}", "{Foo: §[a]}", "slurm.extra_config.Foo", "text or a whole number"),
     "unknown release of Slurm": ("accounting: true", 'release: §"26.06"', "slurm.release", "26.05"),
