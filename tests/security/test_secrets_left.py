@@ -25,6 +25,7 @@ from gpucluster.environment import Program
 from gpucluster.paths import ClusterPaths, ansible_dir, write_private
 from gpucluster.process import environment_for
 from gpucluster.spec import template
+from tests.addresses import free_range
 from tests.localcloud.api_harness import running
 from tests.waiting import PATIENCE_S
 
@@ -101,9 +102,9 @@ def test_nothing_of_the_environment_is_left(tmp_path: Path, operator: Path, monk
         monkeypatch.setenv(name, value)
     folder, cloud = tmp_path / "site", tmp_path / "cloud"
     folder.mkdir()
-    (folder / "cluster.yml").write_text(template("demo", "local"))
     environment = {**os.environ, **variables, "GPUCLUSTER_HOME": str(cloud)}
-    with running(cloud):
+    with free_range() as net, running(cloud):
+        (folder / "cluster.yml").write_text(template("demo", "local").replace("10.77.", f"{net}."))
         for words in (
             ["validate"], ["plan"], ["preflight"], ["list"], ["policies"], ["--debug", "status"], ["software", "list"],
         ):  # fmt: skip
