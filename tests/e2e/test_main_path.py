@@ -369,6 +369,10 @@ def test_destroy_leaves_nothing_behind(site: Site) -> None:
     assert networks(site.home) == []
     for left in ("filesystems", "exports", "instances"):
         assert list((site.home / left).iterdir()) == [], left
-    assert sorted(entry.name for entry in (site.folder / ".gpucluster").iterdir()) == ["lock.json", "runs"]
+    assert sorted(entry.name for entry in (site.folder / ".gpucluster").iterdir()) == [
+        ".gitignore",
+        "lock.json",
+        "runs",
+    ]
     assert not site.good("local", "status")["running"]
     assert site.good(*STATUS)["state"] == "absent"
