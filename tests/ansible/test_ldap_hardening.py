@@ -58,6 +58,7 @@ def test_passwords_are_hashed_strongly(system: str) -> None:
 def test_passwords_are_read_by_nobody_and_everything_else_by_few() -> None:
     assert rules(slapd()) == [
         'access to filter="(shadowExpire=1)" attrs=userPassword by * none',
+        'access to dn.subtree="ou=services,dc=demo,dc=local" attrs=userPassword by anonymous auth by * none',
         "access to attrs=userPassword by self =xw by anonymous auth by * none",
         f'access to * by dn.exact="{LOOKUP}" read by self read by * none',
     ]
