@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "host-certificate": ("host_certificates", "certificates for the ssh host keys of the cluster's hosts"),
     "release-server": ("release_server", "serve release files to the cluster's hosts"),
     "rootless": ("rootless_containers", "prepare a user's rootless containers"),
+    "share": ("share", "a file of `gpucluster verify` on the home share"),
     "home-files": ("home_files", "count the files of users on the home share"),
     "seal": ("seal", "remove the identity of a host before its disk becomes an image"),
     "seff": ("seff", "how much of its resources a job has used (`seff`)"),

@@ -51,11 +51,13 @@ def call_with_data(
     stdout: Any = subprocess.PIPE,
     user: str | None = None,
     seconds: float = SECONDS,
+    open_too: Sequence[int] = (),
 ) -> Completed[bytes]:
     """Run a program that reads or writes files. The caller checks its exit status.
 
     Args:
         text: what it reads, instead of the file `stdin`.
+        open_too: descriptors that it inherits, with their numbers.
         user: the system account that it runs as, with only that account's own group.
         seconds: it is killed after this time.
 
@@ -63,6 +65,7 @@ def call_with_data(
         Failed: it is not installed, or did not end in time.
     """
     more: dict[str, Any] = {"stdin": stdin} if text is None else {"input": text.encode()}
+    more["pass_fds"] = open_too
     if user:
         more.update(_as_user(user))
     try:

@@ -12,21 +12,21 @@ every host, unless another user holds it: then it is the next free one. Ranges a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import grp
 import os
 import pwd
 import re
-import shutil
 import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from gpucluster.agent import programs
 from gpucluster.agent.errors import AgentError, Refused
+from gpucluster.agent.foreign_folder import Folder
 
 # From the end of useradd's range (login.defs, SUB_UID_MAX) to the end of what systemd leaves to containers.
 SIZE = 65_536
@@ -90,7 +90,7 @@ def append(path: Path, line: str) -> None:
     os.replace(name, path)
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked() -> Iterator[None]:
     """Hold the lock of all programs that change accounts."""
     with LOCK.open("w") as file:
@@ -125,15 +125,19 @@ def give_directory(parent: Path, uid: int, gid: int) -> None:
     Raises:
         Refused: something else is in its place.
     """
-    target = parent / f"user-{uid}"
-    try:
-        target.mkdir(mode=0o700)
-        os.chown(target, uid, gid)
-    except FileExistsError:
-        state = target.lstat()
-        if target.is_symlink() or not target.is_dir() or state.st_uid != uid:
-            raise Refused(f"{target} is not a directory of user {uid}: move it away") from None
-        target.chmod(0o700)
+    name = f"user-{uid}"
+    with Folder.open(parent) as folder:
+        try:
+            with folder.make(name, 0o700) as made:
+                made.give(uid, gid)
+            return
+        except FileExistsError:
+            pass
+        with contextlib.suppress(NotADirectoryError), folder.folder(name) as found:
+            if found.status().st_uid == uid:
+                found.set_mode(0o700)
+                return
+    raise Refused(f"{parent / name} is not a directory of user {uid}: move it away")
 
 
 def prepare(uid: int, parent: Path) -> None:
@@ -162,14 +166,21 @@ def linger(requests: Path) -> None:
 
     Every user can create files there, so only a file's owner counts, and an error of one request stops no other.
     """
-    for file in sorted(requests.iterdir()):
-        try:
-            state = file.lstat()
-            file.unlink() if not stat.S_ISDIR(state.st_mode) else shutil.rmtree(file)
-            if stat.S_ISREG(state.st_mode) and file.name == str(state.st_uid) and state.st_uid in USERS:
-                programs.run("loginctl", "enable-linger", file.name)
-        except (OSError, AgentError) as error:
-            sys.stderr.write(f"{_NAME}: {file.name}: {error}\n")
+    with Folder.open(requests) as folder:
+        for name in folder.names():
+            try:
+                state = folder.look(name)
+                folder.remove(name)
+                if state is not None and _asks(name, state):
+                    programs.run("loginctl", "enable-linger", name)
+            except (OSError, AgentError) as error:
+                sys.stderr.write(f"{_NAME}: {name}: {error}\n")
+
+
+def _asks(name: str, state: os.stat_result) -> bool:
+    # With a second name it may be a file of somebody else.
+    own = stat.S_ISREG(state.st_mode) and state.st_nlink == 1
+    return own and name == str(state.st_uid) and state.st_uid in USERS
 
 
 def stop_all() -> None:

@@ -87,9 +87,11 @@ class Importer:
         self._clean_up(wanted.name)
         place = self._store.begin(wanted.name, owner)
         try:
-            made = place / f"image{SUFFIX}"
+            made = f"image{SUFFIX}"
             report(f"importing {wanted.uri} as {wanted.name}: a job of {owner.name} in partition {pool.partition}")
-            status, words = Job(owner, wanted.name).run(pool, ["enroot", "import", "--output", str(made), wanted.uri])
+            status, words = Job(owner, wanted.name).run(
+                pool, ["enroot", "import", "--output", str(place / made), wanted.uri]
+            )
             if status != 0:
                 raise self._failure(status, words, owner)
             self._store.publish(wanted.name, made, {"uri": wanted.uri, "user": owner.name})
@@ -98,10 +100,8 @@ class Importer:
 
     def _clean_up(self, name: str) -> None:
         """Cancel the job of an import that was killed, and delete what it left."""
-        place = self._store.workplace(name)
-        try:
-            uid = place.lstat().st_uid
-        except FileNotFoundError:
+        uid = self._store.begun_by(name)
+        if uid is None:
             return
         report(f"an earlier import of {name} was killed; removing what it left")
         with contextlib.suppress(Refused):

@@ -1,4 +1,7 @@
-"""The images on the share, and the working files of imports. Files that a job has written are not trusted."""
+"""The images on the share, and the working files of imports. Files that a job has written are not trusted.
+
+Root of any node can exchange what is on the share, so it is reached by `foreign_folder` alone.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import datetime
 import fcntl
 import json
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from typing import IO, Any
 from gpucluster.agent import share
 from gpucluster.agent.accounts import Account
 from gpucluster.agent.errors import Failed
+from gpucluster.agent.foreign_folder import Folder
 from gpucluster.agent.images.references import SUFFIX
 from gpucluster.agent.images.requester import Gone, is_waiting, report
 
@@ -24,6 +27,7 @@ from gpucluster.agent.images.requester import Gone, is_waiting, report
 TICK = 1.0
 #: The first bytes of squashfs files.
 MAGIC = b"hsqs"
+_MOST_NOTE = 65536
 
 
 class Store:
@@ -43,7 +47,13 @@ class Store:
         Raises:
             Failed: the share is not mounted, or others can write there.
         """
-        share.prepare(self._share, self.directory.parent, self.directory)
+        with self._opened():
+            pass
+
+    @contextlib.contextmanager
+    def _opened(self, *, create: bool = True) -> Iterator[Folder]:
+        with share.opened(self._share, self.directory.parent, self.directory, create=create) as folder:
+            yield folder
 
     @contextlib.contextmanager
     def locked(self, name: str, *, wait: bool) -> Iterator[None]:
@@ -69,27 +79,25 @@ class Store:
         """The path of an image."""
         return self.directory / f"{name}{SUFFIX}"
 
-    def workplace(self, name: str) -> Path:
-        """The working directory of an import."""
-        return self.directory / f".import-{name}"
-
     def image(self, name: str) -> dict[str, Any] | None:
         """An image as answers show it; None if there is none."""
-        file = self.file(name)
-        try:
-            found = file.lstat()
-        except FileNotFoundError:
+        with contextlib.suppress(FileNotFoundError), self._opened(create=False) as folder:
+            return self._image(folder, name)
+        return None
+
+    def _image(self, folder: Folder, name: str) -> dict[str, Any] | None:
+        found = folder.look(f"{name}{SUFFIX}")
+        if found is None or not stat.S_ISREG(found.st_mode):
             return None
-        if not stat.S_ISREG(found.st_mode):
-            return None
         try:
-            note = json.loads(self._note(name).read_text())
-        except (OSError, ValueError):
+            note = json.loads(folder.read(_note(name), _MOST_NOTE))
+        except (OSError, ValueError, RecursionError):
             note = {}
+        note = note if isinstance(note, dict) else {}
         made = datetime.datetime.fromtimestamp(found.st_mtime, datetime.timezone.utc)
         return {
             "name": name,
-            "path": str(file),
+            "path": str(self.file(name)),
             "size": found.st_size,
             "created_at": made.isoformat(timespec="seconds"),
             "uri": str(note.get("uri", "")),
@@ -98,62 +106,74 @@ class Store:
 
     def images(self) -> list[dict[str, Any]]:
         """Every image, by name."""
-        try:
-            names = sorted(file.name[: -len(SUFFIX)] for file in self.directory.glob(f"[!.]*{SUFFIX}"))
-        except OSError:
-            names = []
-        return [image for image in map(self.image, names) if image]
+        found = []
+        with contextlib.suppress(OSError), self._opened(create=False) as folder:
+            for file in folder.names():
+                if file.endswith(SUFFIX) and not file.startswith("."):
+                    image = self._image(folder, file[: -len(SUFFIX)])
+                    found += [image] if image else []
+        return found
 
     def remove(self, name: str) -> None:
         """Delete an image and its note."""
-        self.file(name).unlink()
-        self._note(name).unlink(missing_ok=True)
+        with self._opened() as folder:
+            folder.delete(f"{name}{SUFFIX}")
+            folder.delete(_note(name))
+
+    def begun_by(self, name: str) -> int | None:
+        """The uid of the user whose import has left a working directory; None if there is none."""
+        with self._opened() as folder:
+            found = folder.look(_workplace(name))
+        return None if found is None else found.st_uid
 
     def begin(self, name: str, owner: Account) -> Path:
         """Make an empty working directory that belongs to the user."""
-        place = self.workplace(name)
-        place.mkdir(mode=0o700)
-        os.chown(place, owner.uid, owner.gid)
-        return place
+        with self._opened() as folder, folder.make(_workplace(name), 0o700) as place:
+            place.give(owner.uid, owner.gid)
+        return self.directory / _workplace(name)
 
     def clear(self, name: str) -> None:
         """Delete the working directory of an import; links in it are not followed."""
-        place = self.workplace(name)
-        if place.is_symlink() or not place.is_dir():
-            place.unlink(missing_ok=True)
-        else:
-            shutil.rmtree(place)
+        with self._opened() as folder:
+            folder.remove(_workplace(name))
 
-    def publish(self, name: str, made: Path, note: dict[str, str]) -> None:
+    def publish(self, name: str, made: str, note: dict[str, str]) -> None:
         """Put a finished file in its place. The user's job could change it until now, so nothing in it is trusted.
+
+        Args:
+            made: its name in the working directory.
 
         Raises:
             Failed: it is not a squashfs file.
         """
-        # Out of the user's directory first: from now on the user can't replace it.
-        taken = self.directory / f".taken-{name}"
-        if taken.is_dir() and not taken.is_symlink():
-            shutil.rmtree(taken)
-        try:
-            made.rename(taken)
-        except FileNotFoundError:
-            raise Failed("Enroot reported success and left no image", "Run it again") from None
-        try:
-            _claim(taken)
-            self._note(name).unlink(missing_ok=True)
-            taken.rename(self.file(name))
-        except BaseException:
-            if taken.is_dir() and not taken.is_symlink():
-                shutil.rmtree(taken)
-            taken.unlink(missing_ok=True)
-            raise
-        new = self.directory / f".note-{name}"
-        new.write_text(json.dumps(note) + "\n")
-        new.chmod(0o644)
-        new.rename(self._note(name))
+        taken, final = f".taken-{name}", f"{name}{SUFFIX}"
+        with self._opened() as folder:
+            folder.remove(taken)
+            try:
+                with folder.folder(_workplace(name)) as place:
+                    # Out of the user's directory first: from now on the user can't replace it.
+                    place.move(made, folder, taken)
+            except FileNotFoundError:
+                raise Failed("Enroot reported success and left no image", "Run it again") from None
+            try:
+                claimed = _claim(folder, taken)
+                folder.delete(_note(name))
+                folder.move(taken, folder, final)
+            except BaseException:
+                folder.remove(taken)
+                raise
+            found = folder.look(final)
+            if found is None or not os.path.samestat(found, claimed):
+                raise Failed(f"{final} was exchanged on the share meanwhile", "Look for who is root on a node")
+            folder.write(_note(name), (json.dumps(note) + "\n").encode(), 0o644)
 
-    def _note(self, name: str) -> Path:
-        return self.directory / f"{name}.json"
+
+def _workplace(name: str) -> str:
+    return f".import-{name}"
+
+
+def _note(name: str) -> str:
+    return f"{name}.json"
 
 
 def _take(lock: IO[str]) -> bool:
@@ -165,24 +185,22 @@ def _take(lock: IO[str]) -> bool:
     return True
 
 
-def _claim(file: Path) -> None:
-    """Make a file root's own and readable by all, and write it to disk.
+def _claim(folder: Folder, name: str) -> os.stat_result:
+    """Make a file root's own and readable by all, and write it to disk; returns which one that was.
 
     Raises:
         Failed: it is not a squashfs file.
     """
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = folder.file(name)
     except OSError:
         raise Failed("the result of the import is not a file", "Run it again") from None
-    try:
-        found = os.fstat(descriptor)
+    with file:
+        found = os.fstat(file.fileno())
         # Through a second name the user could still reach the file.
-        good = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and os.read(descriptor, len(MAGIC)) == MAGIC
-        if not good:
+        if found.st_nlink != 1 or file.read(len(MAGIC)) != MAGIC:
             raise Failed("the result of the import is not a squashfs image", "Run it again")
-        os.fchmod(descriptor, 0o644)
-        os.fchown(descriptor, os.geteuid(), os.getegid())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        os.fchmod(file.fileno(), 0o644)
+        os.fchown(file.fileno(), os.geteuid(), os.getegid())
+        os.fsync(file.fileno())
+    return found

@@ -13,17 +13,16 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gpucluster import process
+from gpucluster.agent.foreign_folder import Folder
 from gpucluster.autoscaler.daemon import join_key
 from gpucluster.autoscaler.daemon.join_arrivals import PATIENCE, SETTLE, WINDOW, Arrival, answering, due, overdue
 from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
@@ -48,49 +47,6 @@ _PLAYBOOK = ("-P", "-m", "gpucluster.configuration.ansible_playbook")
 _KEPT_DAYS = 30
 
 log = Log("join")
-
-
-class _Folder:
-    """A folder that another user owns: links in it are not followed, and only short regular files are read."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._owner = os.fstat(descriptor)
-
-    @classmethod
-    @contextmanager
-    def open(cls, path: Path) -> Iterator[_Folder]:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            yield cls(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def names(self) -> list[str]:
-        return sorted(os.listdir(self._descriptor))
-
-    def read(self, name: str) -> bytes:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with os.fdopen(os.open(name, flags, dir_fd=self._descriptor), "rb") as stream:
-            status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
-                raise InputError(f"{name} is not a short regular file")
-            return stream.read(_MAX_BYTES)
-
-    def write(self, name: str, text: str) -> None:
-        """Write a file atomically; it belongs to the folder's owner."""
-        part = f".{name}.{secrets.token_hex(4)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            with os.fdopen(os.open(part, flags, 0o600, dir_fd=self._descriptor), "w") as stream:
-                if os.geteuid() == 0:
-                    os.fchown(stream.fileno(), self._owner.st_uid, self._owner.st_gid)
-                stream.write(text)
-            os.rename(part, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(part, dir_fd=self._descriptor)
-            raise
 
 
 class Service:
@@ -173,8 +129,8 @@ class Service:
         for name in names:
             stem = name.removesuffix(".json")
             try:
-                with _Folder.open(self._state / FOLDER) as folder:
-                    request = parse(folder.read(name))
+                with Folder.open(self._state / FOLDER) as folder:
+                    request = parse(folder.read(name, _MAX_BYTES))
                 if request.stem != stem:
                     raise InputError("the request does not match the name of its file")
                 check(request, policy, inventory)
@@ -222,7 +178,7 @@ class Service:
     def _names(self) -> list[str]:
         """The files of requests that have no result and are not being configured."""
         try:
-            with _Folder.open(self._state / FOLDER) as folder:
+            with Folder.open(self._state / FOLDER) as folder:
                 names = folder.names()
         except FileNotFoundError:
             return []
@@ -319,8 +275,11 @@ class Service:
         }
 
     def _answer(self, stem: str, result: Result) -> None:
-        with _Folder.open(self._state / FOLDER) as folder:
-            folder.write(stem + RESULT, json.dumps(asdict(result)))
+        with Folder.open(self._state / FOLDER) as folder:
+            state = folder.status()
+            # The daemon, whose folder it is, deletes the result.
+            owner = (state.st_uid, state.st_gid) if os.geteuid() == 0 else None
+            folder.write(stem + RESULT, json.dumps(asdict(result)).encode(), 0o600, owner)
 
     def _forget_hosts(self) -> None:
         """Remove host keys of instances that are long gone, and folders of runs that were killed."""

@@ -353,8 +353,8 @@ def test_a_broken_request_is_refused_with_words_and_stops_nothing(root: Root) ->
 
     assert "has a wrong form" in said("abcdefgh-compute-e1")
     assert "Too many levels of symbolic links" in said("abcdefgh-compute-e2")
-    assert "not a short regular file" in said("abcdefgh-compute-e4")
-    assert "not a short regular file" in said("abcdefgh-compute-e5")
+    assert "has more than 4096 bytes" in said("abcdefgh-compute-e4")
+    assert "is not a regular file" in said("abcdefgh-compute-e5")
     assert "does not match the name of its file" in said("abcdefgh-compute-e7")
     assert "not in the private network" in root.requests.results()[outside.instance_id].message
     assert not (folder / "UPPER.result.json").exists()
