@@ -25,7 +25,9 @@ description:
   - If a step fails, each of its nodes is tried separately, to find the nodes that fail. An elastic node that is
     powered down meanwhile does not count. The module fails only if it can't run steps.
 options:
-  directory: {description: Directory of the temporary image; every node mounts it., type: path, required: true}
+  program: {description: C(gpucluster-agent)., type: path, required: true}
+  share: {description: The share that every node mounts., type: path, required: true}
+  directory: {description: Name of the directory of the temporary image on the share., type: str, required: true}
   marker: {description: A text that is only in the image., type: str, required: true}
   user: {description: User who runs the step., type: str, required: true}
   job: {description: Name of the jobs., type: str, required: true}
@@ -45,7 +47,9 @@ author: gpucluster
 EXAMPLES = """
 - name: Run container steps
   gpucluster_container_steps:
-    directory: /mnt/home/.gpucluster-verify
+    program: /usr/local/bin/gpucluster-agent
+    share: /mnt/home
+    directory: .gpucluster-verify-containers
     marker: 8f2c
     user: alice
     job: gpucluster-verify
@@ -190,7 +194,9 @@ def main() -> None:
     }
     module = AnsibleModule(
         argument_spec={
-            "directory": {"type": "path", "required": True},
+            "program": {"type": "path", "required": True},
+            "share": {"type": "path", "required": True},
+            "directory": {"type": "str", "required": True},
             "marker": {"type": "str", "required": True},
             "user": {"type": "str", "required": True},
             "job": {"type": "str", "required": True},
@@ -198,24 +204,23 @@ def main() -> None:
             "timeout": {"type": "int", "default": 60},
         }
     )
-    directory = Path(module.params["directory"])
-    image = directory / f"{module.params['marker']}.sqsh"
+    place = [module.params["share"], module.params["directory"]]
+    name = f"{module.params['marker']}.sqsh"
+    # By the agent: root of a node can exchange what is on the share while root of this host works there.
+    agent = [module.params["program"], "share"]
     try:
         with tempfile.TemporaryDirectory(prefix="gpucluster-verify-") as scratch:
-            root = Path(scratch, "root")
+            root, image = Path(scratch, "root"), Path(scratch, "image")
             build_root(root, module.params["marker"])
             root.chmod(0o755)
-            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             argv = ["mksquashfs", str(root), str(image), "-all-root", "-no-progress", "-noappend", "-no-xattrs"]
             module.run_command(argv, check_rc=True)
-            image.chmod(0o644)
-        steps = Steps(module, image)
+            module.run_command([*agent, "put", *place, name], data=image.read_bytes(), binary_data=True, check_rc=True)
+        steps = Steps(module, Path(*place, name))
         with ThreadPoolExecutor(MAX_SEPARATE) as threads:
             found = list(threads.map(steps.pool, module.params["pools"]))
     finally:
-        image.unlink(missing_ok=True)
-        if directory.is_dir() and not any(directory.iterdir()):
-            directory.rmdir()
+        module.run_command([*agent, "remove", *place])
     module.exit_json(changed=False, steps=found)
 
 

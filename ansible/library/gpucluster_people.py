@@ -130,6 +130,14 @@ def as_user(account: pwd.struct_passwd, work: Callable[[], bool]) -> bool:
     return bool(answer)
 
 
+def copy_skeleton(home: Path, skeleton: Path = Path("/etc/skel")) -> bool:
+    """Fill a new home; it is the user's process that does so."""
+    if skeleton.is_dir():
+        shutil.copytree(skeleton, home, symlinks=True, dirs_exist_ok=True)
+        home.chmod(0o700)
+    return True
+
+
 def write(file: Path, text: str, mode: int) -> bool:
     """Write a file atomically; returns whether it changed."""
     if file.is_file() and not file.is_symlink() and file.read_text(encoding="utf-8") == text:
@@ -188,10 +196,10 @@ class People:
             self.changed = True
             if self.module.check_mode:
                 return
-            shutil.copytree("/etc/skel", home, symlinks=True) if Path("/etc/skel").is_dir() else home.mkdir()
-            for path in [home, *home.rglob("*")]:
-                os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
-            home.chmod(0o700)
+            # Only root writes to its parent. Once the home has its owner, root does nothing in it.
+            home.mkdir(mode=0o700)
+            os.chown(home, account.pw_uid, account.pw_gid)
+            as_user(account, lambda: copy_skeleton(home))
         if not self.module.check_mode:
             self.changed = as_user(account, lambda: self._fill(home, user)) or self.changed
 

@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import socket
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,16 @@ def local_disk(mountinfo: str, data: dict[str, str]) -> dict[str, Any] | None:
     return found
 
 
+def short_text(file: Path) -> str:
+    """The begin of a regular file on the share, where root of another host may have put a link or a pipe."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return os.read(descriptor, 1024).decode(errors="replace").strip() if regular else ""
+    finally:
+        os.close(descriptor)
+
+
 def sees(file: Path, token: str) -> bool:
     """Whether the file appears with this content."""
     until = time.monotonic() + TOKEN_SECONDS
@@ -162,7 +173,7 @@ def sees(file: Path, token: str) -> bool:
         try:
             # A listing asks the server; a lookup may be answered from a cache.
             os.listdir(file.parent)
-            if file.read_text(encoding="utf-8").strip() == token:
+            if short_text(file) == token:
                 return True
         except OSError:
             pass  # not there yet, or missing
