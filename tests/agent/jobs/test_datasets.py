@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import bz2
+import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,17 @@ def test_an_archive_is_laid_out_for_all_users_to_read_and_nobody_to_write(place:
     assert (state, message) == ("not met", "is damaged: cifar/a has 18 bytes instead of 3")
     # What is damaged is brought again.
     assert not place.store.begin(wanted("cifar10", "cifar.tar.gz", content, unpack=True))["present"]
+
+
+@pytest.mark.parametrize(
+    "compress", [bytes, gzip.compress, bz2.compress, lzma.compress], ids=["tar", "gz", "bz2", "xz"]
+)
+def test_what_programs_with_many_threads_compress_is_whole(place: Place, compress: Callable[[bytes], bytes]) -> None:
+    """pbzip2 and others write several compressed streams, one after the other."""
+    plain = gzip.decompress(tar(*((member(f"deep/{number}"), os.urandom(2000)) for number in range(100))))
+    middle = len(plain) // 2
+    place.bring("many", "many.tar", compress(plain[:middle]) + compress(plain[middle:]), unpack=True)
+    assert len(list((place.folder / "many" / "deep").iterdir())) == 100
 
 
 def test_a_transfer_that_broke_off_goes_on_where_it_was(place: Place) -> None:
