@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -140,8 +141,15 @@ def test_a_host_asks_until_the_controller_knows_it(
     key = pair(tmp_path / "ssh_host_ed25519_key")
     name = gethostname().partition(".")[0]
     monkeypatch.setattr(host_certificates, "_PAUSE", 0.1)
-    reloaded: list[list[str]] = []
-    monkeypatch.setattr(programs, "call", lambda argv, *_a, **_k: reloaded.append(list(argv)))
+    asked: list[list[str]] = []
+    reloaded: list[tuple[int, int]] = []
+
+    def call(argv: list[str]) -> subprocess.CompletedProcess[str]:
+        asked.append(argv)
+        return subprocess.CompletedProcess(argv, 0, "4711\n", "")
+
+    monkeypatch.setattr(programs, "call", call)
+    monkeypatch.setattr(os, "kill", lambda *given: reloaded.append(given))
     known: dict[str, Any] = {"hosts": {}, "elastic": [], "domain": ""}
     with serving(authority, known) as port:
         settings: dict[str, Any] = {
@@ -167,7 +175,8 @@ def test_a_host_asks_until_the_controller_knows_it(
         certificate = host_certificates.parse((tmp_path / "ssh_host_ed25519_key-cert.pub").read_text())
         assert certificate is not None
         assert (certificate.key, certificate.names) == (key, frozenset({name, "127.0.0.1"}))
-        assert reloaded == [["systemctl", "reload", "ssh"]]
+        assert asked == [["systemctl", "show", "--property=MainPID", "--value", "ssh"]]
+        assert reloaded == [(4711, signal.SIGHUP)]
         # It has one: it asks no more. With another key, and where the cluster has another authority, it needs another.
         host_certificates.request(settings, public)
         assert len(reloaded) == 1
