@@ -35,6 +35,7 @@ from tests.security.hostile import TRIES, Victim, at_every_step, empty, racing, 
 
 __all__ = ["victim"]
 EXPECTED = (AgentError, OSError)
+pytestmark = pytest.mark.slow
 BOB = User("bob", 4_000_001, 4_000_001, "Bob", "", "/bin/bash")
 IMAGE = b"hsqs and layers"
 

@@ -28,7 +28,7 @@ from tests.security.hostile import TRIES, Victim, at_every_step, empty, racing, 
 
 __all__ = ["victim"]
 EXPECTED = (AgentError, OSError)
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what is attacked is root's work")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="what is attacked is root's work")]
 NOBODY = pwd.getpwnam("nobody")
 
 
