@@ -25,6 +25,7 @@ from gpucluster.agent import bounded
 from gpucluster.agent.backup import archive
 from gpucluster.agent.checks.model import Report
 from gpucluster.agent.errors import Refused
+from gpucluster.agent.foreign_folder import Folder
 from gpucluster.agent.jobs import datasets
 from gpucluster.configuration.runner import _agent_error
 from gpucluster.errors import InputError
@@ -80,7 +81,7 @@ READERS: dict[str, Callable[[Path, str], object]] = {
     "a message of Terraform": lambda _, text: messages.parse(text),
     "a line of a job's output": lambda _, text: (outputs.header(HEADER + text), list(outputs.objects(text))),
     "the manifest of a data set": lambda folder, text: (
-        (folder / datasets.MANIFEST).write_text(text), datasets._manifest(folder)
+        (folder / datasets.MANIFEST).write_text(text), datasets._manifest(Folder.open(folder))
     ),
 }  # fmt: skip
 
