@@ -40,6 +40,7 @@ from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
 from gpucluster.lifecycle.kubernetes_upgrade import Upgrading
 from gpucluster.lifecycle.locate import HostLocator
+from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.plan import Plan, Planning, refuse_what_stays
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.repair import Checking, Fix, Repair
@@ -105,17 +106,32 @@ class Cluster:
     Args:
         on_event: is called with each event as it happens, by one thread at a time.
         provider: "bundled" (the stand-in) or "registry" (the real oracle/oci) for the local cloud's Terraform.
+        cluster_id: the identity of the cluster in the cloud that may be changed from here, although this folder has no
+            state of it; for a cluster without an identity the OCID of its controller.
     """
 
-    def __init__(self, spec: ClusterSpec, *, on_event: Sink = ignore, provider: str = "bundled") -> None:
+    def __init__(
+        self, spec: ClusterSpec, *, on_event: Sink = ignore, provider: str = "bundled", cluster_id: str = ""
+    ) -> None:
         report = one_at_a_time(on_event)
         self.spec = spec
         self._provider = provider
+        self._cluster_id = cluster_id
         self.paths = ClusterPaths.of(spec.file)
         self._on_event = report
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
         self._state_lock = StateLock()
+        self._ownership = Ownership(
+            spec,
+            self.paths,
+            self._saved,
+            self._cloud,
+            self._terraform,
+            report,
+            remote=spec.state.backend != "local",
+            named=cluster_id,
+        )
         self._login_keys = LoginKeys(spec, self.paths, lambda: handover.Identity.parse(self.outputs()).login_keys)
         sources = HostSources(
             spec,
@@ -129,7 +145,9 @@ class Cluster:
             consoles=self._consoles,
         )
         self._locator = HostLocator(sources)
-        self._controller = ControllerConnection(spec, self.paths, self._locator.locate, self._bastion, report)
+        self._controller = ControllerConnection(
+            spec, self.paths, self._locator.locate, self._bastion, report, require_own=self._require_own
+        )
         self._control_plane = ControlPlane(self._controller, report)
         self._record = ConfigurationRecord(self._controller)
         downloads = Downloads(spec, self._cloud, __version__, report)
@@ -165,7 +183,9 @@ class Cluster:
             inventory=self._configuration.inventory,
             on_event=report,
         )
-        adoption = Adoption(spec.name, self._tagged_resources, report)
+        adoption = Adoption(
+            spec.name, self._tagged_resources, report, identity=lambda: self._ownership.id, named=cluster_id
+        )
         draining = Draining(self._controller, report, required=spec.slurm.enabled)
         on_kubernetes = spec.scheduler == "kubernetes"
         emptying = OnKubernetes(self._control_plane) if on_kubernetes else OnSlurm(draining, report)
@@ -196,6 +216,7 @@ class Cluster:
             self._tagged_resources,
             adoption,
             self._login_keys,
+            self._ownership,
             report,
         )
         self._planning = Planning(
@@ -255,7 +276,7 @@ class Cluster:
         Raises:
             GpuClusterError: see `errors`; nothing was created.
         """
-        with self._run("plan") as run:
+        with self._run("plan", prepares=True) as run:
             plan = self._planning.plan(run, preflight=preflight)
         return plan
 
@@ -282,7 +303,7 @@ class Cluster:
             GpuClusterError: see `errors`; what was built stays, and the next apply continues from there.
         """
         consent = Consent(delete_data, replace_nodes, drain_timeout)
-        with self._run("apply") as run:
+        with self._run("apply", prepares=True) as run:
             terraform = self._provisioning.prepare(run, to_build=True, preflight=preflight)
             if accept_host_keys:
                 self._provisioning.forget_host_keys(terraform)
@@ -308,7 +329,7 @@ class Cluster:
             GpuClusterError: see `errors`.
         """
         chosen = choose(self.spec, nodes)
-        with self._run("replace") as run:
+        with self._run("replace", prepares=True) as run:
             terraform = self._provisioning.prepare(run, to_build=True)
             if chosen.elastic:
                 with run.phase("elastic nodes"):
@@ -371,7 +392,8 @@ class Cluster:
         if fix:
             by_hand = "Run `gpucluster verify`, then `gpucluster replace NODE` for a node that failed"
             require_slurm(self.spec, "verify --fix", kubernetes=by_hand, otherwise=by_hand)
-        with self._verification.in_junit(request.junit) as final, self._run("verify") as run:
+        changes = bool(fix or record_baseline or request.level is Level.FULL)
+        with self._verification.in_junit(request.junit) as final, self._run("verify", changes=changes) as run:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
@@ -406,7 +428,14 @@ class Cluster:
             return self
         slurm = self.spec.slurm.model_copy(update={"release": release})
         spec = self.spec.model_copy(update={"slurm": slurm})
-        return Cluster(spec, on_event=self._on_event, provider=self._provider)
+        return self._with_spec(spec)
+
+    def named(self, cluster_id: str) -> Cluster:
+        """The same, for an operator who has named the identity of the cluster: see `Cluster`."""
+        return Cluster(self.spec, on_event=self._on_event, provider=self._provider, cluster_id=cluster_id)
+
+    def _with_spec(self, spec: ClusterSpec) -> Cluster:
+        return Cluster(spec, on_event=self._on_event, provider=self._provider, cluster_id=self._cluster_id)
 
     def plan_slurm_upgrade(self) -> SlurmUpgrade:
         """Which Slurm the hosts have, and the steps to the release of the spec. Reads only.
@@ -451,7 +480,7 @@ class Cluster:
             GpuClusterError: see `errors`.
         """
         self._baking.check_pool(pool)
-        with self._run("image bake") as run:
+        with self._run("image bake", prepares=True) as run:
             self._provisioning.prepare(run, keep_variables=True)
             self._baking.clear(pool, run)
             deployment = self._hosts.reach(run)
@@ -471,7 +500,7 @@ class Cluster:
         Raises:
             DataGuardError: there are users' files, or nobody can tell.
         """
-        with self._run("destroy") as run:
+        with self._run("destroy", prepares=True) as run:
             terraform = self._provisioning.prepare(run, keep_variables=True)
             removed = self._teardown.run(terraform, run, delete_data=delete_data)
             result = Result(run.command, RunStatus.SUCCESS, run.elapsed, run.phases, changes=removed)
@@ -481,12 +510,16 @@ class Cluster:
         """Put what the cloud has of this cluster into Terraform's state, which was lost. Nothing else is changed.
 
         Raises:
+            OtherClusterError: nothing says that it is this folder's cluster: no identity was named, and this machine
+                knows none.
             ToolError: two resources could be the same.
             GpuClusterError: see `errors`; what was adopted until then is in the state.
         """
-        with self._run("state recover") as run:
+        with self._run("state recover", prepares=True) as run:
+            self._ownership.require_name()
+            self._ownership.require(strict=True)
             self._terraform().set_damaged_state_aside()
-            terraform = self._provisioning.prepare(run)
+            terraform = self._provisioning.prepare(run, recovering=True)
             return self._provisioning.recover(terraform, run)
 
     # --- operations on a cluster that is deployed -----
@@ -586,9 +619,7 @@ class Cluster:
             self.plan_kubernetes_upgrade(release)
             section = self.spec.kubernetes.model_copy(update={"release": release})
             spec = self.spec.model_copy(update={"kubernetes": section})
-            return Cluster(spec, on_event=self._on_event, provider=self._provider).upgrade_kubernetes(
-                drain_timeout=drain_timeout
-            )
+            return self._with_spec(spec).upgrade_kubernetes(drain_timeout=drain_timeout)
         plane = self.control_plane
         with self._run("kubernetes upgrade") as run:
             with run.phase("cloud"):
@@ -812,7 +843,11 @@ class Cluster:
     def _nothing_known(self) -> ToolError:
         """The error for an empty state."""
         if self._locator.locate():
-            return ToolError("the state of this cluster is lost", hint="Run: gpucluster state recover")
+            return ToolError(
+                f"the cloud has a cluster {self.spec.name}, and this folder has no state of it",
+                hint="If somebody else has built it, choose another `name`. If it is yours, its state is lost. Run: "
+                "gpucluster state recover",
+            )
         return ToolError("there is no cluster yet", hint="Run: gpucluster apply")
 
     def lock_provider(self) -> tuple[Path, bool]:
@@ -865,10 +900,42 @@ class Cluster:
     # --- runs -----
 
     @contextmanager
-    def _run(self, command: str) -> Iterator[Run]:
-        """Hold the cluster for one run, on this machine and on every other one that shares the state."""
+    def _run(self, command: str, *, changes: bool = True, prepares: bool = False) -> Iterator[Run]:
+        """Hold the cluster for one run, on this machine and on every other one that shares the state.
+
+        Args:
+            changes: the run may change the cluster: it must be the one of this folder.
+            prepares: the run begins with `Provisioning.prepare`, which asks that itself.
+
+        Raises:
+            OtherClusterError: it is not, or is not known to be; nothing was changed.
+        """
+        self._ownership.require_name()
         with runs.run(command, self.paths, self._on_event) as run, self._terraform().hold_state():
+            if changes and not prepares:
+                self._ownership.require()
             yield run
+
+    def require_name(self) -> None:
+        """Refuse a folder whose local state is that of another cluster than cluster.yml names. Asks no service.
+
+        Raises:
+            OtherClusterError: with both names.
+        """
+        self._ownership.require_name()
+
+    def require_own(self) -> None:
+        """Refuse a cluster in the cloud that is not known to be the one of this folder. Reads only. What changes
+        something asks this itself.
+
+        Raises:
+            OtherClusterError: with the facts, and how to name that cluster.
+            GpuClusterError: the state can't be read, or the cloud refused.
+        """
+        self._ownership.require(strict=True)
+
+    def _require_own(self) -> None:
+        self._ownership.require(state=False)
 
     def _result(
         self,

@@ -12,6 +12,7 @@ All codes are listed here, so that each has one meaning::
          |  `- CloudError
          `- VerifyError          the cluster is built, but a check failed or could not run
     2    InputError              the input is wrong; nothing was created
+         `- OtherClusterError    it would act on a cluster that is not the one of this folder; nothing was changed
          PreflightError          the cloud would refuse it; nothing was created
     3    (no error)              plan --detailed-exitcode: there are changes
     4    LockedError             another run holds this cluster
@@ -92,6 +93,22 @@ class InputError(GpuClusterError):
 
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(f"  {finding}" for finding in self.findings)])
+
+
+class OtherClusterError(InputError):
+    """A command would act on a cluster that is not known to be the one of this folder. Nothing was changed.
+
+    `what` may have further lines with what is known of that cluster. `cluster_id` is what the option `--cluster-id`
+    takes to work on it nevertheless; empty if there is no such way.
+    """
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "", cluster_id: str = "") -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.cluster_id = cluster_id
+
+    def __str__(self) -> str:
+        text = f"{self.what} ({self.where})" if self.where else self.what
+        return f"{text}\n{self.hint}" if self.hint and "\n" in self.what else with_hint(text, self.hint)
 
 
 @dataclass(frozen=True)

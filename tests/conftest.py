@@ -24,6 +24,7 @@ LONGEST = (
     # about three quarters of a minute and more, each
     "agent/test_oldest_python.py",
     "autoscaler/daemon/test_harness_crashes.py",
+    "lifecycle/test_ownership.py",
     "terraform/test_bad_luck.py",
     "autoscaler/daemon/test_harness_faults.py",
     "terraform/test_tf_lifecycle.py",

@@ -47,6 +47,7 @@ class Context:
     Args:
         interactive: whether questions may be asked and a line of the terminal may move.
         name: of the command, such as "user add".
+        cluster_id: see `Cluster`.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Context:
         verbose: bool = False,
         interactive: bool = True,
         name: str = "",
+        cluster_id: str = "",
     ) -> None:
         self._file = file
         self.output = output
@@ -65,6 +67,7 @@ class Context:
         self.verbose = verbose
         self.interactive = interactive
         self.name = name
+        self.cluster_id = cluster_id
 
     @property
     def can_ask(self) -> bool:
@@ -125,6 +128,10 @@ def _options(function: Callable[..., Any], *, environment: bool = False) -> Call
             "--debug/--no-debug", variable="GPUCLUSTER_DEBUG",
             help="Show the commands that are run, all output of Terraform and Ansible, and tracebacks.",
         ),
+        option(
+            "--cluster-id", metavar="ID",
+            help="Work on the cluster with this identity, although this folder has no state of it (gpucluster list).",
+        ),
         option("--non-interactive", is_flag=True, help="Never ask, and show no live line: as without a terminal."),
     )  # fmt: skip
     for decorate in reversed(common):
@@ -151,10 +158,11 @@ def context_of(ctx: click.Context) -> Context:
         verbose=bool(_given(ctx, "verbose")),
         interactive=not _given(ctx, "non_interactive"),
         name=ctx.command_path.partition(" ")[2],
+        cluster_id=_given(ctx, "cluster_id") or "",
     )
 
 
-_COMMON = ("file", "output", "verbose", "debug", "non_interactive")
+_COMMON = ("file", "output", "verbose", "debug", "cluster_id", "non_interactive")
 
 
 class OwnOptions(click.Command):
@@ -363,7 +371,9 @@ def cluster_of(context: Context, provider: str = "bundled") -> Iterator[tuple[Cl
         spec = context.spec()
         from gpucluster.cluster import Cluster
 
-        yield Cluster(spec, on_event=reporter, provider=provider), reporter
+        cluster = Cluster(spec, on_event=reporter, provider=provider, cluster_id=context.cluster_id)
+        cluster.require_name()
+        yield cluster, reporter
 
 
 PROVIDER = click.option(

@@ -325,6 +325,7 @@ def destroy(context: Context, provider: str, delete_data: bool, yes: bool) -> No
     """
     with cluster_of(context, provider) as (cluster, reporter):
         if context.can_ask and not yes:
+            cluster.require_own()
             contents = cluster.contents()
             reporter.close()
             if not contents.empty:
@@ -362,8 +363,15 @@ def list_clusters(context: Context) -> None:
         spec = context.spec() if context.has_file else loads(template(), DEFAULT_FILES[0])
         cluster = Cluster(spec, on_event=reporter)
         found = cluster.clusters()
-        rows = [[each.name, instances_text(each), str(each.file_systems), str(each.networks)] for each in found]
-        text = table(rows, ["CLUSTER", "INSTANCES", "FILE SYSTEMS", "NETWORKS"]) if rows else "there are no clusters"
+        rows = [
+            [each.name, ", ".join(each.ids), instances_text(each), str(each.file_systems), str(each.networks)]
+            for each in found
+        ]
+        text = (
+            table(rows, ["CLUSTER", "IDENTITY", "INSTANCES", "FILE SYSTEMS", "NETWORKS"])
+            if rows
+            else "there are no clusters"
+        )
         result = {"command": "list", "clusters": [each.to_dict() for each in found]}
         reporter.result(result, f"{text}\n\nin {place(cluster)}")
 

@@ -92,6 +92,8 @@ def kubernetes_upgrade(
     with cluster_of(context, provider) as (cluster, reporter):
         from gpucluster.operations.drain import DRAIN_TIMEOUT
 
+        if not only_plan:
+            cluster.require_own()
         plan = cluster.plan_kubernetes_upgrade(release)
         if only_plan:
             reporter.result({"command": "kubernetes upgrade", **plan.to_dict()}, "\n".join(_plan(plan)))

@@ -17,7 +17,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from gpucluster.errors import GpuClusterError, InputError, PartlyDone, PreflightError, PreflightFinding, VerifyError
+from gpucluster.errors import (
+    GpuClusterError,
+    InputError,
+    OtherClusterError,
+    PartlyDone,
+    PreflightError,
+    PreflightFinding,
+    VerifyError,
+)
 from gpucluster.events import Event, EventKind, PhaseStatus
 from gpucluster.terraform.addresses import is_internal
 from gpucluster.text import printable, terminal
@@ -61,6 +69,8 @@ def failure(error: GpuClusterError) -> dict[str, Any]:
     }
     if isinstance(error, InputError | PreflightError):
         data["findings"] = [vars(finding) for finding in error.findings]
+    if isinstance(error, OtherClusterError):
+        data["cluster_id"] = error.cluster_id
     if isinstance(error, PartlyDone):
         data["done"] = error.done.to_dict()
     if isinstance(error, VerifyError):

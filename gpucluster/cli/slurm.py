@@ -36,6 +36,8 @@ def slurm_upgrade(context: Context, provider: str, release: str | None, only_pla
     """
     with cluster_of(context, provider) as (cluster, reporter):
         wanted = cluster.at_release(release)
+        if not only_plan:
+            wanted.require_own()
         plan = wanted.plan_slurm_upgrade()
         if only_plan:
             reporter.result({"command": "slurm upgrade", **plan.to_dict()}, _plan(plan))

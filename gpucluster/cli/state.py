@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from gpucluster.cli.base import PROVIDER, Context, cluster_of, command, command_group
+from gpucluster.errors import OtherClusterError
 from gpucluster.text import count
 
 if TYPE_CHECKING:
+    from gpucluster.cluster import Cluster
     from gpucluster.lifecycle.adoption import Recovered
 
 
@@ -22,10 +26,37 @@ def state_recover(context: Context, provider: str) -> None:
     """Adopt the cluster by its tags into a lost state.
 
     Terraform imports everything that the cloud has of this cluster. Nothing is created, changed or replaced.
+
+    A folder that does not know the cluster must name its identity with --cluster-id. On a terminal it is shown, and
+    asked for.
     """
     with cluster_of(context, provider) as (cluster, reporter):
-        recovered = cluster.recover()
+        if context.can_ask:
+            try:
+                cluster.require_own()
+            except OtherClusterError as error:
+                reporter.close()
+                recovered = cluster.named(_confirmed(cluster, error)).recover()
+            else:
+                recovered = cluster.recover()
+        else:
+            recovered = cluster.recover()
         reporter.result(recovered.to_dict(), _text(recovered))
+
+
+def _confirmed(cluster: Cluster, error: OtherClusterError) -> str:
+    """The identity of the cluster that somebody adopts knowingly.
+
+    Raises:
+        OtherClusterError: there is no single one, or the answer is not its identity.
+    """
+    if not error.cluster_id:
+        raise error
+    click.echo(f"{error.what}\nIf it is somebody else's, choose another `name` in {cluster.spec.file}.", err=True)
+    text = f"To adopt this cluster, type its identity ({error.cluster_id})"
+    if click.prompt(text, default="", show_default=False, err=True).strip() != error.cluster_id:
+        raise error
+    return error.cluster_id
 
 
 def _text(recovered: Recovered) -> str:

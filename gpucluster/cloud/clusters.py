@@ -20,6 +20,31 @@ _WORKERS = 4
 
 
 @dataclass(frozen=True)
+class Sighting:
+    """A resource with the tag of a cluster, and what it says of whose cluster that is.
+
+    Args:
+        kind: instance, file_system or vcn.
+        identity: the random identity of the cluster; empty for a resource that an earlier release has made.
+        origin: who made the cluster, and where; empty if the resource does not say it.
+        created: when, in RFC 3339; creator: by whom, as a tag default of the tenancy says; both may be empty.
+        address_range: of a VCN.
+    """
+
+    cluster: str
+    kind: str
+    id: str
+    name: str
+    state: str = ""
+    identity: str = ""
+    origin: str = ""
+    created: str = ""
+    creator: str = ""
+    address_range: str = ""
+    controller: bool = False
+
+
+@dataclass(frozen=True)
 class CloudContents:
     """What exists of one cluster.
 
@@ -27,6 +52,8 @@ class CloudContents:
         compartment_id: where it was found; empty if nothing was.
         instances: their number by lifecycle state, such as {"RUNNING": 3}; elastic nodes and builders are among them.
         file_systems, networks: their number; existing ones that cluster.yml names are not counted.
+        ids: the identities that these resources name; empty if an earlier release has made all of them. More than one:
+            several clusters have this name.
     """
 
     name: str
@@ -34,6 +61,7 @@ class CloudContents:
     instances: Mapping[str, int] = field(default_factory=dict)
     file_systems: int = 0
     networks: int = 0
+    ids: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -51,18 +79,56 @@ def in_compartment(access: Access) -> tuple[CloudContents, ...]:
     Raises:
         CloudError: the cloud refused, or can't be reached.
     """
-    with refusals("listing the clusters of the compartment"), ThreadPoolExecutor(_WORKERS) as workers:
-        listings = (_instances, _file_systems, _networks)
-        instances, file_systems, networks = workers.map(lambda listing: _by_cluster(listing(access)), listings)
+    found = sightings(access)
     return tuple(
-        CloudContents(
-            name,
-            access.compartment_id,
-            dict(sorted(Counter(instances.get(name, ())).items())),
-            len(file_systems.get(name, ())),
-            len(networks.get(name, ())),
-        )
-        for name in sorted({*instances, *file_systems, *networks})
+        _contents(name, access.compartment_id, [each for each in found if each.cluster == name])
+        for name in sorted({each.cluster for each in found})
+    )
+
+
+def _contents(name: str, compartment_id: str, found: Iterable[Sighting]) -> CloudContents:
+    of_kind: dict[str, list[Sighting]] = {"instance": [], "file_system": [], "vcn": []}
+    for each in found:
+        of_kind[each.kind].append(each)
+    everything = [each for listed in of_kind.values() for each in listed]
+    return CloudContents(
+        name,
+        compartment_id,
+        dict(sorted(Counter(each.state for each in of_kind["instance"]).items())),
+        len(of_kind["file_system"]),
+        len(of_kind["vcn"]),
+        tuple(sorted({each.identity for each in everything if each.identity})),
+    )
+
+
+def sightings(access: Access) -> tuple[Sighting, ...]:
+    """The instances, file systems and networks of all clusters that exist or are being deleted.
+
+    Raises:
+        CloudError: the cloud refused, or can't be reached.
+    """
+    with refusals("listing the clusters of the compartment"), ThreadPoolExecutor(_WORKERS) as workers:
+        listings = {"instance": _instances, "file_system": _file_systems, "vcn": _networks}
+        listed = workers.map(lambda kind: [_sighting(kind, each) for each in listings[kind](access)], listings)
+        return tuple(each for found in listed for each in found if each.cluster and each.state not in ENDED)
+
+
+def _sighting(kind: str, resource: Any) -> Sighting:
+    found, created = resource.freeform_tags, getattr(resource, "time_created", None)
+    name = tags.cluster(found)
+    by = (getattr(resource, "defined_tags", None) or {}).get("Oracle-Tags") or {}
+    return Sighting(
+        name,
+        kind,
+        str(resource.id),
+        str(resource.display_name or ""),
+        str(resource.lifecycle_state),
+        tags.identity(found),
+        tags.origin(found),
+        created.isoformat() if created else "",
+        str(by.get("CreatedBy") or ""),
+        ", ".join(getattr(resource, "cidr_blocks", None) or ()),
+        controller=tags.controller(found, name),
     )
 
 
@@ -95,13 +161,3 @@ def _file_systems(access: Access) -> Iterator[Any]:
     client = access.client("file_storage", "FileStorageClient")
     for domain in identity.list_availability_domains(access.compartment_id).data:
         yield from all_pages(client.list_file_systems, access.compartment_id, domain.name)
-
-
-def _by_cluster(resources: Iterable[Any]) -> dict[str, list[str]]:
-    """The states of the resources that exist, by the cluster that they have the tag of."""
-    found: dict[str, list[str]] = {}
-    for resource in resources:
-        name, state = tags.cluster(resource.freeform_tags), str(resource.lifecycle_state)
-        if name and state not in ENDED:
-            found.setdefault(name, []).append(state)
-    return found

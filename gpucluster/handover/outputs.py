@@ -124,6 +124,9 @@ class Identity:
         certificates: those of the cluster's certificate authorities, by their name: as PEM, for ssh a public key.
         secrets: which generation of each secret the controller has: a number that changes with the secret and does
             not tell it.
+        name: of the cluster; empty if the state does not say it.
+        id: the cluster's random identity; empty for a cluster that an earlier release has made.
+        origin: who made the cluster, and where; empty if that is not known.
     """
 
     compartment_id: str = ""
@@ -131,6 +134,9 @@ class Identity:
     host_keys: Mapping[str, str] = field(default_factory=dict)
     certificates: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    id: str = ""
+    origin: str = ""
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Identity:
@@ -142,17 +148,19 @@ class Identity:
         identity = outputs.get("identity")
         if not isinstance(identity, Mapping):
             cluster = outputs.get("cluster")
-            return cls(str(cluster.get("compartment_id") or "")) if isinstance(cluster, Mapping) else cls()
+            if not isinstance(cluster, Mapping):
+                return cls()
+            return cls(str(cluster.get("compartment_id") or ""), name=str(cluster.get("name") or ""))
         version = identity.get("contract_version")
         if version != CONTRACT_VERSION:
             raise TerraformError(
                 f"the state has version {version} of the output `identity`, this gpucluster reads {CONTRACT_VERSION}",
                 hint="Use the gpucluster that ran the last apply",
             )
-        return cls(
-            str(identity.get("compartment_id") or ""),
-            *(dict(identity.get(name) or {}) for name in ("login_keys", *RECORDED)),
-        )
+        texts = {each: str(identity.get(each) or "") for each in ("compartment_id", "name", "id", "origin")}
+        parts = {each: dict(identity.get(each) or {}) for each in ("login_keys", *RECORDED)}
+        values: dict[str, Any] = {**texts, **parts}
+        return cls(**values)
 
     @property
     def ssh_authority(self) -> str:

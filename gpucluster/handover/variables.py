@@ -33,6 +33,8 @@ def tfvars(
     login_keys: Mapping[str, str] | None = None,
     recorded: Mapping[str, Mapping[str, str]] | None = None,
     standing_compartment: str = "",
+    cluster_id: str = "",
+    origin: str = "",
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
 
@@ -48,10 +50,14 @@ def tfvars(
         recorded: what the state says already of the hosts: see `Identity.recorded`.
         standing_compartment: the OCID of the compartment of elastic nodes that an earlier cluster of this name, or
             a lost state, has left.
+        cluster_id: the random identity of the cluster; empty for a cluster that an earlier release has made.
+        origin: who made the cluster, and where; empty if that is not known.
     """
     home, data = spec.storage.home, user_data or {}
     return {
         "cluster_name": spec.name,
+        "cluster_id": cluster_id,
+        "origin": origin,
         "region": spec.cloud.region,
         "home_region": home_region or spec.cloud.region,
         "tenancy_id": tenancy_id,
@@ -80,7 +86,11 @@ def tfvars(
         "existing_images": dict(existing_images or {}),
         "login_keys": dict(login_keys or {}),
         "recorded": {name: dict(values) for name, values in (recorded or {}).items()},
-        "freeform_tags": {**spec.cloud.freeform_tags, tags.CLUSTER: spec.name},
+        "freeform_tags": {
+            **spec.cloud.freeform_tags,
+            tags.CLUSTER: spec.name,
+            **({tags.IDENTITY: cluster_id} if cluster_id else {}),
+        },
         "defined_tags": dict(spec.cloud.defined_tags),
         "elastic_tags": {spec.iam.tag: spec.name} if spec.iam.tag else {},
     }

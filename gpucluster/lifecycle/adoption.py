@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
-from gpucluster.errors import TerraformError, ToolError
+from gpucluster.errors import OtherClusterError, TerraformError, ToolError
 from gpucluster.events import Sink, info, warn
 from gpucluster.handover import adoption
 from gpucluster.handover.adoption import Findings
+from gpucluster.oci import tags
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
 
@@ -61,12 +62,24 @@ class Adoption:
 
     Args:
         tagged: makes the client of the started cloud.
+        identity: of the cluster; empty if it has none.
+        named: the identity that the operator has named; empty if they have named none.
     """
 
-    def __init__(self, cluster: str, tagged: Callable[[], TaggedResources], on_event: Sink) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        tagged: Callable[[], TaggedResources],
+        on_event: Sink,
+        *,
+        identity: Callable[[], str] = lambda: "",
+        named: str = "",
+    ) -> None:
         self._cluster = cluster
         self._tagged = tagged
         self._on_event = on_event
+        self._identity = identity
+        self._named = f" --cluster-id {named}" if named else ""
 
     def survey(self, terraform: Terraform) -> Survey:
         """Compare. Reads only.
@@ -81,7 +94,7 @@ class Adoption:
             hosts = sorted(str(each) for each in survey.findings.adopt.values() if each.kind == "instance")
             raise ToolError(
                 f"Terraform's state is empty, and the cloud has this cluster: {', '.join(hosts) or 'its nodes'}",
-                hint=f"If `state:` in cluster.yml is right, the state was lost. Run: {RECOVER}",
+                hint=f"If `state:` in cluster.yml is right, the state was lost. Run: {RECOVER}{self._named}",
             )
         if survey.findings.stale:
             listed = "\n".join(f"  {address} is {each.id} now" for address, each in survey.findings.stale.items())
@@ -91,10 +104,27 @@ class Adoption:
             )
         return survey
 
+    def require_own(self, found: Sequence[TaggedResource]) -> None:
+        """Refuse resources that name another identity than the cluster's: they are of another cluster of this name.
+
+        Raises:
+            OtherClusterError: with these resources.
+        """
+        own = self._identity()
+        others = [each for each in found if tags.identity(each.tags) not in ("", own) and not each.ending]
+        if others:
+            listed = "\n".join(f"  {each} of {tags.identity(each.tags)} ({each.id})" for each in others)
+            raise OtherClusterError(
+                f"the cloud has resources of another cluster {self._cluster}, and this one is {own or 'without one'}, "
+                f"by its identity:\n{listed}",
+                hint="Choose another `name` in cluster.yml. See the clusters and their identities: gpucluster list",
+            )
+
     def _compare(self, terraform: Terraform) -> Survey:
         tagged = self._tagged()
         # The state is read after the cloud: what another run creates in between is in it.
         found = tagged.find()
+        self.require_own(found)
         entries = terraform.contents(damaged_is_empty=True).entries
         state = {entry.address: entry.id for entry in entries if not entry.deposed}
         adoption.require_one_cluster(found, {entry.id for entry in entries}, self._cluster)
@@ -162,6 +192,7 @@ class Adoption:
         """
         tagged = self._tagged()
         found, known = tagged.find(), terraform.contents(damaged_is_empty=True).ids
+        self.require_own(found)
         adoption.require_one_cluster(found, known, self._cluster)
         untracked = adoption.untracked(found, known)
         tagged.remove([each for each in untracked if each.kind != "file_system"], leave_used=True)

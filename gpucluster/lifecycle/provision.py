@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -22,6 +23,7 @@ from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
+from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.resize import Resizing, Scaling, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec, Controller, Login, Pool
@@ -115,6 +117,7 @@ class Provisioning:
         tagged: Callable[[], TaggedResources],
         adoption: Adoption,
         login_keys: LoginKeys,
+        ownership: Ownership,
         on_event: Sink,
     ) -> None:
         self._spec = spec
@@ -129,10 +132,17 @@ class Provisioning:
         self._adoption = adoption
         self._existing_images: Mapping[str, str] = {}
         self._login_keys = login_keys
+        self._ownership = ownership
         self._on_event = on_event
 
     def prepare(
-        self, run: Run, *, to_build: bool = False, keep_variables: bool = False, preflight: bool = False
+        self,
+        run: Run,
+        *,
+        to_build: bool = False,
+        keep_variables: bool = False,
+        preflight: bool = False,
+        recovering: bool = False,
     ) -> Terraform:
         """Check this machine and the cloud, start the local cloud, and get Terraform ready.
 
@@ -140,27 +150,36 @@ class Provisioning:
             to_build: instances will be launched.
             keep_variables: use the variables of an earlier run, if there are any.
             preflight: ask the cloud in advance whether it would accept the spec.
+            recovering: the cluster's resources are adopted as they are.
 
         Raises:
+            OtherClusterError: the cloud has a cluster of this name that is not known to be the one of this folder.
             PreflightError: it would not.
             GpuClusterError: see `errors`; nothing was created.
         """
         cloud, saved = self._cloud, self._saved
+        self._ownership.require_name()
         with run.phase("cloud"):
             cloud.check()
             plain = self._terraform()
             built = bool(saved.compartment) or plain.state_is_damaged or bool(plain.addresses())
             cloud.start(to_build=False)
+            if plain.state_is_damaged and not recovering and not self._tagged().find():
+                plain.set_damaged_state_aside()
+            # A damaged state is refused below. Preflight says better why a cloud refuses to list anything.
+            sound = recovering or not plain.state_is_damaged
+            with suppress(CloudError) if preflight else nullcontext():
+                if sound:
+                    self._ownership.require(strict=keep_variables or recovering)
             if not keep_variables:  # a destroy creates nothing: which addresses this machine uses does not matter
                 cloud.check_network()
             if to_build:
                 cloud.start(to_build=True)
-            if plain.state_is_damaged and not self._tagged().find():
-                plain.set_damaged_state_aside()
         if preflight:
             # Before anything is written: a mistyped compartment must not be remembered as the cluster's.
             with run.phase("preflight"):
                 preflights.check(self._spec, cloud, plain.outputs() if built else {}, self._on_event)
+                self._ownership.require()
         with run.phase("prepare"):
             if to_build:
                 self._check_downloads()
@@ -169,6 +188,10 @@ class Provisioning:
             plain.prepare()
             terraform = self._terraform(cloud.terraform_env(plain.provider_address()))
             terraform.init()
+            if recovering or keep_variables:
+                self._ownership.save()
+            else:
+                self._ownership.claim(save=to_build)
             if not (keep_variables and terraform.has_variables):
                 terraform.set_variables(self._variables(terraform))
         return terraform
@@ -385,6 +408,8 @@ class Provisioning:
             login_keys=self._login_keys.generated(),
             recorded=handover.Identity.parse(terraform.outputs()).recorded,
             standing_compartment=self._standing_compartment(terraform),
+            cluster_id=self._ownership.id,
+            origin=self._ownership.origin,
         )
 
     def _standing_compartment(self, terraform: Terraform) -> str:

@@ -131,6 +131,7 @@ class Teardown:
             tagged = self._tagged()
             # What an earlier run made and could not write into Terraform's state before it was killed.
             left = tagged.find()
+            self._adoption.require_own(left)
             tagged.remove([each for each in left if each.kind != _FILE_SYSTEM_KIND])
             self._baking.retire_all()
             if file_systems:

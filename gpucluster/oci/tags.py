@@ -1,10 +1,11 @@
 """The free-form tags by which gpucluster finds its own resources, and the rules that read them.
 
-Terraform puts CLUSTER on every resource. Instances that Terraform did not create carry more: an elastic node NODE, POOL
-and GENERATION; the instance that an image is baked on BUILDER and POOL. A baked image carries ROLE, POOL and
-FINGERPRINT. The file system of the home share carries FILES: what is known of users' files in it. The controller's
-dynamic group and policies carry COMPARTMENT: they are in the tenancy, where another compartment may have a cluster of
-the same name.
+Terraform puts CLUSTER and IDENTITY on every resource: the cluster's name, which others may choose as well, and its
+random identity, which clusters of earlier releases do not have. The controller, the network and the file system carry
+ORIGIN: who made them, and where. Instances that Terraform did not create carry more: an elastic node NODE, POOL and
+GENERATION; the instance that an image is baked on BUILDER and POOL. A baked image carries ROLE, POOL and FINGERPRINT.
+The file system of the home share carries FILES: what is known of users' files in it. The controller's dynamic group and
+policies carry COMPARTMENT: they are in the tenancy, where another compartment may have a cluster of the same name.
 OCI does not distinguish upper and lower case in the keys of tags.
 """
 
@@ -14,6 +15,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 CLUSTER = "gpucluster"
+IDENTITY = "gpucluster-id"
+ORIGIN = "gpucluster-from"
 NODE = "node"
 POOL = "pool"
 GENERATION = "generation"
@@ -35,7 +38,7 @@ COMPUTE = "compute"
 NODE_POOL = "node-pool"
 
 #: Keys that cluster.yml may not use for tags of its own.
-RESERVED = (CLUSTER, ROLE, POOL, NODE, GENERATION, BUILDER, FILES, COMPARTMENT)
+RESERVED = (CLUSTER, IDENTITY, ORIGIN, ROLE, POOL, NODE, GENERATION, BUILDER, FILES, COMPARTMENT)
 
 Tags = Mapping[str, str]
 
@@ -63,6 +66,16 @@ def users_files(tags: Tags | None) -> UsersFiles | None:
 def cluster(tags: Tags | None) -> str:
     """The name of the cluster that a resource belongs to; empty if it belongs to none."""
     return (tags or {}).get(CLUSTER, "")
+
+
+def identity(tags: Tags | None) -> str:
+    """The identity of the cluster that a resource belongs to; empty for one that an earlier release has made."""
+    return (tags or {}).get(IDENTITY, "")
+
+
+def origin(tags: Tags | None) -> str:
+    """Who made a cluster, and where, as far as a resource says it."""
+    return (tags or {}).get(ORIGIN, "")
 
 
 def of_cluster(tags: Tags | None, cluster: str) -> bool:

@@ -159,6 +159,8 @@ class ContainerImages:
         arguments: Mapping[str, Any],
         on_progress: Callable[[str], None] | None = None,
     ) -> T:
+        if operation != "image.list":
+            self._controller.require_own()
         return _PROGRAM.call(
             lambda command: self._controller.ssh_argv(None, command),
             kind,

@@ -26,6 +26,8 @@ AUTOSCALER = "gpucluster-autoscaler"
 #: How the hosts were configured last: see `configuration_record`.
 CONFIGURATION_RECORD = "/var/lib/gpucluster/configuration.json"
 AUTOSCALER_UNITS = ("gpucluster-autoscaler.service", "gpucluster-join.service")
+# Commands of the autoscaler's program that change nothing.
+_AUTOSCALER_READS = frozenset({"status", "plan", "explain"})
 # Seconds that one command on the controller may take; the controller may not exist any more.
 _TIMEOUT = 60.0
 # Seconds for a reader who does not wait for a controller that is gone, and for the connection alone.
@@ -53,6 +55,7 @@ class ControllerConnection:
     Args:
         locate: finds the hosts.
         bastion: opens the sessions of the Bastion service; only called for a cluster without a public address.
+        require_own: raises OtherClusterError if the controller may be that of another folder's cluster.
     """
 
     def __init__(
@@ -62,12 +65,23 @@ class ControllerConnection:
         locate: Locator,
         bastion: Callable[[], Bastion],
         on_event: Sink,
+        *,
+        require_own: Callable[[], None] = lambda: None,
     ) -> None:
+        self._require_own = require_own
         self._spec = spec
         self._paths = paths
         self._locate = locate
         self._bastion = bastion
         self._on_event = on_event
+
+    def require_own(self) -> None:
+        """Before an operation that changes something: the cluster must be known to be the one of this folder.
+
+        Raises:
+            OtherClusterError: it is not; nothing was changed.
+        """
+        self._require_own()
 
     def hosts(self) -> tuple[SavedHost, ...]:
         """The hosts, the controller first; empty if there is no cluster.
@@ -221,6 +235,8 @@ class ControllerConnection:
                 where=str(self._spec.file),
                 hint="Set max_count of a pool above its count, then run: gpucluster apply",
             )
+        if arguments[:1] and arguments[0] not in _AUTOSCALER_READS:
+            self.require_own()
         # ssh joins the arguments by spaces, and a shell reads them.
         return self.ssh_argv(None, [shlex.join(["sudo", AUTOSCALER, *arguments])])
 

@@ -185,6 +185,7 @@ class Jobs:
         """
         pool, job = self._choose(request)
         user = self._user(request)
+        self._controller.require_own()
         with self._open() as talk:
             at_start = self._check(talk, user, pool, job)
             try:
@@ -452,6 +453,7 @@ class Jobs:
             InputError: there is no such job, or it was not submitted here.
         """
         self._require_scheduler("job cancel")
+        self._controller.require_own()
         with self._open() as talk:
             found: dict[str, Any] = talk.ask("cancel", id=job)
         return found
@@ -533,6 +535,7 @@ class Jobs:
 
     def _bring(self, name: str, source: Path | None, force: bool) -> Prepared:
         """A data set on the home share."""
+        self._controller.require_own()
         if source is None:
             file, found = releases.dataset(self._spec, name, self._on_event)
             checksum, origin = found.sha256 or sha256_of(file), found.url

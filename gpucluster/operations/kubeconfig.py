@@ -118,6 +118,7 @@ class Kubeconfigs:
                 raise InputError(f"{printable(user)} is no name of a user", hint="Run: gpucluster user list")
         file = file or Path(f"kubeconfig-{self._spec.name}{f'-{user}' if user else ''}.yaml")
         check_file(file, self._spec.name)
+        self._controller.require_own()  # a certificate is issued, and roles may be made
         hours = self._spec.kubernetes.kubeconfig_hours
         if self._spec.kubernetes.control_plane == "oke":
             key, answer = "", self._asked("client.token", user=user, hours=hours)

@@ -31,7 +31,10 @@ TIMEOUT = 4.0
 # The part of it that is left for what happens after the controller's answer.
 _MARGIN = 0.1
 # The next command if the state is lost.
-RECOVER = "If `state:` in cluster.yml is right, the state was lost. Run: gpucluster state recover"
+RECOVER = (
+    "If somebody else has built it, choose another `name`. If it is yours and `state:` in cluster.yml is right, the "
+    "state was lost. Run: gpucluster state recover"
+)
 # Who is asked, for people.
 SOURCES = {
     "cloud": "the cloud", "state": "Terraform's state", "hosts": "the hosts' addresses", "slurm": "Slurm",

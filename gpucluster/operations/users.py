@@ -42,6 +42,8 @@ _PROGRAM = RemoteProgram(
 # Seconds for reading. A change has no limit: it may wait for jobs to end or archive a home. ssh itself gives up on a
 # controller that is gone.
 _TIMEOUT = 60.0
+# Operations that change nothing.
+_READS = frozenset({"user.list", "user.show", "group.list", "converge.preview"})
 _USES_FILE = "uses what is written there. Change it there as well"
 _ADDS_AGAIN = "adds them again. Remove them there as well"
 
@@ -102,9 +104,12 @@ class DirectoryClient:
 
         Raises:
             InputError: it is refused, or this cluster has no directory.
+            OtherClusterError: it changes something, and the cluster is not known to be the one of this folder.
             ToolError: it failed, or there is no answer.
         """
         require_directory(self._spec, "Write them under users.people, then run: gpucluster apply")
+        if operation not in _READS:
+            self._controller.require_own()
         return _PROGRAM.call(
             lambda command: self._controller.ssh_argv(None, command),
             kind,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from gpucluster.terraform.lock import StateLock
 from gpucluster.text import count
 
 BACKEND_FILE = "backend.tf.json"
+LOCATION_FILE = "backend.json"
 # Where Terraform writes a state that it could not write to the backend.
 UNSAVED_FILE = "errored.tfstate"
 INIT = ("init", "-input=false", "-no-color", "-reconfigure")
@@ -68,11 +70,13 @@ class StateEntry:
         address: such as `module.pool["gpu"].oci_core_cluster_network.this[0]`.
         id: as the provider has it: for almost every resource of OCI its OCID; empty if there is none.
         deposed: it was replaced, and its removal was not finished: another entry has this address.
+        tags: its free-form tags.
     """
 
     address: str
     id: str
     deposed: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,7 @@ class StateContents:
                     _address(resource, instance),
                     str((instance.get("attributes") or {}).get("id") or ""),
                     deposed="deposed" in instance,
+                    tags=dict((instance.get("attributes") or {}).get("freeform_tags") or {}),
                 )
                 for resource in state.get("resources") or ()
                 if resource["mode"] == "managed"
@@ -122,6 +127,19 @@ class StateContents:
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"it lacks {error}") from error
         return cls(outputs, entries)
+
+
+def on_this_machine(paths: ClusterPaths) -> StateContents | None:
+    """What the state in a cluster's folder says, without Terraform; empty without one, or if it is damaged. None if the
+    last run has left the state in a remote backend.
+    """
+    with suppress(OSError, ValueError):
+        if StateLocation.parse((paths.root / LOCATION_FILE).read_text()).backend.remote:
+            return None
+    try:
+        return StateContents.parse(paths.terraform_state.read_text())
+    except (OSError, ValueError):
+        return StateContents({})
 
 
 class TerraformState:
@@ -152,7 +170,7 @@ class TerraformState:
 
     @property
     def _location_file(self) -> Path:
-        return self._paths.root / "backend.json"
+        return self._paths.root / LOCATION_FILE
 
     def contents(self, *, damaged_is_empty: bool = False) -> StateContents:
         """Its outputs and the ids of its resources. A state in a local file needs no terraform. One in a remote backend

@@ -1,6 +1,7 @@
 """What this machine saves of a cluster between runs, in addition to Terraform's state and the run log.
 
     hosts.json     the hosts, and which of them have booted: a later run knows how to reach them, and waits for fewer
+    identity.json  the cluster's name and random identity, before Terraform's state has them
     compartment    where the cluster was built, for versions that did not read it from Terraform's state
 
 Each is a file in `.gpucluster/`; all of them are removed with the cluster. Clusters of earlier versions have these
@@ -20,6 +21,15 @@ from gpucluster.ssh import Host
 
 
 @dataclass(frozen=True)
+class SavedIdentity:
+    """Which cluster this folder works on: its random identity, and who made it where (empty if that is not known)."""
+
+    name: str
+    id: str
+    origin: str = ""
+
+
+@dataclass(frozen=True)
 class SavedHost:
     """A host as the last run found it. `booted` is the OCID of its instance once that has answered, else None."""
 
@@ -34,6 +44,7 @@ class SavedState:
     def __init__(self, paths: ClusterPaths) -> None:
         self._hosts = paths.root / "hosts.json"
         self._compartment = paths.root / "compartment"
+        self._identity = paths.root / "identity.json"
         # Earlier versions decided by this file whether to look for users' files.
         self._home_in_use = paths.root / "home-in-use"
 
@@ -50,6 +61,20 @@ class SavedState:
     def compartment(self, compartment: str) -> None:
         if self.compartment != compartment:
             write_private(self._compartment, compartment + "\n")
+
+    @property
+    def identity(self) -> SavedIdentity | None:
+        """Which cluster this folder works on; None if it does not know."""
+        try:
+            saved = json.loads(self._identity.read_text())
+            return SavedIdentity(str(saved["name"]), str(saved["id"]), str(saved["origin"]))
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    @identity.setter
+    def identity(self, identity: SavedIdentity) -> None:
+        if self.identity != identity:
+            write_private(self._identity, json.dumps(asdict(identity), indent=2) + "\n")
 
     def hosts(self) -> tuple[SavedHost, ...]:
         """The hosts of the last run that found them, the controller first; empty if no run has found any, or if the
@@ -100,5 +125,5 @@ class SavedState:
 
     def forget(self) -> None:
         """Delete all of it."""
-        for file in (self._hosts, self._home_in_use, self._compartment):
+        for file in (self._hosts, self._home_in_use, self._compartment, self._identity):
             file.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ module "controller" {
   boot_volume_vpus_per_gb = var.controller.boot_volume_vpus_per_gb
   compartment_id          = var.compartment_id
   defined_tags            = local.defined_tags
-  freeform_tags           = merge(var.freeform_tags, { role = "controller" })
+  freeform_tags           = merge(var.freeform_tags, local.origin_tags, { role = "controller" })
   hostname                = local.controller_subnet.hostname_prefix == null ? null : "${local.controller_subnet.hostname_prefix}controller"
   image_id                = local.controller_image_id
   memory_gb               = var.controller.memory_gb

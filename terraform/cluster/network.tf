@@ -26,7 +26,7 @@ module "network" {
   compartment_id = var.compartment_id
   defined_tags   = local.defined_tags
   elastic_tags   = var.elastic_tags
-  freeform_tags  = merge(var.freeform_tags, { role = "network" })
+  freeform_tags  = merge(var.freeform_tags, local.origin_tags, { role = "network" })
   name           = var.cluster_name
   network        = var.network
 

@@ -42,6 +42,8 @@ output "identity" {
   value = {
     contract_version = 1
     name             = var.cluster_name
+    id               = var.cluster_id
+    origin           = var.origin
     compartment_id   = var.compartment_id
     login_keys       = var.login_keys
     host_keys        = var.recorded.host_keys

@@ -8,7 +8,7 @@ module "home" {
   defined_tags        = local.defined_tags
   export_path         = var.home.export_path
   file_system_id      = var.home.file_system_id
-  freeform_tags       = merge(var.freeform_tags, { role = "storage" })
+  freeform_tags       = merge(var.freeform_tags, local.origin_tags, { role = "storage" })
   name                = "${var.cluster_name}-home"
   subnet_id           = local.private_subnet.id
 }

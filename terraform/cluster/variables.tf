@@ -4,6 +4,18 @@ variable "availability_domain" {
   default     = null
 }
 
+variable "cluster_id" {
+  description = "Random identity of the cluster, from its first apply: two clusters may have the same name. It is also in freeform_tags. Empty for a cluster that has none yet."
+  type        = string
+  default     = ""
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^([0-9a-f]{16})?$", var.cluster_id))
+    error_message = "cluster_id must be 16 hexadecimal digits, or empty."
+  }
+}
+
 variable "cluster_name" {
   description = "Name of the cluster: a DNS label of at most 15 characters. The display names of all created resources begin with it."
   type        = string
@@ -473,6 +485,13 @@ variable "oke" {
     condition     = alltrue([for name, pool in try(var.oke.node_pools, {}) : pool.image.listing == null])
     error_message = "oke.node_pools: an image can't be that of a listing of the marketplace."
   }
+}
+
+variable "origin" {
+  description = "Who made the cluster, and where: a tag of the controller, the network and the file system. Empty if that is not known."
+  type        = string
+  default     = ""
+  nullable    = false
 }
 
 variable "pools" {

@@ -142,7 +142,7 @@ def test_the_environment_asks_for_json_and_a_flag_against_it() -> None:
 def test_the_help_of_a_command_explains_its_own_options_and_names_the_common_ones() -> None:
     for words in (["destroy"], ["user", "add"]):
         said = CliRunner().invoke(cli, [*words, "--help"]).stdout
-        assert "--file, --output, --verbose, --debug, --non-interactive" in said
+        assert "--file, --output, --verbose, --debug, --cluster-id, --non-interactive" in said
         assert "Default: cluster.yml" not in said
     assert "Do not ask for confirmation." in CliRunner().invoke(cli, ["destroy", "--help"]).stdout
     assert "Default: cluster.yml" in CliRunner().invoke(cli, ["--help"]).stdout

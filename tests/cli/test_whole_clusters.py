@@ -25,11 +25,16 @@ from tests.localcloud.api_harness import Api, running
 
 pytestmark = pytest.mark.slow
 
+# These folders have no state of the clusters: who means them says so.
+ID = "0123456789abcdef"
+KNOWINGLY = ("--cluster-id", ID)
+
 
 def _build(api: Api, name: str, instances: int) -> None:
     """What a cluster with this name would have in the cloud: a network, a file system, instances."""
     core, storage = oci.core.models, oci.file_storage.models
-    common: dict[str, Any] = {"compartment_id": api.tenancy, "freeform_tags": {"gpucluster": name}}
+    own_tags = {"gpucluster": name, "gpucluster-id": ID}
+    common: dict[str, Any] = {"compartment_id": api.tenancy, "freeform_tags": own_tags}
     vcn = api.network.create_vcn(core.CreateVcnDetails(cidr_blocks=["10.66.0.0/16"], **common)).data
     subnet = api.network.create_subnet(
         core.CreateSubnetDetails(vcn_id=vcn.id, cidr_block="10.66.0.0/24", **common)
@@ -63,7 +68,7 @@ def folder(cloud: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def destroyed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """A demo whose destroy is only noted, and somebody at the terminal."""
-    CliRunner().invoke(cli, ["init"])
+    CliRunner().invoke(cli, ["init", "--name", "demo"])
     calls: list[bool] = []
 
     def destroy(_self: Cluster, *, delete_data: bool = False) -> ClusterResult:
@@ -82,8 +87,8 @@ def _run(*words: str, answer: str | None = None) -> Result:
 def test_the_clusters_of_the_compartment_are_listed_with_or_without_a_file(folder: Path) -> None:
     without = _run("list")
     assert [line.split() for line in without.stdout.splitlines()[1:3]] == [
-        ["demo", "3", "running", "1", "1"],
-        ["other", "none", "1", "1"],
+        ["demo", ID, "3", "running", "1", "1"],
+        ["other", ID, "none", "1", "1"],
     ]
     _run("init", "--name", "third")
     data = json.loads(_run("-o", "json", "list").stdout.splitlines()[-1])["data"]
@@ -92,12 +97,12 @@ def test_the_clusters_of_the_compartment_are_listed_with_or_without_a_file(folde
 
 def test_destroy_shows_what_it_removes_and_wants_the_name(destroyed: list[bool]) -> None:
     for answer in ("\n", "y\n", "other\n"):
-        refused = _run("destroy", answer=answer)
+        refused = _run("destroy", *KNOWINGLY, answer=answer)
         assert refused.exit_code == 2
         assert "nothing was removed" in refused.stderr
-    assert _run("destroy", answer="").exit_code == 130
+    assert _run("destroy", *KNOWINGLY, answer="").exit_code == 130
     assert destroyed == []
-    done = _run("destroy", "--delete-data", answer="demo\n")
+    done = _run("destroy", "--delete-data", *KNOWINGLY, answer="demo\n")
     assert (done.exit_code, destroyed) == (0, [True])
     for words in (
         "the cluster demo of cluster.yml",
@@ -130,9 +135,9 @@ def _rest_of(terminal: int) -> str:
 
 
 def test_the_question_is_asked_on_a_terminal_only(folder: Path) -> None:
-    CliRunner().invoke(cli, ["init"])
+    CliRunner().invoke(cli, ["init", "--name", "demo"])
     ours, theirs = pty.openpty()
-    argv = [sys.executable, "-m", "gpucluster", "destroy"]
+    argv = [sys.executable, "-m", "gpucluster", "destroy", *KNOWINGLY]
     asked = subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
     os.write(ours, b"prod\n")

@@ -13,7 +13,10 @@ def test_the_identity_is_read_and_an_earlier_state_has_the_compartment() -> None
     assert Identity.parse({"cluster": {"compartment_id": "c"}}) == Identity("c")
     identity = {"contract_version": 1, "name": "demo", "compartment_id": "d", "login_keys": {"bob": "ssh-ed25519 A b"}}
     known = Identity.parse({"cluster": {"compartment_id": "c"}, "identity": identity})
-    assert known == Identity("d", {"bob": "ssh-ed25519 A b"})
+    assert known == Identity("d", {"bob": "ssh-ed25519 A b"}, name="demo")
+    own = {"id": "0123456789abcdef", "origin": "ada@build-3:/srv/demo"}
+    known = Identity.parse({"identity": {**identity, **own}})
+    assert (known.id, known.origin) == tuple(own.values())
     recorded = {
         "host_keys": {"ocid1.c": "ssh-ed25519 A"},
         "certificates": {"directory": "PEM"},

@@ -57,6 +57,18 @@ def cluster(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluste
     return Cluster(load(tmp_path / "cluster.yml"))
 
 
+def _named(cluster: Cluster, api: Api) -> Cluster:
+    """The same on a machine whose operator says which cluster they mean."""
+    (controller,) = (
+        each.id
+        for each in api.compute.list_instances(api.tenancy).data
+        if each.freeform_tags.get("gpucluster") == "demo"
+        and each.freeform_tags.get("role") == "controller"
+        and each.lifecycle_state == "RUNNING"
+    )
+    return cluster.named(controller)
+
+
 def _configured(cluster: Cluster) -> list[str]:
     config = (cluster.paths.ssh / "config").read_text()
     return [line.removeprefix("Host ") for line in config.splitlines() if line.startswith("Host ")]
@@ -126,12 +138,12 @@ def test_a_state_that_cannot_be_read_hides_no_cluster(cluster: Cluster, monkeypa
 
 @pytest.mark.parametrize("output", ["identity", "cluster"], ids=["now", "an earlier version"])
 def test_another_compartment_is_refused_by_the_state_on_a_machine_that_knows_nothing(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, output: str
+    cluster: Cluster, api: Api, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
     outputs = {output: {"contract_version": 1, "compartment_id": "ocid1.compartment.oc1..elsewhere"}}
     monkeypatch.setattr(Terraform, "outputs", lambda _: outputs)
     with pytest.raises(InputError, match=r"was built in another compartment: ocid1\.compartment\.oc1\.\.elsewhere"):
-        cluster.plan(preflight=False)
+        _named(cluster, api).plan(preflight=False)
     assert not (cluster.paths.root / "compartment").exists()
 
 
@@ -142,7 +154,7 @@ def test_another_compartment_of_elastic_nodes_is_refused_while_some_run_in_the_p
     monkeypatch.setattr(Terraform, "outputs", lambda _: outputs)
     assert cluster.spec.file
     cluster.spec.file.write_text(APART_FROM_THE_DEMO + "iam: {elastic_compartment: create}\n")
-    moved = Cluster(load(cluster.spec.file))
+    moved = _named(Cluster(load(cluster.spec.file)), api)
     for command in (lambda: moved.plan(preflight=False), moved.destroy):
         with pytest.raises(InputError, match=r"changed while elastic nodes run in the present .*: demo-cpu-e1\."):
             command()
@@ -156,7 +168,7 @@ def test_another_compartment_of_elastic_nodes_is_refused_while_some_run_in_the_p
         freeform_tags={"gpucluster": "demo", "pool": "gpu", "node": "gpu-e1"},
     )
     with pytest.raises(InputError, match="gpu-e1"):
-        cluster.plan(preflight=False)
+        _named(cluster, api).plan(preflight=False)
 
 
 @pytest.mark.parametrize("content", ["", "no state\n", "[]"])
@@ -181,7 +193,7 @@ def test_a_damaged_state_of_nothing_is_set_aside(cluster: Cluster) -> None:
 
 def test_without_its_state_a_cluster_has_no_inventory(cluster: Cluster) -> None:
     for ask in (cluster.inventory, cluster.known_outputs):
-        with pytest.raises(ToolError, match="the state of this cluster is lost") as caught:
+        with pytest.raises(ToolError, match="this folder has no state of it") as caught:
             ask()
         assert "gpucluster state recover" in caught.value.hint
 

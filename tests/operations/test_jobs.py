@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -95,7 +96,7 @@ def jobs(of: ClusterSpec, double: Any, events: list[Event] | None = None) -> Job
     def opened() -> Iterator[RemoteConversation]:
         yield cast(RemoteConversation, double)
 
-    nobody = cast(ControllerConnection, None)
+    nobody = cast(ControllerConnection, SimpleNamespace(require_own=lambda: None))
     return Jobs(of, nobody, cast(ContainerImages, None), (events if events is not None else []).append, opened)
 
 
@@ -330,7 +331,7 @@ class Share:
 
     @property
     def jobs(self) -> Jobs:
-        nobody = cast(Any, None)
+        nobody = cast(Any, SimpleNamespace(require_own=lambda: None))
         return Jobs(self.spec, nobody, nobody, self.events.append, self.opened)
 
 

@@ -56,6 +56,9 @@ class Authority:
             "server": self.server, "user": given["user"] or "gpucluster:operator", "namespace": "user-ada",
         }  # fmt: skip
 
+    def require_own(self) -> None:
+        """The cluster is this folder's."""
+
     def ssh_argv(self, host: str | None = None, command: Any = ()) -> list[str]:
         return [*_SSH, *(["--", *command] if command else [])]
 

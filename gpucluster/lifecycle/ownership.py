@@ -1,0 +1,211 @@
+"""Is the cluster in the cloud the one of this folder? Asked before a command changes or removes something.
+
+What decides is in `handover.ownership`; here the state, the cloud and this machine's files are read for it
+(docs/adr/0072-cluster-identity.md).
+"""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from gpucluster import handover
+from gpucluster.cloud import clusters
+from gpucluster.cloud.clusters import Sighting
+from gpucluster.cloud.providers import CloudProvider
+from gpucluster.errors import CloudError, OtherClusterError
+from gpucluster.events import Sink, warn
+from gpucluster.handover import ownership
+from gpucluster.handover.ownership import Folder
+from gpucluster.oci import tags
+from gpucluster.paths import ClusterPaths
+from gpucluster.spec import ClusterSpec
+from gpucluster.terraform.runner import Terraform
+from gpucluster.terraform.state import StateContents, on_this_machine
+from gpucluster.text import printable
+from gpucluster.workspace.saved_state import SavedIdentity, SavedState
+
+# OCI's limit for the value of a tag.
+_LONGEST_TAG = 256
+
+
+class Ownership:
+    """Says which cluster a folder works on, and refuses to work on another one.
+
+    Args:
+        terraform: makes a Terraform that can read the state.
+        remote: whether cluster.yml has the state in a remote backend.
+        named: the identity that the operator has named for this command; empty if they have named none.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        paths: ClusterPaths,
+        saved: SavedState,
+        cloud: CloudProvider,
+        terraform: Callable[[], Terraform],
+        on_event: Sink,
+        *,
+        remote: bool = False,
+        named: str = "",
+    ) -> None:
+        self._spec = spec
+        self._paths = paths
+        self._saved = saved
+        self._cloud = cloud
+        self._terraform = terraform
+        self._on_event = on_event
+        self._remote = remote
+        self._named = named
+        self._proven = False
+        self._is_new = False
+        self._id = ""
+        self._origin = ""
+
+    @property
+    def id(self) -> str:
+        """The identity of the cluster that was proven, or claimed; empty for one that has none yet."""
+        return self._id
+
+    @property
+    def origin(self) -> str:
+        """Who made it, and where; empty if that is not known."""
+        return self._origin
+
+    def require_name(self) -> None:
+        """Refuse a folder whose local state, if it has one, is that of another cluster. Asks no service.
+
+        Raises:
+            OtherClusterError: with both names.
+        """
+        contents = None if self._remote else on_this_machine(self._paths)
+        if contents is not None:
+            self._require_name(contents)
+
+    def require(self, *, strict: bool = False, state: bool = True) -> None:
+        """Refuse to go on if the cloud has a cluster of this name that is not known to be the one of this folder.
+
+        Args:
+            strict: see `handover.ownership.identity`.
+            state: read Terraform's state. Without it, what this machine has saved is enough where it fits.
+
+        Raises:
+            OtherClusterError: with the facts, and how to name that cluster.
+            GpuClusterError: the state can't be read, or the cloud refused.
+        """
+        if self._proven:
+            return
+        self.require_name()
+        if not state and self._saved_fits():
+            self._proven = True
+            return
+        contents = self._contents()
+        self._require_name(contents)
+        folder = self._folder(contents)
+        found = self._sightings()
+        self._id = ownership.identity(folder, found, named=self._named, strict=strict)
+        self._is_new = not contents.entries and not found
+        known = handover.Identity.parse(contents.outputs)
+        saved = self._saved_here()
+        if known.id and known.id == self._id:
+            self._origin = known.origin
+        elif saved is not None and saved.id == self._id:
+            self._origin = saved.origin
+        else:
+            said = (each.origin for each in found if each.identity == self._id)
+            self._origin = next(filter(None, said), "")
+        self._proven = True
+
+    def claim(self, *, save: bool) -> None:
+        """Give the cluster an identity if it has none, after `require`.
+
+        Args:
+            save: keep it on this machine: a run may be killed before Terraform has written its state.
+        """
+        if not self._id:
+            self._id = secrets.token_hex(8)
+            # Who has built a cluster of an earlier release is not known.
+            self._origin = _origin(self._paths) if self._is_new else ""
+        if save:
+            self.save()
+
+    def save(self) -> None:
+        """Let later runs of this folder know the identity."""
+        if self._id:
+            self._saved.identity = SavedIdentity(self._spec.name, self._id, self._origin)
+
+    def _saved_here(self) -> SavedIdentity | None:
+        saved = self._saved.identity
+        return saved if saved is not None and saved.name == self._spec.name else None
+
+    def _saved_fits(self) -> bool:
+        """Whether the cloud has nothing under this name but the cluster that this machine has worked on. A cloud that
+        does not answer keeps nobody from a host whose key this machine knows."""
+        saved = self._saved_here()
+        if saved is None or self._named:
+            return False
+        try:
+            ownership.identity(self._folder(StateContents({}), saved.id), self._sightings(), strict=True)
+        except OtherClusterError:
+            return False
+        except CloudError as error:
+            if not self._saved.hosts():
+                raise
+            warn(self._on_event, "cluster", f"whose cluster it is was not compared with the cloud: {error.what}")
+        self._id, self._origin = saved.id, saved.origin
+        return True
+
+    def _contents(self) -> StateContents:
+        local = None if self._remote else on_this_machine(self._paths)
+        return self._terraform().contents(damaged_is_empty=True) if local is None else local
+
+    def _require_name(self, contents: StateContents) -> None:
+        outputs = [contents.outputs.get(name) for name in ("identity", "cluster")]
+        said = {str(output.get("name") or "") for output in outputs if isinstance(output, Mapping)}
+        tagged = {tags.cluster(entry.tags) for entry in contents.entries}
+        where = "" if self._remote else str(self._paths.terraform_state)
+        folder = Folder(self._spec.name, str(self._spec.file), known=contents.ids, state=where)
+        ownership.require_name(folder, said - {""} or tagged - {""})
+
+    def _folder(self, contents: StateContents, own: str = "") -> Folder:
+        known = handover.Identity.parse(contents.outputs)
+        of_entries = {tags.identity(entry.tags) for entry in contents.entries} - {""}
+        saved = self._saved_here()
+        ids = [
+            own,
+            # Without resources it may be what a first apply under another name has left.
+            known.id if contents.entries or known.name == self._spec.name else "",
+            next(iter(of_entries)) if len(of_entries) == 1 else "",
+            saved.id if saved else "",
+        ]
+        network = self._spec.network
+        return Folder(
+            self._spec.name,
+            str(self._spec.file),
+            "" if network.vcn_id else str(network.vcn_cidr),
+            next(filter(None, ids), ""),
+            contents.ids,
+            str(self._paths.terraform_state) if not self._remote else "",
+        )
+
+    def _sightings(self) -> tuple[Sighting, ...]:
+        """What the cloud has of clusters with this name, without what cluster.yml names and gpucluster did not make."""
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        kept = {self._spec.network.vcn_id, self._spec.storage.home.file_system_id}
+        found = clusters.sightings(self._cloud.access())
+        return tuple(each for each in found if each.cluster == self._spec.name and each.id not in kept)
+
+
+def _origin(paths: ClusterPaths) -> str:
+    """Who works here, and where, for people who find the cluster in the cloud."""
+    user = "somebody"
+    with suppress(OSError, KeyError):  # a container without an entry for its user
+        user = getpass.getuser()
+    text = printable(f"{user}@{socket.gethostname()}:{paths.root.resolve().parent}")
+    return text.encode("ascii", "replace").decode()[:_LONGEST_TAG]

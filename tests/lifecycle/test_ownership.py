@@ -1,0 +1,187 @@
+"""A cluster's identity from its first apply to its destroy, in several folders: the real Terraform with the stand-in
+provider, and the API of a local cloud that launches no containers. Hosts are not configured: that they keep nothing of
+the identity is no part of this.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.cluster import Cluster
+from gpucluster.errors import OtherClusterError, ToolError
+from gpucluster.events import Event
+from gpucluster.lifecycle.ownership import Ownership
+from gpucluster.lifecycle.provision import Consent
+from gpucluster.spec import load
+from tests.addresses import free_range
+from tests.localcloud.api_harness import Api, running
+
+pytestmark = pytest.mark.slow
+
+CLUSTER = """\
+version: 1
+name: demo
+cloud: {{provider: local}}
+network: {{vcn_cidr: {net}.0.0/16, public_subnet_cidr: {net}.0.0/24, private_subnet_cidr: {net}.1.0/24,
+          ssh_allowed_cidrs: [127.0.0.0/8]}}
+controller: {{shape: VM.Standard.E5.Flex, ocpus: 1, memory_gb: 8}}
+pools: {{cpu: {{shape: VM.Standard.E5.Flex, ocpus: 1, memory_gb: 8, count: 1, max_count: 2}}}}
+users: {{people: []}}
+"""
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    if shutil.which("terraform") is None:
+        pytest.skip("terraform is not installed")
+    with running(tmp_path / "cloud") as api:
+        monkeypatch.setenv("GPUCLUSTER_HOME", str(api.home))
+        yield api
+
+
+@pytest.fixture
+def net() -> Iterator[str]:
+    """The first two numbers of a range that nothing on this machine uses."""
+    with free_range() as prefix:
+        yield prefix
+
+
+class Folder:
+    """A folder with the cluster.yml of everybody."""
+
+    def __init__(self, path: Path, net: str) -> None:
+        path.mkdir()
+        self.path = path
+        (path / "cluster.yml").write_text(CLUSTER.format(net=net))
+        self.events: list[Event] = []
+
+    def cluster(self, cluster_id: str = "") -> Cluster:
+        return Cluster(load(self.path / "cluster.yml"), on_event=self.events.append, cluster_id=cluster_id)
+
+    def build(self, cluster_id: str = "") -> int:
+        """What apply does until the resources exist. Returns the number of changes."""
+        cluster = self.cluster(cluster_id)
+        with cluster._run("apply", prepares=True) as run:
+            terraform = cluster._provisioning.prepare(run)
+            cluster._ownership.save()
+            return cluster._provisioning.apply(terraform, run, Consent())
+
+    def changes(self) -> list[tuple[str, str]]:
+        """What Terraform would change now, by address."""
+        plan = self.cluster().plan(preflight=False)
+        return sorted((change.address.rpartition(".module.")[2], change.action) for change in plan.changes)
+
+    def identity(self) -> dict[str, Any]:
+        return dict(self.cluster().outputs()["identity"])
+
+
+def _tagged(api: Api) -> dict[str, dict[str, str]]:
+    """The tags of everything that says whose it is, by OCID."""
+    listed = [
+        *api.network.list_vcns(compartment_id=api.tenancy).data,
+        *api.network.list_subnets(compartment_id=api.tenancy).data,
+        *api.compute.list_instances(api.tenancy).data,
+        *api.files.list_file_systems(api.tenancy, api.domain).data,
+    ]
+    standing = [each for each in listed if each.lifecycle_state not in ("TERMINATED", "DELETED")]
+    return {str(each.id): dict(each.freeform_tags) for each in standing}
+
+
+def test_an_identity_from_the_first_apply_to_the_destroy(api: Api, net: str, tmp_path: Path) -> None:
+    ours, theirs = Folder(tmp_path / "ours", net), Folder(tmp_path / "theirs", net)
+    assert ours.build() > 0
+    identity = ours.identity()
+    tags = _tagged(api)
+    assert len(identity["id"]) == 16
+    assert {each["gpucluster-id"] for each in tags.values()} == {identity["id"]}
+    assert identity["origin"].endswith(str(ours.path))
+    assert [each["gpucluster-from"] for each in tags.values() if each["role"] == "controller"] == [identity["origin"]]
+    assert ours.changes() == []
+
+    # Another folder: refused, and what it knows of ours changes nothing.
+    for act in (theirs.build, theirs.cluster().destroy, theirs.cluster().recover):
+        with pytest.raises(OtherClusterError, match=identity["id"]) as refused:
+            act()
+        assert identity["origin"] in str(refused.value)
+    assert _tagged(api) == tags
+
+    # The state is lost. This folder knows the identity; without it, it has to be named.
+    state = ours.cluster().paths.terraform_state
+    state.unlink()
+    with pytest.raises(ToolError, match=r"state is empty.*gpucluster state recover"):
+        ours.build()
+    assert len(ours.cluster().recover().adopted) > 5
+    assert {action for _, action in ours.changes()} <= {"update"}, "arguments that no API returns"
+    shutil.rmtree(ours.cluster().paths.root)
+    with pytest.raises(OtherClusterError, match="this folder has no state of it"):
+        ours.cluster().recover()
+    with pytest.raises(ToolError, match=f"gpucluster state recover --cluster-id {identity['id']}"):
+        ours.build(identity["id"])
+    ours.cluster(identity["id"]).recover()
+    assert ours.identity() == identity
+    assert _tagged(api) == tags
+    ours.build()
+    assert ours.identity() == identity
+    assert ours.changes() == []
+
+    # Who names it may destroy it from anywhere; then the name is free, and the next cluster is another one.
+    theirs.cluster(identity["id"]).destroy()
+    assert theirs.cluster().contents().empty
+    theirs.build()
+    assert theirs.identity()["id"] != identity["id"]
+    with pytest.raises(OtherClusterError, match="this folder's cluster has the identity"):
+        ours.cluster().destroy(delete_data=True)
+    theirs.cluster().destroy()
+
+
+def test_a_cluster_of_an_earlier_release_gets_an_identity_by_apply(
+    api: Api, net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = Folder(tmp_path / "ours", net), Folder(tmp_path / "theirs", net)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Ownership, "claim", lambda *_args, **_options: None)
+        ours.build()
+        assert ours.changes() == []
+    assert ours.identity()["id"] == ""
+    before = _tagged(api)
+    assert not any("gpucluster-id" in each for each in before.values())
+    with pytest.raises(OtherClusterError, match="none: an earlier release has built it") as refused:
+        theirs.cluster().destroy(delete_data=True)
+    (controller,) = (ocid for ocid, each in before.items() if each["role"] == "controller")
+    assert refused.value.cluster_id == controller
+
+    actions = dict(ours.changes())
+    replaced = [address for address, action in actions.items() if action not in ("update",)]
+    assert [address for address in replaced if "instance_configuration" not in address] == []
+    ours.build()
+    identity, tags = ours.identity(), _tagged(api)
+    assert tags.keys() == before.keys()
+    assert {each["gpucluster-id"] for each in tags.values()} == {identity["id"]}
+    assert identity["origin"] == "", "who has built it is not known"
+    assert ours.changes() == []
+    # Its controller's OCID is no name any more.
+    with pytest.raises(OtherClusterError, match=identity["id"]):
+        theirs.cluster(controller).destroy(delete_data=True)
+    ours.cluster().destroy()
+
+
+def test_what_a_killed_first_apply_has_left_belongs_to_its_folder(
+    api: Api, net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No host, and no state yet: nobody else may adopt it."""
+    ours, theirs = Folder(tmp_path / "ours", net), Folder(tmp_path / "theirs", net)
+    ours.build()
+    ours.cluster().paths.terraform_state.unlink()
+    for each in api.compute.list_instances(api.tenancy).data:
+        api.compute.terminate_instance(each.id)
+    for act in (theirs.build, theirs.cluster().destroy):
+        with pytest.raises(OtherClusterError, match="hosts          none"):
+            act()
+    assert ours.build() > 0
+    assert ours.changes() == []
+    ours.cluster().destroy()
