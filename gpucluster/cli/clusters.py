@@ -49,24 +49,32 @@ DRAIN_NODES = click.option(
 
 @command("init")
 @click.argument("path", metavar="[FILE]", type=click.Path(), default=DEFAULT_FILES[0])
-@click.option("--name", default="demo", show_default=True, help="The cluster's name.")
+@click.option("--name", help="The cluster's name. Default: from the name of the file's folder.")
 @click.option(
     "--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True,
     help="Containers on this machine, or Oracle Cloud Infrastructure.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"], force: bool) -> None:
+def init(context: Context, path: str, name: str | None, cloud: Literal["local", "oci"], force: bool) -> None:
     """Write a first cluster.yml: common settings, with comments.
+
+    For the local cloud, its network has addresses that this machine does not use.
 
     docs/reference/cluster-yml.md has every setting.
     """
     from pathlib import Path
 
     with reporting(context) as reporter:
-        from gpucluster.spec import loads, template
+        from gpucluster.spec import LOCAL_NETWORK, loads, name_of_folder, template
 
         file = _new_file(Path(path), force=force)
-        text = template(name=name, provider=cloud)
+        name = name_of_folder(file.resolve().parent.name) if name is None else name
+        network = LOCAL_NETWORK
+        if cloud == "local":
+            from gpucluster.cloud.providers.local import free_range
+
+            network = free_range()
+        text = template(name=name, provider=cloud, network=network)
         # The local template is enough to check the name. The other one needs key files, which may come later.
         loads(template(name=name, provider="local"), path)
         try:
@@ -76,7 +84,8 @@ def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"],
             raise InputError("the file exists already", where=path, hint="Pass --force to overwrite it") from None
         except OSError as error:
             raise InputError(f"can't write the file: {error.strerror}", where=path) from error
-        reporter.result({"command": "init", "file": path}, f"{path} written. Next: {_next(path)}")
+        text = f"{path} written, for the cluster {name}. Next: {_next(path)}"
+        reporter.result({"command": "init", "file": path, "name": name}, text)
 
 
 def _new_file(file: Path, *, force: bool) -> Path:

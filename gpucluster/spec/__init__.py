@@ -24,7 +24,7 @@ from gpucluster.spec.model import VERSION, ClusterSpec, Scheduler
 from gpucluster.spec.reference import json_schema
 from gpucluster.spec.rules.context import RuleContext
 from gpucluster.spec.rules.login import warnings
-from gpucluster.spec.rules.network import overlapping_routes
+from gpucluster.spec.rules.network import free_network, overlapping_routes
 from gpucluster.spec.sections.cloud import LOCAL_IMAGE, PROVIDERS, Cloud, Iam, ProviderName
 from gpucluster.spec.sections.fields import Resolved
 from gpucluster.spec.sections.kubernetes import Kubernetes
@@ -35,11 +35,12 @@ from gpucluster.spec.sections.software import Containers, Nvidia, Software
 from gpucluster.spec.sections.state import State
 from gpucluster.spec.sections.storage import Home, LocalDisk, Storage
 from gpucluster.spec.sections.users import Person, Users
-from gpucluster.spec.template import template
+from gpucluster.spec.template import LOCAL_NETWORK, name_of_folder, template
 from gpucluster.text import count
 
 __all__ = [
     "LOCAL_IMAGE",
+    "LOCAL_NETWORK",
     "PROVIDERS",
     "TIME_NAMES",
     "VERSION",
@@ -70,9 +71,11 @@ __all__ = [
     "Storage",
     "Users",
     "finding",
+    "free_network",
     "json_schema",
     "load",
     "loads",
+    "name_of_folder",
     "overlapping_routes",
     "template",
     "warnings",

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
 
 from gpucluster.spec.sections.cloud import PROVIDERS, ProviderName
+
+#: The network of the local cloud's template, where this machine does not use it.
+LOCAL_NETWORK = "10.77.0.0/16"
+#: Characters of a cluster's name.
+LONGEST_NAME = 15
+
+# Words that YAML does not take for texts.
+_NO_TEXT = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 _HEAD = """\
 # {title}
@@ -18,7 +28,7 @@ cloud:
   provider: local                 # containers on this machine; `oci` is Oracle Cloud Infrastructure
 
 network:
-  vcn_cidr: 10.77.0.0/16          # change it if this machine uses these addresses
+  vcn_cidr: 10.77.0.0/16          # must be free on this machine
   public_subnet_cidr: 10.77.0.0/24
   private_subnet_cidr: 10.77.1.0/24
   ssh_allowed_cidrs:
@@ -124,13 +134,25 @@ users:
 _BODIES: Mapping[ProviderName, str] = {"local": _LOCAL, "oci": _OCI}
 
 
-def template(name: str = "demo", provider: ProviderName = "local", schema: str = "") -> str:
+def template(
+    name: str = "demo", provider: ProviderName = "local", schema: str = "", *, network: str = LOCAL_NETWORK
+) -> str:
     """The text of a new cluster.yml. It is valid without changes if the files that it names exist.
 
     Args:
         name: of the cluster.
         provider: the cloud that it is for.
+        network: for the local cloud, the range of its network: a /16.
         schema: the JSON schema for editors, relative to the file; empty: no line for it is written.
     """
+    body = _BODIES[provider].replace(LOCAL_NETWORK.removesuffix("0.0/16"), network.removesuffix("0.0/16"))
+    name = f'"{name}"' if name in _NO_TEXT else name
     editors = f"# yaml-language-server: $schema={schema}\n" if schema else ""
-    return editors + _HEAD.format(title=PROVIDERS[provider].title, name=name) + _BODIES[provider]
+    return editors + _HEAD.format(title=PROVIDERS[provider].title, name=name) + body
+
+
+def name_of_folder(folder: str) -> str:
+    """A name for the cluster of a folder: what the folder is called, by the rules of names of clusters."""
+    plain = unicodedata.normalize("NFKD", folder).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9]+", "-", plain).lstrip("-0123456789")[:LONGEST_NAME].rstrip("-")
+    return name or "cluster"

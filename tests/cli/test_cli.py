@@ -115,6 +115,17 @@ def test_init_writes_a_file_that_validates_and_is_not_overwritten(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("folder", "name"),
+    [("vision", "vision"), ("2026 Lab/Exp #3 (final)", "exp-3-final"), ("7", "cluster"), ("Größe-", "groe")],
+)
+def test_init_takes_the_name_of_the_folder(folder: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    written = _run("init", str(Path(folder) / "cluster.yml"), cwd=tmp_path)
+    assert (written.returncode, f"for the cluster {name}." in written.stdout) == (0, True), written
+    assert _run("validate", cwd=tmp_path / folder).returncode == 0
+
+
+@pytest.mark.parametrize(
     ("words", "code", "says"),
     [
         (["validate"], 2, "gpucluster init"),

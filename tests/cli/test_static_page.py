@@ -16,7 +16,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a cluster file; its cluster answers with made-up facts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Cluster, "overview", lambda self, *, timeout: sample())
-    assert run("init").exit_code == 0
+    assert run("init", "--name", "demo").exit_code == 0
     return tmp_path
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import oci
 import pytest
 
-from gpucluster.cloud.providers.local import LocalCloudProvider
-from gpucluster.errors import InputError
+from gpucluster.cloud.providers.local import LocalCloudProvider, free_range
+from gpucluster.errors import InputError, ProcessError
 from gpucluster.events import ignore
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import load, template
@@ -61,3 +61,30 @@ def test_only_the_network_with_its_tag_is_its_own(
     monkeypatch.setattr(cloud, "stop_if_empty", lambda: None)
     with pytest.raises(InputError, match=r"in use on this machine(.|\n)*vcn_cidr(.|\n)*overlaps"):
         cloud.check_network()
+
+
+def test_a_refusal_names_each_range_once_and_a_free_one(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = _cloud(api, tmp_path, monkeypatch)
+    monkeypatch.setattr(cloud, "stop_if_empty", lambda: None)
+    # A network of Podman's is a route as well.
+    monkeypatch.setattr("gpucluster.localcloud.engine.containers.network_ranges", lambda: ["10.77.0.0/16"])
+    with pytest.raises(InputError) as refused:
+        cloud.check_network()
+    (found,) = refused.value.findings
+    assert found.message == "10.77.0.0/16 overlaps 10.77.0.0/16"
+    assert found.hint == "10.78.0.0/16 is free: write it there, and subnets in it"
+
+
+def test_a_new_file_has_a_range_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path / "cloud"))
+    monkeypatch.setattr("gpucluster.cloud.providers.local._host_routes", lambda: ("10.77.0.0/24", "default"))
+    monkeypatch.setattr("gpucluster.localcloud.engine.containers.network_ranges", lambda: ["10.78.4.0/24"])
+    assert free_range() == "10.79.0.0/16"
+
+    def absent() -> list[str]:
+        raise ProcessError("there is no podman")
+
+    monkeypatch.setattr("gpucluster.localcloud.engine.containers.network_ranges", absent)
+    assert free_range() == "10.78.0.0/16"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +19,20 @@ from gpucluster import process
 from gpucluster.cloud.client import Access, all_pages, refusals
 from gpucluster.cloud.providers.interface import ControllerAccess, elastic_compartment
 from gpucluster.cloud.providers.profile import OciProfile
-from gpucluster.errors import EnvironmentFault, InputError
+from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError
 from gpucluster.events import Sink
 from gpucluster.oci import tags
 from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
-from gpucluster.spec import LOCAL_IMAGE, PROVIDERS, ClusterSpec, Image, finding, overlapping_routes
+from gpucluster.spec import (
+    LOCAL_IMAGE,
+    LOCAL_NETWORK,
+    PROVIDERS,
+    ClusterSpec,
+    Image,
+    finding,
+    free_network,
+    overlapping_routes,
+)
 from gpucluster.ssh import adopt_key, ensure_key, public_key
 from gpucluster.systems import host_python
 
@@ -93,6 +103,7 @@ class LocalCloudProvider:
         if control.elsewhere(self.home) or self._spec.network.vcn_id or self._has_network():
             return
         in_use = [*_host_routes(), *network_ranges()]
+        free = free_network(in_use)
         clashes = overlapping_routes(self._spec.network.vcn_cidr, in_use)
         if clashes:
             self.stop_if_empty()
@@ -103,7 +114,9 @@ class LocalCloudProvider:
                         self._spec,
                         ("network", "vcn_cidr"),
                         f"{self._spec.network.vcn_cidr} overlaps {', '.join(clashes)}",
-                        "Choose a range that neither `ip route` nor `podman network inspect` shows",
+                        f"{free} is free: write it there, and subnets in it"
+                        if free
+                        else "Choose a range that neither `ip route` nor `podman network inspect` shows",
                     )
                 ],
             )
@@ -251,6 +264,20 @@ class LocalCloudProvider:
 
         offer = image_catalogue.find(image.operating_system, image.version, image.name, image.listing)
         return contents_of(offer.operating_system, offer.version, folder_of(self.home)) if offer else None
+
+
+def free_range() -> str:
+    """A range of addresses for a new cluster that this machine does not use. If that can't be found out, the usual one:
+    the first run looks again, and refuses one that is in use.
+    """
+    from gpucluster.localcloud import control
+    from gpucluster.localcloud.engine.containers import network_ranges
+
+    used: list[str] = []
+    for ask in (_host_routes, network_ranges):
+        with suppress(GpuClusterError, OSError, ValueError):
+            used += [] if control.elsewhere(local_cloud_home()) else ask()
+    return free_network(used) or LOCAL_NETWORK
 
 
 def _host_routes() -> tuple[str, ...]:

@@ -16,6 +16,9 @@ from gpucluster.text import count
 
 #: OCI reserves three addresses of every subnet: the first two and the last.
 RESERVED_ADDRESSES = 3
+# What is tried first for a local cluster, and what others take by default: Podman, services and pods of Kubernetes.
+_FIRST_TRIED = 77
+_NOT_PROPOSED = frozenset({88, 96, 244})
 #: A mount target uses three addresses of its subnet.
 MOUNT_TARGET_ADDRESSES = 3
 #: The private endpoint of a bastion uses one.
@@ -79,11 +82,12 @@ def check(context: RuleContext) -> None:
 def overlapping_routes(vcn_cidr: str, routes: Iterable[str]) -> list[str]:
     """The routes of a host (`10.1.0.0/16`, `10.0.0.7`, `default`) that overlap the VCN.
 
-    The default route does not count as overlapping, and anything but IPv4 networks is ignored.
+    Each is named once: a network of Podman is a route as well. The default route does not count as overlapping, and
+    anything but IPv4 networks is ignored.
     """
     vcn = IPv4Network(vcn_cidr)
     overlapping = []
-    for route in routes:
+    for route in dict.fromkeys(routes):
         try:
             network = IPv4Network(route, strict=False)
         except ValueError:
@@ -91,6 +95,20 @@ def overlapping_routes(vcn_cidr: str, routes: Iterable[str]) -> list[str]:
         if network.prefixlen and network.overlaps(vcn):
             overlapping.append(route)
     return overlapping
+
+
+def free_network(routes: Iterable[str]) -> str | None:
+    """A /16 for the network of a local cluster that overlaps none of these routes; None if there is none.
+
+    Args:
+        routes: as for `overlapping_routes`.
+    """
+    used = list(routes)
+    for second in (*range(_FIRST_TRIED, 256), *range(1, _FIRST_TRIED)):
+        network = f"10.{second}.0.0/16"
+        if second not in _NOT_PROPOSED and not overlapping_routes(network, used):
+            return network
+    return None
 
 
 def network_of(context: RuleContext, path: Path, text: Any) -> IPv4Network | None:
