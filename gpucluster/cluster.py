@@ -912,9 +912,13 @@ class Cluster:
         """
         self._ownership.require_name()
         with runs.run(command, self.paths, self._on_event) as run, self._terraform().hold_state():
-            if changes and not prepares:
-                self._ownership.require()
-            yield run
+            self._ownership.forget()
+            try:
+                if changes and not prepares:
+                    self._ownership.require()
+                yield run
+            finally:
+                self._ownership.forget()
 
     def require_name(self) -> None:
         """Refuse a folder whose local state is that of another cluster than cluster.yml names. Asks no service.
@@ -932,6 +936,7 @@ class Cluster:
             OtherClusterError: with the facts, and how to name that cluster.
             GpuClusterError: the state can't be read, or the cloud refused.
         """
+        self._ownership.forget()
         self._ownership.require(strict=True)
 
     def _require_own(self) -> None:

@@ -90,18 +90,19 @@ def identity(folder: Folder, found: Iterable[Sighting], *, named: str = "", stri
 
 
 def _named(folder: Folder, present: Sequence[Sighting], own: str, named: str) -> str:
-    if own and named != own:
+    in_state = any(each.identity == named and each.id in folder.known for each in present)
+    # What a machine has only saved may be of a cluster that was destroyed elsewhere: who names one knows better.
+    if own and named != own and folder.has_state and not in_state:
         raise OtherClusterError(
             f"this folder's cluster {folder.name} has the identity {own}, and not {printable(named)}",
             where=folder.state or folder.file,
             hint="For another cluster, use a folder of its own with its cluster.yml",
         )
     ids = {each.identity for each in present if each.identity}
-    if (present or own) and ids <= {named}:
-        if ids or own:
-            return named
-        if any(each.id == named for each in present):
-            return ""
+    if ids == {named} or (not ids and own == named):
+        return named
+    if not ids and any(each.id == named for each in present):
+        return own
     what = f"the cloud has no cluster {folder.name} with the identity {printable(named)}"
     raise OtherClusterError(
         "\n".join([what, *facts(folder, present)]),

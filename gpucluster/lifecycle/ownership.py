@@ -101,7 +101,6 @@ class Ownership:
             return
         self.require_name()
         if not state and self._saved_fits():
-            self._proven = True
             return
         contents = self._contents()
         self._require_name(contents)
@@ -118,7 +117,11 @@ class Ownership:
         else:
             said = (each.origin for each in found if each.identity == self._id)
             self._origin = next(filter(None, said), "")
-        self._proven = True
+        self._proven = state
+
+    def forget(self) -> None:
+        """Ask again from now on: what was found holds for one run."""
+        self._proven, self._id, self._origin = False, "", ""
 
     def claim(self, *, save: bool) -> None:
         """Give the cluster an identity if it has none, after `require`.

@@ -180,10 +180,21 @@ def test_one_cluster_and_four_machines(world: World) -> None:
         assert len(identity["host_keys"]) == 2
         assert "BEGIN CERTIFICATE" in identity["certificates"]["directory"]
         assert set(identity["secrets"]) == {"directory"}  # there is no Slurm
+        assert identity["origin"].endswith(f"@machine-a:{a.folder / 'work'}")
 
     with world.machine("b") as b:
         assert b.good("user", "list")["users"][0]["ssh_keys"] == [public.strip()]
         assert b.good("user", "add", "bob")["changed"]
+        # A folder of its own beside it, which has the name and no state: it works on this cluster knowingly, or not.
+        other = b.folder / "other"
+        shutil.copytree(b.folder / "work", other, ignore=shutil.ignore_patterns(".gpucluster"))
+        text = (other / "cluster.yml").read_text()
+        (other / "cluster.yml").write_text(re.sub(r"(?m)^state: .*$", "", text))
+        there = ("--file", str(other / "cluster.yml"))
+        for words in (["destroy", "--delete-data"], ["user", "remove", "bob"], ["state", "recover"]):
+            code, events = b.run(*words, *there)
+            assert (code, events[-1]["data"]["cluster_id"]) == (2, identity["id"]), events[-1]
+        assert b.good("user", "edit", "bob", "--full-name", "Bob", *there, "--cluster-id", identity["id"])["changed"]
         shutil.rmtree(b.folder / "work" / ".gpucluster")
         assert {host["name"] for host in b.good("status")["hosts"]} == {"anywhere-controller", "cpu-1"}
         known = (b.folder / "work" / ".gpucluster" / "ssh" / "known_hosts").read_text()
