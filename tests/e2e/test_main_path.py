@@ -350,9 +350,12 @@ def test_destroy_refuses_while_alice_has_files(site: Site) -> None:
     assert "of alice" in events[-1]["message"]
     assert len(containers(site.home)) == 3
     # A machine with an empty folder: no state, no hosts, no inventory.
+    identity = site.good("output")["outputs"]["identity"]["id"]
     folder, aside = site.folder / ".gpucluster", site.folder / "aside"
     folder.rename(aside)
-    code, events = site.run("destroy")
+    code, events = site.run("destroy", "--delete-data")
+    assert (code, events[-1]["data"]["cluster_id"]) == (2, identity), events[-3:]
+    code, events = site.run("destroy", "--cluster-id", identity)
     assert code == 6, events[-3:]
     assert "of alice" in events[-1]["message"]
     assert len(containers(site.home)) == 3
