@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gpucluster.cli.base import PROVIDER, Context, cluster_of, command, command_group
+from gpucluster.cli.output import say
 from gpucluster.errors import OtherClusterError
-from gpucluster.text import count
+from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
     from gpucluster.cluster import Cluster
@@ -52,9 +53,12 @@ def _confirmed(cluster: Cluster, error: OtherClusterError) -> str:
     """
     if not error.cluster_id:
         raise error
-    click.echo(f"{error.what}\nIf it is somebody else's, choose another `name` in {cluster.spec.file}.", err=True)
-    text = f"To adopt this cluster, type its identity ({error.cluster_id})"
-    if click.prompt(text, default="", show_default=False, err=True).strip() != error.cluster_id:
+    say(f"{error.what}\nIf it is somebody else's, choose another `name` in {cluster.spec.file}.", err=True)
+    shown = printable(error.cluster_id)  # a tag, which anybody in the compartment may have written
+    answer = click.prompt(
+        f"To adopt this cluster, type its identity ({shown})", default="", show_default=False, err=True
+    )
+    if answer.strip() != error.cluster_id:
         raise error
     return error.cluster_id
 
