@@ -101,6 +101,7 @@ def _change_lines(change: Change) -> list[str]:
     """A change with its values, as Terraform shows them. What is created or deleted is only named."""
     from gpucluster.cli.value_diff import changed_lines
     from gpucluster.terraform.addresses import human_name
+    from gpucluster.terraform.plan import UNKNOWN
 
     because = f"  ({change.reason.replace('_', ' ')})" if change.reason else ""
     lines = [f"  {_ACTIONS.get(change.action, change.action)} {human_name(change.address)}: {change.action}{because}"]
@@ -109,10 +110,19 @@ def _change_lines(change: Change) -> list[str]:
         lines.append(f"      adopts {change.adopts}, which exists and is in no state")
     if change.action not in ("update", "replace"):
         return lines
+    new = [
+        name
+        for name, values in change.values.items()
+        if values in [(None, UNKNOWN), ([], UNKNOWN)] and name not in change.forced_by
+    ]
     for name, (before, after) in change.values.items():
+        if name in new:
+            continue
         forced = "  # forces the replacement" if name in change.forced_by else ""
         first, *more = changed_lines(name, before, after) or (f"{name}: changes",)
         lines += [f"      {first}{forced}", *(f"      {line}" for line in more)]
+    if new:
+        lines.append(f"      {count(len(new), 'attribute')} without a value until now: {UNKNOWN}")
     return lines
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from gpucluster.terraform.plan import CHANGED, SENSITIVE, UNKNOWN
+
 # The number of characters that are shown of one value, and of what is equal beside a difference in a long one.
 _WIDTH, _BESIDE = 160, 16
 # IANA's protocol numbers, as OCI has them in the rules of security lists.
@@ -140,7 +142,12 @@ def _texts(before: Any, after: Any) -> tuple[str, str]:
         shown = _json(before), _json(after)
         looks = [unicodedata.normalize("NFKC", text).casefold() for text in shown]
         return shown if looks[0] != looks[1] else (json.dumps(before), json.dumps(after))
-    return _json(before), _json(after)
+    return _word(before), _word(after)
+
+
+def _word(value: Any) -> str:
+    """As JSON, but for the words that stand in the place of a value."""
+    return value if value in (SENSITIVE, UNKNOWN, CHANGED) else _json(value)
 
 
 def _is_plain(text: str) -> bool:
