@@ -167,7 +167,6 @@ def test_a_cluster_of_an_earlier_release_gets_an_identity_by_apply(
     # Its controller's OCID is no name any more.
     with pytest.raises(OtherClusterError, match=identity["id"]):
         theirs.cluster(controller).destroy(delete_data=True)
-    ours.cluster().destroy()
 
 
 def test_what_a_killed_first_apply_has_left_belongs_to_its_folder(
@@ -184,4 +183,3 @@ def test_what_a_killed_first_apply_has_left_belongs_to_its_folder(
             act()
     assert ours.build() > 0
     assert ours.changes() == []
-    ours.cluster().destroy()

@@ -389,7 +389,7 @@ def test_a_state_moves_to_a_new_backend_and_back_and_a_copy_is_kept_each_time(ma
     assert len(moves) == 2
     machine.terraform().forget()
     left = {file.name for file in machine.files()}
-    assert left <= {"provider-question"} | {file.name for file in machine.paths.runs.iterdir()}
+    assert left <= {".gitignore", "provider-question"} | {file.name for file in machine.paths.runs.iterdir()}
 
 
 def test_a_working_copy_that_is_gone_loses_nothing(machine: Machine) -> None:
