@@ -66,7 +66,7 @@ class SavedState:
     def identity(self) -> SavedIdentity | None:
         """Which cluster this folder works on; None if it does not know."""
         try:
-            saved = json.loads(self._identity.read_text())
+            saved = bounded.load(self._identity)
             return SavedIdentity(str(saved["name"]), str(saved["id"]), str(saved["origin"]))
         except (OSError, ValueError, LookupError, TypeError):
             return None

@@ -12,6 +12,7 @@ from gpucluster.agent.checks import registry
 from gpucluster.agent.checks.expected import NodeExpectation
 from gpucluster.handover.expectations import node_expectation
 from gpucluster.spec import ClusterSpec, loads
+from tests.spec import unbuilt_shapes
 
 
 def spec_of(shape: str, **changes: Any) -> ClusterSpec:
@@ -34,7 +35,8 @@ def expected(shape: str, *, emulated: bool = False, **changes: Any) -> NodeExpec
 
 
 @pytest.mark.parametrize("name", list(shapes.catalogue()))
-def test_the_agent_reads_what_is_expected_of_every_shape(name: str) -> None:
+def test_the_agent_reads_what_is_expected_of_every_shape(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    unbuilt_shapes.allow(monkeypatch)
     shape = shapes.get(name)
     found = expected(name)
     assert (found.shape, found.gpus, found.drives) == (name, shape.gpus, shape.nvme_count)

@@ -6,6 +6,7 @@ target.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import oci
 import pytest
 from oci.bastion import models
@@ -202,6 +204,28 @@ def test_a_session_lets_one_key_through_to_one_target(api: Api, bastion: Any, ke
     assert "open failed: connect failed" in forward(shown, key).stderr
 
 
+def test_a_session_that_ends_while_a_client_logs_in_lets_nobody_in(api: Api, bastion: Any, key: Path) -> None:
+    shown = session(api, bastion, key, port=22)
+    at = re.search(r"-p (\d+) (\S+)@(\S+)$", shown.ssh_metadata["command"])
+    assert at is not None
+
+    class Client(asyncssh.SSHClient):
+        def public_key_auth_requested(self) -> Any:
+            """The server has looked the session up."""
+            api.bastions.delete_session(shown.id)
+            return asyncssh.read_private_key(key)
+
+    async def log_in() -> None:
+        client: dict[str, Any] = {"known_hosts": None, "config": None, "client_keys": None, "agent_path": None}
+        try:
+            connection, _ = await asyncssh.create_connection(Client, at[3], int(at[1]), username=at[2], **client)
+        except (asyncssh.Error, OSError):
+            return
+        await asyncio.wait_for(connection.wait_closed(), PATIENCE_S)
+
+    asyncio.run(log_in())
+
+
 def test_a_session_ends_and_takes_its_connections_along(api: Api, bastion: Any, key: Path) -> None:
     with listener() as port:
         shown = session(api, bastion, key, port=port)
@@ -214,7 +238,7 @@ def test_a_session_ends_and_takes_its_connections_along(api: Api, bastion: Any, 
             answer = api.bastions.delete_session(shown.id)
             request = api.bastions.get_work_request(answer.headers["opc-work-request-id"]).data
             assert (request.status, request.resources[0].action_type) == ("SUCCEEDED", "DELETED")
-            assert held.wait(60) != 0
+            assert held.wait(PATIENCE_S) != 0
         finally:
             held.kill()
             held.wait()

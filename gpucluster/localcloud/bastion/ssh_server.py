@@ -96,6 +96,7 @@ class _Client(asyncssh.SSHServer):
         self._connections = connections
         self._connection: asyncssh.SSHServerConnection | None = None
         self._address = ""
+        self._session = ""
         self._access: SessionAccess | None = None
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -108,11 +109,19 @@ class _Client(asyncssh.SSHServer):
         """Remove the connection from its session."""
         if self._expiry is not None:
             self._expiry.cancel()
-        if self._access is not None and self._connection is not None:
-            self._connections[self._access.session_id].discard(self._connection)
+        if self._connection is not None and (others := self._connections.get(self._session)) is not None:
+            others.discard(self._connection)
+            if not others:
+                del self._connections[self._session]
 
     async def begin_auth(self, username: str) -> bool:
-        """Look the session up. A client without a session continues and gets a rejected key, so it learns nothing."""
+        """Look the session up. A client without a session continues and gets a rejected key, so it learns nothing.
+
+        The connection is known before that: a session that ends from now on takes it along, however far it has come.
+        """
+        if self._connection is not None:
+            self._session = username
+            self._connections[username].add(self._connection)
         self._access = await asyncio.to_thread(sessions.access_of, self._cloud, username, self._address)
         if self._access is None:
             log.warning("ssh from %s: %r is no active session that this client may use", self._address, username)
@@ -130,7 +139,6 @@ class _Client(asyncssh.SSHServer):
         """Close the connection when the session ends."""
         if self._access is None or self._connection is None:
             return
-        self._connections[self._access.session_id].add(self._connection)
         left = max(0.0, self._access.expires_at - time.time())
         self._expiry = asyncio.get_running_loop().call_later(left, self._connection.close)
 
