@@ -40,6 +40,9 @@ NODE_POOL = "node-pool"
 #: Keys that cluster.yml may not use for tags of its own.
 RESERVED = (CLUSTER, IDENTITY, ORIGIN, ROLE, POOL, NODE, GENERATION, BUILDER, FILES, COMPARTMENT)
 
+#: Free-form tags that a resource can have (OCI's documentation, "Tagging limits").
+MOST = 10
+
 Tags = Mapping[str, str]
 
 
@@ -125,6 +128,13 @@ def generation(tags: Tags | None) -> int:
     """How often a node of this name was launched, this one included; 0 if the tag is missing or not a number."""
     number = str((tags or {}).get(GENERATION, ""))
     return int(number) if number.isdecimal() else 0
+
+
+def fitting(wanted: Tags) -> dict[str, str]:
+    """These tags without the identity, where that is one more than a resource can have: an elastic node of a cluster
+    with five tags of the operator. It is found by the other tags.
+    """
+    return {key: value for key, value in wanted.items() if len(wanted) <= MOST or key != IDENTITY}
 
 
 def for_elastic_node(cluster: str, pool: str, node: str, number: int) -> dict[str, str]:

@@ -125,6 +125,8 @@ def test_what_a_launch_refuses(api: Api, subnet: Any) -> None:
         api.launch(subnet, "bad", availability_domain="other:AD-1")
     with refused(400, "InvalidParameter"):
         api.launch(subnet, "bad", metadata={"user_data": "no base64!"})
+    with refused(400, "InvalidParameter"):
+        api.launch(subnet, "bad", freeform_tags={f"tag-{number}": "x" for number in range(11)})
     with refused(400, "RelatedResourceNotAuthorizedOrNotFound"):
         api.launch(subnet, "bad", source_details=models.InstanceSourceViaImageDetails(image_id="ocid1.image.local..no"))
     assert api.compute.list_instances(api.tenancy, display_name="bad").data == []

@@ -45,7 +45,7 @@ def home(*lines: str) -> str:
 # id: (what stands in LOCAL, what stands there instead with § at the error, path, words)
 ROWS: dict[str, tuple[str, str, str, str]] = {
     # --- tags
-    "own tag": (TAGS, tags("freeform_tags", "{§role: x}"), "cloud.freeform_tags.role", "the tag role is set by gpucluster itself. Choose another key; reserved are gpucluster, role, pool"),
+    "own tag": (TAGS, tags("freeform_tags", "{§role: x}"), "cloud.freeform_tags.role", "the tag role is set by gpucluster itself. Choose another key; reserved are gpucluster, gpucluster-id, "),
     "own tag in capitals": (TAGS, tags("freeform_tags", "{§Pool: x}"), "cloud.freeform_tags.Pool", "is set by gpucluster"),
     "space in a tag": (TAGS, tags("freeform_tags", "{§a b: x}"), "cloud.freeform_tags.a b", "is not a valid key of a tag"),
     "period in a tag": (TAGS, tags("freeform_tags", "{§a.b: x}"), "cloud.freeform_tags.a.b", "no spaces and no periods"),

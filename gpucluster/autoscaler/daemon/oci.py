@@ -291,10 +291,8 @@ class OciCloud:
         details = copy.deepcopy(self._configuration(pool.instance_configuration_id))
         details.display_name = node
         details.create_vnic_details.hostname_label = node
-        details.freeform_tags = {
-            **(details.freeform_tags or {}),
-            **tags.for_elastic_node(self._policy.cluster, pool.name, node, generation),
-        }
+        own = tags.for_elastic_node(self._policy.cluster, pool.name, node, generation)
+        details.freeform_tags = tags.fitting({**(details.freeform_tags or {}), **own})
         details.metadata = {**(details.metadata or {}), **metadata}
         if not pool.baked and self._public_key:
             keys = [line for line in str(details.metadata.get(KEYS, "")).splitlines() if line.strip()]

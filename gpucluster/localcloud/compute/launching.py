@@ -22,6 +22,7 @@ from gpucluster.localcloud.state.names import short, slug
 from gpucluster.localcloud.state.region import FAULT_DOMAINS, REGION, check_domain
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import invalid, required
+from gpucluster.oci import tags
 
 # Members of LaunchInstanceDetails that are copied to the instance (SDK: models.Instance).
 _ECHOED = (
@@ -56,6 +57,8 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
     cloud.compartment(details["compartmentId"])
     check_domain(details)
     _check_user_data(details.get("metadata") or {})
+    if len(details.get("freeformTags") or {}) > tags.MOST:
+        raise invalid(f"freeformTags has more than {tags.MOST} tags")
     image = choose_image(cloud, details)
     check_platform(details["shape"], details.get("platformConfig"))
     body = _body(cloud, details, image)

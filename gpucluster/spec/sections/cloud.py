@@ -22,7 +22,7 @@ from gpucluster.spec.sections.fields import (
 
 ProviderName = Literal["local", "oci"]
 
-#: OCI allows 10 free-form and 64 defined tags on a resource; gpucluster sets up to five free-form ones itself.
+#: OCI allows 10 free-form (`oci.tags.MOST`) and 64 defined tags on a resource; gpucluster needs five of the former.
 FREEFORM_TAGS = 5
 DEFINED_TAGS = 64
 _CREATE = "create"
