@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, default=PORT, help=f"(default: {PORT})")
     state = add("status", "show what Prometheus scrapes, and its rules, as JSON", _status)
     state.add_argument("--problems", action="store_true", help="only targets that are not up, and rules that fail")
-    waits = "seconds to wait for targets that are down: they may be scraped again meanwhile (default: 0)"
+    waits = "seconds to wait for targets that are not up: they may be scraped meanwhile (default: 0)"
     state.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help=waits)
     state.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
     query = add("query", "ask Prometheus: JSON on standard input, JSON on standard output", _query)

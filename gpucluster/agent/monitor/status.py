@@ -49,7 +49,7 @@ def settled(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, Any]:
-    """The status, after targets that are down had time to be scraped again: what serves them may just have started.
+    """The status, after all targets had time to be scraped: they, or Prometheus itself, may just have started.
 
     Args:
         ask: gives the status, as `of` does.
@@ -58,7 +58,7 @@ def settled(
     until = clock() + seconds
     while True:
         found = ask()
-        if not any(each["health"] == "down" for each in found["targets"]) or clock() >= until:
+        if all(each["health"] == "up" for each in found["targets"]) or clock() >= until:
             return found
         sleep(_AGAIN_SECONDS)
 

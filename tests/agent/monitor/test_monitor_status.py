@@ -33,13 +33,14 @@ class Scrapes:
     ("healths", "seconds", "asked", "last"),
     [
         (["up"], 75, 1, "up"),
-        (["unknown"], 75, 1, "unknown"),
+        (["unknown"], 0, 1, "unknown"),
+        (["unknown down", "up unknown", "up up"], 75, 3, "up up"),
         (["down up", "down up", "up up"], 75, 3, "up up"),
         (["down"], 0, 1, "down"),
         (["down"], 10, 6, "down"),
     ],
 )
-def test_only_what_is_down_is_waited_for_and_not_for_ever(
+def test_what_is_not_up_is_waited_for_and_not_for_ever(
     healths: list[str], seconds: float, asked: int, last: str
 ) -> None:
     scrapes = Scrapes(*healths)
