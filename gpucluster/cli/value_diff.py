@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import Any
 
 from gpucluster.terraform.plan import CHANGED, SENSITIVE, UNKNOWN
+from gpucluster.text import printable
 
 # The number of characters that are shown of one value, and of what is equal beside a difference in a long one.
 _WIDTH, _BESIDE = 160, 16
@@ -65,7 +66,7 @@ def differences(path: str, before: Any, after: Any) -> Iterator[Difference]:
     """All differences of two values, as JSON has them; none if they are the same."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}):
-            inner = f"{path}.{_visible(key)}"
+            inner = f"{path}.{printable(key)}"
             if key not in before:
                 yield Difference(inner, None, _cut(_json(after[key])))
             elif key not in after:
@@ -98,11 +99,11 @@ def _shown(name: str, elements: Sequence[str]) -> Callable[[str], str]:
     """The shortest way to write these elements, given as JSON, in which no two of them look the same."""
     different = set(elements)
     ways: tuple[Callable[[str], str], ...] = (
-        lambda each: _rule(name, json.loads(each)) or each,
+        lambda each: _rule(name, json.loads(each)) or _short(json.loads(each)),
         lambda each: _short(json.loads(each)),
         _cut,
     )
-    return next((way for way in ways if len({way(each) for each in different}) == len(different)), str)
+    return next((way for way in ways if len({way(each) for each in different}) == len(different)), printable)
 
 
 def _rule(name: str, element: Any) -> str | None:
@@ -123,7 +124,7 @@ def _rule(name: str, element: Any) -> str | None:
     parts += [word, str(element.get(end))]
     parts += ["stateless"] * bool(element.get("stateless"))
     parts += [f"({element['description']})"] * bool(element.get("description"))
-    return _cut(_visible(" ".join(parts)))
+    return _cut(" ".join(parts))
 
 
 def _short(element: Any) -> str:
@@ -139,7 +140,7 @@ def _texts(before: Any, after: Any) -> tuple[str, str]:
         texts = before, after
         if all(_is_plain(text) for text in texts):
             return texts
-        shown = _json(before), _json(after)
+        shown = printable(_json(before)), printable(_json(after))
         looks = [unicodedata.normalize("NFKC", text).casefold() for text in shown]
         return shown if looks[0] != looks[1] else (json.dumps(before), json.dumps(after))
     return _word(before), _word(after)
@@ -154,12 +155,9 @@ def _is_plain(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable() and text == " ".join(text.split())
 
 
-def _visible(text: str) -> str:
-    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
-
-
 def _pair(before: str, after: str) -> tuple[str, str]:
     """Two texts; of long ones the part in which they differ."""
+    before, after = printable(before), printable(after)
     if max(len(before), len(after)) <= _WIDTH:
         return before, after
     equal = _equal(before, after)
@@ -179,6 +177,7 @@ def _equal(one: str, other: str) -> int:
 
 
 def _cut(text: str) -> str:
+    text = printable(text)
     if len(text) <= _WIDTH:
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
@@ -190,4 +189,4 @@ def _is_list(value: Any) -> bool:
 
 
 def _json(value: Any) -> str:
-    return _visible(json.dumps(value, sort_keys=True, default=str, ensure_ascii=False))
+    return json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)

@@ -105,3 +105,10 @@ def test_what_the_cloud_fills_in_is_counted() -> None:
     assert "shape: a -> (known after apply)\n" in text
     assert "2 attributes without a value until now: (known after apply)" in text
     assert "time_created" not in text
+
+
+def test_a_long_element_is_cut_and_what_is_empty_in_it_is_left_out() -> None:
+    (head, line) = changed_lines("volumes", [], [{"name": "a", "note": "", "text": "x" * 500}])
+    assert head == "volumes:"
+    assert line.startswith('  + {"name": "a", "text": "xxx')
+    assert "(525 characters, SHA-256 " in line
