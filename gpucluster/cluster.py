@@ -516,7 +516,6 @@ class Cluster:
             GpuClusterError: see `errors`; what was adopted until then is in the state.
         """
         with self._run("state recover", prepares=True) as run:
-            self._ownership.require_name()
             self._ownership.require(strict=True)
             self._terraform().set_damaged_state_aside()
             terraform = self._provisioning.prepare(run, recovering=True)

@@ -24,7 +24,7 @@ from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.ownership import Ownership
-from gpucluster.lifecycle.resize import Resizing, Scaling, recreated_addresses
+from gpucluster.lifecycle.resize import Resizing, Scaling, is_controller, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec, Controller, Login, Pool
 from gpucluster.terraform.plan import Plan
@@ -86,9 +86,8 @@ def lost_controller(plan: Plan, outputs: Mapping[str, Any]) -> str:
     Args:
         outputs: Terraform's, of the last apply.
     """
-    if not outputs.get("cluster") or ("module.controller.oci_core_instance.this", "create") not in {
-        (change.address.partition("[")[0], change.action) for change in plan.changes
-    }:
+    created = any(is_controller(change.address) and change.action == "create" for change in plan.changes)
+    if not created or not outputs.get("cluster"):
         return ""
     return (
         "the controller does not exist any more and is created again. Only its disk had the user directory, the "
@@ -158,7 +157,6 @@ class Provisioning:
             GpuClusterError: see `errors`; nothing was created.
         """
         cloud, saved = self._cloud, self._saved
-        self._ownership.require_name()
         with run.phase("cloud"):
             cloud.check()
             plain = self._terraform()

@@ -191,7 +191,7 @@ def replacements(
         login = _LOGIN.match(change.address)
         if login and login.group(1) in handover.login_names(spec):
             nodes = (login.group(1),)
-        if nodes or _CONTROLLER.match(change.address) or _is_of_kubernetes_engine(change.address, spec):
+        if nodes or is_controller(change.address) or _is_of_kubernetes_engine(change.address, spec):
             output = outputs.pools.get(pool) if outputs else None
             what = _what(change.address, pool, nodes)
             replaced.append(Replacement(what, nodes, _why(change, output, spec.pools.get(pool)), change.address))
@@ -241,7 +241,7 @@ def scaling(
         )
         if found != PoolScaling():
             pools[pool] = found
-    controller = "replaced" if any(_CONTROLLER.match(each.address) for each in lost) else ""
+    controller = "replaced" if any(is_controller(each.address) for each in lost) else ""
     login = _login_scaling(spec, outputs, replaced, rebooting.values())
     gone = {*replaced, *login.removed} | {ocid for nodes in removed.values() for ocid in nodes}
     nodes = {name: ocid for pool in present.values() for ocid, name in pool.items() if not gone & {ocid, name}}
@@ -278,8 +278,13 @@ def _is_of_kubernetes_engine(address: str, spec: ClusterSpec) -> bool:
     return bool(_CONTROL_PLANE.match(address)) and has_kubernetes_engine(spec)
 
 
+def is_controller(address: str) -> bool:
+    """Whether this is the instance of the controller."""
+    return bool(_CONTROLLER.match(address))
+
+
 def _is_host(address: str) -> bool:
-    return bool(_NODE.search(address) or _LOGIN.match(address) or _CONTROLLER.match(address))
+    return bool(_NODE.search(address) or _LOGIN.match(address) or is_controller(address))
 
 
 def _name(address: str) -> str:

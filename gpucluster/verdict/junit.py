@@ -7,7 +7,7 @@ Valid against both schemas in use, that of Ant's JUnit task and that of Jenkins'
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree as ET
 
 from gpucluster.agent.checks.model import Scope, Status
@@ -25,21 +25,14 @@ def document(verdict: Verdict, cluster: str, *, time: str, seconds: float) -> st
         time: when it began, in UTC: `2026-11-22T23:05:32`.
         seconds: how long it took.
     """
-    totals = _counts(verdict.results)
-    root = ET.Element("testsuites", {"name": f"gpucluster verify {cluster}", **totals, "time": f"{seconds:.3f}"})
+    root = _suites(cluster, _counts(verdict.results), seconds)
     by_scope = {scope: [each for each in verdict.results if each.scope == scope] for scope in Scope}
-    for number, (scope, results) in enumerate((scope, results) for scope, results in by_scope.items() if results):
-        attributes = {"id": str(number), "package": "gpucluster", "name": scope.value, "timestamp": time}
-        attributes |= {"hostname": cluster, **_counts(results), "time": "0"}
-        suite = ET.SubElement(root, "testsuite", attributes)
-        properties = ET.SubElement(suite, "properties")
-        for name, value in (("cluster", cluster), ("level", verdict.level.value)):
-            ET.SubElement(properties, "property", {"name": name, "value": value})
+    for scope, results in ((scope, results) for scope, results in by_scope.items() if results):
+        suite = _suite(root, scope, _counts(results), time, {"cluster": cluster, "level": verdict.level.value})
         for result in results:
             _add_case(suite, result, cluster)
         warnings = [f"{each.subject or cluster}: {each.name}: {each.message}" for each in _with(Status.WARN, results)]
-        ET.SubElement(suite, "system-out").text = _text("\n".join(f"warning: {line}" for line in warnings))
-        ET.SubElement(suite, "system-err")
+        _end(suite, "\n".join(f"warning: {line}" for line in warnings))
     return _written(root)
 
 
@@ -51,17 +44,32 @@ def failed_document(reason: str, cluster: str, *, time: str, seconds: float) -> 
         time, seconds: see `document`.
     """
     counted = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0"}
-    root = ET.Element("testsuites", {"name": f"gpucluster verify {cluster}", **counted, "time": f"{seconds:.3f}"})
-    attributes = {"id": "0", "package": "gpucluster", "name": Scope.CLUSTER.value, "timestamp": time}
-    suite = ET.SubElement(root, "testsuite", {**attributes, "hostname": cluster, **counted, "time": "0"})
-    properties = ET.SubElement(suite, "properties")
-    ET.SubElement(properties, "property", {"name": "cluster", "value": cluster})
-    name = {"name": "the cluster can be checked", "classname": f"{cluster}.{Scope.CLUSTER.value}", "time": "0"}
-    error = ET.SubElement(ET.SubElement(suite, "testcase", name), "error", {"message": _text(reason), "type": "verify"})
-    error.text = _text(reason)
-    ET.SubElement(suite, "system-out")
-    ET.SubElement(suite, "system-err")
+    root = _suites(cluster, counted, seconds)
+    suite = _suite(root, Scope.CLUSTER, counted, time, {"cluster": cluster})
+    case = _case(suite, "the cluster can be checked", f"{cluster}.{Scope.CLUSTER.value}")
+    ET.SubElement(case, "error", {"message": _text(reason), "type": "verify"}).text = _text(reason)
+    _end(suite, "")
     return _written(root)
+
+
+def _suites(cluster: str, counted: Mapping[str, str], seconds: float) -> ET.Element:
+    return ET.Element("testsuites", {"name": f"gpucluster verify {cluster}", **counted, "time": f"{seconds:.3f}"})
+
+
+def _suite(
+    root: ET.Element, scope: Scope, counted: Mapping[str, str], time: str, properties: Mapping[str, str]
+) -> ET.Element:
+    attributes = {"id": str(len(root)), "package": "gpucluster", "name": scope.value, "timestamp": time}
+    suite = ET.SubElement(root, "testsuite", {**attributes, "hostname": properties["cluster"], **counted, "time": "0"})
+    listed = ET.SubElement(suite, "properties")
+    for name, value in properties.items():
+        ET.SubElement(listed, "property", {"name": name, "value": value})
+    return suite
+
+
+def _end(suite: ET.Element, output: str) -> None:
+    ET.SubElement(suite, "system-out").text = _text(output)
+    ET.SubElement(suite, "system-err")
 
 
 def _written(root: ET.Element) -> str:
@@ -71,12 +79,16 @@ def _written(root: ET.Element) -> str:
 
 def _add_case(suite: ET.Element, result: CheckResult, cluster: str) -> None:
     where = ".".join(part for part in (cluster, result.scope, result.subject) if part)
-    case = ET.SubElement(suite, "testcase", {"name": _text(result.name), "classname": _text(where), "time": "0"})
+    case = _case(suite, result.name, where)
     if kind := _ELEMENTS.get(result.status):
         kinds = {} if kind == "skipped" else {"type": result.check}
         element = ET.SubElement(case, kind, {"message": _text(result.message), **kinds})
         if kind != "skipped":
             element.text = _text(f"{result.message}\n{result.remedy}")
+
+
+def _case(suite: ET.Element, name: str, where: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", {"name": _text(name), "classname": _text(where), "time": "0"})
 
 
 def _counts(results: Sequence[CheckResult]) -> dict[str, str]:
