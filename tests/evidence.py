@@ -84,6 +84,7 @@ def _copy_logs(place: Path, to: Path) -> None:
             with file.open("rb") as source, target.open("wb") as copy:
                 source.seek(max(0, os.fstat(source.fileno()).st_size - _LARGEST))
                 shutil.copyfileobj(source, copy)
+            os.utime(target, (_changed(file), _changed(file)))  # readers begin with the newest
         except OSError:
             continue  # it is gone: others still write here
 

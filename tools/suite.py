@@ -204,10 +204,13 @@ def _skipped(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def ends(folder: Path) -> Iterator[str]:
-    """The last lines of what failed tests left, newest files first: enough to understand most failures."""
+    """The last lines of what failed tests left: enough to understand most failures.
+
+    What the programs themselves wrote comes before what containers were asked afterwards, each newest first.
+    """
     for test in sorted(folder.iterdir()) if folder.is_dir() else ():
         files = [file for file in test.rglob("*") if file.is_file() and file.name != "failure.txt"]
-        files.sort(key=lambda file: file.stat().st_mtime, reverse=True)
+        files.sort(key=lambda file: (file.parent != test, file.stat().st_mtime), reverse=True)
         for file in files[:_END_FILES]:
             lines = file.read_text(errors="replace").splitlines()
             if lines:

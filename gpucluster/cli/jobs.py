@@ -322,9 +322,13 @@ def _judged(context: Context, template: Template, text: str, launcher: str, chos
 
 
 def _told(result: Result) -> str:
+    from gpucluster.jobs.model import LAST_LINES
+
     lines = [result.status.value.upper()]
     lines += [f"  {name}: {value:g} {result.units.get(name, '')}".rstrip() for name, value in result.values.items()]
-    lines += [f"  - {finding.check}: {finding.status.value}: {finding.message}" for finding in result.findings]
+    for finding in result.findings:
+        lines.append(f"  - {finding.check}: {finding.status.value}: {finding.message}")
+        lines += [f"    | {line}" for line in finding.evidence.get(LAST_LINES, ())]
     return "\n".join(lines)
 
 

@@ -403,6 +403,8 @@ class RankVariables:
     size: str
 
 
+#: The key of a finding's evidence with the last lines of a job that did not end well.
+LAST_LINES = "last_lines"
 #: Those of Open MPI's mpirun, under each scheduler.
 OPEN_MPI = RankVariables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE")
 

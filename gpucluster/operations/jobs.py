@@ -28,7 +28,7 @@ from gpucluster.events import Event, EventKind, Sink, info, warn
 from gpucluster.handover.names import elastic_names, elastic_prefix, permanent_names
 from gpucluster.jobs import choose, registry, render
 from gpucluster.jobs.launchers import kubernetes
-from gpucluster.jobs.model import EXIT_REQUIREMENT, Job, Launcher, Need, Requirement, Result, Template
+from gpucluster.jobs.model import EXIT_REQUIREMENT, LAST_LINES, Job, Launcher, Need, Requirement, Result, Template
 from gpucluster.kubernetes.manifests.workloads import JOB_LABEL
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
@@ -56,6 +56,7 @@ _FAILED = frozenset({"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 _COMPLETED = "COMPLETED"
 #: Lines of a script that says what is missing: one for each node.
 _MOST_SAID = 3
+_MOST_LINES = 40
 
 
 @dataclass(frozen=True)
@@ -595,11 +596,13 @@ def judged(job: Job, output: str, state: str, exit_status: int | None) -> Result
     text = f"the job ended as {printable(state)}" + (f" with status {exit_status}" if exit_status else "")
     last = _last_words(output)
     text += f"; its last line is: {printable(last)[:200]}" if last else "; it has printed nothing"
-    return Result((Finding("job", name, status, text), *result.findings), result.values, result.units, result.steps)
+    lines = [printable(line)[:200] for line in output.splitlines()[-_MOST_LINES:]]
+    finding = Finding("job", name, status, text, {LAST_LINES: lines} if lines else {})
+    return Result((finding, *result.findings), result.values, result.units, result.steps)
 
 
 def _last_words(output: str) -> str:
-    """The last line that is not Slurm's: at the end it writes which of its processes it stops."""
-    lines = [line for line in output.splitlines() if line.strip()]
+    """The last line with a word in it that is not Slurm's: at the end it writes which of its processes it stops."""
+    lines = [line for line in output.splitlines() if any(map(str.isalnum, line))]
     own = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
     return (own or lines or [""])[-1]

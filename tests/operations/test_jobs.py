@@ -21,6 +21,7 @@ from gpucluster.agent.checks.model import Status
 from gpucluster.errors import InputError, Interrupted, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.jobs import choose, registry
+from gpucluster.jobs.model import LAST_LINES
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.jobs import JobRequest, Jobs, judged
@@ -290,6 +291,13 @@ def test_a_full_home_loses_the_result_and_not_the_verdict(tmp_path: Path) -> Non
             "gpu-2: mpicc is not there",
         ),
         ("FAILED", 1, GOOD, Status.FAIL, "FAILED with status 1"),
+        (
+            "FAILED",
+            14,
+            "PMIx_Init failed\n=======\n\nsrun: error: gpu-2: task 1: Exited with exit code 14\n",
+            Status.FAIL,
+            "its last line is: PMIx_Init failed",
+        ),
         ("TIMEOUT", 0, GOOD, Status.FAIL, "TIMEOUT"),
         ("OUT_OF_MEMORY", 0, "", Status.FAIL, "it has printed nothing"),
         ("CANCELLED", 0, GOOD, Status.UNKNOWN, "CANCELLED"),
@@ -307,6 +315,8 @@ def test_a_job_that_did_not_complete_never_passes(
     assert found.status is verdict
     assert said in found.findings[0].message
     assert "\x1b" not in str(found.findings)
+    if said.startswith("its last line"):
+        assert found.findings[0].evidence[LAST_LINES][-1] == "srun: error: gpu-2: task 1: Exited with exit code 14"
 
 
 # --- data sets, by the real program on a real share -----
