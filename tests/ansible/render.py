@@ -14,7 +14,7 @@ from tests.ansible.loading import ANSIBLE, read
 
 CONTROLLER = "demo-controller"
 NODES = ("compute-1", "compute-2")
-SLURM_FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "topology.conf", "slurmdbd.conf")
+SLURM_FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "mpi.conf", "topology.conf", "slurmdbd.conf")
 
 #: The inventory of the demo cluster as handover writes it: tests/golden/ proves that it does.
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "inventory.json").read_text())["all"]["vars"]

@@ -17,7 +17,7 @@ __all__ = ["ADDRESS", "CONTROLLER", "SHARED_MACHINE", "VERSION", "in_container",
 
 ADDRESS = "192.0.2.1"
 VERSION = "24.11.5"
-FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "topology.conf")
+FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "mpi.conf", "topology.conf")
 #: What lets many slurmd share one machine; the rest of the configuration is as the role writes it.
 SHARED_MACHINE = {
     "CommunicationParameters": "NoInAddrAny",

@@ -262,8 +262,8 @@ def test_the_nodes_join_run_and_go(slurm: dict[str, Any]) -> None:
 
 @pytest.mark.slurm
 @pytest.mark.containers
-def test_nodes_fetch_the_topology_as_well(slurm: dict[str, Any]) -> None:
-    assert {"slurm.conf", "gres.conf", "cgroup.conf", "topology.conf"} <= set(slurm["cached"])
+def test_nodes_fetch_the_whole_configuration(slurm: dict[str, Any]) -> None:
+    assert {"slurm.conf", "gres.conf", "cgroup.conf", "mpi.conf", "topology.conf"} <= set(slurm["cached"])
 
 
 @pytest.mark.slurm
