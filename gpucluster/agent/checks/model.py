@@ -1,7 +1,8 @@
 """The types of all checks, on the hosts and on the operator's side. Pure.
 
 A check is an object: it says what it needs to know, and its judge says what that means. What it needs and does not get
-makes the result `unknown`: never a pass, and never an accusation.
+makes the result `unknown`: never a pass, and never an accusation. A tool that says itself that what it was asked about
+does not work has measured something: the check fails.
 """
 
 from __future__ import annotations
@@ -77,6 +78,17 @@ class Missing:
 
     Args:
         reason: why, for people: "nvidia-smi gave no answer within 5 s".
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What a tool said instead of a measurement: that what it was asked about does not work.
+
+    Args:
+        reason: for people: "NVIDIA's driver is not loaded; nvidia-smi ended with status 9: ...".
     """
 
     reason: str
@@ -168,12 +180,15 @@ class Finding:
 def evaluate(check: Check[Expected], subject: str, measurements: Measurements, expected: Expected) -> Finding:
     """Judge one check for one subject.
 
-    What the check needs and does not get makes it unknown. So does a judge that raises an error: it met a measurement
-    of a form that nobody has seen.
+    What a tool refused makes the check fail. What the check needs and does not get makes it unknown. So does a judge
+    that raises an error: it met a measurement of a form that nobody has seen.
     """
     reason = check.applies(expected, subject)
     if reason:
         return Finding(check.name, subject, Status.SKIP, reason)
+    refused = [value.reason for value in map(measurements.get, check.needs) if isinstance(value, Refused)]
+    if refused:
+        return Finding(check.name, subject, Status.FAIL, "; ".join(dict.fromkeys(refused)))
     missing = [_why(name, measurements) for name in check.needs if _absent(measurements.get(name))]
     if missing:
         return Finding(check.name, subject, Status.UNKNOWN, "; ".join(missing))

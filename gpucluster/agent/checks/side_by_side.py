@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
-from gpucluster.agent.checks.model import Missing
+from gpucluster.agent.checks.model import Missing, Refused
 
 # A measurement is smaller than this, in bytes; and a process gets so much time over its limit to say that it met it.
 _MOST = 32 << 20
@@ -76,7 +76,8 @@ def _start(task: Task) -> tuple[int, int]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, task.seconds + 1.0)
         value = task.measure(task.seconds)
-        answer = {"missing": value.reason} if isinstance(value, Missing) else {"value": value}
+        names = {Missing: "missing", Refused: "refused"}
+        answer = {names[type(value)]: value.reason} if isinstance(value, (Missing, Refused)) else {"value": value}
         with open(writer, "wb") as stream:
             stream.write(json.dumps(answer).encode())
         status = 0
@@ -96,6 +97,8 @@ def _decoded(data: bytes) -> Any:
         answer = json.loads(data)
     except ValueError:
         return Missing("the measurement ended without an answer")
+    if "refused" in answer:
+        return Refused(answer["refused"])
     return Missing(answer["missing"]) if "missing" in answer else answer["value"]
 
 

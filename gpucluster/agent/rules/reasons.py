@@ -57,7 +57,11 @@ def of_checks(checks: Iterable[tuple[str, str]], *, again: bool) -> str:
         checks: the name of each, and what was seen.
         again: it has failed before, so that a person decides on it.
     """
-    seen = "; ".join(f"{check}: {message}" for check, message in checks)
+    names: dict[str, list[str]] = {}
+    for check, message in checks:
+        names.setdefault(message, []).append(check)
+    # Where a tool refuses to answer, all checks that need it have the same message.
+    seen = "; ".join(f"{', '.join(those)}: {message}" for message, those in names.items())
     return storable(f"{FOR_A_PERSON if again else FAILED_CHECKS} {seen}")
 
 
@@ -65,7 +69,7 @@ def first_check(reason: str) -> str:
     """The first check in a reason of `of_checks`; empty in any other reason."""
     for beginning in (FOR_A_PERSON, FAILED_CHECKS):
         if reason.startswith(beginning):
-            return reason[len(beginning) :].partition(":")[0].strip()
+            return reason[len(beginning) :].partition(":")[0].partition(",")[0].strip()
     return ""
 
 

@@ -79,7 +79,7 @@ def healthy() -> dict[str, Any]:
         "fabric_manager": "active",
         "failed_units": [],
         "gpu_device_files": dict.fromkeys(NODE.gpu_device_files, True),
-        "kernel_log": {"covers_s": 90000.0, "whole": True, "xids": []},
+        "kernel_log": {"covers_s": 90000.0, "whole": True, "xids": [], "sxids": [], "faults": []},
         "leftovers": {"processes": 0, "users": [], "cpu_s": 0.0},
         "local_disk": dict(_DISK),
         "memory_mib": 3_000_000,

@@ -1,4 +1,7 @@
-"""What is not measured makes a check unknown: each measurement of each check, and each value of nvidia-smi's output."""
+"""What is not measured makes a check unknown, and what a tool refuses makes it fail.
+
+Each measurement of each check is taken away, and each value of nvidia-smi's output.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.checks import registry
-from gpucluster.agent.checks.model import Check, Missing, Status
+from gpucluster.agent.checks.model import Check, Missing, Refused, Status
 from tests.agent.checks.measured import EMULATED, NODE, healthy, judged, planted
 
 CASES = [(check.name, name) for check in registry.CHECKS for name in check.needs]
@@ -31,6 +34,12 @@ def test_without_a_measurement_nothing_is_known(check: str, name: str) -> None:
         assert found.message in (f"no measurement {name}", "the tool is missing")
     without = {key: value for key, value in healthy().items() if key != name}
     assert judged(check, without).status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize(("check", "name"), CASES, ids=[f"{check}-{name}" for check, name in CASES])
+def test_what_a_tool_refuses_is_a_fault(check: str, name: str) -> None:
+    found = judged(check, {**healthy(), name: Refused("the driver is not loaded")})
+    assert (found.status, found.message) == (Status.FAIL, "the driver is not loaded")
 
 
 @pytest.mark.parametrize(("check", "name"), CASES, ids=[f"{check}-{name}" for check, name in CASES])
@@ -78,7 +87,7 @@ def test_the_judges_read_something() -> None:
 
 @pytest.mark.parametrize(("check", "path"), LEAVES, ids=[f"{check}-{path.split('/')[-1]}" for check, path in LEAVES])
 def test_each_value_of_a_gpu_is_needed(check: str, path: str) -> None:
-    for value in (None, "", "N/A", "[N/A]", "Unknown Error", "GPU is lost", "ERR!", "what is this"):
+    for value in (None, "", "N/A", "[N/A]", "Unknown Error", "ERR!", "what is this"):
         measurements = healthy()
         gpu = measurements["nvidia_smi"]["gpus"][3]
         if value is None:
@@ -92,6 +101,16 @@ def test_each_value_of_a_gpu_is_needed(check: str, path: str) -> None:
             continue  # words, of which a driver may have new ones
         assert found.status is Status.UNKNOWN, (value, found)
         assert "GPU 3" in found.message
+
+
+@pytest.mark.parametrize("words", ["GPU is lost", "GPU requires reset"])
+@pytest.mark.parametrize("check", [check.name for check in OF_GPUS if check.name != "gpu_retired_pages"])
+def test_a_gpu_of_which_nvidia_smi_says_that_it_does_not_work_is_a_fault(check: str, words: str) -> None:
+    measurements = healthy()
+    gpus = measurements["nvidia_smi"]["gpus"]
+    gpus[3] = dict.fromkeys(gpus[3], words)
+    found = judged(check, measurements)
+    assert (found.status, found.message) == (Status.FAIL, f"GPU 3: {words}")
 
 
 @pytest.mark.parametrize("key", ["driver", "attached"])

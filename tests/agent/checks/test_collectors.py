@@ -14,7 +14,7 @@ import pytest
 from gpucluster.agent.checks import registry
 from gpucluster.agent.checks.collect.place import Host, measure
 from gpucluster.agent.checks.judges.rdma import LIMITS
-from gpucluster.agent.checks.model import Missing, Status
+from gpucluster.agent.checks.model import Missing, Refused, Status
 from gpucluster.agent.programs import Answer, ask
 from tests.agent.checks.measured import DATA, NODE, XML, healthy, judged
 
@@ -175,10 +175,8 @@ def test_a_gpu_without_any_link(host: Host) -> None:
         (Answer(None, b"", b"", "nvidia-smi is not installed"), "not installed"),
         (Answer(-9, XML.encode()[:1000], b"", "nvidia-smi gave no answer within 5 s"), "no answer within 5 s"),
         (Answer(-11, XML.encode(), b"", ""), "ended by signal 11"),
-        (
-            Answer(9, b"NVIDIA-SMI has failed because it\ncouldn't communicate", b"", ""),
-            "has failed because it couldn't",
-        ),
+        (Answer(4, b"", b"Insufficient Permissions\n", ""), "status 4: Insufficient Permissions"),
+        (Answer(255, b"something new\n", b"", ""), "status 255: something new"),
         (Answer(0, XML.encode()[:30000], b"", ""), "cut off"),
         (Answer(0, b"", b"", ""), "cut off"),
         (Answer(0, b"<html></html>", b"", ""), "<html>"),
@@ -188,6 +186,56 @@ def test_an_nvidia_smi_that_fails(host: Host, answer: Answer, reason: str) -> No
     found = collect("nvidia_smi", replace(host, ask=said({"nvidia-smi": answer})))
     assert isinstance(found, Missing)
     assert reason in found.reason
+
+
+@pytest.mark.parametrize("tool", ["nvidia_smi", "nvlink"])
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        # lyulyul/shine-cluster#50: a kernel without the driver after an update
+        (
+            Answer(9, b"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", b"", ""),
+            "driver is not loaded; nvidia-smi ended with status 9: NVIDIA-SMI has failed",
+        ),
+        # Azure/az-hop#269: packages were upgraded below a running driver
+        (
+            Answer(18, b"Failed to initialize NVML: Driver/library version mismatch\nNVML: 535\n", b"", ""),
+            "Driver/library version mismatch",
+        ),
+        # The same by its words, on standard error, with the status of all other errors
+        (Answer(255, b"", b"Failed to initialize NVML: Driver/library version mismatch\n", ""), "version mismatch"),
+        # NVIDIA/dcgm-exporter#604
+        (
+            Answer(255, b"Unable to determine the device handle for GPU0000:BA:00.0: Unknown Error\n", b"", ""),
+            "device handle for GPU0000:BA:00.0",
+        ),
+        (Answer(6, b"No devices were found\n", b"", ""), "no GPU was found"),
+        (Answer(12, b"", b"", ""), "can't be loaded"),
+        (Answer(15, b"", b"", ""), "fallen off the bus"),
+        (Answer(16, XML.encode()[:2000], b"", ""), "a GPU must be reset"),
+    ],
+)  # fmt: skip
+def test_an_nvidia_smi_that_says_that_no_gpu_works(host: Host, tool: str, answer: Answer, reason: str) -> None:
+    found = collect(tool, replace(host, ask=said({"nvidia-smi": answer})))
+    assert isinstance(found, Refused)
+    assert reason in found.reason
+    assert "<" not in found.reason
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(14, XML.encode(), b"", ""),
+        Answer(14, XML.encode() + b"WARNING: infoROM is corrupted at gpu 0000:97:00.0\n", b"", ""),
+        Answer(0, b"WARNING: infoROM is corrupted at gpu 0000:97:00.0\n" + XML.encode(), b"", ""),
+    ],
+)
+def test_a_corrupted_inforom_is_said_and_takes_no_node_away(host: Host, answer: Answer) -> None:
+    found = {"nvidia_smi": collect("nvidia_smi", replace(host, ask=said({"nvidia-smi": answer})))}
+    judgement = judged("gpu_repair", {**healthy(), **found})
+    assert judgement.status is Status.WARN
+    assert "infoROM" in judgement.message
+    assert judged("gpu_count", {**healthy(), **found}).status is Status.PASS
 
 
 DIAGNOSIS = json.dumps({"DCGM Diagnostic": healthy()["dcgm_short"], "Driver Version Detected": "580"}, indent=1)
@@ -229,6 +277,52 @@ def test_xids_with_their_age_by_the_time_since_the_boot(host: Host, clock: BootC
     assert found["whole"] is True
     assert [(each["xid"], each["count"], each["age_s"]) for each in found["xids"]] == [(31, 1, 4600.0), (79, 2, 899.5)]
     assert judged("gpu_xid", {"kernel_log": found}).status is Status.FAIL
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "words"),
+    [
+        # An instance of a GPU that is divided: NVIDIA's open driver
+        ("NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, Contained: (0x9). RST: No, D-RST: No", "warn", "GPU-I:05"),
+        ("NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, Contained: (0x9). RST: Yes, D-RST: No", "fail", "Xid 94"),
+        ("NVRM: Xid (PCI:0000:3b:00 GPU-I:01 GPU-CI:02): 95, pid=9, Uncontained ECC error", "fail", "GPU-CI:02"),
+        ("NVRM: Xid (PCI:0000:3b:00 GPU-I:01): 13, pid=9, name=a, Graphics Exception", "pass", ""),
+        # NVLink 5 says itself whether it is fatal: leptonai/gpud#1160
+        ("NVRM: Xid (PCI:0000:dc:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6)", "fail", "Xid 149"),
+        ("NVRM: Xid (PCI:0000:dc:00): 149, NETIR_LINK_EVT Nonfatal XC0 i0 Link 00 (0x025001c6)", "warn", "Xid 149"),
+        ("NVRM: Xid (PCI:0000:dc:00): 145, RLW_REMAP Non-fatal XC0 i0 Link 03 (0x00000004)", "warn", "Xid 145"),
+        ("NVRM: Xid (PCI:0000:dc:00): 13, Fatal exception of a kind that nobody has seen", "warn", "Xid 13"),
+        ("NVRM: Xid (PCI:0000:97:00): 93, pid='<unknown>', name=<unknown>, Inforom is corrupted", "warn", "Inforom"),
+        # NVSwitches: leptonai/gpud#338
+        ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", "fail", "SXid 20034"),
+        ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20009, Non-fatal, Link 27 RX Error Rate", "warn", "SXid 20009"),
+        ("nvidia-nvswitch1: SXid (PCI:0000:84:00.0): 12028, Data {0x000001c0, 0x00bd5c8a}", "warn", "SXid 12028"),
+        # Without a number: NVIDIA/NVSentinel#155, NVIDIA/open-gpu-kernel-modules#1151
+        (
+            "NVRM: The NVIDIA GPU 0000:b3:00.0\n               NVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+            "               NVRM: fallen off the bus and is not responding to commands.",
+            "fail",
+            "0000:b3:00.0",
+        ),
+        ("NVRM: GPU 0000:2a:00.0: GPU has fallen off the bus.", "fail", "2a:00.0"),
+        ("NVRM: GPU 0000:09:00.0: RmInitAdapter failed! (0x22:0x56:894)", "fail", "0000:09:00.0"),
+        ("usb 1-1: device descriptor read/64, error -71, has fallen off the bus", "pass", ""),
+    ],
+)  # fmt: skip
+def test_what_the_driver_says_of_a_gpu(host: Host, lines: str, status: str, words: str) -> None:
+    text = f"[    0.000000] Linux version 6.1\n[  400.000000] {lines}\n[  401.000000] the next message\n"
+    found = judged("gpu_xid", {"kernel_log": collect("kernel_log", replace(host, ask=said({"dmesg": text})))})
+    assert found.status.value == status, found
+    assert words in found.message
+
+
+def test_a_fatal_event_is_not_forgotten_for_a_later_one_that_is_not(host: Host) -> None:
+    text = "[    0.000000] Linux\n" + "".join(
+        f"[  40{number}.000000] NVRM: Xid (PCI:0000:dc:00): 149, NETIR_LINK_EVT {word} XC0\n"
+        for number, word in enumerate(("Nonfatal", "Fatal", "Nonfatal"))
+    )
+    found = judged("gpu_xid", {"kernel_log": collect("kernel_log", replace(host, ask=said({"dmesg": text})))})
+    assert found.status is Status.FAIL
 
 
 def test_a_buffer_that_lost_its_beginning_is_replaced_by_the_journal(host: Host) -> None:

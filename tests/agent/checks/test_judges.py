@@ -161,6 +161,33 @@ def test_older_drivers_say_less_and_have_other_names() -> None:
     assert judged("gpu_clocks", measurements).status is PASS
 
 
+@pytest.mark.parametrize("name", ["reset_required", "drain_and_reset_recommended"])
+def test_older_drivers_ask_for_a_reset_by_another_name(name: str) -> None:
+    measurements = healthy()
+    measurements["nvidia_smi"]["driver"] = "535.54.03"
+    for gpu in measurements["nvidia_smi"]["gpus"]:
+        del gpu["gpu_recovery_action"]
+        gpu["gpu_reset_status/reset_required"] = gpu["gpu_reset_status/drain_and_reset_recommended"] = "No"
+    assert judged("gpu_repair", measurements).status is PASS
+    measurements["nvidia_smi"]["gpus"][5][f"gpu_reset_status/{name}"] = "Yes"
+    found = judged("gpu_repair", measurements)
+    assert found.status is FAIL
+    assert name.replace("_", " ") in found.message
+
+
+def test_a_gpu_that_is_divided_does_not_tell_its_rows() -> None:
+    """As nvidia-smi prints an A100 with MIG: `<remapped_rows>N/A</remapped_rows>`."""
+    measurements = healthy()
+    for gpu in measurements["nvidia_smi"]["gpus"]:
+        for name in [name for name in gpu if name.startswith("remapped_rows/")]:
+            del gpu[name]
+        gpu["remapped_rows"] = "N/A"
+    assert judged("gpu_row_remap", measurements).status is UNKNOWN
+    for gpu in measurements["nvidia_smi"]["gpus"]:
+        gpu["mig_mode/current_mig"] = "Enabled"
+    assert judged("gpu_row_remap", measurements).status is SKIP
+
+
 def test_what_is_bad_counts_more_than_what_is_not_known() -> None:
     measurements = one_gpu("remapped_row_pending", "No", "Yes")
     del measurements["nvidia_smi"]["gpus"][5]["remapped_rows/remapped_row_failure"]
@@ -170,15 +197,16 @@ def test_what_is_bad_counts_more_than_what_is_not_known() -> None:
 
 
 def xid(number: int, text: str = "pid=77, name=python", *, whole: bool = True) -> dict[str, Any]:
-    event = {"xid": number, "pci": "0000:18:00", "count": 2, "age_s": 90.0, "text": text}
-    return {**healthy(), "kernel_log": {"covers_s": 600.0, "whole": whole, "xids": [event]}}
+    event = {"xid": number, "pci": "0000:18:00", "fatal": False, "count": 2, "age_s": 90.0, "text": text}
+    log = {"covers_s": 600.0, "whole": whole, "xids": [event], "sxids": [], "faults": []}
+    return {**healthy(), "kernel_log": log}
 
 
 @pytest.mark.parametrize(
     ("number", "status"),
     [
         *[(number, PASS) for number in (13, 31, 43, 45, 8, 68, 69)],
-        *[(number, WARN) for number in (63, 92, 94, 56, 61, 149, 999)],
+        *[(number, WARN) for number in (63, 92, 93, 94, 56, 61, 149, 999)],
         *[(number, FAIL) for number in (48, 62, 64, 74, 79, 95, 109, 119, 120, 140, 143)],
     ],
 )

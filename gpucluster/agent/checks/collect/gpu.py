@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpucluster.agent.checks.collect.place import Host, Unmeasured, entries, read_or_none
+from gpucluster.agent.checks import refusals
+from gpucluster.agent.checks.collect.place import Host, Refusal, Unmeasured, entries, read_or_none
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree
@@ -18,6 +19,8 @@ _VENDORS = {"0x10de": "nvidia", "0x1002": "amd"}
 _CLASSES = ("0x03", "0x12")
 # Instead of the list, where none of a GPU's links is up.
 _ALL_INACTIVE = "all links are inactive"
+# Before or behind the XML: "WARNING: infoROM is corrupted at gpu 0000:97:00.0".
+_WARNING = "WARNING:"
 _GPU_LINE = re.compile(r"GPU (\d+): ")
 _STATUS_LINE = re.compile(r"Link (\d+): (<?[\w.]+>?(?: GB/s)?)$")
 _ERROR_LINE = re.compile(r"Link (\d+): ([A-Za-z ]+ Errors): (\d+)$")
@@ -25,19 +28,42 @@ _ERROR_LINE = re.compile(r"Link (\d+): ([A-Za-z ]+ Errors): (\d+)$")
 
 def nvidia_smi(host: Host, seconds: float) -> dict[str, Any]:
     """`nvidia-smi -q -x`: driver, the number of GPUs, and every value of each by its path of element names."""
-    return parse_nvidia_smi(host.output(["nvidia-smi", "-q", "-x"], seconds))
+    status, text = _ask(host, ["-q", "-x"], seconds)
+    found = parse_nvidia_smi(text)
+    if status == refusals.INFOROM and not found["warnings"]:
+        found["warnings"] = ["the infoROM of a GPU is corrupted"]
+    return found
+
+
+def _ask(host: Host, words: list[str], seconds: float) -> tuple[int, str]:
+    """Status (0 or `INFOROM`) and output of nvidia-smi.
+
+    Raises:
+        Refusal: it says that the driver or a GPU does not work.
+        Unmeasured: it did not answer.
+    """
+    done = host.run(["nvidia-smi", *words], seconds)
+    if done.status in (0, refusals.INFOROM):
+        return done.status, done.output
+    said = refusals.refusal(done.status, done.output, done.errors)
+    if said:
+        raise Refusal(said)
+    raise Unmeasured(f"nvidia-smi ended with status {done.status}: {done.words()}")
 
 
 def parse_nvidia_smi(text: str) -> dict[str, Any]:
-    """The values of an output of `nvidia-smi -q -x`.
+    """The values of an output of `nvidia-smi -q -x`, and the warnings that it prints beside the XML.
 
     Raises:
         Unmeasured: it is cut off, or something else.
     """
     from xml.etree import ElementTree  # on a host without GPUs it would only cost time
 
+    lines = text.splitlines(keepends=True)
+    warnings = [" ".join(line.split()) for line in lines if line.startswith(_WARNING)]
     try:
-        root = ElementTree.fromstring(text)  # noqa: S314 - a program of root wrote it
+        xml = "".join(line for line in lines if not line.startswith(_WARNING))
+        root = ElementTree.fromstring(xml)  # noqa: S314 - a program of root wrote it
     except ElementTree.ParseError as error:
         raise Unmeasured(f"the output of nvidia-smi is cut off or no XML: {error}") from None
     if root.tag != "nvidia_smi_log":
@@ -46,6 +72,7 @@ def parse_nvidia_smi(text: str) -> dict[str, Any]:
         "driver": root.findtext("driver_version", ""),
         "attached": root.findtext("attached_gpus", ""),
         "gpus": [_leaves(gpu) for gpu in root.findall("gpu")],
+        "warnings": [warning[len(_WARNING) :].strip() for warning in warnings],
     }
 
 
@@ -64,9 +91,7 @@ def _leaves(element: ElementTree.Element, before: str = "") -> dict[str, str]:
 def nvlink(host: Host, seconds: float) -> dict[str, Any]:
     """By GPU and link: its speed (`nvidia-smi nvlink -s`) and its counts of errors (`-e`)."""
     half = seconds / 2
-    return parse_nvlink(
-        host.output(["nvidia-smi", "nvlink", "-s"], half), host.output(["nvidia-smi", "nvlink", "-e"], half)
-    )
+    return parse_nvlink(_ask(host, ["nvlink", "-s"], half)[1], _ask(host, ["nvlink", "-e"], half)[1])
 
 
 def parse_nvlink(speeds: str, errors: str) -> dict[str, Any]:

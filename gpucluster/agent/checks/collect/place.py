@@ -9,7 +9,7 @@ from typing import Callable
 
 from gpucluster.agent import programs
 from gpucluster.agent.checks.expected import NodeExpectation
-from gpucluster.agent.checks.model import Missing
+from gpucluster.agent.checks.model import Missing, Refused
 
 #: What a program may print before it is cut off, in bytes. `nvidia-smi -q -x` of eight GPUs has 0.2 MB.
 MOST_OUTPUT = 8 << 20
@@ -19,6 +19,23 @@ STATE = Path("/var/lib/gpucluster/checks")
 
 class Unmeasured(Exception):
     """There is no measurement; the message says why."""
+
+
+class Refusal(Exception):
+    """The tool says that what it was asked about does not work; the message says what it said."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a program ended by itself: its status, and what it printed."""
+
+    status: int
+    output: str
+    errors: str
+
+    def words(self) -> str:
+        """What it printed, errors before output, in one line that is not too long."""
+        return " ".join((self.errors or self.output).split())[:200]
 
 
 @dataclass(frozen=True)
@@ -49,17 +66,24 @@ class Host:
         Raises:
             Unmeasured: it is missing, met a limit, was killed, or ended with another status.
         """
+        done = self.run(argv, seconds)
+        if good and done.status not in good:
+            raise Unmeasured(f"{argv[0]} ended with status {done.status}: {done.words()}")
+        return done.output
+
+    def run(self, argv: list[str], seconds: float) -> Done:
+        """Run a program to its end, whatever its status is.
+
+        Raises:
+            Unmeasured: it is missing, met a limit, or was killed.
+        """
         done = self.ask(argv, seconds, MOST_OUTPUT)
         if done.fault:
             raise Unmeasured(done.fault)
-        output = done.output.decode(errors="replace")
         status = done.status or 0
         if status < 0:
             raise Unmeasured(f"{argv[0]} was ended by signal {-status}")
-        if good and status not in good:
-            said = " ".join((done.errors.decode(errors="replace") or output).split())[:200]
-            raise Unmeasured(f"{argv[0]} ended with status {status}: {said}")
-        return output
+        return Done(status, done.output.decode(errors="replace"), done.errors.decode(errors="replace"))
 
     def path(self, path: str) -> Path:
         """A path of the host."""
@@ -111,6 +135,8 @@ def measure(collector: Collector, host: Host, seconds: float) -> object:
     """A measurement, or why there is none. What a collector did not foresee is a reason, too."""
     try:
         return collector(host, seconds)
+    except Refusal as error:
+        return Refused(str(error))
     except Unmeasured as error:
         return Missing(str(error))
     except Exception as error:  # a strange output of a strange program

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Callable
 
 from gpucluster.agent.checks.expected import NodeExpectation
-from gpucluster.agent.checks.judges.parts import Absent, Part, each, leaf, number, sum_up, yes
+from gpucluster.agent.checks.judges.parts import Absent, Part, each, is_broken, leaf, number, sum_up, yes
 from gpucluster.agent.checks.model import Measurements, Outcome, Status
 
 Leaves = Mapping[str, str]
@@ -20,6 +20,9 @@ MOST_ROWS_REMAPPED = 512
 _DRIVER_WITH_REPAIRS = 580
 _LINK = "pci/pci_gpu_link_info/"
 _VOLATILE = "ecc_errors/volatile/"
+# Of drivers before 580, where `gpu_recovery_action` says it.
+_RESET = "gpu_reset_status/reset_required"
+_DRAIN_AND_RESET = "gpu_reset_status/drain_and_reset_recommended"
 _REMAPPED = "remapped_rows/remapped_row_"
 _RETIRED = "retired_pages/"
 # Before Ampere pages are retired, from Ampere on rows are remapped. Source: NVIDIA, "GPU Memory Error Management".
@@ -28,9 +31,14 @@ _RETIRES_PAGES = ("Volta", "Pascal", "Maxwell", "Kepler", "Turing")
 
 def count(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """As many GPUs as the shape has."""
-    found, said = len(measured["nvidia_smi"]["gpus"]), int(number(measured["nvidia_smi"]["attached"]))
+    gpus = measured["nvidia_smi"]["gpus"]
+    found, said = len(gpus), int(number(measured["nvidia_smi"]["attached"]))
     if found != said:
         return Outcome(Status.UNKNOWN, f"nvidia-smi counts {said} GPUs and describes {found}")
+    for index, gpu in enumerate(gpus):
+        words = next((value for value in gpu.values() if is_broken(value)), "")
+        if words:
+            return Outcome(Status.FAIL, f"GPU {index}: {words}", {"found": found, "expected": expected.gpus})
     status = Status.PASS if found == expected.gpus else Status.FAIL
     return Outcome(status, f"{found} of {expected.gpus} GPUs", {"found": found, "expected": expected.gpus})
 
@@ -74,27 +82,38 @@ def _ecc_counters(leaves: Leaves) -> tuple[str, ...]:
 
 def repairs(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
     """What the driver says itself of the health of a GPU's memory and of what it needs."""
-    driver = measured["nvidia_smi"]["driver"]
+    said = [Part(Status.WARN, warning) for warning in measured["nvidia_smi"]["warnings"]]
+    driver, one = measured["nvidia_smi"]["driver"], _repairs_of
     if number(driver) < _DRIVER_WITH_REPAIRS:
-        return Outcome(Status.SKIP, f"driver {driver} does not say it; {_DRIVER_WITH_REPAIRS} and later do")
+        one = _reset_of
+        if not said and not any(_RESET in leaves for leaves in measured["nvidia_smi"]["gpus"]):
+            return Outcome(Status.SKIP, f"driver {driver} does not say it; {_DRIVER_WITH_REPAIRS} and later do")
+    good = "the driver asks for nothing"
+    found = _each_gpu(measured, one, good)
+    return sum_up([*said, Part(found.status, found.message)], good)
 
-    def one(leaves: Leaves) -> Iterable[Part]:
-        action = leaf(leaves, "gpu_recovery_action")
-        if action.lower() != "none":
-            yield Part(Status.FAIL, f"the driver asks for: {action}")
-        if not yes(leaf(leaves, "ecc_mode/current_ecc")):
-            return  # the check gpu_ecc says it
-        for name, what in (
-            ("aggregate/sram_threshold_exceeded", "too many errors of SRAM in its life"),
-            ("unrepairable_memory", "memory that can't be repaired"),
-        ):
-            if yes(leaf(leaves, f"ecc_errors/{name}")):
-                yield Part(Status.FAIL, what)
-        for name in ("channel_repair_pending", "tpc_repair_pending"):
-            if yes(leaf(leaves, f"ecc_errors/{name}")):
-                yield Part(Status.WARN, f"{name.replace('_', ' ')}: reset the GPU when it is idle")
 
-    return _each_gpu(measured, one, "the driver asks for nothing")
+def _reset_of(leaves: Leaves) -> Iterable[Part]:
+    for name in (_RESET, _DRAIN_AND_RESET):
+        if yes(leaf(leaves, name)):
+            yield Part(Status.FAIL, f"the driver says: {name.rpartition('/')[2].replace('_', ' ')}")
+
+
+def _repairs_of(leaves: Leaves) -> Iterable[Part]:
+    action = leaf(leaves, "gpu_recovery_action")
+    if action.lower() != "none":
+        yield Part(Status.FAIL, f"the driver asks for: {action}")
+    if not yes(leaf(leaves, "ecc_mode/current_ecc")):
+        return  # the check gpu_ecc says it
+    for name, what in (
+        ("aggregate/sram_threshold_exceeded", "too many errors of SRAM in its life"),
+        ("unrepairable_memory", "memory that can't be repaired"),
+    ):
+        if yes(leaf(leaves, f"ecc_errors/{name}")):
+            yield Part(Status.FAIL, what)
+    for name in ("channel_repair_pending", "tpc_repair_pending"):
+        if yes(leaf(leaves, f"ecc_errors/{name}")):
+            yield Part(Status.WARN, f"{name.replace('_', ' ')}: reset the GPU when it is idle")
 
 
 def row_remap(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
@@ -103,6 +122,10 @@ def row_remap(measured: Measurements, _expected: NodeExpectation, _subject: str)
     def one(leaves: Leaves) -> Iterable[Part]:
         if leaf(leaves, "product_architecture") in _RETIRES_PAGES:
             yield Part(Status.SKIP, "it retires pages")
+            return
+        # A text instead of values: N/A.
+        if "remapped_rows" in leaves and _divided(leaves):
+            yield Part(Status.SKIP, "it is divided (MIG), and nvidia-smi does not tell its rows")
             return
         if yes(leaf(leaves, f"{_REMAPPED}failure")):
             yield Part(Status.FAIL, "a row of memory could not be remapped: replace the GPU")
@@ -243,20 +266,24 @@ def nvlink_errors(measured: Measurements, expected: NodeExpectation, _subject: s
     return _each_linked(measured, expected, one, "no NVLink link had to recover")
 
 
+def _divided(leaves: Leaves) -> bool:
+    return leaves.get("mig_mode/current_mig", "") == "Enabled"
+
+
 def _each_linked(
     measured: Measurements,
     expected: NodeExpectation,
     one: Callable[[Mapping[str, Any]], Iterable[Part]],
     good: str,
 ) -> Outcome:
-    modes = [gpu.get("mig_mode/current_mig", "") for gpu in measured["nvidia_smi"]["gpus"]]
+    divided = [_divided(gpu) for gpu in measured["nvidia_smi"]["gpus"]]
     gpus = measured["nvlink"]
     parts = []
     for index in range(expected.gpus):
         name = f"GPU {index}"
-        if index >= len(modes) or name not in gpus:
+        if index >= len(divided) or name not in gpus:
             parts.append(Part(Status.UNKNOWN, f"{name}: nvidia-smi does not list its links"))
-        elif modes[index] == "Enabled":
+        elif divided[index]:
             parts.append(Part(Status.SKIP, f"{name}: it is divided (MIG), and uses no links"))
         else:
             found = each({name: gpus[name]}, one, good)

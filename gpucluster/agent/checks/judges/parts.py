@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
+from gpucluster.agent.checks import refusals
 from gpucluster.agent.checks.model import Outcome, Status, worst
 
 #: What programs print where there is no value.
@@ -28,6 +29,10 @@ class Absent(Exception):
     """A value that a judge needs is not in the measurement."""
 
 
+class Broken(Exception):
+    """The program says that the thing itself does not work; the message says what it said."""
+
+
 class Part(NamedTuple):
     """What is said of one thing: a GPU, a port, a drive."""
 
@@ -39,12 +44,20 @@ def leaf(leaves: Mapping[str, str], path: str) -> str:
     """A value by its path.
 
     Raises:
+        Broken: the program says instead that the thing does not work.
         Absent: there is none, or the program says that it could not be read.
     """
     text = str(leaves.get(path, "")).strip()
-    if text.lower() in NO_VALUE or "lost" in text.lower():
+    if is_broken(text):
+        raise Broken(text)
+    if text.lower() in NO_VALUE:
         raise Absent(f"{path.rsplit('/', 1)[-1]} is {text!r}" if text else f"there is no {path.rsplit('/', 1)[-1]}")
     return text
+
+
+def is_broken(text: str) -> bool:
+    """Whether nvidia-smi has this instead of a value, because the GPU does not work."""
+    return any(words in text.lower() for words in refusals.WORDS)
 
 
 def number(text: Any) -> float:
@@ -82,6 +95,8 @@ def each(things: Mapping[str, Any], judge_one: Callable[[Any], Iterable[Part]], 
     for name, thing in things.items():
         try:
             found = [Part(status, f"{name}: {message}") for status, message in judge_one(thing)]
+        except Broken as error:
+            found = [Part(Status.FAIL, f"{name}: {error}")]
         except Absent as error:
             found = [Part(Status.UNKNOWN, f"{name}: {error}")]
         parts += found or [Part(Status.PASS, "")]

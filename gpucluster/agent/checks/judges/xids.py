@@ -1,13 +1,18 @@
-"""What an Xid in the kernel log means.
+"""What the kernel log says of GPUs and NVSwitches: Xids, SXids, and faults without a number.
 
 Source: NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors, table "Xids", column of the immediate action), as
 Oracle's HPC stack 3.1 has it in xid_catalog_data.json. 63 and 94 are warnings here although the catalogue asks for
-nothing: Azure's healthagent and NVIDIA's text on memory errors ask for a reset when the GPU is idle. 92 likewise.
+nothing: Azure's healthagent and NVIDIA's text on memory errors ask for a reset when the GPU is idle. 92 likewise. 93 is
+a warning, too: a GPU with a corrupted infoROM works, and its vendor wants to see it.
+
+A message may say itself whether it is fatal: those of NVLink 5 (144 to 150) and of NVSwitches (SXids) do. A number that
+is not known is a warning, and so is a known one that calls itself fatal: a person should see it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from gpucluster.agent.checks.expected import NodeExpectation
 from gpucluster.agent.checks.judges.parts import Part, sum_up
@@ -43,35 +48,50 @@ OF_PROGRAMS = frozenset(
     | {*range(96, 106), *range(126, 136), 139}
 )
 #: Information (IGNORE).
-IGNORED = frozenset({14, 37, 38, 44, 66, 67, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161})
+IGNORED = frozenset({14, 37, 38, 44, 66, 67, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161})
+#: Errors of NVLink 5, whose messages say whether they are fatal (NETIR, SAW, RLW and others).
+OF_NVLINK = frozenset(range(144, 151))
+#: What the driver says without a number.
+FAULTS: Mapping[str, str] = {
+    "fallen off the bus": HARDWARE[79],
+    "rminitadapter failed": HARDWARE[143],
+}
+_CONTAINED = 94
 #: 154 says what the driver wanted before, and what it wants now.
 CHANGED_ACTION = 154
 _WANTED = ("reset required", "reboot required", "drain and reset", "drain p2p")
 
 
-def _status(xid: int, text: str) -> Status:
+def _status(xid: int, text: str, *, fatal: bool) -> Status:
     if xid == CHANGED_ACTION:
         wanted = text.lower().rpartition(" to ")[2]
         if any(words in wanted for words in _WANTED):
             return Status.FAIL
         return Status.PASS if wanted.startswith("0x0") else Status.WARN
-    if xid in HARDWARE:
+    if xid in HARDWARE or (fatal and xid in (*OF_NVLINK, _CONTAINED)):
         return Status.FAIL
-    return Status.PASS if xid in OF_PROGRAMS or xid in IGNORED else Status.WARN
+    return Status.PASS if not fatal and (xid in OF_PROGRAMS or xid in IGNORED) else Status.WARN
 
 
 def judge(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
-    """No Xid since the boot asks for a reset, a restart or a repair."""
+    """Nothing in the kernel log since the boot asks for a reset, a restart or a repair."""
     log = measured["kernel_log"]
     parts = []
     for event in log["xids"]:
         what = HARDWARE.get(event["xid"], event["text"][:80])
-        message = (
-            f"Xid {event['xid']} on {event['pci']}, {event['count']} times, last {event['age_s'] / 60:.0f} min ago"
-        )
-        parts.append(Part(_status(event["xid"], event["text"]), f"{message}: {what}"))
+        status = _status(event["xid"], event["text"], fatal=event["fatal"])
+        parts.append(Part(status, f"Xid {event['xid']} on {_when(event)}: {what}"))
+    for event in log["sxids"]:
+        status = Status.FAIL if event["fatal"] else Status.WARN
+        parts.append(Part(status, f"SXid {event['sxid']} on the NVSwitch {_when(event)}: {event['text'][:80]}"))
+    for event in log["faults"]:
+        parts.append(Part(Status.FAIL, f"the driver says of {_when(event)}: {FAULTS[event['fault']]}"))
     if log["whole"]:
         parts.append(Part(Status.PASS, ""))
     else:
         parts.append(Part(Status.UNKNOWN, f"the kernel log reaches back {log['covers_s'] / 60:.0f} min only"))
     return sum_up(parts, "no Xid that asks for a reset or a repair since the boot")
+
+
+def _when(event: Mapping[str, Any]) -> str:
+    return f"{event['pci']}, {event['count']} times, last {event['age_s'] / 60:.0f} min ago"
