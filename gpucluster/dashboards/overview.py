@@ -61,6 +61,8 @@ _BY_WORD = {
     **dict.fromkeys(SINFO_CLOSED, NodeKind.DOWN),
     **dict.fromkeys(SINFO_DRAINED, NodeKind.DRAINED),
     "idle": NodeKind.IDLE,
+    "planned": NodeKind.IDLE,
+    "reserved": NodeKind.IDLE,
     "allocated": NodeKind.ALLOCATED,
     "mixed": NodeKind.MIXED,
     "completing": NodeKind.ALLOCATED,

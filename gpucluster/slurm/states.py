@@ -71,8 +71,13 @@ def in_service(flags: frozenset[str]) -> bool:
 
 # --- nodes, as sinfo prints them -----
 
-#: The node takes jobs and answers. A sign behind the word, such as `*` (does not respond), makes it unhealthy.
-SINFO_HEALTHY = frozenset({"idle", "mixed", "allocated", "completing"})
+#: The node takes jobs, or jobs, a reservation or the scheduler's plan have it.
+SINFO_HEALTHY = frozenset(
+    {"idle", "mixed", "allocated", "completing", "planned", "reserved", "maint", "npc", "perfctrs"}
+)
+#: Signs that say nothing against the node: the scheduler has planned it (`-`), it is in a reservation for maintenance
+#: (`$`), or it will reboot when its jobs have ended (`@`).
+SINFO_HARMLESS_SIGNS = "-$@"
 #: No new job starts on the node.
 SINFO_CLOSED = frozenset({"drained", "draining", "down", "error", "fail", "failed", "failing", "inval", "unknown"})
 #: No new job starts on the node because a person, or a check, wants it so.
@@ -81,6 +86,28 @@ SINFO_DRAINED = frozenset({"drained", "draining"})
 SINFO_RESUMABLE = SINFO_DRAINED | {"down"}
 #: A job runs on the node, or Slurm cleans up after one.
 SINFO_BUSY = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
+
+
+class NodeHealth(StrEnum):
+    """What a state of sinfo says of a node."""
+
+    #: It takes jobs, or has them.
+    GOOD = "good"
+    #: It takes no jobs, does not respond, or has no power.
+    BAD = "bad"
+    #: The word or the sign is not known here.
+    UNKNOWN = "unknown"
+
+
+def node_health(state: str) -> NodeHealth:
+    """What a state of sinfo says, such as `mixed-` or `idle*`."""
+    word = sinfo_word(state)
+    signs = state.lower().removeprefix(word).rstrip("+")
+    if word in SINFO_CLOSED or set(signs) & set(slurm_nodes.SIGNS) - set(SINFO_HARMLESS_SIGNS):
+        return NodeHealth.BAD
+    return (
+        NodeHealth.GOOD if word in SINFO_HEALTHY and not set(signs) - set(SINFO_HARMLESS_SIGNS) else NodeHealth.UNKNOWN
+    )
 
 
 def sinfo_word(state: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.slurm import advisories
-from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_HEALTHY, SINFO_RESUMABLE, sinfo_word
+from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_RESUMABLE, NodeHealth, node_health, sinfo_word
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 from gpucluster.verdict.hosts import APPLY
@@ -34,8 +34,11 @@ def _node_state(seen: Measurements, expected: Expectation, node: str) -> Outcome
         return Outcome(Status.FAIL, "is unknown to Slurm")
     (row,) = rows
     evidence = {"state": row["state"], "reason": row["reason"]}
-    if row["state"] in SINFO_HEALTHY:
+    health = node_health(row["state"])
+    if health is NodeHealth.GOOD:
         return Outcome(Status.PASS, row["state"], evidence)
+    if health is NodeHealth.UNKNOWN:
+        return Outcome(Status.WARN, f"is {_state(row)}, which is not known here", evidence)
     return Outcome(Status.FAIL, "; ".join([f"is {_state(row)}", *_to_resume([row])]), evidence)
 
 
@@ -93,7 +96,8 @@ def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> Ou
     """Every free node, elastic nodes included, has run a step and seen the marker in the container."""
     nodes = expected.pools[pool]
     states = {row["node"]: row["state"] for row in seen["sinfo"]}
-    up = [node for node, state in states.items() if state in SINFO_HEALTHY and number_of(elastic_prefix(pool), node)]
+    good = (node for node, state in states.items() if node_health(state) is NodeHealth.GOOD)
+    up = [node for node in good if number_of(elastic_prefix(pool), node)]
     elastic = up if expected.with_elastic else []
     if not nodes and not elastic:
         return Outcome(Status.SKIP, "its nodes are launched when jobs need them")

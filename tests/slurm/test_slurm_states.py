@@ -13,7 +13,7 @@ from gpucluster.agent.rules import reasons
 from gpucluster.agent.rules.slurm_nodes import node_flags
 from gpucluster.oci.states import LifecycleState
 from gpucluster.slurm import states
-from gpucluster.slurm.states import JobState, NodeState, sinfo_word
+from gpucluster.slurm.states import JobState, NodeState, node_health, sinfo_word
 
 PACKAGE = Path(gpucluster.__file__).parent
 OWNER = PACKAGE / "slurm"
@@ -64,6 +64,19 @@ def test_words_of_sinfo() -> None:
 
 
 @pytest.mark.parametrize(
+    ("health", "words"),
+    [
+        # A cluster in which jobs of several nodes wait (SckyzO/slurm_exporter#243), and one with a reservation
+        ("good", "planned mixed- allocated- idle- mixed allocated completing mixed@ reserved maint idle$ MIXED+"),
+        ("bad", "idle* mixed* down* drained draining idle~ idle# mixed^ fail inval unknown planned*"),
+        ("unknown", "blocked hibernating idle?"),
+    ],
+)  # fmt: skip
+def test_what_a_state_of_sinfo_says_of_a_node(health: str, words: str) -> None:
+    assert {word: node_health(word).value for word in words.split()} == dict.fromkeys(words.split(), health)
+
+
+@pytest.mark.parametrize(
     ("reason", "gpucluster_", "slurmctld", "person"),
     [
         ("", False, False, False),
@@ -72,12 +85,37 @@ def test_words_of_sinfo() -> None:
         ("ResumeTimeout reached", False, True, False),
         ("loud fan : Not responding", False, True, False),
         ("gpucluster: given up : Not responding", False, True, False),
+        # What slurmd writes as root, as an administrator with sudo does: aws-samples/awsome-distributed-ai#185, #195
+        ("Kill task failed", False, True, False),
+        ("gres/gpu count reported lower than configured (7 < 8)", False, True, False),
+        ("Low RealMemory (reported:63622 < 100.00% of configured:64000)", False, True, False),
+        ("Prolog error", False, True, False),
+        ("Epilog error", False, True, False),
+        ("batch job complete failure", False, True, False),
+        ("reboot timed out", False, True, False),
+        ("NHC: check_fs_mount: /scratch is not mounted", False, False, True),
     ],
 )
 def test_who_gave_a_reason(reason: str, gpucluster_: bool, slurmctld: bool, person: bool) -> None:
     assert reasons.from_gpucluster(reason) == gpucluster_
-    assert reasons.from_slurmctld(reason) == slurmctld
+    assert reasons.from_slurm(reason) == slurmctld
     assert reasons.from_administrator(reason) == person
+
+
+def test_who_wrote_a_reason_decides_where_slurm_has_a_user_of_its_own() -> None:
+    # A reason of a release that is not known here.
+    for reason in ("Node has too few moons", "loud fan : Node has too few moons"):
+        assert reasons.from_slurm(reason, "slurm")
+        assert not reasons.from_administrator(reason, "slurm")
+        assert reasons.from_administrator(reason, "root")
+        assert reasons.from_administrator(reason, "alice")
+    # gpucluster runs as that user on the controller, and a person may still have to decide.
+    for own in (reasons.REMOVED, f"{reasons.FOR_A_PERSON} gpu_count: 7 of 8 GPUs"):
+        assert not reasons.from_slurm(own, "slurm")
+    assert reasons.from_administrator(f"{reasons.FOR_A_PERSON} gpu_count: 7 of 8 GPUs", "slurm")
+    # An administrator's reboot: the node comes back by itself.
+    for reboot in ("reboot requested", "reboot issued", "Reboot ASAP : reboot issued"):
+        assert not reasons.from_slurm(reboot, "slurm")
 
 
 # The agent can't use the owner.

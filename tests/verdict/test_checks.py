@@ -99,6 +99,24 @@ def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str, mes
     assert line.remedy
 
 
+@pytest.mark.parametrize(
+    ("state", "status", "message"),
+    [
+        ("planned", "pass", ""),
+        ("mixed-", "pass", ""),
+        ("maint", "pass", ""),
+        ("blocked", "warn", "compute-1: is blocked, which is not known here"),
+    ],
+)
+def test_a_busy_cluster_is_no_fault_and_an_unknown_word_is_a_warning(state: str, status: str, message: str) -> None:
+    reported = facts(FULL)
+    reported[HEAD]["sinfo"][0].update(state=state)
+    assert verdict(FULL, reported).passed
+    line = lines(FULL, reported)["node_state"]
+    assert line.status == status
+    assert message in line.message
+
+
 def test_a_slurm_with_known_vulnerabilities_is_a_warning() -> None:
     reported = facts(FULL)
     reported[HEAD]["slurm_version"] = "25.11.7"

@@ -118,7 +118,7 @@ class Node:
         """Nobody else has decided anything about it."""
         if self.drained or self.away or "FAIL" in self.flags:
             return False
-        return "DOWN" not in self.flags or not self.reason or reasons.from_slurmctld(self.reason)
+        return "DOWN" not in self.flags or not self.reason or reasons.from_slurm(self.reason)
 
 
 class Kind(str, Enum):

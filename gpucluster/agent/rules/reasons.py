@@ -1,6 +1,10 @@
-"""The origin of a node's Reason: gpucluster, slurmctld, or an administrator (or another health check).
+"""The origin of a node's Reason: gpucluster, Slurm itself, or an administrator (or another health check).
 
 gpucluster removes only its own reasons. The reason of an administrator is a decision that gpucluster does not overrule.
+Slurm's own reasons say that something is wrong with the node: an elastic one is replaced.
+
+Who wrote a reason decides: what the user `slurm` wrote is slurmctld's. slurmd writes as root, as an administrator with
+sudo does; there the words decide, and words that are not known are an administrator's.
 """
 
 from __future__ import annotations
@@ -20,18 +24,56 @@ FAILED_CHECKS = f"{PREFIX} check failed:"
 FOR_A_PERSON = f"{PREFIX} check failed again, a person decides:"
 #: Characters of a reason. Slurm has no limit, but a longer text is not read.
 LONGEST = 400
-# What slurmctld itself writes when it gives a node up (Slurm 22.05 and 24.11).
-_SLURMCTLD = ("ResumeTimeout", "Not responding", "Node unexpectedly rebooted", "NO NETWORK ADDRESS FOUND")
+#: The user of slurmctld: `SlurmUser` in slurm.conf.
+SLURM_USER = "slurm"
+# What slurmctld and slurmd write themselves. Source: Slurm 24.11.5 (slurmctld's node_mgr.c, job_mgr.c, agent.c,
+# proc_req.c, ping_nodes.c, power_save.c, read_config.c; slurmd's cred_context.c, mgr.c), and reports of 22.05 to 25.11.
+_SLURM = (
+    "Bad core count",
+    "Cannot collect energy data",
+    "CoreSpec differ",
+    "Could not unpack gres data",
+    "Duplicate jobid",
+    "Epilog error",
+    "Job env setup error",
+    "Kill task failed",
+    "Low CPUs",
+    "Low RealMemory",
+    "Low TmpDisk",
+    "Low socket*core*thread count",
+    "NO NETWORK ADDRESS FOUND",
+    "Node unexpectedly rebooted",
+    "Not responding",
+    "Prolog error",
+    "Prolog/Epilog failure",
+    "ResumeTimeout",
+    "SlurmdSpoolDir is full",
+    "batch job complete failure",
+    "gres/",
+    "reboot timed out",
+    "switch_g_job_postfini failed",
+)
+# An administrator has asked for a reboot (`scontrol reboot ASAP`), and slurmctld says how far it is.
+_REBOOT = ("reboot requested", "reboot issued", "reboot complete", "Reboot ASAP")
 
 
-def from_slurmctld(reason: str) -> bool:
-    """Whether slurmctld gave the reason. It keeps an old one before its own: `loud fan : Not responding` (24.11)."""
-    return reason.rpartition(" : ")[2].startswith(_SLURMCTLD)
+def from_slurm(reason: str, user: str = "") -> bool:
+    """Whether Slurm itself gave the reason.
+
+    slurmctld keeps an old one before its own: `loud fan : Not responding` (24.11).
+
+    Args:
+        user: who wrote it, empty where that is not known.
+    """
+    last = reason.rpartition(" : ")[2]
+    if last.startswith(_SLURM):
+        return True
+    return user == SLURM_USER and bool(last) and not reason.startswith(PREFIX) and not last.startswith(_REBOOT)
 
 
-def from_gpucluster(reason: str) -> bool:
+def from_gpucluster(reason: str, user: str = "") -> bool:
     """Whether gpucluster gave the reason, decides on the node, and slurmctld has added nothing."""
-    return reason.startswith(PREFIX) and not reason.startswith(FOR_A_PERSON) and not from_slurmctld(reason)
+    return reason.startswith(PREFIX) and not reason.startswith(FOR_A_PERSON) and not from_slurm(reason, user)
 
 
 def drained_by_apply(reason: str) -> bool:
@@ -44,9 +86,9 @@ def drained_by_checks(reason: str) -> bool:
     return reason.startswith((FAILED_CHECKS, FOR_A_PERSON))
 
 
-def from_administrator(reason: str) -> bool:
+def from_administrator(reason: str, user: str = "") -> bool:
     """Whether an administrator or another health check gave the reason, or a person has to decide on the node."""
-    theirs = bool(reason) and not reason.startswith(PREFIX) and not from_slurmctld(reason)
+    theirs = bool(reason) and not reason.startswith(PREFIX) and not from_slurm(reason, user)
     return theirs or reason.startswith(FOR_A_PERSON)
 
 

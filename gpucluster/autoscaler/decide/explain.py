@@ -142,12 +142,12 @@ def _node(name: str, node: Node | None, policy: Policy) -> list[str]:
         return [f"{words.name} lists no node {name}" + (f", though pool {pool} has that name" if pool else "")]
     state = _PHASES[phase(node.flags)].format(name=words.name, daemon=words.daemon)
     lines = [f"{name} of pool {node.pool or '(none)'} {state} ({'+'.join(sorted(node.flags))})"]
-    if node.reason and from_administrator(node.reason):
+    if node.reason and from_administrator(node.reason, node.reason_user):
         who = f" ({node.reason_user})" if node.reason_user else ""
         lines.append(f"An administrator or a health check gave it the reason: {node.reason}{who}. It is not changed")
     elif node.reason:
         lines.append(
-            f"The {'autoscaler' if from_gpucluster(node.reason) else 'controller'} gave it the reason: {node.reason}"
+            f"{'The autoscaler' if from_gpucluster(node.reason) else words.name} gave it the reason: {node.reason}"
         )
     return lines
 

@@ -253,7 +253,7 @@ def _in_service(builder: PlanBuilder, node: Node) -> None:
 
 
 def _unbacked(builder: PlanBuilder, node: Node, claim: NodeClaim | None) -> None:
-    if node.drained and from_administrator(node.reason):
+    if node.drained and from_administrator(node.reason, node.reason_user):
         builder.note(
             node.name,
             f"{node.name} has no instance, but an administrator drained it ({node.reason}): it is not changed",
@@ -295,13 +295,15 @@ def _silent_for_too_long(builder: PlanBuilder, node: Node, claim: NodeClaim) -> 
 
 def _drain_or_give_up(builder: PlanBuilder, node: Node, instance: Instance) -> None:
     if node.drained:
-        if not from_gpucluster(node.reason):
+        if from_administrator(node.reason, node.reason_user) or not node.reason:
             builder.note(
                 node.name,
                 f"{node.name} was drained by an administrator or a health check ({node.reason}): it is not changed",
             )
         elif not node.busy:
-            builder.power_down(node.name, f"{node.reason}; the node is idle now and is given up")
+            ours = node.reason.startswith(PREFIX)
+            why = node.reason if ours else f"{PREFIX} drained by {builder.words.name}: {node.reason}"
+            builder.power_down(node.name, f"{why}; the node is idle now and is given up")
         return
     ahead = instance.maintenance_at
     if ahead is not None and ahead - builder.now <= builder.policy.times.drain_ahead:
@@ -376,7 +378,7 @@ def _forget(builder: PlanBuilder, claim: NodeClaim, why: str) -> None:
 
 
 def _down(builder: PlanBuilder, node: Node) -> None:
-    if from_administrator(node.reason):
+    if from_administrator(node.reason, node.reason_user):
         builder.note(node.name, f"{node.name} was taken down by an administrator ({node.reason}): it is not changed")
         return
     instance = instance_of(builder, node)
@@ -399,7 +401,7 @@ def _down_powered_off(builder: PlanBuilder, node: Node) -> None:
     # Slurm 22.05 keeps an old reason: a node that did not register in time still has the reason that an administrator
     # once gave.
     awaited = claim is not None and claim.state in AWAITED and NodeState.POWERED_DOWN in node.flags
-    if (from_administrator(node.reason) and not awaited) or (
+    if (from_administrator(node.reason, node.reason_user) and not awaited) or (
         cooling and cooling.until > builder.now and from_gpucluster(node.reason)
     ):
         if node.name in builder.claims or node.name in builder.live:

@@ -310,7 +310,7 @@ def test_what_is_never_done(
         # Neither a person's decision nor a machine that is off is touched.
         assert not node.drained
         assert not node.away
-        assert "DOWN" not in node.flags or not node.reason or reasons.from_slurmctld(node.reason)
+        assert "DOWN" not in node.flags or not node.reason or reasons.from_slurm(node.reason)
         assert any(one.accuses for one in results.values())
         if not each.repeats:
             assert all(results[check].accuses for check in each.checks)

@@ -235,7 +235,10 @@ def test_no_look_is_too_odd(seen: tuple[Observation, Memory]) -> None:
                 assert node.powering_up or not node.powered_down or node.down
                 # what a person took down stays so, but for a node that was awaited: that reason is an old one
                 awaited = name in memory.claims and memory.claims[name].state != "up"
-                assert not (from_administrator(node.reason) and node.down and not node.powering_up) or awaited
+                assert (
+                    not (from_administrator(node.reason, node.reason_user) and node.down and not node.powering_up)
+                    or awaited
+                )
 
 
 @settings(max_examples=60)

@@ -361,6 +361,28 @@ def test_scenario_28_what_a_person_drained_is_left_alone(words: str) -> None:
     assert world.plan.actions == ()
 
 
+@pytest.mark.parametrize(
+    ("reason", "user"),
+    [
+        ("Kill task failed", "root"),
+        ("gres/gpu count reported lower than configured (7 < 8)", "slurm"),
+        ("Node has too few moons", "slurm"),
+    ],
+)
+def test_scenario_28_what_slurm_itself_drained_is_replaced_when_its_jobs_have_ended(reason: str, user: str) -> None:
+    world = World()
+    world.serve("gpu-e1")
+    world.node("gpu-e1", "ALLOCATED+CLOUD+DRAIN", reason, reason_user=user)
+    world.reconcile(100)
+    assert not world.the(PowerDown)
+    world.node("gpu-e1", "IDLE+CLOUD+DRAIN", reason, reason_user=user)
+    world.reconcile(100)
+    (given_up,) = world.the(PowerDown)
+    assert reason in given_up.why
+    lines = explain_node("gpu-e1", world.observation(), world.memory, world.policy, world.now)
+    assert not any("administrator" in line for line in lines)
+
+
 @pytest.mark.parametrize("words", [LOST, DEAD])
 def test_scenario_28_what_a_person_took_down_is_left_alone(words: str) -> None:
     world = World()
