@@ -242,7 +242,7 @@ _GPU = (
         remedy="Run on the host: dcgmi diag -r 2; then replace the node",
     ),
     _check(
-        "dcgm_long", "diagnosis of DCGM, level 3", "dcgm_long", dcgm.judge("dcgm_long"),
+        "dcgm_long", "diagnosis of DCGM, level 3", "dcgm_long", dcgm.judge("dcgm_long", hardware=True),
         when=frozenset({_FULL}), applies=_dcgm, drain=True, timeout_s=2300.0, remedy=_REPLACE,
     ),
 )  # fmt: skip

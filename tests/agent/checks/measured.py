@@ -51,11 +51,27 @@ _PORT = {
 _DISK = {"bytes": 1 << 40, "free_bytes": 1 << 39, "inodes": 1 << 20, "free_inodes": 1 << 19, "read_only": False}
 
 
-def _diagnosis(status: str = "Pass") -> dict[str, Any]:
-    """As DCGM 4 has it: a result for each GPU."""
-    results = [{"entity_group": "GPU", "entity_id": index, "status": status} for index in range(8)]
-    tests = [{"name": "software", "results": results, "test_summary": {"status": status}}]
-    return {"test_categories": [{"category": "Deployment", "tests": tests}]}
+def _diagnosis(**tests: str) -> dict[str, Any]:
+    """As DCGM 4 has it: a result for each GPU.
+
+    Args:
+        tests: the name of a test of each category.
+    """
+    return {
+        "test_categories": [
+            {
+                "category": category,
+                "tests": [
+                    {
+                        "name": name,
+                        "results": [{"entity_group": "GPU", "entity_id": each, "status": "Pass"} for each in range(8)],
+                        "test_summary": {"status": "Pass"},
+                    }
+                ],
+            }
+            for category, name in tests.items()
+        ]
+    }
 
 
 _EIGHT = parse_nvidia_smi(XML)
@@ -73,8 +89,8 @@ def healthy() -> dict[str, Any]:
     return {
         "clock": {"synchronised": True, "offset_s": 0.0001},
         "clock_jump": {"seconds": 0.002},
-        "dcgm_short": _diagnosis(),
-        "dcgm_long": _diagnosis(),
+        "dcgm_short": _diagnosis(Deployment="software"),
+        "dcgm_long": _diagnosis(Deployment="software", Hardware="memory", Stress="targeted_power"),
         "drives": {f"nvme{index}": "live" for index in range(8)},
         "fabric_manager": "active",
         "failed_units": [],

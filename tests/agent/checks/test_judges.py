@@ -312,6 +312,55 @@ def test_devices_whose_counters_nobody_has_described_are_skipped() -> None:
     assert found.status is SKIP
 
 
+def error(severity: int | None, text: str = "Persistence Mode: disabled.") -> dict[str, Any]:
+    return {"error_category": 8, "error_id": 29, "error_severity": severity, "warning": text}
+
+
+@pytest.mark.parametrize(
+    ("errors", "status"),
+    [
+        ([error(5)], WARN),  # a setting
+        ([error(1)], WARN),  # to be watched
+        ([error(5), error(2, "Memory test failed.")], FAIL),
+        ([error(6)], FAIL),
+        ([error(None)], FAIL),
+        (["text of DCGM 3"], FAIL),
+        ("text of DCGM 3", FAIL),
+        ([], FAIL),
+    ],
+    ids=str,
+)
+def test_an_error_of_dcgm_counts_by_its_severity_and_reads_as_a_sentence(errors: Any, status: Status) -> None:
+    measurements = healthy()
+    test = measurements["dcgm_short"]["test_categories"][0]["tests"][0]
+    test["results"][3].update(status="Fail", warnings=errors)
+    test["test_summary"]["status"] = "Fail"
+    found = judged("dcgm_short", measurements)
+    assert found.status is status, found
+    assert "{" not in found.message
+    assert "[" not in found.message
+
+
+def test_a_fault_that_only_the_summary_of_a_test_has() -> None:
+    measurements = healthy()
+    test = measurements["dcgm_long"]["test_categories"][1]["tests"][0]
+    test["test_summary"] = {"status": "Fail", "warnings": [error(2, "Memory test failed on GPU 3")]}
+    found = judged("dcgm_long", measurements)
+    assert (found.status, found.message) == (FAIL, "memory: Memory test failed on GPU 3")
+
+
+def test_a_diagnosis_that_ran_no_test_of_the_hardware_is_not_good() -> None:
+    measurements = healthy()
+    for category in measurements["dcgm_long"]["test_categories"][1:]:
+        for result in category["tests"][0]["results"]:
+            result.update(status="Skip", info=["not enough permissions"])
+    found = judged("dcgm_long", measurements)
+    assert found.status is UNKNOWN
+    assert "none of its tests of the hardware: memory GPU 0: not enough permissions" in found.message
+    # Level 1 has none.
+    assert judged("dcgm_short", measurements).status is PASS
+
+
 @pytest.mark.parametrize("check", ["gpu_count", "gpu_ecc", "gpu_xid", "dcgm_short"])
 def test_gpus_whose_tools_are_not_read_are_skipped(check: str) -> None:
     amd = replace(NODE, gpu_vendor="amd")
