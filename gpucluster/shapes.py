@@ -99,6 +99,16 @@ class Shape(_Fact):
     assumed: tuple[str, ...] = ()
     note: str = ""
 
+    @field_validator("nccl")
+    @classmethod
+    def _for_every_job(cls, settings: Mapping[str, int | str]) -> Mapping[str, int | str]:
+        """They are in /etc/nccl.conf, for all collectives of all jobs. Source: NCCL's release notes, 2.24.3."""
+        wrong = sorted({"NCCL_ALGO", "NCCL_PROTO"} & settings.keys())
+        if wrong:
+            said = "NCCL from 2.24 on ends with an error where a collective does not have it; a benchmark may set it"
+            raise ValueError(f"{', '.join(wrong)}: {said}")
+        return settings
+
     @field_validator("gpu_device_files")
     @classmethod
     def _nvidia_by_default(cls, files: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:

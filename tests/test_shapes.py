@@ -68,6 +68,13 @@ def test_rdma(name: str, count: int, gbps: int) -> None:
     assert (len(shape.rdma_devices), shape.rdma_link_gbps, shape.rdma) == (count, gbps, True)
 
 
+@pytest.mark.parametrize("name", ["NCCL_ALGO", "NCCL_PROTO"])
+def test_no_job_gets_an_algorithm_that_not_every_collective_has(name: str) -> None:
+    data = shapes.get("BM.GPU.RTXPRO.8").model_dump(by_alias=True)
+    with pytest.raises(ValueError, match=f"{name}: NCCL from 2.24 on ends with an error"):
+        shapes.Shape.model_validate({**data, "nccl": {**data["nccl"], name: "Tree"}})
+
+
 def test_the_order_of_the_devices_is_the_order_for_nccl() -> None:
     numbers = [0, 2, 6, 8, 10, 12, 14, 16, 1, 3, 7, 9, 11, 13, 15, 17]
     assert shapes.get("BM.GPU4.8").nccl_ib_hca == "=" + ",".join(f"mlx5_{number}" for number in numbers)

@@ -96,9 +96,9 @@ CASES: dict[str, Case] = {
         labels=NODE,
     ),
     "GpuXid": Case(
-        {f"DCGM_FI_DEV_XID_ERRORS{{{GPU}}}": "0x10 79x40"},
-        # The end of a user's program; and a code that the exporter has shown since it was started.
-        {f"DCGM_FI_DEV_XID_ERRORS{{{GPU}}}": "0x10 13x40", f'DCGM_FI_DEV_XID_ERRORS{{{N1}, gpu="4"}}': "79x60"},
+        {f"DCGM_FI_DEV_XID_ERRORS{{{GPU}}}": "_x10 79x40"},
+        # The end of a user's program.
+        {f"DCGM_FI_DEV_XID_ERRORS{{{GPU}}}": "0x10 13x40", f'DCGM_FI_DEV_XID_ERRORS{{{N1}, gpu="4"}}': "_x10 13x40"},
         labels={**NODE, "gpu": "3"},
     ),
     "GpuMemoryError": _one(f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{GPU}}}", f"1{LONG}", f"0{LONG}", **NODE),

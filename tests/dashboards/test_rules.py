@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.dashboards import promtool
-from tests.dashboards.alert_cases import CASES, Case, Series
+from tests.dashboards.alert_cases import CASES, GPU, Case, Series
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +54,26 @@ def test_alerts_fire_and_keep_quiet(tmp_path: Path) -> None:
     inputs = [(case.fires, _firing(alert, case)) for alert, case in CASES.items()]
     inputs += [(case.quiet, _quiet(alert, case)) for alert, case in CASES.items()]
     promtool.run(tmp_path, _packed(inputs))
+
+
+def test_an_xid_is_told_once_whatever_the_exporter_showed_before(tmp_path: Path) -> None:
+    """By the values of the series, every 30 s: at which minute the alert fires, and at which it does not any more."""
+    forms = {
+        "0x10 79x200": (8, 60),  # exporters before 4.5.3 write 0 before
+        "_x10 79x200": (8, 60),  # no series before the first Xid
+        "13x10 79x200": (8, 60),  # the end of a user's program before
+        "_x10 79x4 _x2 79x200": (8, 60),  # a scrape that was missed
+        "79x100 _x2 79x100": (5, 60),  # and one long after: it is no new Xid
+    }
+    told = []
+    for number, (values, (yes, no)) in enumerate(forms.items()):
+        firing = 'count(ALERTS{alertname="GpuXid", alertstate="firing"})'
+        expected: list[dict[str, Any]] = [
+            {"expr": firing, "eval_time": f"{yes}m", "exp_samples": [{"labels": "{}", "value": 1}]},
+            {"expr": firing, "eval_time": f"{no}m", "exp_samples": []},
+        ]
+        told.append(promtool.scenario(f"form {number}", {f"DCGM_FI_DEV_XID_ERRORS{{{GPU}}}": values}, expected))
+    promtool.run(tmp_path, told)
 
 
 def test_alerts_say_how_serious_they_are_and_what_to_do() -> None:
