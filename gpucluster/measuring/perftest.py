@@ -16,9 +16,12 @@ from collections.abc import Iterable, Iterator
 from gpucluster.agent.measure.launch import DEVICE, PING, PINGS, RATE
 
 _HEADER = re.compile(r"^\s*#bytes\s+#iterations\s+BW peak\[(\S+)\]\s+BW average\[(\S+)\]")
-_ROW = re.compile(r"^\s*\d+\s+\d+\s+([\d.]+)\s+([\d.]+)\s+[\d.]+")
+_ROW = re.compile(r"^\s*(\d+)\s+\d+\s+([\d.]+)\s+([\d.]+)\s+[\d.]+")
 _NAMED = re.compile(r"\sDevice\s+:\s+(\S+)")
-_UNIT = "Gb/sec"
+# Gb/s in a unit of the header. Without --report_gbits perftest counts in MB of 2^20 bytes (`get_msgrate..`, MBS).
+_UNITS = {"Gb/sec": 1.0, "MB/sec": 8 * 2**20 / 1e9}
+# What perftest says when a connection or a device does not work.
+_CAUSE = re.compile(r"state is Down|Failed status|Couldn't|Unable to|Failed to|Completion with error|not found", re.I)
 # With a number of iterations eight columns, in duration mode two.
 _LATENCY = re.compile(r"^\s*#bytes\s+#iterations\s+(t_\w+\[usec\].*)")
 _COLUMN = re.compile(r"(t_\w+)\[usec\]")
@@ -26,30 +29,36 @@ _MEAN = "t_avg"
 
 
 def bandwidths(lines: Iterable[str]) -> dict[str, float]:
-    """The average in Gb/s by device. A device without a complete result, or in another unit, is not in it."""
-    return dict(_found(lines))
+    """The average in Gb/s by device, of the largest message. A device without a complete result is not in it."""
+    largest: dict[str, tuple[int, float]] = {}
+    for device, size, average in _found(lines):
+        if size >= largest.get(device, (0, 0.0))[0]:
+            largest[device] = (size, average)
+    return {device: average for device, (_size, average) in largest.items()}
 
 
-def _found(lines: Iterable[str]) -> Iterator[tuple[str, float]]:
-    device, in_table = "", False
+def cause(output: str) -> str:
+    """The lines that say why there is no result, or the last one."""
+    lines = [line.strip() for line in output.splitlines() if any(map(str.isalnum, line))]
+    return "; ".join([line for line in lines if _CAUSE.search(line)] or lines[-1:] or ["it printed nothing"])[:200]
+
+
+def _found(lines: Iterable[str]) -> Iterator[tuple[str, int, float]]:
+    device, factor, told = "", 0.0, False
     for line in lines:
         if line.startswith(DEVICE):
-            device, in_table = line.removeprefix(DEVICE).strip(), False
+            device, factor, told = line.removeprefix(DEVICE).strip(), 0.0, True
             continue
         named = _NAMED.search(line)
-        if named and not device:
-            device, in_table = named[1], False
+        if named and not told:
+            device, factor = named[1], 0.0
         if line.lstrip().startswith("#bytes"):
             # That of ib_write_lat, too.
             header = _HEADER.match(line)
-            in_table = header is not None and header[1] == header[2] == _UNIT
-        row = _ROW.match(line) if device and in_table else None
-        if row:
-            average = _number(row[2])
-            if average is None:
-                continue
-            yield device, average
-            device, in_table = "", False
+            factor = _UNITS.get(header[1], 0.0) if header is not None and header[1] == header[2] else 0.0
+        row = _ROW.match(line) if device and factor else None
+        if row and (average := _number(row[3])) is not None:
+            yield device, int(row[1]), average * factor
 
 
 def latencies(lines: Iterable[str]) -> dict[str, float]:

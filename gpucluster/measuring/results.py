@@ -95,7 +95,7 @@ def rdma(answer: Answer | Missing) -> Mapping[str, float] | Missing:
     if NO_PERFTEST in answer.output:
         return Missing(INSTALL_PERFTEST)
     found = perftest.bandwidths(answer.output.splitlines())
-    return found or Missing(f"ib_write_bw gave no result: {_last(answer.output)}")
+    return found or Missing(f"ib_write_bw gave no result: {perftest.cause(answer.output)}")
 
 
 def ping(answer: Answer | Missing) -> Mapping[str, bool] | Missing:

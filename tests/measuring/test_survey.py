@@ -152,7 +152,7 @@ def test_a_slow_device_between_two_nodes_is_named() -> None:
     [
         "",
         "gpucluster: device mlx5_0\nCouldn't connect to gpu-3:18515\n",
-        write_bw("mlx5_0", 90.0).replace("Gb/sec", "MB/sec"),
+        write_bw("mlx5_0", 90.0).replace("Gb/sec", "MiB/day"),
         write_bw("mlx5_0", 90.0).partition("MsgRate")[0],
         "gpucluster: no ib_write_bw on gpu-3\n",
     ],
