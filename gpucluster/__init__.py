@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         ReplacementError,
         TerraformError,
         ToolError,
+        UnconfirmedError,
         VerifyError,
     )
     from gpucluster.events import Event, EventKind
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from gpucluster.operations.directory_records import (
         Group,
         GroupChange,
+        GroupRemoval,
         Imported,
         ImportReport,
         Removal,
@@ -86,6 +88,7 @@ __all__ = [
     "GpuClusterError",
     "Group",
     "GroupChange",
+    "GroupRemoval",
     "Groups",
     "ImageImport",
     "ImportReport",
@@ -108,6 +111,7 @@ __all__ = [
     "RunStatus",
     "TerraformError",
     "ToolError",
+    "UnconfirmedError",
     "User",
     "UserChange",
     "Users",
@@ -140,6 +144,7 @@ _MODULES = {
         "ReplacementError",
         "TerraformError",
         "ToolError",
+        "UnconfirmedError",
         "VerifyError",
     ),
     "gpucluster.events": ("Event", "EventKind"),
@@ -150,6 +155,7 @@ _MODULES = {
     "gpucluster.operations.directory_records": (
         "Group",
         "GroupChange",
+        "GroupRemoval",
         "ImportReport",
         "Imported",
         "Removal",

@@ -19,6 +19,7 @@ All codes are listed here, so that each has one meaning::
     5    EnvironmentFault        this machine lacks something that is needed
     6    DataGuardError          users' data would be lost; pass --delete-data to continue
     7    ReplacementError        nodes would be replaced; pass --replace-nodes to continue
+    8    UnconfirmedError        (a PartlyDone) users or groups are changed, but not every host has confirmed it
     130  Interrupted             Ctrl-C, SIGTERM or SIGHUP
 
 The library raises; only the command line turns an error into text and an exit code.
@@ -30,6 +31,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpucluster.agent.errors import UNCONFIRMED
+
 EXIT_SUCCESS = 0
 EXIT_FAILED = 1
 EXIT_INPUT = 2
@@ -38,6 +41,7 @@ EXIT_LOCKED = 4
 EXIT_ENVIRONMENT = 5
 EXIT_DATA_GUARD = 6
 EXIT_REPLACEMENT = 7
+EXIT_UNCONFIRMED = UNCONFIRMED
 EXIT_INTERRUPTED = 130
 
 
@@ -206,6 +210,15 @@ class PartlyDone(ToolError):
 
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(f"  {line}" for line in self.done_text.splitlines())])
+
+
+class UnconfirmedError(PartlyDone):
+    """Users or groups are changed, and hosts did not answer or have another state yet: `done` names them.
+
+    The same command again asks all hosts again.
+    """
+
+    exit_code = EXIT_UNCONFIRMED
 
 
 class TerraformError(ToolError):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+#: The exit status where a change is made, and not every host has confirmed it. The operator's commands have the same.
+UNCONFIRMED = 8
+
 
 class AgentError(Exception):
     """A message, and what to do next.
@@ -24,6 +27,12 @@ class AgentError(Exception):
 
 class Failed(AgentError):
     """Something did not work. The same request may work later."""
+
+
+class Unconfirmed(Failed):
+    """A change of the directory is made, and not every host has confirmed it. The same request asks them again."""
+
+    status = UNCONFIRMED
 
 
 class Refused(AgentError):

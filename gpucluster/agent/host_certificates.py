@@ -30,7 +30,7 @@ from typing import Any
 
 from gpucluster.agent import programs
 from gpucluster.agent.errors import AgentError, Failed, Refused
-from gpucluster.agent.users.processes import in_service
+from gpucluster.agent.users.hosts import in_service
 
 KEY = Path("/etc/gpucluster/authority/ssh_ca")
 #: What `answer` knows of the hosts, on the controller; what `request` needs, on every host.

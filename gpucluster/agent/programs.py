@@ -1,6 +1,6 @@
 """The only place of the agent that starts other programs: lists of arguments, never a shell, always with a time limit.
 
-`end_processes` in `users/` is the one exception: it is sent to other hosts as a single file.
+`on_host` in `users/` is the one exception: it is sent to other hosts as a single file.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ import click
 
 from gpucluster.cli.base import Context, cluster_of, command, command_group
 from gpucluster.cli.output import table
-from gpucluster.cli.summaries import names
+from gpucluster.cli.summaries import names, unconfirmed, with_partial_result
 from gpucluster.text import printable
 
 if TYPE_CHECKING:
-    from gpucluster.operations.directory_records import GroupChange
+    from gpucluster.operations.directory_records import GroupChange, GroupRemoval
 
 
 @command_group("group")
@@ -46,8 +46,8 @@ def group_list(context: Context) -> None:
 def group_remove(context: Context, name: str) -> None:
     """Remove a group. Files keep its gid."""
     with cluster_of(context) as (cluster, reporter):
-        cluster.groups.remove(name)
-        reporter.result({"command": "group remove", "name": name}, f"{printable(name)} removed")
+        done = with_partial_result(lambda: cluster.groups.remove(name), _removed)
+        reporter.result({"command": "group remove", **done.to_dict()}, _removed(done))
 
 
 @command("add-member", parent=group)
@@ -56,7 +56,7 @@ def group_remove(context: Context, name: str) -> None:
 def group_add_member(context: Context, name: str, member: str) -> None:
     """Add a user to a group."""
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.groups.add_member(name, member)
+        done = with_partial_result(lambda: cluster.groups.add_member(name, member), _members)
         reporter.result({"command": "group add-member", **done.to_dict()}, _members(done))
 
 
@@ -66,10 +66,16 @@ def group_add_member(context: Context, name: str, member: str) -> None:
 def group_remove_member(context: Context, name: str, member: str) -> None:
     """Remove a user from a group."""
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.groups.remove_member(name, member)
+        done = with_partial_result(lambda: cluster.groups.remove_member(name, member), _members)
         reporter.result({"command": "group remove-member", **done.to_dict()}, _members(done))
 
 
 def _members(done: GroupChange) -> str:
     what = "" if done.changed else "no change; "
-    return printable(f"{done.group.name}: {what}members {names(done.group.members)}")
+    text = printable(f"{done.group.name}: {what}members {names(done.group.members)}")
+    return "\n".join([text, *unconfirmed(done)])
+
+
+def _removed(done: GroupRemoval) -> str:
+    what = "removed" if done.changed else "was removed already"
+    return "\n".join([printable(f"{done.name} {what}"), *unconfirmed(done)])

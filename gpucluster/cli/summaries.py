@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpucluster.cli.base import DEFAULT_FILES
+from gpucluster.errors import PartlyDone
 from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from gpucluster.cluster import Cluster
     from gpucluster.lifecycle.plan import Plan
     from gpucluster.lifecycle.result import Result
+    from gpucluster.operations.directory_records import Confirmation
     from gpucluster.terraform.plan import Change
 
+T = TypeVar("T")
 
 # What took less is shown as 0.0 s.
 _SHOWN_SECONDS = 0.05
@@ -25,6 +28,22 @@ _SHOWN_SECONDS = 0.05
 def names(listed: Sequence[str]) -> str:
     """Names in one cell of a table."""
     return ",".join(listed) or "-"
+
+
+def with_partial_result(change: Callable[[], T], text: Callable[[T], str]) -> T:
+    """Make a change. If a part of it failed, what was done is printed under the error."""
+    try:
+        return change()
+    except PartlyDone as error:
+        error.done_text = text(error.done)
+        raise
+
+
+def unconfirmed(done: Confirmation) -> list[str]:
+    """A line for the hosts that did not answer, and one for each where a change does not hold yet."""
+    silent = ", ".join(map(printable, done.unreachable))
+    lines = [f"! no answer from {silent}: old groups, keys and processes may still be there"] if silent else []
+    return lines + [f"! not confirmed by {printable(host)}: {printable(why)}" for host, why in done.unconfirmed.items()]
 
 
 def summary(result: Result) -> str:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from gpucluster.cli.base import Context, cluster_of, command, command_group
 from gpucluster.cli.output import failure, table
-from gpucluster.cli.summaries import names
+from gpucluster.cli.summaries import names, unconfirmed, with_partial_result
 from gpucluster.cli.user_options import settings_of, user_options
-from gpucluster.errors import EXIT_FAILED, InputError, PartlyDone, ToolError, with_hint
+from gpucluster.errors import EXIT_FAILED, InputError, ToolError, with_hint
 from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
-    from gpucluster.operations.directory_records import Removal, User, UserChange
-
-T = TypeVar("T")
+    from gpucluster.operations.directory_records import ImportReport, Removal, User, UserChange
 
 
 @command_group("user")
@@ -101,10 +99,8 @@ def user_edit(context: Context, name: str, **options: Any) -> None:
         settings = settings_of(interactive=context.interactive, **options)
         if not settings:
             raise InputError("nothing to change was given", hint="See: gpucluster user edit --help")
-        done = cluster.users.edit(name, **settings)
-        reporter.result(
-            {"command": "user edit", **done.to_dict()}, _changed(done, name, "changed", "has these settings already")
-        )
+        done = with_partial_result(lambda: cluster.users.edit(name, **settings), lambda done: _edited(done, name))
+        reporter.result({"command": "user edit", **done.to_dict()}, _edited(done, name))
 
 
 @command("disable", parent=user)
@@ -112,7 +108,7 @@ def user_edit(context: Context, name: str, **options: Any) -> None:
 def user_disable(context: Context, name: str) -> None:
     """Refuse a user's logins, and end their jobs and processes. All data stays."""
     with cluster_of(context) as (cluster, reporter):
-        done = _with_partial_result(lambda: cluster.users.disable(name), lambda done: _disabled(done, name))
+        done = with_partial_result(lambda: cluster.users.disable(name), lambda done: _disabled(done, name))
         reporter.result({"command": "user disable", **done.to_dict()}, _disabled(done, name))
 
 
@@ -121,7 +117,7 @@ def user_disable(context: Context, name: str) -> None:
 def user_enable(context: Context, name: str) -> None:
     """Allow a user's logins again."""
     with cluster_of(context) as (cluster, reporter):
-        done = _with_partial_result(lambda: cluster.users.enable(name), lambda done: _enabled(done, name))
+        done = with_partial_result(lambda: cluster.users.enable(name), lambda done: _enabled(done, name))
         reporter.result({"command": "user enable", **done.to_dict()}, _enabled(done, name))
 
 
@@ -132,7 +128,7 @@ def user_enable(context: Context, name: str) -> None:
 def user_remove(context: Context, name: str, home: Literal["keep", "archive"]) -> None:
     """Remove a user: entry, keys, Slurm, jobs, processes. Files stay."""
     with cluster_of(context) as (cluster, reporter):
-        done = _with_partial_result(lambda: cluster.users.remove(name, home=home), _removed)
+        done = with_partial_result(lambda: cluster.users.remove(name, home=home), _removed)
         reporter.result({"command": "user remove", **done.to_dict()}, _removed(done))
 
 
@@ -143,9 +139,8 @@ def user_import(context: Context, people: str) -> None:
     from pathlib import Path
 
     with cluster_of(context) as (cluster, reporter):
-        report = cluster.users.import_file(Path(people))
-        rows = [[printable(cell) for cell in (each.name, each.status, each.message or "")] for each in report.users]
-        text = table(rows, ["NAME", "STATUS", "WHY"]) if rows else ""
+        report = with_partial_result(lambda: cluster.users.import_file(Path(people)), _imported)
+        text = _imported(report)
         result = {"command": "user import", **report.to_dict()}
         if report.failed:
             what = f"{len(report.failed)} of {count(len(report.users), 'user')} failed"
@@ -160,17 +155,12 @@ def user_import(context: Context, people: str) -> None:
 # --- text -----
 
 
-def _with_partial_result(change: Callable[[], T], text: Callable[[T], str]) -> T:
-    """Make a change. If a part of it failed, what was done is printed under the error."""
-    try:
-        return change()
-    except PartlyDone as error:
-        error.done_text = text(error.done)
-        raise
-
-
 def _state(user: User) -> str:
     return ("enabled" if user.enabled else "disabled") + (", privileged" if user.privileged else "")
+
+
+def _edited(done: UserChange, name: str) -> str:
+    return _changed(done, name, "changed", "has these settings already")
 
 
 def _disabled(done: UserChange, name: str) -> str:
@@ -185,7 +175,12 @@ def _changed(done: UserChange, name: str, if_changed: str, if_unchanged: str) ->
     text = f"{printable(name)} {if_changed if done.changed else if_unchanged}"
     if done.ended.jobs or done.ended.processes:
         text += f"; ended: jobs {done.ended.jobs}, processes {done.ended.processes}"
-    return "\n".join([text, *_unreachable(done.ended.unreachable), *_warnings(done.warnings)])
+    return "\n".join([text, *unconfirmed(done), *_warnings(done.warnings)])
+
+
+def _imported(report: ImportReport) -> str:
+    rows = [[printable(cell) for cell in (each.name, each.status, each.message or "")] for each in report.users]
+    return "\n".join([*([table(rows, ["NAME", "STATUS", "WHY"])] if rows else []), *unconfirmed(report)])
 
 
 def _removed(done: Removal) -> str:
@@ -197,17 +192,11 @@ def _removed(done: Removal) -> str:
     ]
     lines += [f"kept: {printable(path)}" for path in done.kept]
     lines += [f"the home is archived: {printable(done.archive)}"] if done.archive else []
-    return "\n".join([*lines, *_unreachable(done.unreachable), *_warnings(done.warnings)])
+    return "\n".join([*lines, *unconfirmed(done), *_warnings(done.warnings)])
 
 
 def _yes(removed: bool) -> str:
     return "yes" if removed else "there was none"
-
-
-def _unreachable(hosts: Sequence[str]) -> list[str]:
-    which = ", ".join(map(printable, hosts))
-    text = f"! no answer from {which}: processes may still run there; run the same command again when they answer"
-    return [text] if hosts else []
 
 
 def _warnings(warnings: Sequence[str]) -> list[str]:

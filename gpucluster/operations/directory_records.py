@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, TypedDict
 
@@ -52,15 +52,27 @@ class Group(_Record):
 
 @dataclass(frozen=True)
 class Ended(_Record):
-    """What was ended of a user's work: numbers of jobs and processes, and the hosts that could not be checked."""
+    """What was ended of a user's work: numbers of jobs and processes."""
 
     jobs: int = 0
     processes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmation(_Record):
+    """How far hosts have confirmed a change of rights. Both are empty where it holds on every host.
+
+    Args:
+        unreachable: the hosts that did not answer.
+        unconfirmed: host -> why the change does not hold there yet.
+    """
+
     unreachable: tuple[str, ...] = ()
+    unconfirmed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class UserChange(_Record):
+class UserChange(Confirmation):
     """A user after a change. `changed` is whether anything changed; `warnings` are for the operator to act on."""
 
     user: User
@@ -70,10 +82,18 @@ class UserChange(_Record):
 
 
 @dataclass(frozen=True)
-class GroupChange(_Record):
+class GroupChange(Confirmation):
     """A group after a change. `changed` is whether anything changed."""
 
     group: Group
+    changed: bool
+
+
+@dataclass(frozen=True)
+class GroupRemoval(Confirmation):
+    """The result of removing a group. `changed`: whether it was there."""
+
+    name: str
     changed: bool
 
 
@@ -89,13 +109,12 @@ class Removed(_Record):
 
 
 @dataclass(frozen=True)
-class Removal(_Record):
+class Removal(Confirmation):
     """The result of removing a user.
 
     Args:
         kept: paths that were left as they are.
         archive: the file that holds the home now; None if no archive was requested.
-        unreachable: hosts that could not be checked for processes.
         warnings: for the operator to act on.
     """
 
@@ -103,7 +122,6 @@ class Removal(_Record):
     removed: Removed
     kept: tuple[str, ...] = ()
     archive: str | None = None
-    unreachable: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -126,7 +144,7 @@ class Imported(_Record):
 
 
 @dataclass(frozen=True)
-class ImportReport(_Record):
+class ImportReport(Confirmation):
     """The result for every user of an import, in the order of the file."""
 
     users: tuple[Imported, ...]

@@ -16,7 +16,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpucluster import process
 from gpucluster.agent import bounded
-from gpucluster.errors import InputError, LockedError, PartlyDone, ProcessError, ToolError
+from gpucluster.errors import (
+    EXIT_UNCONFIRMED,
+    InputError,
+    LockedError,
+    PartlyDone,
+    ProcessError,
+    ToolError,
+    UnconfirmedError,
+)
 from gpucluster.ssh import host_key_error, host_key_refused
 from gpucluster.text import printable
 
@@ -65,7 +73,7 @@ class RemoteProgram:
 
         Raises:
             InputError: it is refused.
-            PartlyDone: a part of it failed.
+            PartlyDone: a part of it failed. UnconfirmedError: all was done, and not every host has confirmed it.
             ToolError: it failed, or there is no answer.
         """
         request = json.dumps({"operation": operation, "arguments": dict(arguments)})
@@ -97,7 +105,8 @@ class RemoteProgram:
             raise _unreadable("it is neither a result nor an error")
         error = self.failure(failure, done)
         if "done" in answer:
-            raise PartlyDone(error.what, hint=error.hint, done=TypeAdapter(kind).validate_python(answer["done"]))
+            partly = UnconfirmedError if done.returncode == EXIT_UNCONFIRMED else PartlyDone
+            raise partly(error.what, hint=error.hint, done=TypeAdapter(kind).validate_python(answer["done"]))
         raise error
 
     def failure(self, failure: Mapping[str, Any], done: process.Completed) -> InputError | ToolError:

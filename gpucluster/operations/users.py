@@ -6,18 +6,19 @@ standard input, so no name and no secret is ever part of a command line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack
 
-from gpucluster.errors import InputError
+from gpucluster.errors import InputError, PartlyDone
 from gpucluster.events import Sink, warn
 from gpucluster.operations import users_file
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.directory_records import (
     Group,
     GroupChange,
+    GroupRemoval,
     ImportReport,
     ImportStatus,
     NewUser,
@@ -144,8 +145,9 @@ class DirectoryClient:
 class Users:
     """The users of a cluster.
 
-    Each method raises InputError if the controller refuses, PartlyDone (a ToolError) if a part of it failed, and else
-    ToolError. Hosts that did not answer are no failure: the result names them.
+    Each method raises InputError if the controller refuses, PartlyDone (a ToolError) if a part of it failed,
+    UnconfirmedError (a PartlyDone) if not every host has confirmed a change of groups or keys, a disabling or a
+    removal, and else ToolError.
     """
 
     def __init__(self, directory: DirectoryClient) -> None:
@@ -165,11 +167,15 @@ class Users:
 
     def edit(self, name: str, **settings: Unpack[UserEdit]) -> UserChange:
         """Change the given settings of a user."""
-        done = self._directory.call(UserChange, "user.edit", {"name": name, **_consistent(settings)})
-        # cluster.yml has no passwords: an apply leaves them alone.
-        if done.changed and settings.keys() - {"password"}:
-            self._directory.warn_if_in_file([name], _USES_FILE)
-        return done
+
+        def note(done: UserChange) -> None:
+            # cluster.yml has no passwords: an apply leaves them alone.
+            if done.changed and settings.keys() - {"password"}:
+                self._directory.warn_if_in_file([name], _USES_FILE)
+
+        return _noted(
+            lambda: self._directory.call(UserChange, "user.edit", {"name": name, **_consistent(settings)}), note
+        )
 
     def disable(self, name: str) -> UserChange:
         """Refuse the user's logins from now on, and end their jobs and processes. All their data stays."""
@@ -187,9 +193,10 @@ class Users:
         Args:
             home: "keep" leaves the home as it is, "archive" packs it into one file.
         """
-        done = self._directory.call(Removal, "user.remove", {"name": name, "home": home})
-        self._directory.warn_if_in_file([name], _ADDS_AGAIN)
-        return done
+        return _noted(
+            lambda: self._directory.call(Removal, "user.remove", {"name": name, "home": home}),
+            lambda _: self._directory.warn_if_in_file([name], _ADDS_AGAIN),
+        )
 
     def import_file(self, file: Path) -> ImportReport:
         """Add all users of a file (see `users_file`), and change those that exist already. It can be repeated.
@@ -198,9 +205,12 @@ class Users:
             InputError: the file is wrong; `findings` has every error. Nothing was changed.
         """
         people = users_file.read(file)
-        done = self._directory.call(ImportReport, "user.import", {"users": people})
-        changed = [user.name for user in done.users if user.status is ImportStatus.CHANGED]
-        self._directory.warn_if_in_file(changed, _USES_FILE)
+
+        def note(done: ImportReport) -> None:
+            changed = [user.name for user in done.users if user.status is ImportStatus.CHANGED]
+            self._directory.warn_if_in_file(changed, _USES_FILE)
+
+        done = _noted(lambda: self._directory.call(ImportReport, "user.import", {"users": people}), note)
         # The reason of a failure is one text: what it is, and the command that helps.
         reasons = (_PROGRAM.as_typed_here(user.message) if user.message else None for user in done.users)
         told = tuple(replace(user, message=reason) for user, reason in zip(done.users, reasons, strict=True))
@@ -208,7 +218,11 @@ class Users:
 
 
 class Groups:
-    """The groups of a cluster. Each method raises InputError if the controller refuses, and else ToolError."""
+    """The groups of a cluster.
+
+    Each method raises InputError if the controller refuses, UnconfirmedError (a ToolError) if not every host has
+    confirmed that a member or a group came or went, and else ToolError.
+    """
 
     def __init__(self, directory: DirectoryClient) -> None:
         self._directory = directory
@@ -226,9 +240,9 @@ class Groups:
         arguments = {"name": name} if gid is None else {"name": name, "gid": gid}
         return self._directory.call(GroupChange, "group.add", arguments)
 
-    def remove(self, name: str) -> None:
-        """Remove a group. Files keep its gid."""
-        self._directory.call(dict[str, Any], "group.remove", {"name": name})
+    def remove(self, name: str) -> GroupRemoval:
+        """Remove a group. Files keep its gid. It can be repeated: hosts are asked again."""
+        return self._directory.call(GroupRemoval, "group.remove", {"name": name})
 
     def add_member(self, group: str, user: str) -> GroupChange:
         """Add a user to a group."""
@@ -239,10 +253,22 @@ class Groups:
         return self._change_member("group.remove_member", group, user)
 
     def _change_member(self, operation: str, group: str, user: str) -> GroupChange:
-        done = self._directory.call(GroupChange, operation, {"group": group, "user": user})
-        if done.changed:
-            self._directory.warn_if_in_file([user], _USES_FILE)
-        return done
+        def note(done: GroupChange) -> None:
+            if done.changed:
+                self._directory.warn_if_in_file([user], _USES_FILE)
+
+        return _noted(lambda: self._directory.call(GroupChange, operation, {"group": group, "user": user}), note)
+
+
+def _noted(change: Callable[[], T], note: Callable[[T], None]) -> T:
+    """Make a change and note it, also where a part of it failed."""
+    try:
+        done = change()
+    except PartlyDone as error:
+        note(error.done)
+        raise
+    note(done)
+    return done
 
 
 def _consistent(settings: Mapping[str, Any]) -> Mapping[str, Any]:

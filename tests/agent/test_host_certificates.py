@@ -18,7 +18,7 @@ import pytest
 
 from gpucluster.agent import host_certificates, programs
 from gpucluster.agent.errors import Failed, Refused
-from gpucluster.agent.users import processes
+from gpucluster.agent.users import hosts
 from tests.listener import answering
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -104,7 +104,7 @@ def test_only_root_of_a_host_of_the_cluster_is_served(
 
 
 def test_which_elastic_nodes_are_known_is_asked_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert vars(host_certificates)["in_service"] is processes.in_service
+    assert vars(host_certificates)["in_service"] is hosts.in_service
     lines = "compute-e1 idle 10.0.1.9\ncompute-e2 idle~ 10.0.1.8\ncompute-e3 mix# 10.0.1.7\n"
     monkeypatch.setattr(programs, "call", lambda *_a, **_k: subprocess.CompletedProcess([], 0, lines, ""))
     assert host_certificates.names_of("10.0.1.9", KNOWN)[0] == "compute-e1"

@@ -419,9 +419,9 @@ def test_who_is_disabled_runs_nothing_on_nodes_of_a_baked_image(site: Site) -> N
     """The controller reaches them: by its key, and by host keys that have certificates."""
     job = site.as_alice(f"sbatch --parsable -N 2 --wrap '{ENDLESS}'")
     site.runs(job)
-    ended = site.good("user", "disable", "alice")["ended"]
+    off = site.good("user", "disable", "alice")
     site.good("user", "enable", "alice")
-    assert (ended["jobs"], ended["unreachable"]) == (1, [])
+    assert (off["ended"]["jobs"], off["unreachable"], off["unconfirmed"]) == (1, [], {})
 
 
 def test_nothing_secret_is_open_on_the_controller(site: Site) -> None:

@@ -482,8 +482,9 @@ def test_who_is_disabled_gets_in_nowhere_and_runs_nothing(site: Folk) -> None:
     for host in HOSTS:
         site.lets_in("bob", host)
     site.person("bob", "setsid sleep 86400 > /dev/null 2>&1 &", NODE)
-    ended = site.good("user", "disable", "bob")["ended"]
-    assert ended["unreachable"] == []
+    off = site.good("user", "disable", "bob")
+    assert (off["unreachable"], off["unconfirmed"]) == ([], {})
+    ended = off["ended"]
     assert ended["jobs"] == 1
     assert ended["processes"] >= 2
     for host in HOSTS:

@@ -1,7 +1,7 @@
 """Stands for `ssh controller -- sudo -n /usr/local/bin/cluster request`: a small directory in a file.
 
 It is installed as `ssh` on PATH. It proves what gpucluster sends and how it takes answers, and says nothing about the
-real program, its rules, or LDAP (see tests/ansible). `answer.json` beside it, if there, is given instead:
+real program, its rules, LDAP or hosts (see tests/agent/users). `answer.json` beside it, if there, is given instead:
 {"stdout": ..., "stderr": ..., "status": ...}. Every call is written to `calls.jsonl`.
 """
 
@@ -79,9 +79,16 @@ def edit(users: Users, asked: dict[str, Any]) -> dict[str, Any]:
 def switch(users: Users, name: str, on: bool) -> dict[str, Any]:
     user = known(users, name)
     changed, user["enabled"] = user["enabled"] != on, on
-    ended = {"jobs": 0 if on else 1, "processes": 0 if on else 3, "unreachable": [] if on else ["compute-2"]}
+    ended = {"jobs": 0 if on else 1, "processes": 0 if on else 3}
     warnings = [] if on else ["look with docker ps"]
-    return {"user": user, "changed": changed, "ended": ended, "warnings": warnings}
+    return {
+        "user": user,
+        "changed": changed,
+        "ended": ended,
+        "unreachable": [],
+        "unconfirmed": {},
+        "warnings": warnings,
+    }
 
 
 def remove(users: Users, asked: dict[str, Any]) -> dict[str, Any]:

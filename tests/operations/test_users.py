@@ -21,7 +21,7 @@ from gpucluster.agent.users import desired, values
 from gpucluster.cli import cli
 from gpucluster.cli.user_options import settings_of
 from gpucluster.cluster import Cluster
-from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
+from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError, UnconfirmedError
 from gpucluster.events import Event
 from gpucluster.spec import load
 from tests.spec.spec_texts import APART_FROM_THE_DEMO, KEY, LOCAL, public_key
@@ -98,7 +98,7 @@ def test_a_life_in_the_directory(controller: DirectoryCluster) -> None:
     assert groups.add_member("lab", "carol").group.members == ("carol",)
     assert groups.remove_member("lab", "carol").group.members == ()
     off = users.disable("carol")
-    assert (off.user.enabled, off.ended.jobs, off.ended.unreachable) == (False, 1, ("compute-2",))
+    assert (off.user.enabled, off.ended.jobs, off.unreachable, off.unconfirmed) == (False, 1, (), {})
     assert users.enable("carol").user.enabled
     gone = users.remove("carol", home="archive")
     assert gone.removed.entry
@@ -354,7 +354,6 @@ def test_the_commands_say_what_they_did(controller: DirectoryCluster, tmp_path: 
     assert controller.asked[-1] == ("user.edit", {"name": "carol", "groups": [], "gid": 9876})
     off = controller.run("user", "disable", "carol").stdout
     assert "ended: jobs 1, processes 3" in off
-    assert "no answer from compute-2: processes may still run there; run the same command again when they answer" in off
     assert "! look with docker ps" in off
     assert "was enabled already" in controller.run("user", "enable", "dave").stdout
     assert "lab: members dave" in controller.run("group", "add-member", "lab", "dave").stdout
@@ -382,6 +381,41 @@ def test_what_was_done_in_spite_of_an_error_is_told(controller: DirectoryCluster
         assert words in told.stderr
     status, data = controller.json("user", "remove", "carol")
     assert (status, data["error"], data["done"]["unreachable"]) == (1, "PartlyDone", ["n-1"])
+
+
+HALF = {"unreachable": ["n-1"], "unconfirmed": {"n-2": "SSSD still\x1b[2J lets carol in"}}
+
+
+def test_a_change_that_not_every_host_confirms_ends_with_8(controller: DirectoryCluster) -> None:
+    controller.run("user", "add", "alice")
+    user = controller.json("user", "show", "alice")[1]["user"]
+    error = {"message": "alice is disabled, but not every host confirms it", "hint": "Run the same command again"}
+    removed = {"entry": True, "association": False, "keys": 2, "jobs": 1, "processes": 4}
+    members = {"group": {"name": "lab", "gid": 20001, "members": []}, "changed": True}
+    for words, done in (
+        (("user", "disable", "alice"), {"user": user, "changed": True, "ended": {"jobs": 1, "processes": 2}}),
+        (("user", "edit", "alice", "--groups", ""), {"user": user, "changed": True}),
+        (("user", "remove", "alice"), {"name": "alice", "removed": removed}),
+        (("group", "remove-member", "lab", "alice"), members),
+        (("group", "remove", "lab"), {"name": "lab", "changed": True}),
+    ):
+        controller.answers(json.dumps({"error": error, "done": done | HALF}), status=8)
+        told = controller.run(*words)
+        assert told.exit_code == 8, words
+        assert "not every host confirms it. Run the same command again" in told.stderr
+        assert "! no answer from n-1: old groups, keys and processes may still be there" in told.stderr
+        assert r"! not confirmed by n-2: SSSD still\x1b[2J lets carol in" in told.stderr
+        status, data = controller.json(*words)
+        assert (status, data["exit_code"], data["error"]) == (8, 8, "UnconfirmedError")
+        assert {key: data["done"][key] for key in HALF} == HALF
+    # What the file says is warned of nevertheless.
+    with pytest.raises(UnconfirmedError):
+        controller.cluster.groups.remove("lab")
+    controller.answers(json.dumps({"error": error, "done": {"name": "alice", "removed": removed} | HALF}), status=8)
+    with pytest.raises(UnconfirmedError) as unconfirmed:
+        controller.cluster.users.remove("alice")
+    assert unconfirmed.value.done.unconfirmed == HALF["unconfirmed"]
+    assert "adds them again" in controller.warnings()[0]
 
 
 def test_who_is_there_already_is_not_said_to_be_added(controller: DirectoryCluster) -> None:

@@ -1,12 +1,14 @@
-"""Enable, disable and remove users. Disabling ends keys, password, jobs and processes at once."""
+"""Enable, disable and remove users. Disabling ends keys, password, jobs and processes at once, and each host confirms
+it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpucluster.agent.errors import Refused
-from gpucluster.agent.users import lock, processes
+from gpucluster.agent.users import hosts, lock
 from gpucluster.agent.users.controller import Controller
 from gpucluster.agent.users.outcome import Outcome, unless_problem
 from gpucluster.agent.users.slurm import Wanted
@@ -23,7 +25,7 @@ class Access:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
-    def enable(self, name: str) -> dict[str, object]:
+    def enable(self, name: str) -> dict[str, Any]:
         """Let a user log in again.
 
         Raises:
@@ -36,16 +38,17 @@ class Access:
             if self._controller.associate({name: Wanted(None, True, user.limits)}, outcome) and user.limits:
                 outcome.attempt(name, lambda: self._note_limits(name, {}))
             outcome.attempt(name, lambda: self._controller.homes.lock(user))
-            ended = {"jobs": 0, "processes": 0, "unreachable": []}
-            done = self._switched(name, outcome, ended)
+            # A host that does not follow keeps the user out: it need not confirm.
+            done = self._switched(name, outcome, 0, hosts.Report())
         return unless_problem(outcome, done, f"{name} is enabled, but")
 
-    def disable(self, name: str) -> dict[str, object]:
+    def disable(self, name: str) -> dict[str, Any]:
         """Disable a user. All files, the entry and the uid stay.
 
         Raises:
             Refused: there is no such user.
             Failed: one part did not work; all others did.
+            Unconfirmed: a host did not answer, or still lets the user in.
         """
         with lock.held():
             outcome = Outcome()
@@ -56,11 +59,12 @@ class Access:
             if limits:
                 outcome.attempt(name, lambda: self._note_limits(name, {**user.limits, **limits}))
             self._controller.associate({name: Wanted(None, False)}, outcome)
-            ended = self._end(user.uid, name, outcome, gone=False)
+            expected = hosts.of_user(self._controller.state(), user)
+            jobs, report = self._end(user, expected, outcome, gone=False)
             # What the owner has in the home may make this fail, so all else comes before.
             outcome.attempt(name, lambda: self._controller.homes.lock(user))
-            done = self._switched(name, outcome, ended)
-        return unless_problem(outcome, done, f"{name} is disabled, but")
+            done = self._switched(name, outcome, jobs, report)
+        return report.require(unless_problem(outcome, done, f"{name} is disabled, but"), f"{name} is disabled, but")
 
     def _switch(self, name: str, outcome: Outcome, *, enabled: bool) -> User:
         plan = self._controller.plan(self._controller.state())
@@ -73,25 +77,39 @@ class Access:
         plan.note_limits(name, limits)
         return self._controller.apply(plan)
 
-    def _switched(self, name: str, outcome: Outcome, ended: dict[str, Any]) -> dict[str, object]:
+    def _switched(self, name: str, outcome: Outcome, jobs: int, report: hosts.Report) -> dict[str, Any]:
         state = self._controller.state()
         user = described(state, self._controller.config, state.users[name], self._controller.accounts())
         warnings = [] if user["enabled"] else self._warnings(state, state.users[name])
-        return {"user": user, "changed": outcome.changed[name], "ended": ended, "warnings": warnings}
+        ended = {"jobs": jobs, "processes": report.ended}
+        return {
+            "user": user, "changed": outcome.changed[name], "ended": ended, **report.result, "warnings": warnings
+        }  # fmt: skip
 
     def _warnings(self, state: State, user: User) -> list[str]:
         privileged = described(state, self._controller.config, user, {})["privileged"]
         return [_CONTAINERS.format(name=user.name)] if privileged else []
 
-    def _end(self, uid: int, name: str, outcome: Outcome, *, gone: bool) -> dict[str, Any]:
-        slurm = self._controller.slurm
-        jobs = outcome.tried(name, 0, lambda: slurm.end_jobs(uid)) if slurm else 0
-        count, unreachable = processes.end(self._controller.config.hosts, uid, name, gone=gone)
-        # Jobs that the last processes have submitted.
-        jobs += outcome.tried(name, 0, lambda: slurm.end_jobs(uid)) if slurm else 0
-        return {"jobs": jobs, "processes": count, "unreachable": unreachable}
+    def _end(
+        self, user: User, expected: Mapping[str, Any] | None, outcome: Outcome, *, gone: bool
+    ) -> tuple[int, hosts.Report]:
+        """End jobs and processes. Returns how many jobs there were, and what hosts say.
 
-    def remove(self, name: str, *, archive: bool) -> dict[str, object]:
+        Args:
+            expected: what hosts should say of the user afterwards; None if that comes later.
+        """
+        slurm = self._controller.slurm
+        jobs = outcome.tried(user.name, 0, lambda: slurm.end_jobs(user.uid)) if slurm else 0
+        report = self._confirm(user, expected, gone=gone)
+        # Jobs that the last processes have submitted.
+        jobs += outcome.tried(user.name, 0, lambda: slurm.end_jobs(user.uid)) if slurm else 0
+        return jobs, report
+
+    def _confirm(self, user: User, expected: Mapping[str, Any] | None, *, gone: bool) -> hosts.Report:
+        users = [expected] if expected else []
+        return hosts.confirm(self._controller.config.hosts, users, end=hosts.ending(user, gone=gone))
+
+    def remove(self, name: str, *, archive: bool) -> dict[str, Any]:
         """Remove a user: entry, keys, association, jobs and processes. The uid is not used again for another user.
 
         For a user who was removed before, everything is done again: this completes what an earlier run could not do.
@@ -99,6 +117,7 @@ class Access:
         Raises:
             Refused: there never was such a user.
             Failed: one part did not work; all others did.
+            Unconfirmed: a host did not answer, or still knows the user.
         """
         controller, outcome = self._controller, Outcome()
         slurm = controller.slurm
@@ -114,30 +133,31 @@ class Access:
                 controller.apply(closing)
             if slurm:
                 outcome.tried(name, None, lambda: slurm.block(name))
-            ended = self._end(user.uid, name, outcome, gone=True)
+            jobs, ended = self._end(user, None, outcome, gone=True)
             keys = outcome.tried(name, 0, lambda: controller.homes.take_keys(user))
             association = outcome.tried(name, False, lambda: slurm.remove(name)) if slurm else False
             if present:
                 leaving = controller.plan(controller.state())
                 leaving.remove(name)
                 controller.apply(leaving)
+            report = self._confirm(user, hosts.removed_user(user), gone=True)
         archived = outcome.tried(name, None, lambda: self._archive(user, outcome)) if archive else None
-        done: dict[str, object] = {
+        done: dict[str, Any] = {
             "name": name,
             "removed": {
                 "entry": present is not None,
                 "association": association,
                 # The keys of the directory are in the home as well, unless the home could not be read.
                 "keys": max(keys, len(user.ssh_keys)),
-                "jobs": ended["jobs"],
-                "processes": ended["processes"],
+                "jobs": jobs,
+                "processes": ended.ended + report.ended,
             },
             "kept": [user.home] if controller.homes.has(name) else [],
             "archive": str(archived) if archived else None,
-            "unreachable": ended["unreachable"],
+            **report.result,
             "warnings": warnings,
         }
-        return unless_problem(outcome, done, f"{name} is removed, but")
+        return report.require(unless_problem(outcome, done, f"{name} is removed, but"), f"{name} is removed, but")
 
     def _former(self, state: State, name: str) -> User:
         """A user who was removed before, as far as that is known."""

@@ -34,6 +34,12 @@ class DesiredUser:
     shell: str | None = None
     slurm_account: str | None = None
 
+    @property
+    def changes_rights(self) -> bool:
+        """Whether it may take a key away, or change groups: hosts have to confirm that."""
+        given = (self.group, self.groups, self.ssh_keys)
+        return any(value is not None for value in given) or bool(self.add_groups or self.remove_groups)
+
 
 ADD = frozenset(
     {"name", "full_name", "uid", "gid", "group", "groups", "ssh_keys", "password", "shell", "slurm_account"}

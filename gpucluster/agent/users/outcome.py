@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpucluster.agent.errors import AgentError, Failed, of_system
 from gpucluster.agent.users.errors import InHome
@@ -59,7 +59,7 @@ def sentence(problem: AgentError) -> str:
     return f"{problem.message}. {problem.hint}".rstrip(". ")
 
 
-def unless_problem(outcome: Outcome, done: dict[str, object], so_far: str) -> dict[str, object]:
+def unless_problem(outcome: Outcome, done: dict[str, Any], so_far: str) -> dict[str, Any]:
     """`done`, if every step worked.
 
     Raises:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from gpucluster.agent.errors import AgentError, Refused, of_system
+from gpucluster.agent.errors import AgentError, Refused, Unconfirmed, of_system
 from gpucluster.agent.users import desired, values
 from gpucluster.agent.users.outcome import sentence
 from gpucluster.agent.users.service import Service
@@ -81,7 +81,7 @@ def _user_import(service: Service, given: Any) -> dict[str, Any]:
         except Refused as refused:
             name = entry.get("name") if isinstance(entry, dict) else None
             rows.append((str(name)[:64] if isinstance(name, str) else "?", None, sentence(refused)))
-    outcome, _state, before = service.add_many(good)
+    outcome, report, before = service.add_many(good)
     users = []
     for name, row, message in rows:
         problem = outcome.problems.get(name) if row else None
@@ -90,7 +90,10 @@ def _user_import(service: Service, given: Any) -> dict[str, Any]:
         else:
             status = "added" if name not in before else "changed" if outcome.changed.get(name) else "unchanged"
             users.append({"name": name, "status": status})
-    return {"users": users, "changed": outcome.any_change}
+    done = {"users": users, "changed": outcome.any_change, **report.result}
+    # An error of a user ends the command with another status, and what hosts say is in the result.
+    failed = any(user["status"] == "failed" for user in users)
+    return done if failed else report.require(done, "the users are changed in the directory, but")
 
 
 def _converge(service: Service, given: Any) -> dict[str, Any]:
@@ -101,10 +104,13 @@ def _converge(service: Service, given: Any) -> dict[str, Any]:
     twice = sorted({user.name for user in wanted} & set(absent))
     if twice:
         raise Refused(f"{twice[0]} is mentioned twice", "A user is present or absent, not both")
-    outcome, state, removed = service.converge(wanted, absent)
+    outcome, state, removed, unconfirmed = service.converge(wanted, absent)
     users = [{**user, "changed": outcome.changed.get(str(user["name"]), False)} for user in service.users(state)]
     warnings = [sentence(problem) for problem in outcome.in_homes().values()]
-    return {"changed": outcome.any_change, "users": users, "removed": removed, "warnings": warnings}
+    done = {"changed": outcome.any_change, "users": users, "removed": removed, "warnings": warnings}
+    for error in unconfirmed:
+        raise Unconfirmed(error.message, "To ask the hosts again, run: cluster user remove NAME", done)
+    return done
 
 
 def _preview(service: Service, given: Any) -> dict[str, Any]:

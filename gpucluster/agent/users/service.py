@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import Any
 
-from gpucluster.agent.errors import AgentError, Failed, Refused
-from gpucluster.agent.users import base_tree, lock, passwords, values
+from gpucluster.agent.errors import AgentError, Failed, Refused, Unconfirmed
+from gpucluster.agent.users import base_tree, hosts, lock, passwords, values
 from gpucluster.agent.users.access import Access
 from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.controller import Controller
 from gpucluster.agent.users.desired import DesiredUser
 from gpucluster.agent.users.errors import InHome
-from gpucluster.agent.users.outcome import Outcome, partly
+from gpucluster.agent.users.outcome import Outcome, partly, unless_problem
 from gpucluster.agent.users.plan import Plan
 from gpucluster.agent.users.slurm import Wanted
 from gpucluster.agent.users.state import State, described
@@ -70,7 +71,7 @@ class Service:
         with nullcontext() if lock_held else lock.held():
             return base_tree.make(self._controller)
 
-    def add(self, desired: DesiredUser) -> dict[str, object]:
+    def add(self, desired: DesiredUser) -> dict[str, Any]:
         """Create a user. An existing user who is as requested is completed.
 
         Raises:
@@ -79,16 +80,17 @@ class Service:
         """
         return self._put(desired, new=True)
 
-    def edit(self, desired: DesiredUser) -> dict[str, object]:
+    def edit(self, desired: DesiredUser) -> dict[str, Any]:
         """Change a user.
 
         Raises:
             Refused: there is no such user, or the request is not possible.
             Failed: a part did not work.
+            Unconfirmed: a host did not answer, or has other groups or keys of the user.
         """
         return self._put(desired, new=False)
 
-    def _put(self, desired: DesiredUser, *, new: bool) -> dict[str, object]:
+    def _put(self, desired: DesiredUser, *, new: bool) -> dict[str, Any]:
         self._homes.check()
         with lock.held():
             self._check_accounts([desired])
@@ -108,16 +110,26 @@ class Service:
             if desired.name in outcome.problems:
                 raise partly(outcome.problems[desired.name], f"{desired.name} is in the directory, but")
             user = described(plan.state, self.config, plan.user(desired.name), self._controller.accounts())
-            return {"user": user, "changed": outcome.any_change}
+            # A new user has no rights that a host could still remember.
+            report = self._confirm(plan.state, [] if new or not desired.changes_rights else [desired.name])
+            done = {"user": user, "changed": outcome.any_change, **report.result}
+            return report.require(done, f"{desired.name} is changed in the directory, but")
+
+    def _confirm(self, state: State, names: Sequence[str], removed_groups: Sequence[str] = ()) -> hosts.Report:
+        """Let every host confirm the groups and keys of users, and that it does not know groups that were removed."""
+        if not names and not removed_groups:
+            return hosts.Report()
+        users = [hosts.of_user(state, state.users[name]) for name in names]
+        return hosts.confirm(self.config.hosts, users, removed_groups)
 
     def _other_password(self, plan: Plan, desired: DesiredUser) -> bool:
         return plan.user(desired.name).has_password and self._password_differs(plan, desired)
 
-    def add_many(self, users: Sequence[DesiredUser]) -> tuple[Outcome, State, set[str]]:
+    def add_many(self, users: Sequence[DesiredUser]) -> tuple[Outcome, hosts.Report, set[str]]:
         """Create or change many users, each independently of the others.
 
         Returns:
-            The outcome, the new state, and the names of the users who existed before.
+            The outcome, what hosts say about groups and keys of those who existed before, and the names of these users.
         """
         self._homes.check()
         with lock.held():
@@ -133,13 +145,17 @@ class Service:
                 except AgentError as error:
                     outcome.problems[desired.name] = error
             self._carry_out(plan, able, outcome)
-            return outcome, plan.state, before
+            known = [desired.name for desired in able if desired.name in before and desired.changes_rights]
+            return outcome, self._confirm(plan.state, known), before
 
-    def converge(self, users: Sequence[DesiredUser], absent: Sequence[str]) -> tuple[Outcome, State, list[str]]:
+    def converge(
+        self, users: Sequence[DesiredUser], absent: Sequence[str]
+    ) -> tuple[Outcome, State, list[str], list[Unconfirmed]]:
         """Bring users to the desired state, all or none of them. Users who are not mentioned stay unchanged.
 
         Returns:
-            The outcome (with the errors inside of homes), the new state, and the names of the removed users.
+            The outcome (with the errors inside of homes), the new state, the names of the removed users, and what hosts
+            have not confirmed of their removal.
 
         Raises:
             Refused: one of them is not possible; nothing was changed.
@@ -155,8 +171,12 @@ class Service:
                 outcome.changed[desired.name] = plan.put_user(desired)
             gone = [name for name in absent if name in plan.state.users]
             self._carry_out(plan, users, outcome)
+        unconfirmed = []
         for name in gone:
-            self.access.remove(name, archive=False)
+            try:
+                self.access.remove(name, archive=False)
+            except Unconfirmed as error:
+                unconfirmed.append(error)
         for problem in outcome.problems.values():
             # Files of one user must not prevent changes for other users.
             if not isinstance(problem, InHome):
@@ -165,7 +185,7 @@ class Service:
         with lock.held():
             outcome.general = self.tell_kubernetes() or outcome.general or bool(gone)
         state = self._state() if gone else plan.state
-        return outcome, state, gone
+        return outcome, state, gone, unconfirmed
 
     def preview(self, users: Sequence[DesiredUser]) -> dict[str, object]:
         """What `converge` would do to the directory, without doing it: the names of groups and users.
@@ -235,45 +255,49 @@ class Service:
 
     # ---- groups
 
-    def add_group(self, name: str, gid: int | None) -> dict[str, object]:
+    def add_group(self, name: str, gid: int | None) -> dict[str, Any]:
         """Create a group."""
-        return self._group_change(name, lambda plan: plan.add_group(name, gid))
+        with lock.held():
+            plan = self._plan(self._state(), {})
+            changed = plan.add_group(name, gid)
+            self._controller.apply(plan)
+        return {"group": _group(plan.state, name), "changed": changed}
 
-    def set_member(self, group: str, user: str, *, wanted: bool) -> dict[str, object]:
+    def set_member(self, group: str, user: str, *, wanted: bool) -> dict[str, Any]:
         """Add a user to a group, or remove them.
 
         Raises:
             Failed: a member of the privilege group did not become an operator of Slurm, or is one still.
+            Unconfirmed: a host did not answer, or has other groups of the user.
         """
         outcome = Outcome()
-
-        def change(plan: Plan) -> bool:
+        with lock.held():
+            plan = self._plan(self._state(), {})
             changed = plan.set_member(group, user, wanted=wanted)
+            self._controller.apply(plan)
             if group == self.config.privilege_group:
-                operators[user] = Wanted(None, None, operator=plan.operator(user))
-            return changed
+                operator = Wanted(None, None, operator=plan.operator(user))
+                self._controller.associate({user: operator}, outcome)
+            report = self._confirm(plan.state, [user])
+        done = {"group": _group(plan.state, group), "changed": changed, **report.result}
+        so_far = f"{user} is {'a' if wanted else 'no'} member of {group}, but"
+        return report.require(unless_problem(outcome, done, so_far), so_far)
 
-        operators: dict[str, Wanted] = {}
-        done = self._group_change(group, change)
-        self._controller.associate(operators, outcome)
-        if user in outcome.problems:
-            raise partly(outcome.problems[user], f"{user} is {'a' if wanted else 'no'} member of {group}, but")
-        return done
+    def remove_group(self, name: str) -> dict[str, Any]:
+        """Remove a group. For one that was removed before, hosts are asked again.
 
-    def remove_group(self, name: str) -> dict[str, object]:
-        """Remove a group."""
+        Raises:
+            Refused: there never was such a group, or it is in use.
+            Unconfirmed: a host did not answer, or still knows the group.
+        """
         with lock.held():
             plan = self._plan(self._state(), {})
-            plan.remove_group(name)
+            present = name in plan.state.groups or name not in plan.state.retired_groups
+            if present:
+                plan.remove_group(name)
             self._controller.apply(plan)
-        return {"name": name, "changed": True}
-
-    def _group_change(self, name: str, change: Callable[[Plan], bool]) -> dict[str, object]:
-        with lock.held():
-            plan = self._plan(self._state(), {})
-            changed = change(plan)
-            self._controller.apply(plan)
-        return {"group": _group(plan.state, name), "changed": changed}
+            report = self._confirm(plan.state, [], [name])
+        return report.require({"name": name, "changed": present, **report.result}, f"{name} is removed, but")
 
 
 def _numbered_first(users: Sequence[DesiredUser]) -> list[DesiredUser]:

@@ -187,7 +187,7 @@ class Slurm:
     def end_jobs(self, uid: int) -> int:
         """Cancel all jobs of a user, also those submitted meanwhile, and wait until they are over.
 
-        Slurm does not know which processes a finished job has left on a node: see processes.py.
+        Slurm does not know which processes a finished job has left on a node: see hosts.py.
 
         Returns:
             How many jobs there were that were not over.

@@ -22,6 +22,7 @@ def text(operation: str, result: Mapping[str, Any]) -> str:
         lines = [f"group {result['name']} is removed"]
     else:
         lines = _group(result["group"]) if "group" in result else _user(result)
+    lines += _missed(result) + list(result.get("warnings", ()))
     return "".join(plain(line) + "\n" for line in lines)
 
 
@@ -73,8 +74,7 @@ def _user(result: Mapping[str, Any]) -> list[str]:
     ended = result.get("ended")
     if ended and not user["enabled"]:
         lines.append(f"ended: {ended['jobs']} jobs, {ended['processes']} processes")
-        lines += _missed(ended["unreachable"])
-    return lines + _warnings(result)
+    return lines
 
 
 def _removal(result: Mapping[str, Any]) -> list[str]:
@@ -88,17 +88,10 @@ def _removal(result: Mapping[str, Any]) -> list[str]:
     ]
     lines += [f"archived: {result['archive']}"] if result["archive"] else []
     lines += [f"kept: {path}" for path in result["kept"]]
-    return lines + _missed(result["unreachable"]) + _warnings(result)
+    return lines
 
 
-def _missed(hosts: Sequence[str]) -> list[str]:
-    names = ", ".join(hosts)
-    return (
-        [f"no answer from {names}: processes may still run there; run the same command again when they answer"]
-        if hosts
-        else []
-    )
-
-
-def _warnings(result: Mapping[str, Any]) -> list[str]:
-    return list(result.get("warnings", ()))
+def _missed(result: Mapping[str, Any]) -> list[str]:
+    silent = ", ".join(result.get("unreachable", ()))
+    lines = [f"no answer from {silent}: old groups, keys and processes may still be there"] if silent else []
+    return lines + [f"not confirmed by {host}: {why}" for host, why in result.get("unconfirmed", {}).items()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def start_slapd(config: dict[str, Any], access: str, modules: str = "moduleload 
     children.append(subprocess.Popen(["slapd", "-d", "0", "-f", str(SLAPD_CONF), "-h", f"{config['uri']} {LOOPBACK}"]))
 
 
-def start(config: dict[str, Any], *, slurm: bool, access: str) -> str:
+def start(config: dict[str, Any], *, slurm: bool, access: str, lookup: dict[str, str]) -> str:
     Path("/etc/gpucluster").mkdir()
     Path("/etc/gpucluster/directory.json").write_text(json.dumps(config))
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -98,7 +99,7 @@ def start(config: dict[str, Any], *, slurm: bool, access: str) -> str:
     start_slapd(config, access)
     start_node()
     if slurm:
-        start_lookup(config)
+        start_lookup(config, lookup)
         start_slurm(config["slurm"]["cluster"], config["slurm"]["account"])
     return "up"
 
@@ -117,24 +118,32 @@ def start_node() -> None:
     daemon("sshd", "/usr/sbin/sshd", "-D", "-e", "-o", "UsePAM=no", "-o", "ListenAddress=127.0.0.2")
 
 
-def start_lookup(config: dict[str, Any]) -> None:
+def start_lookup(config: dict[str, Any], files: dict[str, str]) -> None:
     """The system's own view of users: SSSD, which binds as the service."""
     until("slapd answers", "ldapwhoami", "-Q", "-Y", "EXTERNAL", "-H", config["uri"])
     status, said = request('{"operation": "base_tree"}')
     assert status == 0, said
-    password = Path("/etc/gpucluster/sssd.password").read_text()
-    settings = Path("/etc/sssd/sssd.conf")
-    settings.write_text(
-        "[sssd]\nservices = nss\ndomains = demo\n[nss]\nentry_negative_timeout = 1\n"
-        "[domain/demo]\nid_provider = ldap\nauth_provider = none\naccess_provider = permit\nldap_schema = rfc2307\n"
-        f"ldap_tls_cacert = {CERTIFICATE}\nldap_tls_reqcert = demand\nldap_uri = {LOOPBACK}\n"
-        f"ldap_search_base = {config['suffix']}\n"
-        f"ldap_default_bind_dn = cn=sssd,ou=services,{config['suffix']}\nldap_default_authtok = {password}\n"
-    )
-    settings.chmod(0o600)
+    password = Path(config["service"]["password_file"]).read_text().strip()
+    for path, text in files.items():
+        server = re.sub("ldap_uri = .*", f"ldap_uri = {LOOPBACK}", text)
+        Path(path).write_text(server.replace("PASSWORD", password).replace("CERTIFICATE", CERTIFICATE))
+        Path(path).chmod(0o600)
     names = Path("/etc/nsswitch.conf")
     names.write_text("passwd: files sss\ngroup: files sss\nhosts: files\n")
+    start_sssd()
+
+
+def start_sssd() -> str:
+    """Start SSSD, or start it again. Its cache stays."""
+    subprocess.run(["pkill", "-x", "sssd"], check=False)
+    until("SSSD has ended", "sh", "-c", "! pgrep -l -r R,S,D,T sssd")
+    for socket in Path("/var/lib/sss/pipes").glob("*"):
+        if socket.is_socket():
+            socket.unlink()
     daemon("sssd", "sssd", "-i", "--logger=stderr")
+    here = " && ".join(f"test -S /var/lib/sss/pipes/{name}" for name in ("nss", "ssh", "pam"))
+    until("SSSD answers", "sh", "-c", f"{here} || {{ find /var/lib/sss/pipes; tail -n 20 /run/sssd.log; false; }}")
+    return "up"
 
 
 def daemon(name: str, *argv: str) -> None:
@@ -211,6 +220,13 @@ def request(text: str) -> list[Any]:
     return list(requests.answer(entry.make, text))
 
 
+def patience(seconds: float) -> str:
+    """How long hosts wait for SSSD."""
+    hosts = importlib.import_module("gpucluster.agent.users.hosts")
+    vars(hosts)["_PATIENCE_SECONDS"] = seconds
+    return "set"
+
+
 def run(argv: list[str], text: str) -> list[Any]:
     done = subprocess.run(
         argv, input=text, capture_output=True, text=True, errors="replace", timeout=5 * PATIENCE_S, check=False
@@ -218,7 +234,7 @@ def run(argv: list[str], text: str) -> list[Any]:
     return [done.returncode, done.stdout, done.stderr]
 
 
-WORK = {"start": start, "request": request, "run": run}
+WORK = {"start": start, "start_sssd": start_sssd, "patience": patience, "request": request, "run": run}
 
 
 def main() -> None:

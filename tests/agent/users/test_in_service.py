@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpucluster.agent.users.processes import of_hostlist
+from gpucluster.agent.users.hosts import of_hostlist
 
 
 def node(name: str, address: str = "10.0.0.9", ready: str = "True") -> dict[str, Any]:
@@ -36,3 +36,8 @@ def test_others_have_none() -> None:
     ]
     silent = {"metadata": {"name": "gpu-e1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     assert of_hostlist([*others, silent, {"metadata": {"name": "gpu-e3"}}], "gpu-e[1-6]") == {}
+
+
+def test_a_node_that_is_not_ready_may_have_processes() -> None:
+    nodes = [node("gpu-e1", "10.0.0.1"), node("gpu-e2", "10.0.0.2", ready="Unknown"), node("cpu-e1", ready="False")]
+    assert of_hostlist(nodes, "gpu-e[1-6]", ready=False) == {"gpu-e1": "10.0.0.1", "gpu-e2": "10.0.0.2"}

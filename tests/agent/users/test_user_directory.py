@@ -226,7 +226,9 @@ def test_disable_ends_what_runs_and_enable_forgets_nothing(controller: Controlle
     wait_for("both processes run", lambda: int(controller.run("pgrep", "-cU", str(user["uid"]), check=False)[1]) >= 2)
     said = controller.request("user.disable", name="dave")
     assert said["ended"]["processes"] >= 2
-    assert said["ended"]["unreachable"] == ["gone"]
+    assert said["unreachable"] == ["gone"]
+    # There is no SSSD in this container.
+    assert said["unconfirmed"] == dict.fromkeys(("ctl", "node-1"), "SSSD does not run")
     assert controller.run("pgrep", "-l", "-r", "R,S,D,T", "-U", str(user["uid"]), check=False)[0] == 1
     assert controller.run("ls", f"{HOMES}/dave/.ssh")[1].split() == ["authorized_keys.disabled"]
     assert (said["user"]["enabled"], said["user"]["ssh_keys"]) == (False, [KEY])
@@ -402,8 +404,11 @@ def test_what_people_type(controller: Controller) -> None:
     assert "no user nobody-knows" in said
     assert "Traceback" not in said
     controller.run("cluster", "group", "add", "red")
-    assert "lena" in controller.run("cluster", "group", "add-member", "red", "lena")[1]
-    assert "kept: /mnt/home/lena" in controller.run("cluster", "user", "remove", "lena")[1]
+    # Not every host confirms it.
+    status, output, said = controller.run("cluster", "group", "add-member", "red", "lena", check=False)
+    assert (status, "lena" in output, "gone does not answer" in said) == (8, True, True)
+    status, output, said = controller.run("cluster", "user", "remove", "lena", check=False)
+    assert (status, "kept: /mnt/home/lena" in output, "not confirmed by ctl: SSSD" in output) == (8, True, True)
 
 
 def test_a_thousand_users_are_listed_in_a_second(controller: Controller) -> None:

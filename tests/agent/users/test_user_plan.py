@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import unicodedata
 from pathlib import Path
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.agent import errors, programs
-from gpucluster.agent.users import config, desired, end_processes, ldif, processes, slurm, values
+from gpucluster.agent.users import config, desired, hosts, ldif, on_host, slurm, values
 from gpucluster.agent.users import plan as plans
 from gpucluster.agent.users import state as states
 from tests.agent.users.harness import CONFIG, ED25519, KEY, SUFFIX
@@ -363,15 +365,15 @@ def test_associations_of_many_are_made_together() -> None:
 
 
 def test_elastic_nodes_are_asked_while_they_are_there() -> None:
-    hosts = config.Hosts({"n-1": "opc", "e[1-3]": "ubuntu"}, None)
-    permanent, elastic = processes.Login("opc", "n-1"), processes.Login("ubuntu", "10.0.1.7")
-    found = processes.remote(hosts, {"e[1-3]": {"e2": "10.0.1.7"}}.__getitem__)
+    configured = config.Hosts({"n-1": "opc", "e[1-3]": "ubuntu"}, None)
+    permanent, elastic = hosts.Login("opc", "n-1"), hosts.Login("ubuntu", "10.0.1.7")
+    found = hosts.remote(configured, {"e[1-3]": {"e2": "10.0.1.7"}}.__getitem__)
     assert found == ({"n-1": permanent, "e2": elastic}, [])
 
     def silent(nodes: str) -> dict[str, str]:
         raise errors.Failed(f"nobody knows {nodes}")
 
-    assert processes.remote(hosts, silent) == ({"n-1": permanent}, ["e[1-3]"]), "they are named, not left out"
+    assert hosts.remote(configured, silent) == ({"n-1": permanent}, ["e[1-3]"]), "they are named, not left out"
 
 
 def test_elastic_nodes_are_reached_by_the_address_that_slurm_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,19 +385,46 @@ def test_elastic_nodes_are_reached_by_the_address_that_slurm_knows(monkeypatch: 
             assert {"--Node", "--nodes=e[1-4]", "--format=%N %t %o"} <= set(argv)
             return subprocess.CompletedProcess(argv, 0, listed, "")
         if argv[0] != "ssh":
-            return subprocess.CompletedProcess(argv, 0, "1 0\n", "")
+            return subprocess.CompletedProcess(argv, 0, '{"ended": 1, "wrong": []}\n', "")
         address = argv[argv.index("--") + 1]
         asked[address] = argv
-        return subprocess.CompletedProcess(argv, 255 if address == "10.0.1.9" else 0, "2 0\n", "")
+        wrong = ["SSSD does not run"] if address == "n-1" else []
+        answer = f"a banner\n{json.dumps({'ended': 2, 'wrong': wrong})}\n"
+        return subprocess.CompletedProcess(argv, 255 if address == "10.0.1.9" else 0, answer, "")
 
     monkeypatch.setattr(programs, "call", call)
-    hosts = config.Hosts({"n-1": "opc", "e[1-4]": "ubuntu"}, None)
-    assert processes.end(hosts, 10001, "alice", gone=False) == (1 + 2 + 2, ["e4"]), "a report has names"
+    configured = config.Hosts({"n-1": "opc", "e[1-4]": "ubuntu"}, None)
+    report = hosts.confirm(configured, [{"name": "alice"}])
+    assert report == hosts.Report(1 + 2 + 2, ("e4",), {"n-1": "SSSD does not run"}), "a report has names"
     assert sorted(asked) == ["10.0.1.6", "10.0.1.9", "n-1"]
     # The address of an elastic node is soon another's: its key is that of its name, which is kept nowhere.
     words = asked["10.0.1.6"]
     assert {"-oHostKeyAlias=e1", "-oStrictHostKeyChecking=yes", "-oUserKnownHostsFile=/dev/null"} <= set(words)
     assert words[words.index("-l") + 1] == "ubuntu"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "2 0",
+        "[]",
+        '{"ended": true, "wrong": []}',
+        '{"ended": 1}',
+        '{"ended": 1, "wrong": "no"}',
+        "[" * 5000,
+        "1" * 20000,
+    ],
+)
+def test_what_is_no_answer_confirms_nothing(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    monkeypatch.setattr(programs, "call", lambda argv, *_, **__: subprocess.CompletedProcess(argv, 0, answer, ""))
+    here = socket.gethostname().split(".")[0]
+    report = hosts.confirm(config.Hosts())
+    assert report.unreachable == (here,)
+    with pytest.raises(errors.Unconfirmed) as raised:
+        report.require({"name": "lab"}, "lab is removed, but")
+    assert (raised.value.status, raised.value.done) == (8, {"name": "lab"})
+    assert f"not every host confirms it: {here} does not answer" in raised.value.message
 
 
 def test_jobs_that_come_while_others_are_ended_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,9 +477,9 @@ def test_what_cron_and_at_would_start_goes_with_its_owner(tmp_path: Path) -> Non
     for file in (mine, other):
         file.write_text("* * * * * date\n")
     os.chown(mine, os.geteuid(), -1)
-    end_processes.delete_scheduled(os.geteuid() + 1, (str(tmp_path / "nowhere"), str(tmp_path), str(crontabs)))
+    on_host.delete_scheduled(os.geteuid() + 1, (str(tmp_path / "nowhere"), str(tmp_path), str(crontabs)))
     assert mine.exists()
-    end_processes.delete_scheduled(os.geteuid(), (str(tmp_path / "nowhere"), str(tmp_path), str(crontabs)))
+    on_host.delete_scheduled(os.geteuid(), (str(tmp_path / "nowhere"), str(tmp_path), str(crontabs)))
     assert list(tmp_path.rglob("*")) == [crontabs]
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.agent.users.harness import KEY, Controller
+from gpucluster.agent.errors import UNCONFIRMED
+from tests.agent.users.harness import CONFIG, KEY, Controller
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slurm]
 
@@ -41,8 +43,8 @@ def test_from_the_first_day_to_the_last(controller: Controller) -> None:
     assert associations(controller) == ["alice|ml|"]
     assert submit(controller, "alice") == 0
 
-    ended = controller.request("user.disable", name="alice")["ended"]
-    assert (ended["jobs"], ended["unreachable"]) == (1, ["gone"])
+    off = controller.request("user.disable", name="alice")
+    assert (off["ended"]["jobs"], off["unreachable"], off["unconfirmed"]) == (1, ["gone"], {})
     assert associations(controller) == ["alice|ml|0"]
     assert submit(controller, "alice") != 0
     controller.request("user.enable", name="alice")
@@ -51,9 +53,48 @@ def test_from_the_first_day_to_the_last(controller: Controller) -> None:
 
     removed = controller.request("user.remove", name="alice", home="archive")
     assert removed["removed"] == {"entry": True, "association": True, "keys": 1, "jobs": 1, "processes": 0}
-    assert (associations(controller), removed["kept"]) == ([], [])
+    assert (associations(controller), removed["kept"], removed["unconfirmed"]) == ([], [], {})
     assert controller.run("getent", "passwd", "alice", check=False)[0] == 2
     assert controller.run("squeue", "--all", "--noheader")[1] == ""
+
+
+def cut_off(controller: Controller) -> None:
+    """As root of a host could before: the entry of all hosts has another password, and SSSD's connection ends."""
+    words = ("-Q", "-Y", "EXTERNAL", "-H", CONFIG["uri"], "-s", "another", CONFIG["service"]["dn"])
+    controller.run("ldappasswd", *words)
+    controller.ask("start_sssd")
+
+
+def test_a_change_is_done_when_sssd_of_every_host_says_so(controller: Controller) -> None:
+    controller.request("group.add", name="lab")
+    controller.request("user.add", name="zoe", ssh_keys=[KEY], groups=["lab"])
+    wait_for("the host knows zoe", lambda: "(lab)" in controller.run("id", "zoe", check=False)[1])
+    assert KEY in controller.run("sss_ssh_authorizedkeys", "zoe")[1]
+    here = ("ctl", "node-1")
+    cut_off(controller)
+    controller.ask("patience", seconds=0)
+    said = controller.request("group.remove_member", group="lab", user="zoe")
+    assert said["unconfirmed"] == dict.fromkeys(here, "SSSD has other groups of zoe")
+    said = controller.request("user.edit", name="zoe", ssh_keys=[])
+    assert said["unconfirmed"] == dict.fromkeys(here, "SSSD has other ssh keys of zoe")
+    said = controller.request("group.remove", name="lab")
+    assert said["unconfirmed"] == dict.fromkeys(here, "SSSD still knows the group lab")
+    status, answer = controller.answer("user.disable", name="zoe")
+    assert (status, answer["done"]["unreachable"]) == (UNCONFIRMED, ["gone"])
+    assert answer["done"]["unconfirmed"] == dict.fromkeys(here, "SSSD still lets zoe in")
+    message = "zoe is disabled, but not every host confirms it: gone does not answer; ctl: SSSD still lets zoe in"
+    assert message in answer["error"]["message"]
+    said = controller.request("user.remove", name="zoe")
+    assert (said["removed"]["entry"], said["unconfirmed"]) == (True, dict.fromkeys(here, "SSSD still knows zoe"))
+
+    # Apply repairs the password; the same commands then ask the hosts again, and change nothing else.
+    controller.request("base_tree")
+    controller.ask("patience", seconds=60)
+    controller.run("sed", "-i", 's/, "gone": "opc"//', "/etc/gpucluster/directory.json")
+    assert controller.run("cluster", "user", "remove", "zoe")[1].startswith("zoe is removed: nothing was left")
+    again = {"name": "lab", "changed": False, "unreachable": [], "unconfirmed": {}}
+    assert controller.answer("group.remove", name="lab") == (0, {"result": again})
+    assert controller.run("id", "zoe", check=False)[0] == 1
 
 
 def test_a_limit_that_somebody_had_comes_back(controller: Controller) -> None:
