@@ -157,7 +157,7 @@ _ERRORS_KEPT = 4096
 _BURIAL_S = 0.2
 
 
-def ask(argv: Sequence[str], seconds: float, most: int) -> Answer:
+def ask(argv: Sequence[str], seconds: float, most: int, stdin: Any = subprocess.DEVNULL) -> Answer:
     """Run a program with hard limits. It never raises an error and never takes much longer than the limit.
 
     The program is in a session of its own. At a limit the whole group is killed, and nobody waits for a program that
@@ -166,11 +166,12 @@ def ask(argv: Sequence[str], seconds: float, most: int) -> Answer:
     Args:
         seconds: it is killed after this time.
         most: bytes of output; a program that prints more is killed.
+        stdin: the file that it reads.
     """
     name = Path(argv[0]).name
     try:
         started = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/",
+            argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/",
             env={**os.environ, "LC_ALL": "C"}, start_new_session=True,
         )  # fmt: skip
     except OSError as error:

@@ -7,6 +7,7 @@ import pkgutil
 import re
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,8 +28,10 @@ _PATIENCE_SECONDS = 13.0
 _SECONDS = 40.0
 #: More for each user of an import: four programs are asked about each.
 _SECONDS_A_USER = 0.2
-#: Characters of an answer, and of a reason in it.
+#: Bytes of an answer, with what a host prints at a login before it; characters of a reason in it.
 _LONGEST_ANSWER, _LONGEST_REASON = 10_000, 200
+#: The largest pid_max of Linux.
+_MOST_PROCESSES = 1 << 22
 #: Hosts that an error names; the result has all of them.
 _MOST_NAMED = 5
 _AT_A_TIME = 32
@@ -252,14 +255,17 @@ def _ask(argv: list[str], program: str, seconds: float) -> tuple[int, list[str]]
     """How many processes were ended, and what does not hold; None if there is no answer. Root of a host may have
     written it: it counts for that host only.
     """
+    with tempfile.TemporaryFile() as file:
+        file.write(program.encode())
+        file.seek(0)
+        done = programs.ask(argv, seconds, _LONGEST_ANSWER, stdin=file)
     try:
-        done = programs.call(argv, program, seconds=seconds)
-        answer = bounded.loads(done.stdout.strip().rpartition("\n")[2], _LONGEST_ANSWER)
-    except (Failed, ValueError):
+        answer = bounded.loads(done.output.decode(errors="replace").strip().rpartition("\n")[2])
+    except ValueError:
         return None
-    if done.returncode != 0 or not isinstance(answer, dict):
+    if done.fault or done.status != 0 or not isinstance(answer, dict):
         return None
     ended, wrong = answer.get("ended"), answer.get("wrong")
-    if type(ended) is not int or not isinstance(wrong, list):
+    if type(ended) is not int or not 0 <= ended <= _MOST_PROCESSES or not isinstance(wrong, list):
         return None
     return ended, [str(text)[:_LONGEST_REASON] for text in wrong]

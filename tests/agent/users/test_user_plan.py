@@ -381,18 +381,20 @@ def test_elastic_nodes_are_reached_by_the_address_that_slurm_knows(monkeypatch: 
     asked: dict[str, list[str]] = {}
 
     def call(argv: list[str], *_: Any, **__: Any) -> Any:
-        if argv[0] == "sinfo":
-            assert {"--Node", "--nodes=e[1-4]", "--format=%N %t %o"} <= set(argv)
-            return subprocess.CompletedProcess(argv, 0, listed, "")
+        assert {"sinfo", "--Node", "--nodes=e[1-4]", "--format=%N %t %o"} <= set(argv)
+        return subprocess.CompletedProcess(argv, 0, listed, "")
+
+    def ask(argv: list[str], *_: Any, **__: Any) -> programs.Answer:
         if argv[0] != "ssh":
-            return subprocess.CompletedProcess(argv, 0, '{"ended": 1, "wrong": []}\n', "")
+            return programs.Answer(0, b'{"ended": 1, "wrong": []}\n', b"", "")
         address = argv[argv.index("--") + 1]
         asked[address] = argv
         wrong = ["SSSD does not run"] if address == "n-1" else []
         answer = f"a banner\n{json.dumps({'ended': 2, 'wrong': wrong})}\n"
-        return subprocess.CompletedProcess(argv, 255 if address == "10.0.1.9" else 0, answer, "")
+        return programs.Answer(255 if address == "10.0.1.9" else 0, answer.encode(), b"", "")
 
     monkeypatch.setattr(programs, "call", call)
+    monkeypatch.setattr(programs, "ask", ask)
     configured = config.Hosts({"n-1": "opc", "e[1-4]": "ubuntu"}, None)
     report = hosts.confirm(configured, [{"name": "alice"}])
     assert report == hosts.Report(1 + 2 + 2, ("e4",), {"n-1": "SSSD does not run"}), "a report has names"
@@ -417,7 +419,7 @@ def test_elastic_nodes_are_reached_by_the_address_that_slurm_knows(monkeypatch: 
     ],
 )
 def test_what_is_no_answer_confirms_nothing(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    monkeypatch.setattr(programs, "call", lambda argv, *_, **__: subprocess.CompletedProcess(argv, 0, answer, ""))
+    monkeypatch.setattr(programs, "ask", lambda *_, **__: programs.Answer(0, answer.encode(), b"", ""))
     here = socket.gethostname().split(".")[0]
     report = hosts.confirm(config.Hosts())
     assert report.unreachable == (here,)
@@ -425,6 +427,12 @@ def test_what_is_no_answer_confirms_nothing(monkeypatch: pytest.MonkeyPatch, ans
         report.require({"name": "lab"}, "lab is removed, but")
     assert (raised.value.status, raised.value.done) == (8, {"name": "lab"})
     assert f"not every host confirms it: {here} does not answer" in raised.value.message
+
+
+def test_a_host_that_prints_without_end_is_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = 'import sys\nwhile True: sys.stdout.write("x" * 65536)\n'
+    monkeypatch.setattr(hosts, "_program", lambda: endless)
+    assert hosts.confirm(config.Hosts()).unreachable == (socket.gethostname().split(".")[0],)
 
 
 def test_jobs_that_come_while_others_are_ended_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
