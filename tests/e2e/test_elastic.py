@@ -419,6 +419,10 @@ def test_who_is_disabled_runs_nothing_on_nodes_of_a_baked_image(site: Site) -> N
     """The controller reaches them: by its key, and by host keys that have certificates."""
     job = site.as_alice(f"sbatch --parsable -N 2 --wrap '{ENDLESS}'")
     site.runs(job)
+    # A node that has just joined may have none yet, and the controller knows it by nothing else.
+    for node in site.as_alice(f"scontrol show hostnames $(squeue -h -j {job} -o %N)").split():
+        scan = f"ssh-keyscan -c $(sinfo -h -N -n {node} -o %o | head -1) 2> /dev/null | grep -c cert || true"
+        site.until(f"{node} has a certificate", lambda scan=scan: int(on_controller(site, scan)))  # type: ignore[misc]
     off = site.good("user", "disable", "alice")
     site.good("user", "enable", "alice")
     assert (off["ended"]["jobs"], off["unreachable"], off["unconfirmed"]) == (1, [], {})

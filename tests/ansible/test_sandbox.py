@@ -1,0 +1,59 @@
+"""How much the services that run as root on the controller leave open, as systemd itself measures it.
+
+It does not prove that a service can do its work in its sandbox: tests/e2e does.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ansible.render import ELASTIC, render, variables
+
+#: systemd's own scale: 0 is closed, 10 is open. Services without a sandbox of ours have about 9.6.
+MOST_EXPOSED = 3.5
+SLURM: dict[str, Any] = {"slurm_enabled": True}
+KUBERNETES: dict[str, Any] = {"slurm_enabled": False, "scheduler": "kubernetes"}
+
+
+def unit(role: str, name: str, more: dict[str, Any]) -> str:
+    return render(role, f"{name}.service", variables(ELASTIC, role=role) | more)
+
+
+def settings(text: str, name: str) -> list[str]:
+    return re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "more"),
+    [
+        ("autoscaler", "gpucluster-join", SLURM),
+        ("autoscaler", "gpucluster-join", KUBERNETES),
+        ("base", "gpucluster-host-certificate", {}),
+        ("health", "gpucluster-health", {}),
+    ],
+    ids=["join", "join with Kubernetes", "host certificate", "health"],
+)
+def test_systemd_finds_little_exposure(tmp_path: Path, role: str, name: str, more: dict[str, Any]) -> None:
+    file = tmp_path / f"{name}.service"
+    file.write_text(unit(role, name, more))
+    argv = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(file)]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    overall = re.search(r"Overall exposure level for \S+: ([0-9.]+)", said)
+    assert overall, said
+    assert float(overall[1]) <= MOST_EXPOSED, said
+
+
+def test_root_s_service_for_new_nodes_keeps_what_it_needs() -> None:
+    text = unit("autoscaler", "gpucluster-join", SLURM)
+    assert settings(text, "CapabilityBoundingSet") == ["CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER"]
+    assert settings(text, "ReadWritePaths") == [
+        "-/var/lib/gpucluster-autoscaler -/run/gpucluster-join -/var/lib/gpucluster-join"
+    ]
+    # The last one counts: the public key of the controller is in the home of its login user.
+    assert settings(text, "ProtectHome")[-1] == "read-only"
+    assert "CAP_SETUID" in settings(unit("autoscaler", "gpucluster-join", KUBERNETES), "CapabilityBoundingSet")[0]
