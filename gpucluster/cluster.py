@@ -48,7 +48,7 @@ from gpucluster.lifecycle.replace import ElasticReplacement, OnKubernetes, OnSlu
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
-from gpucluster.lifecycle.verification import Request, Verification
+from gpucluster.lifecycle.verification import Request, Verification, in_junit
 from gpucluster.operations import kubernetes_upgrade, overview, status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
@@ -66,7 +66,8 @@ from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.schedulers import kubernetes_nodes, require_slurm
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
-from gpucluster.paths import ClusterPaths, cache_dir, make_private
+from gpucluster.paths import ClusterPaths, cache_dir, make_private, read_saved
+from gpucluster.process import Completed
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends, provider_lock
@@ -388,12 +389,17 @@ class Cluster:
             ToolError: no apply has configured the hosts yet.
         """
         request = Request(_level(level), pools, nodes, junit, record_baseline)
-        request.check(self.spec)
-        if fix:
-            by_hand = "Run `gpucluster verify`, then `gpucluster replace NODE` for a node that failed"
-            require_slurm(self.spec, "verify --fix", kubernetes=by_hand, otherwise=by_hand)
-        changes = bool(fix or record_baseline or request.level is Level.FULL)
-        with self._verification.in_junit(request.junit) as final, self._run("verify", changes=changes) as run:
+        request.check_file()
+        with in_junit(junit, self.spec.name) as final:
+            request.check(self.spec)
+            if fix:
+                by_hand = "Run `gpucluster verify`, then `gpucluster replace NODE` for a node that failed"
+                require_slurm(self.spec, "verify --fix", kubernetes=by_hand, otherwise=by_hand)
+            return self._verify(request, fix, final)
+
+    def _verify(self, request: Request, fix: Fix | None, final: Callable[[Verdict], None]) -> Result:
+        changes = bool(fix or request.record_baseline or request.level is Level.FULL)
+        with self._run("verify", changes=changes) as run:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
@@ -698,6 +704,18 @@ class Cluster:
         """
         return self._controller.autoscaler_argv(arguments)
 
+    def run_autoscaler(self, arguments: Sequence[str]) -> Completed:
+        """Run the autoscaler's own program on the controller, and return what it has printed, however it has ended.
+
+        Args:
+            arguments: see `autoscaler_argv`.
+
+        Raises:
+            InputError: no pool is elastic.
+            ToolError: the controller can't be reached, or has no autoscaler; or nothing was applied yet.
+        """
+        return self._controller.run_autoscaler(arguments)
+
     def autoscaler_status(self) -> dict[str, Any]:
         """What the autoscaler reports of itself, its pools, and the jobs that wait for nodes.
 
@@ -871,7 +889,7 @@ class Cluster:
 
         file = self.paths.ansible / "inventory.yml"
         with suppress(OSError, yaml.YAMLError):
-            loaded = yaml.safe_load(file.read_text())
+            loaded = yaml.safe_load(read_saved(file))
             if isinstance(loaded, dict):
                 return loaded
         deployment = self._locator.deployment()

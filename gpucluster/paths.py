@@ -191,6 +191,16 @@ def _advice(error: OSError, path: Path) -> str:
     return "Remove the cause, then run the same command again"
 
 
+def read_saved(path: Path) -> str:
+    """The text of a file that gpucluster has written. Bytes that are no UTF-8 are replaced: its reader finds that a
+    damaged file has another form, which each reader has to handle anyway.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    return path.read_bytes().decode("utf-8", errors="replace")
+
+
 def write_private(path: Path, text: str) -> None:
     """`write_whole`, for a file that only its owner may read."""
     write_whole(path, text, mode=0o600)

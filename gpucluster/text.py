@@ -27,6 +27,16 @@ def terminal(text: str) -> str:
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
+def reason_of(error: Exception) -> str:
+    """What an error of a library says, for people: of one of the operating system without its number and class."""
+    inner = getattr(error, "reason", None)  # urllib wraps the error of a connection
+    if isinstance(inner, Exception):
+        return reason_of(inner)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(inner or error) or type(error).__name__
+
+
 def did_you_mean(word: str, known: Iterable[str], *, most: int = 2) -> str:
     """A hint with up to `most` known words of a similar spelling; empty if there is none. Case is ignored."""
     by_folded = {candidate.casefold(): candidate for candidate in known}

@@ -18,6 +18,7 @@ from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 from gpucluster.errors import EnvironmentFault, InputError
+from gpucluster.text import reason_of
 
 #: Seconds without a byte after which a request has failed, by its method.
 TIMEOUTS = {"HEAD": 10.0, "GET": 30.0}
@@ -115,7 +116,7 @@ class HttpClient:
                     raise
                 why, temporary = f"it answered {error.code} {error.reason}", error.code in _TEMPORARY
             except (OSError, http.client.HTTPException) as error:
-                why, temporary = f"no answer: {getattr(error, 'reason', error)}", True
+                why, temporary = f"no answer: {reason_of(error)}", True
             except ValueError as error:
                 raise InputError(
                     f"this is not a URL: {error}", where=url, hint="Fix `software.mirror` in cluster.yml"

@@ -33,6 +33,7 @@ from gpucluster.environment import Program
 from gpucluster.errors import EnvironmentFault, ProcessError
 from gpucluster.events import Sink
 from gpucluster.paths import ansible_dir, cache_dir, requirements_lock
+from gpucluster.text import reason_of
 
 # Of the packages that gpucluster requires, those that the autoscaler and join.yml import.
 _IMPORTED = frozenset({"ansible-core", "clustershell", "oci", "prometheus-client", "pyyaml"})  # canonical names
@@ -139,7 +140,7 @@ def _readable_errors(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise EnvironmentFault(
-            f"the controller's packages can't be stored: {error}",
+            f"the controller's packages can't be stored: {reason_of(error)}",
             where=str(root),
             hint="Free some space, or make the folder writable for you, and run the same command again",
         ) from error

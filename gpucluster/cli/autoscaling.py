@@ -18,11 +18,10 @@ def autoscaler() -> None:
 def _run_remotely(context: Context, *arguments: str) -> NoReturn:
     """Run the autoscaler's own program on the controller; its output and its exit status become ours."""
     with cluster_of(context) as (cluster, _reporter):
-        from gpucluster import process
         from gpucluster.cli.output import say
 
         kind = "json" if context.output == "json" else "text"
-        done = process.run(cluster.autoscaler_argv([*arguments, "--output", kind]), check=False)
+        done = cluster.run_autoscaler([*arguments, "--output", kind])
         say(done.stdout, newline=False)
         say(done.stderr, err=True, newline=False)
     sys.exit(done.returncode)

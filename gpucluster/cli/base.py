@@ -368,12 +368,21 @@ def reporting(context: Context) -> Iterator[Reporter]:
 def cluster_of(context: Context, provider: str = "bundled") -> Iterator[tuple[Cluster, Reporter]]:
     """The cluster of the file, within `reporting`."""
     with reporting(context) as reporter:
-        spec = context.spec()
-        from gpucluster.cluster import Cluster
+        yield open_cluster(context, reporter, provider), reporter
 
-        cluster = Cluster(spec, on_event=reporter, provider=provider, cluster_id=context.cluster_id)
-        cluster.require_name()
-        yield cluster, reporter
+
+def open_cluster(context: Context, reporter: Reporter, provider: str = "bundled") -> Cluster:
+    """The cluster of the file.
+
+    Raises:
+        GpuClusterError: the file is wrong, or this folder's state is of another cluster.
+    """
+    spec = context.spec()
+    from gpucluster.cluster import Cluster
+
+    cluster = Cluster(spec, on_event=reporter, provider=provider, cluster_id=context.cluster_id)
+    cluster.require_name()
+    return cluster
 
 
 PROVIDER = click.option(

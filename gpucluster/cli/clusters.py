@@ -18,6 +18,7 @@ from gpucluster.cli.base import (
     OwnOptions,
     cluster_of,
     command,
+    open_cluster,
     reporting,
 )
 from gpucluster.cli.summaries import (
@@ -83,7 +84,8 @@ def init(context: Context, path: str, name: str | None, cloud: Literal["local", 
         except FileExistsError:
             raise InputError("the file exists already", where=path, hint="Pass --force to overwrite it") from None
         except OSError as error:
-            raise InputError(f"can't write the file: {error.strerror}", where=path) from error
+            hint = "Name a file in a folder that you may write: gpucluster init FILE"
+            raise InputError(f"can't write the file: {error.strerror}", where=path, hint=hint) from error
         text = f"{path} written, for the cluster {name}. Next: {_next(path)}"
         reporter.result({"command": "init", "file": path, "name": name}, text)
 
@@ -269,10 +271,11 @@ def verify(
     """
     if not fix and (shadow or replace_nodes or yes or drain_timeout is not None):
         raise click.UsageError("--shadow, --replace-nodes, --drain-timeout and --yes are options of verify --fix")
-    with cluster_of(context, provider) as (cluster, reporter):
+    with reporting(context) as reporter:
         from pathlib import Path
 
         from gpucluster.lifecycle.repair import Fix
+        from gpucluster.lifecycle.verification import Request, in_junit
         from gpucluster.operations.drain import DRAIN_TIMEOUT
 
         def confirm(nodes: Sequence[str]) -> None:
@@ -283,6 +286,9 @@ def verify(
         asking = {"confirm": confirm} if context.can_ask and not yes else {}
         how = Fix(shadow=shadow, replace_nodes=replace_nodes, drain_timeout=timeout, **asking) if fix else None
         file = Path(junit) if junit else None
+        Request(junit=file).check_file()
+        with in_junit(file, Path.cwd().name):  # without a valid file there is no other name
+            cluster = open_cluster(context, reporter, provider)
         result = cluster.verify(
             level=level, pools=pools, nodes=nodes, junit=file, record_baseline=record_baseline, fix=how
         )

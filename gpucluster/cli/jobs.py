@@ -290,7 +290,8 @@ def _read(file: str) -> str:
         with open(file, encoding="utf-8", errors="replace") as stream:
             return stream.read()
     except OSError as error:
-        raise InputError(f"can't read the output: {error.strerror}", where=file) from None
+        hint = "Name a file with what a job has printed"
+        raise InputError(f"can't read the output: {error.strerror}", where=file, hint=hint) from None
 
 
 def _judged(context: Context, template: Template, text: str, launcher: str, chosen: Mapping[str, Any]) -> Job:

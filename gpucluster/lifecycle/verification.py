@@ -26,7 +26,7 @@ from gpucluster.handover.kubernetes import (
     system_manifests,
 )
 from gpucluster.lifecycle.hosts import Deployment
-from gpucluster.paths import ClusterPaths, write_whole
+from gpucluster.paths import ClusterPaths, fault_of, write_whole
 from gpucluster.spec import ClusterSpec
 from gpucluster.verdict import junit, reports
 from gpucluster.verdict.expectation import Expectation, KubernetesExpectation, Level, chosen, narrowed
@@ -59,13 +59,20 @@ class Request:
         """Whether it fits to cluster.yml.
 
         Raises:
-            InputError: there is no such pool or node, the file can't be written, or nothing is measured to record.
+            InputError: there is no such pool or node, or nothing is measured to record.
         """
         if self.record_baseline and self.level is not Level.FULL:
             raise InputError("only level full measures a baseline", hint="Run: gpucluster verify --level full")
         chosen(
             {name: handover.permanent_names(name, pool) for name, pool in spec.pools.items()}, self.pools, self.nodes
         )
+
+    def check_file(self) -> None:
+        """Whether the results can be written where they are asked for.
+
+        Raises:
+            InputError: they can't.
+        """
         if self.junit is None:
             return
         if self.junit.exists() and not self.junit.is_file():
@@ -157,30 +164,6 @@ class Verification:
             if not verdict.passed:
                 raise failed(verdict)
         return verdict
-
-    @contextmanager
-    def in_junit(self, file: Path | None) -> Iterator[Callable[[Verdict], None]]:
-        """Write the verdict of what is done meanwhile into a file, whatever happens: where there is none, why.
-
-        Yields:
-            a function that takes the verdict if there is no error.
-        """
-        began = datetime.now(UTC)
-
-        def write(document: Callable[..., str], subject: Verdict | str) -> None:
-            if file is not None:
-                time, seconds = f"{began:%Y-%m-%dT%H:%M:%S}", (datetime.now(UTC) - began).total_seconds()
-                text = document(subject, self._spec.name, time=time, seconds=seconds)
-                write_whole(file.resolve(), text, mode=0o644)  # for the pipeline's own readers; it has no secret
-
-        try:
-            yield partial(write, junit.document)
-        except VerifyError as error:
-            write(junit.document, error.verdict)
-            raise
-        except (GpuClusterError, KeyboardInterrupt) as error:
-            write(junit.failed_document, f"the cluster was not checked: {str(error) or 'interrupted'}")
-            raise
 
     @staticmethod
     def _evidence(run: Run, verdict: Verdict, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -292,6 +275,43 @@ def failed(verdict: Verdict) -> VerifyError:
         hint="Fix the cause, then run: gpucluster verify",
         verdict=verdict,
     )
+
+
+@contextmanager
+def in_junit(file: Path | None, cluster: str) -> Iterator[Callable[[Verdict], None]]:
+    """Write the verdict of what is done meanwhile into a file, whatever happens: where there is none, why.
+
+    Args:
+        file: None writes nothing.
+        cluster: its name, or that of its folder while the name is not known.
+
+    Yields:
+        a function that takes the verdict if there is no error.
+    """
+    began = datetime.now(UTC)
+
+    def write(document: Callable[..., str], subject: Verdict | str) -> None:
+        if file is not None:
+            time, seconds = f"{began:%Y-%m-%dT%H:%M:%S}", (datetime.now(UTC) - began).total_seconds()
+            text = document(subject, cluster, time=time, seconds=seconds)
+            write_whole(file.resolve(), text, mode=0o644)  # for the pipeline's own readers; it has no secret
+
+    try:
+        yield partial(write, junit.document)
+    except VerifyError as error:
+        write(junit.document, error.verdict)
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        write(junit.failed_document, f"the cluster was not checked: {_why(error)}")
+        raise
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        error = fault_of(error) or error
+    if isinstance(error, GpuClusterError):
+        return str(error)
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
 
 
 def facts_of(collected: PlaybookResult) -> dict[str, dict[str, Any]]:

@@ -195,7 +195,8 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
     try:
         stream = file.open("rb")
     except OSError as error:
-        raise InputError(f"the backup can't be read: {error.strerror}", where=str(file)) from error
+        what = f"the backup can't be read: {error.strerror}"
+        raise InputError(what, where=str(file), hint="Name a file that you may read") from error
     with stream:
         yield stream
 
@@ -210,7 +211,8 @@ def _new_file(file: Path) -> Iterator[Path]:
     try:
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
-        raise InputError(f"the backup can't be written there: {error.strerror}", where=str(file)) from error
+        what = f"the backup can't be written there: {error.strerror}"
+        raise InputError(what, where=str(file), hint="Name a file in a folder that you may write") from error
     try:
         yield part
         try:

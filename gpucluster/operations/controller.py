@@ -19,7 +19,7 @@ from gpucluster.events import Sink, warn
 from gpucluster.handover.names import LOGIN, is_login_name
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import SshClient, host_key_error, host_key_refused
+from gpucluster.ssh import SSH_FAILED, SshClient, host_key_error, host_key_refused, unreachable
 from gpucluster.workspace.saved_state import SavedHost
 
 AUTOSCALER = "gpucluster-autoscaler"
@@ -36,8 +36,7 @@ _CONNECT_TIMEOUT = 3
 # Seconds until another login node is tried: a shared connection to one that is gone gives no answer.
 _ANSWER_TIMEOUT = 10.0
 _SLURM_FIELDS = ("node", "state", "partition")
-# Exit statuses: of ssh without a connection, of a shell without the program, of `timeout`.
-SSH_FAILED = 255
+# Exit statuses: of a shell without the program, of `timeout`.
 _NOT_FOUND = 127
 _TIMED_OUT = 124
 
@@ -194,10 +193,7 @@ class ControllerConnection:
             message = f"{where} does not answer within {timeout:g} s"
             raise ToolError(message, hint="See whether it runs: gpucluster status") from error
         if done.returncode == SSH_FAILED:
-            if host_key_refused(done.stderr):
-                raise host_key_error(where)
-            message = f"{where} can't be reached: {_last_line(done)}"
-            raise ToolError(message, hint="See whether it runs: gpucluster status")
+            raise unreachable(where, done.stderr)
         return done
 
     def slurm_nodes(self, *, timeout: float = _READ_TIMEOUT) -> list[dict[str, str]]:
@@ -240,6 +236,24 @@ class ControllerConnection:
         # ssh joins the arguments by spaces, and a shell reads them.
         return self.ssh_argv(None, [shlex.join(["sudo", AUTOSCALER, *arguments])])
 
+    def run_autoscaler(self, arguments: Sequence[str], *, timeout: float | None = None) -> process.Completed:
+        """Run the autoscaler's own program, and return what it has printed, however it has ended.
+
+        Args:
+            arguments: see `autoscaler_argv`.
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            InputError: no pool is elastic.
+            ToolError: the controller can't be reached, or has no autoscaler; or nothing was applied yet.
+        """
+        done = process.run(self.autoscaler_argv(arguments), check=False, timeout=timeout)
+        if done.returncode == SSH_FAILED:
+            raise unreachable("the controller", done.stderr)
+        if "command not found" in done.stderr and not done.stdout:
+            raise ToolError("the controller has no autoscaler yet", hint="Run: gpucluster apply")
+        return done
+
     def autoscaler_status(self, *, timeout: float = _TIMEOUT) -> dict[str, Any]:
         """What the autoscaler reports of itself, its pools, and the jobs that wait for nodes.
 
@@ -249,8 +263,7 @@ class ControllerConnection:
         Raises:
             ToolError: it does not answer.
         """
-        argv = self.autoscaler_argv(["status", "--output", "json"])
-        done = process.run(argv, check=False, timeout=timeout)
+        done = self.run_autoscaler(["status", "--output", "json"], timeout=timeout)
         try:
             answer: dict[str, Any] = bounded.loads(done.stdout)
         except ValueError:

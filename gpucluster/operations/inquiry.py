@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gpucluster.errors import GpuClusterError
+from gpucluster.text import reason_of
 
 _log = logging.getLogger(__name__)  # `--debug` shows it
 
@@ -93,4 +94,5 @@ class Inquiry(Generic[T]):
             return Answer(None, error.what, self._answered)
         except Exception as error:  # one source must not hide what the others say
             _log.debug("a question failed", exc_info=error)
-            return Answer(None, f"{type(error).__name__}: {error}", self._answered)
+            what = reason_of(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            return Answer(None, what, self._answered)

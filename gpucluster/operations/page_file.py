@@ -47,4 +47,5 @@ def _is_ours(file: Path, kind: str) -> bool:
         with file.open(errors="replace") as stream:
             return is_page(stream.read(_HEAD), kind)
     except OSError as error:
-        raise InputError(f"the file can't be read: {error.strerror}", where=str(file)) from error
+        what = f"the file can't be read: {error.strerror}"
+        raise InputError(what, where=str(file), hint="Name a file that you may read and write") from error

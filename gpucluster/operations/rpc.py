@@ -25,12 +25,11 @@ from gpucluster.errors import (
     ToolError,
     UnconfirmedError,
 )
-from gpucluster.ssh import host_key_error, host_key_refused
+from gpucluster.ssh import SSH_FAILED, unreachable
 from gpucluster.text import printable
 
-# The exit status of a program that refused the request and changed nothing; and of ssh without a connection.
+# The exit status of a program that refused the request and changed nothing.
 _REFUSED = 2
-_SSH_FAILED = 255
 
 T = TypeVar("T")
 
@@ -85,7 +84,7 @@ class RemoteProgram:
             return process.stream(argv, input=request, on_line=lambda _: None, on_error_line=on_progress)
 
         done = attempt()
-        if done.returncode == _SSH_FAILED and relocate():
+        if done.returncode == SSH_FAILED and relocate():
             done = attempt()
         try:
             return TypeAdapter(kind).validate_python(self._result(done, kind))
@@ -123,14 +122,12 @@ class RemoteProgram:
 
     def no_answer(self, done: process.Completed) -> ToolError:
         """The error for a program that gave no answer, with the probable cause."""
+        if done.returncode == SSH_FAILED:
+            return unreachable("the controller", done.stderr)
         reason = printable(done.stderr.strip().rpartition("\n")[2]) or f"status {done.returncode}"
         if "command not found" in reason:
             return ToolError(self.absent, hint="Run: gpucluster apply")
         what, hint = self.silent
-        if done.returncode == _SSH_FAILED:
-            if host_key_refused(done.stderr):
-                return host_key_error("the controller")
-            what, hint = "the controller can't be reached", "See whether it exists: gpucluster status"
         return ProcessError(
             f"{what}: {reason}", hint=hint, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr
         )
@@ -152,8 +149,8 @@ class RemoteConversation:
         Raises:
             InputError: it is refused.
             LockedError: somebody else uses what it needs.
-            ToolError: it failed, or the answer can't be read.
-            ProcessError: the program has ended.
+            ToolError: it failed, or the answer can't be read; or ssh has met another host key than the known one.
+            ProcessError: the program has ended, or can't be reached.
         """
         last: dict[str, Any] = {}
 
@@ -169,7 +166,10 @@ class RemoteConversation:
             on_progress(last["progress"])
             return False
 
-        self._talk.ask(json.dumps({"operation": operation, "arguments": arguments}), on_line)
+        try:
+            self._talk.ask(json.dumps({"operation": operation, "arguments": arguments}), on_line)
+        except ProcessError as error:
+            raise _ended(error) from None
         if "result" in last:
             return last["result"]
         failure = last.get("error")
@@ -177,6 +177,19 @@ class RemoteConversation:
             raise _unreadable("it is neither a result nor an error")
         kind = LockedError if failure.get("locked") else InputError if failure.get("refused") else ToolError
         raise kind(printable(str(failure["message"])), hint=printable(str(failure.get("hint") or "")))
+
+
+def _ended(error: ProcessError) -> ToolError:
+    """The error for a program on the controller that has ended in the middle of a conversation, or never began one."""
+    if error.returncode == SSH_FAILED:
+        return unreachable("the controller", error.stderr)
+    reason = printable(error.stderr.strip().rpartition("\n")[2]) or f"status {error.returncode}"
+    if "command not found" in reason:
+        what = "the controller is not configured yet: it lacks the program that does this"
+    else:
+        what = f"the program on the controller has ended: {reason}"
+    hint = "Run: gpucluster apply"
+    return ProcessError(what, hint=hint, returncode=error.returncode, stdout=error.stdout, stderr=error.stderr)
 
 
 def _unreadable(why: str) -> ToolError:

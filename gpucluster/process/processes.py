@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from gpucluster.errors import EnvironmentFault
-from gpucluster.paths import write_private
+from gpucluster.paths import read_saved, write_private
 
 _TOLD = 50  # remembered processes that got SIGINT
 
@@ -51,7 +51,7 @@ def interrupt_once(pid: int, told: Path) -> None:
         return
     name = f"{pid}:{started}"
     try:
-        before = told.read_text().split()
+        before = read_saved(told).split()
     except OSError:
         before = []
     if name not in before:

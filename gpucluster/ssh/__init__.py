@@ -9,11 +9,12 @@ It imports programs, files and events; nothing of the cloud.
 """
 
 from gpucluster.ssh.client import SshClient
-from gpucluster.ssh.hosts import GATEWAY, Gateway, Host, host_key_error, host_key_refused
+from gpucluster.ssh.hosts import GATEWAY, SSH_FAILED, Gateway, Host, host_key_error, host_key_refused, unreachable
 from gpucluster.ssh.keys import adopt_key, ensure_key, own_key, public_key
 
 __all__ = [
     "GATEWAY",
+    "SSH_FAILED",
     "Gateway",
     "Host",
     "SshClient",
@@ -23,4 +24,5 @@ __all__ = [
     "host_key_refused",
     "own_key",
     "public_key",
+    "unreachable",
 ]

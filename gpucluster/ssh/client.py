@@ -9,7 +9,7 @@ from pathlib import Path
 from gpucluster import process
 from gpucluster.errors import ToolError
 from gpucluster.events import Sink, ignore
-from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.ssh import quoting
 from gpucluster.ssh.boot import Waiting
 from gpucluster.ssh.hosts import GATEWAY, Gateway, Host
@@ -66,7 +66,7 @@ class SshClient:
     def _known(self) -> dict[str, str]:
         """The lines of known_hosts: type and key, by what stands before them."""
         try:
-            lines = self._known_hosts.read_text().splitlines()
+            lines = read_saved(self._known_hosts).splitlines()
         except OSError:
             return {}
         # The authority's line begins with two words, any other with one.
@@ -171,7 +171,7 @@ class SshClient:
         """
         if instances and self._known_hosts.exists():
             kept = [
-                line for line in self._known_hosts.read_text().splitlines() if line.split(" ", 1)[0] not in instances
+                line for line in read_saved(self._known_hosts).splitlines() if line.split(" ", 1)[0] not in instances
             ]
             write_private(self._known_hosts, "".join(f"{line}\n" for line in kept))
         self._close_connections()

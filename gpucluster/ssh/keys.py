@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpucluster import process
-from gpucluster.errors import ToolError
-from gpucluster.paths import make_private, write_private
+from gpucluster.errors import EnvironmentFault, ToolError
+from gpucluster.paths import make_private, read_saved, write_private
 
 
 def ensure_key(file: Path, comment: str) -> Path:
@@ -32,8 +33,22 @@ def adopt_key(old: Path, new: Path) -> None:
 
 
 def public_key(private_key: Path) -> str:
-    """The public half of a key pair made by `ensure_key`, as one line."""
-    return private_key.with_name(private_key.name + ".pub").read_text().strip()
+    """The public half of a key pair made by `ensure_key`, as one line.
+
+    Raises:
+        EnvironmentFault: it is missing or damaged.
+    """
+    file = private_key.with_name(private_key.name + ".pub")
+    try:
+        line = read_saved(file).strip()
+        why = "" if line.startswith("ssh-") and line.isprintable() else "it holds no key"
+    except OSError as error:
+        line, why = "", error.strerror or "it can't be read"
+    if why:
+        again = f"ssh-keygen -y -f {shlex.quote(str(private_key))} > {shlex.quote(str(file))}"
+        what = f"the public half of a key pair is missing: {why}"
+        raise EnvironmentFault(what, where=str(file), hint=f"Write it again: {again}")
+    return line
 
 
 def own_key(public_keys: Sequence[str]) -> str:

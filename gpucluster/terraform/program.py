@@ -16,6 +16,7 @@ from pathlib import Path
 from gpucluster import process
 from gpucluster.environment import Program
 from gpucluster.errors import EnvironmentFault
+from gpucluster.text import reason_of
 
 MINIMUM_VERSION = (1, 5)
 # The release that is downloaded if there is none on PATH, and the SHA-256 of the program inside its archive.
@@ -99,7 +100,7 @@ def _pinned_program(cache: Path) -> Path:
                 program = Path(opened.extract("terraform", scratch))
         except (OSError, urllib.error.URLError, zipfile.BadZipFile, KeyError) as error:
             raise EnvironmentFault(
-                f"terraform is not on PATH and could not be downloaded: {error}", where=url, hint=manual
+                f"terraform is not on PATH and could not be downloaded: {reason_of(error)}", where=url, hint=manual
             ) from error
         if _sha256(program) != checksum:
             raise EnvironmentFault(

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from gpucluster.errors import EnvironmentFault, InputError
-from gpucluster.paths import write_whole
+from gpucluster.paths import read_saved, write_whole
 
 NAME = "terraform.lock.hcl"
 # The name under which Terraform reads and writes it.
@@ -34,14 +34,14 @@ def keep(root: Path, file: Path) -> bool:
         InputError: nothing was recorded yet.
     """
     try:
-        text = (root / WORKING).read_text()
+        text = read_saved(root / WORKING)
     except OSError as error:
         raise InputError(
             "Terraform has recorded no provider of this cluster on this machine yet",
             where=str(root / WORKING),
             hint="Run: gpucluster plan",
         ) from error
-    if file.exists() and file.read_text() == text:
+    if file.exists() and read_saved(file) == text:
         return False
     write_whole(file, text, mode=0o644)
     return True

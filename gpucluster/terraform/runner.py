@@ -21,7 +21,7 @@ from gpucluster import process
 from gpucluster.agent import bounded
 from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError, LockedError, TerraformError
 from gpucluster.events import Sink, info, warn
-from gpucluster.paths import ClusterPaths, terraform_dir, write_private
+from gpucluster.paths import ClusterPaths, read_saved, terraform_dir, write_private
 from gpucluster.terraform import diagnosis, messages, provider_lock, summary
 from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
@@ -122,7 +122,7 @@ class Terraform:
     @property
     def has_variables(self) -> bool:
         """Whether an earlier run has written the variables. A destroy must use those of the apply."""
-        return self._variables_file.exists()
+        return bool(self.variables)
 
     @property
     def _variables_file(self) -> Path:
@@ -131,16 +131,19 @@ class Terraform:
     def set_variables(self, variables: Mapping[str, Any]) -> bool:
         """Write the variables. Returns whether they differ from those of the file before."""
         text = json.dumps(variables, indent=2, sort_keys=True) + "\n"
-        if self.has_variables and self._variables_file.read_text() == text:
+        if self._variables_file.is_file() and read_saved(self._variables_file) == text:
             return False
         write_private(self._variables_file, text)
         return True
 
     @property
     def variables(self) -> Mapping[str, Any]:
-        """The variables that were written last; empty if none were."""
-        read: Mapping[str, Any] = bounded.load(self._variables_file) if self.has_variables else {}
-        return read
+        """The variables that were written last; empty if none were, or if the file is damaged."""
+        try:
+            read = bounded.load(self._variables_file)
+        except (OSError, ValueError):
+            return {}
+        return read if isinstance(read, Mapping) else {}
 
     @contextmanager
     def importing(self, ids: Mapping[str, str], *, unchanged: bool = False) -> Iterator[None]:
@@ -248,7 +251,10 @@ class Terraform:
             InputError: nothing was recorded yet, or the provider is a part of gpucluster.
         """
         if self._kept_lock is None:
-            raise InputError("the local cloud's provider is a part of gpucluster: there is nothing to lock")
+            raise InputError(
+                "the local cloud's provider is a part of gpucluster: there is nothing to lock",
+                hint="For the real one, pass --provider registry",
+            )
         return provider_lock.keep(self._root, self._kept_lock)
 
     def plan(

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from gpucluster.agent import bounded
 from gpucluster.errors import InputError, TerraformError
 from gpucluster.events import Sink, warn
-from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig, StateLocation
 from gpucluster.terraform.lock import StateLock
@@ -124,8 +124,10 @@ class StateContents:
                 if resource["mode"] == "managed"
                 for instance in resource["instances"]
             )
-        except (LookupError, TypeError, AttributeError) as error:
+        except LookupError as error:
             raise ValueError(f"it lacks {error}") from error
+        except (TypeError, AttributeError) as error:
+            raise ValueError("it has another form than Terraform's states have") from error
         return cls(outputs, entries)
 
 
@@ -134,10 +136,10 @@ def on_this_machine(paths: ClusterPaths) -> StateContents | None:
     last run has left the state in a remote backend.
     """
     with suppress(OSError, ValueError):
-        if StateLocation.parse((paths.root / LOCATION_FILE).read_text()).backend.remote:
+        if StateLocation.parse(read_saved(paths.root / LOCATION_FILE)).backend.remote:
             return None
     try:
-        return StateContents.parse(paths.terraform_state.read_text())
+        return StateContents.parse(read_saved(paths.terraform_state))
     except (OSError, ValueError):
         return StateContents({})
 
@@ -200,7 +202,7 @@ class TerraformState:
         """The state as it is stored; empty if there is none."""
         if not backend.remote:
             file = Path(backend.config["path"])
-            return file.read_text() if file.exists() else ""
+            return read_saved(file) if file.exists() else ""
         self._open(backend)
         return self._run(self.folder, ("state", "pull"))
 
@@ -375,7 +377,7 @@ class TerraformState:
 
     def _saved_location(self) -> StateLocation | None:
         try:
-            return StateLocation.parse(self._location_file.read_text())
+            return StateLocation.parse(read_saved(self._location_file))
         except (OSError, ValueError):
             return None
 
@@ -409,7 +411,7 @@ class TerraformState:
     def _open(self, backend: BackendConfig) -> None:
         """Initialize the folder for this backend. A provider is not needed to read, and is not looked for."""
         file, data = self.folder / BACKEND_FILE, self.folder / ".terraform"
-        if (data / "terraform.tfstate").exists() and file.read_text() == backend.text():
+        if (data / "terraform.tfstate").exists() and read_saved(file) == backend.text():
             return
         self._check(backend)
         shutil.rmtree(data, ignore_errors=True)

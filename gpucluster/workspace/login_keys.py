@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from gpucluster.errors import EnvironmentFault
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import Host, SshClient, ensure_key, public_key
@@ -103,5 +104,5 @@ class LoginKeys:
             return (
                 self.private_key(name).exists() and public_key(self.private_key(name)).split()[:2] == public.split()[:2]
             )
-        except OSError:
+        except (OSError, EnvironmentFault):
             return False

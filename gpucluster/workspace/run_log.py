@@ -26,7 +26,7 @@ from typing import Any
 
 from gpucluster.agent import bounded
 from gpucluster.errors import EnvironmentFault, LockedError
-from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.waiting import wait_until
 
 MAX_RUNS = 50
@@ -35,6 +35,8 @@ _READING = frozenset({"plan", "verify"})
 # Seconds to wait for the lock: `holder` holds it for a moment to see whether it is free.
 _PATIENCE = 0.2
 _POLL = 0.02
+# The texts in the record of each run. A record with anything else in their place is damaged.
+_TEXTS = ("run", "command", "host", "started", "status", "phase")
 
 
 class RunStatus(StrEnum):
@@ -213,7 +215,7 @@ def holder(paths: ClusterPaths) -> Mapping[str, Any] | None:
     if _is_free(paths.lock) and _is_free(paths.root.parent):
         return None
     try:
-        return _json_object(paths.lock.read_text()) or {}
+        return _holder_of(paths.lock) or {}
     except OSError:
         return {}  # the folder was deleted under the run
 
@@ -247,9 +249,15 @@ def _newest_first(folder: Path) -> Iterator[dict[str, Any]]:
     """The records that can be read."""
     for file in sorted(folder.glob("*.json"), reverse=True):
         with suppress(OSError):
-            record = _json_object(file.read_text())
-            if record:
-                yield record
+            record = _json_object(read_saved(file))
+            if record and all(isinstance(record.get(key, ""), str) for key in _TEXTS):
+                yield {**dict.fromkeys(_TEXTS, ""), **record}
+
+
+def _holder_of(file: Path) -> dict[str, Any] | None:
+    """The run that the lock's file names; None if it names none."""
+    found = _json_object(read_saved(file))
+    return found if found and all(found.get(key) for key in ("pid", "host", "command")) else None
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 
 from gpucluster.agent import bounded
-from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.ssh import Host
 
 
@@ -53,7 +53,7 @@ class SavedState:
         """Where this machine has built the cluster; empty if it does not know. The state knows better: it is the same
         for every machine."""
         try:
-            return self._compartment.read_text().strip()
+            return read_saved(self._compartment).strip()
         except OSError:
             return ""
 

@@ -20,7 +20,7 @@ from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import InputError, ToolError, VerifyError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Deployment
-from gpucluster.lifecycle.verification import Request, Verification
+from gpucluster.lifecycle.verification import Request, Verification, in_junit
 from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec, load
 from gpucluster.verdict.expectation import Level
@@ -102,7 +102,7 @@ class Site:
         )
         run = Run("verify", self.paths, ignore)
         self.log.append(run)
-        with verification.in_junit(request.junit) as final:
+        with in_junit(request.junit, self.spec.name) as final:
             verdict = verification.run(self.deployment, run, request=request)
             final(verdict)
         return verdict
@@ -237,6 +237,7 @@ def test_a_request_that_does_not_fit_is_refused_before_anything_is_done(
     site: Site, request_: Request, message: str
 ) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
+        request_.check_file()
         request_.check(site.spec)
 
 

@@ -22,7 +22,7 @@ from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError
 from gpucluster.events import Sink
 from gpucluster.oci import tags
-from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
+from gpucluster.paths import ClusterPaths, local_cloud_home, read_saved, write_private
 from gpucluster.spec import (
     LOCAL_IMAGE,
     LOCAL_NETWORK,
@@ -92,7 +92,8 @@ class LocalCloudProvider:
         problems = probe()
         if problems:
             raise EnvironmentFault(
-                "this machine can't run the local cloud:\n" + "\n".join(f"  - {problem}" for problem in problems)
+                "this machine can't run the local cloud:\n" + "\n".join(f"  - {problem}" for problem in problems),
+                hint="When that is done, run the same command again",
             )
 
     def check_network(self) -> None:
@@ -210,7 +211,7 @@ class LocalCloudProvider:
     def _drop_other_provider_lock(self, provider: str) -> None:
         """Remove Terraform's dependency lock file if it holds the checksums of the other provider."""
         used = self._paths.root / "provider"
-        if not used.exists() or used.read_text().strip() != provider:
+        if not used.exists() or read_saved(used).strip() != provider:
             (self._paths.terraform / "cluster" / ".terraform.lock.hcl").unlink(missing_ok=True)
             write_private(used, provider + "\n")
 
