@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import yaml
-from ansible.plugins.loader import lookup_loader
+from ansible.plugins.loader import filter_loader, lookup_loader
 
 from ansible import module_utils
 from gpucluster.paths import ansible_dir
@@ -20,6 +20,7 @@ from gpucluster.paths import ansible_dir
 ANSIBLE = ansible_dir()
 # As ansible.cfg says, for templates that are evaluated without a playbook.
 lookup_loader.add_directory(str(ANSIBLE / "lookup_plugins"))
+filter_loader.add_directory(str(ANSIBLE / "filter_plugins"))
 ROLES = sorted(path.name for path in (ANSIBLE / "roles").iterdir())
 PLAYBOOKS = sorted(path.name for path in ANSIBLE.glob("*.yml"))
 

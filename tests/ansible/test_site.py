@@ -97,9 +97,9 @@ def test_programs_get_the_proxy_from_one_file(tmp_path: Path) -> None:
 
 
 def test_docker_restarts_for_its_own_exceptions_and_not_for_the_number_of_nodes() -> None:
-    texts = read("roles/docker/vars/main.yml")
-    assert "docker_proxy.direct" in texts["docker_proxy_lines"]
-    assert "hosts" not in texts["docker_proxy_lines"]
+    text = (ANSIBLE / "roles/docker/templates/docker.conf.j2").read_text()
+    assert "docker_proxy.direct" in text
+    assert "hosts" not in text
     tasks = read("roles/docker/tasks/present.yml")
     (run,) = (task["gpucluster_service"] for task in tasks if task["name"] == "Configure and run Docker")
     (docker,) = (unit for unit in run["units"] if unit["name"] == "docker")

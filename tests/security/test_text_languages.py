@@ -9,6 +9,7 @@
 | HCL | JSON: Terraform takes values of variables and of a backend as they are | here, with the real Terraform |
 | slurm.conf | the rule of `slurm.extra_config` refuses | here |
 | LDIF | `agent.users.ldif.line` | here |
+| units of systemd | `systems.units`, in templates as filters | tests/ansible/test_unit_values.py, with the real parser |
 | HTML | `pages.markup` | here |
 | a terminal | `text.terminal` | test_text_terminal.py |
 """

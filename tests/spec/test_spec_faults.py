@@ -218,6 +218,8 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "no file of Alertmanager": ("software:", "monitoring: {alertmanager_file: §nowhere.yml}\nsoftware:", "monitoring.alertmanager_file", 'there is no file "nowhere.yml"'),
     "empty file of Alertmanager": ("software:", "monitoring: {alertmanager_file: §/dev/null}\nsoftware:", "monitoring.alertmanager_file", "is empty"),
     "proxy that is no URL": ("timezone: UTC", "timezone: UTC\n  proxy: §proxy:3128", "software.proxy", "is not the URL of a proxy"),
+    "proxy with a command": ("timezone: UTC", "timezone: UTC\n  proxy: §http://proxy$(id):3128", "software.proxy", "is not the URL of a proxy"),
+    "proxy with a quote": ("timezone: UTC", "timezone: UTC\n  proxy: §http://proxy\";x", "software.proxy", "is not the URL of a proxy"),
     "proxy with a path": ("timezone: UTC", "timezone: UTC\n  proxy: §http://proxy.example/x", "software.proxy", "is not the URL of a proxy"),
     "proxy with a password": ("timezone: UTC", "timezone: UTC\n  proxy: §http://a:b@proxy.example:3128", "software.proxy", "must not contain a password"),
     "exceptions without a proxy": ("timezone: UTC", "timezone: UTC\n  no_proxy: §[.example]", "software.no_proxy", "has no effect without proxy"),

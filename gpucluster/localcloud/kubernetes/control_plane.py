@@ -30,6 +30,7 @@ from gpucluster.localcloud.state.names import short
 from gpucluster.localcloud.state.region import REGION, SERVICE_HOSTS
 from gpucluster.localcloud.state.store import Resource
 from gpucluster.paths import make_private, write_private
+from gpucluster.systems.units import argument
 from gpucluster.waiting import wait_until
 
 API_PORT = 6443
@@ -293,7 +294,9 @@ def _units(row: Resource, release: Release) -> dict[str, str]:
         name: _UNIT.format(
             name=name,
             order="" if name == "etcd" else "After=etcd.service",
-            command=" ".join([f"{_PROGRAMS}/{name}", *(f"--{option}={value}" for option, value in given.items())]),
+            command=" ".join(
+                [f"{_PROGRAMS}/{name}", *(argument(f"--{option}={value}") for option, value in given.items())]
+            ),
         )
         for name, given in parts.items()
     }

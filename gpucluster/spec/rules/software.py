@@ -23,6 +23,8 @@ RULES = (
 _MIRROR: Path = ("software", "mirror")
 _PROXY: Path = ("software", "proxy")
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+# A name or an address, and a port. Shells, systemd, apt and dnf read it, and agree on no way to quote anything else.
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _MAX_CERTIFICATES = 1024 * 1024  # bytes of a file with certificates
 _COMPONENT = r"[a-z][a-z0-9-]*"
 _FILE = r"[A-Za-z0-9][A-Za-z0-9._+~-]*"
@@ -72,7 +74,9 @@ def _check_mirror(context: RuleContext, name: str) -> None:
 
 
 def _check_proxy(context: RuleContext, url: str) -> None:
-    if not url.startswith(software.REMOTE) or not _is_url(url) or urlsplit(url).path not in ("", "/"):
+    host = urlsplit(url).netloc if _is_url(url) else ""
+    plain = "@" in host or _HOST.fullmatch(host)  # the next error says more of a password
+    if not url.startswith(software.REMOTE) or not plain or urlsplit(url).path not in ("", "/"):
         context.error(_PROXY, f"is not the URL of a proxy: {shown(url)}", "Such as http://proxy.example:3128")
     elif "@" in urlsplit(url).netloc:
         hint = "Use a proxy that allows the cluster's network without one"

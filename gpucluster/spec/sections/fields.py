@@ -35,7 +35,8 @@ PYTHON_PATTERN = r"^3\.(1[1-9]|[2-9][0-9])$"
 WORD_PATTERN = r"^[^\s]+$"
 VERSION_PATTERN = r"^[0-9][0-9A-Za-z.+~-]{0,39}$"
 BRANCH_PATTERN = r"^[0-9]{3}$"
-URL_PATTERN = r"^https?://[^\s@/]+(/[^\s@]*)?$"
+# Of the characters that a URL may have (RFC 3986), those that no language in which we write one reads as a quote.
+URL_PATTERN = r"^https?://[A-Za-z0-9._:\[\]-]+(/[A-Za-z0-9._~:/?#!$&()*+,;=%-]*)?$"
 FINGERPRINT_PATTERN = r"^[0-9A-Fa-f]{40}$"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 # A host, a domain with a dot before it, an address, or a network.
