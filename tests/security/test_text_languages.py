@@ -2,14 +2,14 @@
 
 | language | who quotes or refuses | here and elsewhere |
 |---|---|---|
-| shell | `shlex.quote`, `jobs.shell.quoted` | here; tests/jobs/test_render.py |
+| shell | `shlex.quote`, `jobs.shell.quoted` | here; test_text_job_options.py, with each option of a job |
 | ssh_config | `ssh.quoting` | tests/ssh/test_quoting.py, with the real ssh |
 | YAML | the dumper of PyYAML | here |
 | Jinja | `spec.document` and `configuration.runner.without_templates` refuse | here, with the real Ansible |
 | HCL | JSON: Terraform takes values of variables and of a backend as they are | here, with the real Terraform |
 | slurm.conf | the rule of `slurm.extra_config` refuses | here |
 | LDIF | `agent.users.ldif.line` | here |
-| units of systemd | `systems.units`, in templates as filters | tests/ansible/test_unit_values.py, with the real parser |
+| units of systemd | `systems.units` | tests/ansible/test_unit_values.py, with the real systemd-analyze |
 | HTML | `pages.markup` | here |
 | a terminal | `text.terminal` | test_text_terminal.py |
 """

@@ -23,7 +23,12 @@ SGE = Scheduler(
         Option(
             "job_name", "the job's name in the queue; default: the name of the template", Kind.NAME, pattern=_JOB_NAME
         ),
-        Option("queue", "the queue (-q); default: Grid Engine's choice", Kind.TEXT, pattern=r"[A-Za-z0-9._@*-]+"),
+        Option(
+            "queue",
+            "the queue (-q); default: Grid Engine's choice",
+            Kind.TEXT,
+            pattern=r"[A-Za-z0-9._@*][A-Za-z0-9._@*-]*",
+        ),
         Option("pe", "the parallel environment (-pe): qconf -spl lists them", Kind.NAME, default="mpi"),
         Option(
             "slots",
@@ -32,7 +37,9 @@ SGE = Scheduler(
             default=0,
             minimum=0,
         ),
-        Option("resources", "what is asked for (-l), such as gpu=2", Kind.TEXT, pattern=r"[A-Za-z0-9._=,*-]+"),
+        Option(
+            "resources", "what is asked for (-l), such as gpu=2", Kind.TEXT, pattern=r"[A-Za-z0-9._*][A-Za-z0-9._=,*-]*"
+        ),
         Option("project", "the project that pays (-P)", Kind.NAME),
         Option("time", "the time limit (h_rt): seconds, or hours:minutes:seconds", Kind.TEXT, pattern=_TIME),
         Option("modules", "environment modules to load, separated by spaces", Kind.TEXT, pattern=r"[^\n]*"),
