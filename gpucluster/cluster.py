@@ -56,6 +56,7 @@ from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.dashboard import Dashboard, Page
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
+from gpucluster.operations.generated_keys import GeneratedKeys, keys_in_directory
 from gpucluster.operations.health import HealthService
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
@@ -133,7 +134,12 @@ class Cluster:
             remote=spec.state.backend != "local",
             named=cluster_id,
         )
-        self._login_keys = LoginKeys(spec, self.paths, lambda: handover.Identity.parse(self.outputs()).login_keys)
+        self._login_keys = LoginKeys(
+            spec,
+            self.paths,
+            lambda: handover.Identity.parse(self.outputs()).login_keys,
+            lambda: keys_in_directory(spec, self._controller, self.users),
+        )
         sources = HostSources(
             spec,
             self.paths,
@@ -356,9 +362,19 @@ class Cluster:
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
         configured = self._configuration.apply(deployment, run, verify=self._verification.variables(deployment))
         self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
+        self._keep_login_keys(terraform, self._configuration.login_keys(deployment, configured))
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
         return _Built(deployment, configured, changes, facts=None if resumed else configured)
+
+    def _keep_login_keys(self, terraform: Terraform, directory: Mapping[str, Sequence[str]]) -> None:
+        """The directory has kept keys that another machine has generated: say so, and use them from now on."""
+        if kept := self._login_keys.differing(directory):
+            self._provisioning.correct_login_keys(terraform, kept)
+        for name, public in kept.items():
+            if not self._login_keys.is_here(name, public):
+                where = self._login_keys.whereabouts(name, public)
+                warn(self._on_event, "users", f"the key of {name} was not changed. {name} logs in {where}")
 
     def verify(
         self,
@@ -528,6 +544,11 @@ class Cluster:
             return self._provisioning.recover(terraform, run)
 
     # --- operations on a cluster that is deployed -----
+
+    @property
+    def generated_keys(self) -> GeneratedKeys:
+        """The generated login keys of the users of cluster.yml with `generate_key`."""
+        return GeneratedKeys(self.spec, self._login_keys, self.users)
 
     @property
     def users(self) -> Users:

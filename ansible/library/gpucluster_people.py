@@ -41,6 +41,7 @@ options:
       groups: {description: "Further groups, and no others.", type: list, elements: str, default: []}
       shell: {description: Login shell., type: path, default: /bin/bash}
       ssh_keys: {description: Public keys., type: list, elements: str, default: []}
+      generated_key: {description: "Ignored: it is one of O(people[].ssh_keys).", type: str}
       slurm_account: {description: "Ignored: there is no Slurm.", type: str}
   home_base: {description: Where homes are., type: path, default: /home}
 author: gpucluster
@@ -65,6 +66,7 @@ USER_SPEC: dict[str, dict[str, Any]] = {
     "groups": {"type": "list", "elements": "str", "default": []},
     "shell": {"type": "path", "default": "/bin/bash"},
     "ssh_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
+    "generated_key": {"type": "str", "no_log": False},
     "slurm_account": {"type": "str"},
 }
 

@@ -103,6 +103,19 @@ def user_edit(context: Context, name: str, **options: Any) -> None:
         reporter.result({"command": "user edit", **done.to_dict()}, _edited(done, name))
 
 
+@command("key", parent=user)
+@click.argument("name")
+@click.option("--replace", is_flag=True, help="Generate a new key pair on this machine. The old one ends now.")
+def user_key(context: Context, name: str, replace: bool) -> None:
+    """Show where the private key of a user with generate_key is."""
+    with cluster_of(context) as (cluster, reporter):
+        keys = cluster.generated_keys
+        key = keys.replace(name) if replace else keys.show(name)
+        text = f"{printable(name)} logs in {key.login}" + (f"\n{printable(key.public)}" if key.public else "")
+        result = {"command": "user key", "replaced": replace, **key.to_dict()}
+        reporter.result(result, f"{printable(name)} has a new key\n{text}" if replace else text)
+
+
 @command("disable", parent=user)
 @click.argument("name")
 def user_disable(context: Context, name: str) -> None:

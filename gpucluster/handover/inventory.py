@@ -161,7 +161,11 @@ def upgrading_inventory(inventory: Mapping[str, Any], names: Collection[str]) ->
 
 
 def people(spec: ClusterSpec, person_keys: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """The users of cluster.yml, as the roles and the directory's program on the controller get them."""
+    """The users of cluster.yml, as the roles and the directory's program on the controller get them.
+
+    Which key was generated is told apart: the directory keeps the one that it has.
+    """
+    keys = {person.name: list(person_keys[person.name]) for person in spec.users.people}
     return [
         {
             "name": person.name,
@@ -169,7 +173,9 @@ def people(spec: ClusterSpec, person_keys: Mapping[str, Sequence[str]]) -> list[
             "uid": person.uid,
             "group": person.group,
             "groups": list(person.groups),
-            "ssh_keys": list(person_keys[person.name]),
+            "ssh_keys": keys[person.name],
+            # Such a user has no other key in cluster.yml.
+            **({"generated_key": keys[person.name][0]} if person.generate_key and keys[person.name] else {}),
             "shell": person.shell,
             "slurm_account": person.slurm_account,
         }

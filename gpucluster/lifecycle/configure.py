@@ -154,18 +154,34 @@ class Configuration:
             hosts=hosts,
         )
 
-    def people(self) -> list[dict[str, Any]]:
-        """The users of cluster.yml, without the keys of those whose key pair is not on this machine."""
+    def people(self, recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The users of cluster.yml, for what the directory would change: without the keys of those whose key pair is
+        not generated yet.
+
+        Args:
+            recorded: how the hosts were configured last. An older program there knows no `generated_key`.
+        """
+        unknown = () if recorded.get("content") == content.digest() else ("generated_key",)
         missing = self._login_keys.missing()
         described = handover.people(self._spec, self._login_keys.existing_public_keys())
         return [
-            {key: value for key, value in person.items() if key != "ssh_keys" or person["name"] not in missing}
+            {
+                key: value
+                for key, value in person.items()
+                if key not in unknown and (key != "ssh_keys" or person["name"] not in missing)
+            }
             for person in described
         ]
 
     def new_key_pairs(self) -> tuple[str, ...]:
         """The users for whom `apply` would generate a key pair on this machine."""
         return self._login_keys.missing()
+
+    @staticmethod
+    def login_keys(deployment: Deployment, configured: PlaybookResult) -> dict[str, list[str]]:
+        """All public keys that the directory has now of each user with a generated key."""
+        facts = configured.facts.get(deployment.controller.name, {})
+        return {name: list(keys) for name, keys in dict(facts.get("gpucluster_login_keys") or {}).items()}
 
     @staticmethod
     def said(deployment: Deployment, configured: PlaybookResult) -> dict[str, Mapping[str, str]]:

@@ -146,7 +146,7 @@ class Planning:
         if not complete or not self._spec.storage.home.enabled:
             return _OnController(record)  # without a complete apply, everything is configured in any case
         try:
-            preview = self._directory.preview(self._configuration.people())
+            preview = self._directory.preview(self._configuration.people(record or {}))
         except InputError as error:
             return _OnController(record, (Difference("users", "configure", f"apply would be refused: {error.what}"),))
         except GpuClusterError as error:

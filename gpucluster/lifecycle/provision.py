@@ -291,6 +291,19 @@ class Provisioning:
                 warn(self._on_event, "cluster", text)
         terraform.set_output("identity", {**outputs["identity"], **said})
 
+    def correct_login_keys(self, terraform: Terraform, keys: Mapping[str, str]) -> None:
+        """Write into the state which generated keys of users the directory has, where it has others.
+
+        Args:
+            terraform: of this run, after its `apply`.
+            keys: public keys, by user.
+
+        Raises:
+            TerraformError: Terraform refused.
+        """
+        identity = terraform.outputs()["identity"]
+        terraform.set_output("identity", {**identity, "login_keys": {**(identity.get("login_keys") or {}), **keys}})
+
     def forget_host_keys(self, terraform: Terraform) -> None:
         """Take the host keys, and the authority that certifies them, out of the state: the next contact with each host
         is a first one.

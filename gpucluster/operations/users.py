@@ -177,6 +177,14 @@ class Users:
             lambda: self._directory.call(UserChange, "user.edit", {"name": name, **_consistent(settings)}), note
         )
 
+    def replace_generated_key(self, name: str, public: str) -> UserChange:
+        """Put a new generated key in the place of the one that gpucluster generated before.
+
+        Args:
+            public: its comment begins with USER@CLUSTER, as that of the old one.
+        """
+        return self._directory.call(UserChange, "user.edit", {"name": name, "replace_generated_key": public})
+
     def disable(self, name: str) -> UserChange:
         """Refuse the user's logins from now on, and end their jobs and processes. All their data stays."""
         return self._directory.call(UserChange, "user.disable", {"name": name})

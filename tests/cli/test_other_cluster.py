@@ -53,6 +53,7 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "user edit": ("alice", "--shell", "/bin/sh"),
     "user enable": ("alice",),
     "user import": ("people.yml",),
+    "user key": ("bob", "--replace"),
     "user remove": ("alice",),
     "verify": ("--fix",),
 }

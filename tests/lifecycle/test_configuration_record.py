@@ -140,11 +140,16 @@ def test_a_plan_generates_no_key_pair(tmp_path: Path) -> None:
     assert generated
     assert configuration.new_key_pairs() == tuple(generated)
     configuration.settings(_deployment(configuration).outputs, {})
-    assert all("ssh_keys" not in person for person in configuration.people() if person["name"] in generated)
+    assert all("ssh_keys" not in person for person in configuration.people({}) if person["name"] in generated)
     assert not list((tmp_path / ".gpucluster" / "ssh").iterdir())
     elsewhere = _configuration(tmp_path, Steps(), dict.fromkeys(generated, "ssh-ed25519 AAAA there"), case="local_demo")
     assert elsewhere.new_key_pairs() == ()
-    assert "ssh-ed25519 AAAA there" in elsewhere.people()[0]["ssh_keys"]
+    (described,) = [person for person in elsewhere.people({}) if person["name"] == generated[0]]
+    assert described["ssh_keys"] == ["ssh-ed25519 AAAA there"]
+    # The program of an earlier release on the controller knows no such argument.
+    assert "generated_key" not in described
+    known = elsewhere.people(elsewhere.settings(_deployment(elsewhere).outputs, {}))
+    assert [person["generated_key"] for person in known if person["name"] == generated[0]] == described["ssh_keys"]
 
 
 def test_a_key_pair_of_this_machine_is_known(tmp_path: Path) -> None:

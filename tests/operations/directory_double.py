@@ -41,6 +41,8 @@ def fill(user: dict[str, Any], asked: dict[str, Any]) -> bool:
     user["groups"] += [name for name in asked.get("add_groups", ()) if name not in user["groups"]]
     user["ssh_keys"] = asked.get("ssh_keys", user["ssh_keys"])
     user["ssh_keys"] += [key for key in asked.get("add_ssh_keys", ()) if key not in user["ssh_keys"]]
+    if new := asked.get("replace_generated_key"):
+        user["ssh_keys"] = [*(key for key in user["ssh_keys"] if key.split()[2] != new.split()[2]), new]
     user["privileged"] = user["gid"] == PRIVILEGE_GID or "privilege" in user["groups"]
     return json.dumps(user) != before
 

@@ -169,6 +169,32 @@ def test_the_real_program_takes_what_is_sent(controller: DirectoryCluster) -> No
         desired.desired_user({"name": NASTY}, local)
 
 
+def test_a_generated_key_is_shown_and_replaced_where_its_private_half_is(controller: DirectoryCluster) -> None:
+    there = public_key("ssh-ed25519", bytes(32), comment="bob@demo generated on build-3")
+    controller.cluster.users.add("bob", ssh_keys=[there, KEY])
+    shown = controller.run("user", "key", "bob")
+    assert "generated on another machine (build-3): .gpucluster/ssh/bob_ed25519 there" in shown.stdout, shown.output
+    assert "gpucluster user key bob --replace" in shown.stdout
+    assert not controller.cluster.person_key("bob").exists()
+    # What is refused changes nothing here.
+    controller.answers('{"error": {"message": "the directory is full", "hint": ""}}', status=1)
+    assert controller.run("user", "key", "bob", "--replace").exit_code == 1
+    assert not controller.cluster.person_key("bob").exists()
+    (controller.folder / "answer.json").unlink()
+    status, said = controller.json("user", "key", "bob", "--replace")
+    private = controller.cluster.person_key("bob")
+    assert (status, said["replaced"], said["private"]) == (0, True, str(private))
+    assert controller.cluster.users.show("bob").ssh_keys == (KEY, said["public"])
+    assert "PRIVATE KEY" in private.read_text()
+    assert said["public"] == private.with_name("bob_ed25519.pub").read_text().strip()
+    local = values.LocalAccounts(users={}, groups={}, logins=set(), shells=set())
+    *_, sent = [asked for _, asked in controller.asked if "replace_generated_key" in asked]
+    assert desired.desired_user(sent, local, desired.EDIT).replace_generated_key == said["public"]
+    assert f"logs in with the private key {private}" in controller.run("user", "key", "bob").stdout
+    refused = controller.run("user", "key", "alice", "--replace")
+    assert (refused.exit_code, "gpucluster user edit alice --ssh-key FILE" in refused.output) == (2, True)
+
+
 def test_two_answers_to_one_question_are_refused_without_a_call(controller: DirectoryCluster) -> None:
     with pytest.raises(InputError, match="gid and group"):
         controller.cluster.users.add("dave", gid=9876, group="privilege")

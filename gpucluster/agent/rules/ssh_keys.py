@@ -63,6 +63,16 @@ def check(text: str) -> str:
     return line
 
 
+def same(one: str, other: str) -> bool:
+    """Whether two texts are the same key, whatever their comments are."""
+    return one.split()[:2] == other.split()[:2]
+
+
+def label(text: str) -> str:
+    """The first word of a key's comment; empty without one. Of a generated key it says whose it is: USER@CLUSTER."""
+    return next(iter(text.split()[2:]), "")
+
+
 def refuse_other_formats(text: str) -> None:
     """Recognize what users mistake for a public key.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucluster.agent.errors import Refused
+from gpucluster.agent.rules import ssh_keys
 from gpucluster.agent.users import values
 from gpucluster.agent.users.values import LocalAccounts
 
@@ -19,6 +20,9 @@ class DesiredUser:
         group: the primary group, by name or gid.
         groups: all other groups; `add_groups` and `remove_groups` change single ones.
         ssh_keys: all keys; `add_ssh_keys` adds to the existing ones.
+        generated_key: the one of `ssh_keys` that gpucluster has generated for the user. A machine that does not have
+            the key of the directory has generated another one: that of the directory, with the same label, stays.
+        replace_generated_key: takes the place of the keys with its label.
     """
 
     name: str
@@ -30,6 +34,8 @@ class DesiredUser:
     remove_groups: tuple[str, ...] = ()
     ssh_keys: tuple[str, ...] | None = None
     add_ssh_keys: tuple[str, ...] = ()
+    generated_key: str | None = None
+    replace_generated_key: str | None = None
     password: str | None = None
     shell: str | None = None
     slurm_account: str | None = None
@@ -46,7 +52,8 @@ ADD = frozenset(
 )
 #: A password is never read from a file: it would stay there.
 IMPORT = ADD - {"password"}
-EDIT = (ADD - {"uid"}) | {"add_groups", "remove_groups", "add_ssh_keys"}
+EDIT = (ADD - {"uid"}) | {"add_groups", "remove_groups", "add_ssh_keys", "replace_generated_key"}
+CONVERGE = ADD | {"generated_key"}
 
 
 def arguments(given: Any, allowed: frozenset[str], required: frozenset[str] = frozenset()) -> Mapping[str, Any]:
@@ -90,6 +97,8 @@ def desired_user(given: Any, local: LocalAccounts, allowed: frozenset[str] = ADD
             remove_groups=_group_names(present.get("remove_groups", [])),
             ssh_keys=values.public_keys(present["ssh_keys"]) if "ssh_keys" in present else None,
             add_ssh_keys=values.public_keys(present.get("add_ssh_keys", [])),
+            generated_key=_generated_key(present, "generated_key"),
+            replace_generated_key=_generated_key(present, "replace_generated_key"),
             password=values.password(present["password"]) if "password" in present else None,
             shell=values.shell(present["shell"], local) if "shell" in present else None,
             slurm_account=values.slurm_account(present["slurm_account"]) if "slurm_account" in present else None,
@@ -99,14 +108,14 @@ def desired_user(given: Any, local: LocalAccounts, allowed: frozenset[str] = ADD
 
 
 def desired_users(given: Any, local: LocalAccounts) -> list[DesiredUser]:
-    """Every user of a list, each name and each uid once.
+    """Every user of a list that describes all of them, each name and each uid once.
 
     Raises:
         Refused: one of them is not possible.
     """
     if not isinstance(given, list):
         raise Refused("the users must be a list", 'Write [{"name": ...}, ...]')
-    found, seen = [desired_user(user, local) for user in given], Seen()
+    found, seen = [desired_user(user, local, CONVERGE) for user in given], Seen()
     for user in found:
         seen.add(user)
     return found
@@ -140,6 +149,15 @@ def _free_uid(value: Any, local: LocalAccounts) -> int:
     if holder:
         raise Refused(f"uid {uid} belongs to {holder}, an account of this host", "Choose another, or leave it out")
     return uid
+
+
+def _generated_key(present: Mapping[str, Any], argument: str) -> str | None:
+    if argument not in present:
+        return None
+    (key,) = values.public_keys([present[argument]])
+    if not ssh_keys.label(key):
+        raise Refused("the generated key does not say whose it is", "Its comment begins with USER@CLUSTER")
+    return key
 
 
 def _group(present: Mapping[str, Any]) -> str | int | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from gpucluster.agent.errors import Refused
-from gpucluster.agent.rules import names
+from gpucluster.agent.rules import names, ssh_keys
 from gpucluster.agent.users import ldif
 from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.desired import DesiredUser
@@ -158,14 +158,14 @@ class Plan:
         )
 
     def _changed(self, present: User, desired: DesiredUser, primary: Group | None) -> User:
-        keys = present.ssh_keys if desired.ssh_keys is None else desired.ssh_keys
+        keys = (*(present.ssh_keys if desired.ssh_keys is None else desired.ssh_keys), *desired.add_ssh_keys)
         return replace(
             present,
             gid=primary.gid if primary else present.gid,
             full_name=desired.full_name or present.full_name,
             home=str(self.config.home_base / present.name),
             shell=desired.shell or present.shell,
-            ssh_keys=tuple(dict.fromkeys((*keys, *desired.add_ssh_keys))),
+            ssh_keys=tuple(dict.fromkeys(_with_generated_key(keys, present, desired))),
         )
 
     def _wanted_groups(self, desired: DesiredUser, primary: Group | None, present: User | None) -> set[str]:
@@ -392,6 +392,19 @@ class Plan:
         change = {"memberUid": [user]}
         self._entries.append(ldif.modify(group.dn, add=change) if wanted else ldif.modify(group.dn, delete=change))
         return True
+
+
+def _with_generated_key(keys: Sequence[str], present: User, desired: DesiredUser) -> Sequence[str]:
+    """The keys of a user, with the one generated key that counts: the new one if it is to be replaced, else the one
+    that the directory has."""
+    if new := desired.replace_generated_key:
+        return (*(key for key in keys if ssh_keys.label(key) != ssh_keys.label(new)), new)
+    if not (offered := desired.generated_key):
+        return keys
+    known = [key for key in present.ssh_keys if ssh_keys.label(key) == ssh_keys.label(offered)]
+    if not known or any(ssh_keys.same(key, offered) for key in known):
+        return keys
+    return (*(key for key in keys if not ssh_keys.same(key, offered)), *known)
 
 
 def _next(first: int, taken: Set[int]) -> int:

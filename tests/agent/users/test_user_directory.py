@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpucluster.agent.rules.names import NAME_PATTERN, RESERVED_NAMES
 from gpucluster.agent.users import ldif
 from tests.agent.users.harness import HOMES, KEY, SUFFIX, Controller
+from tests.spec.spec_texts import public_key
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.containers
@@ -287,6 +288,39 @@ def test_converge_is_idempotent_and_takes_away(controller: Controller) -> None:
     assert "belongs to erin" in controller.refused(
         "user.add", name="gina", uid=next(u["uid"] for u in again["users"] if u["name"] == "erin")
     )
+
+
+def test_a_generated_key_stays_whatever_other_machine_has_generated_until_it_is_replaced(
+    controller: Controller,
+) -> None:
+    def generated(number: int, machine: str) -> str:
+        return public_key("ssh-ed25519", bytes([number]) * 32, comment=f"kim@demo generated on {machine}")
+
+    def described(key: str) -> list[dict[str, object]]:
+        return [{"name": "kim", "ssh_keys": [key], "generated_key": key}]
+
+    first, second = generated(1, "build-1"), generated(2, "build-2")
+    assert controller.request("converge", people=described(first))["changed"] is True
+    before = everything(controller)
+    for people in (described(second), described(first), described(second)):
+        assert controller.request("converge.preview", people=people)["changed"] == []
+        said = controller.request("converge", people=people)
+        assert said["changed"] is False
+        assert next(user["ssh_keys"] for user in said["users"] if user["name"] == "kim") == [first]
+        assert everything(controller) == before
+    # A key that was not generated follows the description, as ever; so does a user's own in its place.
+    controller.request("user.edit", name="kim", add_ssh_keys=[KEY])
+    controller.request("converge", people=described(second))
+    assert controller.request("user.show", name="kim")["user"]["ssh_keys"] == [first]
+    done = controller.request("user.edit", name="kim", add_ssh_keys=[KEY], replace_generated_key=second)
+    assert done["user"]["ssh_keys"] == [KEY, second]
+    assert first not in controller.run("cat", f"{HOMES}/kim/.ssh/authorized_keys")[1]
+    controller.request("converge", people=described(first))
+    assert controller.request("user.show", name="kim")["user"]["ssh_keys"] == [second]
+    assert "whose it is" in controller.refused("converge", people=described(" ".join(first.split()[:2])))
+    controller.request("converge", people=[{"name": "kim", "ssh_keys": [KEY]}])
+    assert controller.request("user.show", name="kim")["user"]["ssh_keys"] == [KEY]
+    controller.request("user.remove", name="kim")
 
 
 def test_an_import_reports_each_and_completes_what_was_interrupted(controller: Controller) -> None:
