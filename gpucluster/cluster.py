@@ -40,13 +40,14 @@ from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
 from gpucluster.lifecycle.kubernetes_upgrade import Upgrading
 from gpucluster.lifecycle.locate import HostLocator
-from gpucluster.lifecycle.ownership import Ownership
+from gpucluster.lifecycle.ownership import Ownership, origin
 from gpucluster.lifecycle.plan import Plan, Planning, refuse_what_stays
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.repair import Checking, Fix, Repair
 from gpucluster.lifecycle.replace import ElasticReplacement, OnKubernetes, OnSlurm, choose
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
+from gpucluster.lifecycle.run_lock import RunLock
 from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.lifecycle.verification import Request, Verification, in_junit
 from gpucluster.operations import kubernetes_upgrade, overview, status
@@ -68,7 +69,7 @@ from gpucluster.operations.schedulers import kubernetes_nodes, require_slurm
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir, make_private, read_saved
-from gpucluster.process import Completed
+from gpucluster.process import Completed, signals
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends, provider_lock
@@ -124,6 +125,8 @@ class Cluster:
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
         self._state_lock = StateLock()
+        remote = spec.state.backend != "local"
+        self._run_lock = RunLock(self._saved, self._cloud, report, origin=origin(self.paths), remote=remote)
         self._ownership = Ownership(
             spec,
             self.paths,
@@ -131,7 +134,8 @@ class Cluster:
             self._cloud,
             self._terraform,
             report,
-            remote=spec.state.backend != "local",
+            self._run_lock,
+            remote=remote,
             named=cluster_id,
         )
         self._login_keys = LoginKeys(
@@ -525,6 +529,7 @@ class Cluster:
         with self._run("destroy", prepares=True) as run:
             terraform = self._provisioning.prepare(run, keep_variables=True)
             removed = self._teardown.run(terraform, run, delete_data=delete_data)
+            self._run_lock.forget()
             result = Result(run.command, RunStatus.SUCCESS, run.elapsed, run.phases, changes=removed)
         return result
 
@@ -542,6 +547,19 @@ class Cluster:
             self._terraform().set_damaged_state_aside()
             terraform = self._provisioning.prepare(run, recovering=True)
             return self._provisioning.recover(terraform, run)
+
+    def unlock(self, lock_id: str) -> str:
+        """Remove the lock of a run of another machine or folder that does not run any more. Returns which run it was.
+
+        Args:
+            lock_id: as the refusal of another run names it.
+
+        Raises:
+            OtherClusterError: the cluster is not known to be the one of this folder.
+            InputError: no run holds it, or another one.
+        """
+        self._ownership.forget()
+        return self._run_lock.described(self._ownership.unlock(lock_id))
 
     # --- operations on a cluster that is deployed -----
 
@@ -947,16 +965,20 @@ class Cluster:
 
         Raises:
             OtherClusterError: it is not, or is not known to be; nothing was changed.
+            LockedError: another run holds it.
         """
         self._ownership.require_name()
         with runs.run(command, self.paths, self._on_event) as run, self._terraform().hold_state():
             self._ownership.forget()
+            self._run_lock.begin(command)
             try:
                 if changes and not prepares:
                     self._ownership.require()
                 yield run
             finally:
                 self._ownership.forget()
+                with signals.counted():  # a second Ctrl-C must not leave a lock
+                    self._run_lock.end()
 
     def require_name(self) -> None:
         """Refuse a folder whose local state is that of another cluster than cluster.yml names. Asks no service.

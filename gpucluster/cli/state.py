@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @command_group("state")
 def state() -> None:
-    """Repair Terraform's state after it was lost."""
+    """Repair a lost state, or remove a lock that was left."""
 
 
 @command("recover", parent=state)
@@ -43,6 +43,20 @@ def state_recover(context: Context, provider: str) -> None:
         else:
             recovered = cluster.recover()
         reporter.result(recovered.to_dict(), _text(recovered))
+
+
+@command("unlock", parent=state)
+@click.argument("lock_id", metavar="ID")
+def state_unlock(context: Context, lock_id: str) -> None:
+    """Remove the lock that a run on another machine has left.
+
+    A run that is refused because of it names the ID, and says where the other run is and since when. Remove the lock
+    only if that run was killed, or its machine is off.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        removed = cluster.unlock(lock_id)
+        result = {"command": "state unlock", "id": lock_id, "run": removed}
+        reporter.result(result, f"the lock is removed: {removed}")
 
 
 def _confirmed(cluster: Cluster, error: OtherClusterError) -> str:

@@ -20,7 +20,9 @@ from gpucluster.errors import CloudError, OtherClusterError
 from gpucluster.events import Sink, warn
 from gpucluster.handover import ownership
 from gpucluster.handover.ownership import Folder
+from gpucluster.lifecycle.run_lock import RunLock
 from gpucluster.oci import tags
+from gpucluster.oci.run_lock import Holder
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.runner import Terraform
@@ -37,6 +39,7 @@ class Ownership:
 
     Args:
         terraform: makes a Terraform that can read the state.
+        lock: is taken by the first `require` of a run.
         remote: whether cluster.yml has the state in a remote backend.
         named: the identity that the operator has named for this command; empty if they have named none.
     """
@@ -49,6 +52,7 @@ class Ownership:
         cloud: CloudProvider,
         terraform: Callable[[], Terraform],
         on_event: Sink,
+        lock: RunLock,
         *,
         remote: bool = False,
         named: str = "",
@@ -59,6 +63,7 @@ class Ownership:
         self._cloud = cloud
         self._terraform = terraform
         self._on_event = on_event
+        self._lock = lock
         self._remote = remote
         self._named = named
         self._proven = False
@@ -86,15 +91,17 @@ class Ownership:
         if contents is not None:
             self._require_name(contents)
 
-    def require(self, *, strict: bool = False, state: bool = True) -> None:
+    def require(self, *, strict: bool = False, state: bool = True, only_look: bool = False) -> None:
         """Refuse to go on if the cloud has a cluster of this name that is not known to be the one of this folder.
 
         Args:
             strict: see `handover.ownership.identity`.
+            only_look: the run shows what it would change. Another one must not hold the cluster nevertheless.
             state: read Terraform's state. Without it, what this machine has saved is enough where it fits.
 
         Raises:
             OtherClusterError: with the facts, and how to name that cluster.
+            LockedError: within a run: that of another machine or folder holds the cluster.
             GpuClusterError: the state can't be read, or the cloud refused.
         """
         if self._proven:
@@ -107,6 +114,7 @@ class Ownership:
         folder = self._folder(contents)
         found = self._sightings()
         self._id = ownership.identity(folder, found, named=self._named, strict=strict)
+        self._lock.take(found, only_look=only_look)
         self._is_new = not contents.entries and not found
         known = handover.Identity.parse(contents.outputs)
         saved = self._saved_here()
@@ -118,6 +126,27 @@ class Ownership:
             said = (each.origin for each in found if each.identity == self._id)
             self._origin = next(filter(None, said), "")
         self._proven = state
+
+    def hold(self) -> None:
+        """Hold the cluster that this run has just begun to make: others see it from now on.
+
+        Raises:
+            LockedError: another run was faster.
+            CloudError: the cloud refused, or can't be reached.
+        """
+        if self._is_new:
+            self._lock.take(self._sightings())
+
+    def unlock(self, lock_id: str) -> Holder:
+        """Remove the lock of a run that does not run any more. Returns what it said.
+
+        Raises:
+            OtherClusterError: the cluster is not known to be the one of this folder.
+            InputError: no run holds it, or another one.
+            CloudError: the cloud refused, or can't be reached.
+        """
+        self.require(strict=True)
+        return self._lock.remove(self._sightings(), lock_id)
 
     def forget(self) -> None:
         """Ask again from now on: what was found holds for one run."""
@@ -132,7 +161,7 @@ class Ownership:
         if not self._id:
             self._id = secrets.token_hex(8)
             # Who has built a cluster of an earlier release is not known.
-            self._origin = _origin(self._paths) if self._is_new else ""
+            self._origin = origin(self._paths) if self._is_new else ""
         if save:
             self.save()
 
@@ -205,7 +234,7 @@ class Ownership:
         return tuple(each for each in found if each.cluster == self._spec.name and each.id not in kept)
 
 
-def _origin(paths: ClusterPaths) -> str:
+def origin(paths: ClusterPaths) -> str:
     """Who works here, and where, for people who find the cluster in the cloud."""
     user = "somebody"
     with suppress(OSError, KeyError):  # a container without an entry for its user

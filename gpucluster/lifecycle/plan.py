@@ -116,7 +116,7 @@ class Planning:
         Raises:
             GpuClusterError: see `errors`; nothing was created.
         """
-        terraform = self._provisioning.prepare(run, preflight=preflight)
+        terraform = self._provisioning.prepare(run, preflight=preflight, only_look=True)
         with run.phase("plan"):
             found = self._outputs()
             outputs = handover.Outputs.parse(found) if found.get("cluster") else None

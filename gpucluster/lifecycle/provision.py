@@ -142,6 +142,7 @@ class Provisioning:
         keep_variables: bool = False,
         preflight: bool = False,
         recovering: bool = False,
+        only_look: bool = False,
     ) -> Terraform:
         """Check this machine and the cloud, start the local cloud, and get Terraform ready.
 
@@ -150,9 +151,11 @@ class Provisioning:
             keep_variables: use the variables of an earlier run, if there are any.
             preflight: ask the cloud in advance whether it would accept the spec.
             recovering: the cluster's resources are adopted as they are.
+            only_look: nothing will be changed.
 
         Raises:
             OtherClusterError: the cloud has a cluster of this name that is not known to be the one of this folder.
+            LockedError: a run of another machine or folder holds the cluster.
             PreflightError: it would not.
             GpuClusterError: see `errors`; nothing was created.
         """
@@ -168,7 +171,7 @@ class Provisioning:
             sound = recovering or not plain.state_is_damaged
             with suppress(CloudError) if preflight else nullcontext():
                 if sound:
-                    self._ownership.require(strict=keep_variables or recovering)
+                    self._ownership.require(strict=keep_variables or recovering, only_look=only_look)
             if not keep_variables:  # a destroy creates nothing: which addresses this machine uses does not matter
                 cloud.check_network()
             if to_build:
@@ -177,7 +180,7 @@ class Provisioning:
             # Before anything is written: a mistyped compartment must not be remembered as the cluster's.
             with run.phase("preflight"):
                 preflights.check(self._spec, cloud, plain.outputs() if built else {}, self._on_event)
-                self._ownership.require()
+                self._ownership.require(only_look=only_look)
         with run.phase("prepare"):
             if to_build:
                 self._check_downloads()
@@ -265,6 +268,7 @@ class Provisioning:
             changes = self._adoption.remove(survey)
             with self._adoption.adopting(terraform, survey):
                 changes += self._change(terraform, consent)
+            self._ownership.hold()
             # If the controller or the share is new, the baked images that fit are other ones than before.
             if terraform.set_variables(self._variables(terraform)):
                 changes += self._change(terraform, replace(consent, recreate=()))

@@ -4,7 +4,8 @@ Terraform puts CLUSTER and IDENTITY on every resource: the cluster's name, which
 random identity, which clusters of earlier releases do not have. The controller, the network and the file system carry
 ORIGIN: who made them, and where. Instances that Terraform did not create carry more: an elastic node NODE, POOL and
 GENERATION; the instance that an image is baked on BUILDER and POOL. A baked image carries ROLE, POOL and FINGERPRINT.
-The file system of the home share carries FILES: what is known of users' files in it. The controller's dynamic group and
+The file system of the home share carries FILES: what is known of users' files in it. The network carries LOCK while a
+run changes the cluster (in an existing network the controller): see `run_lock`. The controller's dynamic group and
 policies carry COMPARTMENT: they are in the tenancy, where another compartment may have a cluster of the same name.
 OCI does not distinguish upper and lower case in the keys of tags.
 """
@@ -25,6 +26,7 @@ ROLE = "role"
 FINGERPRINT = "fingerprint"
 FILES = "gpucluster-files"
 COMPARTMENT = "gpucluster-compartment"
+LOCK = "gpucluster-lock"
 #: On images of the local cloud: the system that an image really contains, and the traps of the real one that it has.
 CONTAINS = "gpucluster-contains"
 TRAPS = "gpucluster-traps"
@@ -38,7 +40,7 @@ COMPUTE = "compute"
 NODE_POOL = "node-pool"
 
 #: Keys that cluster.yml may not use for tags of its own.
-RESERVED = (CLUSTER, IDENTITY, ORIGIN, ROLE, POOL, NODE, GENERATION, BUILDER, FILES, COMPARTMENT)
+RESERVED = (CLUSTER, IDENTITY, ORIGIN, ROLE, POOL, NODE, GENERATION, BUILDER, FILES, COMPARTMENT, LOCK)
 
 #: Free-form tags that a resource can have (OCI's documentation, "Tagging limits").
 MOST = 10

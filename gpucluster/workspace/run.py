@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpucluster.errors import EXIT_DATA_GUARD, EXIT_INPUT, EXIT_REPLACEMENT, GpuClusterError, Interrupted
+from gpucluster.errors import EXIT_DATA_GUARD, EXIT_INPUT, EXIT_LOCKED, EXIT_REPLACEMENT, GpuClusterError, Interrupted
 from gpucluster.events import Event, EventKind, PhaseStatus, Sink
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import signals
@@ -68,7 +68,7 @@ class Run:
 
 
 # Of errors that are raised before a run changes anything: see `errors`.
-_NOTHING_CHANGED = (EXIT_INPUT, EXIT_DATA_GUARD, EXIT_REPLACEMENT)
+_NOTHING_CHANGED = (EXIT_INPUT, EXIT_LOCKED, EXIT_DATA_GUARD, EXIT_REPLACEMENT)
 # The phases of a run for which Terraform may have changed something already.
 _AFTER_TERRAFORM = {"hosts", "ansible"}
 

@@ -1,6 +1,7 @@
 """What this machine saves of a cluster between runs, in addition to Terraform's state and the run log.
 
     hosts.json     the hosts, and which of them have booted: a later run knows how to reach them, and waits for fewer
+    lock-id        the id of the last lock of this folder: a later run knows what a killed one has left
     identity.json  the cluster's name and random identity, before Terraform's state has them
     compartment    where the cluster was built, for versions that did not read it from Terraform's state
 
@@ -45,6 +46,7 @@ class SavedState:
         self._hosts = paths.root / "hosts.json"
         self._compartment = paths.root / "compartment"
         self._identity = paths.root / "identity.json"
+        self._lock_id = paths.root / "lock-id"
         # Earlier versions decided by this file whether to look for users' files.
         self._home_in_use = paths.root / "home-in-use"
 
@@ -61,6 +63,18 @@ class SavedState:
     def compartment(self, compartment: str) -> None:
         if self.compartment != compartment:
             write_private(self._compartment, compartment + "\n")
+
+    @property
+    def lock_id(self) -> str:
+        """The id of the last lock that a run of this folder has taken; empty if there was none."""
+        try:
+            return self._lock_id.read_text().strip()
+        except (OSError, ValueError):
+            return ""
+
+    @lock_id.setter
+    def lock_id(self, lock_id: str) -> None:
+        write_private(self._lock_id, lock_id + "\n")
 
     @property
     def identity(self) -> SavedIdentity | None:
@@ -125,5 +139,5 @@ class SavedState:
 
     def forget(self) -> None:
         """Delete all of it."""
-        for file in (self._hosts, self._home_in_use, self._compartment, self._identity):
+        for file in (self._hosts, self._home_in_use, self._compartment, self._identity, self._lock_id):
             file.unlink(missing_ok=True)

@@ -48,6 +48,7 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "restore": ("cluster.yml",),
     "slurm upgrade": (),
     "state recover": (),
+    "state unlock": ("0a1b2c3d",),
     "user add": ("bob",),
     "user disable": ("alice",),
     "user edit": ("alice", "--shell", "/bin/sh"),

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import oci
 import pytest
 
 from gpucluster.cluster import Cluster
-from gpucluster.errors import OtherClusterError, ToolError
+from gpucluster.errors import LockedError, OtherClusterError, ToolError
 from gpucluster.events import Event
 from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.provision import Consent
+from gpucluster.oci.run_lock import Holder
+from gpucluster.oci.tags import LOCK
 from gpucluster.spec import load
 from tests.addresses import free_range
 from tests.localcloud.api_harness import Api, running
@@ -69,7 +73,9 @@ class Folder:
         with cluster._run("apply", prepares=True) as run:
             terraform = cluster._provisioning.prepare(run)
             cluster._ownership.save()
-            return cluster._provisioning.apply(terraform, run, Consent())
+            changes = cluster._provisioning.apply(terraform, run, Consent())
+            assert cluster._run_lock._held, "others see that hosts are configured now, also at the first apply"
+            return changes
 
     def changes(self) -> list[tuple[str, str]]:
         """What Terraform would change now, by address."""
@@ -102,6 +108,22 @@ def test_an_identity_from_the_first_apply_to_the_destroy(api: Api, net: str, tmp
     assert identity["origin"].endswith(str(ours.path))
     assert [each["gpucluster-from"] for each in tags.values() if each["role"] == "controller"] == [identity["origin"]]
     assert ours.changes() == []
+
+    # While a run holds the cluster, its tag is no change to Terraform; the run of another machine is refused.
+    assert not any(LOCK in each for each in tags.values()), "the first run has ended"
+    (vcn,) = api.network.list_vcns(compartment_id=api.tenancy).data
+    own = Holder("0a1b2c3d", "2026-01-02T03:04:05+00:00", "apply", identity["origin"])
+    for held in (replace(own, origin="ada@build-3:/srv/demo"), own):
+        marked = {**vcn.freeform_tags, LOCK: held.text()}
+        api.network.update_vcn(vcn.id, oci.core.models.UpdateVcnDetails(freeform_tags=marked))
+        if held != own:
+            with pytest.raises(LockedError, match="ada@build-3"):
+                ours.build()
+    ours.cluster()._saved.lock_id = own.id
+    assert ours.changes() == []
+    assert _tagged(api)[vcn.id] == marked
+    assert ours.build() == 0
+    assert _tagged(api) == tags
 
     # Another folder: refused, and what it knows of ours changes nothing.
     for act in (theirs.build, theirs.cluster().destroy, theirs.cluster().recover):

@@ -55,8 +55,9 @@ class Double:
     outputs: Mapping[str, Any] = field(default_factory=lambda: OUTPUTS)
     missing_keys: tuple[str, ...] = ()
 
-    def prepare(self, _run: Run, *, preflight: bool) -> Double:
+    def prepare(self, _run: Run, *, preflight: bool, only_look: bool) -> Double:
         assert preflight
+        assert only_look
         return self
 
     def plan(self, _terraform: Double) -> tuple[TerraformPlan, Scaling]:

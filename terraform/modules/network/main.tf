@@ -18,4 +18,9 @@ resource "oci_core_vcn" "this" {
   display_name   = var.name
   dns_label      = var.network.dns_label
   freeform_tags  = var.freeform_tags
+
+  lifecycle {
+    # Which run of gpucluster holds the cluster.
+    ignore_changes = [freeform_tags["gpucluster-lock"]]
+  }
 }

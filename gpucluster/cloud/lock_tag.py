@@ -1,0 +1,114 @@
+"""The tag that says which run holds a cluster: read, set and removed so that no two runs can set it.
+
+The API gives each state of a resource an etag, and refuses a change that names another one than the present
+(`if-match`). The tag is that of the cluster's own network; where it lies in an existing network, of its controller.
+"""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gpucluster.cloud.client import Access, model, refusals
+from gpucluster.cloud.clusters import Sighting
+from gpucluster.errors import CloudError
+from gpucluster.oci import tags
+from gpucluster.oci.run_lock import Holder, holder
+from gpucluster.oci.states import GONE
+
+# The methods and the body of a change, by kind of resource. A network is there from the first apply to the end of the
+# last destroy; a controller may be recreated.
+_KINDS = {
+    "vcn": ("VirtualNetworkClient", "get_vcn", "update_vcn", "UpdateVcnDetails"),
+    "instance": ("ComputeClient", "get_instance", "update_instance", "UpdateInstanceDetails"),
+}
+# How often a change is tried that meets changes of others.
+_TRIES = 8
+
+#: Gets the present holder; returns the next one, None for none, or raises to leave all as it is.
+Change = Callable[[Holder | None], Holder | None]
+
+
+@dataclass(frozen=True)
+class LockTag:
+    """The tag of one resource.
+
+    Args:
+        timeout: seconds that one request may take, without a repetition; None: as all others.
+    """
+
+    access: Access
+    kind: str
+    id: str
+    timeout: float | None = None
+
+    @classmethod
+    def of(cls, access: Access, found: Iterable[Sighting]) -> LockTag | None:
+        """The tag of a cluster; None as long as it has neither a network nor a controller.
+
+        Args:
+            found: what the cloud has of the cluster.
+        """
+        standing = [each for each in found if each.state not in GONE]
+        networks = sorted((each for each in standing if each.kind == "vcn"), key=lambda each: (each.created, each.id))
+        controllers = sorted((each for each in standing if each.controller), key=lambda each: (each.created, each.id))
+        chosen = next(iter([*networks, *controllers]), None)
+        return cls(access, chosen.kind, chosen.id) if chosen else None
+
+    def read(self) -> Holder | None:
+        """Who holds the cluster; None if no run does, or if the resource does not exist any more.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        with refusals("reading which run holds the cluster"):
+            found = self._get()
+        return holder(found.data.freeform_tags) if found is not None else None
+
+    def change(self, decide: Change) -> None:
+        """Change the holder, if nobody else has changed the resource meanwhile; else decide again. Does nothing if the
+        resource does not exist any more.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached; or others change the resource without end.
+        """
+        for last in (*[False] * (_TRIES - 1), True):
+            with refusals("noting which run holds the cluster"):
+                found = self._get()
+            if found is None:
+                return
+            present = dict(found.data.freeform_tags or {})
+            before = holder(present)
+            after = decide(before)
+            if after == before:
+                return
+            others = {key: value for key, value in present.items() if key != tags.LOCK}
+            wanted = {**others, tags.LOCK: after.text()} if after else others
+            try:
+                with refusals("noting which run holds the cluster"):
+                    self._update(wanted, found.headers["etag"])
+            except CloudError as error:
+                if error.status not in (http.HTTPStatus.PRECONDITION_FAILED, http.HTTPStatus.CONFLICT) or last:
+                    raise
+            else:
+                return
+
+    def _get(self) -> Any:
+        _, get, _, _ = _KINDS[self.kind]
+        try:
+            found = getattr(self._client(), get)(self.id)
+        except Exception as error:
+            if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return None if found.data.lifecycle_state in GONE else found
+
+    def _update(self, wanted: tags.Tags, etag: str) -> None:
+        _, _, update, body = _KINDS[self.kind]
+        details = model("core", body, freeform_tags=dict(wanted))
+        getattr(self._client(), update)(self.id, details, if_match=etag)
+
+    def _client(self) -> Any:
+        return self.access.client("core", _KINDS[self.kind][0], timeout=self.timeout)
