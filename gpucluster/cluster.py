@@ -881,9 +881,12 @@ class Cluster:
         """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied.
 
         Raises:
+            OtherClusterError: they are of another cluster than cluster.yml names.
             TerraformError: the state can't be read.
         """
-        return self._terraform().outputs()
+        outputs = self._terraform().outputs()
+        self._ownership.require_outputs(outputs)
+        return outputs
 
     def known_outputs(self) -> Mapping[str, Any]:
         """The same, of a cluster that is there.

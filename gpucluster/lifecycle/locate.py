@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from gpucluster import handover
 from gpucluster.cloud.bastion import LEFT_FOR_A_COMMAND
 from gpucluster.cloud.members import Member
-from gpucluster.errors import GpuClusterError
+from gpucluster.errors import GpuClusterError, OtherClusterError
 from gpucluster.lifecycle.hosts import Deployment, HostSources
 from gpucluster.ssh import Host
 from gpucluster.workspace.saved_state import SavedHost
@@ -37,6 +37,8 @@ class HostLocator:
         self._sources.cloud.start_if_used()
         try:
             deployment = self.deployment()
+        except OtherClusterError:
+            raise
         except GpuClusterError:
             if not self._locate_by_tag():  # a state that can't be read does not hide a cluster that runs
                 raise

@@ -11,6 +11,7 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from gpucluster import handover
 from gpucluster.cloud import clusters
@@ -87,9 +88,27 @@ class Ownership:
         Raises:
             OtherClusterError: with both names.
         """
+        saved = self._saved.identity
+        if self._remote and saved is not None and saved.name != self._spec.name:
+            self._saved.forget_hosts()  # a cache of another cluster: the state is asked
         contents = None if self._remote else on_this_machine(self._paths)
         if contents is not None:
             self._require_name(contents)
+
+    def require_outputs(self, outputs: Mapping[str, Any]) -> None:
+        """Refuse the outputs of another cluster than cluster.yml names.
+
+        Args:
+            outputs: of the state. Those of a cluster that was destroyed have no hosts.
+
+        Raises:
+            OtherClusterError: with both names.
+        """
+        if outputs.get("cluster"):
+            said = handover.Identity.parse(outputs).name
+            where = "" if self._remote else str(self._paths.terraform_state)
+            folder = Folder(self._spec.name, str(self._spec.file), known=("cluster",), state=where)
+            ownership.require_name(folder, {said} - {""})
 
     def require(self, *, strict: bool = False, state: bool = True, only_look: bool = False) -> None:
         """Refuse to go on if the cloud has a cluster of this name that is not known to be the one of this folder.

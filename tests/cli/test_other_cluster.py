@@ -5,6 +5,7 @@ containers, and the real command line. The list of commands is click's, so that 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,12 @@ from click.testing import CliRunner, Result
 
 from gpucluster.cli import cli
 from gpucluster.cli.base import Context, Root
+from gpucluster.paths import ClusterPaths
+from gpucluster.workspace.saved_state import SavedIdentity, SavedState
 from tests.localcloud.api_harness import Api, running
 from tests.spec.spec_texts import LOCAL
+from tests.terraform.state_doubles import serving
+from tests.workspace.known_hosts import save_controller
 
 pytestmark = pytest.mark.slow
 
@@ -215,6 +220,43 @@ def test_no_command_works_in_a_folder_whose_state_has_another_name(command: str,
     assert said["what"] == "this folder's state is of the cluster before, and cluster.yml says renamed"
     assert "write `name: before` again" in said["hint"]
     assert _everything(cloud) == before
+
+
+@pytest.mark.parametrize("command", ["ssh", "status", "output", "user list"])
+def test_a_command_that_reads_notices_another_name_in_a_remote_state(command: str, folder: Path) -> None:
+    if shutil.which("terraform") is None:
+        pytest.skip("terraform is not installed")
+    values: dict[str, dict[str, Any]] = {
+        "cluster": {"contract_version": 1, "name": "before"},
+        "identity": {"contract_version": 1, "name": "before", "id": ID},
+    }
+    outputs = {
+        name: {
+            "value": value,
+            "type": ["object", {key: "number" if key == "contract_version" else "string" for key in value}],
+        }
+        for name, value in values.items()
+    }
+    content = {"version": 4, "serial": 1, "lineage": "x", "outputs": outputs, "resources": []}
+    content["terraform_version"] = "1.5.0"
+    with serving() as double:
+        double.objects["/state"] = json.dumps(content).encode()
+        _write(folder, name="renamed")
+        with (folder / "cluster.yml").open("a") as file:
+            file.write(f"state: {{backend: http, config: {{address: '{double.url}/state'}}}}\n")
+        # What the last run has saved of the hosts is of the cluster with the other name.
+        save_controller(folder, "before-controller")
+        saved = SavedState(ClusterPaths(folder / ".gpucluster"))
+        saved.identity = SavedIdentity("before", ID)
+        assert saved.hosts()
+        code, said = _json(*command.split())
+    what = "this folder's state is of the cluster before, and cluster.yml says renamed"
+    if command == "status":
+        # It shows what it knows, and says what it does not.
+        assert what in json.dumps(said)
+        assert "before-controller" not in json.dumps(said)
+        return
+    assert (code, said["error"], said["what"]) == (2, "OtherClusterError", what), said
 
 
 def test_a_wrong_identity_is_no_consent(folder: Path, cloud: Api) -> None:
