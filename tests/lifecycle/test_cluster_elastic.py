@@ -171,7 +171,7 @@ def test_with_kubernetes_no_image_is_baked(tmp_path: Path) -> None:
 
 def test_the_status_of_an_autoscaler_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 255, "", "Warning\nssh: connect to host: No route\n"))
-    with pytest.raises(ToolError, match="gives no answer: ssh: connect to host: No route"):
+    with pytest.raises(ToolError, match="the controller can't be reached: ssh: connect to host: No route"):
         cluster.autoscaler_status()
     _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 1, '{"healthy": false}', ""))
     assert cluster.autoscaler_status() == {"healthy": False}
