@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpucluster.agent.nccl import collectives, limits
-from gpucluster.agent.nccl.measurement import Measurement, Row
+from gpucluster.agent.nccl.measurement import TIME_LIMIT, Measurement, Row
 from gpucluster.agent.nccl.shape_limits import Shape
 
 PASS = "pass"  # noqa: S105 - no password
@@ -59,11 +59,18 @@ class Verdict(NamedTuple):
 
 
 def judge(measured: Measurement, wanted: Wanted) -> Verdict:
-    """The verdict on a measurement."""
+    """The verdict on a measurement. Where it is not good, its reasons begin with what NCCL warned of."""
+    found = _judge(measured, wanted)
+    return found if found.verdict == PASS else found._replace(reasons=[*measured.causes, *found.reasons])
+
+
+def _judge(measured: Measurement, wanted: Wanted) -> Verdict:
     ranks = wanted.nodes * wanted.gpus
     if not measured.rows:
         said = [f"the program reported: {error}" for error in measured.errors]
-        return Verdict(UNKNOWN, ["there is no row with results: the program ended before it measured", *said])
+        hung = any(TIME_LIMIT in error for error in measured.errors)
+        why = "the program hung until its time limit" if hung else "the program ended before it measured"
+        return Verdict(UNKNOWN, [f"there is no row with results: {why}", *said])
     last = max(measured.rows, key=lambda row: row.size)
     groups = {device.group for device in measured.devices}
     # Each group measures for itself; what an output shows is about one of them.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+#: In an error: what Slurm writes when it ends a job that runs too long.
+TIME_LIMIT = "DUE TO TIME LIMIT"
 #: The table of a row that was printed before any header.
 NO_TABLE = 0
 
@@ -69,7 +71,8 @@ class Measurement(NamedTuple):
         devices: what the ranks named; `gpus_per_line` GPUs stand behind each.
         networks: what NCCL said that it uses between nodes, such as IB and Socket.
         settings: environment variables of NCCL that the output shows.
-        errors: what the program or NCCL reported as an error.
+        errors: what the program or NCCL reported as an error, each text once.
+        causes: what NCCL warned of, with host and GPUs.
     """
 
     operation: str | None
@@ -83,3 +86,4 @@ class Measurement(NamedTuple):
     networks: frozenset[str]
     settings: Mapping[str, str]
     errors: list[str]
+    causes: tuple[str, ...] = ()

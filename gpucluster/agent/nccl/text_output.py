@@ -11,7 +11,8 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from gpucluster.agent.nccl.measurement import NO_TABLE, Device, Half, Measurement, Number, Row
+from gpucluster.agent.nccl.causes import Causes
+from gpucluster.agent.nccl.measurement import NO_TABLE, TIME_LIMIT, Device, Half, Measurement, Number, Row
 
 #: The label of `srun --label` (`3: `) and of mpirun (`[1,3]<stdout>:`, `[1,3]<stdout> `).
 _LABEL = re.compile(r"^\s*(?:\d+:\s|\[\d+,\d+\]<std(?:out|err)>:?\s?)")
@@ -26,7 +27,7 @@ _BEGIN = re.compile(r"^#\s*(?:nThread|Using devices|nccl-tests version|Collectiv
 _COMMAND = re.compile(r"\b([a-z_]+)_perf(?=\s+-)")
 _NETWORK = re.compile(r"\b(?:Using network|Assigned NET plugin) (.+?)(?: to comm)?\s*$")
 _SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]+)(?: set by environment to |=)([^\s'\";]+)")
-_ERROR = re.compile(r"Test (?:NCCL |CUDA )?failure.*")
+_ERROR = re.compile(r"Test (?:NCCL |CUDA )?failure.*|CANCELLED AT .* DUE TO TIME LIMIT")
 _DEFAULT_COLUMNS = ("size", "count", "type", "redop", "root", *("time", "algbw", "busbw", "#wrong") * 2)
 #: Columns that older versions lack: a row without a header is matched with these layouts, too.
 _LAYOUTS = (_DEFAULT_COLUMNS, tuple(name for name in _DEFAULT_COLUMNS if name != "root"))
@@ -58,6 +59,7 @@ class _Reader:
         self._networks: set[str] = set()
         self._settings: dict[str, str] = {}
         self._errors: list[str] = []
+        self._causes = Causes()
         self._operation: str | None = None
         self._columns: Sequence[str] = ()
         self._tables = self._ends = 0
@@ -93,9 +95,12 @@ class _Reader:
         network = _NETWORK.search(line) if " network " in line or " NET plugin " in line else None
         if network:
             self._networks.add(network[1])
-        error = _ERROR.search(line) if "failure" in line and len(self._errors) < _MOST_ERRORS else None
-        if error:
+        said = "failure" in line or TIME_LIMIT in line
+        error = _ERROR.search(line) if said and len(self._errors) < _MOST_ERRORS else None
+        if error and error[0][:200] not in self._errors:
             self._errors.append(error[0][:200])
+        if "NCCL WARN" in line:
+            self._causes.line(line)
         command = _COMMAND.search(line) if "_perf" in line and not self._rows else None
         if command:
             self._operation = command[1]
@@ -104,7 +109,7 @@ class _Reader:
         """All of it."""
         return Measurement(
             self._operation, self._rows, self._tables, self._began, self._ends, self._in_bounds, self._devices, 1,
-            frozenset(self._networks), self._settings, self._errors,
+            frozenset(self._networks), self._settings, self._errors, self._causes.reasons(),
         )  # fmt: skip
 
 

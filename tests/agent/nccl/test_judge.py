@@ -337,3 +337,52 @@ def test_binary_rubbish_and_one_endless_line_are_unknown(tmp_path: Path) -> None
     file = tmp_path / "printed"
     file.write_bytes(bytes(range(256)) * 4096)
     assert main(["judge", str(file), "--shape", "BM.GPU4.8", "--nodes", "2"]) == 3
+
+
+# --- what NCCL itself says of a failure -----
+
+NVLS = """\
+[2026-03-15 10:00:00] node-1:1800:1900 [{gpu}] transport/nvls.cc:287 NCCL WARN Failed to bind NVLink SHARP (NVLS) \
+Multicast memory of size 2097152 : CUDA error 401 'the operation cannot be performed in the present state'.
+node-1: Test NCCL failure common.cu:1000 'unhandled cuda error (run with NCCL_DEBUG=INFO for details) / '
+"""
+COMPLETION = (
+    "node-1:353236:353423 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion from peer 10.171.3.5<53908> "
+    "with status=12 opcode=129 len=1048576 vendor err 129 (Recv) hca mlx5_10"
+)
+
+
+def test_a_crash_names_host_and_gpus_and_what_to_do() -> None:
+    """NVIDIA/nccl#1788: eight ranks say the same."""
+    lines = [line for gpu in range(8) for line in NVLS.format(gpu=gpu).splitlines()]
+    found = verdict([*output(end=""), *lines], ONE)
+    assert found.verdict == UNKNOWN
+    (crash,) = [reason for reason in found.reasons if reason.startswith("NCCL on")]
+    assert crash.startswith("NCCL on node-1, GPU 0, 1, 2, 3, 4, 5, 6, 7: Failed to bind NVLink SHARP")
+    assert "nvidia-fabricmanager" in crash
+    assert sum("unhandled cuda error" in reason for reason in found.reasons) == 1, "the same text once"
+
+
+def test_a_network_that_fails_in_the_middle_names_device_and_peer() -> None:
+    """NVIDIA/nccl#1698: some rows are there."""
+    text = told([*output(TUNED, end=""), COMPLETION])
+    assert "NCCL on node-1, GPU 6: NET/IB: Got completion from peer 10.171.3.5" in text
+    assert "hca mlx5_10 (the other side did not answer" in text
+
+
+def test_a_warning_does_not_make_a_good_result_bad() -> None:
+    assert of([*output(TUNED), "node-1:1:2 [0] NCCL WARN a new thing"]) == PASS
+
+
+def test_of_many_warnings_those_with_a_known_meaning_are_told() -> None:
+    noise = [f"node-{number}:1:2 [0] misc.cc:1 NCCL WARN thing {number}" for number in range(9)]
+    found = [
+        reason for reason in verdict([*output(end=""), *noise, COMPLETION]).reasons if reason.startswith("NCCL on")
+    ]
+    assert len(found) == 3
+    assert "completion" in found[0]
+
+
+def test_a_run_that_hung_is_not_one_that_ended() -> None:
+    text = "slurmstepd: error: *** STEP 12.0 ON node-1 CANCELLED AT 2026-03-15T10:15:00 DUE TO TIME LIMIT ***"
+    assert "the program hung until its time limit" in told([*output(end=""), text])
