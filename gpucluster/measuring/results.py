@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.agent.checks.model import Missing
+from gpucluster.agent.checks.model import Missing, Refused
 from gpucluster.agent.measure.launch import NO_PERFTEST, NO_PROGRAM, NO_RPING
+from gpucluster.agent.measure.result import TOO_LONG
 from gpucluster.agent.nccl import collectives, judge, text_output
 from gpucluster.agent.nccl.measurement import Measurement
 from gpucluster.agent.nccl.shape_limits import SHAPES
@@ -41,21 +42,28 @@ class Answer:
         return cls(str(given["outcome"]), str(given["why"]), int(given["status"]), str(given["output"]))
 
 
-def nccl(answer: Answer | Missing, wanted: judge.Wanted, how_to_get: str = BUILD) -> judge.Verdict | Missing:
+#: What a run of nccl-tests gave: a verdict, what NCCL said of a node on which it does not work, or nothing.
+Nccl = judge.Verdict | Refused | Missing
+
+
+def nccl(answer: Answer | Missing, wanted: judge.Wanted, how_to_get: str = BUILD) -> Nccl:
     """The verdict on an output of nccl-tests that is whole, and of which all ranks measured together.
 
-    A launch that went wrong is a fault of the launch: it accuses no node.
+    A launch that went wrong is a fault of the launch: it accuses no node. A program that began on one node and that
+    NCCL ended there, or that hung before its table was whole, says something of that node.
 
     Args:
         how_to_get: what to say where there is no program.
     """
     if isinstance(answer, Missing):
         return answer
+    measured = text_output.parse(answer.output.splitlines())
+    alone = wanted.nodes == 1 and measured.began
     if answer.outcome != _ENDED:
-        return Missing(answer.why)
+        hung = alone and answer.outcome == TOO_LONG and not measured.ends
+        return Refused("; ".join([f"NCCL hung: {answer.why}", *measured.causes])) if hung else Missing(answer.why)
     if NO_PROGRAM in answer.output:
         return Missing(how_to_get)
-    measured = text_output.parse(answer.output.splitlines())
     verdict = judge.judge(measured, wanted)
     ranks = wanted.nodes * wanted.gpus
     if _whole(measured, ranks) and verdict.ranks == ranks:
@@ -66,7 +74,8 @@ def nccl(answer: Answer | Missing, wanted: judge.Wanted, how_to_get: str = BUILD
             return verdict
     reasons = "; ".join(verdict.reasons) if verdict.verdict != judge.PASS else ""
     status = f"the job ended with status {answer.status}: {_last(answer.output)}" if answer.status else ""
-    return Missing("; ".join(part for part in (reasons, status) if part) or "the output is not whole")
+    said = "; ".join(part for part in (reasons, status) if part) or "the output is not whole"
+    return Refused(said) if alone and measured.errors else Missing(said)
 
 
 def _whole(measured: Measurement, ranks: int) -> bool:
@@ -79,9 +88,9 @@ def _whole(measured: Measurement, ranks: int) -> bool:
     )
 
 
-def bandwidth(verdict: judge.Verdict | Missing) -> float | None:
+def bandwidth(verdict: Nccl) -> float | None:
     """GB/s for the search: 0 where the results were wrong, None without a measurement."""
-    if isinstance(verdict, Missing):
+    if not isinstance(verdict, judge.Verdict):
         return None
     return 0.0 if any(reason.startswith("results were wrong") for reason in verdict.reasons) else verdict.busbw
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpucluster.agent.checks.model import Check, Finding, Missing, Status, evaluate
+from gpucluster.agent.checks.model import Check, Finding, Missing, Refused, Status, evaluate
 from gpucluster.agent.nccl import collectives, limits
 from gpucluster.agent.nccl.judge import Verdict
 from gpucluster.agent.nccl.shape_limits import SHAPES
@@ -21,11 +21,10 @@ from gpucluster.fabric.model import Fabric, Measurement, Results
 from gpucluster.fabric.model import Verdict as Found
 from gpucluster.measuring import baseline, checks, plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
-from gpucluster.measuring.results import Answer
+from gpucluster.measuring.results import Answer, Nccl
 
 #: Runs jobs and returns each answer by the id of its job. First: what they are about, for people.
 Run = Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Answer | Missing]]
-Nccl = Verdict | Missing
 Pair = tuple[str, str]
 
 _ALGORITHMS = (limits.DEFAULT, limits.RING)
@@ -91,7 +90,7 @@ class Survey:
         """Returns the nodes that are not bad in themselves."""
         wanted = [(node,) for node in nodes]
         measured = self._nccl("NCCL on each node", [(nodes_, limits.DEFAULT, "") for nodes_ in wanted])
-        self._by_node = {nodes_[0]: value for (nodes_, _, _), value in measured.items()}
+        self._by_node = _accused({nodes_[0]: value for (nodes_, _, _), value in measured.items()})
         good = []
         for finding in self._node_findings():
             value = self._by_node.get(finding.subject)
@@ -248,6 +247,16 @@ class Survey:
             checks.BEFORE + _name(algorithm): baseline.figure(self._before, shape, nodes, algorithm)
             for algorithm in _ALGORITHMS
         }
+
+
+def _accused(by_node: Mapping[str, Nccl]) -> dict[str, Nccl]:
+    """Where NCCL works on no node, it may be the software that all have, and no node is accused."""
+    if any(isinstance(value, Verdict) for value in by_node.values()):
+        return dict(by_node)
+    return {
+        node: Missing(f"{value.reason}; no other node shows that NCCL works") if isinstance(value, Refused) else value
+        for node, value in by_node.items()
+    }
 
 
 def _named(by_algorithm: Mapping[str, Nccl]) -> dict[str, Any]:

@@ -264,3 +264,33 @@ def test_jobs_of_one_call_have_ids_of_their_own_and_pairs_share_no_node() -> Non
     assert all(len(set(call)) == len(call) for call in calls)
     even = plan.pairs(NODES[:8])
     assert sorted(node for pair in even for node in pair) == sorted(NODES[:8])
+
+
+CRASHED = output(470, ["gpu-5"]).partition("# Out of bounds")[0] + (
+    "gpu-5:1800:1900 [3] transport/nvls.cc:287 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory\n"
+    "gpu-5: Test NCCL failure common.cu:1000 'unhandled cuda error'\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer("ended", "", 3, CRASHED), "NCCL on gpu-5, GPU 3: Failed to bind NVLink SHARP"),
+        (
+            Answer("too_long", "it did not end within 30 minutes", 0, "# nThread 1 nGpus 1\n"),
+            "NCCL hung: it did not end",
+        ),
+    ],
+    ids=["crashed", "hung"],
+)
+def test_a_node_on_which_nccl_does_not_work_is_accused_and_left_out(answer: Answer, said: str) -> None:
+    findings = found(Session(network(), outcomes={"gpu-5": answer}))
+    assert bad(findings) == {("nccl_node", "gpu-5")}
+    assert said in findings[("nccl_node", "gpu-5")].message
+    assert findings[("nccl_pool", POOL.name)].status is Status.PASS
+
+
+def test_where_nccl_works_on_no_node_it_may_be_the_software() -> None:
+    findings = found(Session(network(), outcomes=dict.fromkeys(NODES, Answer("ended", "", 3, CRASHED))))
+    assert bad(findings) == set()
+    assert "no other node shows that NCCL works" in findings[("nccl_node", "gpu-5")].message
