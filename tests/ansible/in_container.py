@@ -164,6 +164,6 @@ def host() -> Iterator[Host]:
             with contextlib.suppress(BrokenPipeError):
                 container.stdin.close()
             # Its first process ends with its input; one that does not is ended here.
-            subprocess.run(["podman", "rm", "--force", "--time=0", name], capture_output=True, check=False)
+            subprocess.run(["podman", "rm", "--force", "--volumes", "--time=0", name], capture_output=True, check=False)
             container.wait(timeout=PATIENCE_S)
             container.stdout.close()

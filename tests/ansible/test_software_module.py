@@ -119,7 +119,7 @@ def container(folder: Path) -> Iterator[Host]:
         host.sh("echo 'deb [trusted=yes] file:/distribution ./' > /etc/apt/sources.list.d/test.list")
         yield host
     finally:
-        process.run(["podman", "rm", "--force", "--time=0", name], check=False, timeout=PATIENCE_S)
+        process.run(["podman", "rm", "--force", "--volumes", "--time=0", name], check=False, timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,9 @@ class SlurmHarness:
             try:
                 self._container.wait(timeout=PATIENCE_S)
             except subprocess.TimeoutExpired:
-                subprocess.run(["podman", "rm", "--force", "--time=0", self._name], capture_output=True, check=False)
+                subprocess.run(
+                    ["podman", "rm", "--force", "--volumes", "--time=0", self._name], capture_output=True, check=False
+                )
                 self._container.kill()
                 self._container.wait(timeout=PATIENCE_S)
             self._container = None

@@ -395,7 +395,7 @@ def striped(tmp_path: Path) -> Iterator[Striped]:
         emulated_machine.make_disk(root, tmp_path / "disk", PROGRAMS.split(), {**written, **modules})
         yield Striped(EmulatedMachine(kernel, tmp_path / "disk", drives))
     finally:
-        process.run(["podman", "rm", "--force", "--time=0", name], check=False)
+        process.run(["podman", "rm", "--force", "--volumes", "--time=0", name], check=False)
 
 
 def _blank(drive: Path) -> None:

@@ -287,10 +287,19 @@ def test_listing_names_the_instances_of_this_home(world: World) -> None:
     assert containers.networks(world.label) == [world.prefix]
 
 
+def unused_volumes() -> set[str]:
+    """Volumes of Podman that belong to no container."""
+    listed = process.run(["podman", "volume", "ls", "--quiet", "--filter=dangling=true"])
+    return set(listed.stdout.split())
+
+
 def test_image_of_an_instance_makes_new_instances(world: World) -> None:
     world.sh("one", "echo baked > /etc/baked; echo kept apart > /var/lib/containerd/layer")
     image = f"localhost/{world.prefix}:latest"
+    before = unused_volumes()
     containers.commit(world.name("one"), image)
+    # Of the container in between, to which an image with volumes gives new ones. Others come and go on this machine.
+    wait_for("no volume is left", lambda: not unused_volumes() - before, state=lambda: str(unused_volumes() - before))
     assert sorted(machine.name for machine in containers.listing(world.label)) == [world.name("one"), world.name("two")]
     containers.launch(replace(world.request("three", 4), image=image))
     assert world.booted("three", world.ip(4)) == "status: done"

@@ -178,7 +178,7 @@ def commit(name: str, image: str) -> None:
         podman("unmount", scratch)
         podman("commit", "--quiet", scratch, image)
     finally:
-        podman("rm", "--force", "--time=0", scratch, check=False)
+        podman("rm", "--force", "--volumes", "--time=0", scratch, check=False)
         podman("rmi", raw, check=False)
 
 

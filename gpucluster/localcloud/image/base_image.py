@@ -203,7 +203,7 @@ def _lay_traps(contents: Contents) -> None:
             )
         podman("commit", "--quiet", *_CHANGES, scratch, reference(contents))
     finally:
-        podman("rm", "--force", "--time=0", scratch, check=False)
+        podman("rm", "--force", "--volumes", "--time=0", scratch, check=False)
 
 
 def _bootstrap(suite: Suite, tar: Path, on_event: Sink) -> None:
