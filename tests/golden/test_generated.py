@@ -78,7 +78,9 @@ def _limits_of(shape: shapes.Shape) -> str:
     wire = len(shape.rdma_devices) * (shape.rdma_link_gbps or 0) / 8
     limits = {(gate.nodes, gate.algorithm): gate.fail for gate in shape.busbw}
     settings = {name: shape.nccl_environment[name] for name in FABRIC if name in shape.nccl_environment}
-    values = "".join(f"        {value!r},\n" for value in (shape.name, shape.gpus, wire, limits, settings))
+    # Only where switches join all GPUs, each has all its links to every number of others.
+    nvlink = float(shape.nvlinks * shape.nvlink_gb_per_s) if shape.fabric_manager else 0.0
+    values = "".join(f"        {value!r},\n" for value in (shape.name, shape.gpus, wire, nvlink, limits, settings))
     return f"    {shape.name!r}: Shape(\n{values}    ),\n".replace("'", '"')
 
 

@@ -1,12 +1,13 @@
-"""What NCCL itself says of a failure (`NCCL WARN`): on which host and GPUs, and what to do where that is known.
+"""What explains a bad result: what NCCL warned of, on which host and GPUs, and settings that forbid what is fast.
 
-A warning is not always a fault, so it explains a result that is bad or missing, and never makes one bad.
+Neither is always a fault, so they explain a result that is bad or missing, and never make one bad.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Callable, NamedTuple
 
 #: `[time] host:pid:tid [device] file:line NCCL WARN text`; the time is not always there.
 _WARN = re.compile(r"(?:^|\s)([A-Za-z0-9][\w.-]*):\d+:\d+ \[(-?\d+)\] .*?\bNCCL WARN (.*)")
@@ -30,6 +31,34 @@ _KNOWN = (
     (re.compile(r"Driver/library version mismatch|CUDA driver version", re.IGNORECASE), "reboot the host"),
     (re.compile(r"out of memory", re.IGNORECASE), "another program has the GPU's memory, or the message is too large"),
 )
+
+
+#: Variables that forbid or throttle what is fast, and what they do. Source: NCCL's documentation of its variables.
+_SLOW: Mapping[str, tuple[Callable[[str], bool], str]] = {
+    "NCCL_P2P_DISABLE": (
+        lambda value: value != "0",
+        "GPUs exchange through the host's memory, not by NVLink",
+    ),
+    "NCCL_P2P_LEVEL": (lambda value: value.upper() in ("LOC", "0"), "GPUs do not exchange over NVLink"),
+    "NCCL_SHM_DISABLE": (lambda value: value != "0", "GPUs that can't exchange directly use the network"),
+    "NCCL_IB_DISABLE": (lambda value: value != "0", "nodes exchange over sockets, and not by RDMA"),
+    "NCCL_NET_GDR_LEVEL": (lambda value: value.upper() in ("LOC", "0"), "RDMA goes through the host's memory"),
+    "NCCL_MAX_NCHANNELS": (lambda value: value.isdigit() and int(value) < _FEW_CHANNELS, "few channels are used"),
+    "NCCL_MAX_CTAS": (lambda value: value.isdigit() and int(value) < _FEW_CHANNELS, "few channels are used"),
+    "NCCL_PROTO": (lambda value: value.upper() in ("LL", "LL128"), "a protocol for small messages is forced"),
+    "NCCL_NVLS_ENABLE": (lambda value: value == "0", "the sums of the NVSwitches are not used"),
+}
+_FEW_CHANNELS = 8
+
+
+def of_settings(settings: Mapping[str, str]) -> list[str]:
+    """Which settings of NCCL, as the output shows them, explain a low bandwidth."""
+    shown = {name: value.rstrip(".") for name, value in settings.items()}
+    return [
+        f"{name}={shown[name]} is set in the environment: {what}; unset it"
+        for name, (slows, what) in _SLOW.items()
+        if name in shown and slows(shown[name])
+    ]
 
 
 class _Warning(NamedTuple):

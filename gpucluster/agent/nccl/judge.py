@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpucluster.agent.nccl import collectives, limits
+from gpucluster.agent.nccl import causes, collectives, limits
 from gpucluster.agent.nccl.measurement import TIME_LIMIT, Measurement, Row
 from gpucluster.agent.nccl.shape_limits import Shape
 
@@ -96,7 +96,7 @@ def _judge(measured: Measurement, wanted: Wanted) -> Verdict:
     measurable = not incomplete and last.size >= limits.SMALLEST_MESSAGE
     if not faults and limit is not None and measurable and bus < limit.fault:
         faults.append(f"busbw {bus:.2f} GB/s with {last.size} bytes is below {limit.fault:.4g}, {limit.why}")
-        faults += _settings_missing(measured, wanted)
+        faults += [*causes.of_settings(measured.settings), *_settings_missing(measured, wanted)]
     over_sockets = _over_sockets(measured, wanted)
     if over_sockets:
         faults.append(over_sockets)

@@ -386,3 +386,48 @@ def test_of_many_warnings_those_with_a_known_meaning_are_told() -> None:
 def test_a_run_that_hung_is_not_one_that_ended() -> None:
     text = "slurmstepd: error: *** STEP 12.0 ON node-1 CANCELLED AT 2026-03-15T10:15:00 DUE TO TIME LIMIT ***"
     assert "the program hung until its time limit" in told([*output(end=""), text])
+
+
+# --- some GPUs of a node -----
+
+#: Four H100 of one host, measured: with nothing set, with NCCL_P2P_DISABLE=1, with one channel, beside another program.
+PART = Wanted(H100, 1, 4)
+
+
+def part_of_a_node(busbw: float, *settings: str) -> list[str]:
+    factor = 2 * 3 / 4
+    figures = f"{busbw / factor:.2f} {busbw:.2f} 0"
+    lines = [f"vm:1812:1831 [0] NCCL INFO {name} set by environment to {value}" for name, _, value in
+             (setting.partition("=") for setting in settings)]  # fmt: skip
+    table = output(f" 4294967296 1073741824 float sum -1 17756.4 {figures} 17724.8 {figures}", ranks=4)
+    return [*lines, *table]
+
+
+@pytest.mark.parametrize(
+    ("busbw", "settings", "status", "said"),
+    [
+        (
+            363.15,
+            (),
+            PASS,
+            "reaches 337.5, derived from the 450 GB/s that the NVLink of each GPU",
+        ),
+        (24.95, ("NCCL_P2P_DISABLE=1",), FAIL, "NCCL_P2P_DISABLE=1 is set in the environment: GPUs exchange through"),
+        (24.95, ("NCCL_MAX_NCHANNELS=1",), FAIL, "few channels are used; unset it"),
+        (163.0, (), FAIL, "is below 225"),
+        (300.0, (), UNKNOWN, "which accuses nobody"),
+        (363.15, ("NCCL_P2P_DISABLE=0", "NCCL_MAX_NCHANNELS=32", "NCCL_NVLS_ENABLE=0."), PASS, ""),
+    ],
+)
+def test_some_gpus_of_a_node_reach_what_all_do(busbw: float, settings: tuple[str, ...], status: str, said: str) -> None:
+    lines = part_of_a_node(busbw, *settings)
+    found = verdict(lines, PART)
+    assert found.verdict == status, found
+    assert said in " ".join(found.reasons)
+    if status == FAIL and not settings:
+        assert "set in the environment" not in " ".join(found.reasons)
+
+
+def test_gpus_that_no_switch_joins_have_no_limit_for_some_of_them() -> None:
+    # A V100 has one or two links to another one.
+    assert of(part_of_a_node(120.0), Wanted(V100, 1, 4)) == UNKNOWN
