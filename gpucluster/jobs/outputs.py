@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from gpucluster.jobs.model import HEADER
 
 #: Lines of a rank may be long; longer ones are of a program that ran wild.
 _LONGEST_OBJECT = 1 << 16
+_LONGEST_CAUSE = 300
 
 
 def header(text: str) -> Mapping[str, Any] | None:
@@ -49,3 +51,36 @@ def number(found: Mapping[str, Any], key: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
         return None
     return float(value)
+
+
+#: What says why a job ended, before the lines of those that ended because of it: a line, and what to do. Sources:
+#: NVIDIA/pyxis#39 and #168 (a registry that was not asked), NVIDIA/nccl#872, torch's ProcessGroupNCCL.cpp, ld.so(8).
+_CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"pyxis: +\[ERROR\].*registry-1\.docker\.io/v2/[\w-]+\.[\w.-]+/.*"),
+        "behind the name of a registry an image of Enroot has a #: nvcr.io#nvidia/pytorch:TAG",
+    ),
+    (re.compile(r"pyxis: +\[ERROR\].*\b40[13]\b.*"), "log in to the registry: ~/.config/enroot/.credentials"),
+    (re.compile(r"pyxis: +\[ERROR\].*"), ""),
+    (re.compile(r"error while loading shared libraries:.*"), "load its environment module, or install it on the nodes"),
+    (re.compile(r"execve\(\): .*: No such file or directory"), "the program is not on the node, or not in the image"),
+    (re.compile(r"ModuleNotFoundError:.*"), "install it in the environment or the image of the job"),
+    (re.compile(r"(?:torch\.)?OutOfMemoryError:.*|CUDA out of memory.*"), ""),
+    (
+        re.compile(r"\[Rank \d+\] +Watchdog caught collective operation timeout.*"),
+        "it waited for other ranks",
+    ),
+    (re.compile(r"NCCL WARN .*"), ""),
+)
+
+
+def cause(text: str) -> str:
+    """The line of an output that says why its job ended, and what to do; empty where none is known.
+
+    The kinds come in the order of the table, and of each kind the first line counts: what follows is its consequence.
+    """
+    for pattern, advice in _CAUSES:
+        found = pattern.search(text)
+        if found:
+            return " ".join(found[0].split())[:_LONGEST_CAUSE] + (f" ({advice})" if advice else "")
+    return ""

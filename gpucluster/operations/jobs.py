@@ -26,7 +26,7 @@ from gpucluster.errors import Finding as InputFinding
 from gpucluster.errors import InputError, Interrupted, ProcessError, ToolError
 from gpucluster.events import Event, EventKind, Sink, info, warn
 from gpucluster.handover.names import elastic_names, elastic_prefix, permanent_names
-from gpucluster.jobs import choose, registry, render
+from gpucluster.jobs import choose, outputs, registry, render
 from gpucluster.jobs.launchers import kubernetes
 from gpucluster.jobs.model import EXIT_REQUIREMENT, LAST_LINES, Job, Launcher, Need, Requirement, Result, Template
 from gpucluster.kubernetes.manifests.workloads import JOB_LABEL
@@ -594,7 +594,8 @@ def judged(job: Job, output: str, state: str, exit_status: int | None) -> Result
         return Result((finding,), result.values, result.units, result.steps)
     status = Status.FAIL if state in _FAILED else Status.UNKNOWN
     text = f"the job ended as {printable(state)}" + (f" with status {exit_status}" if exit_status else "")
-    last = _last_words(output)
+    cause, last = outputs.cause(output), _last_words(output)
+    text += f"; it says: {printable(cause)}" if cause else ""
     text += f"; its last line is: {printable(last)[:200]}" if last else "; it has printed nothing"
     lines = [printable(line)[:200] for line in output.splitlines()[-_MOST_LINES:]]
     finding = Finding("job", name, status, text, {LAST_LINES: lines} if lines else {})

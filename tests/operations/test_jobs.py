@@ -298,6 +298,44 @@ def test_a_full_home_loses_the_result_and_not_the_verdict(tmp_path: Path) -> Non
             Status.FAIL,
             "its last line is: PMIx_Init failed",
         ),
+        (
+            "FAILED",
+            1,
+            "0: slurmstepd: error: pyxis:     [ERROR] URL https://registry-1.docker.io/v2/nvcr.io/nvidia/pytorch/x "
+            "returned error code: 401 Unauthorized\n0: slurmstepd: error: pyxis: couldn't start container\n",
+            Status.FAIL,
+            "401 Unauthorized (behind the name of a registry an image of Enroot has a #",
+        ),
+        (
+            "FAILED",
+            1,
+            "0: slurmstepd: error: pyxis:     [ERROR] URL https://quay.io/v2/mine/x returned error code: "
+            "403 Forbidden\nslurmstepd: error: Failed to invoke spank plugin stack\n",
+            Status.FAIL,
+            "403 Forbidden (log in to the registry",
+        ),
+        (
+            "FAILED",
+            127,
+            "./a.out: error while loading shared libraries: libmpi.so.40: cannot open\nsrun: error: x\n",
+            Status.FAIL,
+            "it says: error while loading shared libraries: libmpi.so.40",
+        ),
+        (
+            "FAILED",
+            2,
+            "slurmstepd: error: execve(): all_reduce_perf: No such file or directory\nsrun: error: gpu-1: task 0\n",
+            Status.FAIL,
+            "all_reduce_perf: No such file or directory (the program is not on the node",
+        ),
+        (
+            "FAILED",
+            1,
+            "[rank218]:[E108 ProcessGroupNCCL.cpp:685] [Rank 13] Watchdog caught collective operation timeout: "
+            "WorkNCCL(SeqNum=1)\nsomething behind it\n",
+            Status.FAIL,
+            "it says: [Rank 13] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)",
+        ),
         ("TIMEOUT", 0, GOOD, Status.FAIL, "TIMEOUT"),
         ("OUT_OF_MEMORY", 0, "", Status.FAIL, "it has printed nothing"),
         ("CANCELLED", 0, GOOD, Status.UNKNOWN, "CANCELLED"),
