@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tools import bound
+
 BUSY_LOOPS = 4
 JUMP_S, JUMP_AFTER_S = 400.0, 240.0
 _GIB = 1024**3
@@ -119,8 +121,7 @@ def _available_gib() -> float:
 @contextlib.contextmanager
 def _children(commands: list[list[str]], **options: Any) -> Iterator[list[subprocess.Popen[bytes]]]:
     # A group of their own: Ctrl-C is for the suite, and they are ended here, or with this process however it ends.
-    bound = ["setpriv", "--pdeathsig", "KILL"]
-    running = [subprocess.Popen([*bound, *argv], process_group=0, **options) for argv in commands]
+    running = [subprocess.Popen(bound.to_this_process(argv), process_group=0, **options) for argv in commands]
     try:
         yield running
     finally:

@@ -35,6 +35,7 @@ from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.localcloud.api_harness import GPU_SHAPE, Api
 from tests.localcloud.entitled import Entitled, elastic_cluster, generated
 from tests.waiting import PATIENCE_S, wait_for
+from tools import bound
 
 CLUSTER = "harness"
 ROOT = Path(__file__).resolve().parents[2]
@@ -322,12 +323,17 @@ class ClusterHarness:
         """A daemon of the same controller; the caller ends it."""
         program = ["-c", _KILLED, dies, str(number)] if dies else ["-m", "gpucluster.autoscaler"]
         # It ends with this process, however that ends.
-        bound = ("setpriv", "--pdeathsig", "KILL")
-        argv = [*bound, sys.executable, *program, "run", *self.daemon_arguments, "--metrics=127.0.0.1:0"]
+        argv = [sys.executable, *program, "run", *self.daemon_arguments, "--metrics=127.0.0.1:0"]
         env = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
         with self.daemon_log.open("ab") as log:
             return subprocess.Popen(
-                argv, cwd="/", env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                bound.to_this_process(argv),
+                cwd="/",
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def kill_daemon(self) -> None:

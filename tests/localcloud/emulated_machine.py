@@ -24,6 +24,7 @@ from gpucluster import process
 from gpucluster.errors import ProcessError
 from gpucluster.paths import cache_dir
 from tests.waiting import PATIENCE_S
+from tools import bound
 
 PACKAGE = "linux-image-cloud-amd64"
 _BLOCK = 4096
@@ -124,18 +125,7 @@ class EmulatedMachine:
         console, said = (self.disk.with_suffix(suffix) for suffix in (".console", ".said"))
         for file in (console, said):
             file.unlink(missing_ok=True)
-        argv = [
-            "setpriv",
-            "--pdeathsig=KILL",
-            "--",
-            "qemu-system-x86_64",
-            "-accel",
-            "tcg",
-            "-machine",
-            "q35",
-            "-m",
-            "512",
-        ]
+        argv = ["qemu-system-x86_64", "-accel", "tcg", "-machine", "q35", "-m", "512"]
         argv += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-kernel", str(self.kernel.image)]
         argv += ["-append", f"{_BUSY_HOST} console=ttyS0 quiet root=/dev/nvme0n1 rw init={program} panic=-1"]
         argv += ["-serial", f"file:{console}", "-serial", f"file:{said}"]
@@ -143,7 +133,7 @@ class EmulatedMachine:
             # Nothing outlives the test, so nothing has to reach the host's disk.
             argv += ["-drive", f"if=none,id=d{number},format=raw,cache=unsafe,file={file}"]
             argv += ["-device", f"nvme,drive=d{number},serial=drive{number}"]
-        process.run(argv, timeout=5 * PATIENCE_S)
+        process.run(bound.to_this_process(argv), timeout=5 * PATIENCE_S)
         assert said.exists(), console.read_text()
         answer = said.read_text().replace("\r", "")
         assert answer, console.read_text()[-4000:]

@@ -47,8 +47,10 @@ PLACES = {
         "unit": "mariadb", "client": "mariadb", "dump": "mariadb-dump",
     },
 }  # fmt: skip
+#: All were submitted in one second, however long the commands took: of jobs of one time the highest id is the last.
 #: One job ran at the time of the backup, one still waited, and one came from a federation, whose numbers are elsewhere.
 THEN = """\
+UPDATE demo_job_table SET time_submit = UNIX_TIMESTAMP();
 UPDATE demo_job_table SET state = 3, time_start = time_submit, time_end = time_submit + 1;
 UPDATE demo_job_table SET id_job = 41, state = 1, time_end = 0 WHERE id_job = 1;
 UPDATE demo_job_table SET id_job = 40, state = 0, time_start = 0, time_end = 0 WHERE id_job = 2;
