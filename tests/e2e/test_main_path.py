@@ -128,6 +128,9 @@ def test_slurm_does_what_people_expect(site: Site) -> None:
     assert "State: COMPLETED (exit code 0)" in used
     assert "Memory Utilized: " in used
     assert "unknown" not in used
+    # What each host does at midnight: two files that name one log would be an error.
+    for host in (site.controller, "compute-1"):
+        site.root(host, "systemctl start logrotate.service")
     # The administrator, who is no user of the directory.
     assert site.plain("ssh", "--", "srun hostname").stdout.strip() in ("compute-1", "compute-2")
 
