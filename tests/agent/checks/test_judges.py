@@ -175,6 +175,17 @@ def test_older_drivers_ask_for_a_reset_by_another_name(name: str) -> None:
     assert name.replace("_", " ") in found.message
 
 
+def test_older_drivers_that_do_not_say_it_hide_no_warning() -> None:
+    measurements = healthy()
+    measurements["nvidia_smi"]["driver"] = "470.57.02"
+    measurements["nvidia_smi"]["warnings"] = ["infoROM is corrupted at gpu 0000:97:00.0"]
+    found = judged("gpu_repair", measurements)
+    assert (found.status, found.message) == (WARN, "infoROM is corrupted at gpu 0000:97:00.0")
+    for gpu in measurements["nvidia_smi"]["gpus"]:
+        gpu["gpu_reset_status/reset_required"] = "No"  # and nothing of draining
+    assert judged("gpu_repair", measurements).status is WARN
+
+
 def test_a_gpu_that_is_divided_does_not_tell_its_rows() -> None:
     """As nvidia-smi prints an A100 with MIG: `<remapped_rows>N/A</remapped_rows>`."""
     measurements = healthy()

@@ -94,7 +94,10 @@ def repairs(measured: Measurements, _expected: NodeExpectation, _subject: str) -
 
 
 def _reset_of(leaves: Leaves) -> Iterable[Part]:
-    for name in (_RESET, _DRAIN_AND_RESET):
+    told = [name for name in (_RESET, _DRAIN_AND_RESET) if name in leaves]
+    if not told:
+        yield Part(Status.SKIP, "its driver does not say whether it must be reset")
+    for name in told:
         if yes(leaf(leaves, name)):
             yield Part(Status.FAIL, f"the driver says: {name.rpartition('/')[2].replace('_', ' ')}")
 
