@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # What the local cloud needs from Debian: containers, their network, and the maker of the base image.
-DEBIAN_PACKAGES := podman runc conmon netavark aardvark-dns iptables nftables mmdebstrap debian-archive-keyring \
+DEBIAN_PACKAGES := podman runc conmon netavark iptables nftables mmdebstrap debian-archive-keyring \
   openssh-client iproute2 python3-venv ca-certificates
 # What tests need beside that: an emulator, for a kernel with device-mapper; and Prometheus, for its rules and exporters.
 TEST_PACKAGES := qemu-system-x86 prometheus prometheus-node-exporter

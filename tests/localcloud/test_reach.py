@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gpucluster.localcloud.engine.link_local import rules
+from gpucluster.localcloud.engine.link_local import METADATA_ADDRESS, rules
 from gpucluster.localcloud.engine.protocol import NetworkListeners
 from tests.addresses import free_range
 from tests.containers import need_containers
@@ -21,7 +21,7 @@ from tests.waiting import wait_for
 
 def test_the_networks_of_one_vcn_reach_each_other_and_those_of_two_do_not() -> None:
     paths = {
-        name: NetworkListeners(f"10.{number}.0.1", 1, 2, vcn)
+        name: NetworkListeners(f"10.{number}.0.1", 1, 2, 3, 4, vcn)
         for number, (name, vcn) in enumerate({"podman1": "a", "podman2": "a", "podman3": "b", "podman4": ""}.items())
     }
     text = rules("t", paths)
@@ -110,6 +110,12 @@ def address_of(api: Api, ocid: str) -> str:
     return str(api.network.get_vnic(attachment.vnic_id).data.private_ip)
 
 
+def listening(kind: str, address: str) -> set[int]:
+    """The ports at an address of this machine where something listens: to connections (t) or datagrams (u)."""
+    ports = subprocess.run(["ss", f"-Hl{kind}n", "src", address], capture_output=True, text=True, check=True).stdout
+    return {int(line.split()[3].rpartition(":")[2]) for line in ports.splitlines()}
+
+
 @pytest.mark.containers
 def test_a_neighbour_with_a_route_reaches_neither_instance_nor_gateway(api: Api, net: str) -> None:
     subnet = api.subnet(api.vcn(f"{net}.10.0/24"), f"{net}.10.0/26")
@@ -119,9 +125,9 @@ def test_a_neighbour_with_a_route_reaches_neither_instance_nor_gateway(api: Api,
     listed = ["podman", "ps", "--filter", f"label=gpucluster.home={api.home}", "--format", "{{.Names}}"]
     container = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.strip()
     inside = ["podman", "exec", container]
-    ports = subprocess.run(["ss", "-Hltn", "src", gateway], capture_output=True, text=True, check=True).stdout
-    served = {int(line.split()[3].rpartition(":")[2]) for line in ports.splitlines()}
+    served, asked = listening("t", gateway), listening("u", gateway)
     assert port in served
+    assert len(asked) == 1, "the name server"
     wait_for("the instance's sshd answers", lambda: connects(instance, 22))
     with a_neighbour(net) as neighbour:
         # The way is there: it ends at the machine itself.
@@ -129,9 +135,10 @@ def test_a_neighbour_with_a_route_reaches_neither_instance_nor_gateway(api: Api,
             assert connects(neighbour.address, 8080, *inside), "an instance reaches what this machine reaches"
         assert not neighbour.connects(instance, 22)
         assert [found for found in (*served, 443, 53) if neighbour.connects(gateway, found)] == []
-        assert not neighbour.connects(gateway, 53, "DGRAM")
+        assert [found for found in (*asked, 53) if neighbour.connects(gateway, found, "DGRAM")] == []
     # What must work, works.
     assert connects(instance, 22)
-    assert connects(gateway, 53, kind="DGRAM")
+    assert connects(METADATA_ADDRESS, 53, *inside, kind="DGRAM")
+    assert connects(gateway, 53, *inside, kind="DGRAM"), "instances of an earlier release ask the gateway"
     for found in (port, 443):
         assert connects(gateway, found, *inside)

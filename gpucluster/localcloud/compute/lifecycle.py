@@ -16,6 +16,7 @@ from gpucluster.localcloud.compute.addresses import engine_network
 from gpucluster.localcloud.compute.custom_images import remove_unused
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
 from gpucluster.localcloud.compute.launching import boot_rows
+from gpucluster.localcloud.engine.link_local import METADATA_ADDRESS
 from gpucluster.localcloud.engine.protocol import Engine, LaunchRequest, RunState
 from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect
@@ -126,6 +127,7 @@ def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
         exports_dir=cloud.exports_dir(hidden["vcn"]),
         login_user=hidden.get("login_user", ""),
         domain=_domain(cloud, instance),
+        name_server=METADATA_ADDRESS,
         hosts={gateway: SERVICE_HOSTS},
         trusted_ca=cloud.home / "credentials" / "ca.pem",
         folders=cloud.node_folders(),

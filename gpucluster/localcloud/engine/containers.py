@@ -65,7 +65,8 @@ class Container:
 def create_network(name: str, cidr: str, labels: Mapping[str, str]) -> None:
     """Create a bridge network; the bridge gets the first address. Accepts an existing one with this name and range."""
     options = [f"--label={key}={value}" for key, value in labels.items()]
-    done = podman("network", "create", f"--subnet={cidr}", *options, name, check=False)
+    # The local cloud has a name server of its own.
+    done = podman("network", "create", f"--subnet={cidr}", "--disable-dns", *options, name, check=False)
     if done.returncode == 0 or cidr in _subnets(name):
         return
     raise CloudError(
@@ -219,7 +220,8 @@ def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
         f"--network={request.network}",
         f"--ip={request.ip}",
         f"--mac-address={mac_address(request.ip)}",
-        *_names(request),
+        *([f"--dns={request.name_server}"] if request.name_server else []),
+        *([f"--dns-search={request.domain}"] if request.domain else []),
         f"--mount=type=bind,source={folder / 'seed'},destination={_SEED_TARGET},ro",
         f"--mount=type=bind,source={request.exports_dir},destination={_EXPORTS_TARGET}",
         *([f"--mount=type=bind,source={request.trusted_ca},destination={_CA_TARGET},ro"] if request.trusted_ca else []),
@@ -231,13 +233,6 @@ def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
         *(f"--label={key}={value}" for key, value in labels.items()),
         *settings().boot_options(),
     ]
-
-
-def _names(request: ContainerLaunch) -> list[str]:
-    """Options that make an instance's name known as OCI's resolver does (docs: DNS in Your Virtual Cloud Network)."""
-    if not request.domain:
-        return [f"--network-alias={request.hostname}"]
-    return [f"--network-alias={request.hostname}.{request.domain}", f"--dns-search={request.domain}"]
 
 
 def _blank_labels(name: str) -> list[str]:

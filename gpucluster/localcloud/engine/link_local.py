@@ -20,10 +20,10 @@ from gpucluster.errors import CloudError
 from gpucluster.localcloud.engine import reach
 from gpucluster.localcloud.engine.protocol import NetworkListeners
 
+#: Of the metadata service, and of the resolver of a VCN.
 METADATA_ADDRESS = "169.254.169.254"
 _LINK_LOCAL = "169.254.0.0/16"
 _PREFIX = "gpucluster_"
-# Where Podman's name server of a network listens, at the gateway.
 _DNS_PORT = 53
 
 
@@ -44,9 +44,12 @@ def rules(table: str, paths: Mapping[str, NetworkListeners]) -> str:
     to_address, kept, direct = [], [], []
     for bridge, to in paths.items():
         sent = f'iifname "{bridge}" ip daddr {METADATA_ADDRESS}'
+        # Instances of an earlier release ask the gateway.
+        asked = f'iifname "{bridge}" ip daddr {{ {METADATA_ADDRESS}, {to.gateway} }}'
         to_address += [
             f"{sent} tcp dport 80 dnat to {to.gateway}:{to.metadata_port}",
-            f"{sent} meta l4proto {{ tcp, udp }} th dport {_DNS_PORT} dnat to {to.gateway}:{_DNS_PORT}",
+            f"{asked} udp dport {_DNS_PORT} dnat to {to.gateway}:{to.udp_name_port}",
+            f"{asked} tcp dport {_DNS_PORT} dnat to {to.gateway}:{to.tcp_name_port}",
             f'iifname "{bridge}" ip daddr {to.gateway} tcp dport 443 dnat to {to.gateway}:{to.api_port}',
         ]
         kept.append(f'iifname "{bridge}" ip daddr {_LINK_LOCAL} reject')

@@ -37,8 +37,8 @@ class LaunchRequest:
         labels: to find the instance by; "gpucluster.ocid" is also its id for cloud-init.
         exports_dir: the shares of this network.
         login_user: the default user; empty for the image's own.
-        domain: of the subnet. As with OCI's resolver, other instances find this one by its name in the domain, and
-            those of the same domain by its short name. Empty: all of the network find it by its short name.
+        domain: of the subnet, in which the instance looks for short names; empty: it looks nowhere.
+        name_server: the address that the instance asks for names; empty: it asks those of this host.
         hosts: further names that the instance knows, by address.
         trusted_ca: a file with the certificate of the API, which the instance sees as /run/localcloud/ca.pem.
         folders: folders of this host by the path where the instance sees them, and can't write; `writable_folders`:
@@ -57,6 +57,7 @@ class LaunchRequest:
     exports_dir: Path
     login_user: str = field(default="", kw_only=True)
     domain: str = field(default="", kw_only=True)
+    name_server: str = field(default="", kw_only=True)
     hosts: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
     trusted_ca: Path | None = field(default=None, kw_only=True)
     folders: Mapping[str, Path] = field(default_factory=dict, kw_only=True)
@@ -71,12 +72,15 @@ class NetworkListeners:
         gateway: the address of this host in the network.
         metadata_port: of the metadata service, which instances ask at 169.254.169.254 port 80.
         api_port: of the API with TLS, which instances ask at the gateway's port 443.
+        udp_name_port, tcp_name_port: of the name server, which instances ask at 169.254.169.254.
         vcn: whose network it is; networks of one VCN reach each other. Empty: no other network is of the same.
     """
 
     gateway: str
     metadata_port: int
     api_port: int
+    udp_name_port: int
+    tcp_name_port: int
     vcn: str = ""
 
 

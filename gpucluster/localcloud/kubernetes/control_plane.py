@@ -21,6 +21,7 @@ from typing import Any
 from gpucluster.agent.kubernetes import kubeconfig
 from gpucluster.errors import CloudError
 from gpucluster.localcloud.compute.addresses import engine_network
+from gpucluster.localcloud.engine.link_local import METADATA_ADDRESS
 from gpucluster.localcloud.engine.protocol import LaunchRequest, RunState
 from gpucluster.localcloud.image.contents import DEBIAN_13
 from gpucluster.localcloud.kubernetes import addons, certificates, releases
@@ -116,6 +117,7 @@ def start(cloud: CloudState, row: Resource, release: Release) -> bool:
             ssh_authorized_keys=(),
             labels=cloud.labels(row.id),
             exports_dir=place / "exports",
+            name_server=METADATA_ADDRESS,
             hosts={gateway: SERVICE_HOSTS},
             trusted_ca=cloud.home / "credentials" / "ca.pem",
             folders={_FILES: place / "files", _PROGRAMS: programs},

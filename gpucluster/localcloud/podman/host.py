@@ -21,7 +21,7 @@ _PROGRAMS = {
     "nft": "nftables",
     "setpriv": "util-linux",
 }
-_HELPERS = {"netavark": "netavark", "aardvark-dns": "aardvark-dns"}
+_HELPERS = {"netavark": "netavark"}
 _NEEDED_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27}
 # Enough for Slurm's and MariaDB's daemons. Not more, because slapd reserves memory for every file that it may open.
 _WANTED_FILES = 8192

@@ -32,9 +32,10 @@ def gateways(cloud: CloudState) -> dict[str, Gateway]:
     return {name: Gateway(gateway_address(block), vcn) for vcn, name, block in blocks}
 
 
-def gateway_socket(address: str, port: int) -> socket.socket:
-    """A socket at a gateway; port 0 chooses a free one."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+def gateway_socket(address: str, port: int, *, datagrams: bool = False) -> socket.socket:
+    """A socket at a gateway, for connections or for datagrams; port 0 chooses a free one."""
+    kind = (socket.SOCK_DGRAM, socket.IPPROTO_UDP) if datagrams else (socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(socket.AF_INET, *kind)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)

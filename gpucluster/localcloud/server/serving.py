@@ -20,6 +20,7 @@ from gpucluster.localcloud.server.connections import Connections, allow_files
 from gpucluster.localcloud.server.forwarder import Forwarder
 from gpucluster.localcloud.server.home import announce, write_certificates
 from gpucluster.localcloud.server.instance_endpoints import InstanceEndpoints
+from gpucluster.localcloud.server.name_server import NameServer
 from gpucluster.localcloud.server.work_requests import WorkRequestProxy
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.store import ResourceStore
@@ -76,7 +77,8 @@ async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: sock
     forwarder = Forwarder(cloud, port, connections)
     application = Application(cloud, authority)
     tls = write_certificates(cloud.home, authority)
-    endpoints = InstanceEndpoints(cloud, MetadataService(cloud, authority), application, tls, connections)
+    names = NameServer(cloud, connections)
+    endpoints = InstanceEndpoints(cloud, MetadataService(cloud, authority), application, names, tls, connections)
     networks = _Networks(forwarder, endpoints)
     cloud.networks_changed = networks.changed
     bastion_endpoint = BastionEndpoint(cloud)
