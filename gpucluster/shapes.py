@@ -9,7 +9,16 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
 
 from gpucluster.errors import InputError
 from gpucluster.text import did_you_mean
@@ -53,6 +62,14 @@ class BusBandwidth(_Fact):
     fail: PositiveInt
 
 
+class MeasuredBandwidth(_Fact):
+    """The all_reduce bus bandwidth in GB/s that others have measured on healthy hardware. It is no limit of theirs."""
+
+    nodes: Literal[1, 2]
+    algorithm: Literal["default", "ring"]
+    gb_per_s: PositiveFloat
+
+
 class Flex(_Fact):
     """Limits of a flexible shape. The minimum is 1 OCPU, and 1 GB of memory per OCPU."""
 
@@ -93,6 +110,7 @@ class Shape(_Fact):
     platform_config_type: str | None = None
     flex_limits: Flex | None = Field(default=None, alias="flex")
     busbw: tuple[BusBandwidth, ...] = ()
+    busbw_measured: tuple[MeasuredBandwidth, ...] = ()
     ib_write_gbps: PositiveInt | None = None
     ib_write_lat_us: PositiveInt | None = None
     nccl: Mapping[str, int | str] = Field(default_factory=dict)

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
+from gpucluster.agent.nccl.limits import SAME_SHARE
+
 #: Below this share of what the cluster reached before, or of what its other nodes reach, a result is bad.
-SHARE = 0.95
+SHARE = SAME_SHARE
 #: Fewer results have no median that says anything: of two, nobody knows which one is slow.
 FEWEST = 3
 

@@ -22,7 +22,7 @@ FACTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "who makes the GPUs of a shape": (
         r"""gres_type[^\n]*startswith|["']mi3\d\dx["']|gpu_vendor *[=!]=""",
-        ("shapes.py",),
+        ("shapes.py", "agent/nccl/shape_limits.py"),  # the second is generated from shapes.toml
     ),
     "which cloud emulates hardware": (r"^    +hardware_emulated *= *(?:True|False),?$", ("spec/sections/cloud.py",)),
     "the image of the local cloud": (r"""["']Debian["'], *["']version["']""", ("spec/sections/cloud.py",)),

@@ -70,17 +70,30 @@ def test_the_tables_of_the_code_are_in_their_pages(page: str, made: Callable[[],
 # --- from the shapes -----
 
 LIMITS = REPOSITORY / "gpucluster" / "agent" / "nccl" / "shape_limits.py"
+LINE = 120
 #: What a pair lacks whose bandwidth is a third of the wires'.
 FABRIC = ("NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_GID_INDEX")
+
+
+def _argument(value: object) -> str:
+    """As ruff writes it: what is longer than a line has one of its parts on each."""
+    line = f"        {value!r},\n"
+    if not isinstance(value, tuple) or len(line) <= LINE:
+        return line
+    return "        (\n" + "".join(f"            {part!r},\n" for part in value) + "        ),\n"
 
 
 def _limits_of(shape: shapes.Shape) -> str:
     wire = len(shape.rdma_devices) * (shape.rdma_link_gbps or 0) / 8
     limits = {(gate.nodes, gate.algorithm): gate.fail for gate in shape.busbw}
     settings = {name: shape.nccl_environment[name] for name in FABRIC if name in shape.nccl_environment}
-    # Only where switches join all GPUs, each has all its links to every number of others.
-    nvlink = float(shape.nvlinks * shape.nvlink_gb_per_s) if shape.fabric_manager else 0.0
-    values = "".join(f"        {value!r},\n" for value in (shape.name, shape.gpus, wire, nvlink, limits, settings))
+    measured = {(figure.nodes, figure.algorithm): figure.gb_per_s for figure in shape.busbw_measured}
+    # Only where switches join all GPUs, each has all its links to every number of others. Those of a GPU memory
+    # cluster are outside of the nodes.
+    switches = shape.fabric_manager or shape.memory_fabric
+    nvlink = float(shape.nvlinks * shape.nvlink_gb_per_s) if switches else 0.0
+    facts = (shape.name, shape.gpus, shape.gres_type, wire, shape.rdma_devices, nvlink, limits, measured, settings)
+    values = "".join(map(_argument, facts))
     return f"    {shape.name!r}: Shape(\n{values}    ),\n".replace("'", '"')
 
 

@@ -56,10 +56,10 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--shape",
         default="",
-        help="the shape of the nodes, such as BM.GPU.H100.8; without it, --gpus and --expect are needed",
+        help="the shape of the nodes, such as BM.GPU.H100.8; without it, the GPUs that the output names count",
     )
     add("--nodes", type=_positive, required=True, help="how many nodes took part")
-    add("--gpus", type=_positive, help="GPUs on each node; those of the shape by default")
+    add("--gpus", type=_positive, help="GPUs on each node; those of the shape, or of the output, by default")
     add("--operation", choices=sorted(collectives.COLLECTIVES), help="what was measured, if the output does not say it")
     algorithms = (limits.DEFAULT, limits.RING)
     add("--algorithm", choices=algorithms, help="ring if NCCL_ALGO=Ring was set, if the output does not say it")
@@ -85,7 +85,7 @@ def _bandwidth(text: str) -> float:
 def _wanted(options: argparse.Namespace) -> Wanted:
     shape = SHAPES.get(options.shape)
     gpus = options.gpus or (shape.gpus if shape else 0)
-    if not gpus:
+    if options.shape and not gpus:
         raise Unusable(f"nothing is known about the shape {options.shape!r}: check it, or give --gpus")
     return Wanted(shape, options.nodes, gpus, options.operation, options.algorithm, options.expect)
 

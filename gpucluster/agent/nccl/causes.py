@@ -29,11 +29,18 @@ _KNOWN = (
         "the shared memory of that host (df /dev/shm) is full or too small",
     ),
     (re.compile(r"Driver/library version mismatch|CUDA driver version", re.IGNORECASE), "reboot the host"),
+    (
+        re.compile(r"P2P is disabled between NVLINK connected GPUs"),
+        "look at the NVLink of these GPUs: nvidia-smi topo -p2p r, nvidia-smi nvlink --status",
+    ),
     (re.compile(r"out of memory", re.IGNORECASE), "another program has the GPU's memory, or the message is too large"),
 )
 
-
-#: Variables that forbid or throttle what is fast, and what they do. Source: NCCL's documentation of its variables.
+#: One carries about 25 GB/s between H100, of 450 that NVLink has. NCCL itself takes 24 between two H200 and four H100.
+FEW_CHANNELS = 8
+_SMALL_BUFFER, _FEW_THREADS = 1 << 20, 256
+#: Variables that forbid or throttle what is fast, and what they do. Source: NCCL's documentation of its variables, with
+#: the defaults of NCCL_BUFFSIZE (4 MiB) and NCCL_NTHREADS (512).
 _SLOW: Mapping[str, tuple[Callable[[str], bool], str]] = {
     "NCCL_P2P_DISABLE": (
         lambda value: value != "0",
@@ -43,19 +50,32 @@ _SLOW: Mapping[str, tuple[Callable[[str], bool], str]] = {
     "NCCL_SHM_DISABLE": (lambda value: value != "0", "GPUs that can't exchange directly use the network"),
     "NCCL_IB_DISABLE": (lambda value: value != "0", "nodes exchange over sockets, and not by RDMA"),
     "NCCL_NET_GDR_LEVEL": (lambda value: value.upper() in ("LOC", "0"), "RDMA goes through the host's memory"),
-    "NCCL_MAX_NCHANNELS": (lambda value: value.isdigit() and int(value) < _FEW_CHANNELS, "few channels are used"),
-    "NCCL_MAX_CTAS": (lambda value: value.isdigit() and int(value) < _FEW_CHANNELS, "few channels are used"),
+    "NCCL_MAX_NCHANNELS": (lambda value: value.isdigit() and int(value) < FEW_CHANNELS, "few channels are used"),
+    "NCCL_MAX_CTAS": (lambda value: value.isdigit() and int(value) < FEW_CHANNELS, "few channels are used"),
+    "NCCL_NET": (lambda value: value.lower() == "socket", "nodes exchange over sockets, and not by RDMA"),
+    "NCCL_BUFFSIZE": (lambda value: value.isdigit() and int(value) < _SMALL_BUFFER, "the buffers are small"),
+    "NCCL_NTHREADS": (lambda value: value.isdigit() and int(value) < _FEW_THREADS, "few threads copy the data"),
     "NCCL_PROTO": (lambda value: value.upper() in ("LL", "LL128"), "a protocol for small messages is forced"),
     "NCCL_NVLS_ENABLE": (lambda value: value == "0", "the sums of the NVSwitches are not used"),
 }
-_FEW_CHANNELS = 8
 
 
-def of_settings(settings: Mapping[str, str]) -> list[str]:
-    """Which settings of NCCL, as the output shows them, explain a low bandwidth."""
-    shown = {name: value.rstrip(".") for name, value in settings.items()}
+#: What means nothing on one node, and without NVSwitches that add up.
+_BETWEEN_NODES = frozenset(("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_GDR_LEVEL"))
+_BY_SWITCHES = frozenset(("NCCL_NVLS_ENABLE",))
+
+
+def of_settings(settings: Mapping[str, str], *, nodes: int, added_by_switches: bool) -> list[str]:
+    """Which settings of NCCL, as the output shows them, explain a low bandwidth.
+
+    Args:
+        nodes: how many took part.
+        added_by_switches: whether NVSwitches can add up what these GPUs send.
+    """
+    nothing = (_BETWEEN_NODES if nodes == 1 else frozenset()) | (frozenset() if added_by_switches else _BY_SWITCHES)
+    shown = {name: value.rstrip(".") for name, value in settings.items() if name not in nothing}
     return [
-        f"{name}={shown[name]} is set in the environment: {what}; unset it"
+        f"{name}={shown[name]} is set in the environment: {what}; unset it, also in /etc/nccl.conf"
         for name, (slows, what) in _SLOW.items()
         if name in shown and slows(shown[name])
     ]

@@ -8,6 +8,7 @@ environment of the process: nothing of it is kept but the settings of NCCL.
 from __future__ import annotations
 
 import json
+from statistics import median
 from typing import Any
 
 from gpucluster.agent.nccl.measurement import Device, Half, Measurement, Number, Row
@@ -43,17 +44,32 @@ def _measurement(content: dict[str, Any]) -> Measurement:
         if half is not None
     ]
     devices = [
-        Device(int(each["rank"]), int(each.get("group", 0)), str(each.get("hostname", "")))
+        Device(
+            int(each["rank"]),
+            int(each.get("group", 0)),
+            str(each.get("hostname", "")),
+            str(each.get("device_info", "")),
+        )
         for each in config.get("devices") or ()
     ]
     okay = (content.get("out_of_bounds") or {}).get("okay")
     settings = dict(word.split("=", 1) for word in content.get("env") or () if word.startswith("NCCL_") and "=" in word)
     ended = 1 if content.get("end_time") else 0
     per_line = max(int(config.get("ngpus") or 1) * int(config.get("nthreads") or 1), 1)
+    errors = [str(each)[:200] for each in content.get("errors") or () if each]
     return Measurement(
         _operation(content.get("args")), rows, 1, True, ended, {"true": True, "false": False}.get(str(okay).lower()),
-        devices, per_line, frozenset(), settings, [str(each)[:200] for each in content.get("errors") or () if each],
+        devices, per_line, frozenset(), settings, errors, times=_times(content["results"]),
     )  # fmt: skip
+
+
+def _times(results: list[dict[str, Any]]) -> tuple[float, ...]:
+    """Of the largest message, the median iteration of each process (-I 1, with several processes)."""
+    largest = max(results, key=lambda row: int(row["size"]), default={})
+    told = largest.get("out_of_place_per_iter") or {}
+    skipped = int(told.get("skipped_iterations") or 0)
+    processes = [times[skipped:] for times in told.get("per_process_max_times_us") or ()]
+    return tuple(median(map(float, times)) for times in processes if times)
 
 
 def _operation(args: Any) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpucluster.agent.nccl import causes, collectives, limits
+from gpucluster.agent.nccl import causes, collectives, gpu_models, limits, log_causes
 from gpucluster.agent.nccl.measurement import TIME_LIMIT, Measurement, Row
 from gpucluster.agent.nccl.shape_limits import Shape
 
@@ -23,7 +23,7 @@ class Wanted(NamedTuple):
 
     Attributes:
         shape: of the nodes; None for one that gpucluster does not know.
-        gpus: on each node.
+        gpus: on each node; 0 to take how many the output names.
         operation: such as all_reduce; None to take what the output names.
         algorithm: "ring" or "default"; None to take what the output shows.
         expect: GB/s that the bus bandwidth must reach, instead of the limit of the shape; None for that limit.
@@ -65,12 +65,15 @@ def judge(measured: Measurement, wanted: Wanted) -> Verdict:
 
 
 def _judge(measured: Measurement, wanted: Wanted) -> Verdict:
-    ranks = wanted.nodes * wanted.gpus
     if not measured.rows:
         said = [f"the program reported: {error}" for error in measured.errors]
         hung = any(TIME_LIMIT in error for error in measured.errors)
         why = "the program hung until its time limit" if hung else "the program ended before it measured"
         return Verdict(UNKNOWN, [f"there is no row with results: {why}", *said])
+    wanted = wanted if wanted.gpus else wanted._replace(gpus=_gpus(measured, wanted.nodes))
+    if not wanted.gpus:
+        return Verdict(UNKNOWN, ["the output does not say how many GPUs each node has: give --shape or --gpus"])
+    ranks = wanted.nodes * wanted.gpus
     last = max(measured.rows, key=lambda row: row.size)
     groups = {device.group for device in measured.devices}
     # Each group measures for itself; what an output shows is about one of them.
@@ -89,22 +92,25 @@ def _judge(measured: Measurement, wanted: Wanted) -> Verdict:
     if together or measured.tables <= 1:
         faults += _unnamed_devices(measured, ranks * max(len(groups), 1))
     faults += _right(measured)
-    limit = _limit(operations, algorithm, wanted, len(groups))
+    limit = _limit(operations, algorithm, wanted, len(groups), measured)
     basis = basis._replace(limit=None if limit is None else limit.good)
-    incomplete = _incomplete(measured, last)
+    incomplete, run = _incomplete(measured, last), _run(measured, wanted, named, algorithm)
     # A sweep that was cut off has not reached the message that the limit is for.
     measurable = not incomplete and last.size >= limits.SMALLEST_MESSAGE
     if not faults and limit is not None and measurable and bus < limit.fault:
-        faults.append(f"busbw {bus:.2f} GB/s with {last.size} bytes is below {limit.fault:.4g}, {limit.why}")
-        faults += [*causes.of_settings(measured.settings), *_settings_missing(measured, wanted)]
-    over_sockets = _over_sockets(measured, wanted)
+        why = limit.why_fault or limit.why
+        faults.append(f"busbw {bus:.2f} GB/s with {last.size} bytes is below {limit.fault:.4g}, {why}")
+        faults += _why_slow(measured, wanted, run)
+    over_sockets = _over_sockets(measured, wanted, run)
     if over_sockets:
-        faults.append(over_sockets)
+        faults += [over_sockets, *(each for each in _settings(measured, run) if each not in faults)]
     if faults:
         return basis._replace(verdict=FAIL, reasons=faults)
-    doubts = [*incomplete, *_doubts(last, ranks, bus, limit, len(groups), wanted)]
-    if doubts:
-        return basis._replace(reasons=doubts)
+    doubts = _doubts(last, ranks, bus, limit, len(groups), wanted, named)
+    if doubts and measurable and ranks > 1 and (limit is None or bus < limit.good):
+        doubts += _explanations(measured, run)
+    if incomplete or doubts:
+        return basis._replace(reasons=[*incomplete, *doubts])
     assert limit is not None
     return basis._replace(
         verdict=PASS, reasons=[f"busbw {bus:.2f} GB/s with {last.size} bytes reaches {limit.good:.4g}, {limit.why}"]
@@ -151,11 +157,62 @@ def _right(measured: Measurement) -> list[str]:
     return []
 
 
-def _over_sockets(measured: Measurement, wanted: Wanted) -> str | None:
+def _over_sockets(measured: Measurement, wanted: Wanted, run: log_causes.Run) -> str | None:
     """Sockets are right on one node, where no network is used, and on shapes without RDMA."""
-    if wanted.nodes == 1 or wanted.shape is None or not wanted.shape.wire or "Socket" not in measured.networks:
+    if wanted.nodes == 1 or wanted.shape is None or not wanted.shape.wire:
         return None
-    return "NCCL used sockets and not RDMA between the nodes; is /etc/nccl.conf in the container, and /dev/infiniband?"
+    line = log_causes.over_sockets(measured.log, run)
+    if line is None and "Socket" not in measured.networks:
+        return None
+    shown = measured.log.no_device or line
+    evidence = f' (on {shown.host}: "{shown.text}")' if shown else ""
+    do = "is /etc/nccl.conf in the container, and /dev/infiniband?"
+    return f"NCCL used sockets and not RDMA between the nodes{evidence}; {do}"
+
+
+def _run(measured: Measurement, wanted: Wanted, operation: str, algorithm: str) -> log_causes.Run:
+    shape = wanted.shape
+    model = gpu_models.model(device.name for device in measured.devices) if shape is None else shape.model
+    return log_causes.Run(
+        wanted.nodes, wanted.gpus, bool(shape.nvlink if shape else gpu_models.nvlink(model)),
+        gpu_models.added_by_switches(model), shape.name if shape else "", shape.devices if shape else (),
+        {device.rank: device.host for device in measured.devices}, operation, algorithm,
+    )  # fmt: skip
+
+
+def _settings(measured: Measurement, run: log_causes.Run) -> list[str]:
+    return causes.of_settings(measured.settings, nodes=run.nodes, added_by_switches=run.added_by_switches)
+
+
+def _explanations(measured: Measurement, run: log_causes.Run) -> list[str]:
+    """Settings first: they are what led to the rest."""
+    hosts = [device.host for device in sorted(measured.devices, key=lambda each: each.rank)]
+    return [
+        *_settings(measured, run),
+        *log_causes.of_log(measured.log, run),
+        *log_causes.of_times(measured.times, hosts),
+    ]
+
+
+def _why_slow(measured: Measurement, wanted: Wanted, run: log_causes.Run) -> list[str]:
+    """What explains a bandwidth that is a fault, or how to find out."""
+    named, missing = _explanations(measured, run), _settings_missing(measured, wanted)
+    if named or (missing and measured.log.present):
+        return [*named, *missing]
+    if measured.log.present:
+        do = "look for other programs on these GPUs, and at their clocks (nvidia-smi -q -d CLOCK)"
+        return [f"NCCL's log names no cause: {do}"]
+    again = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET,GRAPH"
+    return [*missing, f"the output has no lines of NCCL that could name a cause: run again with {again}"]
+
+
+def _gpus(measured: Measurement, nodes: int) -> int:
+    """How many GPUs each node has, as the output names them; 0 where it does not."""
+    named = len({(device.group, device.rank) for device in measured.devices}) * measured.gpus_per_line
+    if named and named % nodes == 0 and len({device.host for device in measured.devices}) == nodes:
+        return named // nodes
+    layout = measured.log.layout
+    return layout[1] if layout is not None and layout[0] == nodes else 0
 
 
 def _settings_missing(measured: Measurement, wanted: Wanted) -> list[str]:
@@ -197,13 +254,15 @@ def _operations(measured: Measurement, last: Row, wanted: Wanted, ranks: int) ->
     return collectives.of_unnamed(last.operator, rooted, last.out_of_place, ranks)
 
 
-def _limit(operations: list[str], algorithm: str, wanted: Wanted, groups: int) -> limits.Limit | None:
+def _limit(
+    operations: list[str], algorithm: str, wanted: Wanted, groups: int, measured: Measurement
+) -> limits.Limit | None:
     """What the result is compared with. Where the operation is not known: the strictest, and nothing is a fault."""
     if wanted.expect is not None:
         return limits.Limit(wanted.expect, wanted.expect, "what was expected")
     if groups > 1:
         return None
-    found = [limits.choose(wanted.shape, each, algorithm, wanted.nodes, wanted.gpus) for each in operations]
+    found = [_limit_of(each, algorithm, wanted, measured) for each in operations]
     known = [limit for limit in found if limit is not None]
     if len(known) < len(found) or not known:
         return None
@@ -211,7 +270,19 @@ def _limit(operations: list[str], algorithm: str, wanted: Wanted, groups: int) -
     return strictest if len(known) == 1 else strictest._replace(fault=min(limit.fault for limit in known))
 
 
-def _doubts(last: Row, ranks: int, bus: float, limit: limits.Limit | None, groups: int, wanted: Wanted) -> list[str]:
+def _limit_of(operation: str, algorithm: str, wanted: Wanted, measured: Measurement) -> limits.Limit | None:
+    """The limit of the shape, or of the GPUs that the output names."""
+    if wanted.shape is not None or wanted.nodes > 1:
+        return limits.choose(wanted.shape, operation, algorithm, wanted.nodes, wanted.gpus)
+    multicast = measured.log.multicast
+    switches = measured.log.switches or (multicast is not None and multicast[0])
+    names = [device.name for device in measured.devices]
+    return limits.of_names(names, operation, wanted.gpus, switches=switches)
+
+
+def _doubts(
+    last: Row, ranks: int, bus: float, limit: limits.Limit | None, groups: int, wanted: Wanted, operation: str
+) -> list[str]:
     """Why a result without a fault can't be called good."""
     doubts = []
     if last.out_of_place.wrong is None and (last.in_place is None or last.in_place.wrong is None):
@@ -223,10 +294,8 @@ def _doubts(last: Row, ranks: int, bus: float, limit: limits.Limit | None, group
     elif limit is None and groups > 1:
         doubts.append("the ranks measured in groups (NCCL_TESTS_SPLIT): no limit is known for that; give --expect")
     elif limit is None:
-        name = "this shape" if wanted.shape is None else f"{wanted.nodes} x {wanted.shape.name}"
-        doubts.append(
-            f"no figure is published for {name} with {wanted.gpus} GPUs each: busbw {bus:.2f} GB/s; give --expect"
-        )
+        why = limits.missing(wanted.shape, operation, wanted.nodes, wanted.gpus)
+        doubts.append(f"busbw {bus:.2f} GB/s: {why}")
     elif bus < limit.good:
         doubts.append(f"busbw {bus:.2f} GB/s is below {limit.good:.4g}, {limit.why}, which accuses nobody")
     return doubts

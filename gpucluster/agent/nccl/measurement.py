@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 #: In an error: what Slurm writes when it ends a job that runs too long.
@@ -52,11 +53,69 @@ class Row(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A GPU that a rank named, and the group of ranks that it measured with (NCCL_TESTS_SPLIT makes several)."""
+    """A GPU that a rank named, and the group of ranks that it measured with (NCCL_TESTS_SPLIT makes several).
+
+    Attributes:
+        name: of the GPU as CUDA says it, such as "NVIDIA H200"; "" where the output does not have it.
+    """
 
     rank: int
     group: int
     host: str
+    name: str = ""
+
+
+class Line(NamedTuple):
+    """A line of NCCL, as evidence: who wrote it, and its text without what stands in front."""
+
+    host: str
+    text: str
+
+
+class Route(NamedTuple):
+    """How NCCL connects two ranks.
+
+    Attributes:
+        transport: P2P (GPUs reach each other's memory), SHM (through the host's memory) or NET.
+        network: of NET, such as IB or Socket; else "".
+        direct: of NET, whether the network device reads and writes the GPU's memory itself (GPUDirect RDMA).
+    """
+
+    transport: str
+    network: str = ""
+    direct: bool = False
+
+
+class Log(NamedTuple):
+    """What NCCL's own lines say (NCCL_DEBUG=INFO); None and empty where there is no such line.
+
+    Attributes:
+        present: whether there is any line of NCCL at level INFO.
+        channels: the fewest of a rank that operations other than send and receive have.
+        routes: the pairs of ranks (from, to) of each route, and the first line about it.
+        devices: by host, the RDMA devices that NCCL found and may use.
+        no_device: NCCL found none.
+        indirect: a network device, or all rings, without GPUDirect RDMA.
+        layout: how many nodes NCCL counts, and how many ranks on the node of the line.
+        multicast: whether a GPU can use NVLink multicast (NVLS), which takes NVSwitches. The first that can't counts.
+        switches: whether the printed topology has NVSwitches.
+        ring: the slowest kind of path in the rings of a node, such as NVL, PIX or SYS.
+        forbidden: the driver does not allow P2P between two GPUs.
+        protocol: of the largest message: how many bytes, and LL, LL128 or SIMPLE.
+    """
+
+    present: bool = False
+    channels: tuple[int, Line] | None = None
+    routes: Mapping[Route, tuple[frozenset[tuple[int, int]], Line]] = MappingProxyType({})
+    devices: Mapping[str, tuple[tuple[str, ...], Line]] = MappingProxyType({})
+    no_device: Line | None = None
+    indirect: Line | None = None
+    layout: tuple[int, int, Line] | None = None
+    multicast: tuple[bool, Line] | None = None
+    switches: bool = False
+    ring: tuple[str, Line] | None = None
+    forbidden: Line | None = None
+    protocol: tuple[int, str, Line] | None = None
 
 
 class Measurement(NamedTuple):
@@ -73,6 +132,8 @@ class Measurement(NamedTuple):
         settings: environment variables of NCCL that the output shows.
         errors: what the program or NCCL reported as an error, each text once.
         causes: what NCCL warned of, with host and GPUs.
+        log: what NCCL said of itself at level INFO.
+        times: of the largest message, the median iteration of each process in microseconds; none without it.
     """
 
     operation: str | None
@@ -87,3 +148,5 @@ class Measurement(NamedTuple):
     settings: Mapping[str, str]
     errors: list[str]
     causes: tuple[str, ...] = ()
+    log: Log = Log()
+    times: tuple[float, ...] = ()

@@ -12,13 +12,16 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpucluster.agent.nccl.causes import Causes
+from gpucluster.agent.nccl.info_log import InfoLog
 from gpucluster.agent.nccl.measurement import NO_TABLE, TIME_LIMIT, Device, Half, Measurement, Number, Row
 
 #: The label of `srun --label` (`3: `) and of mpirun (`[1,3]<stdout>:`, `[1,3]<stdout> `).
 _LABEL = re.compile(r"^\s*(?:\d+:\s|\[\d+,\d+\]<std(?:out|err)>:?\s?)")
 #: Outputs have a million lines of NCCL: what begins with another character has no label, and is no row.
 _LABEL_BEGINS = frozenset(" \t[0123456789")
-_RANK = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)")
+_RANK = re.compile(
+    r"^#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)(?:\s+device\s+\d+\s+\[[^]]*\]\s+(.*\S))?"
+)
 _HEADER = re.compile(r"^#\s+size\s+count\s+type\b")
 _BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*(\d+)\s+(\w+)")
 _NAME = re.compile(r"^#\s*Collective test (?:starting|concluded):\s*(\w+?)_perf\b")
@@ -60,6 +63,7 @@ class _Reader:
         self._settings: dict[str, str] = {}
         self._errors: list[str] = []
         self._causes = Causes()
+        self._log = InfoLog()
         self._operation: str | None = None
         self._columns: Sequence[str] = ()
         self._tables = self._ends = 0
@@ -71,7 +75,7 @@ class _Reader:
         rank, bounds, name = _RANK.match(line), _BOUNDS.match(line), _NAME.match(line)
         self._began = self._began or bool(rank or _BEGIN.match(line))
         if rank:
-            self._devices.append(Device(int(rank[1]), int(rank[2] or 0), rank[3]))
+            self._devices.append(Device(int(rank[1]), int(rank[2] or 0), rank[3], rank[4] or ""))
         elif _HEADER.match(line):
             self._tables += 1
             self._columns = line.lstrip("#").split()
@@ -90,7 +94,8 @@ class _Reader:
 
     def other(self, line: str) -> None:
         """A line of NCCL, of MPI or of a shell."""
-        if "NCCL_" in line:
+        # Warnings name settings as advice.
+        if "NCCL_" in line and "NCCL WARN" not in line:
             self._settings.update(_SETTING.findall(line))
         network = _NETWORK.search(line) if " network " in line or " NET plugin " in line else None
         if network:
@@ -101,6 +106,8 @@ class _Reader:
             self._errors.append(error[0][:200])
         if "NCCL WARN" in line:
             self._causes.line(line)
+        elif "NCCL INFO" in line:
+            self._log.line(line)
         command = _COMMAND.search(line) if "_perf" in line and not self._rows else None
         if command:
             self._operation = command[1]
@@ -109,7 +116,7 @@ class _Reader:
         """All of it."""
         return Measurement(
             self._operation, self._rows, self._tables, self._began, self._ends, self._in_bounds, self._devices, 1,
-            frozenset(self._networks), self._settings, self._errors, self._causes.reasons(),
+            frozenset(self._networks), self._settings, self._errors, self._causes.reasons(), self._log.log(),
         )  # fmt: skip
 
 

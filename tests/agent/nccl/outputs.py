@@ -14,10 +14,14 @@ ALONE = f"{_10G}    80978  132.60  232.04      0    81154  132.31  231.54      0
 BOUNDS = "# Out of bounds values : 0 OK\n"
 
 
-def output(*rows: str, ranks: int = 16, tables: int = 1, end: str = BOUNDS, program: str = "") -> list[str]:
+def output(
+    *rows: str, ranks: int = 16, tables: int = 1, end: str = BOUNDS, program: str = "", gpu: str = "GPU", each: int = 8
+) -> list[str]:
     """The lines of a run.
 
     Args:
+        gpu: its name, as CUDA says it.
+        each: ranks on a node.
         program: its name, as versions since 2.17.4 print it; older ones print none.
     """
     begin = (
@@ -25,7 +29,7 @@ def output(*rows: str, ranks: int = 16, tables: int = 1, end: str = BOUNDS, prog
     )
     starting = f"# Collective test starting: {program}\n" if program else ""
     devices = [
-        f"#  Rank {rank:2} Group  0 Pid {rank} on node-{rank // 8} device  {rank % 8} [0000:0f:00] GPU\n"
+        f"#  Rank {rank:2} Group  0 Pid {rank} on node-{rank // each} device  {rank % each} [0000:0f:00] {gpu}\n"
         for rank in range(ranks)
     ]
     return [*([starting] if program else []), begin, *devices, *([HEADER, UNITS] * tables), *rows, end,

@@ -52,7 +52,7 @@ def test_a_tuned_pair_passes_and_one_that_is_not_tuned_fails_with_the_settings_t
     shown = output(
         "NCCL INFO NCCL_IB_GID_INDEX set by environment to 3\n", "-x NCCL_IB_QPS_PER_CONNECTION=4 NCCL\n", MISTUNED
     )
-    assert len(verdict(shown).reasons) == 1
+    assert "settings of BM.GPU4.8" not in told(shown)
 
 
 def test_a_row_that_somebody_cut_out_of_a_complete_output_is_enough() -> None:
@@ -71,11 +71,35 @@ def test_one_node_uses_no_network_so_sockets_accuse_nobody() -> None:
 
 
 def test_a_shape_without_a_published_figure_is_not_judged() -> None:
-    fast = verdict(output(row(77.43, 1.75), ranks=8), Wanted(V100, 1, 8))
-    assert (fast.verdict, fast.limit) == (UNKNOWN, None)
-    assert "no figure is published" in fast.reasons[0]
-    assert of(output(row(77.43, 1.75), ranks=8), Wanted(V100, 1, 8, expect=130)) == PASS
-    assert of(output(row(77.43, 1.75), ranks=8), Wanted(V100, 1, 8, expect=140)) == FAIL
+    a10 = SHAPES["BM.GPU.A10.4"]
+    slow = verdict(output(row(8.0, 1.5), ranks=4), Wanted(a10, 1, 4))
+    assert (slow.verdict, slow.limit) == (UNKNOWN, None)
+    assert (
+        "no figure is published for 1 x BM.GPU.A10.4 with 4 GPUs each, and none follows from NVLink" in slow.reasons[0]
+    )
+    assert of(output(row(8.0, 1.5), ranks=4), Wanted(a10, 1, 4, expect=10)) == PASS
+    assert of(output(row(8.0, 1.5), ranks=4), Wanted(a10, 1, 4, expect=14)) == FAIL
+
+
+@pytest.mark.parametrize(("algbw", "status"), [(77.43, PASS), (70.0, UNKNOWN), (30.0, FAIL)])
+def test_a_shape_is_compared_with_what_others_have_measured_where_no_limit_is_published(
+    algbw: float, status: str
+) -> None:
+    found = verdict(output(row(algbw, 1.75), ranks=8), Wanted(V100, 1, 8))
+    assert found.verdict == status, found
+    assert "derived from the 135.5 GB/s that others have measured on BM.GPU3.8" in found.reasons[0]
+
+
+def test_one_node_is_not_judged_by_the_limit_of_two() -> None:
+    """A pair is limited by its network; both limits of Oracle's stack are 185 on A100, and 440 on B200."""
+    a100 = [of(output(row(algbw, 1.75), ranks=8), ONE) for algbw in (230 / 1.75, 200 / 1.75, 180 / 1.75)]
+    assert a100 == [PASS, UNKNOWN, FAIL]
+    assert "NVLink of each GPU of BM.GPU4.8" in told(output(row(200 / 1.75, 1.75), ranks=8), ONE)
+    assert "is below 185, the published limit of 1 x BM.GPU4.8" in told(output(row(180 / 1.75, 1.75), ranks=8), ONE)
+    b200 = Wanted(SHAPES["BM.GPU.B200.8"], 1, 8)
+    assert [of(output(row(busbw / 1.75, 1.75), ranks=8), b200) for busbw in (700, 460, 430)] == [PASS, UNKNOWN, FAIL]
+    on_ring = Wanted(H100, 1, 8, algorithm="ring")
+    assert [of(output(row(busbw / 1.75, 1.75), ranks=8), on_ring) for busbw in (360, 200)] == [PASS, FAIL]
 
 
 # --- who took part -----
