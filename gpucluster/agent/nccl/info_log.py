@@ -35,8 +35,7 @@ class InfoLog:
 
     def __init__(self) -> None:
         self._log = Log()
-        self._pairs: dict[Route, set[tuple[int, int]]] = {}
-        self._first: dict[Route, Line] = {}
+        self._routes: dict[Route, dict[tuple[int, int], Line]] = {}
         self._devices: dict[str, tuple[tuple[str, ...], Line]] = {}
 
     def line(self, line: str) -> None:
@@ -52,8 +51,7 @@ class InfoLog:
 
     def log(self) -> Log:
         """All of it."""
-        routes = {route: (frozenset(pairs), self._first[route]) for route, pairs in self._pairs.items()}
-        return self._log._replace(routes=routes, devices=dict(self._devices))
+        return self._log._replace(routes=self._routes, devices=self._devices)
 
     def _route(self, text: str, line: Line) -> None:
         found = _ROUTE.match(text)
@@ -61,10 +59,9 @@ class InfoLog:
             return
         network = _NETWORK.match(found[4]) if found[3] == "NET" else None
         route = Route(found[3], network[1], bool(network[2])) if network else Route(found[3])
-        pairs = self._pairs.setdefault(route, set())
-        self._first.setdefault(route, line)
+        pairs = self._routes.setdefault(route, {})
         if len(pairs) < _MOST_PAIRS:
-            pairs.add((int(found[1]), int(found[2])))
+            pairs.setdefault((int(found[1]), int(found[2])), line)
 
     def _channels(self, text: str, line: Line) -> None:
         found, known = _CHANNELS.search(text), self._log.channels

@@ -173,10 +173,14 @@ def _over_sockets(measured: Measurement, wanted: Wanted, run: log_causes.Run) ->
 def _run(measured: Measurement, wanted: Wanted, operation: str, algorithm: str) -> log_causes.Run:
     shape = wanted.shape
     model = gpu_models.model(device.name for device in measured.devices) if shape is None else shape.model
+    hosts = {device.rank: device.host for device in measured.devices}
+    groups = max(len({device.group for device in measured.devices}), 1)
+    # Each group has its own ranks from 0 on, and containers may have one name everywhere.
+    apart = groups == 1 and len(set(hosts.values())) == wanted.nodes
     return log_causes.Run(
         wanted.nodes, wanted.gpus, bool(shape.nvlink if shape else gpu_models.nvlink(model)),
         gpu_models.added_by_switches(model), shape.name if shape else "", shape.devices if shape else (),
-        {device.rank: device.host for device in measured.devices}, operation, algorithm,
+        groups, hosts if apart else {}, operation, algorithm,
     )  # fmt: skip
 
 

@@ -5,14 +5,14 @@ As `causes`, these explain a result that is low or not judged, and never make on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from gpucluster.agent.nccl import collectives
 from gpucluster.agent.nccl.causes import FEW_CHANNELS
 from gpucluster.agent.nccl.limits import DEFAULT, SMALLEST_MESSAGE
-from gpucluster.agent.nccl.measurement import Line, Log
+from gpucluster.agent.nccl.measurement import Line, Log, Route
 
 #: Kinds of paths that are NVLink: direct, and by way of another GPU.
 _NVLINK_PATHS = ("LOC", "NVL", "NVB")
@@ -32,7 +32,8 @@ class Run(NamedTuple):
         added_by_switches: whether NVSwitches can add up what these GPUs send.
         shape: its name; "" where it is not known.
         devices: RDMA devices of a node; none where that is not known.
-        hosts: of each rank, as far as the output names them.
+        groups: how many groups of ranks measured for themselves.
+        hosts: of each rank, as NCCL counts ranks; none where the output does not tell the nodes apart.
         operation: such as all_reduce.
         algorithm: "ring" or "default".
     """
@@ -43,6 +44,7 @@ class Run(NamedTuple):
     added_by_switches: bool
     shape: str
     devices: tuple[str, ...]
+    groups: int
     hosts: Mapping[int, str]
     operation: str
     algorithm: str
@@ -58,10 +60,15 @@ def of_log(log: Log, run: Run) -> list[str]:
 
 def over_sockets(log: Log, run: Run) -> Line | None:
     """The line that says that nodes exchange over sockets."""
-    for route, (pairs, line) in log.routes.items():
-        if route.network == "Socket" and any(not _same_node(pair, run) for pair in pairs):
-            return line
-    return None
+    return next((line for route, line in _between_nodes(log, run) if route.network == "Socket"), None)
+
+
+def _between_nodes(log: Log, run: Run) -> Iterator[tuple[Route, Line]]:
+    """The first line about each route of ranks that are on two nodes, or may be."""
+    for route, pairs in log.routes.items():
+        lines = [line for pair, line in pairs.items() if not _same_node(pair, run)]
+        if lines:
+            yield route, lines[0]
 
 
 def of_times(times: Sequence[float], hosts: Sequence[str]) -> list[str]:
@@ -92,10 +99,11 @@ def _apart(time: float, usual: float) -> float:
 def _around_gpus(log: Log, run: Run) -> list[str]:
     """GPUs of one node that exchange through the host's memory or a network device."""
     said = []
-    for route, (pairs, line) in log.routes.items():
+    for route, pairs in log.routes.items():
         inside = sorted(pair for pair in pairs if route.transport == "SHM" or _same_node(pair, run))
         if route.transport == "P2P" or not inside:
             continue
+        line = pairs[inside[0]]
         by = "through the host's memory (SHM)" if route.transport == "SHM" else f"over the network ({route.network})"
         who = f"ranks {_some([f'{one}->{other}' for one, other in inside])} of one node exchange {by}"
         if run.nvlink:
@@ -124,9 +132,8 @@ def _through_memory(log: Log, run: Run) -> list[str]:
     if run.nodes == 1:
         return []
     do = "load nvidia_peermem (or a kernel and driver with DMA-BUF), and unset NCCL_NET_GDR_LEVEL"
-    for route, (pairs, line) in log.routes.items():
-        copies = route.transport == "NET" and route.network != "Socket" and not route.direct
-        if copies and any(not _same_node(pair, run) for pair in pairs):
+    for route, line in _between_nodes(log, run):
+        if route.transport == "NET" and route.network != "Socket" and not route.direct:
             return [_told("RDMA between nodes goes through the host's memory: without GDRDMA", line, do)]
     if log.indirect is None or over_sockets(log, run) or log.no_device:
         return []
@@ -177,7 +184,7 @@ def _protocol(log: Log) -> list[str]:
 
 
 def _layout(log: Log, run: Run) -> list[str]:
-    if log.layout is None or log.layout[:2] == (run.nodes, run.gpus):
+    if log.layout is None or run.groups > 1 or log.layout[:2] == (run.nodes, run.gpus):
         return []
     nodes, ranks, line = log.layout
     what = f"NCCL counts {nodes} nodes and {ranks} ranks on this one, and not {run.nodes} with {run.gpus} each"

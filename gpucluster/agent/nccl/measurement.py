@@ -92,7 +92,7 @@ class Log(NamedTuple):
     Attributes:
         present: whether there is any line of NCCL at level INFO.
         channels: the fewest of a rank that operations other than send and receive have.
-        routes: the pairs of ranks (from, to) of each route, and the first line about it.
+        routes: the pairs of ranks (from, to) of each route, with the first line about each.
         devices: by host, the RDMA devices that NCCL found and may use.
         no_device: NCCL found none.
         indirect: a network device, or all rings, without GPUDirect RDMA.
@@ -106,7 +106,7 @@ class Log(NamedTuple):
 
     present: bool = False
     channels: tuple[int, Line] | None = None
-    routes: Mapping[Route, tuple[frozenset[tuple[int, int]], Line]] = MappingProxyType({})
+    routes: Mapping[Route, Mapping[tuple[int, int], Line]] = MappingProxyType({})
     devices: Mapping[str, tuple[tuple[str, ...], Line]] = MappingProxyType({})
     no_device: Line | None = None
     indirect: Line | None = None

@@ -224,6 +224,25 @@ def test_sockets_between_nodes_with_rdma_are_a_fault_with_the_line_that_shows_wh
     assert any(reason.startswith("NCCL_NET=Socket is set in the environment") for reason in forced.reasons)
 
 
+def test_the_line_that_is_shown_is_about_the_ranks_that_are_named() -> None:
+    lines = [info(f"Channel 00/0 : {pair} [send] via NET/IB/0/GDRDMA") for pair in ("7[7] -> 8[0]", "4[4] -> 5[5]")]
+    (said,) = [reason for reason in causes(PAIR, 60, *lines) if "settings of" not in reason]
+    assert said.startswith("ranks 4->5 of one node exchange over the network (IB)")
+    assert '"Channel 00/0 : 4[4] -> 5[5] [send]' in said
+
+
+def test_containers_of_one_name_do_not_make_one_node() -> None:
+    text = [line.replace("node-1", "node-0") for line in output(*HEALTHY, row(100, 1.875))]
+    found = judge(text_output.parse(text), PAIR)
+    assert not any("of one node" in reason for reason in found.reasons), found
+
+
+def test_groups_of_ranks_are_no_wrong_placement() -> None:
+    layout = info("comm 0x55d0 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0")
+    ranks = [line.replace("Group  0", f"Group  {n % 8}") for n, line in enumerate(output(layout, row(20.0, 1.0)))]
+    assert not any("NCCL counts" in reason for reason in judge(text_output.parse(ranks), PAIR).reasons)
+
+
 def test_sockets_within_a_node_are_no_sockets_between_nodes() -> None:
     found = verdict(PAIR, 450, info("Channel 00/0 : 3[3] -> 2[2] [send] via NET/Socket/0"))
     assert found.verdict == PASS
