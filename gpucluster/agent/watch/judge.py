@@ -1,0 +1,323 @@
+"""Decides what a job does on a node, from a series of looks at its GPUs and at NCCL's counts. Pure.
+
+A kernel of NCCL that waits keeps its GPU at 100 % utilization, at a sixth of the power of work (measured on H100: 118
+to 126 W instead of 694 to 699 W; with a slow rank 145 to 162 W). So low power on all GPUs of a job makes it a suspect,
+and no more than that: data loading, evaluation on one rank, a checkpoint and compilation look the same. A hang also
+needs one of these for its time:
+
+- RAS misses a rank: its process is stopped, or has lost its network;
+- no rank has launched anything, and those of this node that are behind use no processor and wait for no disk, or wait
+  in a kernel themselves;
+- no rank has launched anything, none is behind, and all GPUs of this node are in a kernel without a pause;
+- RAS says nothing, kernels run without using memory, and the user has set a time after which that is a hang.
+
+A node sees its own GPUs and processes. A job of several nodes is hung where one of them says so and none says that it
+works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from gpucluster.agent.watch.ras import Answer, Rank
+
+#: Below this part of the highest power that its limit can have, a GPU does no work. Waiting takes 0.17 to 0.23.
+LOW_POWER = 0.45
+#: Utilization at which a GPU is in a kernel all the time, and at which it is in none most of the time.
+IN_KERNEL, OUT_OF_KERNEL = 0.9, 0.5
+#: Part of the time in which memory is read or written by a kernel that waits: 0. Healthy training had 0.31 to 0.33.
+MEMORY_AT_REST = 0.05
+#: Seconds for which RAS misses a rank before that is a hang: it declares a process dead after as many.
+MISSING_S = 60.0
+#: Looks over which a straggler is found.
+STRAGGLER_LOOKS = 8
+# Ranks in one sentence.
+_MOST_NAMED = 8
+
+
+class State(str, Enum):
+    """What a job does on a node."""
+
+    WORKING = "working"
+    WAITING = "waiting"
+    HUNG = "hung"
+    STRAGGLING = "straggling"
+    IDLE = "idle"
+
+
+class Gpu(NamedTuple):
+    """A GPU of a job at one moment.
+
+    Attributes:
+        number: as NVIDIA's tools number it.
+        power: watts; None where the driver does not say it.
+        most_power: the highest limit of its power, in watts.
+        utilization, memory: parts of the time in which a kernel ran, and in which memory was read or written; 0 to 1.
+        pids: the processes that hold it; None where that was not asked.
+    """
+
+    number: int
+    power: float | None
+    most_power: float | None
+    utilization: float
+    memory: float
+    pids: frozenset[int] | None = None
+
+    @property
+    def low(self) -> bool:
+        """Whether it does no work. Not where nothing is known."""
+        return self.power is not None and bool(self.most_power) and self.power < LOW_POWER * (self.most_power or 0)
+
+
+class Process(NamedTuple):
+    """A process of this node that has a rank.
+
+    Attributes:
+        busy: whether it or a descendant used a processor or waited for a disk since the last look.
+        stopped: by a signal or a debugger.
+    """
+
+    busy: bool
+    stopped: bool
+
+
+class Look(NamedTuple):
+    """A job at one moment.
+
+    Attributes:
+        at: seconds, only forwards.
+        answer: of RAS; None where it was not asked, or said nothing.
+        processes: those of this node that RAS names, by number.
+    """
+
+    at: float
+    gpus: tuple[Gpu, ...]
+    answer: Answer | None = None
+    processes: Mapping[int, Process] = {}
+
+
+class Limits(NamedTuple):
+    """Times that the administrator sets, in seconds.
+
+    Attributes:
+        hang: nothing is launched for so long.
+        idle: a GPU has had no process for so long.
+        silent: kernels wait for so long and RAS says nothing; None: that is never a hang.
+    """
+
+    hang: float
+    idle: float
+    silent: float | None = None
+
+
+class Finding(NamedTuple):
+    """What a job does, and what stands out.
+
+    Attributes:
+        since: when that began, by the clock of the looks.
+        words: a reason, for people.
+        rank: the rank to look at; None where there is none, or it is not known.
+        collective: that it has not launched, or has launched alone; "" where it is not known.
+        idle: seconds for which each GPU has had no process, by its number; only those above the limit.
+    """
+
+    state: State
+    since: float
+    words: str = ""
+    rank: Rank | None = None
+    collective: str = ""
+    idle: Mapping[int, float] = {}
+
+
+class Memory(NamedTuple):
+    """What is kept of earlier looks.
+
+    Attributes:
+        quiet: since when no GPU works.
+        counts, unchanged: what RAS has counted, and since when that is the same.
+        in_kernel: since when all GPUs of the node that are used are in a kernel.
+        at_rest: since when kernels run, memory is not used and RAS says nothing.
+        missed, missing: the ranks that RAS misses, and since when it misses one of them.
+        free: since when each GPU has had no process.
+        recent: utilization in the last looks of a quiet job.
+        last: what was found.
+    """
+
+    quiet: float | None = None
+    counts: tuple[object, ...] | None = None
+    unchanged: float | None = None
+    in_kernel: float | None = None
+    at_rest: float | None = None
+    missed: tuple[Rank, ...] = ()
+    missing: float | None = None
+    free: Mapping[int, float] = {}
+    recent: tuple[Mapping[int, float], ...] = ()
+    last: Finding | None = None
+
+
+def suspect(gpus: tuple[Gpu, ...]) -> bool:
+    """Whether RAS and processes are worth a question: no GPU of the job works."""
+    return bool(gpus) and all(gpu.low for gpu in gpus)
+
+
+def advance(memory: Memory, look: Look, limits: Limits) -> tuple[Memory, Finding]:
+    """The next look at a job."""
+    last = memory.last
+    memory = _remembered(memory, look)
+    idle = {number: look.at - since for number, since in memory.free.items() if look.at - since >= limits.idle}
+    found = _judged(memory, look, limits, idle)
+    known = last is not None and found.state is last.state
+    since = last.since if last is not None and known else _began(memory, look, found.state)
+    found = found._replace(since=since, idle=idle)
+    return memory._replace(last=found), found
+
+
+def _began(memory: Memory, look: Look, state: State) -> float:
+    """When something new began: when its sign came, not when it became certain."""
+    if state is State.IDLE:
+        return max(memory.free.values())
+    signs = (memory.missing, memory.unchanged, memory.at_rest) if state is State.HUNG else ()
+    return next((sign for sign in signs if sign is not None), look.at)
+
+
+def _remembered(memory: Memory, look: Look) -> Memory:
+    free = {
+        gpu.number: memory.free.get(gpu.number, look.at)
+        for gpu in look.gpus
+        if gpu.pids == frozenset() and gpu.utilization == 0
+    }
+    kept = Memory(free=free, last=memory.last)
+    if not suspect(look.gpus):
+        return kept
+    held = [gpu for gpu in look.gpus if gpu.number not in free]
+    spinning = bool(held) and all(gpu.utilization >= IN_KERNEL for gpu in held)
+    at_rest = any(gpu.utilization >= IN_KERNEL for gpu in held) and all(gpu.memory <= MEMORY_AT_REST for gpu in held)
+    kept = memory._replace(
+        free=free,
+        quiet=look.at if memory.quiet is None else memory.quiet,
+        in_kernel=_since(memory.in_kernel, look.at, so=spinning),
+        at_rest=_since(memory.at_rest, look.at, so=at_rest and look.answer is None),
+        recent=(*memory.recent, {gpu.number: gpu.utilization for gpu in held})[-STRAGGLER_LOOKS:],
+    )
+    if look.answer is None:
+        # The next answer says whether something was launched meanwhile.
+        return kept
+    missed, counts = look.answer.missing, look.answer.counts
+    same = counts == memory.counts
+    return kept._replace(
+        counts=counts,
+        unchanged=None if counts is None else memory.unchanged if same else look.at,
+        missed=missed,
+        missing=_since(memory.missing if set(missed) & set(memory.missed) else None, look.at, so=bool(missed)),
+    )
+
+
+def _since(before: float | None, at: float, *, so: bool) -> float | None:
+    """Since when something is so."""
+    return None if not so else at if before is None else before
+
+
+def _judged(memory: Memory, look: Look, limits: Limits, idle: Mapping[int, float]) -> Finding:
+    if look.gpus and len(idle) == len(look.gpus):
+        return Finding(State.IDLE, 0.0, f"no process uses {_gpus(len(idle))} of this node")
+    if memory.quiet is None:
+        return Finding(State.WORKING, 0.0)
+    if len(memory.free) == len(look.gpus):
+        return Finding(State.WAITING, 0.0, "no process uses the GPUs")
+    return _without_answer(memory, look, limits) if look.answer is None else _answered(memory, look, limits)
+
+
+def _answered(memory: Memory, look: Look, limits: Limits) -> Finding:
+    if memory.missing is not None:
+        return _missing(memory, look)
+    if memory.unchanged == look.at:
+        # The counts are new, or others than before.
+        return _moving(memory, look)
+    if memory.unchanged is None:
+        return Finding(State.WAITING, 0.0, "the GPUs draw little power, and RAS reports no fault")
+    return _unchanged(memory, look, limits)
+
+
+def _without_answer(memory: Memory, look: Look, limits: Limits) -> Finding:
+    if limits.silent is not None and memory.at_rest is not None and look.at - memory.at_rest >= limits.silent:
+        return Finding(State.HUNG, 0.0, "kernels run, use no memory and draw little power; RAS gives no answer")
+    if memory.last is not None and memory.last.state is State.HUNG and memory.counts is not None:
+        # It said enough before. The process that was asked this time may be the one that is stopped.
+        return memory.last
+    return Finding(State.WAITING, 0.0, "the GPUs draw little power, and RAS gives no answer")
+
+
+def _missing(memory: Memory, look: Look) -> Finding:
+    first = memory.missed[0]
+    process = look.processes.get(first.pid)
+    words = f"{_named(memory.missed)} no answer to RAS"
+    if process is not None and process.stopped:
+        words += ": its process is stopped"
+    certain = memory.missing is not None and look.at - memory.missing >= MISSING_S
+    return Finding(State.HUNG if certain else State.WAITING, 0.0, words, first)
+
+
+def _named(ranks: tuple[Rank, ...]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0].rank} gives"
+    numbers = ", ".join(str(rank.rank) for rank in ranks[:_MOST_NAMED])
+    return f"ranks {numbers}{' and more' if ranks[_MOST_NAMED:] else ''} give"
+
+
+def _moving(memory: Memory, look: Look) -> Finding:
+    """The counts grow: the job goes on, at low power. A GPU that is mostly out of kernels keeps the others waiting."""
+    if len(memory.recent) < STRAGGLER_LOOKS:
+        return Finding(State.WORKING, 0.0)
+    numbers = [number for number in memory.recent[-1] if all(number in each for each in memory.recent)]
+    means = {number: sum(each[number] for each in memory.recent) / len(memory.recent) for number in numbers}
+    slow = [number for number, mean in means.items() if mean < OUT_OF_KERNEL]
+    if not slow or max(means.values()) < IN_KERNEL or len(slow) * 2 > len(means):
+        return Finding(State.WORKING, 0.0)
+    number = min(slow, key=lambda each: means[each])
+    gpu = next(gpu for gpu in look.gpus if gpu.number == number)
+    words = f"GPU {number} is in a kernel for {means[number]:.0%} of the time, and the others wait for it"
+    return Finding(State.STRAGGLING, 0.0, words, _rank_of(gpu, look))
+
+
+def _rank_of(gpu: Gpu, look: Look) -> Rank | None:
+    pids = gpu.pids or frozenset()
+    return next((rank for rank in (look.answer.ranks if look.answer else ()) if rank.pid in pids), None)
+
+
+def _unchanged(memory: Memory, look: Look, limits: Limits) -> Finding:
+    """Nothing was launched since an earlier look."""
+    answer, since = look.answer, memory.unchanged
+    if answer is None or since is None:
+        return Finding(State.WAITING, 0.0)
+    long = look.at - since >= limits.hang
+    spinning = memory.in_kernel is not None and look.at - memory.in_kernel >= limits.hang
+    # A process that waits for a kernel may use a processor to ask for its end: that is no work.
+    waits = {pid for gpu in look.gpus if gpu.utilization >= IN_KERNEL for pid in gpu.pids or ()}
+    working = {pid for pid, process in look.processes.items() if process.busy and pid not in waits}
+    if not answer.behind:
+        if working:
+            return Finding(State.WORKING, 0.0, "its processes use processors, and no GPU")
+        words = "no rank has launched a further operation"
+        return Finding(State.HUNG if long and spinning else State.WAITING, 0.0, words)
+    here = [each for each in answer.behind if each.rank.pid in look.processes]
+    at_work = [each for each in here if each.rank.pid in working]
+    # Where ranks have launched different collectives, each of them is behind in one: the fewest are the reason.
+    told = min(at_work or here or answer.behind, key=lambda each: each.peers)
+    words = (
+        f"rank {told.rank.rank} has launched {told.launched} {told.collective or 'collective'} operations, "
+        f"and others {told.highest}"
+    )
+    state = State.WAITING
+    if at_work:
+        state, words = State.WORKING, f"{words}; its process is at work"
+    elif not here:
+        words += "; its own node decides whether that is a hang"
+    elif long and (spinning or not answer.unnamed):
+        state = State.HUNG
+    return Finding(state, 0.0, words, told.rank, told.collective)
+
+
+def _gpus(number: int) -> str:
+    return f"{number} GPU{'s' if number > 1 else ''}"
