@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "kubeconfig": ("kubernetes.own_kubeconfig", "a kubeconfig for who runs this (`gpucluster-kubeconfig`)"),
     "measure": ("measure.__main__", "measure nodes by Slurm jobs, for level `full` of `gpucluster verify`"),
     "exporter": ("exporter.__main__", "metrics of this host for Prometheus"),
+    "watch": ("watch.__main__", "say which jobs of this node are hung, or leave their GPUs idle"),
     "check": ("checks.__main__", "check this host: GPUs, RDMA, services, file systems"),
 }
 #: Name of a link -> the command that it stands for.

@@ -341,6 +341,9 @@ def _monitoring_variables(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]
         # Its content may have passwords: it is no part of the inventory, which the controller has a copy of.
         "monitoring_alertmanager_file": str(path) if path else None,
         "monitoring_grafana": monitoring.grafana,
+        "exporters_hang_seconds": monitoring.hang_seconds,
+        "exporters_silent_seconds": monitoring.silent_hang_seconds,
+        "exporters_idle_seconds": monitoring.idle_minutes * 60,
     }
 
 

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpucluster.agent.exporter import __main__ as exporter
+from gpucluster.agent.watch import __main__ as watch
 from gpucluster.artifacts import catalogue
 from gpucluster.spec import load
 from tests.addresses import free_port
@@ -93,6 +94,48 @@ def test_our_exporter_understands_its_command_line(tmp_path: Path) -> None:
     assert options.allow == ["10.0.0.2"]
 
 
+WATCH = "gpucluster-watch.service"
+
+
+@pytest.mark.parametrize(
+    ("host", "changes", "watched"),
+    [
+        ("compute-1", {}, True), ("compute-1", {"dcgm": True}, True), (CONTROLLER, {}, False),
+        ("compute-1", {"slurm_enabled": False}, False), ("compute-1", {"slurm_hardware_emulated": True}, False),
+        ("compute-1", {"slurm_pools": [{**NVIDIA, "gpu_vendor": "amd"}]}, False),
+    ],
+)  # fmt: skip
+def test_jobs_are_watched_on_slurm_nodes_with_nvidia_gpus(host: str, changes: dict[str, Any], watched: bool) -> None:
+    given = known(host, **changes)
+    assert evaluate("{{ exporters_watch }}", given) == watched
+    words = command(UNITS[0], given)
+    assert ("watch" in words[words.index("--collectors") + 1].split(",")) == watched
+
+
+def test_the_watcher_understands_its_command_line() -> None:
+    given = known(exporters_hang_seconds=90, exporters_idle_seconds=600, exporters_silent_seconds=3600)
+    options = watch.parser().parse_args(command(WATCH, given)[2:])
+    assert (options.command, options.hang, options.idle, options.silent) == ("serve", 90.0, 600.0, 3600.0)
+    options = watch.parser().parse_args(command(WATCH, known())[2:])
+    assert (options.hang, options.idle, options.silent) == (180.0, 1800.0, None)
+    assert str(options.file) == "/run/gpucluster-watch/jobs.json"
+    assert "RuntimeDirectory=gpucluster-watch" in render("exporters", WATCH, given)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_the_watcher_has_one_right_and_only_where_processes_are_hidden(hidden: bool) -> None:
+    lines = render("exporters", WATCH, known(base_hide_processes=hidden)).splitlines()
+    assert {"User=gpucluster-exporter", "NoNewPrivileges=yes", "ProtectSystem=strict", "IPAddressDeny=any"} <= set(
+        lines
+    )
+    assert f"CapabilityBoundingSet={'CAP_SYS_PTRACE' if hidden else ''}" in lines
+    assert ("AmbientCapabilities=CAP_SYS_PTRACE" in lines) == hidden
+    assert ("SystemCallFilter=~ptrace process_vm_readv process_vm_writev" in lines) == hidden
+    # systemd takes the last one.
+    for name, value in (("ProtectProc", "default"), ("PrivateDevices", "no")):
+        assert [line for line in lines if line.startswith(f"{name}=")][-1] == f"{name}={value}"
+
+
 def test_the_real_node_exporter_takes_its_command_line(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     program = shutil.which("prometheus-node-exporter")
@@ -163,11 +206,14 @@ def test_what_is_installed_is_removed() -> None:
     present, absent = read("roles/exporters/tasks/present.yml"), read("roles/exporters/tasks/absent.yml")
     task = present[-1]
     names = {
-        name: value for name, value in task["vars"].items() if "unit_files" not in name and "dcgm_files" not in name
+        name: value
+        for name, value in task["vars"].items()
+        if not name.endswith(("unit_files", "dcgm_files", "watch_files"))
     }
     started = [
         *evaluate(task["vars"]["exporters_started"], given | names),
         evaluate(task["vars"]["exporters_dcgm_unit"], given),
+        evaluate(task["vars"]["exporters_watch_unit"], given),
         evaluate(task["vars"]["exporters_relay_unit"], given),
         # The socket starts it.
         {"name": "gpucluster-autoscaler-metrics"},

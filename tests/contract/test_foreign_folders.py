@@ -57,6 +57,7 @@ OWN = {
     "agent/rdma_files.py": "/sys, read",
     "agent/release_server.py": "/var/lib/gpucluster, read",
     "agent/seal.py": "a host that becomes an image, where no user works",
+    "agent/watch/": "/run/gpucluster-watch, its own service; /proc and /run/gpucluster/jobs, read",
     "agent/users/on_host.py": "spools of cron and at, and whether /etc/pam.d has a file",
     "agent/users/lock.py": "/run",
     "agent/users/passwords.py": "/etc/gpucluster, and a file of its own",

@@ -15,6 +15,7 @@ N1 = 'node="gpu-1", pool="gpu"'
 H100 = f'{N1}, shape="{SHAPE}"'
 GPU = f'{N1}, gpu="3"'
 PORT = f'{N1}, shape="{SHAPE}", device="mlx5_0", port="1"'
+RANK = 'rank="2", process="1399", host="gpu-1", collective="AllReduce"'
 LONG = "x200"
 
 Series = dict[str, str]
@@ -177,6 +178,31 @@ CASES: dict[str, Case] = {
         labels=NODE,
     ),
     "SlurmJobsLeftOut": _one('gpucluster_slurm_jobs_left_out{node="ctl"}', f"500{LONG}", f"0{LONG}", at="20m"),
+    "JobHung": Case(
+        {f'gpucluster_job_state{{{N1}, job_id="12", state="hung"}}': f"1{LONG}",
+         f'gpucluster_job_rank_info{{{N1}, job_id="12", state="hung", {RANK}}}': f"1{LONG}",
+         'gpucluster_job_state{node="gpu-2", job_id="12", state="waiting"}': f"1{LONG}"},
+        # Another node of the job works; what a rank of a straggler does is no hang.
+        {f'gpucluster_job_state{{{N1}, job_id="12", state="hung"}}': f"1{LONG}",
+         f'gpucluster_job_rank_info{{{N1}, job_id="12", state="hung", {RANK}}}': f"1{LONG}",
+         'gpucluster_job_state{node="gpu-2", job_id="12", state="working"}': f"1{LONG}",
+         f'gpucluster_job_rank_info{{{N1}, job_id="13", state="straggling", {RANK}}}': f"1{LONG}"},
+        labels={"job_id": "12", "rank": "2", "process": "1399", "host": "gpu-1", "collective": "AllReduce"},
+    ),
+    "JobStraggles": Case(
+        {f'gpucluster_job_rank_info{{{N1}, job_id="12", state="straggling", {RANK}}}': f"1{LONG}"},
+        {f'gpucluster_job_rank_info{{{N1}, job_id="12", state="straggling", {RANK}}}': "1x5",
+         f'gpucluster_job_rank_info{{{N1}, job_id="12", state="waiting", {RANK}}}': f"1{LONG}"},
+        at="12m",
+        labels={"job_id": "12", "rank": "2", "process": "1399", "host": "gpu-1"},
+    ),
+    "JobHoldsIdleGpus": Case(
+        {f'gpucluster_job_gpu_idle_seconds{{{N1}, job_id="12", gpu="0"}}': f"3600{LONG}",
+         f'gpucluster_job_gpu_idle_seconds{{{N1}, job_id="12", gpu="1"}}': f"1800{LONG}"},
+        {f'gpucluster_job_state{{{N1}, job_id="12", state="working"}}': f"1{LONG}"},
+        labels={"job_id": "12"},
+    ),
+    "JobWatchStopped": _one(f"gpucluster_job_watch_age_seconds{{{N1}}}", "0+30x60", f"15{LONG}", **NODE),
     "AutoscalerStopped": _one('gpucluster_last_success_timestamp{node="ctl"}', f"0{LONG}", "0+30x60", at="10m"),
     "AutoscalerCoolsDown": _one(
         'gpucluster_breaker_open{pool="gpu", fault="capacity"}', f"1{LONG}", f"0{LONG}", pool="gpu", fault="capacity"

@@ -16,6 +16,7 @@ from gpucluster.agent.exporter.collect.gpu import Gpus
 from gpucluster.agent.exporter.collect.jobs import Jobs
 from gpucluster.agent.exporter.collect.network import Network
 from gpucluster.agent.exporter.collect.rdma import Rdma
+from gpucluster.agent.exporter.collect.watch import Watch
 from gpucluster.agent.exporter.exposition import page, sample
 from gpucluster.agent.exporter.workers import Workers
 
@@ -27,6 +28,7 @@ COLLECTORS: Mapping[str, Spec] = {
     "network": Spec(Network, 4.0, 4096),
     "jobs": Spec(Jobs, 2.0, 4096),
     "gpu": Spec(Gpus, 4.0, 1024),
+    "watch": Spec(Watch, 2.0, 1024),
 }
 _USUAL = ("rdma", "network", "jobs")
 
@@ -103,7 +105,7 @@ def _specs(options: argparse.Namespace) -> dict[str, Spec]:
 
 
 def _place(options: argparse.Namespace) -> Place:
-    return Place(str(options.sysfs_root), str(options.proc_root), str(options.jobs))
+    return Place(str(options.sysfs_root), str(options.proc_root), str(options.jobs), str(options.watch))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -121,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--sysfs-root", type=Path, default=Path(place.sysfs), help="where /sys is (%(default)s)")
     add("--proc-root", type=Path, default=Path(place.proc), help="where /proc is (%(default)s)")
     add("--jobs", type=Path, default=Path(place.jobs), help="the folder of running jobs (%(default)s)")
+    add("--watch", type=Path, default=Path(place.watch), help="what the watcher of jobs has seen (%(default)s)")
     return parser
 
 

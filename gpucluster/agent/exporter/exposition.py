@@ -54,6 +54,17 @@ METRICS: Mapping[str, Metric] = {
     "gpucluster_job_node": Metric("gauge", "1 for each job that runs on this node."),
     "gpucluster_job_gpu": Metric("gauge", "1 for each GPU of a job that runs on this node."),
     "gpucluster_job_files_unread": Metric("gauge", "Files in the folder of running jobs that say nothing of a job."),
+    "gpucluster_job_state": Metric(
+        "gauge", "1 for what a job does on this node: working, waiting, hung, straggling or idle."
+    ),
+    "gpucluster_job_state_seconds": Metric("gauge", "For how long a job has done that."),
+    "gpucluster_job_rank_info": Metric(
+        "gauge", "1 for the rank that the others wait for: its process, its host, and what it has not launched."
+    ),
+    "gpucluster_job_gpu_idle_seconds": Metric(
+        "gauge", "For how long a GPU of a job has had no process, above the limit of cluster.yml."
+    ),
+    "gpucluster_job_watch_age_seconds": Metric("gauge", "Seconds since the watcher of jobs looked last."),
     "gpucluster_gpu_utilization_ratio": Metric("gauge", "Part of the last second in which a GPU worked."),
     "gpucluster_gpu_memory_used_bytes": Metric("gauge", "Memory of a GPU that is in use."),
     "gpucluster_gpu_memory_total_bytes": Metric("gauge", "Memory of a GPU."),

@@ -137,6 +137,7 @@ class Memory(NamedTuple):
     Attributes:
         quiet: since when no GPU works.
         counts, unchanged: what RAS has counted, and since when that is the same.
+        worked: when a process of this node was last at work without its GPU.
         in_kernel: since when all GPUs of the node that are used are in a kernel.
         at_rest: since when kernels run, memory is not used and RAS says nothing.
         missed, missing: the ranks that RAS misses, and since when it misses one of them.
@@ -148,6 +149,7 @@ class Memory(NamedTuple):
     quiet: float | None = None
     counts: tuple[object, ...] | None = None
     unchanged: float | None = None
+    worked: float | None = None
     in_kernel: float | None = None
     at_rest: float | None = None
     missed: tuple[Rank, ...] = ()
@@ -197,6 +199,7 @@ def _remembered(memory: Memory, look: Look) -> Memory:
     kept = memory._replace(
         free=free,
         quiet=look.at if memory.quiet is None else memory.quiet,
+        worked=look.at if _at_work(look) else memory.worked,
         in_kernel=_since(memory.in_kernel, look.at, so=spinning),
         at_rest=_since(memory.at_rest, look.at, so=at_rest and look.answer is None),
         recent=(*memory.recent, {gpu.number: gpu.utilization for gpu in held})[-STRAGGLER_LOOKS:],
@@ -291,11 +294,11 @@ def _unchanged(memory: Memory, look: Look, limits: Limits) -> Finding:
     answer, since = look.answer, memory.unchanged
     if answer is None or since is None:
         return Finding(State.WAITING, 0.0)
-    long = look.at - since >= limits.hang
+    # A rank that works now and then is none that hangs.
+    rests = since if memory.worked is None else max(since, memory.worked)
+    long = look.at - rests >= limits.hang
     spinning = memory.in_kernel is not None and look.at - memory.in_kernel >= limits.hang
-    # A process that waits for a kernel may use a processor to ask for its end: that is no work.
-    waits = {pid for gpu in look.gpus if gpu.utilization >= IN_KERNEL for pid in gpu.pids or ()}
-    working = {pid for pid, process in look.processes.items() if process.busy and pid not in waits}
+    working = _at_work(look)
     if not answer.behind:
         if working:
             return Finding(State.WORKING, 0.0, "its processes use processors, and no GPU")
@@ -317,6 +320,12 @@ def _unchanged(memory: Memory, look: Look, limits: Limits) -> Finding:
     elif long and (spinning or not answer.unnamed):
         state = State.HUNG
     return Finding(state, 0.0, words, told.rank, told.collective)
+
+
+def _at_work(look: Look) -> set[int]:
+    """The processes that use processors or disks. One that waits for a kernel may ask for its end all the time."""
+    waits = {pid for gpu in look.gpus if gpu.utilization >= IN_KERNEL for pid in gpu.pids or ()}
+    return {pid for pid, process in look.processes.items() if process.busy and pid not in waits}
 
 
 def _gpus(number: int) -> str:

@@ -15,8 +15,9 @@ from gpucluster.agent import bounded
 
 #: What is read of an answer: ranks of all communicators together.
 MOST_RANKS = 200_000
-#: Letters of a name in an answer: the process that answers is a user's, and may say anything.
+# The process that answers is a user's, and may say anything.
 _MOST_NAME = 64
+_COLLECTIVE_NAME = re.compile(r"[A-Za-z]{1,32}")
 
 
 class Rank(NamedTuple):
@@ -129,13 +130,15 @@ def _communicator(raw: Any) -> tuple[dict[Rank, dict[str, int]], list[Rank]]:
         counts = each.get("collective_counts")
         if not isinstance(counts, dict):
             raise ValueError("a rank has no counts")
-        launched[_rank(each)] = {str(name)[:_MOST_NAME]: _whole(value) for name, value in counts.items()}
+        launched[_rank(each)] = {str(name): _whole(value) for name, value in counts.items()}
     absent = []
     for each in _objects(raw.get("missing_ranks")):
         status = each.get("status")
         # One that answers and is no member is about to leave its communicator, or to enter it.
         if isinstance(status, dict) and (status.get("unresponsive") is True or status.get("considered_dead") is True):
             absent.append(_rank(each))
+    if not all(_COLLECTIVE_NAME.fullmatch(name) for own in launched.values() for name in own):
+        raise ValueError("a collective has no name")
     return launched, absent
 
 

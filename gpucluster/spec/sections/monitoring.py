@@ -11,6 +11,8 @@ from gpucluster.spec.sections.fields import MONITORING_HOST_PATTERN, FileName, P
 
 Days = Annotated[int, Field(ge=1, le=3650)]
 Gibibytes = Annotated[int, Field(ge=1, le=32_768)]
+HangSeconds = Annotated[int, Field(ge=60, le=86_400)]
+IdleMinutes = Annotated[int, Field(ge=5, le=10_080)]
 SlurmInterval = Annotated[int, Field(ge=10, le=3600)]
 
 
@@ -37,6 +39,20 @@ class Monitoring(Part):
     )
     slurm_interval: SlurmInterval = Field(
         default=30, description="Seconds between two queries of Slurm for its nodes and jobs."
+    )
+    hang_seconds: HangSeconds = Field(
+        default=180,
+        description="A job with NVIDIA GPUs is hung if its GPUs do no work, NCCL counts no new operation for so many "
+        "seconds, and the rank that is behind does not work either.",
+    )
+    silent_hang_seconds: HangSeconds | None = Field(
+        default=None,
+        description="Seconds after which a job is hung whose GPUs are in kernels that use no memory and draw little "
+        "power, while NCCL says nothing. `null`: that alone is never a hang.",
+        examples=[3600],
+    )
+    idle_minutes: IdleMinutes = Field(
+        default=30, description="Minutes after which a GPU that a job holds without a process counts as idle."
     )
     alertmanager_file: FileName | None = Field(
         default=None,

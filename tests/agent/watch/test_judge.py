@@ -146,6 +146,13 @@ def test_evaluation_on_one_gpu_is_work() -> None:
     assert Job().look(3600, of, launched(219, 220, 220, 220)).state is State.WORKING
 
 
+def test_a_rank_that_works_now_and_then_is_none_that_hangs() -> None:
+    job = Job()
+    for number in range(100):
+        job.look(15, gpus(use=(1, 1, 0, 1)), BEHIND, processes(*[2][: number % 8 == 0]))
+    assert State.HUNG not in states(job)
+
+
 def test_two_long_checkpoints_are_not_added() -> None:
     job = Job()
     for number in range(10):

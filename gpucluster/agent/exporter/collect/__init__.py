@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Callable, NamedTuple, Protocol
 
+from gpucluster.agent.watch import kept
+
 
 class Place(NamedTuple):
     """Where collectors look: this host, or folders with the same trees.
@@ -13,11 +15,13 @@ class Place(NamedTuple):
         sysfs: where /sys is.
         proc: where /proc is.
         jobs: the folder with a file for each running job.
+        watch: the file of `gpucluster-agent watch`.
     """
 
     sysfs: str = "/sys"
     proc: str = "/proc"
     jobs: str = "/run/gpucluster/jobs"
+    watch: str = str(kept.FILE)
 
 
 class Collector(Protocol):

@@ -1,0 +1,169 @@
+"""`gpucluster-agent watch`: looks at the jobs of this node every 15 s, and says which are hung or leave GPUs idle."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Callable
+
+from gpucluster.agent.errors import AgentError, of_system
+from gpucluster.agent.exporter.collect import Place
+from gpucluster.agent.watch import client, collect, judge, kept, ras
+from gpucluster.agent.watch.collect import Running
+from gpucluster.agent.watch.judge import Finding, Gpu, Limits, Look, Memory, State
+
+INTERVAL_S = 15.0
+#: States that are worth a line in the journal when they begin.
+_TOLD = (State.HUNG, State.STRAGGLING, State.IDLE)
+
+
+class Watcher:
+    """All jobs of this node.
+
+    Args:
+        jobs: the folder with a file for each running job.
+        proc: where /proc is.
+        address: of NCCL's RAS port.
+        clock: seconds, only forwards.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        jobs: str = Place().jobs,
+        proc: str = "/proc",
+        address: tuple[str, int] = client.ADDRESS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits, self._jobs, self._proc, self._address, self.clock = limits, jobs, proc, address, clock
+        self._memory: dict[Running, Memory] = {}
+        self._processes = collect.Processes(proc)
+
+    def look(self) -> dict[str, tuple[Finding, bool]]:
+        """By the number of each job what was found, and whether the process that is named is one of this node.
+
+        Raises:
+            collect.NoAnswer: nvidia-smi says nothing.
+        """
+        running = collect.running(self._jobs, self._proc)
+        self._memory = {job: self._memory.get(job, Memory()) for job in running}
+        known = collect.gpus() if running else {}
+        # A GPU of MIG has no power of its own: it is not in the list.
+        of = {job: tuple(known[name] for name in sorted(job.gpus) if name in known) for job in running}
+        of = {job: gpus for job, gpus in of.items() if gpus}
+        if any(gpu.low for gpus in of.values() for gpu in gpus):
+            # One program for all GPUs that do no work; a node that works needs none.
+            names = {gpu.number: name for name, gpu in known.items() if not name.isdigit()}
+            holders = collect.holders()
+            of = {job: tuple(_with_processes(gpu, names, holders) for gpu in gpus) for job, gpus in of.items()}
+        suspects = [job for job, gpus in of.items() if judge.suspect(gpus)]
+        pids = {job: {pid for gpu in of[job] for pid in gpu.pids or ()} for job in suspects}
+        processes = self._processes.look(set().union(*pids.values()), self.clock()) if suspects else {}
+        found = {}
+        for job, gpus in of.items():
+            own = {pid: process for pid, process in processes.items() if pid in pids.get(job, ())}
+            answer = self._answer(pids[job], alone=len(of) == 1) if pids.get(job) else None
+            look = Look(self.clock(), gpus, answer, own)
+            self._memory[job], finding = judge.advance(self._memory[job], look, self._limits)
+            found[job.job_id] = finding, finding.rank is not None and finding.rank.pid in pids.get(job, ())
+        return found
+
+    def _answer(self, pids: set[int], *, alone: bool) -> ras.Answer | None:
+        """What RAS says of a job."""
+        listeners = collect.listeners(self._address[1], self._proc)
+        if not listeners or not listeners <= {collect.owner(pid, self._proc) for pid in pids}:
+            return None
+        try:
+            # In a container with numbers of its own no number is known here: then a job that is alone is the one.
+            return client.ask(self._address, lambda answer: alone or any(rank.pid in pids for rank in answer.ranks))
+        except client.NoAnswer:
+            return None
+
+
+def _with_processes(gpu: Gpu, names: dict[int, str], holders: dict[str, frozenset[int]]) -> Gpu:
+    return gpu._replace(pids=holders.get(names.get(gpu.number, ""), frozenset()))
+
+
+def serve(watcher: Watcher, file: Path, rounds: int = 0, pause: Callable[[float], None] = time.sleep) -> None:
+    """Look until the process is ended, or so many times."""
+    told: dict[str, str] = {}
+    here, fault, number = collect.own_name(), "", 0
+    while True:
+        begun = time.monotonic()
+        try:
+            found, fault = watcher.look(), ""
+        except collect.NoAnswer as error:
+            if str(error) != fault:
+                _log(str(error))
+            fault = str(error)
+        else:
+            jobs = [kept.seen(job, finding, here if own else "") for job, (finding, own) in found.items()]
+            # Without an answer the file grows old, and the exporter says how old it is.
+            kept.write(jobs, watcher.clock(), file)
+            told = _tell(jobs, told)
+        number += 1
+        if number == rounds:
+            return
+        pause(max(1.0, INTERVAL_S - (time.monotonic() - begun)))
+
+
+def _tell(jobs: Sequence[kept.Seen], told: dict[str, str]) -> dict[str, str]:
+    """Write what has begun or ended into the journal."""
+    for each in jobs:
+        before = told.get(each.job_id, "")
+        if each.state != before and (each.state in _TOLD or before in _TOLD):
+            _log(line(each))
+    return {each.job_id: each.state for each in jobs}
+
+
+def line(each: kept.Seen) -> str:
+    """What a job does, for people."""
+    place = f" (rank {each.rank}, process {each.pid} on {each.host or 'an unknown host'})" if each.rank else ""
+    waste = sum(each.idle.values()) / 3600
+    idle = f"; {len(each.idle)} of its GPUs have had no process for {waste:.1f} GPU hours" if each.idle else ""
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - (time.monotonic() - each.since)))
+    return f"job {each.job_id} is {each.state} since {since}{place}{': ' if each.words else ''}{each.words}{idle}"
+
+
+def _log(words: str) -> None:
+    sys.stderr.write("".join(sign if sign.isprintable() else " " for sign in words)[:500] + "\n")
+    sys.stderr.flush()
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    made = argparse.ArgumentParser(prog="gpucluster-agent watch", description=__doc__)
+    add = made.add_argument
+    add("command", choices=["serve", "show"], help="look until stopped; or print what was seen last")
+    add("--hang", type=float, default=180.0, metavar="SECONDS", help="without a new operation (%(default)s)")
+    add("--idle", type=float, default=1800.0, metavar="SECONDS", help="of a GPU without a process (%(default)s)")
+    add("--silent", type=float, metavar="SECONDS", help="of kernels that wait, where NCCL says nothing (never)")
+    add("--jobs", default=Place().jobs, metavar="FOLDER", help="of running jobs (%(default)s)")
+    add("--file", type=Path, default=kept.FILE, help="with what was seen (%(default)s)")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Watch, or show what was seen last. Returns the exit status."""
+    options = parser().parse_args(argv)
+    try:
+        if options.command == "serve":
+            serve(Watcher(Limits(options.hang, options.idle, options.silent), options.jobs), options.file)
+            return 0
+        at, jobs = kept.read(options.file)
+        sys.stdout.write("".join(f"{line(each)}\n" for each in jobs) or "no job with GPUs is here\n")
+        sys.stdout.write(f"seen {max(0.0, time.monotonic() - at):.0f} s ago\n")
+        return 0
+    except (OSError, ValueError) as error:
+        fault = of_system(error) if isinstance(error, OSError) else AgentError(str(error))
+        sys.stderr.write(f"gpucluster-agent watch: {fault.message}\nSee: systemctl status gpucluster-watch\n")
+        return fault.status
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
