@@ -104,6 +104,12 @@ RECORDED: Mapping[str, tuple[str, str]] = {
     "gpucluster:job_filesystem_write:bytes_per_second": ("job_id", "Sum of the job's nodes, over NFS."),
     "gpucluster:job_cpu_utilization:ratio": ("job_id", "Mean of the job's nodes, all programs there."),
     "gpucluster:job_memory_used:bytes": ("job_id", "Sum of the job's nodes, all programs there."),
+    "gpucluster:job_stuck:info": (
+        "job_id, state, rank, process, host, collective", "1 while a job is hung or straggling, and who keeps it."
+    ),
+    "gpucluster:job_gpus_idle:hours": (
+        "job_id", "GPU hours that GPUs without a process have cost so far, above the limit of cluster.yml."
+    ),
     "gpucluster:slurm_nodes:count": ("state", "Slurm's nodes."),
     "gpucluster:slurm_jobs:count": ("state", "Slurm's jobs."),
     "gpucluster:slurm_gpus:count": ("state", "Slurm's GPUs."),

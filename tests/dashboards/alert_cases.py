@@ -15,7 +15,8 @@ N1 = 'node="gpu-1", pool="gpu"'
 H100 = f'{N1}, shape="{SHAPE}"'
 GPU = f'{N1}, gpu="3"'
 PORT = f'{N1}, shape="{SHAPE}", device="mlx5_0", port="1"'
-RANK = 'rank="2", process="1399", host="gpu-1", collective="AllReduce"'
+OF_THE_RANK = {"rank": "2", "process": "1399", "host": "gpu-1", "collective": "AllReduce"}
+RANK = ", ".join(f'{name}="{value}"' for name, value in OF_THE_RANK.items())
 LONG = "x200"
 
 Series = dict[str, str]
@@ -187,14 +188,14 @@ CASES: dict[str, Case] = {
          f'gpucluster_job_rank_info{{{N1}, job_id="12", state="hung", {RANK}}}': f"1{LONG}",
          'gpucluster_job_state{node="gpu-2", job_id="12", state="working"}': f"1{LONG}",
          f'gpucluster_job_rank_info{{{N1}, job_id="13", state="straggling", {RANK}}}': f"1{LONG}"},
-        labels={"job_id": "12", "rank": "2", "process": "1399", "host": "gpu-1", "collective": "AllReduce"},
+        labels={"job_id": "12", "state": "hung", **OF_THE_RANK},
     ),
     "JobStraggles": Case(
         {f'gpucluster_job_rank_info{{{N1}, job_id="12", state="straggling", {RANK}}}': f"1{LONG}"},
         {f'gpucluster_job_rank_info{{{N1}, job_id="12", state="straggling", {RANK}}}': "1x5",
          f'gpucluster_job_rank_info{{{N1}, job_id="12", state="waiting", {RANK}}}': f"1{LONG}"},
         at="12m",
-        labels={"job_id": "12", "rank": "2", "process": "1399", "host": "gpu-1"},
+        labels={"job_id": "12", "state": "straggling", **OF_THE_RANK},
     ),
     "JobHoldsIdleGpus": Case(
         {f'gpucluster_job_gpu_idle_seconds{{{N1}, job_id="12", gpu="0"}}': f"3600{LONG}",

@@ -73,6 +73,25 @@ SCENARIOS = [
         ],
     ),
     promtool.scenario(
+        "a job that two nodes call hung, one of them with the rank; one that works elsewhere; idle GPUs; all targets twice",
+        _twice({
+            f'gpucluster_job_state{{{N1}, job_id="12", state="hung"}}': "1x40",
+            f'gpucluster_job_rank_info{{{N1}, job_id="12", state="hung", rank="2"}}': "1x40",
+            'gpucluster_job_state{node="gpu-2", job_id="12", state="hung"}': "1x40",
+            f'gpucluster_job_state{{{N1}, job_id="13", state="hung"}}': "1x40",
+            'gpucluster_job_state{node="gpu-2", job_id="13", state="working"}': "1x40",
+            f'gpucluster_job_state{{{N1}, job_id="14", state="hung"}}': "1x40",
+            f'gpucluster_job_gpu_idle_seconds{{{N1}, job_id="14", gpu="0"}}': "3600x40",
+            'gpucluster_job_gpu_idle_seconds{node="gpu-2", job_id="14", gpu="0"}': "1800x40",
+        }),
+        [
+            returns("gpucluster:job_stuck:info",
+                    ('gpucluster:job_stuck:info{job_id="12", state="hung", rank="2"}', 1),
+                    ('gpucluster:job_stuck:info{job_id="14", state="hung"}', 1)),
+            returns("gpucluster:job_gpus_idle:hours", ('gpucluster:job_gpus_idle:hours{job_id="14"}', 1.5)),
+        ],
+    ),
+    promtool.scenario(
         "one job on two nodes, and a GPU that two jobs share",
         {
             **{f'gpucluster_job_node{{node="{node}", pool="gpu", job_id="7"}}': "1x40" for node in ("gpu-1", "gpu-2")},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -164,7 +164,7 @@ def _of_the_job(means: Means, known: Known) -> Means:
         for (node, number), use in means.gpu.items()
         if not _numbers(known.recorded.get(node, ())) or number in known.recorded[node]
     }
-    return Means(gpu, means.idle, means.rails, means.throttled, means.power, means.use)
+    return replace(means, gpu=gpu)
 
 
 def _numbers(gpus: Sequence[str]) -> bool:

@@ -82,6 +82,8 @@ class Means:
         throttled: part of the time in which GPUs were slowed down by heat or a fault, by node and cause.
         power: watts of the job's GPUs over time.
         use: mean use of the job's own GPUs over time.
+        stuck: the labels of each time that the watcher of its nodes called it hung or straggling.
+        wasted: GPU hours of its GPUs that had no process; 0 if that was short.
     """
 
     gpu: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -90,6 +92,8 @@ class Means:
     throttled: Mapping[tuple[str, str], float] = field(default_factory=dict)
     power: tuple[tuple[float, float], ...] = ()
     use: tuple[tuple[float, float], ...] = ()
+    stuck: tuple[Mapping[str, str], ...] = ()
+    wasted: float = 0.0
 
 
 def step_of(span: tuple[float, float]) -> int:
@@ -110,7 +114,11 @@ def request(ids: Sequence[str], nodes: Sequence[str], span: tuple[float, float])
     found: list[dict[str, Any]] = [
         {"name": "job:power", "expr": f"sum(gpucluster:job_gpu_power:watts{{job_id=~{jobs}}})", **over},
         {"name": "job:use", "expr": f"avg(gpucluster:job_gpu_utilization:ratio{{job_id=~{jobs}}})", **over},
-    ]
+        {"name": "watch:stuck", "expr": f"max_over_time(gpucluster:job_stuck:info{{job_id=~{jobs}}}[{seconds}s])",
+         "time": end},
+        {"name": "watch:wasted", "time": end,
+         "expr": f"sum(max_over_time(gpucluster:job_gpus_idle:hours{{job_id=~{jobs}}}[{seconds}s]))"},
+    ]  # fmt: skip
     names = _string("|".join(map(re.escape, nodes)))
     if not nodes or len(names) > _LONGEST:
         return found
@@ -180,6 +188,11 @@ def means(results: Mapping[str, Any]) -> Means:
         throttled=by("mean:throttled", "node", "cause"),
         power=one("job:power"),
         use=one("job:use"),
+        stuck=tuple(
+            {key: _label(row, key) for key in ("state", "rank", "process", "host", "collective")}
+            for row in _rows(results, "watch:stuck")
+        ),
+        wasted=max((value for _time, value in one("watch:wasted")), default=0.0),
     )
 
 

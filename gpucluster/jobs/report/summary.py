@@ -42,7 +42,14 @@ class Remark:
 def remarks(known: Known, means: Means) -> tuple[Remark, ...]:
     """All of them, the worst first."""
     order = (Tone.BAD, Tone.WARN, Tone.UNKNOWN, Tone.GOOD)
-    found = [*_state(known), *_result(known), *_gpus(known, means), *_rails(known, means), *_counters(known)]
+    found = [
+        *_state(known),
+        *_result(known),
+        *_stuck(means),
+        *_gpus(known, means),
+        *_rails(known, means),
+        *_counters(known),
+    ]
     if not any(each.tone in (Tone.BAD, Tone.WARN) for each in found):
         found.append(Remark(Tone.GOOD, "Nothing stands out in what was measured."))
     return tuple(sorted(found, key=lambda each: order.index(each.tone)))
@@ -75,6 +82,21 @@ def _result(known: Known) -> Iterator[Remark]:
             yield Remark(tone, f"{finding.get('check')}: {finding['message']}")
     if verdict and not known.result.get("findings"):
         yield Remark(tones.get(verdict, Tone.UNKNOWN), f"It was judged: {verdict}.")
+
+
+def _stuck(means: Means) -> Iterator[Remark]:
+    """What the watcher of the nodes has said (docs/how-to/hangs.md)."""
+    tones = {"hung": Tone.BAD, "straggling": Tone.WARN}
+    found = []
+    for each in sorted(means.stuck, key=lambda row: (row["state"] not in tones, *row.values())):
+        what = "was hung" if each["state"] == "hung" else "had a straggler"
+        place = f": rank {each['rank']}, process {each['process']} on {each['host'] or 'an unknown host'}"
+        operation = f", was behind in {each['collective']}" if each["collective"] else ""
+        text = f"The job {what}{place if each['rank'] else ''}{operation}."
+        found.append(Remark(tones.get(each["state"], Tone.UNKNOWN), text))
+    yield from _first(found, "more times the job was hung or had a straggler")
+    if means.wasted > 0:
+        yield Remark(Tone.WARN, f"GPUs without a process have cost {means.wasted:.1f} GPU hours.")
 
 
 def _gpus(known: Known, means: Means) -> Iterator[Remark]:

@@ -87,7 +87,7 @@ def answer(raw: Mapping[str, Any], *, gap: tuple[float, float] = (0, 0), idle: f
 def _series(query: Mapping[str, Any], nodes: tuple[str, ...], gap: tuple[float, float], idle: float) -> list[Any]:
     name = query["name"]
     key, _, rest = name.partition(":")
-    if key == "mean":
+    if key in ("mean", "watch"):
         time = query["time"]
         if rest == "gpu":
             return [_row({"node": node, "gpu": str(at)}, [[time, 0.82]]) for node in nodes for at in range(8)]

@@ -15,6 +15,7 @@ from gpucluster.jobs.report import facts, queries
 from gpucluster.jobs.report.build import Report, build, request
 from gpucluster.jobs.report.page import KIND, html
 from gpucluster.jobs.report.text import text
+from gpucluster.pages.colours import Tone
 from gpucluster.pages.frame import is_page
 from tests.jobs.report.made_up import START, answer, known, rails, report, row, run
 
@@ -76,6 +77,26 @@ def test_gpus_that_do_nothing_or_less_stand_out() -> None:
     words = said(report(raw, asked))
     assert "gpu-2: its GPUs were used 30 %, those of the others 82 %." in words
     assert "gpu-1: a GPU was slowed down for 20 % of the time, cause: thermal." in words
+
+
+def test_a_hang_and_gpus_without_a_process_stand_out() -> None:
+    raw = known()
+    asked = answer(raw)
+    rank = {"rank": "2", "process": "1399", "host": "gpu-1"}
+    asked["results"]["watch:stuck"] = [
+        {"labels": {"state": "straggling", **rank}, "values": [[START, 1.0]]},
+        {"labels": {"state": "hung", **rank, "collective": "AllReduce"}, "values": [[START, 1.0]]},
+        {"labels": {"state": "hung"}, "values": [[START, 1.0]]},
+    ]
+    asked["results"]["watch:wasted"] = [{"labels": {}, "values": [[START, 3.25]]}]
+    found = report(raw, asked)
+    words = said(found)
+    assert "The job was hung: rank 2, process 1399 on gpu-1, was behind in AllReduce." in words
+    assert "The job was hung." in words
+    assert "The job had a straggler: rank 2, process 1399 on gpu-1." in words
+    assert "GPUs without a process have cost 3.2 GPU hours." in words
+    assert found.remarks[0].tone is Tone.BAD
+    assert "hung" not in said(report(raw))
 
 
 def test_gpus_of_other_jobs_on_the_node_are_not_the_job_s() -> None:
@@ -209,7 +230,7 @@ def test_a_thousand_nodes_and_thousands_of_steps_are_a_page_of_normal_size() -> 
 def test_more_names_than_a_query_may_have_are_not_asked_for() -> None:
     names = [f"a-node-with-a-very-long-name-{at}" for at in range(1000)]
     asked = request(facts.read(known(components=[row(node_list=names)])))
-    assert {each["name"] for each in asked} == {"job:power", "job:use"}
+    assert {each["name"] for each in asked} == {"job:power", "job:use", "watch:stuck", "watch:wasted"}
 
 
 def test_a_job_of_a_month_has_as_many_points_as_others() -> None:
