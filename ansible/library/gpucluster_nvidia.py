@@ -55,6 +55,8 @@ packages: {description: Packages that were installed or removed., returned: alwa
 PREFIXES = ("nvidia", "libnvidia", "kmod-nvidia", "datacenter-gpu-manager", "cuda-drivers", "xserver-xorg-video-nvidia")
 # The programs of services that have another name.
 PROGRAMS = {"nvidia-fabricmanager": "nv-fabricmanager"}
+# dnf sees packages that its main configuration excludes.
+NOT_HELD = "--disableexcludes=main"
 MODULES = "etc/modules-load.d/gpucluster-nvidia.conf"
 
 
@@ -73,7 +75,7 @@ def available(manage: Packages, name: str) -> list[str]:
     if manage.format == "deb":
         out = manage.run(["apt-cache", "madison", name])
         return [line.split("|")[1].strip() for line in out.splitlines() if "|" in line]
-    out = manage.run([*DNF, "list", "--showduplicates", "--available", name])
+    out = manage.run([*DNF, NOT_HELD, "list", "--showduplicates", "--available", name])
     return [line.split()[1] for line in out.splitlines() if line.startswith(f"{name}.")]
 
 
@@ -166,7 +168,10 @@ class Executor:
         if self.module.check_mode:
             return
         options = ["--no-install-recommends", "--allow-downgrades"] if verb == "install" else []
-        argv = [*APT, *options, verb, *names] if self.manage.format == "deb" else [*DNF, verb, *names]
+        # An earlier run has held packages of the driver (gpucluster_held_packages).
+        argv = [*APT, "--allow-change-held-packages", *options, verb, *names]
+        if self.manage.format == "rpm":
+            argv = [*DNF, NOT_HELD, verb, *names]
         self.manage.run(argv, f"can't {verb} {', '.join(names)}")
 
 

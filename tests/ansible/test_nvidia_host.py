@@ -90,6 +90,9 @@ class Gpus:
         ours = (line for line in said.splitlines() if line.startswith(("nvidia", "datacenter")))
         return {line.split()[0] for line in ours if line.endswith(" installed")}
 
+    def held(self) -> set[str]:
+        return set(self.node.run("apt-mark", "showhold").split())
+
 
 @pytest.fixture(scope="module")
 def gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpus]:
@@ -109,11 +112,13 @@ def test_a_gpu_without_a_driver_fails_unless_one_may_be_installed(gpus: Gpus) ->
     played = gpus.apply(check=False)
     assert "1 NVIDIA GPU and no driver: choose an image that has one" in played.said
     assert gpus.installed() == set()
-    assert gpus.apply("--check", nvidia_driver="install").changed == 1
+    # The driver, and that its packages are held.
+    assert gpus.apply("--check", nvidia_driver="install").changed == 2
     assert gpus.installed() == set()
     played = gpus.apply(nvidia_driver="install", nvidia_dcgm=True, monitoring_enabled=True)
-    assert played.changed == 1
+    assert played.changed == 2
     assert gpus.installed() == LOADED
+    assert gpus.held() == {"nvidia-open-580"}
     # What a repository lacks of the optional packages keeps none of the others away.
     assert "no repository has datacenter-gpu-manager-exporter: skipped" in played.said
 
@@ -126,8 +131,11 @@ def test_a_driver_without_a_module_for_this_kernel_is_a_failure_with_words(gpus:
 
 def test_the_fabric_manager_gets_the_drivers_version_and_no_newer_one(gpus: Gpus) -> None:
     gpus.machine("switches", GPU | SWITCHES, driver=OPEN)
-    assert gpus.apply(nvidia_driver="install", nvidia_dcgm=True).changed == 1
+    assert gpus.apply(nvidia_driver="install", nvidia_dcgm=True).changed == 2
     assert gpus.installed() == LOADED | {"nvidia-fabricmanager-580=580.95.05-1"}
+    assert gpus.held() == {"nvidia-open-580", "nvidia-fabricmanager-580"}
+    gpus.node.run("apt-get", "-y", "dist-upgrade")
+    assert "nvidia-fabricmanager-580=580.95.05-1" in gpus.installed()
     assert gpus.apply(nvidia_driver="install", nvidia_dcgm=True).changed == 0
     gpus.machine("odd", GPU | SWITCHES, driver=OPEN.replace("580.95.05", "580.11.22"))
     played = gpus.apply(check=False)
@@ -136,14 +144,17 @@ def test_the_fabric_manager_gets_the_drivers_version_and_no_newer_one(gpus: Gpus
 
 
 def test_another_driver_is_replaced_only_on_the_word(gpus: Gpus) -> None:
-    gpus.node.run("sh", "-c", "apt-get remove -y 'nvidia-*' 'datacenter-*' && apt-get install -y nvidia-open-550")
+    remove = "apt-get remove -y --allow-change-held-packages 'nvidia-*' 'datacenter-*'"
+    gpus.node.run("sh", "-c", f"{remove} && apt-get install -y nvidia-open-550")
     gpus.machine("older", GPU, driver=CLOSED)
     played = gpus.apply(nvidia_driver="install")
-    assert played.changed == 0
+    assert played.changed == 1
+    assert gpus.held() == {"nvidia-open-550"}
     assert "driver 550.90.07 of the image stays although branch 580 is requested" in played.said
     played = gpus.apply(nvidia_driver="install", nvidia_replace_driver=True)
     assert "reboot this host" in played.said
     assert gpus.installed() == {"nvidia-open-580=580.95.05-1"}
+    assert gpus.held() == {"nvidia-open-580"}
 
 
 def test_what_no_repository_has_is_left_out_where_it_is_not_needed(gpus: Gpus) -> None:
