@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Callable
 
 from gpucluster.agent.checks.collect import dcgm as collect_dcgm
+from gpucluster.agent.checks.collect import driver as collect_driver
 from gpucluster.agent.checks.collect import gpu as collect_gpu
 from gpucluster.agent.checks.collect import host as collect_host
 from gpucluster.agent.checks.collect import kernel_log as collect_kernel_log
 from gpucluster.agent.checks.collect import rdma as collect_rdma
 from gpucluster.agent.checks.collect.place import Collector
 from gpucluster.agent.checks.expected import NodeExpectation
-from gpucluster.agent.checks.judges import dcgm, gpu, host, rdma, xids
+from gpucluster.agent.checks.judges import dcgm, driver, gpu, host, rdma, xids
 from gpucluster.agent.checks.model import Check, Measurements, Outcome, Profile, Reaction, Scope
 
 NodeCheck = Check[NodeExpectation]
@@ -26,6 +27,7 @@ MEASUREMENTS: Mapping[str, Collector] = {
     "clock_jump": collect_host.clock_jump,
     "dcgm_short": collect_dcgm.diagnosis(1),
     "dcgm_long": collect_dcgm.diagnosis(3),
+    "driver": collect_driver.driver,
     "drives": collect_host.drives,
     "fabric_manager": collect_gpu.fabric_manager,
     "failed_units": collect_host.failed_units,
@@ -166,6 +168,10 @@ _RESET = "Reset the GPU or restart the host when no job runs; if it comes again,
 _LINKS = ("nvlink", "nvidia_smi")
 
 _GPU = (
+    _check(
+        "gpu_driver", "the driver, its library and its module on disk have one version", "driver", driver.versions,
+        when=_ALWAYS, applies=_nvidia, drain=True, remedy=_RESTART,
+    ),
     _check(
         "gpu_count", "number of GPUs that the driver sees", "nvidia_smi", gpu.count,
         when=_ALWAYS, applies=_nvidia, drain=True, remedy=_RESTART,

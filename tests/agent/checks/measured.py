@@ -91,6 +91,7 @@ def healthy() -> dict[str, Any]:
         "clock_jump": {"seconds": 0.002},
         "dcgm_short": _diagnosis(Deployment="software"),
         "dcgm_long": _diagnosis(Deployment="software", Hardware="memory", Stress="targeted_power"),
+        "driver": {"loaded": "580.95.05", "library": "580.95.05", "on_disk": "580.95.05"},
         "drives": {f"nvme{index}": "live" for index in range(8)},
         "fabric_manager": "active",
         "failed_units": [],

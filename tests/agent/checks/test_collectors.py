@@ -238,6 +238,73 @@ def test_a_corrupted_inforom_is_said_and_takes_no_node_away(host: Host, answer: 
     assert judged("gpu_count", {**healthy(), **found}).status is Status.PASS
 
 
+FOLDER = "usr/lib/x86_64-linux-gnu"
+NO_MODULE = Answer(1, b"", b"modinfo: ERROR: Module nvidia not found.\n", "")
+
+
+def driver(host: Host, *, loaded: str = "580.95.05", library: str = "580.95.05", folder: str = FOLDER) -> None:
+    """The driver's files: `loaded` as the kernel says it; the library as its packages have it."""
+    if loaded:
+        write(host.root / "sys/module/nvidia/version", f"{loaded}\n")
+    write(host.root / "sys/module/ext4/refcnt", "1\n")
+    if library:
+        write(host.root / folder / f"libnvidia-ml.so.{library}", "")
+        (host.root / folder / "libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{library}")
+
+
+@pytest.mark.parametrize(
+    ("files", "modinfo", "status", "words"),
+    [
+        ({}, Answer(0, b"580.95.05\n", b"", ""), "pass", "580.95.05"),
+        ({"folder": "usr/lib64"}, Answer(0, b"580.95.05\n", b"", ""), "pass", "580.95.05"),
+        # Azure/az-hop#269: packages were upgraded below a running driver
+        (
+            {"library": "580.105.08"},
+            Answer(0, b"580.105.08\n", b"", ""),
+            "fail",
+            "the loaded driver is 580.95.05, its library 580.105.08: packages were changed below the running driver",
+        ),
+        # microsoft/azhpc-images#86: the library alone
+        ({"loaded": "550.90.07"}, Answer(0, b"550.90.07\n", b"", ""), "fail", "is 550.90.07, its library 580.95.05"),
+        ({}, Answer(0, b"580.105.08\n", b"", ""), "warn", "05, the module on disk is 580.105.08: after a"),
+        ({}, NO_MODULE, "warn", "no module of the driver on disk"),
+        # lyulyul/shine-cluster#50: a kernel without the driver after an update
+        ({"loaded": ""}, NO_MODULE, "fail", "has no module of it on disk, its library 580.95.05"),
+        ({"loaded": ""}, Answer(0, b"580.95.05\n", b"", ""), "fail", "not loaded; its module on disk is 580.95.05"),
+        ({"library": ""}, Answer(0, b"580.95.05\n", b"", ""), "unknown", "there is no libnvidia-ml.so.1"),
+        ({"library": "1.new"}, Answer(0, b"580.95.05\n", b"", ""), "unknown", "has no version"),
+        ({"loaded": "new"}, Answer(0, b"580.95.05\n", b"", ""), "unknown", "says no version"),
+        ({}, Answer(None, b"", b"", "modinfo is not installed"), "unknown", "modinfo is not installed"),
+        ({}, Answer(1, b"", b"modinfo: ERROR: Permission denied", ""), "unknown", "Permission denied"),
+        ({}, Answer(0, b"\n", b"", ""), "unknown", "modinfo ended with status 0"),
+    ],
+)  # fmt: skip
+def test_the_driver_in_kernel_library_and_on_disk(
+    host: Host, files: dict[str, str], modinfo: Answer, status: str, words: str
+) -> None:
+    driver(host, **files)
+    found = collect("driver", replace(host, ask=said({"modinfo": modinfo})))
+    judgement = judged("gpu_driver", {**healthy(), "driver": found})
+    assert judgement.status.value == status, judgement
+    assert words in judgement.message
+
+
+def test_the_driver_is_found_where_debian_s_alternatives_have_it_and_sys_has_no_version(host: Host) -> None:
+    driver(host, loaded="", library="")
+    (host.root / "sys/module/nvidia").mkdir()
+    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder)\n"
+    write(host.root / "proc/driver/nvidia/version", line + "GCC version:  gcc version 12.2.0\n")
+    real = host.root / FOLDER / "nvidia/current/libnvidia-ml.so.580.95.05"
+    write(real, "")
+    (real.parent / "libnvidia-ml.so.1").symlink_to(real.name)
+    write(host.root / "etc/alternatives/other", "")
+    alternative = host.root / "etc/alternatives/nvidia--libnvidia-ml.so.1-x86_64-linux-gnu"
+    alternative.symlink_to(real.parent / "libnvidia-ml.so.1")
+    (host.root / FOLDER / "libnvidia-ml.so.1").symlink_to(alternative)
+    found = collect("driver", replace(host, ask=said({"modinfo": Answer(0, b"580.95.05\n", b"", "")})))
+    assert found == {"loaded": "580.95.05", "library": "580.95.05", "on_disk": "580.95.05"}
+
+
 DIAGNOSIS = json.dumps({"DCGM Diagnostic": healthy()["dcgm_short"], "Driver Version Detected": "580"}, indent=1)
 
 
