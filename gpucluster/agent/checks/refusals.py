@@ -1,4 +1,4 @@
-"""What NVIDIA's tools say when the driver or a GPU does not work: documented exit statuses, and their words.
+"""What NVIDIA's tools say when they can't do what they are asked to: documented exit statuses, and their words.
 
 Such an answer is a measurement: what was asked about is bad. A tool that is missing, hangs, is killed or prints
 something else has measured nothing.
@@ -34,6 +34,43 @@ WORDS = (
     "no devices were found",
     "unable to determine the device handle",
 )
+#: dcgmi ends with the low byte of a result of DCGM, which is negative: -21 is the status 235. Source: DCGM 4.6,
+#: dcgmi/main_dcgmi.cpp and dcgmlib/dcgm_structs.h (dcgmReturn_t). -2 is what dcgmi adds for wrong arguments. Here are
+#: those that say why there is no diagnosis.
+DCGMI: Mapping[int, str] = {
+    -2: "the arguments of dcgmi are wrong",
+    -6: "DCGM does not support the diagnosis with this driver",
+    -8: "NVML gave an error",
+    -11: "the diagnosis took too long",
+    -12: "dcgmi and DCGM's service have different versions",
+    -18: "a GPU can't be reached any more",
+    -19: "a GPU must be reset",
+    -21: "DCGM's service nvidia-dcgm does not answer",
+    -22: "DCGM does not support these GPUs",
+    -23: "the GPUs are of different models",
+    -25: "a library of DCGM is missing",
+    -29: "DCGM's service does not run as root",
+    -30: "the diagnosis met an error",
+    -33: "a module of DCGM is not loaded",
+    -34: "the GPUs are in use",
+    -39: "another diagnosis runs",
+    -41: "DCGM's service can't start the diagnosis",
+    -44: "the driver is too old for DCGM",
+    -51: "the diagnosis met an error for which the GPU must be taken out of service",
+    -52: "the program of the diagnosis (nvvs) is missing",
+    -53: "the diagnosis was killed",
+    -54: "DCGM is paused",
+    -56: "DCGM's service works without NVIDIA's library NVML",
+    -57: "the driver did not answer NVML in time",
+    -58: "DCGM has no test for these GPUs",
+    -66: "the diagnosis was stopped",
+    -67: "the GPUs are detached from DCGM",
+}
+#: The results that say that a GPU does not work.
+DCGMI_BROKEN = frozenset({-18, -19, -51})
+#: What the diagnosis says of GPUs that are divided, which it can't test. Source: DCGM 4.6, nvvs/src/
+#: NvidiaValidationSuite.cpp (BuildCommonGpusList): four sentences, each with one of these words.
+DCGMI_DIVIDED = ("mig configuration is incompatible", "mig mode enabled", "mig is enabled")
 _LONGEST = 200
 
 
@@ -46,3 +83,13 @@ def refusal(status: int, output: str, errors: str) -> str:
     meaning = NVIDIA_SMI.get(status, "")
     said = said or next((line for line in lines if line and not line.startswith("<")), "")
     return "; ".join(part for part in (meaning, f"nvidia-smi ended with status {status}: {said[:_LONGEST]}") if part)
+
+
+def result_of_dcgmi(status: int) -> int:
+    """The result of DCGM that an exit status of dcgmi stands for; 0 where it is none of `DCGMI`."""
+    return status - 256 if status - 256 in DCGMI else 0
+
+
+def is_divided(text: str) -> bool:
+    """Whether DCGM says that it does not test GPUs because they are divided (MIG)."""
+    return any(words in text.lower() for words in DCGMI_DIVIDED)

@@ -315,6 +315,22 @@ DIAGNOSIS = json.dumps({"DCGM Diagnostic": healthy()["dcgm_short"], "Driver Vers
         (Answer(0, DIAGNOSIS.encode()[:300], b"", ""), "cut off"),
         (Answer(1, b"Error: unable to establish a connection to the specified host", b"", ""), "unable to establish"),
         (Answer(1, b'{"DCGM Diagnostic": {"runtime_error": "busy"}}', b"", ""), "busy"),
+        # DCGM's own statuses: dcgmi/Command.cpp and dcgmi/Diag.cpp
+        (
+            Answer(235, b"Error: unable to establish a connection to the specified host: localhost\n", b"", ""),
+            "DCGM's service nvidia-dcgm does not answer (-21); dcgmi ended with status 235: ",
+        ),
+        (
+            Answer(
+                217,
+                b'{"DCGM Diagnostic": {"runtime_error": "Error: Unable to complete diagnostic. Return: (-39)"}}',
+                b"",
+                "",
+            ),
+            "another diagnosis runs (-39); dcgmi ended with status 217: dcgmi has run no diagnosis: Error: Unable to",
+        ),
+        (Answer(254, b"", b"Error: Couldn't find match for argument.", ""), "arguments of dcgmi are wrong (-2)"),
+        (Answer(143, b"", b"", ""), "dcgmi ended with status 143"),
         (Answer(0, b"", b"", ""), "cut off"),
     ],
 )
@@ -322,6 +338,38 @@ def test_a_dcgm_that_fails(host: Host, answer: Answer, reason: str) -> None:
     found = collect("dcgm_short", replace(host, ask=said({"dcgmi diag -r 1 -j": answer})))
     assert isinstance(found, Missing)
     assert reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [(238, "can't be reached"), (237, "must be reset"), (205, "out of service")]
+)
+def test_a_dcgm_that_says_that_a_gpu_does_not_work(host: Host, status: int, reason: str) -> None:
+    answer = Answer(status, b'{"DCGM Diagnostic": {"runtime_error": "Error: Unable to complete diagnostic."}}', b"", "")
+    found = collect("dcgm_short", replace(host, ask=said({"dcgmi diag -r 1 -j": answer})))
+    assert isinstance(found, Refused)
+    assert reason in found.reason
+    assert judged("dcgm_short", {"dcgm_short": found}).status is Status.FAIL
+
+
+@pytest.mark.parametrize("name", ["dcgm_short", "dcgm_long"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        # aws/aws-parallelcluster-cookbook#3183, and the other sentences of DCGM 4.6
+        "GPU 0's MIG configuration is incompatible with the diagnostic because it prevents access to the entire GPU.",
+        "Cannot run diagnostic: CUDA does not support enumerating GPUs with MIG mode enabled, yet GPU 1 is MIG enabled",
+        "Cannot run diagnostic: MIG is enabled, but no compute instances are configured.",
+    ],
+)
+def test_a_dcgm_that_does_not_test_gpus_that_are_divided(host: Host, name: str, words: str) -> None:
+    error = f"Error: Unable to complete diagnostic for group 2147483647. Return: (-30): NVVS error\n{words}"
+    answer = Answer(
+        226, json.dumps({"DCGM Diagnostic": {"runtime_error": error, "version": "4.6.0"}}).encode(), b"", ""
+    )
+    found = collect(name, replace(host, ask=said({"dcgmi diag": answer})))
+    judgement = judged(name, {name: found})
+    assert judgement.status is Status.SKIP
+    assert words[:60] in judgement.message
 
 
 def test_dcgm_ends_with_a_status_of_its_own_where_a_test_fails(host: Host) -> None:

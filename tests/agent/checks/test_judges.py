@@ -374,6 +374,18 @@ def test_a_diagnosis_that_ran_no_test_of_the_hardware_is_not_good() -> None:
     found = judged("dcgm_long", measurements)
     assert found.status is UNKNOWN
     assert "none of its tests of the hardware: memory GPU 0: not enough permissions" in found.message
+
+
+@pytest.mark.parametrize(("software", "status"), [("Pass", SKIP), ("Fail", FAIL), ("Warn", UNKNOWN)])
+def test_divided_gpus_that_dcgm_skips_are_no_fault(software: str, status: Status) -> None:
+    measurements = healthy()
+    for category in measurements["dcgm_long"]["test_categories"]:
+        soft = category["category"] == "Deployment"
+        said = {"status": software if soft else "Skip", "info": "" if soft else "MIG is enabled on this GPU"}
+        for test in category["tests"]:
+            test.update(results=[{"entity_group": "GPU", "entity_id": 0, **said}], test_summary={})
+    found = judged("dcgm_long", measurements)
+    assert found.status is status
     # Level 1 has none.
     assert judged("dcgm_short", measurements).status is PASS
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from gpucluster.agent.checks.expected import NodeExpectation
 from gpucluster.agent.checks.judges.parts import Part, sum_up
-from gpucluster.agent.checks.model import Measurements, Outcome, Status
+from gpucluster.agent.checks.model import Measurements, Outcome, Status, worst
+from gpucluster.agent.checks.refusals import is_divided
 
 _STATUS: Mapping[str, Status] = {
     "pass": Status.PASS,
@@ -34,6 +35,8 @@ def judge(measurement: str, *, hardware: bool = False) -> Callable[[Measurements
 
     def of_level(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
         answer = measured[measurement]
+        if answer.get("divided"):
+            return Outcome(Status.SKIP, f"the GPUs are divided (MIG), and DCGM does not test them: {answer['divided']}")
         parts = list(_results(answer["test_categories"]))
         if all(part.status is Status.SKIP for part in parts):
             return Outcome(Status.UNKNOWN, "DCGM has run no test")
@@ -42,7 +45,11 @@ def judge(measurement: str, *, hardware: bool = False) -> Callable[[Measurements
         )
         if hardware and all(part.status is Status.SKIP for part in of_hardware):
             why = of_hardware[0].message if of_hardware else "there are none"
-            parts.append(Part(Status.UNKNOWN, f"DCGM has run none of its tests of the hardware: {why}"))
+            words = f"DCGM has run none of its tests of the hardware: {why}"
+            divided = of_hardware and all(is_divided(part.message) for part in of_hardware)
+            if divided and worst(part.status for part in parts) is Status.PASS:
+                return Outcome(Status.SKIP, words)
+            parts.append(Part(Status.UNKNOWN, words))
         return sum_up(parts, f"{sum(part.status is Status.PASS for part in parts)} results of DCGM, all good")
 
     return of_level
