@@ -33,6 +33,8 @@ IDLE = "IDLE+CLOUD"
 BUSY = "ALLOCATED+CLOUD"
 LEAVING = "IDLE+CLOUD+POWERING_DOWN"
 DEAD = "DOWN+CLOUD+POWERED_DOWN"
+# Powered down, and Slurm waits for its slurmd all the same: it gives the node no job.
+WAITED_FOR = "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING"
 LOST = "DOWN+CLOUD+NOT_RESPONDING"
 
 _Kind = TypeVar("_Kind", bound=Action)

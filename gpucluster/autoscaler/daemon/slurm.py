@@ -153,7 +153,7 @@ class SlurmClient:
         """Carry out an action. Each can be carried out twice."""
         match action:
             case PowerDown():
-                self.power_down(action.nodes)
+                self.power_down(action.nodes, force=action.force)
             case MarkDown():
                 self.mark_down(action.nodes, action.why)
             case Drain():
@@ -167,14 +167,16 @@ class SlurmClient:
             case _:
                 raise TypeError(f"not an action of Slurm's: {type(action).__name__}")
 
-    def power_down(self, nodes: Sequence[str]) -> None:
+    def power_down(self, nodes: Sequence[str], *, force: bool = True) -> None:
         """Give nodes up, whatever state they are in. Slurm requeues the jobs on them, or ends those it can't requeue.
+
+        Without `force` a node that has a job is powered down when the job has ended.
 
         The nodes are POWERING_DOWN within a power_save_interval, SuspendProgram is called, and after SuspendTimeout
         they are IDLE+POWERED_DOWN. This also heals DOWN+POWERED_DOWN. A node that is powered down already passes
         through the same states, and takes no job for SuspendTimeout.
         """
-        self._update_nodes(nodes, "state=power_down_force")
+        self._update_nodes(nodes, "state=power_down_force" if force else "state=power_down")
 
     def mark_down(self, nodes: Sequence[str], why: str) -> None:
         """Take nodes out of service at once. Slurm requeues or ends the jobs on them."""

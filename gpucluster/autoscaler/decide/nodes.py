@@ -50,7 +50,7 @@ def reconcile(builder: PlanBuilder) -> None:
     for name, node in builder.nodes.items():
         now_in = phase(node.flags)
         if now_in is Phase.POWERED_DOWN:
-            if name not in claims and name not in live:
+            if name not in claims and name not in live and not node.silent:
                 continue
         elif now_in is Phase.IN_SERVICE and _settled(claims.get(name), live.get(name), node):
             continue
@@ -324,6 +324,9 @@ def _powered_down(builder: PlanBuilder, node: Node) -> None:
         return
     claim = builder.claims.get(node.name)
     instances = builder.live.get(node.name)
+    if claim is None and not instances:
+        _never_scheduled(builder, node)
+        return
     if instances and (claim is None or claim.state in ACCEPTED):
         builder.change(
             claim or builder.adopt(node, instances[0], ClaimState.ENDING), state=ClaimState.ENDING, fault=None
@@ -334,6 +337,29 @@ def _powered_down(builder: PlanBuilder, node: Node) -> None:
             return
         builder.swept += 1
     _end(builder, node, f"{builder.words.name} has powered {node.name} down")
+
+
+def _never_scheduled(builder: PlanBuilder, node: Node) -> None:
+    """Make a node usable again that is powered down and for which Slurm waits all the same.
+
+    `scontrol update state=resume` of a node that is down or drained while it is powered down leaves
+    IDLE+POWERED_DOWN+NOT_RESPONDING. After the next start or reconfiguration of slurmctld such a node gets no job, so
+    that no slurmd ever answers. Powering it down again clears the flag (Slurm 24.11 and 26.11, slurmctld/node_mgr.c,
+    read_config.c and power_save.c). It would end a drain as well, so that a drained node is left. Until slurmctld
+    starts again the node may get a job, which keeps it.
+    """
+    if node.silent and not node.drained and _may_heal(builder, node):
+        why = f"{PREFIX} {node.pool}: powered-down nodes for which {builder.words.name} waits are made usable again"
+        builder.power_down_idle(node.name, why)
+
+
+def _may_heal(builder: PlanBuilder, node: Node) -> bool:
+    """Whether this pass may make one more node usable; if so, it is counted."""
+    if builder.healed >= MAX_HEALED_PER_PASS or builder.now - builder.healed_at.get(node.name, -HEALS_IN) < HEALS_IN:
+        return False
+    builder.healed += 1
+    builder.healed_at[node.name] = builder.now
+    return True
 
 
 def _end(builder: PlanBuilder, node: Node, why: str) -> None:
@@ -413,10 +439,8 @@ def _down_powered_off(builder: PlanBuilder, node: Node) -> None:
             builder.actions.append(SaveConsole(claim.instance_id, node.name, f"{node.name}: {why}"))
         builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why)
         pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
-    if builder.healed >= MAX_HEALED_PER_PASS or builder.now - builder.healed_at.get(node.name, -HEALS_IN) < HEALS_IN:
+    if not _may_heal(builder, node):
         return
-    builder.healed += 1
-    builder.healed_at[node.name] = builder.now
     reason = node.reason or "it did not come into service in time"
     why = f"{PREFIX} {node.pool}: nodes that {builder.words.name} gave up are made usable again ({reason})"
     builder.power_down(node.name, why)

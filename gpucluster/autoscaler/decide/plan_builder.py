@@ -85,6 +85,7 @@ class PlanBuilder:
         self.gangs_powering_up: set[str] = set()  # gangs for which nodes power up
         self.dropped: dict[str, str] = {}  # nodes given up in this pass, and for which gang
         self._give_up: defaultdict[str, list[str]] = defaultdict(list)
+        self._power_down_idle: defaultdict[str, list[str]] = defaultdict(list)
         self._mark_down: defaultdict[str, list[str]] = defaultdict(list)
         self.live: dict[str, list[Instance]] = {}
         self.gone: set[str] = set()  # ids that the cloud lists as terminating or terminated
@@ -243,6 +244,10 @@ class PlanBuilder:
         """Give a node up; nodes with the same reason share one action."""
         self._give_up[why].append(name)
 
+    def power_down_idle(self, name: str, why: str) -> None:
+        """Power a node down unless it has got a job by now; nodes with the same reason share one action."""
+        self._power_down_idle[why].append(name)
+
     def mark_down(self, name: str, why: str) -> None:
         """Take a node out of service; nodes with the same reason share one action."""
         self._mark_down[why].append(name)
@@ -257,6 +262,7 @@ class PlanBuilder:
             *self.actions,
             *(MarkDown(tuple(nodes), why) for why, nodes in self._mark_down.items()),
             *(PowerDown(tuple(nodes), why) for why, nodes in self._give_up.items()),
+            *(PowerDown(tuple(nodes), why, force=False) for why, nodes in self._power_down_idle.items()),
         ]
         if len(actions) > 1:
             actions.sort(key=lambda action: _RANK[type(action)])

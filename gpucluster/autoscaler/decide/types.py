@@ -401,10 +401,16 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class PowerDown:
-    """Give nodes up (`power_down_force`): Slurm requeues their jobs, and can power the nodes up again afterwards."""
+    """Give nodes up: Slurm can power them up again afterwards.
+
+    Args:
+        force: at once, and Slurm requeues their jobs (`power_down_force`); else a job that has got a node keeps it
+            (`power_down`).
+    """
 
     nodes: tuple[str, ...]
     why: str
+    force: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,6 +269,29 @@ def test_power_down_heals_what_slurm_gave_up(hand: Hand, slurm: SlurmClient) -> 
         hand.flags(name, lambda flags: flags == OFF)
 
 
+def test_power_down_heals_a_powered_down_node_that_slurm_gives_no_job(hand: Hand, slurm: SlurmClient) -> None:
+    # An administrator resumes nodes that were down or drained while they were powered down.
+    stuck = OFF | {"NOT_RESPONDING"}
+    for name, state in (("join-e3", "down"), ("join-e4", "drain")):
+        hand.slurm_harness.scontrol("update", f"nodename={name}", f"state={state}", "reason=a test")
+        hand.slurm_harness.scontrol("update", f"nodename={name}", "state=resume")
+        hand.flags(name, lambda flags: flags == stuck)
+    hand.slurm_harness.restart_slurmctld(kill=False)
+    number = hand.slurm_harness.sbatch("-N1", "--partition=join", "--nodelist=join-e3")
+    # Slurm has looked at the job, and does not start it.
+    hand.job(number, lambda job: job.pending and job.reason not in ("None", "Priority"))
+    assert slurm.nodes()["join-e3"].flags == stuck
+    slurm.apply(PowerDown(("join-e3", "join-e4"), "", force=False))
+    assert hand.job(number, lambda job: job.state == "CONFIGURING").nodes == ("join-e3",)
+    hand.flags("join-e4", lambda flags: flags == OFF)
+    # A node that has got a job by now keeps it.
+    slurm.apply(PowerDown(("join-e3",), "", force=False))
+    assert slurm.jobs()[number].state == "CONFIGURING"
+    hand.slurm_harness.scancel(number)
+    slurm.apply(PowerDown(("join-e3",), ""))
+    hand.flags("join-e3", lambda flags: flags == OFF)
+
+
 def test_names_that_slurm_does_not_know_hold_up_nobody(hand: Hand, slurm: SlurmClient) -> None:
     names = ("nowhere-e1", "down-e3", "nowhere-e2", "down-e4", "down-e99")
     slurm.apply(MarkDown(names, "gpucluster: a test"))

@@ -30,7 +30,20 @@ from gpucluster.autoscaler.decide.types import (
     Terminate,
 )
 from gpucluster.autoscaler.policy import Limits
-from tests.autoscaler.builders import COMING, DEAD, IDLE, LEAVING, LOST, NOON, OFF, WARMING, flags, policy, pool
+from tests.autoscaler.builders import (
+    COMING,
+    DEAD,
+    IDLE,
+    LEAVING,
+    LOST,
+    NOON,
+    OFF,
+    WAITED_FOR,
+    WARMING,
+    flags,
+    policy,
+    pool,
+)
 
 POLICY = policy(
     pool("a", names=3, max_nodes=2, baked=False),
@@ -54,6 +67,7 @@ words = st.sampled_from(
         "ALLOCATED+CLOUD",
         LEAVING,
         DEAD,
+        WAITED_FOR,
         LOST,
         "IDLE+CLOUD+DRAIN",
         "MIXED+CLOUD+NOT_RESPONDING",
@@ -232,7 +246,9 @@ def test_no_look_is_too_odd(seen: tuple[Observation, Memory]) -> None:
             assert len(set(action.nodes)) == len(action.nodes)
             for name in action.nodes:
                 node = observation.nodes[name]
-                assert node.powering_up or not node.powered_down or node.down
+                # one that is powered down already only where Slurm waits for it, and then without force
+                assert node.powering_up or not node.powered_down or node.down or (node.silent and not action.force)
+                assert action.force or not node.drained
                 # what a person took down stays so, but for a node that was awaited: that reason is an old one
                 awaited = name in memory.claims and memory.claims[name].state != "up"
                 assert (

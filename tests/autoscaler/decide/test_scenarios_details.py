@@ -29,6 +29,7 @@ from tests.autoscaler.builders import (
     LOST,
     NOON,
     OFF,
+    WAITED_FOR,
     WARMING,
     World,
     job,
@@ -182,6 +183,50 @@ def test_healing_is_not_asked_for_twice_before_it_can_show() -> None:
     assert world.plan.actions == ()
     world.reconcile(11)
     assert [each.nodes for each in world.the(PowerDown)] == [(ONE,)]
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["idle", "with a job that waits"])
+def test_a_powered_down_node_for_which_slurm_waits_is_healed(waits: bool) -> None:
+    world = World()
+    world.node(ONE, WAITED_FOR)
+    world.node("gpu-e2", WAITED_FOR, "")
+    world.node("gpu-e3", OFF)
+    if waits:
+        world.waits(1)
+    world.reconcile()
+    assert [sorted(each.nodes) for each in world.the(PowerDown)] == [[ONE, "gpu-e2"]]
+    world.reconcile(5)
+    assert not world.the(PowerDown)
+    world.reconcile(11)
+    assert [sorted(each.nodes) for each in world.the(PowerDown)] == [[ONE, "gpu-e2"]]
+    world.are([ONE, "gpu-e2"], OFF)
+    world.reconcile(60)
+    assert world.plan.actions == ()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        # The drain is an administrator's, and powering down would end it.
+        "IDLE+CLOUD+DRAIN+POWERED_DOWN+NOT_RESPONDING",
+        # Slurm powers them up.
+        "ALLOCATED+CLOUD+POWERED_DOWN+NOT_RESPONDING",
+        "IDLE+CLOUD+POWERED_DOWN+POWER_UP+NOT_RESPONDING",
+        WARMING,
+    ],
+)
+def test_a_node_that_is_drained_or_wanted_is_not_healed(words: str) -> None:
+    world = World()
+    world.node(ONE, words, "fan is loud" if "DRAIN" in words else "")
+    world.reconcile()
+    assert not world.the(PowerDown)
+
+
+def test_healing_of_nodes_for_which_slurm_waits_is_spread_as_well() -> None:
+    world = World(policy(pool(names=1200)))
+    world.are(names(1, 1200), WAITED_FOR)
+    world.reconcile()
+    assert sum(len(each.nodes) for each in world.the(PowerDown)) == MAX_HEALED_PER_PASS
 
 
 def test_a_node_that_powers_up_again_with_its_old_instance_is_given_its_time_and_then_replaced() -> None:
