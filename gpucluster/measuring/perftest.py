@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpucluster.agent.measure.launch import DEVICE, PING, PINGS, RATE
 
@@ -22,6 +22,23 @@ _NAMED = re.compile(r"\sDevice\s+:\s+(\S+)")
 _UNITS = {"Gb/sec": 1.0, "MB/sec": 8 * 2**20 / 1e9}
 # What perftest says when a connection or a device does not work.
 _CAUSE = re.compile(r"state is Down|Failed status|Couldn't|Unable to|Failed to|Completion with error|not found", re.I)
+_STATUS = re.compile(r"Failed status (\d+)", re.I)
+#: What the status of a completion means, which perftest prints as a number. Source: rdma-core, libibverbs/verbs.h,
+#: `enum ibv_wc_status`, and its names in ibv_wc_status_str. perftest itself ends with 1 for every fault.
+COMPLETIONS: Mapping[int, str] = {
+    1: "a message is longer than its buffer",
+    2: "the queue pair does not allow the operation",
+    4: "local memory is not registered for it",
+    5: "the connection had failed before",
+    8: "local memory may not be written",
+    9: "the other side refused the request",
+    10: "the other side does not allow access to its memory",
+    11: "the other side could not carry it out",
+    12: "the other side does not answer: its link, the network, or the address (GID) of one of the two",
+    13: "the other side was not ready to receive",
+    20: "the other side did not answer in time",
+    21: "the device reports an error",
+}
 # With a number of iterations eight columns, in duration mode two.
 _LATENCY = re.compile(r"^\s*#bytes\s+#iterations\s+(t_\w+\[usec\].*)")
 _COLUMN = re.compile(r"(t_\w+)\[usec\]")
@@ -38,9 +55,12 @@ def bandwidths(lines: Iterable[str]) -> dict[str, float]:
 
 
 def cause(output: str) -> str:
-    """The lines that say why there is no result, or the last one."""
+    """The lines that say why there is no result, or the last one; first what the status of a completion means."""
     lines = [line.strip() for line in output.splitlines() if any(map(str.isalnum, line))]
-    return "; ".join([line for line in lines if _CAUSE.search(line)] or lines[-1:] or ["it printed nothing"])[:200]
+    status = _STATUS.search(output)
+    meaning = COMPLETIONS.get(int(status[1]), "") if status else ""
+    said = [line for line in lines if _CAUSE.search(line)] or lines[-1:] or ["it printed nothing"]
+    return "; ".join([meaning, *said] if meaning else said)[:300]
 
 
 def _found(lines: Iterable[str]) -> Iterator[tuple[str, int, float]]:

@@ -161,10 +161,18 @@ def test_a_slow_answer_is_a_warning_and_no_connection_a_fault() -> None:
         ("gpucluster: no RDMA device on gpu-1\n", "a node has no RDMA device"),
         ("srun: error: gpu-2: task 1: Exited with exit code 1\n", "Exited with exit code 1"),
         (pair("a", "b", all_devices(GPU4))[:900], "no result of a-b"),
+        (
+            pair(
+                "a",
+                "b",
+                "gpucluster: device mlx5_0\nCompletion with error at client\nFailed status 12: wr_id 0\nscnt=1\n",
+            ),
+            "ib_write_bw gave no result: the other side does not answer",
+        ),
         (pair("a", "b", all_devices(GPU4)).replace("Gb/sec", "MiB/sec"), "ib_write_bw gave no result"),
         (pair("a", "b", device("mlx5_0", 98.0).replace("98.00", "9..8")), "ib_write_bw gave no result"),
     ],
-    ids=["empty", "no perftest", "no device", "failed rank", "cut off", "other unit", "no number"],
+    ids=["empty", "no perftest", "no device", "failed rank", "cut off", "no answer", "other unit", "no number"],
 )
 def test_what_is_missing_is_never_good(text: str, said: str) -> None:
     result = judge(text, job("rdma_perftest", shape=GPU4))

@@ -60,8 +60,15 @@ def test_the_unit_without_report_gbits_is_read() -> None:
         ),
         (
             " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\nscnt=128, ccnt=0\n",
+            "the other side does not answer: its link, the network, or the address (GID) of one of the two; "
             "Completion with error at client; Failed status 12: wr_id 0 syndrom 0x81",
         ),
+        (
+            "Completion with error at client\nFailed status 10: wr_id 0 syndrom 0x88\n",
+            "the other side does not allow access to its memory; Completion with error at client; "
+            "Failed status 10: wr_id 0 syndrom 0x88",
+        ),
+        ("Failed status 99: wr_id 0\n", "Failed status 99: wr_id 0"),
         ("something new\n-------\n", "something new"),
         ("-----\n\n", "it printed nothing"),
     ],

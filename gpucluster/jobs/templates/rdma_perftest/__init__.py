@@ -185,8 +185,7 @@ def _reason(text: str) -> str:
         return INSTALL_PERFTEST
     if NO_DEVICE in text:
         return "a node has no RDMA device: gpucluster verify"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "it printed nothing"
+    return perftest.cause(text)
 
 
 def _latency(measured: tuple[_Measured, ...], job: Job) -> Finding:
