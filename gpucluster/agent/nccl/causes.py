@@ -56,6 +56,8 @@ _SLOW: Mapping[str, tuple[Callable[[str], bool], str]] = {
     "NCCL_BUFFSIZE": (lambda value: value.isdigit() and int(value) < _SMALL_BUFFER, "the buffers are small"),
     "NCCL_NTHREADS": (lambda value: value.isdigit() and int(value) < _FEW_THREADS, "few threads copy the data"),
     "NCCL_PROTO": (lambda value: value.upper() in ("LL", "LL128"), "a protocol for small messages is forced"),
+    # 259 GB/s and not 362 between four H200 that NVLink joins (NCCL 2.28).
+    "NCCL_ALGO": (lambda value: value.lower() == "tree", "rings, which are faster for large messages, are not used"),
     "NCCL_NVLS_ENABLE": (lambda value: value == "0", "the sums of the NVSwitches are not used"),
 }
 

@@ -32,6 +32,12 @@ _NETWORK = re.compile(r"\b(?:Using network|Assigned NET plugin) (.+?)(?: to comm
 _SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]+)(?: set by environment to |=)([^\s'\";]+)")
 _ERROR = re.compile(r"Test (?:NCCL |CUDA )?failure.*|CANCELLED AT .* DUE TO TIME LIMIT")
 _DEFAULT_COLUMNS = ("size", "count", "type", "redop", "root", *("time", "algbw", "busbw", "#wrong") * 2)
+#: A program prints a row in up to three pieces: what it will measure, and each half when it has measured it. Whatever
+#: is written between, such as NCCL's lines of the subsystem TUNING, follows a piece at once, and the next piece begins
+#: a line of its own (seen with nccl-tests 2.19 and NCCL 2.28). A row that is whole never has a letter there.
+_HALF = r"(?:\s+(?:\d[\d.]*(?:e[+-]?\d+)?|N/A)){4}"
+_BEGUN = re.compile(rf"(\s*\d+\s+\d+\s+[a-z]\w*\s+\w+\s+-?\d+(?:{_HALF})?)([^\s\d].*)")
+_CONTINUED = re.compile(rf"({_HALF})([^\s\d].*)")
 #: Columns that older versions lack: a row without a header is matched with these layouts, too.
 _LAYOUTS = (_DEFAULT_COLUMNS, tuple(name for name in _DEFAULT_COLUMNS if name != "root"))
 _HALVES = 2
@@ -48,7 +54,9 @@ def parse(lines: Iterable[str]) -> Measurement:
             line = _LABEL.sub("", line)
         if line.startswith("#"):
             reader.comment(line)
-        elif not (line[:1] in _LABEL_BEGINS and reader.row(line)):
+        elif line[:1] in _LABEL_BEGINS:
+            reader.numbers(line)
+        else:
             reader.other(line)
     return reader.measurement()
 
@@ -68,6 +76,8 @@ class _Reader:
         self._columns: Sequence[str] = ()
         self._tables = self._ends = 0
         self._began = False
+        # Of a row that was interrupted.
+        self._piece = ""
         self._in_bounds: bool | None = None
 
     def comment(self, line: str) -> None:
@@ -85,7 +95,18 @@ class _Reader:
         elif name:
             self._operation = name[1]
 
-    def row(self, line: str) -> bool:
+    def numbers(self, line: str) -> None:
+        """A line that begins as a row does, or as a piece of one."""
+        torn = _BEGUN.match(line) or (_CONTINUED.match(line) if self._piece else None)
+        if torn:
+            self._piece = torn[1] if torn.re is _BEGUN else self._piece + torn[1]
+            self.other(torn[2])
+        elif self._row(line) or (self._piece and self._row(self._piece + line)):
+            self._piece = ""
+        else:
+            self.other(line)
+
+    def _row(self, line: str) -> bool:
         """Whether the line is a row, which is then kept."""
         found = _row(line.split(), self._columns, self._tables or NO_TABLE)
         if found is not None:

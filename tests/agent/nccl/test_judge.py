@@ -324,6 +324,54 @@ def test_the_output_of_two_gpus(capsys: pytest.CaptureFixture[str], name: str) -
     assert "2 " in " ".join(json.loads(capsys.readouterr().out)["reasons"])
 
 
+# --- outputs of four H200 with NCCL's lines of all subsystems, which tear the rows, and with planted faults -----
+
+OF_FOUR = Path(__file__).with_name("data_of_four")
+
+
+@pytest.mark.parametrize(
+    ("name", "busbw", "status", "said"),
+    [
+        ("as_it_is", 362.53, PASS, "reaches 337.5"),
+        ("p2p_off", 25.20, FAIL, "NCCL_P2P_DISABLE=1 is set in the environment"),
+        (
+            "p2p_off",
+            25.20,
+            FAIL,
+            "of one node exchange through the host's memory (SHM)",
+        ),
+        ("one_channel", 24.99, FAIL, "NCCL uses 1 channel"),
+        ("protocol_ll", 149.26, FAIL, "a large message was sent by LL"),
+        ("gpu_in_use", 164.70, FAIL, "is below 225"),
+        ("tree", 259.31, UNKNOWN, "NCCL_ALGO=Tree is set in the environment"),
+    ],
+)
+def test_the_output_of_four_gpus(name: str, busbw: float, status: str, said: str) -> None:
+    lines = (OF_FOUR / f"{name}.txt").read_text().splitlines()
+    found = verdict(lines, Wanted(H200, 1, 4))
+    assert found.verdict == status
+    assert found.busbw == pytest.approx(busbw, abs=0.02)
+    assert said in " ".join(found.reasons)
+
+
+@pytest.mark.parametrize("text", ["srun: error: n1: task 3: Killed", "[2026-11-26 08:00:00] n1:7:8 [0] NCCL INFO x"])
+@pytest.mark.parametrize("at", [("-1",), ("-1", "      0  "), ("      0  ",)])
+def test_a_row_that_others_write_into_is_put_together(text: str, at: tuple[str, ...]) -> None:
+    torn = TUNED
+    for place in at:
+        kept = place.rstrip()
+        head, rest = torn.split(place, 1)
+        torn = f"{head}{kept}{text}\n{text}\n{place[len(kept) :]}{rest}"
+    assert of(output(*torn.splitlines(keepends=True))) == of(output(TUNED)) == PASS
+    assert verdict(output(*torn.splitlines(keepends=True))).busbw == verdict(output(TUNED)).busbw
+
+
+def test_a_row_of_which_the_end_is_missing_is_none() -> None:
+    begun = TUNED.split("-1")[0] + "-1srun: error: n1: task 3: Killed\n"
+    assert of(output(begun)) == UNKNOWN
+    assert verdict(output(begun, MISTUNED)).busbw == verdict(output(MISTUNED)).busbw
+
+
 # --- the command -----
 
 
