@@ -6,6 +6,8 @@ and no more than that: data loading, evaluation on one rank, a checkpoint and co
 needs one of these for its time:
 
 - RAS misses a rank: its process is stopped, or has lost its network;
+- some processes of this node are stopped, and a GPU waits in a kernel. (RAS itself may be silent then: the process that
+  was asked is the stopped one. A job of which all processes are stopped is suspended.)
 - no rank has launched anything, and those of this node that are behind use no processor and wait for no disk, or wait
   in a kernel themselves;
 - no rank has launched anything, none is behind, and all GPUs of this node are in a kernel without a pause;
@@ -29,7 +31,8 @@ LOW_POWER = 0.45
 IN_KERNEL, OUT_OF_KERNEL = 0.9, 0.5
 #: Part of the time in which memory is read or written by a kernel that waits: 0. Healthy training had 0.31 to 0.33.
 MEMORY_AT_REST = 0.05
-#: Seconds for which RAS misses a rank before that is a hang: it declares a process dead after as many.
+#: Seconds for which RAS misses a rank, or a process is stopped, before that is a hang: RAS declares a process dead
+#: after as many.
 MISSING_S = 60.0
 #: Looks over which a straggler is found.
 STRAGGLER_LOOKS = 8
@@ -141,6 +144,7 @@ class Memory(NamedTuple):
         in_kernel: since when all GPUs of the node that are used are in a kernel.
         at_rest: since when kernels run, memory is not used and RAS says nothing.
         missed, missing: the ranks that RAS misses, and since when it misses one of them.
+        stopped: since when some processes are stopped and others wait for them.
         free: since when each GPU has had no process.
         recent: utilization in the last looks of a quiet job.
         last: what was found.
@@ -154,6 +158,7 @@ class Memory(NamedTuple):
     at_rest: float | None = None
     missed: tuple[Rank, ...] = ()
     missing: float | None = None
+    stopped: float | None = None
     free: Mapping[int, float] = {}
     recent: tuple[Mapping[int, float], ...] = ()
     last: Finding | None = None
@@ -180,7 +185,7 @@ def _began(memory: Memory, look: Look, state: State) -> float:
     """When something new began: when its sign came, not when it became certain."""
     if state is State.IDLE:
         return max(memory.free.values())
-    signs = (memory.missing, memory.unchanged, memory.at_rest) if state is State.HUNG else ()
+    signs = (memory.missing, memory.stopped, memory.unchanged, memory.at_rest) if state is State.HUNG else ()
     return next((sign for sign in signs if sign is not None), look.at)
 
 
@@ -202,6 +207,7 @@ def _remembered(memory: Memory, look: Look) -> Memory:
         worked=look.at if _at_work(look) else memory.worked,
         in_kernel=_since(memory.in_kernel, look.at, so=spinning),
         at_rest=_since(memory.at_rest, look.at, so=at_rest and look.answer is None),
+        stopped=_since(memory.stopped, look.at, so=bool(_stopped(look))),
         recent=(*memory.recent, {gpu.number: gpu.utilization for gpu in held})[-STRAGGLER_LOOKS:],
     )
     if look.answer is None:
@@ -243,7 +249,29 @@ def _answered(memory: Memory, look: Look, limits: Limits) -> Finding:
     return _unchanged(memory, look, limits)
 
 
+def _stopped(look: Look) -> list[int]:
+    """The processes that are stopped, where others run and a GPU waits for them."""
+    stopped = sorted(pid for pid, process in look.processes.items() if process.stopped)
+    waits = any(gpu.utilization >= IN_KERNEL for gpu in look.gpus)
+    return stopped if waits and len(stopped) < len(look.processes) else []
+
+
+def _halted(memory: Memory, look: Look) -> Finding | None:
+    """What a stopped process says, for itself: RAS may have no answer to ask for."""
+    stopped = _stopped(look)
+    if not stopped or memory.stopped is None:
+        return None
+    of = [gpu.number for gpu in look.gpus if gpu.pids and stopped[0] in gpu.pids]
+    where = f" on GPU {of[0]}" if of else ""
+    more = f" (and {len(stopped) - 1} more)" if stopped[1:] else ""
+    words = f"process {stopped[0]}{where}{more} is stopped, and the others wait for it"
+    return Finding(State.HUNG if look.at - memory.stopped >= MISSING_S else State.WAITING, 0.0, words)
+
+
 def _without_answer(memory: Memory, look: Look, limits: Limits) -> Finding:
+    halted = _halted(memory, look)
+    if halted is not None:
+        return halted
     if limits.silent is not None and memory.at_rest is not None and look.at - memory.at_rest >= limits.silent:
         return Finding(State.HUNG, 0.0, "kernels run, use no memory and draw little power; RAS gives no answer")
     if memory.last is not None and memory.last.state is State.HUNG and memory.counts is not None:

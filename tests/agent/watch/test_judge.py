@@ -55,6 +55,29 @@ def test_a_stopped_rank_is_a_hang_after_a_minute() -> None:
     assert found.words == "rank 1 gives no answer to RAS: its process is stopped"
 
 
+def test_a_stopped_process_is_a_hang_also_where_it_is_the_one_that_ras_asks() -> None:
+    """Seen on four H100: the stopped process takes the connection and says nothing, whoever asks."""
+    job = Job()
+    job.look(600, WORKS)
+    assert job.look(45, gpus(use=(1, 1, 0, 1)), None, processes(stopped=[2])).state is State.WAITING
+    found = job.look(30, gpus(use=(1, 1, 0, 1)), None, processes(stopped=[2]))
+    assert (found.state, found.rank) == (State.HUNG, None)
+    assert found.words == f"process {FIRST_PID + 2} on GPU 2 is stopped, and the others wait for it"
+    assert found.since == 1000.0 + 600 + series.INTERVAL
+    assert job.look(15, WORKS).state is State.WORKING
+
+
+def test_a_job_that_is_suspended_is_not_hung() -> None:
+    job = Job()
+    job.look(900, gpus(use=(0, 0, 0, 0)), None, processes(stopped=[0, 1, 2, 3]))
+    job.look(900, gpus(), None, processes(stopped=[0, 1, 2, 3]))
+    # Stopped in a debugger for a moment, again and again.
+    for _ in range(20):
+        job.look(30, gpus(use=(1, 1, 0, 1)), None, processes(stopped=[2]))
+        job.look(15, gpus(use=(1, 1, 0, 1)), None, processes())
+    assert State.HUNG not in states(job)
+
+
 def test_a_rank_that_was_missing_in_one_answer_is_none() -> None:
     job = Job()
     for _ in range(20):
