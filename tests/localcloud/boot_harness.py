@@ -50,7 +50,6 @@ class World:
         machine: BootSettings,
         drives: tuple[str, ...] = (),
         contents: Contents = DEBIAN_13,
-        domain: str = "",
     ) -> Instance:
         """Launch an instance with these drives."""
         request = ContainerLaunch(
@@ -65,7 +64,6 @@ class World:
             labels={"gpucluster.home": str(self.home), "gpucluster.ocid": f"ocid1.instance.local..{short}"},
             exports_dir=self.home / "exports",
             home=self.home,
-            domain=domain,
         )
         settings = WithDrives(**dataclasses.asdict(host_settings()), drives=drives)
         with pytest.MonkeyPatch.context() as patch:

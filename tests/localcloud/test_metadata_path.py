@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import oci
 import pytest
@@ -15,6 +16,7 @@ from gpucluster.localcloud.engine.link_local import rules, set_paths, table_name
 from gpucluster.localcloud.engine.protocol import NetworkListeners
 from gpucluster.paths import ansible_dir
 from tests.addresses import free_range
+from tests.ansible.render import render
 from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, running
 from tests.waiting import PATIENCE_S, wait_for
@@ -72,13 +74,23 @@ class Site:
     """A local cloud with an instance, and commands in it."""
 
     def __init__(self, api: Api, net: str) -> None:
-        cidr, self.gateway = f"{net}.9.0/26", f"{net}.9.1"
+        self.gateway = f"{net}.9.1"
         self.api = api
         self.table = table_name(api.home)
-        self.subnet = api.subnet(api.vcn(cidr), cidr)
+        vcn = api.vcn(f"{net}.9.0/25")
+        self.subnet = api.subnet(vcn, f"{net}.9.0/26")
+        self.other = api.subnet(vcn, f"{net}.9.64/26", dns_label="other")
         self.instance = api.launch(self.subnet, "one")
         [self.container] = host("podman", "ps", "--filter", f"label=gpucluster.home={api.home}", "--format",
                                 "{{.Names}}").split()  # fmt: skip
+
+    def address(self, instance: Any) -> str:
+        attachment = self.api.compute.list_vnic_attachments(self.api.tenancy, instance_id=instance.id).data[0]
+        return str(self.api.network.get_vnic(attachment.vnic_id).data.private_ip)
+
+    def end(self, instance: Any) -> None:
+        self.api.compute.terminate_instance(instance.id)
+        self.api.wait(self.api.compute.get_instance, instance.id, "TERMINATED")
 
     def try_(self, *argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["podman", "exec", self.container, *argv], capture_output=True, text=True, check=False)
@@ -128,11 +140,9 @@ def test_an_instance_reaches_the_service_and_only_so(site: Site) -> None:
 def test_instances_find_each_other_by_name_while_others_begin_and_end(site: Site) -> None:
     """Podman's own name server loses names while containers begin and end."""
     two = site.api.launch(site.subnet, "two")
-    attachment = site.api.compute.list_vnic_attachments(site.api.tenancy, instance_id=two.id).data[0]
-    address = site.api.network.get_vnic(attachment.vnic_id).data.private_ip
     ask = "setpriv --reuid=nobody --regid=nogroup --clear-groups getent ahostsv4"
     for name in ("two", f"two.{site.subnet.subnet_domain_name}"):
-        assert site.sh(f"{ask} {name}").split()[0] == address
+        assert site.sh(f"{ask} {name}").split()[0] == site.address(two)
     assert site.sh("cat /etc/resolv.conf").split() == ["search", site.subnet.subnet_domain_name, "nameserver", ADDRESS]
     # Asked all the time, while two more begin and end.
     lost = f"for each in $(seq 100000); do [ -e /run/enough ] && exit; {ask} two > /dev/null || echo $each; done"
@@ -140,15 +150,31 @@ def test_instances_find_each_other_by_name_while_others_begin_and_end(site: Site
     with subprocess.Popen(pid, stdout=subprocess.PIPE, text=True) as asking:
         try:
             for number in range(2):
-                brief = site.api.launch(site.subnet, f"brief{number}")
-                site.api.compute.terminate_instance(brief.id)
-                site.api.wait(site.api.compute.get_instance, brief.id, "TERMINATED")
+                site.end(site.api.launch(site.subnet, f"brief{number}"))
         finally:
             site.sh("touch /run/enough")
         assert asking.communicate(timeout=PATIENCE_S)[0] == ""
-    site.api.compute.terminate_instance(two.id)
-    site.api.wait(site.api.compute.get_instance, two.id, "TERMINATED")
+    site.end(two)
     assert site.try_("getent", "ahostsv4", "two").returncode != 0
+
+
+@pytest.mark.containers
+def test_ssh_finds_a_node_of_another_subnet_that_the_resolver_does_not(site: Site) -> None:
+    """OCI's resolver searches the domain of a host's own subnet only. The controller is in another than its nodes."""
+    node, config = site.api.launch(site.other, "node"), "/root/ssh_elastic"
+    domain = site.other.subnet_domain_name
+    assert site.try_("getent", "hosts", "node").returncode == 2
+    assert site.sh(f"getent hosts node.{domain}").startswith(site.address(node))
+
+    def ssh(domain: str) -> str:
+        known = {"base_elastic_patterns": ["node*"], "private_subnet_domain_name": domain}
+        site.sh(f"cat > {config} <<'END'\n{render('base', 'ssh_elastic', known)}\nEND")
+        return site.try_("ssh", "-F", config, "-o", "BatchMode=yes", "node", "true").stderr
+
+    assert "Could not resolve hostname" in ssh("")
+    # It answers, and no authority has certified its key.
+    wait_for("the node's sshd answers", lambda: "Host key verification failed" in ssh(domain))
+    site.end(node)
 
 
 @pytest.mark.containers
@@ -244,7 +270,8 @@ def test_the_rules_go_with_the_last_network(site: Site) -> None:
     try:
         site.api.compute.terminate_instance(site.instance.id)
         site.api.wait(site.api.compute.get_instance, site.instance.id, "TERMINATED")
-        site.api.network.delete_subnet(site.subnet.id)
+        for subnet in (site.subnet, site.other):
+            site.api.network.delete_subnet(subnet.id)
         site.api.network.delete_vcn(site.subnet.vcn_id)
         wait_for("the rules are gone", lambda: site.table not in tables())
         assert table_name(other) in tables(), "those of another local cloud stay"

@@ -16,7 +16,6 @@ import pytest
 from gpucluster.handover.user_data import BootSettings
 from gpucluster.localcloud.image import traps
 from gpucluster.localcloud.image.contents import contents_of
-from tests.ansible.render import render
 from tests.localcloud.boot_harness import Instance, World, a_world
 from tests.waiting import wait_for
 
@@ -26,7 +25,6 @@ pytestmark = [pytest.mark.containers, pytest.mark.story]
 FIREWALL, FIRST_BOOT = "/usr/local/sbin/gpucluster-firewall", "/usr/local/sbin/gpucluster-first-boot"
 RULES = "/etc/iptables/rules.v4"
 SLURMD = 6818
-VCN = "trap.oraclevcn.com"
 UNREACHABLE = "No route to host"
 # Of a cluster with Kubernetes: no host has an address of it, and hosts forward to and from their pods.
 PODS = "10.244.0.0/16"
@@ -80,7 +78,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trapped]:
 
         def boot(name: str, host: int, system: tuple[str, str]) -> Instance:
             contents = contents_of(*system, home / "images")
-            made = world.boot(name, host, machine, contents=contents, domain=f"{name}net.{VCN}")
+            made = world.boot(name, host, machine, contents=contents)
             assert made.errors() == []
             return made
 
@@ -255,24 +253,6 @@ def test_chrony_asks_the_time_server_of_the_cloud_through_the_rules(hosts: Trapp
     assert node.sh("systemctl is-enabled systemd-timesyncd 2>&1", status=None).endswith(
         ("not-found", "No such file or directory")
     )
-
-
-def test_ssh_finds_a_node_of_another_subnet_that_the_resolver_does_not(hosts: Trapped) -> None:
-    """OCI's resolver searches the domain of a host's own subnet only. The controller is in another than its nodes."""
-    node, config = hosts.ubuntu, "/root/ssh_elastic"
-    assert node.sh("getent hosts ubuntu").startswith(hosts.address(UBUNTU))
-    assert node.sh("getent hosts oracle", status=2) == ""
-    assert node.sh(f"getent hosts oracle.oraclenet.{VCN}").startswith(hosts.address(ORACLE))
-
-    def ssh(domain: str) -> str:
-        known = {"base_elastic_patterns": ["oracle*"], "private_subnet_domain_name": domain}
-        text = render("base", "ssh_elastic", known)
-        node.sh(f"cat > {config} <<'END'\n{text}\nEND")
-        return node.sh(f"ssh -F {config} -o BatchMode=yes oracle true", status=255)
-
-    assert "Could not resolve hostname" in ssh("")
-    # It answers, and no authority has certified its key.
-    assert "Host key verification failed" in ssh(f"oraclenet.{VCN}")
 
 
 def test_traps_are_named_in_the_image(hosts: Trapped, tmp_path: Path) -> None:
