@@ -63,8 +63,11 @@ def _one(measurements: Measurements, name: str) -> Outcome:
         return Outcome(Status.FAIL, said, evidence)
     if verdict.verdict == judge.PASS:
         if others is not None and busbw < baseline.SHARE * others:
-            words = f"{how}busbw {busbw:.2f} GB/s is {busbw / others:.0%} of what the others of the pool reach"
-            return Outcome(Status.WARN, f"{words} ({others:.2f}), and above the limit", evidence)
+            share = f"{busbw / others:.0%} of what the others of the pool reach ({others:.2f})"
+            words = f"{how}busbw {busbw:.2f} GB/s is {share}"
+            if verdict.of_a_node:
+                return Outcome(Status.FAIL, f"{words}; {said}", evidence)
+            return Outcome(Status.WARN, f"{words}, and above the limit", evidence)
         return Outcome(Status.PASS, said, evidence)
     reference = others if before is None else before
     if reference is None or (verdict.size or 0) < limits.SMALLEST_MESSAGE:

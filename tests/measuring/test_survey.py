@@ -235,6 +235,20 @@ def test_a_node_above_the_limit_and_below_the_others_is_a_warning() -> None:
     assert (bad(findings), bad(findings, Status.WARN)) == (set(), {("nccl_node", "gpu-2")})
 
 
+def test_a_node_above_a_limit_that_only_its_nvlink_gives_and_below_the_others_is_bad() -> None:
+    """Nothing that nodes share is between its GPUs, and the limit is wide: 704 GB/s, where all others have 880."""
+
+    class Grace(Small):
+        def _answer(self, job: Mapping[str, Any]) -> Answer:
+            busbw = self.alone.get(job["nodes"][0], 880.0)
+            return Answer("ended", "", 0, output(busbw, job["nodes"], gpus=4, network="Socket"))
+
+    pool = MeasuredPool("gpu", "gpu", shapes.get("BM.GPU.GB200.4"), rdma=False, nodes=9)
+    findings = found(Grace(network(), alone={"gpu-2": 704.0}), pool)
+    assert bad(findings) == {("nccl_node", "gpu-2")}
+    assert "80% of what the others" in findings[("nccl_node", "gpu-2")].message
+
+
 @pytest.mark.parametrize(
     ("pool", "measured"),
     [

@@ -46,6 +46,7 @@ class Verdict(NamedTuple):
         size: of the message that was judged, in bytes.
         busbw: the mean of both halves of its row, in GB/s.
         limit: what it was compared with, in GB/s.
+        of_a_node: the limit follows from what a node has: equal nodes are closer together than that.
     """
 
     verdict: str
@@ -56,6 +57,7 @@ class Verdict(NamedTuple):
     size: int | None = None
     busbw: float | None = None
     limit: float | None = None
+    of_a_node: bool = False
 
 
 def judge(measured: Measurement, wanted: Wanted) -> Verdict:
@@ -93,7 +95,7 @@ def _judge(measured: Measurement, wanted: Wanted) -> Verdict:
         faults += _unnamed_devices(measured, ranks * max(len(groups), 1))
     faults += _right(measured)
     limit = _limit(operations, algorithm, wanted, len(groups), measured)
-    basis = basis._replace(limit=None if limit is None else limit.good)
+    basis = basis if limit is None else basis._replace(limit=limit.good, of_a_node=limit.of_a_node)
     incomplete, run = _incomplete(measured, last), _run(measured, wanted, named, algorithm)
     # A sweep that was cut off has not reached the message that the limit is for.
     measurable = not incomplete and last.size >= limits.SMALLEST_MESSAGE

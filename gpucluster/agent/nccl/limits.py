@@ -47,12 +47,14 @@ class Limit(NamedTuple):
     Attributes:
         why: where `good` comes from.
         why_fault: where `fault` comes from; "" for the same.
+        of_a_node: it follows from what a node has, and is wide: equal nodes are closer together than that.
     """
 
     good: float
     fault: float
     why: str
     why_fault: str = ""
+    of_a_node: bool = False
 
 
 def choose(shape: Shape | None, operation: str, algorithm: str, nodes: int, gpus: int) -> Limit | None:
@@ -124,7 +126,7 @@ def _within_a_node(shape: Shape, operation: str, algorithm: str, gpus: int) -> L
     measured = shape.measured.get((1, algorithm))
     if operation == collectives.ALL_REDUCE and measured is not None:
         why = f"derived from the {measured:g} GB/s that others have measured on {shape.name}"
-        return Limit(SAME_SHARE * measured, FAULT_SHARE * measured, why)
+        return Limit(SAME_SHARE * measured, FAULT_SHARE * measured, why, of_a_node=True)
     # Without the sums of the switches other operations are slower: reaching the limit of all_reduce is good.
     return None if published is None else Limit(published, 0.0, f"the published limit of all_reduce on {shape.name}")
 
@@ -149,4 +151,4 @@ def _of_nvlink(nvlink: float, whose: str, operation: str) -> Limit | None:
     if not nvlink or not collectives.COLLECTIVES[operation].ring:
         return None
     why = f"derived from the {nvlink:g} GB/s that the NVLink of {whose} carries"
-    return Limit(NVLINK_SHARE * nvlink, FAULT_SHARE * nvlink, why)
+    return Limit(NVLINK_SHARE * nvlink, FAULT_SHARE * nvlink, why, of_a_node=True)
