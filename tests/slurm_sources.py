@@ -22,6 +22,7 @@ from gpucluster.errors import EnvironmentFault
 from gpucluster.localcloud.image import package_mirror
 from gpucluster.localcloud.image.suites import SUITES
 from gpucluster.paths import cache_dir
+from tests.waiting import PATIENCE_S
 
 CACHE = cache_dir() / "tests" / "slurm"
 
@@ -37,7 +38,7 @@ def source(release: str) -> tuple[Artifact, Path]:
             mirror = package_mirror.find(SUITES["trixie"], CACHE)
             url = f"{mirror.uri}/pool/main/s/slurm-wlm/{artifact.file}"
             part = file.with_suffix(".part")
-            with urllib.request.urlopen(url, timeout=60) as answer, part.open("wb") as out:
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer, part.open("wb") as out:
                 shutil.copyfileobj(answer, out)
         except (OSError, EnvironmentFault) as error:
             pytest.skip(f"{artifact.file} is not in {file.parent}, and the mirror of this machine has none: {error}")

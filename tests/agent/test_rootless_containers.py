@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gpucluster.agent import errors, programs
 from gpucluster.agent import rootless_containers as rootless
+from tests.waiting import PATIENCE_S
 
 LINE = st.tuples(st.text("abz019_-", min_size=1, max_size=9), st.integers(0, 2**32 - 1), st.integers(0, 200_000))
 
@@ -116,7 +117,7 @@ def test_many_who_log_in_at_once_do_not_collide(files: tuple[Path, Path]) -> Non
     runs = [
         subprocess.Popen([*argv, str(10000 + n * rootless.RANGES)], cwd=Path(__file__).parents[2]) for n in range(4)
     ]
-    assert [run.wait(timeout=60) for run in runs] == [0, 0, 0, 0]
+    assert [run.wait(timeout=PATIENCE_S) for run in runs] == [0, 0, 0, 0]
     found = ranges(files[0])
     assert len(found) == 20
     assert all(end <= first for (_start, end), (first, _end) in zip(found, found[1:]))

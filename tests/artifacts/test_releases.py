@@ -24,7 +24,7 @@ from gpucluster.spec import loads
 from gpucluster.spec.sections.kubernetes import NEWEST_RELEASE
 from tests.mirror import Mirror, Server
 from tests.spec.spec_texts import KEY, LOCAL, MINIMAL, OCI
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -637,7 +637,7 @@ def told(tmp_path: Path, *words: str, environment: Mapping[str, str] | None = No
     done = subprocess.run(
         [sys.executable, "-m", "gpucluster", *words],
         cwd=tmp_path, env={**os.environ, **(environment or {})},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
 

@@ -14,6 +14,7 @@ import pytest
 import gpucluster
 from gpucluster.cli import DEFAULT_FILES, cli
 from gpucluster.cli.base import Root
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ def _run(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]
         env={**os.environ, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -19,6 +19,7 @@ from gpucluster.errors import ProcessError
 from gpucluster.events import ignore
 from gpucluster.paths import ClusterPaths
 from gpucluster.terraform.runner import Terraform
+from tests.waiting import PATIENCE_S
 
 SECRET = "correct-horse-battery"
 IN_ENVIRONMENT = "staple-in-the-environment"
@@ -36,7 +37,7 @@ def _python(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[s
         env={**os.environ, "TMPDIR": str(cwd), **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -15,6 +15,7 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.spec import template
 from gpucluster.ssh import Host, SshClient
 from gpucluster.workspace.saved_state import SavedState
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 def _run(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "gpucluster", "--file", str(folder / "cluster.yml"), *words]
     environment = {**os.environ, "GPUCLUSTER_HOME": str(folder / "cloud"), **env}
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def _a_file(path: Path) -> None:

@@ -22,6 +22,7 @@ from gpucluster.cluster import Cluster
 from gpucluster.lifecycle.result import Result as ClusterResult
 from gpucluster.workspace.run_log import RunStatus
 from tests.localcloud.api_harness import Api, running
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -141,7 +142,7 @@ def test_the_question_is_asked_on_a_terminal_only(folder: Path) -> None:
     asked = subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
     os.write(ours, b"prod\n")
-    assert asked.wait(60) == 2
+    assert asked.wait(PATIENCE_S) == 2
     said = _rest_of(ours)
     assert "type its name (demo)" in said
     assert "nothing was removed" in said

@@ -25,8 +25,8 @@ CLOCKS = {
     "process_time_ns",
     "thread_time",
 }
-#: Seconds. What is given less ends by chance on a busy machine.
-SHORTEST_TIMEOUT = 60
+#: Seconds: the patience of tests. What is given less ends by chance on a busy machine.
+SHORTEST_TIMEOUT = 180
 #: Methods and functions that wait for another process or thread.
 WAITING = {
     "communicate",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpucluster.jobs.model import Rendered
+from tests.waiting import PATIENCE_S
 
 NODES = ("gpu-2", "gpu-10")
 _SRUN = r"""#!/bin/bash
@@ -85,7 +86,13 @@ def run(rendered: Rendered, folder: Path, *, job: int = 30007, nodes: tuple[str,
         "SLURM_SUBMIT_DIR": str(folder), "SLURM_JOB_NODELIST": "gpu-[2,10]", "HOME": str(folder),
     }  # fmt: skip
     done = subprocess.run(
-        ["bash", str(spooled)], env=environment, cwd="/", capture_output=True, text=True, check=False, timeout=60
+        ["bash", str(spooled)],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     calls = {name: _words(folder / "bin" / f"{name}.calls") for name in ("srun", "mpirun")}
     return Ran(done.returncode, done.stdout, done.stderr, folder, calls)

@@ -279,7 +279,7 @@ def test_a_pod_that_is_lost_ends_the_job(training: Pods) -> None:
     next(line for line in lines if " local 0 " in line)
     os.killpg(started[2].pid, 9)
     rest = "".join(lines)
-    assert first.wait(timeout=60) == 69
+    assert first.wait(timeout=PATIENCE_S) == 69
     assert "the pod of train-2.train has been silent" in rest
 
 
@@ -308,6 +308,10 @@ def test_shellcheck_has_no_complaint_about_what_pods_run(tmp_path: Path) -> None
                 files.append(tmp_path / f"{template}-{name}")
                 files[-1].write_text(text)
     done = subprocess.run(
-        [str(SHELLCHECK), "--shell=bash", *map(str, files)], capture_output=True, text=True, check=False, timeout=60
+        [str(SHELLCHECK), "--shell=bash", *map(str, files)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout[:4000]

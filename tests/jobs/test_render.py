@@ -93,8 +93,9 @@ def test_shells_accept_all_scripts(scripts: dict[str, tuple[Path, Rendered]]) ->
         re.sub(r"\d+|(?m:^#SBATCH.*|^printf 'gpucluster job.*)", "", Path(file).read_text()): file for file in files
     }
     assert len(different) > len(ALL) // 3
+    # Some hundred scripts: minutes of processor time where others work, too.
     done = subprocess.run(
-        [str(SHELLCHECK), "--shell=bash", *different.values()], capture_output=True, text=True, check=False, timeout=120
+        [str(SHELLCHECK), "--shell=bash", *different.values()], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[:4000]
 

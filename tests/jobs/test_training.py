@@ -22,7 +22,7 @@ import pytest
 
 from gpucluster.jobs import registry
 from tests.addresses import free_port
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 TRAIN = Path(registry.__file__).parent / "templates" / "pytorch_ddp" / "files" / "train.py"
 PYTHON = "/usr/bin/python3"
@@ -151,7 +151,7 @@ def test_a_training_that_was_killed_goes_on_and_ends_as_one_that_was_not(tmp_pat
     whole.mkdir()
     killed.mkdir()
     with started(whole) as processes:
-        outputs = [process.communicate(timeout=120)[0] for process in processes]
+        outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
         assert [process.returncode for process in processes] == [0, 0], outputs
     lines = told(outputs[0])
     assert [line["epoch"] for line in lines[1:]] == [1, 2, 3]
@@ -166,7 +166,7 @@ def test_a_training_that_was_killed_goes_on_and_ends_as_one_that_was_not(tmp_pat
     shutil.copy(killed / "checkpoint", killed / "checkpoint.new")
     os.truncate(killed / "checkpoint.new", 1000)
     with started(killed) as processes:
-        outputs = [process.communicate(timeout=120)[0] for process in processes]
+        outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
         assert [process.returncode for process in processes] == [0, 0], outputs
     again = told(outputs[0])
     assert again[0]["finished_epochs"] >= 1
@@ -175,6 +175,6 @@ def test_a_training_that_was_killed_goes_on_and_ends_as_one_that_was_not(tmp_pat
     assert again[-1]["loss"] == pytest.approx(lines[-1]["loss"], rel=1e-3)
 
     with started(killed, "--seed", "5") as processes:
-        outputs = [process.communicate(timeout=120)[0] for process in processes]
+        outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
     assert [process.returncode for process in processes] == [66, 66]
     assert "is of a training with other options" in outputs[0]

@@ -17,6 +17,7 @@ import pytest
 from gpucluster.localcloud import control
 from tests.localcloud.api_harness import Api
 from tests.spec.spec_texts import LOCAL
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def _status(folder: Path, *words: str) -> dict[str, Any]:
     (folder / "cluster.yml").write_text(LOCAL)
     argv = [sys.executable, "-m", "gpucluster", "-o", "json", "status", *words]
     env = {**os.environ, "GPUCLUSTER_HOME": str(folder / "cloud")}
-    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     data: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["data"]
     return data
 
