@@ -56,7 +56,7 @@ def test_a_stopped_rank_is_a_hang_after_a_minute() -> None:
 
 
 def test_a_stopped_process_is_a_hang_also_where_it_is_the_one_that_ras_asks() -> None:
-    """Seen on four H100: the stopped process takes the connection and says nothing, whoever asks."""
+    """Seen on four H100: the stopped process takes the connection and says nothing."""
     job = Job()
     job.look(600, WORKS)
     assert job.look(45, gpus(use=(1, 1, 0, 1)), None, processes(stopped=[2])).state is State.WAITING
