@@ -54,7 +54,8 @@ def number(found: Mapping[str, Any], key: str) -> float | None:
 
 
 #: What says why a job ended, before the lines of those that ended because of it: a line, and what to do. Sources:
-#: NVIDIA/pyxis#39 and #168 (a registry that was not asked), NVIDIA/nccl#872, torch's ProcessGroupNCCL.cpp, ld.so(8).
+#: NVIDIA/pyxis#39 and #168 (a registry that was not asked), NVIDIA/nccl#872, torch's ProcessGroupNCCL.cpp, ld.so(8),
+#: open-mpi/ompi#12495 (with srun a message now and then reaches a rank that is still in MPI_Init, which then crashes).
 _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"pyxis: +\[ERROR\].*registry-1\.docker\.io/v2/[\w-]+\.[\w.-]+/.*"),
@@ -65,6 +66,10 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"error while loading shared libraries:.*"), "load its environment module, or install it on the nodes"),
     (re.compile(r"execve\(\): .*: No such file or directory"), "the program is not on the node, or not in the image"),
     (re.compile(r"ModuleNotFoundError:.*"), "install it in the environment or the image of the job"),
+    (
+        re.compile(r"mca_pml_ob1_recv_frag_callback_match\b(?=(?:.*\n){1,16}.*\bompi_mpi_init\b)"),
+        "Open MPI crashed while it started, as with srun it does at times (open-mpi/ompi#12495): submit the job again",
+    ),
     (re.compile(r"(?:torch\.)?OutOfMemoryError:.*|CUDA out of memory.*"), ""),
     (
         re.compile(r"\[Rank \d+\] +Watchdog caught collective operation timeout.*"),

@@ -152,16 +152,31 @@ int main(int count, char **words) { return MPI_Init(&count, &words) || MPI_Final
 """
 
 
+# Open MPI 5.0 at times crashes while it starts on two nodes with srun (open-mpi/ompi#12495; seen once in some hundred
+# jobs on a busy machine). The product names it and says what to do, and these tests do that. Nothing else is tried
+# again.
+OF_OPEN_MPI, NAMED, TRIES = "mca_pml_ob1_recv_frag_callback_match", "open-mpi/ompi#12495", 3
+
+
 def test_mpi_starts_whatever_the_kernel_has_at_an_address(site: Site) -> None:
     # Exit code 14 before: "attempted to attach to a shared-memory segment at a particular base address".
     site.as_alice("cat > taken.c && gcc -shared -fPIC -o taken.so taken.c", stdin=_TAKEN_ADDRESS)
     site.as_alice("cat > init.c && mpicc -o init init.c", stdin=_MPI_PROGRAM)
-    site.as_alice("srun -N 2 env LD_PRELOAD=$PWD/taken.so ./init")
+    for _ in range(TRIES):
+        said = site.as_alice("srun -N 2 env LD_PRELOAD=$PWD/taken.so ./init 2>&1 && echo started || true")
+        if "started" in said or OF_OPEN_MPI not in said:
+            break
+    assert "started" in said
 
 
 def test_a_job_from_a_template_is_submitted_and_judged(site: Site) -> None:
     """Real Open MPI on two nodes; nothing of it but the packages is on them."""
-    done = site.good("job", "submit", "mpi_allreduce", "--set", "largest=65536", "--wait")
+    for _ in range(TRIES):
+        code, events = site.run("job", "submit", "mpi_allreduce", "--set", "largest=65536", "--wait")
+        if NAMED not in str(events[-1]):
+            break
+    assert code == 0, events[-1]
+    done = events[-1]["data"]
     assert (done["verdict"], done["state"], done["user"]) == ("pass", "COMPLETED", "alice"), done
     assert {finding["check"]: finding["status"] for finding in done["findings"]} == {"ranks": "pass", "sums": "pass"}
     kept = json.loads(site.as_alice(f"cat {done['folder']}/result.json"))
@@ -231,7 +246,8 @@ def test_a_data_set_of_the_operator_is_on_the_share_for_all_users(site: Site) ->
 
 
 def test_who_waits_for_a_job_may_go_and_the_job_goes_on(site: Site) -> None:
-    waiting = site.start("job", "submit", "mpi_allreduce", "--set", "iterations=100000000", "--wait")
+    ranks = ("--nodes=1", "--set=ranks_per_node=2")
+    waiting = site.start("job", "submit", "mpi_allreduce", *ranks, "--set", "iterations=100000000", "--wait")
     *_, said = read_until(waiting, '"RUNNING"')
     job = json.loads(said)["name"].split()[1]
     waiting.send_signal(signal.SIGINT)

@@ -336,6 +336,26 @@ def test_a_full_home_loses_the_result_and_not_the_verdict(tmp_path: Path) -> Non
             Status.FAIL,
             "it says: [Rank 13] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)",
         ),
+        (
+            "FAILED",
+            14,
+            "[n2:1327 :0:1327] Caught signal 11 (Segmentation fault: address not mapped to object at address 0xe0)\n"
+            " 4  /lib/libmpi.so.40(mca_pml_ob1_recv_frag_callback_match+0xaa) [0x7f06fd7f573a]\n"
+            " 5  /lib/libopen-pal.so.80(+0xe3cf8) [0x7f06fcee4cf8]\n"
+            "10  /lib/libmpi.so.40(ompi_mpi_init+0x435) [0x7f06fd5ffad5]\n"
+            "srun: error: n2: task 1: Segmentation fault\n",
+            Status.FAIL,
+            "(open-mpi/ompi#12495): submit the job again",
+        ),
+        (
+            "FAILED",
+            139,
+            "[n3:77] [ 1] /opt/lib/libmpi.so.40(mca_pml_ob1_recv_frag_callback_match+0xb1)[0x7f]\n"
+            "[n3:77] [ 2] /opt/lib/libmpi.so.40(MPI_Recv+0x1d)[0x7f]\n"
+            "srun: error: n3: task 1: Segmentation fault (in MPI_Recv, after the start)\n",
+            Status.FAIL,
+            "with status 139; its last line is",
+        ),
         ("TIMEOUT", 0, GOOD, Status.FAIL, "TIMEOUT"),
         ("OUT_OF_MEMORY", 0, "", Status.FAIL, "it has printed nothing"),
         ("CANCELLED", 0, GOOD, Status.UNKNOWN, "CANCELLED"),
