@@ -122,6 +122,8 @@ def test_slurm_does_what_people_expect(site: Site) -> None:
     job = site.as_alice(f'mkfifo measured; sbatch --parsable -o /dev/null --wrap "{step}"')
     measured = f"sstat -n -P --noconvert -j {job}.0 -o MaxRSS 2> /dev/null || true"
     site.until("the step's memory is measured", lambda: site.as_alice(measured).strip("0K"))
+    # Of a job that has run for less than a second, Slurm has no use to tell.
+    site.until("it has run for a second", lambda: site.as_alice(f"squeue -h -j {job} -o %M") != "0:00")
     site.as_alice("echo > measured")
     site.accounted(job)
     used = site.as_alice(f"seff {job}")
