@@ -74,13 +74,13 @@ def read(file: Path = FILE) -> tuple[float, list[Seen]]:
 
     Raises:
         OSError: it can't be read.
-        ValueError: it is no such file.
+        ValueError: it is not a file of the watcher.
     """
     found: Any = bounded.load(file, _LARGEST)
     try:
         jobs = [Seen(**{key: value for key, value in each.items() if key in Seen._fields}) for each in found["jobs"]]
         at = float(found["at"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no file of the watcher: {error}") from None
+        raise ValueError(f"this is not a file of the watcher: {error}") from None
     states = [state.value for state in State]
     return at, [each for each in jobs if each.state in states]

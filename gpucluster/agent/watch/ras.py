@@ -233,7 +233,7 @@ def from_text(text: str) -> Answer:
     """
     lines = text.splitlines()
     if not any(line.startswith("Communicators...") for line in lines):
-        raise ValueError("this is no answer of RAS")
+        raise ValueError("this is not an answer of RAS")
     sections: list[_Section] = []
     missing: list[Rank] = []
     peers: list[Rank] = []

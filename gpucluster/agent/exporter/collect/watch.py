@@ -29,7 +29,7 @@ class Watch:
 
         Raises:
             OSError: it can't be read.
-            ValueError: it is no such file.
+            ValueError: it is not a file of the watcher.
         """
         now = time.monotonic()
         at, jobs = kept.read(Path(subject))
