@@ -13,6 +13,8 @@ from gpucluster.agent.images.job import Job, Pool
 from gpucluster.agent.images.references import SUFFIX, Reference, checked_name, reference, shown
 from gpucluster.agent.images.requester import report
 from gpucluster.agent.images.store import Store
+from gpucluster.agent.rules import srun_messages
+from gpucluster.agent.rules.srun_messages import End
 
 _CREDENTIALS = (
     "The registry requires credentials: a line `machine HOST login NAME password SECRET` in "
@@ -31,10 +33,12 @@ HINTS = (
     (r"failed to set capabilities", "The node lacks the package enroot+caps. Run: gpucluster apply"),
     (r"execve\(\).*enroot|enroot: (?:command )?not found", "The node has no Enroot yet. Run: gpucluster apply"),
     (r"[Ii]nvalid account|association", "The user has no account in Slurm; run: gpucluster user show {user}"),
-    (r"revoked|[Nn]ode failure|NODE_FAIL", "Its node was lost. Run the same command again"),
     # With basic authentication Enroot (4.1) ends here without a word about the refusal.
     (r"Authenticating with user: [^;]*(?:; [^;]*Using credentials from file[^;]*)?(?:; srun: [^;]*)*$", _CREDENTIALS),
 )  # fmt: skip
+
+#: Ends of a job after which the same import may succeed.
+_AGAIN = (End.NODE_FAILED, End.REVOKED, End.NO_STEP)
 
 
 class Importer:
@@ -112,6 +116,9 @@ class Importer:
         text = "; ".join(words)
         room = {"user": owner.name, "home": owner.home, "directory": self._store.directory}
         hint = next((help_.format(**room) for pattern, help_ in HINTS if re.search(pattern, text)), "")
+        end = srun_messages.end(text)
+        if not hint and end in _AGAIN:
+            hint = f"Not because of the image: {end.value}. Run the same command again"
         return Failed(f"the import failed with status {status}: {text or 'it printed nothing'}", hint)
 
     def _pool(self, name: Any) -> Pool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import selectors
 import time
 from collections.abc import Sequence
@@ -21,7 +20,9 @@ from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.measure import launch, slurm
 from gpucluster.agent.measure.request import Request
 from gpucluster.agent.measure.result import ENDED, LOST, MOST_OUTPUT, NOT_STARTED, TOO_LONG, TOO_MUCH, startable
+from gpucluster.agent.rules import srun_messages
 from gpucluster.agent.rules.slurm_jobs import WAITING
+from gpucluster.agent.rules.srun_messages import End
 
 #: So many srun at the same time; further jobs wait.
 _MOST_JOBS = 64
@@ -30,10 +31,6 @@ _TICK = 1.0
 _GRACE_S = 150.0
 #: Seconds for a cancelled job to end.
 _END_S = 90.0
-_NODE_LOST = re.compile(rb"[Nn]ode failure|NODE FAIL")
-#: All that srun may say where a node of its job fails while others answer.
-_REVOKED = re.compile(rb"[Jj]ob allocation \d+ has been revoked")
-_TIME_OVER = re.compile(rb"DUE TO TIME LIMIT")
 _LOOKED_AT = 64 << 10
 
 
@@ -61,21 +58,25 @@ class _Running:
     def result(self) -> dict[str, Any]:
         """The answer."""
         status = self.child.wait()
-        end = bytes(self.output[-_LOOKED_AT:])
         outcome, why = self.outcome or ENDED, self.why
         if outcome == ENDED and status != 0:
-            if _NODE_LOST.search(end):
-                outcome, why = LOST, "a node failed in the middle"
-            elif _TIME_OVER.search(end):
+            said = bytes(self.output[-_LOOKED_AT:]).decode(errors="replace")
+            end = srun_messages.end(said) or srun_messages.OF_STATE.get(slurm.state(self.name))
+            if end is End.TIME_OVER:
                 outcome, why = TOO_LONG, f"it did not end within {self.request.minutes} minutes"
-            elif _REVOKED.search(end):
-                outcome, why = LOST, "Slurm revoked its allocation: a node failed, or somebody cancelled the job"
+            elif end is not None:
+                outcome, why = (NOT_STARTED if end is End.NO_STEP else LOST), f"{end.value}{_last_words(said)}"
         kept = self.output[:_LOOKED_AT] if outcome == TOO_MUCH else self.output
         return {
             "id": self.request.id, "outcome": outcome, "why": why, "status": status,
             "seconds": round(time.monotonic() - (self.started or self.submitted), 1),
             "output": scrub.scrubbed(kept.decode(errors="replace")),
         }  # fmt: skip
+
+
+def _last_words(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip().startswith("srun: ")]
+    return f" ({lines[-1]})" if lines else ""
 
 
 class Jobs:

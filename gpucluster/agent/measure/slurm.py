@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import NamedTuple
 
@@ -30,6 +31,14 @@ def jobs(prefix: str = PREFIX) -> dict[str, JobRow]:
     """
     rows = (line.split("|", _COLUMNS - 1) for line in _ask("squeue", "--noheader", "--all", "--format=%j|%A|%T|%r"))
     return {row[0]: JobRow(*row[1:]) for row in rows if len(row) == _COLUMNS and row[0].startswith(prefix)}
+
+
+def state(name: str) -> str:
+    """The state of a job that may have ended, by its name; empty where Slurm does not know it, or does not answer."""
+    with contextlib.suppress(Failed):
+        rows = _ask("squeue", "--noheader", "--all", "--states=all", f"--name={name}", "--format=%T")
+        return rows[0].strip() if rows else ""
+    return ""
 
 
 def nodes() -> list[str]:
