@@ -1072,10 +1072,10 @@ class Cluster:
         return Consoles(self._cloud.access())
 
     def _elastic(self) -> ElasticInstances:
-        return ElasticInstances(self._cloud.access(), self.spec.name, self._on_event)
+        return ElasticInstances(self._cloud.access(), self.spec.name, self._on_event, identity=self._ownership.id)
 
     def _images(self) -> BakedImages:
-        return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
+        return BakedImages(self._cloud.access(), self.spec.name, self._on_event, identity=self._ownership.id)
 
     def _tagged(self) -> tuple[TaggedResource, ...]:
         if not self._cloud.in_use():

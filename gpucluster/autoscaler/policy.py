@@ -164,6 +164,8 @@ class Policy:
     """The configuration for one cluster.
 
     Args:
+        identity: the random identity of the cluster, with which its nodes are told from those of another cluster of
+            the same name; empty for a cluster that has none.
         compartment_id: of the elastic nodes.
         kubernetes: with the scheduler kubernetes, how its API is reached.
     """
@@ -178,6 +180,7 @@ class Policy:
     times: Times = field(default_factory=Times)
     scheduler: Scheduler = "slurm"
     kubernetes: ApiAccess | None = None
+    identity: str = ""
 
     @classmethod
     def load(cls, file: Path = CONFIG_FILE) -> Policy:
@@ -216,6 +219,7 @@ class Policy:
                 times=Times(**{key: float(value) for key, value in raw.get("times", {}).items()}),
                 scheduler=scheduler,
                 kubernetes=ApiAccess(**raw["kubernetes"]) if scheduler == "kubernetes" else None,
+                identity=str(raw.get("identity", "")),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"the policy lacks or misspells {error}", where=where, hint=_HINT) from error

@@ -71,11 +71,13 @@ class BakedImages:
 
     Args:
         cluster: its name.
+        identity: that of the cluster, where it was proven: images of another cluster of this name are left alone.
     """
 
-    def __init__(self, access: Access, cluster: str, on_event: Sink) -> None:
+    def __init__(self, access: Access, cluster: str, on_event: Sink, *, identity: str = "") -> None:
         self._access = access
         self._cluster = cluster
+        self._identity = identity
         self._on_event = on_event
 
     def all(self) -> tuple[BakedImage, ...]:
@@ -85,7 +87,7 @@ class BakedImages:
         own = [
             _baked(image)
             for image in listed
-            if tags.of_cluster(image.freeform_tags, self._cluster)
+            if tags.of_cluster(image.freeform_tags, self._cluster, self._identity)
             and image.freeform_tags.get(tags.ROLE) == tags.IMAGE
             and image.lifecycle_state != LifecycleState.DELETED
         ]
@@ -98,6 +100,8 @@ class BakedImages:
             CloudError: the cloud refused, or the image does not become available.
         """
         own = {tags.CLUSTER: self._cluster, tags.ROLE: tags.IMAGE, tags.POOL: pool, tags.FINGERPRINT: fingerprint}
+        if self._identity:
+            own[tags.IDENTITY] = self._identity
         name = f"{self._cluster}-{pool}-{datetime.now(UTC):%Y%m%d%H%M%S}"
         details = model(
             "core",

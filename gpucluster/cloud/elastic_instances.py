@@ -50,11 +50,13 @@ class ElasticInstances:
     Args:
         cluster: its name. Only instances with the tags of an elastic node or a builder of this cluster are ever
             changed.
+        identity: that of the cluster, where it was proven: those of another cluster of this name are left alone.
     """
 
-    def __init__(self, access: Access, cluster: str, on_event: Sink) -> None:
+    def __init__(self, access: Access, cluster: str, on_event: Sink, *, identity: str = "") -> None:
         self._access = access
         self._cluster = cluster
+        self._identity = identity
         self._on_event = on_event
 
     def instances(self) -> tuple[ElasticInstance, ...]:
@@ -104,12 +106,14 @@ class ElasticInstances:
                 "InstanceConfigurationLaunchInstanceDetails",
                 display_name=name,
                 # A map or a nested object replaces that of the configuration as a whole.
-                freeform_tags={
-                    **(template.freeform_tags or {}),
-                    tags.CLUSTER: self._cluster,
-                    tags.POOL: pool,
-                    tags.BUILDER: pool,
-                },
+                freeform_tags=tags.fitting(
+                    {
+                        **(template.freeform_tags or {}),
+                        tags.CLUSTER: self._cluster,
+                        tags.POOL: pool,
+                        tags.BUILDER: pool,
+                    }
+                ),
                 source_details=model(
                     "core",
                     "InstanceConfigurationInstanceSourceViaImageDetails",
@@ -140,7 +144,7 @@ class ElasticInstances:
 
     def _ours(self, instance: Any) -> bool:
         ended = instance.lifecycle_state == LifecycleState.TERMINATED
-        return tags.elastic_or_builder(instance.freeform_tags, self._cluster) and not ended
+        return tags.elastic_or_builder(instance.freeform_tags, self._cluster, self._identity) and not ended
 
     def _terminate(self, instance: ElasticInstance, deadline: float) -> None:
         name = f"instance {instance.node}"

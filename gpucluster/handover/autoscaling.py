@@ -56,6 +56,7 @@ def autoscaler_policy(
     return {
         "version": POLICY_VERSION,
         "cluster": spec.name,
+        "identity": outputs.identity,
         "compartment_id": outputs.elastic_compartment_id,
         "region": outputs.region,
         "authentication": dict(autoscaling.access.authentication),

@@ -59,6 +59,7 @@ class Outputs:
     `elastic_compartment_id` is where elastic nodes are: the cluster's compartment unless they have one of their own.
     `private_subnet_domain_name` is empty if the subnet has no DNS label, or if an earlier release ran the last apply.
     `home_file_system_id` is empty if an existing server has the home share; all of `home_*` is without a home share.
+    `identity` is the cluster's random identity, from the output `identity`; empty for a cluster that has none.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Outputs:
     login: tuple[Member, ...] = ()
     elastic_compartment_id: str = ""
     oke: OkeOutput | None = None
+    identity: str = ""
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Outputs:
@@ -108,6 +110,7 @@ class Outputs:
                 login=tuple(_member(instance) for instance in cluster.get("login") or ()),
                 elastic_compartment_id=cluster.get("elastic_compartment_id") or cluster["compartment_id"],
                 oke=_oke_output(outputs.get("oke")),
+                identity=Identity.parse(outputs).id,
             )
         except (KeyError, TypeError) as error:
             raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error

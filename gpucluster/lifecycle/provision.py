@@ -231,7 +231,9 @@ class Provisioning:
                 wanted = access.elastic_compartment()
             if not present or present == wanted:
                 return
-            left = ElasticInstances(access.with_elastic(present), self._spec.name, self._on_event).instances()
+            left = ElasticInstances(
+                access.with_elastic(present), self._spec.name, self._on_event, identity=self._ownership.id
+            ).instances()
         except CloudError as error:
             if error.status != http.HTTPStatus.NOT_FOUND:
                 raise

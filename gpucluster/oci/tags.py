@@ -83,9 +83,15 @@ def origin(tags: Tags | None) -> str:
     return (tags or {}).get(ORIGIN, "")
 
 
-def of_cluster(tags: Tags | None, cluster: str) -> bool:
-    """Whether a resource belongs to a cluster."""
-    return (tags or {}).get(CLUSTER) == cluster
+def of_cluster(tags: Tags | None, cluster: str, own: str = "") -> bool:
+    """Whether a resource belongs to a cluster.
+
+    Args:
+        own: the identity of the cluster; empty if it is not known. A resource with another identity belongs to another
+            cluster of the same name. One without an identity is of an earlier release, or had no room for it: its name
+            counts.
+    """
+    return (tags or {}).get(CLUSTER) == cluster and not (own and identity(tags) not in ("", own))
 
 
 def of_compartment(tags: Tags | None, compartment_id: str) -> bool:
@@ -95,14 +101,18 @@ def of_compartment(tags: Tags | None, compartment_id: str) -> bool:
     return (tags or {}).get(COMPARTMENT, compartment_id) == compartment_id
 
 
-def elastic_node(tags: Tags | None, cluster: str) -> str:
-    """The name of the elastic node that an instance is; empty if it is not an elastic node of this cluster."""
-    return (tags or {}).get(NODE, "") if of_cluster(tags, cluster) else ""
+def elastic_node(tags: Tags | None, cluster: str, own: str = "") -> str:
+    """The name of the elastic node that an instance is; empty if it is not an elastic node of this cluster. `own` is
+    that of `of_cluster`.
+    """
+    return (tags or {}).get(NODE, "") if of_cluster(tags, cluster, own) else ""
 
 
-def elastic_or_builder(tags: Tags | None, cluster: str) -> bool:
-    """Whether an instance is an elastic node or a builder: only those may be terminated without Terraform."""
-    return of_cluster(tags, cluster) and bool({NODE, BUILDER} & (tags or {}).keys())
+def elastic_or_builder(tags: Tags | None, cluster: str, own: str = "") -> bool:
+    """Whether an instance is an elastic node or a builder: only those may be terminated without Terraform. `own` is
+    that of `of_cluster`.
+    """
+    return of_cluster(tags, cluster, own) and bool({NODE, BUILDER} & (tags or {}).keys())
 
 
 def controller(tags: Tags | None, cluster: str) -> bool:

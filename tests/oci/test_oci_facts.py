@@ -30,6 +30,23 @@ def test_what_may_be_ended_without_terraform() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tagged", "own", "ours"),
+    [
+        ("ab12", "ab12", True),
+        ("cd34", "ab12", False),
+        ("", "ab12", True),  # of an earlier release, or with ten tags already
+        ("cd34", "", True),  # a cluster that does not know its identity goes by the name
+    ],
+)
+def test_of_two_clusters_of_one_name_each_has_its_own(tagged: str, own: str, ours: bool) -> None:
+    found = {"gpucluster": "lab", "node": "gpu-e1", **({"gpucluster-id": tagged} if tagged else {})}
+    assert tags.of_cluster(found, "lab", own) is ours
+    assert bool(tags.elastic_node(found, "lab", own)) is ours
+    assert tags.elastic_or_builder(found, "lab", own) is ours
+    assert not tags.of_cluster(found, "other", own)
+
+
+@pytest.mark.parametrize(
     ("name", "number"),
     [("gpu-e1", 1), ("gpu-e120", 120), ("gpu-e0", 0), ("gpu-e01", 0), ("gpu-e", 0), ("gpu-1", 0), ("gpu-e1a", 0)],
 )

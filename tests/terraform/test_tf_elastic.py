@@ -154,8 +154,9 @@ def test_only_what_carries_both_tags_is_removed(cloud: LocalCloud, pool: dict[st
     _launch(access, pool, "burst-e2", {**ours, "node": "burst-e2", "generation": "3"})
     _launch(access, pool, "stranger", {"gpucluster": "other", "node": "burst-e3"})
     _launch(access, pool, "by-hand", ours)
+    _launch(access, pool, "namesake", {"gpucluster": CLUSTER, "gpucluster-id": "cd34", "node": "burst-e1"})
     announced: list[Event] = []
-    elastic = ElasticInstances(access, CLUSTER, announced.append)
+    elastic = ElasticInstances(access, CLUSTER, announced.append, identity="ab12")
     found = elastic.instances()
     assert [(one.node, one.pool, one.builder) for one in found] == [
         ("burst-e1", "burst", False),
@@ -166,7 +167,8 @@ def test_only_what_carries_both_tags_is_removed(cloud: LocalCloud, pool: dict[st
     assert [one.node for one in elastic.instances()] == ["burst-e1"]
     assert elastic.remove() == 1
     assert elastic.remove() == 0
-    assert _alive(cloud) == permanent | {"stranger", "by-hand"}
+    assert _alive(cloud) == permanent | {"stranger", "by-hand", "namesake"}
+    assert ElasticInstances(access, CLUSTER, ignore, identity="cd34").remove() == 1
     assert [(event.name, event.status) for event in announced] == [
         ("instance burst-e2", "deleting"),
         ("instance burst-e2", "deleted"),
@@ -226,6 +228,11 @@ def test_a_builder_boots_from_the_platforms_image(
         assert newest(images.all(), "burst", "0123456789abcdef") == made
         assert newest(images.all(), "burst", "another") is None
         assert newest(images.all(), "other", "0123456789abcdef") is None
+        # It has no identity, as images of earlier releases have none; the next one has.
+        ours, theirs = (BakedImages(access, CLUSTER, ignore, identity=each) for each in ("ab12", "cd34"))
+        second = ours.create("burst", "0123456789abcdef", launched)
+        assert set(ours.all()) == {made, second}
+        assert theirs.all() == (made,)
     finally:
         images.remove(images.all())
     assert images.all() == ()

@@ -172,7 +172,7 @@ class OciCloud:
 
     def _elastic(self, raw: Mapping[str, Any]) -> Instance | None:
         found: Mapping[str, str] = raw.get("freeformTags") or {}
-        node = tags.elastic_node(found, self._policy.cluster)
+        node = tags.elastic_node(found, self._policy.cluster, self._policy.identity)
         if not node:
             return None
         reboot = raw.get("timeMaintenanceRebootDue")
@@ -344,7 +344,7 @@ class OciCloud:
     def _terminate(self, instance_id: str) -> bool:
         client = "core.ComputeClient"
         answer = self._ask(client, "get_instance", instance_id)
-        if not tags.elastic_node(answer.data.freeform_tags, self._policy.cluster):
+        if not tags.elastic_node(answer.data.freeform_tags, self._policy.cluster, self._policy.identity):
             raise CloudError("it is not an elastic node of this cluster and is not terminated", where=instance_id)
         if answer.data.lifecycle_state in ENDING:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +144,13 @@ def test_one_that_was_terminated_by_hand_has_no_cause(site: Site) -> None:
 
 
 def test_only_elastic_nodes_of_this_cluster_are_listed_or_terminated(site: Site) -> None:
+    site.policy = replace(site.policy, identity="ab12")
     cloud = site.cloud()
     tags: list[dict[str, str]] = [
         {},
         {"gpucluster": "demo", "pool": "compute"},  # a node of Terraform's, or a builder
         {"gpucluster": "other", "node": "compute-e1", "generation": "1"},
+        {"gpucluster": "demo", "gpucluster-id": "cd34", "node": "compute-e1", "generation": "1"},  # the same name
     ]
     made = [site.api.launch(site.subnet, f"foreign-{n}", freeform_tags=tag) for n, tag in enumerate(tags)]
     assert cloud.instances() == ()
@@ -192,8 +195,6 @@ def test_an_instance_that_changed_meanwhile_is_looked_at_again(site: Site) -> No
 
 
 def test_no_answer_is_transient_and_names_what_was_tried(site: Site) -> None:
-    from dataclasses import replace
-
     away = replace(site.policy.authentication, endpoint="http://127.0.0.1:9")
     site.policy = replace(site.policy, authentication=away)
     with pytest.raises(RequestFailed, match=r"list_instances: no answer from the cloud") as caught:
