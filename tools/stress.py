@@ -30,6 +30,8 @@ from tools import bound
 BUSY_LOOPS = 4
 JUMP_S, JUMP_AFTER_S = 400.0, 240.0
 _GIB = 1024**3
+#: Where the library of the slow fsync is: jobs of Slurm have a /tmp of their own.
+_LIBRARIES = "/usr/local/lib"
 #: What a machine with 8 GB has for programs.
 LEFT_GIB = 7
 _SOURCE = Path(__file__).with_name("slow_fsync.c")
@@ -135,7 +137,8 @@ def main(words: list[str]) -> int:
     if words[:1] == ["--take"]:
         take(int(words[1]))
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpucluster-stress-")))
+        made = tempfile.TemporaryDirectory(prefix="gpucluster-stress-", dir=_LIBRARIES)
+        folder = Path(stack.enter_context(made))
         folder.chmod(0o755)  # programs of other users load the library
         variables = stack.enter_context(slow_fsync(folder))
         stack.enter_context(little_memory(LEFT_GIB))

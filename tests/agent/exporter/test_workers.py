@@ -303,7 +303,7 @@ def test_closing_ends_every_process(make: Callable[..., Workers]) -> None:
     read(workers)
     assert len(children() - before) == 2
     workers.close()
-    assert children() == before
+    assert children() - before == set()  # one of an earlier test may end in between
 
 
 def test_a_clock_that_jumps_is_not_looked_at() -> None:
