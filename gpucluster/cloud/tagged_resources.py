@@ -92,6 +92,15 @@ _TERMINATED_KINDS = frozenset({"cluster_network", "instance"})
 _USES = ("cluster_id", "vcn_id", "subnet_id", "target_subnet_id", "route_table_id", "file_system_id")
 
 
+def certainly_listed(found: Iterable[TaggedResource]) -> frozenset[str]:
+    """The kinds of which a listing certainly has all: those that every operator may list, and those of a service of
+    which it has something. Who may not list a kind gets an empty list of it. Groups and policies are never certain:
+    their rights are given one by one.
+    """
+    services = {_BY_NAME[each.kind].service for each in found}
+    return frozenset(kind.name for kind in _KINDS if kind.always or (kind.service in services and not kind.in_tenancy))
+
+
 @dataclass(frozen=True)
 class TaggedResource:
     """A resource of a cluster.

@@ -10,6 +10,7 @@ compares both with the HCL.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ NOT_ADOPTED: Mapping[str, str] = {
     "oci_core_shape_management": f"an entry in the list of an image: {_MADE_AGAIN}",
 }
 
+_KEY = re.compile(r'\[("[^"]*"|\d+)\]')
 _INSTANCE = "oci_core_instance"
 _TYPES = {
     "vcn": "oci_core_vcn",
@@ -196,6 +198,25 @@ def untracked(found: Iterable[TaggedResource], known: Collection[str]) -> tuple[
         known: the OCIDs in Terraform's state.
     """
     return tuple(each for each in found if each.id not in known and not each.launched_by_others)
+
+
+def missing(found: Sequence[TaggedResource], state: Mapping[str, str], listed: Collection[str]) -> dict[str, str]:
+    """What the state knows and the cloud does not have any more: OCID by address.
+
+    Args:
+        state: OCID by address.
+        listed: the kinds of which `found` has all that exist. Others are left out.
+    """
+    types = {_TYPES[kind] for kind in listed if kind in _TYPES}
+    present = {each.id for each in found}
+    of_types = {address: ocid for address, ocid in state.items() if _type(address) in types}
+    return {address: ocid for address, ocid in of_types.items() if ocid not in present}
+
+
+def _type(address: str) -> str:
+    """`module.a["x.y"].oci_core_vcn.this[0]` has the type `oci_core_vcn`."""
+    parts = _KEY.sub("", address).split(".")
+    return parts[-2] if len(parts) > 1 else ""
 
 
 def require_one_cluster(found: Iterable[TaggedResource], known: Collection[str], cluster: str) -> None:

@@ -15,13 +15,14 @@ from enum import StrEnum
 from typing import Any
 
 from gpucluster.agent.kubernetes.certificates import WARN_WITHIN_DAYS
-from gpucluster.cloud.tagged_resources import TaggedResource
-from gpucluster.handover.adoption import untracked
+from gpucluster.cloud.tagged_resources import TaggedResource, certainly_listed
+from gpucluster.handover.adoption import missing, untracked
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Answer, Inquiry
 from gpucluster.operations.kubernetes import Certificate
 from gpucluster.spec import ClusterSpec
+from gpucluster.terraform.addresses import human_name
 from gpucluster.terraform.state import StateContents
 from gpucluster.workspace.run_log import Runs, RunStatus
 from gpucluster.workspace.saved_state import SavedHost
@@ -214,9 +215,12 @@ class Findings:
             return "Terraform has not created everything yet"
         if self.contents.ids and not self.resources:
             return "in Terraform's state, but nothing of it is in the cloud"
-        gone = sorted(set(_instances_of(self.contents.outputs)) - {each.id for each in self.resources})
-        names = ", ".join(_instances_of(self.contents.outputs)[ocid] for ocid in gone)
-        return f"in Terraform's state, but not in the cloud: {names}" if gone else ""
+        hosts, listed = _instances_of(self.contents.outputs), certainly_listed(self.resources)
+        gone = {hosts[ocid]: ocid for ocid in set(hosts) - {each.id for each in self.resources}}
+        entries = {each.address: each.id for each in self.contents.entries if each.id and not each.deposed}
+        others = {human_name(address): ocid for address, ocid in missing(self.resources, entries, listed).items()}
+        names = [*sorted(gone), *sorted(name for name, ocid in others.items() if ocid not in gone.values())]
+        return f"in Terraform's state, but not in the cloud: {', '.join(names)}" if names else ""
 
     def _unconfigured(self) -> str:
         """What Ansible has not configured. Hosts that an earlier version has configured have no record."""

@@ -14,6 +14,7 @@ from gpucluster.errors import CloudError, ToolError
 from gpucluster.operations.kubernetes import Certificate
 from gpucluster.operations.status import Findings, Sources, status
 from gpucluster.spec import loads
+from gpucluster.terraform.addresses import human_name
 from gpucluster.terraform.state import StateContents, StateEntry
 from gpucluster.workspace.run_log import Runs
 from gpucluster.workspace.saved_state import SavedHost
@@ -269,6 +270,26 @@ def test_hosts_that_ansible_has_not_configured_are_pending(record: Mapping[str, 
 
 def test_hosts_that_an_earlier_version_configured_have_no_record_and_nothing_is_pending() -> None:
     assert (_found(record=None).state, _found(record=None).pending) == ("present", ())
+
+
+def test_any_resource_of_the_state_that_is_gone_is_named() -> None:
+    file_system = TaggedResource("file_system", "fs", "demo-home", "ACTIVE")
+    export = 'module.storage["a.b"].oci_file_storage_export.this[0]'
+    addresses = {
+        "module.network.oci_core_subnet.private": "s", "oci_identity_policy.compartment": "p",
+        "module.bastion.oci_bastion_bastion.this": "b", "module.storage.oci_file_storage_file_system.this": "fs",
+        export: "e",
+    }  # fmt: skip
+    entries = tuple(StateEntry(address, ocid) for address, ocid in addresses.items())
+    state = StateContents(OUTPUTS, (*STATE.entries, *entries))
+    said = "in Terraform's state, but not in the cloud: "
+    # Policies and bastions may be what this operator is not allowed to list.
+    assert _found(resources=BUILT, contents=state).pending == (f"{said}the subnet private",)
+    # Who sees the file system may list exports.
+    assert _found(resources=(*BUILT, file_system), contents=state).pending == (
+        f"{said}{human_name(export)}, the subnet private",
+    )
+    assert "export" in human_name(export)
 
 
 def test_an_instance_of_the_state_that_is_gone_is_pending() -> None:
