@@ -14,6 +14,8 @@ import pytest
 from tests.ansible.booted import Booted, booted
 from tests.ansible.in_container import Played
 from tests.ansible.render import CONTROLLER, INVENTORY
+from tests.stopping import all_stopped
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slurm]
 
@@ -71,6 +73,8 @@ def test_slurm_runs_again_with_the_old_files_if_it_does_not_come_up_with_the_new
     # slurmctld has not saved yet what its database says, so that the trial can't reach the plugin. It is stopped until
     # its restart, or it might save it again before the trial.
     controller.sh("systemctl kill --kill-who=main --signal=STOP slurmctld")
+    threads = "cat /proc/$(systemctl show --property=MainPID --value slurmctld)/task/*/status"
+    wait_for("slurmctld is stopped", lambda: all_stopped(controller.sh(threads)))
     controller.sh("rm -f /var/lib/slurm/slurmctld/last_tres* /var/lib/slurm/slurmctld/assoc_mgr_state*")
     said = slurm(controller, check=False, MCSPlugin="mcs/nosuch").said
     assert "cannot find mcs plugin for mcs/nosuch" in said, said

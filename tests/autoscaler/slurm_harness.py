@@ -36,6 +36,7 @@ from gpucluster import process
 from gpucluster.autoscaler import policy
 from gpucluster.autoscaler.daemon import hooks
 from tests.containers import base_image, of_this_run, provide_python
+from tests.stopping import stop
 from tests.waiting import PATIENCE_S, wait_for
 
 HOOKS = Path("/opt/gpucluster/bin")
@@ -280,7 +281,7 @@ class SlurmHarness:
 
     def freeze(self, name: str) -> None:
         """Stop a daemon without ending it: it accepts connections and never answers."""
-        os.kill(self._daemons[name][0], signal.SIGSTOP)
+        stop(self._daemons[name][0])
 
     def thaw(self, name: str) -> None:
         pid, _ = self._daemons[name]

@@ -17,6 +17,7 @@ import pytest
 from gpucluster.localcloud import control
 from tests.localcloud.api_harness import Api
 from tests.spec.spec_texts import LOCAL
+from tests.stopping import stop
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -52,7 +53,7 @@ def test_what_has_the_tag_is_there_though_no_folder_and_no_state_know_it(api: Ap
 def test_a_cloud_that_hangs_is_given_up(api: Api, tmp_path: Path) -> None:
     pid = control.status(api.home).pid
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         found = _status(tmp_path, "--timeout", "0.5")
     finally:
