@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
 
-# What ssh exits with if there is no connection. A command on the host may do so, too.
-_SSH_FAILED = 255
 DRAIN_NODES = click.option(
     "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
     help="How long to wait for jobs on nodes that are replaced. 0: requeue or cancel them. Default: an hour.",
@@ -479,9 +477,10 @@ def ssh(context: Context, host: tuple[str, ...]) -> None:
     remote = click.get_current_context().meta["remote"]
     with cluster_of(context) as (cluster, _reporter):
         from gpucluster import process
+        from gpucluster.ssh import SSH_FAILED
 
         name = host[0] if host else None
         status = process.call(cluster.ssh_argv(name, remote))
-        if status == _SSH_FAILED and cluster.has_new_key(name):
+        if status == SSH_FAILED and cluster.has_new_key(name):
             status = process.call(cluster.ssh_argv(name, remote))
     sys.exit(status)

@@ -69,17 +69,26 @@ def _settings(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _described(context: Context, template: Template, launcher: Launcher, chosen: Mapping[str, Any]) -> Job:
-    """The job on the shape, on the pool, or, without both and without a cluster file, on hardware that nobody named."""
+def _described(
+    context: Context, template: Template, launcher: Launcher, chosen: Mapping[str, Any], *, has_run: bool = False
+) -> Job:
+    """The job on the shape, on the pool, or, without both and without a cluster file, on hardware that nobody named.
+
+    Args:
+        has_run: it only describes an output: hardware that is emulated here was real there.
+    """
     settings, nodes = _settings(chosen["settings"]), chosen["nodes"] or _NODES
     if chosen["shape"] and chosen["pool"]:
         raise InputError("--shape and --pool exclude each other", hint="A pool has a shape")
-    if chosen["pool"] or (not chosen["shape"] and chosen["gpus"] is None and context.has_file):
+    of_cluster = not chosen["shape"] and chosen["gpus"] is None and context.has_file
+    if has_run and of_cluster and context.spec().cloud.traits.hardware_emulated:
+        of_cluster = False  # the output is of another machine
+    if chosen["pool"] or of_cluster:
         from dataclasses import replace
 
         from gpucluster.operations.job_choice import job_for
 
-        job = job_for(context.spec(), template, launcher, settings, nodes=nodes, pool=chosen["pool"])
+        job = job_for(context.spec(), template, launcher, settings, nodes=nodes, pool=chosen["pool"], has_run=has_run)
         return job if chosen["gpus"] is None else replace(job, gpus=chosen["gpus"])
     from gpucluster import shapes
     from gpucluster.jobs import choose
@@ -302,7 +311,7 @@ def _judged(context: Context, template: Template, text: str, launcher: str, chos
 
     header = outputs.header(text)
     if header is None:
-        return _described(context, template, registry.launcher(template, launcher), chosen)
+        return _described(context, template, registry.launcher(template, launcher), chosen, has_run=True)
     found = choose.from_dict(header)
     if found.template.name != template.name:
         raise InputError(
@@ -315,7 +324,7 @@ def _judged(context: Context, template: Template, text: str, launcher: str, chos
     parsed = choose.describe(template, found.launcher, given, nodes=1, shape=None).values
     found = replace(found, values={**found.values, **{name: parsed[name] for name in given}})
     if any(chosen[key] for key in ("pool", "shape")):
-        where = _described(context, template, found.launcher, {**chosen, "settings": ()})
+        where = _described(context, template, found.launcher, {**chosen, "settings": ()}, has_run=True)
         found = replace(found, shape=where.shape, gpus=where.gpus, rdma=where.rdma)
     if chosen["gpus"] is not None:
         found = replace(found, gpus=chosen["gpus"])

@@ -10,7 +10,6 @@ import click
 from gpucluster.cli.base import Context, OwnOptions, cluster_of, command
 
 _MOST_PORT = 65535
-_SSH_FAILED = 255
 
 
 @command(
@@ -71,9 +70,10 @@ def kubectl(context: Context, words: tuple[str, ...]) -> None:
     """
     with cluster_of(context) as (cluster, _reporter):
         from gpucluster import process
+        from gpucluster.ssh import SSH_FAILED
 
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
         status = process.call(cluster.kubectl_argv(words, terminal=terminal))
-        if status == _SSH_FAILED and cluster.has_new_key():
+        if status == SSH_FAILED and cluster.has_new_key():
             status = process.call(cluster.kubectl_argv(words, terminal=terminal))
     sys.exit(status)

@@ -22,11 +22,13 @@ def job_for(
     *,
     nodes: int,
     pool: str = "",
+    has_run: bool = False,
 ) -> Job:
     """A job on nodes of a pool, in its partition if `settings` names none.
 
     Args:
         pool: its name; "" for the first on which the template can run.
+        has_run: the job describes an output, perhaps of another cluster with such a pool: nothing of it is emulated.
 
     Raises:
         InputError: there is no such pool, or the template can't run on its nodes.
@@ -39,23 +41,30 @@ def job_for(
     candidates = [pool] if pool else list(spec.pools)
     if not candidates:
         raise InputError(f"{spec.file} has no pool", hint="Add one below `pools`")
-    jobs = [_on(spec, template, launcher, settings, nodes, name) for name in candidates]
+    emulated = spec.cloud.traits.hardware_emulated and not has_run
+    jobs = [_on(spec, template, launcher, settings, nodes, name, emulated=emulated) for name in candidates]
     for job in jobs:
         if not choose.refusal(job):
             return job
     why = choose.refusal(jobs[0])
-    if spec.cloud.traits.hardware_emulated and (template.needs_gpus or template.needs_rdma):
+    if emulated and (template.needs_gpus or template.needs_rdma):
         without = [each.name for each in registry.templates() if not (each.needs_gpus or each.needs_rdma)]
         why = f"its GPUs and its network are emulated. These templates need none: {', '.join(without)}"
     raise InputError(f"{template.name} can't run on the pool {candidates[0]}: {why}")
 
 
 def _on(
-    spec: ClusterSpec, template: Template, launcher: Launcher, settings: Mapping[str, str], nodes: int, name: str
+    spec: ClusterSpec,
+    template: Template,
+    launcher: Launcher,
+    settings: Mapping[str, str],
+    nodes: int,
+    name: str,
+    *,
+    emulated: bool,
 ) -> Job:
+    """Emulated GPUs compute nothing, and an emulated network is none."""
     pool = spec.pools[name]
-    # Emulated GPUs compute nothing, and an emulated network is none.
-    emulated = spec.cloud.traits.hardware_emulated
     known = {option.name for option in launcher.scheduler.options}
     place = {"partition": pool.partition or name, "pool": name}
     return choose.describe(

@@ -140,6 +140,20 @@ def test_judge_needs_nothing_but_the_output(tmp_path: Path, row: str, status: in
     assert one.exit_code == 1
 
 
+def test_judge_runs_nothing_and_so_needs_no_real_hardware_here(tmp_path: Path) -> None:
+    text = "".join(output(TUNED))
+    (tmp_path / "bare").write_text(text)
+    words = ("judge", "nccl_tests", "bare", "--output", "json")
+    # The folder's pool is no word about an output of another machine, unless it is named.
+    of_another = data(job(*words, file=LOCAL))
+    assert of_another["job"] == data(job(*words))["job"]
+    assert of_another["values"]["busbw"] > 0
+    named = data(job(*words, "--pool", "compute", file=LOCAL))
+    assert named["job"]["shape"]
+    assert named["job"]["gpus"] > 0
+    assert named["values"]["busbw"] == of_another["values"]["busbw"]
+
+
 def test_judge_reads_standard_input() -> None:
     done = CliRunner().invoke(cli, ["job", "judge", "mpi_allreduce", "-"], input=b"\xff\n")
     assert done.exit_code == 1
