@@ -436,8 +436,13 @@ def job_status(context: Context, number: str) -> None:
 
     with cluster_of(context) as (cluster, reporter):
         found = cluster.jobs.status(number)
+        monitored = cluster.spec.monitoring.enabled and cluster.spec.slurm.enabled
+        found["watched"] = [*cluster.job_reports.watched(number)] if found["state"] == "RUNNING" and monitored else []
         why = f" ({found['reason']})" if found["reason"] else ""
         lines = [f"job {number} of {found['user']}: {found['template']} is {found['state']}{why}, in {found['folder']}"]
+        lines += found["watched"]
+        if found["watched"]:
+            lines.append(f"Next: gpucluster job report {number}")
         if found["result"]:
             lines.append(f"it was judged: {found['result'].get('verdict')}")
         elif found["ended"]:

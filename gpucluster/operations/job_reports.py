@@ -11,12 +11,15 @@ from gpucluster.agent import bounded
 from gpucluster.errors import InputError, ToolError
 from gpucluster.jobs.report import facts
 from gpucluster.jobs.report.build import Report, build, request
+from gpucluster.jobs.report.queries import means, request_now
+from gpucluster.jobs.report.summary import watched
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.text import printable
 
 _MONITOR = "sudo -n /usr/local/bin/gpucluster-agent monitor"
 # Seconds: accounting and Prometheus may be busy. Both have limits of their own on the controller.
 _TIMEOUT = 120.0
+_SHORT_TIMEOUT = 15.0
 _REFUSED = 2
 
 
@@ -52,8 +55,22 @@ class JobReports:
                 answer = {"prometheus": False, "why": error.what}
         return build(known, facts.without_addresses(answer))
 
-    def _ask(self, words: str, text: str, *, host: str | None = None) -> Mapping[str, Any]:
-        done = self._controller.ask(f"{_MONITOR} {words}", host=host, text=text, timeout=_TIMEOUT)
+    def watched(self, job: str) -> tuple[str, ...]:
+        """What the watcher of the nodes says of a job that runs: hung, straggling, or with GPUs without a process.
+
+        Empty where it says nothing, and where Prometheus does not answer: it is a hint beside another answer.
+        """
+        try:
+            asked = json.dumps({"queries": request_now(job)})
+            said = self._ask("query", asked, host=self._monitoring_host, timeout=_SHORT_TIMEOUT)
+        except (InputError, ToolError):
+            return ()
+        answer = facts.without_addresses(said)
+        results = answer.get("results")
+        return tuple(each.text for each in watched(means(results if isinstance(results, dict) else {})))
+
+    def _ask(self, words: str, text: str, *, host: str | None = None, timeout: float = _TIMEOUT) -> Mapping[str, Any]:
+        done = self._controller.ask(f"{_MONITOR} {words}", host=host, text=text, timeout=timeout)
         try:
             found = bounded.loads(done.stdout)
             if not isinstance(found, dict):

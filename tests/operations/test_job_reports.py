@@ -11,7 +11,7 @@ from gpucluster import process
 from gpucluster.errors import InputError, ToolError
 from gpucluster.operations.job_reports import JobReports
 from tests.doubles.controller import Asked, ControllerDouble, said
-from tests.jobs.report.made_up import answer, known
+from tests.jobs.report.made_up import START, answer, known
 
 
 def controller(jobs: Any, query: Any = None, status: int = 0, errors: str = "") -> ControllerDouble:
@@ -49,6 +49,31 @@ def test_prometheus_is_asked_on_its_own_host() -> None:
 def test_a_prometheus_that_takes_too_long_costs_the_plots_alone() -> None:
     found = reports(controller(known())).report("12")
     assert any("does not answer within" in each for each in found.missing)
+
+
+def test_what_the_watcher_says_of_a_job_that_runs() -> None:
+    rank = {"state": "hung", "rank": "2", "process": "1399", "host": "gpu-1", "collective": "AllReduce"}
+    results = {
+        "watch:stuck": [{"labels": rank, "values": [[START, 1.0]]}],
+        "watch:wasted": [{"labels": {}, "values": [[START, 3.25]]}],
+    }
+    double = ControllerDouble(said(json.dumps({"prometheus": True, "results": results, "errors": {}})))
+    assert reports(double, "demo-login-1").watched("12") == (
+        "The job is hung: rank 2, process 1399 on gpu-1, is behind in AllReduce.",
+        "GPUs without a process have cost 3.2 GPU hours.",
+    )
+    (asked,) = double.asked
+    assert (asked.host, asked.timeout < 60) == ("demo-login-1", True)
+    assert all('job_id="12"' in each["expr"] for each in json.loads(asked.text)["queries"])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [said("", 1, "no"), said("[]"), said('{"results": []}'), said('{"results": {"watch:stuck": 1}}'), said("{}")],
+    ids=["an error", "a list", "results are a list", "a number", "nothing"],
+)
+def test_without_an_answer_the_watcher_says_nothing(answer: process.Completed) -> None:
+    assert reports(ControllerDouble(answer)).watched("12") == ()
 
 
 def test_a_number_is_no_command() -> None:

@@ -145,6 +145,15 @@ def request(ids: Sequence[str], nodes: Sequence[str], span: tuple[float, float])
     return found
 
 
+def request_now(job: str) -> list[dict[str, Any]]:
+    """The queries for `monitor query` about what the watcher says of a job in this moment."""
+    chosen = f"{{job_id={_string(job)}}}"
+    return [
+        {"name": "watch:stuck", "expr": f"gpucluster:job_stuck:info{chosen}"},
+        {"name": "watch:wasted", "expr": f"sum(gpucluster:job_gpus_idle:hours{chosen})"},
+    ]
+
+
 def plots(results: Mapping[str, Any], nodes: Sequence[str], step: float) -> tuple[Plot, ...]:
     """The panels with what Prometheus said. A panel without values is left out."""
     found = []

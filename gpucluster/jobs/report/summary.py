@@ -55,6 +55,11 @@ def remarks(known: Known, means: Means) -> tuple[Remark, ...]:
     return tuple(sorted(found, key=lambda each: order.index(each.tone)))
 
 
+def watched(means: Means) -> tuple[Remark, ...]:
+    """What the watcher of the nodes says of a job that runs."""
+    return tuple(_stuck(means, now=True))
+
+
 def _state(known: Known) -> Iterator[Remark]:
     job = known.job
     if job is None:
@@ -84,14 +89,15 @@ def _result(known: Known) -> Iterator[Remark]:
         yield Remark(tones.get(verdict, Tone.UNKNOWN), f"It was judged: {verdict}.")
 
 
-def _stuck(means: Means) -> Iterator[Remark]:
+def _stuck(means: Means, *, now: bool = False) -> Iterator[Remark]:
     """What the watcher of the nodes has said (docs/how-to/hangs.md)."""
     tones = {"hung": Tone.BAD, "straggling": Tone.WARN}
     found = []
     for each in sorted(means.stuck, key=lambda row: (row["state"] not in tones, *row.values())):
-        what = "was hung" if each["state"] == "hung" else "had a straggler"
+        was, had = ("is", "has") if now else ("was", "had")
+        what = f"{was} hung" if each["state"] == "hung" else f"{had} a straggler"
         place = f": rank {each['rank']}, process {each['process']} on {each['host'] or 'an unknown host'}"
-        operation = f", was behind in {each['collective']}" if each["collective"] else ""
+        operation = f", {was} behind in {each['collective']}" if each["collective"] else ""
         text = f"The job {what}{place if each['rank'] else ''}{operation}."
         found.append(Remark(tones.get(each["state"], Tone.UNKNOWN), text))
     yield from _first(found, "more times the job was hung or had a straggler")
