@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import threading
 from collections import namedtuple
 from pathlib import Path
@@ -217,6 +218,15 @@ def test_without_network_the_mirror_and_the_ways_out_are_named(tmp_path: Path) -
     assert "debian13-none.tar" in caught.value.hint
     assert str(folder / "debian.sources") in str(caught.value)
     assert sorted(path.name for path in folder.iterdir()) == ["debian.sources"]
+
+
+def test_a_build_whose_parent_has_ended_before_it_was_bound_does_not_begin(tmp_path: Path) -> None:
+    bound = base_image._ending_with_us(["touch", str(tmp_path / "begun")])
+    other_parent = ["sh", "-c", '"$@"; status=$?; exit $status', "sh"]
+    assert subprocess.run([*other_parent, *bound], check=False).returncode == 130
+    assert not (tmp_path / "begun").exists()
+    assert subprocess.run(bound, check=False).returncode == 0
+    assert (tmp_path / "begun").exists()
 
 
 @pytest.mark.containers

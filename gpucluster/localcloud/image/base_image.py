@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import platform
 import secrets
 import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -45,9 +46,9 @@ _BUILD_BYTES = 3_500_000_000
 _STORE_BYTES = 1_800_000_000
 # The build also ends when this process is killed: the shell gets a signal, then `unshare`, then every process of its
 # namespace. With the last process the mounts in the new root are gone, so the leftover folder is safe to remove.
-_SHELL = ("sh", "-c", 'trap "exit 130" INT TERM; "$@" 2>&1 & wait $!', "sh")
+# Whose parent has ended before the kernel knew of the bond gets no signal any more, and has another parent.
+_SHELL = ("sh", "-c", '[ "$PPID" = "$0" ] || exit 130; trap "exit 130" INT TERM; "$@" 2>&1 & wait $!')
 _NAMESPACE = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
-_ENDS_WITH_PARENT = ("setpriv", "--pdeathsig=TERM", "--", *_SHELL, "setpriv", "--pdeathsig=KILL", "--", *_NAMESPACE)
 _CHANGES = ('--change=CMD ["/sbin/init"]', "--change=STOPSIGNAL SIGRTMIN+3")
 # The lines of mmdebstrap that are shown as progress.
 _STEPS = ("I: running apt-get", "I: downloading", "I: extracting", "I: installing", "I: creating tarball")
@@ -246,7 +247,11 @@ def _bootstrap_command(suite: Suite, mirror: Mirror, target: Path) -> list[str]:
         f'--customize-hook=sh {shlex.quote(str(_FILES / "customize.sh"))} "$1"',
     ]
     command = ["mmdebstrap", *options, suite.name, str(target), *mirror.lines(suite)]
-    return [*_ENDS_WITH_PARENT, *command]
+    return _ending_with_us(["setpriv", "--pdeathsig=KILL", "--", *_NAMESPACE, *command])
+
+
+def _ending_with_us(argv: Sequence[str]) -> list[str]:
+    return ["setpriv", "--pdeathsig=TERM", "--", *_SHELL, str(os.getpid()), *argv]
 
 
 def _keep_packages(trap: Trap) -> str:
