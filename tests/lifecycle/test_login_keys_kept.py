@@ -15,21 +15,8 @@ import pytest
 from gpucluster.cluster import Cluster
 from gpucluster.events import Event
 from gpucluster.spec import load
+from tests.doubles.terraform import TerraformDouble
 from tests.spec.spec_texts import KEY, LOCAL
-
-
-class TerraformDouble:
-    """Stands for `Terraform`: outputs that can be set."""
-
-    def __init__(self, login_keys: Mapping[str, str]) -> None:
-        self.identity: dict[str, Any] = {"contract_version": 1, "id": "ab12", "login_keys": dict(login_keys)}
-
-    def outputs(self) -> dict[str, Any]:
-        return {"identity": self.identity}
-
-    def set_output(self, name: str, value: Mapping[str, Any]) -> None:
-        assert name == "identity"
-        self.identity = dict(value)
 
 
 @pytest.fixture
@@ -41,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 
 def _keep(file: Path, state: Mapping[str, str], directory: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, str]:
     events: list[Event] = []
-    terraform = TerraformDouble(state)
+    terraform = TerraformDouble({"id": "ab12", "login_keys": dict(state)})
     cluster = Cluster(load(file), on_event=events.append)
     monkeypatch.setattr(cluster, "outputs", terraform.outputs)
     cluster._keep_login_keys(terraform, {"bob": [directory], "alice": [KEY]})  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from gpucluster.spec import loads
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
+from tests.doubles.terraform import TerraformDouble
 from tests.spec.spec_texts import LOCAL
 
 
@@ -102,31 +103,11 @@ def test_a_compartment_that_a_destroy_left_is_used_and_one_of_the_state_stays_te
         assert provisioning._standing_compartment(terraform) == standing
 
 
-class TerraformWithKeys:
-    """Stands for `Terraform` with a state that holds two host keys."""
-
-    def __init__(self) -> None:
-        self.variables: dict[str, Any] = {"recorded": {"host_keys": {"ocid1.c": "k1", "ocid1.n": "k2"}, "secrets": {}}}
-        self.identity: dict[str, Any] = {"contract_version": 1, **self.variables["recorded"]}
-        self.written: list[dict[str, Any]] = []
-
-    def outputs(self) -> dict[str, Any]:
-        return {"identity": self.identity}
-
-    def set_variables(self, variables: dict[str, Any]) -> None:
-        self.variables = variables
-
-    def set_output(self, name: str, value: dict[str, Any]) -> None:
-        assert name == "identity"
-        self.identity = value
-        self.written.append(value)
-
-    def plan(self) -> str:
-        return "another plan"
+RECORDED = {"host_keys": {"ocid1.c": "k1", "ocid1.n": "k2"}, "secrets": {}}
 
 
 def test_a_host_that_gets_another_disk_loses_its_host_key_in_the_state_with_the_same_apply(paths: ClusterPaths) -> None:
-    terraform: Any = TerraformWithKeys()
+    terraform: Any = TerraformDouble(RECORDED, {"recorded": RECORDED})
     before: Any = "this plan"
     provisioning: Any = _provisioning(paths, None)
     assert provisioning._without_keys_of_new_disks(terraform, before) == "another plan"
@@ -136,7 +117,7 @@ def test_a_host_that_gets_another_disk_loses_its_host_key_in_the_state_with_the_
 
 
 def test_what_the_hosts_say_is_written_once_and_another_secret_is_told(paths: ClusterPaths) -> None:
-    terraform: Any = TerraformWithKeys()
+    terraform: Any = TerraformDouble(RECORDED, {"recorded": RECORDED})
     said: list[str] = []
     provisioning = _provisioning(paths, None)
     provisioning._on_event = lambda event: said.append(event.message)
