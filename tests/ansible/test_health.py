@@ -69,10 +69,12 @@ def _script(name: str, folder: Path, *, agent: str, enroot: str = "") -> subproc
     known = variables(ON, role="slurm") | {
         "agent_program": str(folder / "agent"),
         "container_prolog": str(folder / "enroot"),
+        "slurm_jobs_folder": str(folder / "jobs"),
     }
     file = folder / "script"
     file.write_text(render("slurm", name, known))
-    return subprocess.run(["/bin/sh", file], env={}, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    job = {"SLURM_JOB_ID": "12"}
+    return subprocess.run(["/bin/sh", file], env=job, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 0), (75, 1), (1, 0), (2, 0), (124, 0), (137, 0)])
@@ -101,6 +103,15 @@ def test_after_a_job_its_record_goes_to_the_controller(tmp_path: Path) -> None:
     # Before the checks, which may load the network.
     assert first == "record end --controller 10.0.0.2"
     assert second.startswith("health run")
+
+
+def test_a_job_whose_record_could_not_be_made_is_over_nevertheless(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    for name in ("12.json", "12.counters", "120.json", "1.json"):
+        (jobs / name).touch()
+    assert _script("epilog.sh", tmp_path, agent="kill -KILL $$").returncode == 0
+    assert sorted(file.name for file in jobs.iterdir()) == ["1.json", "120.json"]
 
 
 def test_the_exporter_knows_the_jobs_of_a_node_without_checks_too() -> None:

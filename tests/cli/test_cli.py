@@ -153,7 +153,7 @@ def test_nothing_applied_yet(tmp_path: Path) -> None:
         done = _run(*words, cwd=tmp_path, GPUCLUSTER_HOME=home)
         assert done.returncode == 1
         assert "gpucluster apply" in done.stderr
-    assert "absent" in _run("status", cwd=tmp_path, GPUCLUSTER_HOME=home).stdout
+    assert "absent" in _run("status", "--timeout", "60", cwd=tmp_path, GPUCLUSTER_HOME=home).stdout
     assert not (tmp_path / "cloud").exists()
 
 

@@ -26,6 +26,7 @@ from tests.addresses import free_range
 from tests.e2e.site_harness import NET, NETWORK, PATIENCE_TO_BUILD_S
 from tests.localcloud.api_harness import Api, running
 from tests.terraform.state_doubles import StateDouble, serving
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
@@ -196,7 +197,10 @@ def test_one_cluster_and_four_machines(world: World) -> None:
             assert (code, events[-1]["data"]["cluster_id"]) == (2, identity["id"]), events[-1]
         assert b.good("user", "edit", "bob", "--full-name", "Bob", *there, "--cluster-id", identity["id"])["changed"]
         shutil.rmtree(b.folder / "work" / ".gpucluster")
-        assert {host["name"] for host in b.good("status")["hosts"]} == {"anywhere-controller", "cpu-1"}
+        assert {host["name"] for host in b.good("status", "--timeout", str(PATIENCE_S))["hosts"]} == {
+            "anywhere-controller",
+            "cpu-1",
+        }
         known = (b.folder / "work" / ".gpucluster" / "ssh" / "known_hosts").read_text()
         assert all(f"{ocid} {key}" in known for ocid, key in identity["host_keys"].items())
         shutil.rmtree(b.folder / "work" / ".gpucluster")
@@ -233,7 +237,7 @@ def test_one_cluster_and_four_machines(world: World) -> None:
         assert unlocked.returncode == 0, printed
         d.good("destroy", "--delete-data")
         assert not world.api.network.list_vcns(compartment_id=world.api.tenancy).data
-        assert d.good("status")["state"] == "absent"
+        assert d.good("status", "--timeout", str(PATIENCE_S))["state"] == "absent"
         code, events = d.run("verify", "--junit", "verify.xml")
         assert (code, "gpucluster apply" in json.dumps(events[-1])) == (1, True), events[-1]
         assert 'errors="1"' in (d.folder / "work" / "verify.xml").read_text()

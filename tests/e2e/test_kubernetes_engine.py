@@ -48,7 +48,7 @@ def labels_of(site: KubernetesSite) -> dict[str, dict[str, str]]:
 
 def shown(site: KubernetesSite) -> dict[str, tuple[str, str]]:
     """What status shows: pool and release by node."""
-    return {row["node"]: (row["pool"], row["version"]) for row in site.good("status")["kubernetes"]}
+    return {row["node"]: (row["pool"], row["version"]) for row in site.good("status", "--timeout", "60")["kubernetes"]}
 
 
 def changed_tasks(result: dict[str, Any]) -> int:
