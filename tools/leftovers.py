@@ -1,4 +1,4 @@
-"""What a run of the suite has left on the machine: it must be nothing.
+"""What a run of the suite has left on the machine: it must be nothing. What is left is named, and then removed.
 
 A run has a folder of its own for temporary files (TMPDIR), and everything that it starts inherits the variable or lies
 in the folder. So what is left of this run can be told from what others do beside it, such as a second suite or a demo
@@ -14,32 +14,50 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from gpucluster.waiting import wait_until
 
 _ENDING_S, _EVERY_S = 60, 0.5
+_TRIES = 3
 #: Podman starts one for all networks of this machine, and ends it with the last.
 _SHARED = {"aardvark-dns"}
 
 
 def left(folder: Path) -> list[str]:
     """What is left of a run with this folder for temporary files, each in words; what is about to end may do so."""
-    found: list[str] = []
+    found: list[Left] = []
 
     def nothing() -> bool:
-        found[:] = [
-            *_processes(folder),
-            *_mounts(folder),
-            *_loop_devices(folder),
-            *_containers(folder),
-        ]
+        found[:] = _all(folder)
         return not found
 
     wait_until(nothing, _ENDING_S, _EVERY_S)
-    return found
+    return [each.words for each in found]
 
 
-def _processes(folder: Path) -> Iterator[str]:
+def remove(folder: Path) -> None:
+    """Remove what is left of a run with this folder for temporary files, and nothing else: after Ctrl-C, for example,
+    the processes that run tests are ended before their clusters are.
+    """
+    for _ in range(_TRIES):  # a server that was ended last may have started something
+        for each in _all(folder):
+            subprocess.run(each.removal, capture_output=True, check=False)
+
+
+class Left(NamedTuple):
+    """Something that is left, in words, and the command that removes it."""
+
+    words: str
+    removal: tuple[str, ...]
+
+
+def _all(folder: Path) -> list[Left]:
+    """In the order in which they can be removed."""
+    return [*_processes(folder), *_containers(folder), *_mounts(folder), *_loop_devices(folder)]
+
+
+def _processes(folder: Path) -> Iterator[Left]:
     mark = f"TMPDIR={folder}\0".encode()
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
@@ -49,31 +67,38 @@ def _processes(folder: Path) -> Iterator[str]:
                 continue
             if mark in (process / "environ").read_bytes() + b"\0":
                 words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                yield f"process {process.name}: {words[:200]}"
+                yield Left(f"process {process.name}: {words[:200]}", ("kill", "-KILL", process.name))
 
 
-def _mounts(folder: Path) -> Iterator[str]:
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+def _mounts(folder: Path) -> Iterator[Left]:
+    # The last one first: it may lie in another.
+    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         place = line.split()[4]
         if Path(place).is_relative_to(folder):
-            yield f"mount {place}"
+            yield Left(f"mount {place}", ("umount", "--lazy", place))
 
 
-def _loop_devices(folder: Path) -> Iterator[str]:
+def _loop_devices(folder: Path) -> Iterator[Left]:
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
             if backing.read_text().startswith(f"{folder}/"):
-                yield f"loop device {backing.parts[3]} of {backing.read_text().strip()}"
+                words = f"loop device {backing.parts[3]} of {backing.read_text().strip()}"
+                yield Left(words, ("losetup", "--detach", f"/dev/{backing.parts[3]}"))
 
 
-def _containers(folder: Path) -> Iterator[str]:
+def _containers(folder: Path) -> Iterator[Left]:
     """Containers and networks whose labels name a place in the folder."""
-    for kind, argv in (("container", ["ps", "--all"]), ("network", ["network", "ls"])):
+    kinds = (
+        ("container", ["ps", "--all"], ("rm", "--force", "--volumes", "--time=0")),
+        ("network", ["network", "ls"], ("network", "rm")),
+    )
+    for kind, argv, removal in kinds:
         said = subprocess.run(["podman", *argv, "--format", "json"], capture_output=True, text=True, check=False).stdout
         for one in json.loads(said or "[]"):
             labels = one.get("Labels") or one.get("labels") or {}
             if any(f"{value}/".startswith(f"{folder}/") for value in labels.values()):
-                yield f"{kind} {one.get('Names') or one.get('name')}"
+                number = str(one.get("Id") or one.get("id"))
+                yield Left(f"{kind} {one.get('Names') or one.get('name')}", ("podman", *removal, number))
 
 
 #: The folder of pytest in it.

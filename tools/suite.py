@@ -255,9 +255,10 @@ def main(words: list[str]) -> int:
 
 
 def _left_nothing(temporary: Path) -> Result:
-    """The last stage: what the others have left on this machine."""
+    """The last stage: what the others have left on this machine. It is a failure, and it is removed."""
     began = time.monotonic()
-    found = [Case(line, 0.0, "failed", "it is left over") for line in leftovers.left(temporary)]
+    found = [Case(line, 0.0, "failed", "it was left over") for line in leftovers.left(temporary)]
+    leftovers.remove(temporary)
     return Result(Stage("leftovers", [], tests=False), int(bool(found)), time.monotonic() - began, found)
 
 

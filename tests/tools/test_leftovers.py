@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ import pytest
 
 from tests.addresses import free_range
 from tests.containers import base_image, of_this_run
+from tests.waiting import PATIENCE_S
 from tools import leftovers
 
 pytestmark = pytest.mark.slow
@@ -84,3 +86,32 @@ def test_a_network_is_found_by_its_label(tmp_path: Path) -> None:
         finally:
             subprocess.run(["podman", "network", "rm", name], check=True, capture_output=True)
     assert said == [f"network {name}"]
+
+
+@pytest.mark.containers
+def test_what_is_left_is_removed_and_what_others_have_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    name = f"gpucluster-left-{os.getpid()}"
+    disk, place = run / "disk", run / "mounted"
+    place.mkdir(parents=True)
+    disk.write_bytes(bytes(1 << 20))
+    with free_range() as addresses, contextlib.ExitStack() as stack:
+        ours, theirs = (
+            stack.enter_context(subprocess.Popen(["sleep", "600"], env={**os.environ, "TMPDIR": str(folder)}))
+            for folder in (run, other)
+        )
+        stack.callback(theirs.kill)
+        monkeypatch.setattr(tempfile, "tempdir", str(run))
+        for command in (
+            ["podman", "network", "create", f"--subnet={addresses}.0.0/24", f"--label=gpucluster.home={run}/c", name],
+            ["podman", "create", f"--name={name}", of_this_run(), f"--network={name}", base_image()],
+            ["mount", "-t", "tmpfs", "none", str(place)],
+            ["mkdir", str(place / "in")],
+            ["mount", "-t", "tmpfs", "none", str(place / "in")],
+            ["losetup", "--find", str(disk)],
+        ):
+            subprocess.run(command, check=True, capture_output=True)
+        assert len(leftovers.left(run)) == 6
+        leftovers.remove(run)
+        assert leftovers.left(run) == []
+        assert (ours.poll() is not None or ours.wait(PATIENCE_S) < 0, theirs.poll()) == (True, None)
