@@ -41,7 +41,10 @@ def remove(folder: Path) -> None:
     the processes that run tests are ended before their clusters are.
     """
     for _ in range(_TRIES):  # a server that was ended last may have started something
-        for each in _all(folder):
+        found = _all(folder)
+        if not found:
+            return
+        for each in found:
             subprocess.run(each.removal, capture_output=True, check=False)
 
 

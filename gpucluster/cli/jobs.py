@@ -72,7 +72,7 @@ def _settings(given: tuple[str, ...]) -> dict[str, str]:
 def _described(
     context: Context, template: Template, launcher: Launcher, chosen: Mapping[str, Any], *, has_run: bool = False
 ) -> Job:
-    """The job on the shape, on the pool, or, without both and without a cluster file, on hardware that nobody named.
+    """The job on the shape, on the pool, or, without both and without a cluster file, on hardware that was not named.
 
     Args:
         has_run: it only describes an output: hardware that is emulated here was real there.
@@ -437,7 +437,9 @@ def job_status(context: Context, number: str) -> None:
     with cluster_of(context) as (cluster, reporter):
         found = cluster.jobs.status(number)
         monitored = cluster.spec.monitoring.enabled and cluster.spec.slurm.enabled
-        found["watched"] = [*cluster.job_reports.watched(number)] if found["state"] == "RUNNING" and monitored else []
+        found["watched"] = (
+            list(cluster.job_reports.watched(number)) if found["state"] == "RUNNING" and monitored else []
+        )
         why = f" ({found['reason']})" if found["reason"] else ""
         lines = [f"job {number} of {found['user']}: {found['template']} is {found['state']}{why}, in {found['folder']}"]
         lines += found["watched"]

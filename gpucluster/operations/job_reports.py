@@ -19,6 +19,7 @@ from gpucluster.text import printable
 _MONITOR = "sudo -n /usr/local/bin/gpucluster-agent monitor"
 # Seconds: accounting and Prometheus may be busy. Both have limits of their own on the controller.
 _TIMEOUT = 120.0
+# The same for a hint, which keeps another answer waiting.
 _SHORT_TIMEOUT = 15.0
 _REFUSED = 2
 

@@ -216,10 +216,14 @@ class Findings:
         if self.contents.ids and not self.resources:
             return "in Terraform's state, but nothing of it is in the cloud"
         hosts, listed = _instances_of(self.contents.outputs), certainly_listed(self.resources)
-        gone = {hosts[ocid]: ocid for ocid in set(hosts) - {each.id for each in self.resources}}
+        gone = [hosts[ocid] for ocid in set(hosts) - {each.id for each in self.resources}]
         entries = {each.address: each.id for each in self.contents.entries if each.id and not each.deposed}
-        others = {human_name(address): ocid for address, ocid in missing(self.resources, entries, listed).items()}
-        names = [*sorted(gone), *sorted(name for name, ocid in others.items() if ocid not in gone.values())]
+        others = [
+            human_name(address)
+            for address, ocid in missing(self.resources, entries, listed).items()
+            if ocid not in hosts
+        ]
+        names = [*sorted(gone), *sorted(others)]
         return f"in Terraform's state, but not in the cloud: {', '.join(names)}" if names else ""
 
     def _unconfigured(self) -> str:

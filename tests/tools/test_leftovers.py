@@ -100,7 +100,9 @@ def test_what_is_left_is_removed_and_what_others_have_is_not(tmp_path: Path, mon
             stack.enter_context(subprocess.Popen(["sleep", "600"], env={**os.environ, "TMPDIR": str(folder)}))
             for folder in (run, other)
         )
-        stack.callback(theirs.kill)
+        for each in (ours, theirs):
+            stack.callback(each.kill)
+        stack.callback(leftovers.remove, run)
         monkeypatch.setattr(tempfile, "tempdir", str(run))
         for command in (
             ["podman", "network", "create", f"--subnet={addresses}.0.0/24", f"--label=gpucluster.home={run}/c", name],

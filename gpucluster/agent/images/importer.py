@@ -115,10 +115,11 @@ class Importer:
     def _failure(self, status: int, words: list[str], owner: Account) -> Failed:
         text = "; ".join(words)
         room = {"user": owner.name, "home": owner.home, "directory": self._store.directory}
-        hint = next((help_.format(**room) for pattern, help_ in HINTS if re.search(pattern, text)), "")
         end = srun_messages.end(text)
-        if not hint and end in _AGAIN:
+        if end in _AGAIN:
             hint = f"Not because of the image: {end.value}. Run the same command again"
+        else:
+            hint = next((help_.format(**room) for pattern, help_ in HINTS if re.search(pattern, text)), "")
         return Failed(f"the import failed with status {status}: {text or 'it printed nothing'}", hint)
 
     def _pool(self, name: Any) -> Pool:

@@ -228,6 +228,10 @@ def test_list_and_remove(controller: Controller) -> None:
             "srun: error: Unable to create step for job 28: Job/step already completing or completed",
             "Run the same command again",
         ),
+        (
+            "[INFO] Authenticating with user: <anonymous>; srun: error: Job allocation 7 has been revoked",
+            "Run the same command again",
+        ),
         # Enroot 4.1 with a registry that asks for basic authentication: its last line, without and with credentials.
         ("[INFO] Authenticating with user: <anonymous>", "HOST is without its port"),
         ("[INFO] Authenticating with user: alice; [INFO] Using credentials from file: /h/.credentials", ".credentials"),
