@@ -67,6 +67,11 @@ options:
       name: {description: Unit; C(.service) may be left out., type: str, required: true}
       follows: {description: Files whose change requires a restart., type: list, elements: path, default: []}
       reload: {description: Reload the unit instead of restarting it., type: bool, default: false}
+      answers:
+        description: A command that succeeds once its program works, where systemd calls it started before that.
+        type: list
+        elements: str
+        default: []
       state:
         description: C(enabled) starts it at the next boot only; C(stopped) disables it as well.
         type: str

@@ -37,7 +37,8 @@ TRIAL_SPEC: dict[str, dict[str, Any]] = {
 }
 # A daemon that takes longer than this to read its configuration is accepted: the start of the real one decides.
 TRIAL_SECONDS = 15.0
-# Some mistakes end a daemon only after it has reported that it is up.
+# Some mistakes end a daemon only after it has reported that it is up. It must run on for so long, and for as long as it
+# took to come up: on a busy machine everything takes longer.
 STEADY_SECONDS = 0.3
 LINES = 5
 BEGUN = "gpucluster: the trial begins"
@@ -133,7 +134,8 @@ def _watch(argv: list[str], up: str | None) -> tuple[int, str]:
         start_new_session=True,
     )
     assert process.stdout is not None
-    output, deadline, steady = b"", time.monotonic() + TRIAL_SECONDS, False
+    begun = time.monotonic()
+    output, deadline, steady = b"", begun + TRIAL_SECONDS, False
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while time.monotonic() < deadline:
@@ -143,7 +145,8 @@ def _watch(argv: list[str], up: str | None) -> tuple[int, str]:
                     break
                 output += part
             if up and not steady and re.search(up, output.decode(errors="replace")):
-                steady, deadline = True, time.monotonic() + STEADY_SECONDS
+                now = time.monotonic()
+                steady, deadline = True, now + max(STEADY_SECONDS, now - begun)
     try:
         code = process.wait(timeout=max(0.0, min(1.0, deadline - time.monotonic())))
     except subprocess.TimeoutExpired:

@@ -12,6 +12,7 @@ UNIT_SPEC: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
     "follows": {"type": "list", "elements": "path", "default": []},
     "reload": {"type": "bool", "default": False},
+    "answers": {"type": "list", "elements": "str", "default": []},
     "state": {"type": "str", "choices": ["started", "enabled", "stopped"], "default": "started"},
 }
 PROPERTIES = (
@@ -124,13 +125,34 @@ def observe(systemd: Systemd, units: dict[str, dict[str, Any]]) -> dict[str, dic
     return states
 
 
-def settle(systemd: Systemd, names: list[str]) -> None:
-    """Fail unless the units still run after a moment.
+def settle(systemd: Systemd, units: dict[str, dict[str, Any]], names: list[str], timeout: int) -> None:
+    """Fail unless the units still run after a moment, and answer where a command asks for that.
+
+    Args:
+        names: of the units that were started.
+        timeout: seconds until a unit answers.
 
     Raises:
         UnitFailed: one does not.
     """
     time.sleep(SETTLE_SECONDS)
+    require_up(systemd, names)
+    until = time.monotonic() + timeout
+    for name in names:
+        command = units[name].get("answers")
+        while command and systemd.module.run_command(["timeout", str(timeout), *command])[0] != 0:
+            require_up(systemd, [name])
+            if time.monotonic() > until:
+                raise UnitFailed(f"{name} gives no answer to {' '.join(command)}{systemd.journal([name])}")
+            time.sleep(SETTLE_SECONDS)
+
+
+def require_up(systemd: Systemd, names: list[str]) -> None:
+    """Fail unless the units run.
+
+    Raises:
+        UnitFailed: one does not.
+    """
     fallen = {name: state for name, state in systemd.show(names).items() if state["ActiveState"] not in UP}
     if fallen:
         words = ", ".join(f"{name} is {state['ActiveState']} ({state['SubState']})" for name, state in fallen.items())
@@ -152,7 +174,7 @@ def run_units(
     try:
         return _run_units(systemd, units, verbs, timeout)
     except UnitFailed as failed:
-        undone = "" if module.check_mode else _go_back(systemd, verbs, timeout, restore)
+        undone = "" if module.check_mode else _go_back(systemd, units, verbs, timeout, restore)
         module.fail_json(msg=f"{undone}{failed}")
         raise
 
@@ -175,11 +197,17 @@ def _run_units(
         reloaded = [name for name in restarted if units[name].get("reload")]
         verbs["restart"] = [name for name in restarted if name not in reloaded]
         verbs["reload"] = reloaded
-        start(systemd, states, {**verbs, "start": started}, timeout)
+        start(systemd, units, states, {**verbs, "start": started}, timeout)
     return {"enabled": enabled, "started": started, "restarted": restarted, "stopped": stopped}
 
 
-def _go_back(systemd: Systemd, verbs: dict[str, list[str]], timeout: int, restore: Callable[[], list[str]]) -> str:
+def _go_back(
+    systemd: Systemd,
+    units: dict[str, dict[str, Any]],
+    verbs: dict[str, list[str]],
+    timeout: int,
+    restore: Callable[[], list[str]],
+) -> str:
     """Let the units that ran before run again with the files of before; returns what to tell about it."""
     ran = [name for names in verbs.values() for name in names]
     restored = restore() if ran else []
@@ -194,7 +222,7 @@ def _go_back(systemd: Systemd, verbs: dict[str, list[str]], timeout: int, restor
         for verb, names in verbs.items():
             if names:
                 systemd.run("reload-or-restart" if verb == "reload" else verb, *names, timeout=timeout)
-        settle(systemd, ran)
+        settle(systemd, units, ran, timeout)
     except UnitFailed as failed:
         return f"{told}, and it does not come up with them either ({failed}). First: "
     return f"{told}, and it runs with them. Correct the configuration and run again. "
@@ -205,7 +233,13 @@ def is_on(state: dict[str, str]) -> bool:
     return state["ActiveState"] in UP or state.get("UnitFileState", "") == "enabled"
 
 
-def start(systemd: Systemd, states: dict[str, dict[str, str]], verbs: dict[str, list[str]], timeout: int) -> None:
+def start(
+    systemd: Systemd,
+    units: dict[str, dict[str, Any]],
+    states: dict[str, dict[str, str]],
+    verbs: dict[str, list[str]],
+    timeout: int,
+) -> None:
     """Restart, reload and start units, by the verb, and check that they stay up."""
     failed = [name for name in verbs["start"] if states[name]["ActiveState"] == "failed"]
     if failed:
@@ -217,4 +251,4 @@ def start(systemd: Systemd, states: dict[str, dict[str, str]], verbs: dict[str, 
             systemd.run(verb, *names, timeout=timeout)
     touched = [name for names in verbs.values() for name in names]
     if touched:
-        settle(systemd, touched)
+        settle(systemd, units, touched, timeout)

@@ -194,3 +194,40 @@ def test_nothing_is_put_back_where_nothing_ran_or_changed(tmp_path: Path, ran: b
     *verbs, said = change(tmp_path, (1, "failed"), ran=ran, files=files)
     assert verbs == (["restart"] if ran else ["start"])
     assert "in place again" not in said
+
+
+def test_a_unit_that_ends_before_it_answers_has_not_come_up(tmp_path: Path) -> None:
+    """slurmctld is ready for systemd before it loads its plugins."""
+    asked: list[list[str]] = []
+
+    class Module(FakeModule):
+        def run_command(self, argv: list[str], **options: Any) -> tuple[int, str, str]:
+            if argv[:2] == ["systemctl", "show"]:
+                states = {0: "inactive", 1: "active", 2: "active"}
+                number = sum(call == ["show"] for call in asked)
+                asked.append(["show"])
+                return 0, shown(states.get(number, "activating")), ""
+            if argv[2:] == ["scontrol", "ping"]:
+                asked.append(argv[2:])
+                return 1, "", "DOWN"
+            return super().run_command(argv, **options)
+
+    module = Module(answers={"journalctl": (0, "fatal: failed to initialize mcs plugin", "")})
+    unit = {"name": "slurmctld", "follows": [], "state": "started", "answers": ["scontrol", "ping"]}
+    with pytest.raises(ModuleFailed, match="failed to initialize mcs plugin"):
+        gpucluster_units.run_units(module, [unit], 9)
+    assert asked == [["show"], ["show"], ["scontrol", "ping"], ["show"], ["scontrol", "ping"], ["show"]]
+
+
+def test_a_unit_that_never_answers_is_given_up() -> None:
+    class Module(FakeModule):
+        def run_command(self, argv: list[str], **options: Any) -> tuple[int, str, str]:
+            if argv[:2] == ["systemctl", "show"]:
+                return 0, shown("active" if self.calls else "inactive"), ""
+            if argv[2:] == ["scontrol", "ping"]:
+                return 1, "", "DOWN"
+            return super().run_command(argv, **options)
+
+    unit = {"name": "slurmctld", "follows": [], "state": "started", "answers": ["scontrol", "ping"]}
+    with pytest.raises(ModuleFailed, match=r"slurmctld\.service gives no answer to scontrol ping"):
+        gpucluster_units.run_units(Module(), [unit], 0)
