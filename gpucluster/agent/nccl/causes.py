@@ -65,6 +65,7 @@ _SLOW: Mapping[str, tuple[Callable[[str], bool], str]] = {
 #: What means nothing on one node, and without NVSwitches that add up.
 _BETWEEN_NODES = frozenset(("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_GDR_LEVEL"))
 _BY_SWITCHES = frozenset(("NCCL_NVLS_ENABLE",))
+_DIRECT = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 
 
 def of_settings(settings: Mapping[str, str], *, nodes: int, added_by_switches: bool) -> list[str]:
@@ -72,7 +73,7 @@ def of_settings(settings: Mapping[str, str], *, nodes: int, added_by_switches: b
 
     Args:
         nodes: how many took part.
-        added_by_switches: whether NVSwitches can add up what these GPUs send.
+        added_by_switches: whether NVSwitches can add up what these GPUs send, and that would explain the result.
     """
     nothing = (_BETWEEN_NODES if nodes == 1 else frozenset()) | (frozenset() if added_by_switches else _BY_SWITCHES)
     shown = {name: value.rstrip(".") for name, value in settings.items() if name not in nothing}
@@ -81,6 +82,11 @@ def of_settings(settings: Mapping[str, str], *, nodes: int, added_by_switches: b
         for name, (slows, what) in _SLOW.items()
         if name in shown and slows(shown[name])
     ]
+
+
+def forbids_direct_copies(settings: Mapping[str, str]) -> bool:
+    """Whether settings keep the GPUs of a node from exchanging over NVLink."""
+    return any(_SLOW[name][0](settings[name].rstrip(".")) for name in _DIRECT if name in settings)
 
 
 class _Warning(NamedTuple):

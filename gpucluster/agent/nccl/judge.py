@@ -96,7 +96,7 @@ def _judge(measured: Measurement, wanted: Wanted) -> Verdict:
     faults += _right(measured)
     limit = _limit(operations, algorithm, wanted, len(groups), measured)
     basis = basis if limit is None else basis._replace(limit=limit.good, of_a_node=limit.of_a_node)
-    incomplete, run = _incomplete(measured, last), _run(measured, wanted, named, algorithm)
+    incomplete, run = _incomplete(measured, last), _run(measured, wanted, named, algorithm, bus)
     # A sweep that was cut off has not reached the message that the limit is for.
     measurable = not incomplete and last.size >= limits.SMALLEST_MESSAGE
     if not faults and limit is not None and measurable and bus < limit.fault:
@@ -172,16 +172,18 @@ def _over_sockets(measured: Measurement, wanted: Wanted, run: log_causes.Run) ->
     return f"NCCL used sockets and not RDMA between the nodes{evidence}; {do}"
 
 
-def _run(measured: Measurement, wanted: Wanted, operation: str, algorithm: str) -> log_causes.Run:
+def _run(measured: Measurement, wanted: Wanted, operation: str, algorithm: str, bus: float) -> log_causes.Run:
     shape = wanted.shape
     model = gpu_models.model(device.name for device in measured.devices) if shape is None else shape.model
     hosts = {device.rank: device.host for device in measured.devices}
     groups = max(len({device.group for device in measured.devices}), 1)
     # Each group has its own ranks from 0 on, and containers may have one name everywhere.
     apart = groups == 1 and len(set(hosts.values())) == wanted.nodes
+    nvlink = shape.nvlink if shape else gpu_models.nvlink(model)
+    # Sums of the switches are faster than a ring. What is slower than a ring within a node has another cause.
+    added = gpu_models.added_by_switches(model) and (wanted.nodes > 1 or bus >= limits.NVLINK_SHARE * nvlink)
     return log_causes.Run(
-        wanted.nodes, wanted.gpus, bool(shape.nvlink if shape else gpu_models.nvlink(model)),
-        gpu_models.added_by_switches(model), shape.name if shape else "", shape.devices if shape else (),
+        wanted.nodes, wanted.gpus, bool(nvlink), added, shape.name if shape else "", shape.devices if shape else (),
         groups, hosts if apart else {}, operation, algorithm,
     )  # fmt: skip
 
@@ -195,7 +197,7 @@ def _explanations(measured: Measurement, run: log_causes.Run) -> list[str]:
     hosts = [device.host for device in sorted(measured.devices, key=lambda each: each.rank)]
     return [
         *_settings(measured, run),
-        *log_causes.of_log(measured.log, run),
+        *log_causes.of_log(measured.log, run, direct=not causes.forbids_direct_copies(measured.settings)),
         *log_causes.of_times(measured.times, hosts),
     ]
 

@@ -29,7 +29,7 @@ class Run(NamedTuple):
         nodes: how many took part.
         gpus: on each node.
         nvlink: whether the GPUs of a node are known to be joined by NVLink.
-        added_by_switches: whether NVSwitches can add up what these GPUs send.
+        added_by_switches: whether NVSwitches can add up what these GPUs send, and that would explain the result.
         shape: its name; "" where it is not known.
         devices: RDMA devices of a node; none where that is not known.
         groups: how many groups of ranks measured for themselves.
@@ -50,11 +50,15 @@ class Run(NamedTuple):
     algorithm: str
 
 
-def of_log(log: Log, run: Run) -> list[str]:
-    """What explains a low bandwidth, what costs most first."""
+def of_log(log: Log, run: Run, *, direct: bool = True) -> list[str]:
+    """What explains a low bandwidth, what costs most first.
+
+    Args:
+        direct: whether NCCL's settings let the GPUs of a node exchange directly.
+    """
     slow = [*_around_gpus(log, run), *_without_nvlink(log, run), *_through_memory(log, run), *_devices(log, run)]
     # Where GPUs can't exchange directly, NCCL itself takes few channels and no multicast.
-    rest = [] if slow else [*_channels(log, run), *_multicast(log, run)]
+    rest = [] if slow or not direct else [*_channels(log, run), *_multicast(log, run)]
     return [*slow, *rest, *_protocol(log), *_layout(log, run)]
 
 

@@ -202,6 +202,19 @@ def test_few_channels_are_no_cause_of_their_own_where_gpus_can_not_exchange_dire
     ]
 
 
+def test_few_channels_are_no_cause_where_a_setting_forbids_direct_copies_and_switches_add_up() -> None:
+    # Two H200 with NCCL_P2P_DISABLE=1, measured: no line names a route, because the sums are those of the switches.
+    lines = (
+        info("NCCL_P2P_DISABLE set by environment to 1"),
+        info("4 coll channels, 4 collnet channels, 16 nvls channels"),
+    )
+    named = causes(NODE, 207.5, *lines)
+    assert any("NCCL_P2P_DISABLE=1 is set in the environment" in each for each in named), named
+    assert not any("NCCL uses 4 channels" in each for each in named), named
+    harmless = info("NCCL_P2P_DISABLE set by environment to 0")
+    assert any("NCCL uses 4 channels" in each for each in causes(NODE, 207.5, harmless, lines[1]))
+
+
 def test_the_host_with_the_fewest_devices_is_named() -> None:
     lines = (devices(HCA), devices(HCA[1:], "node-1"))
     (said,) = [reason for reason in causes(PAIR, 300, *lines) if "settings of" not in reason]
@@ -261,6 +274,15 @@ def test_nvls_is_no_cause_where_no_switch_can_add_up() -> None:
         info("NVLS multicast support is not available on dev 0"),
     )
     assert not any("NVLS" in said for said in causes(Wanted(A100, 1, 8), 100, *lines))
+
+
+def test_without_the_sums_of_switches_a_node_is_as_fast_as_a_ring_and_no_slower() -> None:
+    # Two H200 while another program computed on one of them, measured: 191.88, and 345 without it.
+    off = info("NCCL_NVLS_ENABLE set by environment to 0.")
+    no_multicast = info("NVLS multicast support is not available on dev 0")
+    for line in (off, no_multicast):
+        assert all("sums of" not in each and "add up" not in each for each in causes(NODE, 191.88, line))
+    assert any("sums of the NVSwitches" in each for each in causes(NODE, 360, off))
 
 
 def test_advice_in_a_warning_is_no_setting() -> None:
