@@ -105,6 +105,11 @@ test-build: system-packages $(VENV)/dev.stamp ## build Slurm from its source and
 	GPUCLUSTER_TEST_BUILD=1 $(BIN)/python -m pytest -n 0 tests/ansible/test_slurm_build.py \
 	    tests/e2e/test_slurm_upgrade.py tests/e2e/test_slurm_systems.py
 
+# It installs nothing beside Python packages: the driver, Slurm and MPI are those of the machine. -rs names what is missing.
+.PHONY: test-gpu
+test-gpu: $(VENV)/dev.stamp ## test Slurm, checks and measurements with the real GPUs of this machine: two minutes
+	GPUCLUSTER_TEST_GPU=1 $(BIN)/python -m pytest -n 0 -rs tests/gpu
+
 # To build Kubernetes, and to make images of it. Debian 13 has no Go that is old enough for its source.
 KUBERNETES_PACKAGES := conntrack dpkg-dev etcd-client etcd-server gcc golang-1.19-go \
     golang-github-modern-go-reflect2-dev iptables
