@@ -346,6 +346,8 @@ def test_a_gpu_that_another_program_uses_fails(machine: Machine, verify: Verify)
         busy.wait(timeout=PATIENCE_S)
     print(found.message)
     assert found.status is Status.FAIL, found.message
+    assert f"another program uses a GPU: {node_of(WHOLE)}:" in found.message
+    assert "python" in found.message
 
 
 def _idle(machine: Machine) -> None:

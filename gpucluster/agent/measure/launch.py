@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpucluster.agent.measure.request import NCCL, Request
+from gpucluster.agent.nccl.causes import IN_USE
 
 #: The beginning of the names of all jobs.
 PREFIX = "gpucluster-measure-"
@@ -30,6 +31,8 @@ PINGS = 3
 
 # One rank of each node shows which network NCCL uses; all of them would print hundreds of megabytes on large clusters.
 # A rank alone has no MPI to tell it its number: SLURM_PROCID. In a pod of Kubernetes there is one process.
+# The node is the job's alone: whatever else uses its GPUs is no part of the job, and the other ranks have the program's
+# name. A broken GPU may keep nvidia-smi from answering.
 NCCL_SCRIPT = f"""
 program=$1; shift
 for each in $program all_reduce_perf "$HOME/{_BUILT_BY_SAMPLE}"; do
@@ -41,6 +44,9 @@ if [ -z "$found" ]; then
 fi
 if [ "${{SLURM_LOCALID:-0}}" = 0 ]; then
     export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV
+    timeout 10 nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader 2>/dev/null |
+        grep -vF "${{found##*/}}" |
+        sed -n "s|^\\([0-9][0-9]*\\), \\(.*\\)|{IN_USE} ${{SLURMD_NODENAME:-$(hostname)}}: \\2 (process \\1)|p"
 else
     export NCCL_DEBUG=WARN
 fi

@@ -6,13 +6,15 @@ Neither is always a fault, so they explain a result that is bad or missing, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple
 
 #: `[time] host:pid:tid [device] file:line NCCL WARN text`; the time is not always there.
 _WARN = re.compile(r"(?:^|\s)([A-Za-z0-9][\w.-]*):\d+:\d+ \[(-?\d+)\] .*?\bNCCL WARN (.*)")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _LONGEST, _MOST = 220, 3
+#: Begins a line of our own launch about a process that uses a GPU and is no rank: then the node's name and `: `.
+IN_USE = "gpucluster: GPU in use on"
 #: What a warning means. Sources: NVIDIA/nccl issues 1788, 1672 and 1562 (NVLS), 1698, 426 and 1405 (completions);
 #: status 12 is IBV_WC_RETRY_EXC_ERR of ibverbs.
 _KNOWN = (
@@ -82,6 +84,18 @@ def of_settings(settings: Mapping[str, str], *, nodes: int, added_by_switches: b
         for name, (slows, what) in _SLOW.items()
         if name in shown and slows(shown[name])
     ]
+
+
+def of_others(lines: Sequence[str]) -> list[str]:
+    """Which other programs use the GPUs.
+
+    Args:
+        lines: what follows IN_USE, such as `gpu-1: python3 (process 4711)`.
+    """
+    most = ", and more" if len(lines) > _MOST else ""
+    return (
+        [f"another program uses a GPU: {'; '.join(lines[:_MOST])}{most}; end it, and look whose it is"] if lines else []
+    )
 
 
 def forbids_direct_copies(settings: Mapping[str, str]) -> bool:

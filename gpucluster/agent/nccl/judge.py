@@ -193,9 +193,10 @@ def _settings(measured: Measurement, run: log_causes.Run) -> list[str]:
 
 
 def _explanations(measured: Measurement, run: log_causes.Run) -> list[str]:
-    """Settings first: they are what led to the rest."""
+    """Other programs first, then settings: they are what led to the rest."""
     hosts = [device.host for device in sorted(measured.devices, key=lambda each: each.rank)]
     return [
+        *causes.of_others(measured.others),
         *_settings(measured, run),
         *log_causes.of_log(measured.log, run, direct=not causes.forbids_direct_copies(measured.settings)),
         *log_causes.of_times(measured.times, hosts),

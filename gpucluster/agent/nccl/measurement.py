@@ -134,6 +134,7 @@ class Measurement(NamedTuple):
         causes: what NCCL warned of, with host and GPUs.
         log: what NCCL said of itself at level INFO.
         times: of the largest message, the median iteration of each process in microseconds; none without it.
+        others: what else used the GPUs when it began, such as `gpu-1: python3 (process 4711)`.
     """
 
     operation: str | None
@@ -150,3 +151,4 @@ class Measurement(NamedTuple):
     causes: tuple[str, ...] = ()
     log: Log = Log()
     times: tuple[float, ...] = ()
+    others: tuple[str, ...] = ()

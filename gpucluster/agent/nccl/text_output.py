@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from gpucluster.agent.nccl.causes import Causes
+from gpucluster.agent.nccl.causes import IN_USE, Causes
 from gpucluster.agent.nccl.info_log import InfoLog
 from gpucluster.agent.nccl.measurement import NO_TABLE, TIME_LIMIT, Device, Half, Measurement, Number, Row
 
@@ -43,6 +43,7 @@ _LAYOUTS = (_DEFAULT_COLUMNS, tuple(name for name in _DEFAULT_COLUMNS if name !=
 _HALVES = 2
 #: So many errors are enough for the reader.
 _MOST_ERRORS = 5
+_MOST_OTHERS, _LONGEST_OTHER = 10, 200
 
 
 def parse(lines: Iterable[str]) -> Measurement:
@@ -72,6 +73,7 @@ class _Reader:
         self._errors: list[str] = []
         self._causes = Causes()
         self._log = InfoLog()
+        self._others: list[str] = []
         self._operation: str | None = None
         self._columns: Sequence[str] = ()
         self._tables = self._ends = 0
@@ -115,6 +117,8 @@ class _Reader:
 
     def other(self, line: str) -> None:
         """A line of NCCL, of MPI or of a shell."""
+        if line.startswith(IN_USE) and len(self._others) < _MOST_OTHERS:
+            self._others.append(line[len(IN_USE) :].strip()[:_LONGEST_OTHER])
         # Warnings name settings as advice.
         if "NCCL_" in line and "NCCL WARN" not in line:
             self._settings.update(_SETTING.findall(line))
@@ -138,6 +142,7 @@ class _Reader:
         return Measurement(
             self._operation, self._rows, self._tables, self._began, self._ends, self._in_bounds, self._devices, 1,
             frozenset(self._networks), self._settings, self._errors, self._causes.reasons(), self._log.log(),
+            others=tuple(self._others),
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from gpucluster.agent.nccl import json_output, text_output
+from gpucluster.agent.nccl.causes import IN_USE
 from gpucluster.agent.nccl.judge import FAIL, PASS, UNKNOWN, Verdict, Wanted, judge
 from gpucluster.agent.nccl.shape_limits import SHAPES
 from tests.agent.nccl.outputs import output, row
@@ -283,6 +284,16 @@ def test_without_the_sums_of_switches_a_node_is_as_fast_as_a_ring_and_no_slower(
     for line in (off, no_multicast):
         assert all("sums of" not in each and "add up" not in each for each in causes(NODE, 191.88, line))
     assert any("sums of the NVSwitches" in each for each in causes(NODE, 360, off))
+
+
+def test_another_program_on_a_gpu_is_named_where_the_result_is_low() -> None:
+    lines = [f"{IN_USE} gpu-1: python3 (process {number})\n" for number in range(4711, 4716)]
+    (named,) = causes(NODE, 191.88, lines[0])
+    assert named == "another program uses a GPU: gpu-1: python3 (process 4711); end it, and look whose it is"
+    (named,) = causes(NODE, 191.88, *lines)
+    assert named.count("python3") == 3
+    assert ", and more; end it" in named
+    assert verdict(NODE, 470, lines[0]).verdict == PASS
 
 
 def test_advice_in_a_warning_is_no_setting() -> None:
