@@ -28,6 +28,7 @@ from typing import IO, Any
 import pytest
 
 from gpucluster import process, shapes
+from tests.agent.zipapp import install
 from tests.ansible import render as role
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -292,9 +293,9 @@ class Machine:
         """The text of a file there; "" where there is none."""
         return self.run("cat", path, check=False).stdout
 
-    def start(self, *argv: str) -> subprocess.Popen[bytes]:
-        """Start a program there as the user; the machine waits for its end."""
-        child = self._popen(["runuser", "-u", USER, "--", *argv], subprocess.DEVNULL)
+    def start(self, *argv: str, user: str = USER) -> subprocess.Popen[bytes]:
+        """Start a program there as a user; the machine waits for its end."""
+        child = self._popen(["runuser", "-u", user, "--", *argv], subprocess.DEVNULL)
         self._children.append(child)
         return child
 
@@ -327,6 +328,15 @@ class Machine:
 
     def _wait(self, what: str, *argv: str) -> None:
         wait_for(what, lambda: self.run(*argv, check=False).returncode == 0, interval=0.1, state=self.logs)
+
+
+def bring_agent(machine: Machine) -> str:
+    """Put the agent there, as hosts have it; returns its path."""
+    place = f"{SHARED}/gpucluster-agent"
+    with tempfile.TemporaryDirectory() as folder:
+        archive = install(Path(folder)).read_bytes()
+    process.run([*machine.command_prefix, "sh", "-c", f"cat > {place} && chmod 755 {place}"], input=archive)
+    return place
 
 
 # The first argument is the control group, then the words of a program follow.

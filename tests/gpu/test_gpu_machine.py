@@ -13,11 +13,9 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,8 +29,18 @@ from gpucluster.measuring import results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey
 from gpucluster.operations.measuring import RemoteSession
-from tests.agent.zipapp import install
-from tests.gpu.machine import NCCL_CONF, NCCL_SETTINGS, SHARED, USER, Machine, gpus, model, need_machine, node_of
+from tests.gpu.machine import (
+    NCCL_CONF,
+    NCCL_SETTINGS,
+    SHARED,
+    USER,
+    Machine,
+    bring_agent,
+    gpus,
+    model,
+    need_machine,
+    node_of,
+)
 from tests.waiting import PATIENCE_S, wait_for
 
 #: A pool with all GPUs, and two that have half of them each and share a partition.
@@ -71,7 +79,7 @@ def machine() -> Iterator[Machine]:
     middle = len(found) // 2
     halves = {LEFT: found[:middle], RIGHT: found[middle:]} if middle else {}
     with Machine({WHOLE: found, **halves}, {LEFT: HALVES, RIGHT: HALVES}) as made:
-        _bring(made, "gpucluster-agent", _agent())
+        bring_agent(made)
         for name, text in {"hold.py": HOLD, "busy.py": BUSY, "eat.py": EAT}.items():
             made.write(f"{SHARED}/{name}", text)
         yield made
@@ -82,17 +90,6 @@ def halves(machine: Machine) -> Machine:
     if node_of(LEFT) not in machine.states():
         pytest.skip("this machine has one GPU")
     return machine
-
-
-def _agent() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        return install(Path(folder)).read_bytes()
-
-
-def _bring(machine: Machine, name: str, data: bytes) -> None:
-    process.run(
-        [*machine.command_prefix, "sh", "-c", f"cat > {SHARED}/{name} && chmod 755 {SHARED}/{name}"], input=data
-    )
 
 
 def uuids(said: str) -> list[str]:
