@@ -258,6 +258,15 @@ def nodes_of(api: Api, pool: str) -> list[Any]:
     return [node for node in api.kubernetes.get_node_pool(pool).data.nodes if node.lifecycle_state == "ACTIVE"]
 
 
+@pytest.mark.parametrize(("name", "value"), [("a", "b,c=d"), ("a", "b --v=9"), ("a=b", "c"), ("a\nb", "c"), ("", "c")])
+def test_a_label_that_kubelet_would_refuse_is_refused(api: Api, subnet: Any, name: str, value: str) -> None:
+    made = cluster(api, subnet)
+    label = models.KeyValue(key=name, value=value)
+    with refused(400, "InvalidParameter") as said:
+        api.kubernetes.create_node_pool(pool_details(api, made.id, subnet, initial_node_labels=[label]))
+    assert "initialNodeLabels" in said[0]
+
+
 def test_a_node_pool_has_instances_grows_shrinks_and_leaves_none(api: Api, subnet: Any) -> None:
     made = cluster(api, subnet)
     work = finished(api, api.kubernetes.create_node_pool(pool_details(api, made.id, subnet)).headers[

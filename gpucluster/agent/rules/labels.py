@@ -8,6 +8,15 @@ import re
 HOST = "gpucluster.io/host"
 _LONGEST = 63
 _EDGES = re.compile(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$")
+_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DNS = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_NAME = re.compile(rf"(?:(?=[^/]{{1,253}}/){_DNS}(?:\.{_DNS})*/)?{_WORD}")
+
+
+def is_label(name: str, value: str) -> bool:
+    """Whether Kubernetes accepts a label: a name with or without a prefix of DNS, and a value of 63 characters at
+    most."""
+    return bool(_NAME.fullmatch(name)) and (not value or bool(re.fullmatch(_WORD, value)))
 
 
 def label_value(text: str) -> str:

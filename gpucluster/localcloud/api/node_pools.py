@@ -16,6 +16,7 @@ import time
 from concurrent.futures import wait
 from functools import partial
 
+from gpucluster.agent.rules.labels import is_label
 from gpucluster.localcloud.api.container_engine import KIND as CLUSTER
 from gpucluster.localcloud.api.container_engine import NODE_POOL as KIND
 from gpucluster.localcloud.api.container_engine import versions
@@ -117,6 +118,11 @@ def _checked(cloud: CloudState, cluster: Resource, body: Json) -> Json:
         subnet = cloud.related("subnet", place.get("subnetId"))
         if subnet.body["vcnId"] != cluster.body["vcnId"]:
             raise invalid(f"The subnet {subnet.id} is not in the VCN {cluster.body['vcnId']}")
+    for label in body["initialNodeLabels"] or []:
+        name, value = str(label.get("key") or ""), str(label.get("value") or "")
+        if not is_label(name, value):
+            # kubelet gets all labels in one option: a comma would make another one of the rest.
+            raise invalid(f"Invalid initialNodeLabels: {name!r}: {value!r} is no label of Kubernetes")
     known_shape(body["nodeShape"])
     image = choose_image(cloud, _launch_details(cloud, cluster, body))
     _check_version(cloud, cluster, str(body["kubernetesVersion"]))
