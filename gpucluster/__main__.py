@@ -14,6 +14,9 @@ def main() -> None:
         with open(os.path.join(os.path.dirname(__file__), "help.txt"), encoding="utf-8") as text:
             sys.stdout.write(text.read())
         return
+    from gpucluster.process import signals
+
+    signals.begin()
     from gpucluster.cli import main as run
 
     run()

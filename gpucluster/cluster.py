@@ -979,9 +979,8 @@ class Cluster:
                     self._ownership.require()
                 yield run
             finally:
+                signals.surely(self._run_lock.end)  # no Ctrl-C, not even the first, may leave a lock
                 self._ownership.forget()
-                with signals.counted():  # a second Ctrl-C must not leave a lock
-                    self._run_lock.end()
 
     def require_name(self) -> None:
         """Refuse a folder whose local state is that of another cluster than cluster.yml names. Asks no service.

@@ -41,8 +41,15 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not end a run
-    with signals.as_ctrl_c(on_hangup=leave_terminal):
-        _run()
+    try:
+        with signals.as_ctrl_c(on_hangup=leave_terminal):
+            try:
+                _run()
+            finally:
+                signals.end()
+    except KeyboardInterrupt:  # in the last instructions, when the command has reported its own end
+        signals.end()
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def _run() -> None:

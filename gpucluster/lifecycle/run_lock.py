@@ -66,15 +66,18 @@ class RunLock:
             self._require_free(tag.read())
             return
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        chosen: list[Holder] = []
 
         def ours(present: Holder | None) -> Holder:
-            chosen[:] = [self._next(present, now)]
-            return chosen[0]
+            held = self._next(present, now)
+            # Before the request: a stop while it is answered, or a lost answer, must not leave it. `end` compares.
+            self._tag, self._held = tag, held
+            return held
 
-        tag.change(ours)
-        if chosen:
-            self._tag, self._held = tag, chosen[0]
+        try:
+            tag.change(ours)
+        except LockedError:
+            self.forget()
+            raise
 
     def end(self) -> None:
         """The run ends, and lets others change the cluster. If the cloud does not answer, that is a warning: the next

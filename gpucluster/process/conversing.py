@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from gpucluster.errors import ProcessError
+from gpucluster.process import signals
 from gpucluster.process.completed import UMASK, environment_of, start
 
 _TAIL = 2000
@@ -33,12 +34,16 @@ class Conversation:
 
     def __enter__(self) -> Conversation:
         pipe = subprocess.PIPE
-        self._child = start(
-            self._argv, env=environment_of(self._argv, None), stdin=pipe, stdout=pipe, stderr=pipe,
-            start_new_session=True, umask=UMASK,
-        )  # fmt: skip
-        self._reader = threading.Thread(target=self._read_errors, daemon=True)
-        self._reader.start()
+        with contextlib.ExitStack() as undone:
+            with signals.deferred():
+                self._child = start(
+                    self._argv, env=environment_of(self._argv, None), stdin=pipe, stdout=pipe, stderr=pipe,
+                    start_new_session=True, umask=UMASK,
+                )  # fmt: skip
+                undone.callback(self._child.kill)
+                self._reader = threading.Thread(target=self._read_errors, daemon=True)
+                self._reader.start()
+            undone.pop_all()
         return self
 
     def __exit__(

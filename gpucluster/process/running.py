@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from gpucluster.errors import ProcessError
+from gpucluster.process import signals
 from gpucluster.process.completed import (
     UMASK,
     Completed,
     environment_of,
     log_end,
-    logger,
-    not_started,
     raise_unless_ok,
-    shown,
     start,
 )
 
@@ -51,26 +49,37 @@ def run(
         ProcessError: it was killed, or it failed and `check` is set.
     """
     data = input.encode() if isinstance(input, str) else input
-    child = start(
-        argv,
-        env=environment_of(argv, env),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        umask=UMASK,
-    )
-    with child:
-        try:
-            out, err = _communicate(child, data, timeout, stop)
-        except BaseException:
-            child.kill()
-            raise
+    with ExitStack() as ends:
+        child = _begin(
+            ends,
+            argv,
+            env=environment_of(argv, env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            umask=UMASK,
+        )
+        out, err = _communicate(child, data, timeout, stop)
     result = Completed(tuple(argv), child.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
     log_end(result)
     if check:
         raise_unless_ok(result)
     return result
+
+
+def _begin(ends: ExitStack, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a program that is killed if `ends` is left before it has ended. No stop comes between the two."""
+    with signals.deferred():
+        child = start(argv, **options)
+        ends.enter_context(child)
+
+        def kill(kind: type[BaseException] | None, *_more: object) -> None:
+            if kind is not None:
+                child.kill()
+
+        ends.push(kill)
+    return child
 
 
 def _communicate(
@@ -98,20 +107,19 @@ def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO
         source: its standard input, from the file's present position; None gives it an empty one.
         target: the file for its standard output; None puts it into the result.
     """
-    logger.debug("run: %s", shown(shlex.join(argv)))
-    try:
-        done = subprocess.run(
-            list(argv),
+    with ExitStack() as ends:
+        child = _begin(
+            ends,
+            argv,
             env=environment_of(argv, None),
             stdin=subprocess.DEVNULL if source is None else source,
             stdout=subprocess.PIPE if target is None else target,
             stderr=subprocess.PIPE,
-            check=False,
         )
-    except OSError as error:
-        raise not_started(argv, error) from error
-    out = (done.stdout or b"").decode(errors="replace")
-    result = Completed(tuple(argv), done.returncode, out, done.stderr.decode(errors="replace"))
+        out, errors = child.communicate()
+    result = Completed(
+        tuple(argv), child.returncode, (out or b"").decode(errors="replace"), errors.decode(errors="replace")
+    )
     log_end(result)
     return result
 
@@ -134,36 +142,41 @@ def stream(
         on_error_line: called with each line of its standard error, by another thread.
         input: its standard input, a few kilobytes at most.
     """
-    child = start(
-        argv,
-        env=environment_of(argv, env),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        umask=UMASK,
-    )
-    assert child.stdout is not None
-    assert child.stderr is not None
     errors: list[str] = []
-    reader = threading.Thread(target=_read_lines, args=(child.stderr, errors, on_error_line), daemon=True)
-    reader.start()
     out: list[str] = []
-    try:
+    with ExitStack() as ends:
+        with signals.deferred():
+            child = start(
+                argv,
+                env=environment_of(argv, env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                umask=UMASK,
+            )
+            assert child.stderr is not None
+            reader = threading.Thread(target=_read_lines, args=(child.stderr, errors, on_error_line), daemon=True)
+            reader.start()
+            ends.callback(_end_stream, child, reader)
         if child.stdin is not None and input is not None:
             _write_input(child.stdin, input)
         _pump(child, out, on_line)
-    finally:
-        if child.poll() is None:
-            child.send_signal(signal.SIGINT)
-            child.wait()
-        reader.join(timeout=5)
-        child.stdout.close()
-        child.stderr.close()
     result = Completed(tuple(argv), child.returncode, "".join(out), "".join(errors))
     log_end(result)
     return result
+
+
+def _end_stream(child: subprocess.Popen[bytes], reader: threading.Thread) -> None:
+    assert child.stdout is not None
+    assert child.stderr is not None
+    if child.poll() is None:
+        child.send_signal(signal.SIGINT)
+        child.wait()
+    reader.join(timeout=5)
+    child.stdout.close()
+    child.stderr.close()
 
 
 def _read_lines(source: Iterable[bytes], lines: list[str], on_line: Callable[[str], None]) -> None:
@@ -201,8 +214,5 @@ def _pump(child: subprocess.Popen[bytes], out: list[str], on_line: Callable[[str
 
 def call(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     """Run a program on our own terminal (such as ssh) and return its exit status."""
-    logger.debug("run: %s", shown(shlex.join(argv)))
-    try:
-        return subprocess.run(list(argv), env=environment_of(argv, env, terminal=True), check=False).returncode
-    except OSError as error:
-        raise not_started(argv, error) from error
+    with ExitStack() as ends:
+        return _begin(ends, argv, env=environment_of(argv, env, terminal=True)).wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from gpucluster.errors import EXIT_DATA_GUARD, EXIT_INPUT, EXIT_LOCKED, EXIT_REPLACEMENT, GpuClusterError, Interrupted
 from gpucluster.events import Event, EventKind, PhaseStatus, Sink
@@ -31,6 +31,7 @@ class Run:
         self._log = RunLog(paths, command)
         self._on_event = on_event
         self._started = time.monotonic()
+        self._closed = False
 
     @property
     def id(self) -> str:
@@ -63,10 +64,17 @@ class Run:
     def close(self, status: RunStatus, error: str = "") -> None:
         """Write into the run log how the run ended."""
         phases = {name: round(seconds, 2) for name, seconds in self.phases.items()}
-        with signals.counted():  # a second Ctrl-C must not leave a log of a run that seems to be running
-            self._log.close(status, elapsed=round(self.elapsed, 2), phases=phases, error=error)
+        # A second Ctrl-C must not leave a log of a run that seems to be running.
+        signals.surely(lambda: self._log.close(status, elapsed=round(self.elapsed, 2), phases=phases, error=error))
+        self._closed = True
+
+    def close_if_open(self) -> None:
+        """The same for a run that was stopped in the last moment, when it was about to say how it ended."""
+        if not self._closed:
+            self.close(RunStatus.INTERRUPTED, _STOPPED)
 
 
+_STOPPED = "stopped by a signal"
 # Of errors that are raised before a run changes anything: see `errors`.
 _NOTHING_CHANGED = (EXIT_INPUT, EXIT_LOCKED, EXIT_DATA_GUARD, EXIT_REPLACEMENT)
 # The phases of a run for which Terraform may have changed something already.
@@ -84,13 +92,16 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
         Interrupted: a signal stopped it. The text of the KeyboardInterrupt, if it has one, says what was left.
     """
     paths.create()
-    with signals.as_ctrl_c(), lock(paths, command):
-        this = Run(command, paths, on_event)
+    with signals.as_ctrl_c(), lock(paths, command), ExitStack() as closing:
         try:
+            with signals.deferred():
+                this = Run(command, paths, on_event)
+                closing.callback(signals.surely, this.close_if_open)
             leftovers.end(paths, on_event)
             yield this
+            this.close(RunStatus.SUCCESS)
         except KeyboardInterrupt as stop:
-            this.close(RunStatus.INTERRUPTED, "stopped by a signal")
+            this.close(RunStatus.INTERRUPTED, _STOPPED)
             lost = str(stop) or "Nothing is lost"
             raise Interrupted(
                 f"{command} was interrupted", hint=f"{lost}: run the same command again to continue"
@@ -102,4 +113,3 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
         except BaseException as error:
             this.close(RunStatus.FAILED, repr(error))
             raise
-        this.close(RunStatus.SUCCESS)

@@ -225,6 +225,27 @@ def test_a_remote_state_has_a_lock_of_its_own_and_this_one_is_respected(cloud: A
         lock.take(found)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), CloudError("the answer was lost")])
+def test_a_stop_or_a_lost_answer_while_the_lock_is_taken_leaves_none(
+    error: BaseException, cloud: Api, vcn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = LockTag._update
+
+    def interrupted(self: LockTag, wanted: tags.Tags, etag: str) -> None:
+        update(self, wanted, etag)
+        monkeypatch.setattr(LockTag, "_update", update)
+        raise error
+
+    lock = Folder(tmp_path / "here").cluster()._run_lock
+    lock.begin("apply")
+    monkeypatch.setattr(LockTag, "_update", interrupted)
+    with pytest.raises(type(error)):
+        lock.take([Sighting("demo", "vcn", vcn, "demo")])
+    assert tags.LOCK in _tags(cloud, vcn)
+    lock.end()
+    assert tags.LOCK not in _tags(cloud, vcn)
+
+
 def test_in_an_existing_network_the_controller_says_it() -> None:
     access: Any = None
     controller = Sighting("demo", "instance", "i", "demo-controller", "RUNNING", controller=True)
