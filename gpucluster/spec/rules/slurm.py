@@ -13,6 +13,9 @@ from gpucluster.spec.reserved import OWNED_SLURM_KEYS
 from gpucluster.spec.rules.context import RuleContext
 from gpucluster.text import did_you_mean
 
+# After a space Slurm reads the next key of the line, which may be one that gpucluster sets itself.
+_CONFIG_VALUE = re.compile(r'[^\s"#\\]+|"[^"#\\]+"')
+
 RULES = (
     "`scheduler: slurm` needs `storage.home.enabled: true`. With `scheduler: none` no pool is elastic.",
     "`slurm.release: distribution` needs hosts of one system, whose own Slurm is "
@@ -96,6 +99,7 @@ def _check_extra_config(context: RuleContext, key: str, value: Any) -> None:
     elif isinstance(value, bool) or not isinstance(value, (str, int)):
         message = f"must be text or a whole number; got {shown(value)}"
         context.error(path, message, 'Write it in quotes, such as "YES"')
-    elif isinstance(value, str) and (not value.strip() or re.search(r"[\n#\\]", value)):
+    elif isinstance(value, str) and not (value.isprintable() and _CONFIG_VALUE.fullmatch(value)):
         message = f"is not a valid value in slurm.conf: {shown(value)}"
-        context.error(path, message, "Write one line, without # and backslash")
+        hint = "Write one line, without # and backslash. One with spaces needs double quotes in it: '\"a b\"'"
+        context.error(path, message, hint)
