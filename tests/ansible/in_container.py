@@ -7,6 +7,7 @@ mirror on its loopback address is in reach.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -37,6 +38,17 @@ _SSH = """#!/bin/bash
 enter="nsenter --target={pid} {network} --mount --pid --uts --ipc --wdns=/root"
 exec $enter -- env -i HOME=/root USER=root PATH="{path}" /bin/sh -c "${{@: -1}}"
 """
+# The product's own ansible-playbook, which keeps what it has compiled.
+_PLAYBOOK = (sys.executable, "-P", "-m", "gpucluster.configuration.ansible_playbook")
+
+
+@functools.cache
+def _ansible_home() -> tempfile.TemporaryDirectory[str]:
+    """Where ansible-playbook keeps compiled templates and packed modules: one folder for all plays of this process.
+
+    Not shared with other processes: each run removes parts of files, as a crash leaves them.
+    """
+    return tempfile.TemporaryDirectory(prefix="gpucluster-ansible-home-")
 
 
 @dataclass(frozen=True)
@@ -118,9 +130,14 @@ class Host:
             json.dumps({"all": {"vars": {**variables, **connection}, "children": groups}})
         )
         done = subprocess.run(
-            [sys.executable, "-m", "ansible", "playbook", "--inventory=inventory.json", "play.yml", *options],
+            [*_PLAYBOOK, "--inventory=inventory.json", "play.yml", *options],
             cwd=self.folder,
-            env={**os.environ, "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+            env={
+                **os.environ,
+                "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+                "ANSIBLE_HOME": _ansible_home().name,
+                "ANSIBLE_NOCOLOR": "1",
+            },
             capture_output=True,
             text=True,
             timeout=patience,
