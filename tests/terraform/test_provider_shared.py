@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpucluster import process
-from gpucluster.localcloud.provider import shared
+from gpucluster.localcloud.provider import client
 from tests.waiting import wait_for
 
 # What Terraform does: it starts providers, reads a line of each, asks some for their end, and ends.
@@ -99,17 +99,17 @@ def test_a_folder_that_somebody_else_made_or_opened_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    ours = shared.folder_of(os.getpid())
-    assert shared.folder_of(os.getpid()) == ours
+    ours = Path(client.folder_of(os.getpid()))
+    assert client.folder_of(os.getpid()) == str(ours)
     ours.chmod(0o755)
-    private = shared.folder_of(os.getpid())
+    private = Path(client.folder_of(os.getpid()))
     assert private != ours
     assert private.stat().st_mode & 0o777 == 0o700
     ours.rmdir()
     ours.symlink_to(private)
-    assert shared.folder_of(os.getpid()) not in (ours, private)
+    assert client.folder_of(os.getpid()) not in (str(ours), str(private))
     if os.geteuid() == 0:
         ours.unlink()
         ours.mkdir(mode=0o700)
         os.chown(ours, 65534, 65534)
-        assert shared.folder_of(os.getpid()) != ours
+        assert client.folder_of(os.getpid()) != str(ours)

@@ -1,17 +1,22 @@
-"""The entry that Terraform starts: `python -m gpucluster.localcloud.provider`."""
+"""The entry that Terraform starts: `python -m gpucluster.localcloud.provider`, or `main` without runpy."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from gpucluster.localcloud.provider import shared
+from gpucluster.localcloud.provider import client
 
 
-def _load() -> shared.Open:
-    from gpucluster.localcloud.provider import plugin
+def _host(listener: int, folder: str, terraform: int) -> None:
+    """Be the host. Until here Python may have run without its `site`, and so without installed packages."""
+    if sys.flags.no_site:
+        import site
 
-    return plugin.opener()
+        site.main()
+    from gpucluster.localcloud.provider import shared
+
+    shared.host(listener, folder, terraform)
 
 
 def main() -> int:
@@ -19,7 +24,7 @@ def main() -> int:
     if "TF_PLUGIN_MAGIC_COOKIE" not in os.environ:
         sys.stderr.write("This is a provider plugin. Terraform starts it; there is nothing to do by hand.\n")
         return 1
-    return shared.serve(_load)
+    return client.serve(_host)
 
 
 if __name__ == "__main__":
