@@ -322,6 +322,20 @@ def _health_variables(spec: ClusterSpec) -> dict[str, Any]:
         "health_interval": checks.interval,
         "health_shadow": checks.shadow,
         "health_max_drained_percent": checks.max_drained_percent,
+        "health_reactions": _reactions(spec),
+    }
+
+
+def _reactions(spec: ClusterSpec) -> dict[str, Any] | None:
+    """What follows when jobs are hung or idle; None: no job is watched."""
+    monitoring = spec.monitoring
+    if not monitoring.enabled or not spec.slurm.enabled:
+        return None
+    minutes = monitoring.end_idle_jobs_minutes
+    return {
+        "on_hang": monitoring.on_hang,
+        "partitions": dict(monitoring.on_hang_by_partition),
+        "end_idle_seconds": None if minutes is None else minutes * 60,
     }
 
 

@@ -136,6 +136,29 @@ def test_the_watcher_has_one_right_and_only_where_processes_are_hidden(hidden: b
         assert [line for line in lines if line.startswith(f"{name}=")][-1] == f"{name}={value}"
 
 
+REPORT = "gpucluster-watch-report.service"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [({}, True), ({"health_enabled": False}, False), ({"slurm_enabled": False}, False)],
+)
+def test_the_controller_is_told_where_its_health_service_runs(changes: dict[str, Any], told: bool) -> None:
+    assert evaluate("{{ exporters_report }}", known("compute-1", **{"health_enabled": True, **changes})) == told
+
+
+def test_what_tells_the_controller_is_root_without_a_right() -> None:
+    options = watch.parser().parse_args(command(REPORT, known())[2:])
+    assert (options.command, options.controller, options.port) == ("report", "10.0.0.2", 6823)
+    lines = render("exporters", REPORT, known()).splitlines()
+    # Root can't read the watcher's file without the group: it has lost the right to read everything.
+    assert {"Group=gpucluster-exporter", "CapabilityBoundingSet=", "NoNewPrivileges=yes", "IPAddressDeny=any"} <= set(
+        lines
+    )
+    assert not [line for line in lines if line.startswith("User=")]
+    assert [line for line in lines if line.startswith("IPAddressAllow=")][-1].endswith(" 10.0.0.2")
+
+
 def test_the_real_node_exporter_takes_its_command_line(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     program = shutil.which("prometheus-node-exporter")
@@ -208,12 +231,13 @@ def test_what_is_installed_is_removed() -> None:
     names = {
         name: value
         for name, value in task["vars"].items()
-        if not name.endswith(("unit_files", "dcgm_files", "watch_files"))
+        if not name.endswith(("unit_files", "dcgm_files", "watch_files", "report_files"))
     }
     started = [
         *evaluate(task["vars"]["exporters_started"], given | names),
         evaluate(task["vars"]["exporters_dcgm_unit"], given),
         evaluate(task["vars"]["exporters_watch_unit"], given),
+        evaluate(task["vars"]["exporters_report_unit"], given),
         evaluate(task["vars"]["exporters_relay_unit"], given),
         # The socket starts it.
         {"name": "gpucluster-autoscaler-metrics"},

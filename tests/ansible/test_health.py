@@ -11,6 +11,7 @@ import pytest
 from gpucluster.agent.checks import expected
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.kubernetes import health_access
+from gpucluster.agent.reactions import policy as reactions
 from tests.ansible.loading import read
 from tests.ansible.render import ELASTIC, evaluate, render, render_slurm, variables
 from tests.ansible.test_templates import settings
@@ -145,8 +146,19 @@ def test_the_service_reads_what_the_role_writes(tmp_path: Path) -> None:
     assert found.allows("10.0.1.2")
     assert found.networks
     assert not any(found.allows(address) for address in ("192.0.2.7", "", "x", "::1"))
+    assert found.reactions is None
     assert evaluate("{{ health_group }}", known) == "gpucluster"
     assert evaluate("{{ health_group }}", variables(ON, role="health")) == "slurm"
+
+
+def test_the_service_reads_what_follows_a_hang(tmp_path: Path) -> None:
+    wanted = {"on_hang": "tell", "partitions": {"gpu": "requeue"}, "end_idle_seconds": 7200}
+    known = variables(ON | {"health_reactions": wanted, "health_shadow": True}, role="health")
+    file = tmp_path / "health.json"
+    file.write_text(json.dumps(evaluate("{{ health_settings }}", known)))
+    assert Settings.load(file).reactions == reactions.Settings(
+        reactions.Choice.TELL, {"gpu": reactions.Choice.REQUEUE}, 7200.0, shadow=True
+    )
 
 
 def test_a_host_reads_what_it_should_have() -> None:

@@ -54,6 +54,7 @@ OWN = {
     "agent/monitor/": "its own service",
     "agent/nccl/": "a file that its caller names, read",
     "agent/record/": "/run/gpucluster/jobs of the node; on the controller its own service",
+    "agent/reactions/": "/var/lib/gpucluster/health, the health service's own",
     "agent/rdma_files.py": "/sys, read",
     "agent/release_server.py": "/var/lib/gpucluster, read",
     "agent/seal.py": "a host that becomes an image, where no user works",

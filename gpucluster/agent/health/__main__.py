@@ -27,6 +27,8 @@ from gpucluster.agent.health.store import FOLDER, Store, accusations, now
 from gpucluster.agent.kubernetes import health_access, nodes
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.kubernetes.routes import KUBELET
+from gpucluster.agent.reactions.control import Reactions
+from gpucluster.agent.reactions.jobs import SlurmJobs
 from gpucluster.agent.record import kept
 from gpucluster.agent.rules import reasons
 
@@ -87,7 +89,11 @@ def _serve(options: argparse.Namespace) -> int:
         service.repeat(follower.tick)
     # Nodes keep their records until there is a place for them.
     records = kept.Kept(options.records) if options.records.is_dir() else None
-    receiver = service.Service(settings, store, slurm, control, drains=_drains(), moment=now, records=records)
+    watched = settings.reactions if settings.slurm else None
+    receiver = service.Service(
+        settings, store, slurm, control, drains=_drains(), moment=now, records=records,
+        reactions=Reactions(options.folder, SlurmJobs(), watched) if watched is not None else None,
+    )  # fmt: skip
     service.serve(receiver, service.Listener(receiver, options.address, options.port))
     return 0
 

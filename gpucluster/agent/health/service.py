@@ -2,7 +2,8 @@
 
 A message is one munge credential of root with a report as JSON; the sender then closes its side, and gets one JSON
 object: `{"drained": bool, "reason": str}`, or `{"error": str, "refused": bool}`. The record of a job comes as
-`{"job_record": {...}}`, and its answer is `{"kept": bool}`. The host that a report or a record names must be the one
+`{"job_record": {...}}`, what a node's watcher says as `{"watched_jobs": {...}}`, and the answer to both is
+`{"kept": bool}`. The host that a report, a record or a watcher's message names must be the one
 that has the sender's address: of permanent hosts the inventory knows it, of elastic nodes in service Slurm does. Every
 host has munge's key, so root of one could sign for any other; an address it can't take.
 
@@ -31,6 +32,8 @@ from gpucluster.agent.health.policy import Action, Moment
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.slurm import Slurm
 from gpucluster.agent.health.store import Store, accusations
+from gpucluster.agent.reactions import message
+from gpucluster.agent.reactions.control import Reactions
 from gpucluster.agent.record import kept
 from gpucluster.agent.rules import reasons
 
@@ -46,7 +49,7 @@ _PASS, _BELIEVED = 15.0, 5.0
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a node gets for the record of a job.
+    """What a node gets for the record of a job, or for what its watcher says.
 
     Args:
         kept: it is here; else the node tries later.
@@ -74,6 +77,7 @@ class Service:
     Args:
         drains: the checks whose failure drains.
         records: where the records of jobs go; None where none are kept.
+        reactions: what follows from the words of watchers; None where nothing does.
         unseal: uid and text of a credential.
     """
 
@@ -87,15 +91,17 @@ class Service:
         drains: Collection[str],
         moment: Callable[[], Moment],
         records: kept.Kept | None = None,
+        reactions: Reactions | None = None,
         unseal: Callable[[str], tuple[int, str]] = credentials.open_sealed,
     ) -> None:
         self._settings, self._store, self._slurm, self._control = settings, store, slurm, control
         self._drains, self._moment, self._unseal, self._records = drains, moment, unseal, records
+        self._reactions = reactions
         self._lock = threading.Lock()
         self._addresses: tuple[float, Mapping[str, str]] = (-_BELIEVED, {})
 
     def receive(self, address: str, credential: str) -> Answer | Receipt:
-        """Take a report, or the record of a job.
+        """Take a report, the record of a job, or what a watcher says of jobs.
 
         Raises:
             Refused: it is none of the host with this address.
@@ -109,6 +115,8 @@ class Service:
         raw = _object(text)
         if kept.KIND in raw:
             return self._keep(address, raw[kept.KIND], len(text))
+        if message.KIND in raw:
+            return self._hear(address, raw[message.KIND])
         report = _report(raw)
         with self._lock:
             return self._take(address, report)
@@ -124,6 +132,14 @@ class Service:
             return Receipt(self._records is not None and self._records.keep(record))
         except OSError as error:
             raise Failed(f"the record can't be kept: {error.strerror}") from None
+
+    def _hear(self, address: str, raw: Any) -> Receipt:
+        """Take what a watcher says. The next pass decides what follows."""
+        owner = self._owner(address)
+        said = message.read(raw, owner)
+        if self._reactions is not None:
+            self._reactions.hear(owner, said)
+        return Receipt(self._reactions is not None)
 
     def _take(self, address: str, report: Report) -> Answer:
         owner = self._owner(address)
@@ -172,6 +188,9 @@ class Service:
             if self._settings.slurm and not self._control.is_quiet():
                 self._control.run()
             metrics.write(self._store, self._settings, self._drains, self._moment())
+        if self._reactions is not None:
+            # No report of a node waits for what is done to jobs.
+            self._reactions.tick(self._owner)
 
 
 def _object(text: str) -> dict[str, Any]:

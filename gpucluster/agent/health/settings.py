@@ -7,9 +7,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.health import policy
+from gpucluster.agent.reactions import policy as reactions
 from gpucluster.agent.rules import pool_names
 
 FILE = Path("/etc/gpucluster/health.json")
@@ -28,6 +30,7 @@ class Settings:
         networks: those of the cluster: nobody else is answered.
         hosts: the names of permanent hosts by their addresses.
         pools: the permanent nodes of each pool; elastic: the names of its elastic ones, `gpu-e[1-6]`.
+        reactions: what follows when jobs are hung or idle; None: nothing, because jobs are not watched.
     """
 
     slurm: bool
@@ -39,6 +42,7 @@ class Settings:
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     elastic: Mapping[str, str] = field(default_factory=dict)
     kubernetes: bool = False
+    reactions: reactions.Settings | None = None
 
     @classmethod
     def load(cls, file: Path = FILE) -> Settings:
@@ -59,6 +63,7 @@ class Settings:
                 pools={str(pool): tuple(each["nodes"]) for pool, each in raw["pools"].items()},
                 elastic={str(pool): str(each["elastic"]) for pool, each in raw["pools"].items() if each["elastic"]},
                 kubernetes=bool(raw.get("kubernetes", False)),
+                reactions=_reactions(raw.get("reactions"), shadow=bool(raw["shadow"])),
             )
         except FileNotFoundError:
             raise Failed(f"there is no {file}: this is no controller with checks", "Run: gpucluster apply") from None
@@ -90,3 +95,13 @@ class Settings:
     def elastic_pool_of(self, node: str) -> str:
         """The pool of an elastic node; empty if this is no name of one."""
         return pool_names.elastic_pool_of(self.elastic, node)
+
+
+def _reactions(raw: Any, *, shadow: bool) -> reactions.Settings | None:
+    if raw is None:
+        return None
+    end = raw["end_idle_seconds"]
+    choices = {str(name): reactions.Choice(each) for name, each in raw["partitions"].items()}
+    return reactions.Settings(
+        reactions.Choice(raw["on_hang"]), choices, None if end is None else float(end), shadow=shadow
+    )

@@ -82,28 +82,34 @@ class SlurmCommands:
 
     def drain(self, node: str, reason: str) -> None:
         """Let a node take no new jobs."""
-        self._ask("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
+        ask("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
 
     def undrain(self, node: str) -> None:
         """Let it take jobs again."""
-        self._ask("scontrol", "update", f"nodename={node}", "state=resume")
+        ask("scontrol", "update", f"nodename={node}", "state=resume")
 
     def _lines(self, *names: str) -> list[slurm_nodes.NodeLine]:
         argv = ("scontrol", "--oneliner", "show", "node", ",".join(names)) if names else _ALL
-        text = self._ask(*argv)
+        text = ask(*argv)
         try:
             return list(slurm_nodes.parse(text))
         except ValueError as error:
             raise Failed(f"the output of scontrol show nodes can't be read: {error}", _HINT) from error
 
-    def _ask(self, *argv: str) -> str:
-        kept = {name: os.environ[name] for name in ("PATH", "SLURM_CONF") if name in os.environ}
-        words = [f"{name}={value}" for name, value in {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8"}.items()]
-        done = programs.call(["env", "-i", *words, *argv], seconds=_SECONDS)
-        if done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip() or "without a message")[-300:]
-            raise Failed(f"Slurm refused: {said}", _HINT)
-        return done.stdout
+
+def ask(*argv: str) -> str:
+    """What a command of Slurm prints. Times are in UTC.
+
+    Raises:
+        Failed: Slurm refuses, or does not answer.
+    """
+    kept = {name: os.environ[name] for name in ("PATH", "SLURM_CONF") if name in os.environ}
+    words = [f"{name}={value}" for name, value in {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8"}.items()]
+    done = programs.call(["env", "-i", *words, *argv], seconds=_SECONDS)
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or "without a message")[-300:]
+        raise Failed(f"Slurm refused: {said}", _HINT)
+    return done.stdout
 
 
 _ALL = ("scontrol", "--oneliner", "show", "nodes")

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
-from gpucluster.agent.errors import AgentError, of_system
+from gpucluster.agent.errors import AgentError, Failed, of_system
 from gpucluster.agent.exporter.collect import Place
+from gpucluster.agent.health import client as health
+from gpucluster.agent.health.settings import PORT
+from gpucluster.agent.reactions import message
 from gpucluster.agent.watch import client, collect, judge, kept, ras
 from gpucluster.agent.watch.collect import Running
 from gpucluster.agent.watch.judge import Finding, Gpu, Limits, Look, Memory, State
 
 INTERVAL_S = 15.0
+#: Seconds after which the reporter repeats itself, and after which the watcher's file says nothing any more.
+_AGAIN_S, _OLD_S = 60.0, 90.0
 #: States that are worth a line in the journal when they begin.
 _TOLD = (State.HUNG, State.STRAGGLING, State.IDLE)
 
@@ -133,11 +139,68 @@ def _log(words: str) -> None:
     sys.stderr.flush()
 
 
+class Reporter:
+    """Says to the controller what the watcher of this node sees, so that something can follow.
+
+    It runs as root without any right, because the controller believes root alone; what reads the answers of jobs does
+    not. A change is said at once. Words about jobs that do not work are repeated: the controller forgets them.
+
+    Args:
+        send: sends one message; whether the controller has taken it. It raises AgentError where it can't.
+        clock: that of the watcher.
+    """
+
+    def __init__(
+        self, send: Callable[[str], bool], file: Path, clock: Callable[[], float] = time.monotonic, here: str = ""
+    ) -> None:
+        self._send, self._file, self._clock = send, file, clock
+        self._here = here or collect.own_name()
+        self._told: dict[str, tuple[str, bool]] = {}
+        self._at = float("-inf")
+        self._fault = ""
+
+    def look(self) -> None:
+        """Read what the watcher has seen, and say it if it is new, or if it is time."""
+        now = self._clock()
+        try:
+            at, jobs = kept.read(self._file)
+            # A watcher that has stopped says nothing.
+            jobs = jobs if now - at <= _OLD_S else []
+        except (OSError, ValueError):
+            jobs = []
+        states = {each.job_id: (each.state, bool(each.idle)) for each in jobs}
+        again = now - self._at >= _AGAIN_S and any(state != State.WORKING for state, _idle in states.values())
+        if states == self._told and not again:
+            return
+        try:
+            fault = "" if self._send(json.dumps(message.written(self._here, jobs, now))) else "it does not want it"
+        except AgentError as error:
+            fault = error.message
+        if fault and fault != self._fault:
+            _log(f"the controller is not told: {fault}")
+        self._fault = fault
+        if not fault:
+            self._told, self._at = states, now
+
+
+def _sent(controller: str, port: int) -> Callable[[str], bool]:
+    def send(text: str) -> bool:
+        answer = health.exchange(text, controller, port)
+        if "kept" not in answer:
+            raise Failed(str(answer.get("error"))[:300])
+        return answer["kept"] is True
+
+    return send
+
+
 def parser() -> argparse.ArgumentParser:
     """Of the command line."""
     made = argparse.ArgumentParser(prog="gpucluster-agent watch", description=__doc__)
     add = made.add_argument
-    add("command", choices=["serve", "show"], help="look until stopped; or print what was seen last")
+    said = "look until stopped; say to the controller what is seen, until stopped; or print what was seen last"
+    add("command", choices=["serve", "report", "show"], help=said)
+    add("--controller", default="", metavar="ADDRESS", help="that is told (report)")
+    add("--port", type=int, default=PORT, help="of its health service (%(default)s)")
     add("--hang", type=float, default=180.0, metavar="SECONDS", help="without a new operation (%(default)s)")
     add("--idle", type=float, default=1800.0, metavar="SECONDS", help="of a GPU without a process (%(default)s)")
     add("--silent", type=float, metavar="SECONDS", help="of kernels that wait, where NCCL says nothing (never)")
@@ -153,6 +216,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.command == "serve":
             serve(Watcher(Limits(options.hang, options.idle, options.silent), options.jobs), options.file)
             return 0
+        if options.command == "report":
+            reporter = Reporter(_sent(options.controller, options.port), options.file)
+            while True:
+                reporter.look()
+                time.sleep(INTERVAL_S)
         at, jobs = kept.read(options.file)
         sys.stdout.write("".join(f"{line(each)}\n" for each in jobs) or "no job with GPUs is here\n")
         sys.stdout.write(f"seen {max(0.0, time.monotonic() - at):.0f} s ago\n")

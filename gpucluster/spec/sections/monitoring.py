@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -13,6 +13,7 @@ Days = Annotated[int, Field(ge=1, le=3650)]
 Gibibytes = Annotated[int, Field(ge=1, le=32_768)]
 HangSeconds = Annotated[int, Field(ge=60, le=86_400)]
 IdleMinutes = Annotated[int, Field(ge=5, le=10_080)]
+OnHang = Literal["tell", "requeue", "cancel"]
 SlurmInterval = Annotated[int, Field(ge=10, le=3600)]
 
 
@@ -53,6 +54,23 @@ class Monitoring(Part):
     )
     idle_minutes: IdleMinutes = Field(
         default=30, description="Minutes after which a GPU that a job holds without a process counts as idle."
+    )
+    on_hang: OnHang = Field(
+        default="tell",
+        description="What follows when a job of Slurm is hung, beside the alert: `tell` is a line in its output, "
+        "`requeue` and `cancel` are that and what they say. The owner chooses another one with "
+        "`--comment gpucluster:on-hang=requeue`.",
+    )
+    on_hang_by_partition: dict[str, OnHang] = Field(
+        default_factory=dict,
+        description="The same for single partitions, instead of `on_hang`.",
+        examples=[{"gpu": "requeue"}],
+    )
+    end_idle_jobs_minutes: IdleMinutes | None = Field(
+        default=None,
+        description="Minutes after which a job of Slurm is cancelled that has no process on any of its GPUs; at least "
+        "`idle_minutes`. `null`: never.",
+        examples=[240],
     )
     alertmanager_file: FileName | None = Field(
         default=None,

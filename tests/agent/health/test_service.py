@@ -18,7 +18,9 @@ from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.service import Listener, Service
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.store import Store
+from gpucluster.agent.reactions import message
 from gpucluster.agent.record import kept, sending
+from gpucluster.agent.watch.kept import Seen
 from tests.addresses import free_port
 from tests.agent.health.doubles import DRAINS, ControllerClock, SlurmDouble, nodes, report
 from tests.doubles.clock import LateTime
@@ -124,6 +126,28 @@ def test_a_node_reports_about_itself_alone(site: Site, uid: int, address: str, h
         site.send(report(host, BAD), address, uid)
     assert site.store.reports() == before
     assert site.slurm.changes == []
+
+
+def watched(node: str) -> str:
+    return json.dumps(message.written(node, [Seen("7", "hung", 0.0)], 60.0))
+
+
+def test_what_a_watcher_says_is_taken_of_its_own_node_and_root_alone(tmp_path: Path) -> None:
+    heard: list[tuple[str, str]] = []
+
+    class Ear:
+        def hear(self, node: str, said: list[message.Said]) -> None:
+            heard.append((node, said[0].job_id))
+
+    site = Site(tmp_path)
+    assert site.service.receive(HOME, f"0 {watched('compute-1')}") == service.Receipt(False)
+    site.service._reactions = Ear()  # type: ignore[assignment]
+    assert site.service.receive(HOME, f"0 {watched('compute-1')}") == service.Receipt(True)
+    assert site.service.receive("10.9.0.7", f"0 {watched('gpu-e-1')}") == service.Receipt(True)
+    for address, uid, node in ((HOME, 1000, "compute-1"), (HOME, 0, "compute-2"), ("10.9.0.8", 0, "gpu-e-1")):
+        with pytest.raises(Refused):
+            site.service.receive(address, f"{uid} {watched(node)}")
+    assert heard == [("compute-1", "7"), ("gpu-e-1", "7")]
 
 
 def test_a_person_s_drain_does_not_fail_the_prolog(site: Site) -> None:

@@ -1,0 +1,169 @@
+"""What follows a hang, with a real Slurm: the line in the output, a requeue, refusals, arrays, idle jobs.
+
+The watchers are played: no node here has a GPU. How their words come to the controller is in test_message.py, and in
+test_service.py of the health service.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.agent import programs
+from gpucluster.agent.reactions.control import Reactions
+from gpucluster.agent.reactions.jobs import SlurmJobs
+from gpucluster.agent.reactions.message import Said
+from gpucluster.agent.reactions.policy import Choice, Settings
+from gpucluster.agent.watch.judge import State
+from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
+
+pytestmark = [pytest.mark.slurm, pytest.mark.containers]
+
+NODES = ("n-1", "n-2", "n-3")
+IDLE = Said("", State.IDLE, 8000.0, idle=4, idle_s=32_000.0)
+BUSY = Said("", State.WORKING, 10.0)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmHarness]:
+    with SlurmHarness([SlurmPool("n-", 3, partition="gpu", cloud=False)]) as made:
+        for name in NODES:
+            made.start_slurmd(name)
+        made.until("the nodes are there", lambda: all("IDLE" in made.flags(name) for name in NODES))
+        yield made
+
+
+class Site:
+    """The controller's side. Commands run as the user slurm, as those of the health service do."""
+
+    def __init__(self, slurm: SlurmHarness, folder: Path, settings: Settings) -> None:
+        self.slurm, self.now, self.said = slurm, 0.0, list[str]()
+        self.service = Reactions(
+            folder, SlurmJobs(), settings, clock=lambda: self.now, wall=lambda: 1e9, say=self.said.append
+        )
+
+    def hear(self, job: str, **said: Said) -> None:
+        """Each node speaks, `n_1` for n-1; twice, because words before the first hang do not count."""
+        for _ in range(2):
+            self.now += 0.001
+            for name, each in said.items():
+                self.service.hear(name.replace("_", "-"), [each._replace(job_id=job)])
+
+    def tick(self) -> None:
+        self.service.tick()
+
+
+@pytest.fixture
+def site(slurm: SlurmHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    call = programs.call
+
+    def inside(argv: list[str], text: str = "", seconds: float = programs.SECONDS) -> Any:
+        return call([*slurm.command_prefix, "runuser", "-u", "slurm", "--", *argv], text, seconds)
+
+    monkeypatch.setattr(programs, "call", inside)
+    yield lambda settings: Site(slurm, tmp_path, settings)
+    slurm.scancel("--user=root")
+    slurm.until("the nodes are free", lambda: all(slurm.flags(name) == {"IDLE"} for name in NODES))
+
+
+def started(slurm: SlurmHarness, name: str, *options: str) -> str:
+    job = slurm.sbatch(f"--output=/tmp/{name}.out", "--partition=gpu", "--exclusive", *options)
+    slurm.until("it runs", lambda: slurm.squeue().get(job) == "RUNNING")
+    return job
+
+
+def output(slurm: SlurmHarness, name: str) -> str:
+    return slurm.run("cat", f"/tmp/{name}.out", check=False).stdout
+
+
+def hung(node: str) -> Said:
+    return Said("", State.HUNG, 240.0, "rank 1 has launched 20 AllReduce operations, and others 22", "1", 99, node)
+
+
+def test_the_owner_reads_it_in_the_output_and_the_job_goes_on(slurm: SlurmHarness, site: Any) -> None:
+    found = site(Settings())
+    nasty = "--comment=Requeue=1 | x\n|RUNNING| $(id)"
+    job = started(slurm, "tell", "--nodes=2", "--nodelist=n-1,n-2", nasty)
+    # A node where Slurm runs no such job says what it likes.
+    found.hear(job, n_1=BUSY, n_3=hung("n-3"))
+    found.tick()
+    assert found.said == []
+    found.hear(job, n_1=hung("n-1"), n_2=Said("", State.WAITING, 100.0))
+    for _ in range(2):
+        found.tick()
+    line = (
+        f"gpucluster: job {job} is hung for 4 minutes (rank 1, process 99 on n-1):"
+        " rank 1 has launched 20 AllReduce operations, and others 22."
+    )
+    slurm.until("the line is there", lambda: line in output(slurm, "tell"))
+    assert output(slurm, "tell").count("gpucluster:") == 1
+    assert slurm.squeue()[job] == "RUNNING"
+
+
+def test_the_requeued_job_runs_elsewhere(slurm: SlurmHarness, site: Any) -> None:
+    found = site(Settings(partitions={"gpu": Choice.REQUEUE}))
+    job = started(slurm, "requeue", "--nodes=1", "--requeue", "--exclude=n-3", "--output=/tmp/requeue.out")
+    (node,) = re.findall(r"n-\d", slurm.job(job)["NodeList"])
+    found.hear(job, **{node.replace("-", "_"): hung(node)})
+
+    def avoided() -> bool:
+        found.tick()
+        return slurm.job(job)["ExcNodeList"] not in ("n-3", "(null)")
+
+    slurm.until("the node is excluded", avoided)
+    fields = slurm.job(job)
+    assert fields["ExcNodeList"] == f"{node},n-3"
+    assert fields["Restarts"] == "1"
+    found.tick()
+    slurm.until("it runs again", lambda: slurm.squeue().get(job) == "RUNNING")
+    other = {"n-1": "n-2", "n-2": "n-1"}[node]
+    assert slurm.job(job)["NodeList"] == other
+    assert f"without {node}." in found.said[0]
+
+
+def test_slurm_refuses_to_requeue_a_job_that_does_not_want_it(slurm: SlurmHarness, site: Any) -> None:
+    found = site(Settings())
+    job = started(
+        slurm, "stays", "--nodes=1", "--nodelist=n-1", "--no-requeue", "--comment=x gpucluster:on-hang=requeue"
+    )
+    for _ in range(3):
+        found.hear(job, n_1=hung("n-1"))
+        found.tick()
+    slurm.until("it is said", lambda: f"Slurm does not requeue job {job}. It stays as it is." in output(slurm, "stays"))
+    assert output(slurm, "stays").count("gpucluster:") == 2
+    assert (slurm.squeue()[job], slurm.job(job)["Restarts"]) == ("RUNNING", "0")
+
+
+def test_one_task_of_an_array_is_cancelled(slurm: SlurmHarness, site: Any) -> None:
+    found = site(Settings(on_hang=Choice.CANCEL))
+    job = slurm.sbatch("--output=/tmp/array-%a.out", "--partition=gpu", "--exclusive", "--nodes=1", "--array=1-2")
+    slurm.until("both run", lambda: list(slurm.squeue().values()) == ["RUNNING", "RUNNING"])
+    # The last task has the number of the array.
+    fields = slurm.job(job)
+    (node,) = re.findall(
+        r"NodeList=(n-\d)",
+        next(line for line in slurm.scontrol("--oneliner", "show", "job", job).splitlines() if f"JobId={job} " in line),
+    )
+    assert fields["ArrayJobId"] == job
+    found.hear(job, **{node.replace("-", "_"): hung(node)})
+    found.tick()
+    slurm.until("one is left", lambda: list(slurm.squeue().values()) == ["RUNNING"])
+    assert job not in slurm.squeue()
+    assert any(f"job {job}_2 is hung" in output(slurm, f"array-{task}") for task in (1, 2))
+
+
+def test_a_job_is_cancelled_that_leaves_its_gpus_idle(slurm: SlurmHarness, site: Any) -> None:
+    found = site(Settings(end_idle_s=7200))
+    job = started(slurm, "idle", "--nodes=2", "--nodelist=n-1,n-2")
+    found.hear(job, n_1=IDLE, n_2=BUSY)
+    found.tick()
+    slurm.until("it is told", lambda: "on 4 of its GPUs, for 8.9 GPU hours (n-1)." in output(slurm, "idle"))
+    assert slurm.squeue()[job] == "RUNNING"
+    found.hear(job, n_1=IDLE, n_2=IDLE)
+    found.tick()
+    slurm.until("it is gone", lambda: job not in slurm.squeue())
+    assert "for 17.8 GPU hours (n-1, n-2). It is cancelled: the limit here is 120 minutes." in output(slurm, "idle")
