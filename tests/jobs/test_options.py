@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster import shapes
+from gpucluster.agent.reactions import policy
 from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import Job, Kind, Option, Ranks
+from gpucluster.jobs.render import render
 
 
 def chosen(name: str, settings: dict[str, str] | None = None, *, shape: str = "", nodes: int = 2) -> Job:
@@ -32,6 +34,7 @@ def chosen(name: str, settings: dict[str, str] | None = None, *, shape: str = ""
         ("mpi_allreduce", {"partition": "a\n#SBATCH --uid=0"}, "letters, digits"),
         ("mpi_allreduce", {"job_name": "../x"}, "letters, digits"),
         ("mpi_allreduce", {"time": "soon"}, "must fit"),
+        ("mpi_allreduce", {"on_hang": "kill"}, "must fit"),
         ("mpi_allreduce", {"modules": "a\nb"}, "must fit"),
         ("pytorch_ddp", {"data": "a\0b"}, "no file can have"),
         ("pytorch_ddp", {"data": "\udcff"}, "no file can have"),
@@ -108,3 +111,12 @@ def test_a_text_is_taken_as_it_is_or_refused(text: str) -> None:
         assert option.parse(text) == text
     except InputError:
         assert "\0" in text or any("\ud800" <= char <= "\udfff" for char in text)
+
+
+@pytest.mark.parametrize("choice", list(policy.Choice))
+def test_what_follows_a_hang_is_in_the_comment_as_the_controller_reads_it(choice: policy.Choice) -> None:
+    rendered = render(chosen("pytorch_ddp", {"on_hang": choice.value}))
+    (line,) = [line for line in rendered.files[rendered.script].text.splitlines() if "--comment" in line]
+    comment = line.removeprefix("#SBATCH --comment=")
+    job = policy.Job("7", "7", "RUNNING", "", "gpu", frozenset(), comment=comment)
+    assert policy.wanted(job, policy.Settings(policy.Choice.CANCEL)) == (choice, "")

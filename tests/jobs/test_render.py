@@ -50,6 +50,7 @@ def _all_set(launcher: str) -> dict[str, str]:
         "exclusive": "false", "cpus_per_task": "4", "modules": "compiler/gcc/7 mpi", "job_name": f"x-{launcher}",
         "image": "/images/a b.sqsh", "mounts": "/a:/b", "data": "/data", "program": "/p", "weights": "/w",
         "checkpoint": "/c/d", "expect": "1", "debug": "INFO", "algorithm": "ring", "without_rdma": "true",
+        "on_hang": "requeue",
         **others,
     }  # fmt: skip
 
@@ -131,7 +132,7 @@ def test_what_sbatch_reads_is_in_front_of_the_first_command(scripts: dict[str, t
         assert (f"#SBATCH --gpus-per-node={job.gpus}" in directives) == bool(job.gpus)
         assert ("--gpu-bind" in file.read_text()) <= bool(job.gpus)
         # A word of sbatch has no space: it would read only its beginning.
-        assert all(re.fullmatch(r"#SBATCH --[a-z-]+(=[\w.:%+-]+)?", line) for line in directives), directives
+        assert all(re.fullmatch(r"#SBATCH --[a-z-]+(=[\w.:%+=-]+)?", line) for line in directives), directives
 
 
 def test_no_setting_of_the_network_is_written_again(scripts: dict[str, tuple[Path, Rendered]]) -> None:

@@ -53,17 +53,21 @@ class SlurmJobs:
         """The jobs with these numbers. One that has ended may be missing."""
         found: dict[str, Job] = {}
         # One after the other: squeue refuses a list in which one number is unknown, and there are few.
+        partitions: dict[str, frozenset[str]] = {}
         for number in sorted(numbers)[:_MOST]:
-            job = self._one(number)
+            job = self._one(number, partitions)
             if job is not None:
                 found[number] = job
         return found
 
-    def _one(self, number: str) -> Job | None:
+    def _one(self, number: str, partitions: dict[str, frozenset[str]]) -> Job | None:
         # A comment can have line breaks: a mark that its author could not know begins each job.
         mark = secrets.token_hex(8)
         try:
-            text = ask("squeue", "--noheader", f"--jobs={number}", f"--format={mark}{'|'.join(_FIELDS)}")
+            # Whatever its state: one that is not shown has left Slurm's memory, and is forgotten here.
+            text = ask(
+                "squeue", "--noheader", "--states=all", f"--jobs={number}", f"--format={mark}{'|'.join(_FIELDS)}"
+            )
         except Failed as error:
             if "Invalid job id" in error.message:
                 return None
@@ -72,16 +76,20 @@ class SlurmJobs:
             values = part.rstrip("\n").split("|", len(_FIELDS) - 1)
             # The number of an array stands for all of its tasks: one of them has it as its own.
             if len(values) == len(_FIELDS) and values[0] == number:
-                return self._job(values)
+                return self._job(values, partitions)
         return None
 
-    def _job(self, values: list[str]) -> Job:
+    def _job(self, values: list[str], partitions: dict[str, frozenset[str]]) -> Job:
         number, name, state, run, partition, priority, nodes, required, excluded, comment = values
         own = _expanded(nodes)
         avoided = _expanded(excluded)
         # squeue writes (null) for an empty comment.
         words = "" if comment == "(null)" else comment
-        others = _of_partition(partition) - own - avoided if state == "RUNNING" else frozenset()
+        others: frozenset[str] = frozenset()
+        if state == "RUNNING":
+            if partition not in partitions:
+                partitions[partition] = _of_partition(partition)
+            others = partitions[partition] - own - avoided
         return Job(
             number, name, state, run, partition, own, _expanded(required), avoided, others, words,
             state == "PENDING" and priority == "0", _age(state, run),

@@ -183,7 +183,9 @@ class Reporter:
             self._told, self._at = states, now
 
 
-def _sent(controller: str, port: int) -> Callable[[str], bool]:
+def sent(controller: str, port: int) -> Callable[[str], bool]:
+    """What sends a message to the health service; whether it was taken. It raises Failed where it was not."""
+
     def send(text: str) -> bool:
         answer = health.exchange(text, controller, port)
         if "kept" not in answer:
@@ -217,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             serve(Watcher(Limits(options.hang, options.idle, options.silent), options.jobs), options.file)
             return 0
         if options.command == "report":
-            reporter = Reporter(_sent(options.controller, options.port), options.file)
+            reporter = Reporter(sent(options.controller, options.port), options.file)
             while True:
                 reporter.look()
                 time.sleep(INTERVAL_S)

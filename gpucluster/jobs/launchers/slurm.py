@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpucluster.agent.reactions.policy import Choice
 from gpucluster.jobs.model import (
     OPEN_MPI,
     Job,
@@ -17,6 +18,7 @@ from gpucluster.jobs.model import (
 
 #: "minutes", "hours:minutes:seconds", "days-hours" and so on: sbatch --time.
 _TIME = r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}"
+_CHOICES = "|".join(choice.value for choice in Choice)
 
 SLURM = Scheduler(
     "slurm",
@@ -32,6 +34,12 @@ SLURM = Scheduler(
         Option("reservation", "the reservation", Kind.NAME),
         Option(
             "time", "the time limit, as sbatch reads it: minutes, or hours:minutes:seconds", Kind.TEXT, pattern=_TIME
+        ),
+        Option(
+            "on_hang",
+            "what follows if the cluster's watcher finds it hung: tell, requeue or cancel; default: the partition's",
+            Kind.TEXT,
+            pattern=_CHOICES,
         ),
         Option("exclusive", "take whole nodes", Kind.FLAG, default=True),
         Option("cpus_per_task", "CPUs of each rank; 0: not asked for", Kind.INTEGER, default=0, minimum=0),

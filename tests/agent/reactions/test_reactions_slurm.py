@@ -7,6 +7,7 @@ test_service.py of the health service.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,21 @@ from typing import Any
 import pytest
 
 from gpucluster.agent import programs
+from gpucluster.agent.errors import Failed
+from gpucluster.agent.health.control import Control
+from gpucluster.agent.health.service import Listener, Service
+from gpucluster.agent.health.settings import Settings as HealthSettings
+from gpucluster.agent.health.slurm import NoSlurm
+from gpucluster.agent.health.store import Store, now
 from gpucluster.agent.reactions.control import Reactions
 from gpucluster.agent.reactions.jobs import SlurmJobs
 from gpucluster.agent.reactions.message import Said
 from gpucluster.agent.reactions.policy import Choice, Settings
+from gpucluster.agent.watch import __main__ as watch
+from gpucluster.agent.watch import kept
 from gpucluster.agent.watch.judge import State
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
@@ -82,6 +92,42 @@ def output(slurm: SlurmHarness, name: str) -> str:
 
 def hung(node: str) -> Said:
     return Said("", State.HUNG, 240.0, "rank 1 has launched 20 AllReduce operations, and others 22", "1", 99, node)
+
+
+def test_munge_proves_that_root_of_a_node_speaks(
+    slurm: SlurmHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the watcher's file to the service, with credentials of a real munge: as a user's, they are refused."""
+    call, user = programs.call, "root"
+
+    def inside(argv: list[str], text: str = "", seconds: float = programs.SECONDS) -> Any:
+        # As the unit does it: root that has lost all rights.
+        right = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if argv[0] == "munge" and user == "root" else ()
+        return call([*slurm.command_prefix, "runuser", "-u", user, "--", *right, *argv], text, seconds)
+
+    monkeypatch.setattr(programs, "call", inside)
+    hosts = {"127.0.0.1": "n-1"}
+    known = HealthSettings(True, 300, 20, False, (), hosts, {"gpu": NODES})
+    store = Store(tmp_path, interval=300)
+    control = Control(store, NoSlurm(), known.policy, drains=(), moment=now)
+    found = Reactions(tmp_path, SlurmJobs(), Settings(), say=lambda _words: None)
+    service = Service(known, store, NoSlurm(), control, drains=(), moment=now, reactions=found)
+    listener = Listener(service, "127.0.0.1", 0)
+    thread = threading.Thread(target=listener.serve, daemon=True)
+    thread.start()
+    try:
+        file = tmp_path / "jobs.json"
+        kept.write([kept.Seen("7", "hung", 0.0)], 100.0, file)
+        sent = watch.sent("127.0.0.1", listener.port)
+        watch.Reporter(sent, file, lambda: 101.0, "n-1").look()
+        assert list(found._heard) == ["n-1"]
+        user = "slurm"
+        with pytest.raises(Failed, match="only root reports"):
+            sent('{"watched_jobs": {"node": "n-1", "jobs": []}}')
+        assert list(found._heard["n-1"]) == ["7"]
+    finally:
+        listener.close()
+        thread.join(PATIENCE_S)
 
 
 def test_the_owner_reads_it_in_the_output_and_the_job_goes_on(slurm: SlurmHarness, site: Any) -> None:
