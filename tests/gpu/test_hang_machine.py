@@ -135,7 +135,7 @@ def seen(machine: Machine, training: Training) -> Mapping[str, Any]:
         ("stopped", "hung", True),
         pytest.param(
             *("killed", "hung", False),
-            marks=pytest.mark.xfail(reason="not said within two minutes on two H200, and it is not known why"),
+            marks=pytest.mark.xfail(reason="not said within two minutes on two H200; the rule for it came later"),
         ),
         ("another operation", "hung", False),
         ("slow", "straggling", True),

@@ -8,6 +8,7 @@ needs one of these for its time:
 - RAS misses a rank: its process is stopped, or has lost its network;
 - some processes of this node are stopped, and a GPU waits in a kernel. (RAS itself may be silent then: the process that
   was asked is the stopped one. A job of which all processes are stopped is suspended.)
+- a GPU has lost its process, the others wait in kernels, and RAS says nothing: the process that had its port is gone.
 - no rank has launched anything, and those of this node that are behind use no processor and wait for no disk, or wait
   in a kernel themselves;
 - no rank has launched anything, none is behind, and all GPUs of this node are in a kernel without a pause;
@@ -145,6 +146,8 @@ class Memory(NamedTuple):
         at_rest: since when kernels run, memory is not used and RAS says nothing.
         missed, missing: the ranks that RAS misses, and since when it misses one of them.
         stopped: since when some processes are stopped and others wait for them.
+        used: the GPUs that have worked or had a process.
+        lost: since when one of them has no process, and others wait for it in kernels.
         free: since when each GPU has had no process.
         recent: utilization in the last looks of a quiet job.
         last: what was found.
@@ -159,6 +162,8 @@ class Memory(NamedTuple):
     missed: tuple[Rank, ...] = ()
     missing: float | None = None
     stopped: float | None = None
+    used: frozenset[int] = frozenset()
+    lost: float | None = None
     free: Mapping[int, float] = {}
     recent: tuple[Mapping[int, float], ...] = ()
     last: Finding | None = None
@@ -185,7 +190,9 @@ def _began(memory: Memory, look: Look, state: State) -> float:
     """When something new began: when its sign came, not when it became certain."""
     if state is State.IDLE:
         return max(memory.free.values())
-    signs = (memory.missing, memory.stopped, memory.unchanged, memory.at_rest) if state is State.HUNG else ()
+    signs = (
+        (memory.missing, memory.stopped, memory.unchanged, memory.lost, memory.at_rest) if state is State.HUNG else ()
+    )
     return next((sign for sign in signs if sign is not None), look.at)
 
 
@@ -195,7 +202,8 @@ def _remembered(memory: Memory, look: Look) -> Memory:
         for gpu in look.gpus
         if gpu.pids == frozenset() and gpu.utilization == 0
     }
-    kept = Memory(free=free, last=memory.last)
+    used = memory.used | {gpu.number for gpu in look.gpus if gpu.pids or gpu.utilization}
+    kept = Memory(free=free, used=used, last=memory.last)
     if not suspect(look.gpus):
         return kept
     held = [gpu for gpu in look.gpus if gpu.number not in free]
@@ -208,6 +216,8 @@ def _remembered(memory: Memory, look: Look) -> Memory:
         in_kernel=_since(memory.in_kernel, look.at, so=spinning),
         at_rest=_since(memory.at_rest, look.at, so=at_rest and look.answer is None),
         stopped=_since(memory.stopped, look.at, so=bool(_stopped(look))),
+        used=used,
+        lost=_since(memory.lost, look.at, so=at_rest and bool(used & free.keys())),
         recent=(*memory.recent, {gpu.number: gpu.utilization for gpu in held})[-STRAGGLER_LOOKS:],
     )
     if look.answer is None:
@@ -272,6 +282,10 @@ def _without_answer(memory: Memory, look: Look, limits: Limits) -> Finding:
     halted = _halted(memory, look)
     if halted is not None:
         return halted
+    if memory.lost is not None:
+        numbers = ", ".join(map(str, sorted(memory.used & memory.free.keys())))
+        words = f"GPU {numbers} has lost its process, and the others wait in kernels; RAS gives no answer"
+        return Finding(State.HUNG if look.at - memory.lost >= limits.hang else State.WAITING, 0.0, words)
     if limits.silent is not None and memory.at_rest is not None and look.at - memory.at_rest >= limits.silent:
         return Finding(State.HUNG, 0.0, "kernels run, use no memory and draw little power; RAS gives no answer")
     if memory.last is not None and memory.last.state is State.HUNG and memory.counts is not None:

@@ -204,6 +204,40 @@ def test_kernels_that_use_memory_are_no_hang_without_ras() -> None:
     assert job.look(7200, gpus(memory=0.2)).state is State.WAITING
 
 
+# --- a process that is gone -----
+
+LOST = (*gpus(use=(1, 1, 1, 0))[:3], *free()[3:])
+
+
+def test_a_process_that_is_gone_is_a_hang_also_where_it_was_the_one_that_ras_asks() -> None:
+    """The process that has RAS's port may be the one that was killed: then nothing listens any more."""
+    job = Job()
+    job.look(600, WORKS)
+    assert job.look(LIMITS.hang, LOST).state is State.WAITING
+    found = job.look(15, LOST)
+    assert found.state is State.HUNG
+    assert found.words == "GPU 3 has lost its process, and the others wait in kernels; RAS gives no answer"
+    assert found.since == 1000.0 + 600 + series.INTERVAL
+    assert job.look(15, WORKS).state is State.WORKING
+
+
+@pytest.mark.parametrize(
+    ("before", "later"),
+    [
+        ((*WORKS[:3], *free()[3:]), LOST),  # the GPU had no process before either
+        (WORKS, (*gpus(use=(0, 0, 0, 0))[:3], *free()[3:])),  # the others wait for no kernel
+        (WORKS, (*gpus(use=(1, 1, 1, 1), memory=0.3)[:3], *free()[3:])),  # their kernels use memory
+    ],
+)
+def test_a_gpu_without_a_process_is_no_hang_where_none_waits_for_it(
+    before: tuple[Gpu, ...], later: tuple[Gpu, ...]
+) -> None:
+    job = Job()
+    job.look(600, before)
+    job.look(1200, later)
+    assert State.HUNG not in states(job)
+
+
 # --- idle GPUs -----
 
 
