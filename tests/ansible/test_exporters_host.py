@@ -115,3 +115,26 @@ def test_exporters_run_answer_and_go(node: Booted) -> None:
     assert "exporter" not in left
     assert "metrics" not in left.split()
     assert apply(node, monitoring_enabled=False).changed == 0
+
+
+def test_the_watcher_of_jobs_and_what_reports_its_words_run(node: Booted) -> None:
+    units = ("gpucluster-watch", "gpucluster-watch-report")
+    apply_to_node = {"slurm_hardware_emulated": False, "gpucluster_hosts": INVENTORY["gpucluster_hosts"]}
+    node.play(TASKS, VARIABLES | apply_to_node, name="compute-1")
+    seen = "/run/gpucluster-watch/jobs.json"
+    wait_for("the watcher has looked", lambda: node.sh(f"cat {seen} 2>/dev/null", check=False))
+    assert node.sh(f"systemctl is-active {' '.join(units)}", check=False).split() == ["active", "active"]
+    shown = node.sh(f"systemctl show --property=NRestarts,User {' '.join(units)}").split()
+    assert shown == ["NRestarts=0", "User=gpucluster-exporter", "NRestarts=0", "User="]
+    # Root without any capability reads the watcher's file by its group, as the unit does.
+    rights = node.sh("cat /proc/$(systemctl show --property=MainPID --value gpucluster-watch-report)/status")
+    facts = dict(line.split(":", 1) for line in rights.splitlines())
+    assert (facts["Uid"].split()[0], int(facts["CapEff"], 16)) == ("0", 0)
+    group = facts["Gid"].split()[0]
+    as_unit = f"setpriv --reuid=0 --regid={group} --clear-groups --bounding-set=-all --inh-caps=-all"
+    assert '"jobs":[]' in node.sh(f"{as_unit} cat {seen}")
+    assert node.play(TASKS, VARIABLES | apply_to_node, name="compute-1").changed == 0
+
+    node.play(TASKS, VARIABLES | apply_to_node | {"monitoring_enabled": False}, name="compute-1")
+    assert node.sh(f"systemctl is-active {' '.join(units)}", check=False).split() == ["inactive", "inactive"]
+    assert "watch" not in node.sh("ls /etc/systemd/system /etc/systemd/system/multi-user.target.wants")
