@@ -1,4 +1,7 @@
-"""Each act once for each hang, also where the service is killed. Slurm is a double; test_reactions_slurm.py has it."""
+"""Each act once for each hang, also where the service is killed. Slurm is a double here.
+
+tests/operations/test_reactions_slurm.py has a real one.
+"""
 
 from __future__ import annotations
 
