@@ -176,7 +176,7 @@ class deferred:  # noqa: N801 - it is used as a function
                 child = start(argv)
                 undone.callback(child.kill)
 
-    It is no generator: what is raised at its end is raised where the block ends.
+    It is not a generator: what is raised at its end is raised where the block ends.
     """
 
     def __enter__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -12,6 +13,7 @@ from gpucluster.agent.checks import expected
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.kubernetes import health_access
 from gpucluster.agent.reactions import policy as reactions
+from gpucluster.spec.sections.monitoring import OnHang
 from tests.ansible.loading import read
 from tests.ansible.render import ELASTIC, evaluate, render, render_slurm, variables
 from tests.ansible.test_templates import settings
@@ -152,6 +154,7 @@ def test_the_service_reads_what_the_role_writes(tmp_path: Path) -> None:
 
 
 def test_the_service_reads_what_follows_a_hang(tmp_path: Path) -> None:
+    assert get_args(OnHang) == tuple(choice.value for choice in reactions.Choice)
     wanted = {"on_hang": "tell", "partitions": {"gpu": "requeue"}, "end_idle_seconds": 7200}
     known = variables(ON | {"health_reactions": wanted, "health_shadow": True}, role="health")
     file = tmp_path / "health.json"

@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -145,7 +146,7 @@ class Machine:
             self._wait("slurmctld answers", "scontrol", "ping")
             for node in map(node_of, self._pools):
                 self._start(node, "sh", "-c", _IN_GROUP, node, "slurmd", "-D", "-N", node)
-            wait_for("all nodes are idle", lambda: set(self.states().values()) == {"idle"}, state=self.logs)
+            self.await_idle()
         except BaseException:
             print(self.logs())
             self.close()
@@ -299,6 +300,18 @@ class Machine:
         self._children.append(child)
         return child
 
+    def end(self, child: subprocess.Popen[bytes]) -> None:
+        """End a program that `start` has started, with all that it has started: nsenter passes no signal on."""
+        for pid in (*_descendants(child.pid), child.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        child.wait(timeout=PATIENCE_S)
+
+    def await_idle(self) -> None:
+        """Wait until no job is left, and all nodes are idle."""
+        wait_for("no job is left", lambda: not self.run("squeue", "--noheader").stdout.strip(), state=self.logs)
+        wait_for("all nodes are idle", lambda: set(self.states().values()) == {"idle"}, state=self.logs)
+
     def states(self) -> dict[str, str]:
         """The state of each node, as sinfo prints it."""
         said = self.run("sinfo", "--noheader", "--all", "--Node", "--format=%N %T", check=False).stdout
@@ -348,6 +361,14 @@ _IN_GROUP = 'group="/sys/fs/cgroup/system.slice/$0"; mkdir "$group" && echo 0 > 
 def _give(group: Path, controllers: Iterable[str], sign: str = "+") -> None:
     """Give controllers to the groups below one, or take them from there."""
     (group / "cgroup.subtree_control").write_text(" ".join(f"{sign}{name}" for name in controllers))
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """The processes that a process has started, and those that they have started."""
+    with contextlib.suppress(OSError):  # it has ended
+        for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+            yield child
+            yield from _descendants(child)
 
 
 def _removed(group: Path) -> bool:

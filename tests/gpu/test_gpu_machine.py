@@ -68,7 +68,7 @@ while True:
     a @ a
     torch.cuda.synchronize()
 """
-#: Takes so many MiB of memory, and touches them.
+#: Takes memory, and touches it; its argument is the number of MiB.
 EAT = "import sys; data = bytearray(int(sys.argv[1]) << 20); data[::4096] = b'x' * len(data[::4096]); print('ate')"
 
 
@@ -121,13 +121,10 @@ def test_each_node_guards_its_own_gpus(halves: Machine) -> None:
         *("sh", "-c", script, "sh", *gpus()),
     )
     middle = len(gpus()) // 2
-    left, right = ({f"{node_of(pool)} {file}" for file in files} for pool, files in _halves(middle))
-    assert set(said.stdout.splitlines()) == left | right
-
-
-def _halves(middle: int) -> list[tuple[str, list[str]]]:
-    """By pool, the GPUs that its node does not have."""
-    return [(LEFT, gpus()[middle:]), (RIGHT, gpus()[:middle])]
+    of_others = {LEFT: gpus()[middle:], RIGHT: gpus()[:middle]}
+    assert set(said.stdout.splitlines()) == {
+        f"{node_of(pool)} {file}" for pool in of_others for file in of_others[pool]
+    }
 
 
 def test_two_jobs_on_a_node_have_different_gpus(machine: Machine) -> None:
@@ -145,7 +142,7 @@ def test_two_jobs_on_a_node_have_different_gpus(machine: Machine) -> None:
         assert first != second
     finally:
         machine.as_user("scancel", "--full", f"--user={USER}", check=False)
-        _idle(machine)
+        machine.await_idle()
 
 
 # --- what a job may take, and what it leaves -----
@@ -163,7 +160,7 @@ def test_the_limit_of_memory_ends_the_job_that_exceeds_it_and_no_other(machine: 
     assert re.search(r"oom|out of memory", bad.stderr, re.IGNORECASE), bad.stderr
     machine.as_user("touch", f"/home/{USER}/go")
     wait_for("the good job ends well", lambda: "whole" in machine.read(output), state=machine.logs)
-    _idle(machine)
+    machine.await_idle()
 
 
 def test_a_process_that_leaves_its_session_ends_with_the_job(machine: Machine) -> None:
@@ -172,7 +169,7 @@ def test_a_process_that_leaves_its_session_ends_with_the_job(machine: Machine) -
     hold = f"setsid {sys.executable} -I {SHARED}/hold.py 0 > {output} 2>&1 &"
     script = f"{hold} while ! grep -qs held {output}; do :; done"
     machine.srun(f"--partition={WHOLE}", "--gpus=1", "sh", "-c", script)
-    _idle(machine)
+    machine.await_idle()
     assert machine.run("pgrep", "--full", f"{SHARED}/hold.py", check=False).stdout == ""
     assert process.run(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]).stdout.strip() == ""
 
@@ -195,11 +192,10 @@ def test_processes_outside_jobs_are_found_and_those_of_jobs_are_not(machine: Mac
             )
             assert "1 process" in found["message"], found
         finally:
-            outside.terminate()
-            outside.wait(timeout=PATIENCE_S)
+            machine.end(outside)
     finally:
         machine.as_user("scancel", "--full", f"--user={USER}", check=False)
-        _idle(machine)
+        machine.await_idle()
 
 
 # --- checks of the node -----
@@ -339,14 +335,8 @@ def test_a_gpu_that_another_program_uses_fails(machine: Machine, verify: Verify)
         wait_for("the GPU is busy", lambda: "busy" in machine.read(f"/home/{USER}/busy.out"))
         found = verify()
     finally:
-        busy.terminate()
-        busy.wait(timeout=PATIENCE_S)
+        machine.end(busy)
     print(found.message)
     assert found.status is Status.FAIL, found.message
     assert f"another program uses a GPU: {node_of(WHOLE)}:" in found.message
     assert "python" in found.message
-
-
-def _idle(machine: Machine) -> None:
-    wait_for("no job is left", lambda: not machine.run("squeue", "--noheader").stdout.strip(), state=machine.logs)
-    wait_for("all nodes are idle", lambda: set(machine.states().values()) == {"idle"}, state=machine.logs)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.gpu.machine import SHARED, USER, Machine, bring_agent, gpus, need_machine, node_of
+from tests.gpu.machine import SHARED, USER, Machine, bring_agent, gpus, need_machine
 from tests.waiting import PATIENCE_S, wait_for
 
 POOL = "whole"
@@ -112,13 +112,11 @@ def watched(machine: Machine, fault: str, at: int = 1500) -> Iterator[Training]:
         pids = next(line.split()[1:] for line in machine.read(output).splitlines() if line.startswith("pids"))
         yield Training(job, output, tuple(map(int, pids)))
     finally:
-        watcher.terminate()
-        watcher.wait(timeout=PATIENCE_S)
+        machine.end(watcher)
         machine.run("rm", f"{JOBS}/{job}.json")
         # Rank 1 may be stopped.
         machine.run("scancel", "--full", "--signal=KILL", job, check=False)
-        wait_for("the job is gone", lambda: not machine.run("squeue", "--noheader").stdout.strip())
-        wait_for("the node is idle", lambda: machine.states()[node_of(POOL)] == "idle", state=machine.logs)
+        machine.await_idle()
 
 
 def seen(machine: Machine, training: Training) -> Mapping[str, Any]:

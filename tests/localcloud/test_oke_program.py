@@ -88,7 +88,7 @@ def test_a_label_is_one_that_kubelet_accepts_or_is_refused(oke: Any, text: str) 
         if accepted:
             assert f"a={text}" in _labels(oke.options("1.35.0", "10.0.0.7", INSTANCE, pool, extra))
         else:
-            with pytest.raises(SystemExit, match="no label of a node"):
+            with pytest.raises(SystemExit, match="not a label of a node"):
                 oke.options("1.35.0", "10.0.0.7", INSTANCE, pool, extra)
 
 

@@ -64,7 +64,7 @@ class Remark:
         place: the rank to look at; empty where it is not known.
         suspect: the node of that rank; empty where it is not known.
         idle_gpus: GPUs of the node that have no process for the watcher's limit.
-        idle_s: for so many seconds, summed over these GPUs.
+        idle_s: seconds for which they have had none, summed over these GPUs.
     """
 
     node: str

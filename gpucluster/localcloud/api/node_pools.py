@@ -122,7 +122,7 @@ def _checked(cloud: CloudState, cluster: Resource, body: Json) -> Json:
         name, value = str(label.get("key") or ""), str(label.get("value") or "")
         if not is_label(name, value):
             # kubelet gets all labels in one option: a comma would make another one of the rest.
-            raise invalid(f"Invalid initialNodeLabels: {name!r}: {value!r} is no label of Kubernetes")
+            raise invalid(f"Invalid initialNodeLabels: {name!r}: {value!r} is not a label of Kubernetes")
     known_shape(body["nodeShape"])
     image = choose_image(cloud, _launch_details(cloud, cluster, body))
     _check_version(cloud, cluster, str(body["kubernetesVersion"]))
