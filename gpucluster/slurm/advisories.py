@@ -43,8 +43,11 @@ def known(version: str) -> tuple[Advisory, ...]:
     """The advisories for a version that SchedMD has published.
 
     Args:
-        version: such as 25.11.7. A version that is newer than the table has none.
+        version: such as 25.11.7. A version that is newer than the table has none. "" is one that is not known, such
+            as that of a distribution, which patches its packages itself.
     """
+    if not version:
+        return ()
     release = release_of(version)
     newest = max(RELEASES, key=_numbers)
     return tuple(

@@ -125,7 +125,7 @@ def field_at(path: Path) -> FieldInfo | None:
                 return None
             current = info.annotation
         elif get_origin(current) in (dict, tuple):
-            current = get_args(current)[1 if get_origin(current) is dict else 0]
+            current = _element(current)
         else:
             return None
     return info
@@ -140,9 +140,14 @@ def keys_at(path: Path) -> list[str]:
             info = current.model_fields.get(str(part))
             current = info.annotation if info else None
         elif get_origin(current) in (dict, tuple):
-            current = get_args(current)[1 if get_origin(current) is dict else 0]
+            current = _element(current)
     current = _unwrapped(current)
     return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _element(annotation: Any) -> Any:
+    """`X` of `dict[str, X]` and of `tuple[X, ...]`."""
+    return get_args(annotation)[1 if get_origin(annotation) is dict else 0]
 
 
 def _unwrapped(annotation: Any) -> Any:
@@ -234,7 +239,7 @@ def _mapping(value: Any, _context: Any, _document: Document, path: Path) -> tupl
 def _choice(value: Any, context: Any, _document: Document, path: Path) -> tuple[str, str]:
     info = field_at(path)
     kind = _unwrapped(info.annotation) if info else None
-    kind = get_args(kind)[0] if get_origin(kind) is tuple else kind
+    kind = _element(kind) if get_origin(kind) in (dict, tuple) else kind
     choices = [str(choice) for choice in get_args(kind) or (context.get("expected"),)]
     return f"must be {' or '.join(choices)}; got {shown(value)}", did_you_mean(str(value), choices)
 

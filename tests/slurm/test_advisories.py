@@ -14,6 +14,7 @@ from tests.spec.spec_texts import MINIMAL
     ("version", "says"),
     [
         ("25.05.8", "versions: {slurm: 25.05.9}"),
+        ("", ""),
         ("25.05.9", ""),
         ("25.11.7", "versions: {slurm: 25.11.8}"),
         ("25.11.8", ""),

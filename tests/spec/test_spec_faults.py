@@ -216,6 +216,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "a silent hang too soon": ("software:", "monitoring: {silent_hang_seconds: §59}\nsoftware:", "monitoring.silent_hang_seconds", "at least 60; got 59"),
     "idle too soon": ("software:", "monitoring: {idle_minutes: §4}\nsoftware:", "monitoring.idle_minutes", "at least 5; got 4"),
     "what never follows a hang": ("software:", "monitoring: {on_hang: §kill}\nsoftware:", "monitoring.on_hang", 'must be tell or requeue or cancel; got "kill"'),
+    "what never follows a hang of a partition": ("software:", "monitoring: {on_hang_by_partition: {compute: §stop}}\nsoftware:", "monitoring.on_hang_by_partition.compute", 'must be tell or requeue or cancel; got "stop"'),
     "a hang in no partition": ("software:", "monitoring: {on_hang_by_partition: {§big: tell}}\nsoftware:", "monitoring.on_hang_by_partition.big", 'there is no partition "big". Known are: '),
     "idle jobs that end before they are idle": ("software:", "monitoring: {idle_minutes: 60, end_idle_jobs_minutes: §30}\nsoftware:", "monitoring.end_idle_jobs_minutes", "30 is less than monitoring.idle_minutes, which is 60"),
     "a requeue without checks": ("software:", "checks: {enabled: false}\nmonitoring: {on_hang: §requeue}\nsoftware:", "monitoring.on_hang", "the health service does this, and checks.enabled is false"),
