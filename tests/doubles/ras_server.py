@@ -2,13 +2,15 @@
 src/ras/client_support.cc, with answers in the forms of its releases.
 
 It does not prove that a release of NCCL prints these forms, nor what NCCL counts in a job: the texts follow the source
-of NCCL 2.24, 2.26 and 2.30. Standard library of Python 3.9 only: the agent's tests run there.
+of NCCL 2.24, 2.26 and 2.30, and the JSON what 2.28.9 said of a process that was killed. Standard library of Python 3.9
+only: the agent's tests run there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -135,7 +137,10 @@ def mismatch(collective: str, counts: Sequence[int]) -> str:
 def json_text(
     counts: Sequence[Mapping[str, int]], missing: Sequence[int] = (), first_pid: int = 1397, host: str = HOST
 ) -> str:
-    """A whole answer in JSON: one communicator; `missing` are ranks whose process does not answer."""
+    """A whole answer in JSON: one communicator; `missing` are ranks whose process does not answer.
+
+    In them, NCCL 2.28 forgets a comma.
+    """
 
     def process(rank: int) -> dict[str, Any]:
         return {"rank": rank, "host": host, "pid": first_pid + rank, "cuda_dev": rank, "nvml_dev": rank}
@@ -154,7 +159,7 @@ def json_text(
             {**process(rank), "status": {"unresponsive": True, "considered_dead": False}} for rank in missing
         ],
     }  # fmt: skip
-    return json.dumps(
+    whole = json.dumps(
         {
             "nccl_version": "2.28.9", "cuda_runtime_version": 13000, "cuda_driver_version": 13000,
             "timestamp": "2026-11-26 13:06:53", "communicators_count": 1, "communicators": [communicator],
@@ -162,3 +167,4 @@ def json_text(
         },
         indent=2,
     )  # fmt: skip
+    return re.sub(r'("nvml_dev": \d+),(\s+"status": \{\s+"unresponsive")', r"\1\2", whole)

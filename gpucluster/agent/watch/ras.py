@@ -83,6 +83,9 @@ def parse(text: str) -> Answer:
 
 # --- JSON, since NCCL 2.28.7 -----
 
+# NCCL 2.28 forgets a comma in each rank that is missing.
+_NO_COMMA = re.compile(r'("nvml_dev": -?\d{1,10})(\s+"status":)')
+
 
 def from_json(text: str) -> Answer:
     """The answer to `STATUS` after `SET FORMAT json`.
@@ -90,7 +93,7 @@ def from_json(text: str) -> Answer:
     Raises:
         ValueError: it is none, or exceeds a bound.
     """
-    found = bounded.loads(text)
+    found = bounded.loads(_NO_COMMA.sub(r"\1,\2", text))
     communicators = found.get("communicators") if isinstance(found, dict) else None
     if not isinstance(communicators, list):
         raise ValueError("there is no list of communicators")

@@ -106,9 +106,33 @@ def test_where_one_rank_calls_another_collective_each_rank_is_behind_in_one() ->
 
 
 def test_json_names_missing_ranks_and_leaves_out_those_that_only_left_the_communicator() -> None:
-    raw = json.loads(ras_server.json_text(all_reduce(9, 9, 9, 9), missing=[1, 2]))
-    raw["communicators"][0]["missing_ranks"][0]["status"]["unresponsive"] = False
-    assert ras.parse(json.dumps(raw)).missing == (RANK_2,)
+    text = ras_server.json_text(all_reduce(9, 9, 9, 9), missing=[1, 2])
+    assert ras.parse(text.replace('"unresponsive": true', '"unresponsive": false', 1)).missing == (RANK_2,)
+
+
+def test_what_nccl_2_28_says_of_a_process_that_is_gone_is_no_json_and_is_read() -> None:
+    """Its words on two H200, and those of 2.29 and later, with the comma."""
+    text = ras_server.json_text(all_reduce(17028, 17028), missing=[1])
+    missing = """"missing_ranks": [
+        {
+          "rank": 1,
+          "host": "127.0.0.1",
+          "pid": 1036,
+          "cuda_dev": 3,
+          "nvml_dev": 3
+          "status": {
+            "unresponsive": true,
+            "considered_dead": false
+          }
+        }
+      ]"""
+    begin = text.index('"missing_ranks": [')
+    old = text[:begin] + missing + text[text.index("]", begin) + 1 :]
+    with pytest.raises(ValueError, match="delimiter"):
+        json.loads(old)
+    new = old.replace('"nvml_dev": 3\n', '"nvml_dev": 3,\n')
+    json.loads(new)
+    assert ras.parse(old).missing == ras.parse(new).missing == (Rank(1, "127.0.0.1", 1036, 3),)
 
 
 def test_counts_are_equal_while_nothing_is_launched() -> None:
