@@ -212,7 +212,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "no days of retention": ("software:", "monitoring: {retention_days: §0}\nsoftware:", "monitoring.retention_days", "at least 1; got 0"),
     "retention of no size": ("software:", "monitoring: {retention_gb: §0}\nsoftware:", "monitoring.retention_gb", "at least 1; got 0"),
     "Slurm asked too often": ("software:", "monitoring: {slurm_interval: §1}\nsoftware:", "monitoring.slurm_interval", "at least 10; got 1"),
-    "a hang too soon": ("software:", "monitoring: {hang_seconds: §5}\nsoftware:", "monitoring.hang_seconds", "at least 60; got 5"),
+    "a hang too soon": ("software:", "monitoring: {hang_seconds: §5}\nsoftware:", "monitoring.hang_seconds", "at least 30; got 5"),
     "a silent hang too soon": ("software:", "monitoring: {silent_hang_seconds: §59}\nsoftware:", "monitoring.silent_hang_seconds", "at least 60; got 59"),
     "idle too soon": ("software:", "monitoring: {idle_minutes: §4}\nsoftware:", "monitoring.idle_minutes", "at least 5; got 4"),
     "what never follows a hang": ("software:", "monitoring: {on_hang: §kill}\nsoftware:", "monitoring.on_hang", 'must be tell or requeue or cancel; got "kill"'),

@@ -11,7 +11,8 @@ from gpucluster.spec.sections.fields import MONITORING_HOST_PATTERN, FileName, P
 
 Days = Annotated[int, Field(ge=1, le=3650)]
 Gibibytes = Annotated[int, Field(ge=1, le=32_768)]
-HangSeconds = Annotated[int, Field(ge=60, le=86_400)]
+HangSeconds = Annotated[int, Field(ge=30, le=86_400)]
+SilentSeconds = Annotated[int, Field(ge=60, le=86_400)]
 IdleMinutes = Annotated[int, Field(ge=5, le=10_080)]
 OnHang = Literal["tell", "requeue", "cancel"]
 SlurmInterval = Annotated[int, Field(ge=10, le=3600)]
@@ -46,7 +47,7 @@ class Monitoring(Part):
         description="A job with NVIDIA GPUs is hung if its GPUs do no work, NCCL counts no new operation for so many "
         "seconds, and the rank that is behind does not work either.",
     )
-    silent_hang_seconds: HangSeconds | None = Field(
+    silent_hang_seconds: SilentSeconds | None = Field(
         default=None,
         description="Seconds after which a job is hung whose GPUs are in kernels that use no memory and draw little "
         "power, while NCCL says nothing. `null`: that alone is never a hang.",
