@@ -1,8 +1,12 @@
-"""`gpucluster-agent watch`: looks at the jobs of this node every 15 s, and says which are hung or leave GPUs idle."""
+"""`gpucluster-agent watch`: looks at the jobs of this node every 15 s, and says which are hung or leave GPUs idle.
+
+While something may have begun, it looks every 5 s.
+"""
 
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import sys
 import time
@@ -19,7 +23,7 @@ from gpucluster.agent.watch import client, collect, judge, kept, ras
 from gpucluster.agent.watch.collect import Running
 from gpucluster.agent.watch.judge import Finding, Gpu, Limits, Look, Memory, State
 
-INTERVAL_S = 15.0
+INTERVAL_S, HURRIED_S = 15.0, 5.0
 #: Seconds after which the reporter repeats itself, and after which the watcher's file says nothing any more.
 _AGAIN_S, _OLD_S = 60.0, 90.0
 #: States that are worth a line in the journal when they begin.
@@ -60,22 +64,42 @@ class Watcher:
         # A GPU of MIG has no power of its own: it is not in the list.
         of = {job: tuple(known[name] for name in sorted(job.gpus) if name in known) for job in running}
         of = {job: gpus for job, gpus in of.items() if gpus}
-        if any(gpu.low for gpus in of.values() for gpu in gpus):
+        if any(judge.uneven(gpus) or any(gpu.low for gpu in gpus) for gpus in of.values()):
             # One program for all GPUs that do no work; a node that works needs none.
             names = {gpu.number: name for name, gpu in known.items() if not name.isdigit()}
             holders = collect.holders()
             of = {job: tuple(_with_processes(gpu, names, holders) for gpu in gpus) for job, gpus in of.items()}
+            of = {job: self._with_strangers(gpus) if judge.uneven(gpus) else gpus for job, gpus in of.items()}
         suspects = [job for job, gpus in of.items() if judge.suspect(gpus)]
         pids = {job: {pid for gpu in of[job] for pid in gpu.pids or ()} for job in suspects}
         processes = self._processes.look(set().union(*pids.values()), self.clock()) if suspects else {}
         found = {}
         for job, gpus in of.items():
             own = {pid: process for pid, process in processes.items() if pid in pids.get(job, ())}
-            answer = self._answer(pids[job], alone=len(of) == 1) if pids.get(job) else None
+            shared = judge.shared(gpus)
+            # Which rank is on a GPU that another program uses is a question to RAS, too.
+            asked = pids.get(job) or {pid for gpu in gpus if shared for pid in (gpu.pids or set()) - gpu.strangers}
+            answer = self._answer(asked, alone=len(of) == 1) if asked else None
             look = Look(self.clock(), gpus, answer, own)
             self._memory[job], finding = judge.advance(self._memory[job], look, self._limits)
-            found[job.job_id] = finding, finding.rank is not None and finding.rank.pid in pids.get(job, ())
+            found[job.job_id] = finding, finding.rank is not None and finding.rank.pid in (asked or ())
         return found
+
+    def hurried(self) -> bool:
+        """Whether the next look is wanted soon."""
+        return any(judge.hurried(memory, self.clock(), self._limits) for memory in self._memory.values())
+
+    def _with_strangers(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        """GPUs with those of their processes that are not of the job of most of them."""
+        of = {pid: collect.job_of(pid, self._proc) for gpu in gpus for pid in gpu.pids or ()}
+        own = collections.Counter(job for gpu in gpus for job in {of[pid] for pid in gpu.pids or ()})
+        most, number = max(own.items(), key=lambda each: each[1], default=(None, 0))
+        if most is None or number < len(gpus):
+            # In a container of Docker a process is of no job.
+            return gpus
+        return tuple(
+            gpu._replace(strangers=frozenset(pid for pid in gpu.pids or () if of[pid] != most)) for gpu in gpus
+        )
 
     def _answer(self, pids: set[int], *, alone: bool) -> ras.Answer | None:
         """What RAS says of a job."""
@@ -113,7 +137,8 @@ def serve(watcher: Watcher, file: Path, rounds: int = 0, pause: Callable[[float]
         number += 1
         if number == rounds:
             return
-        pause(max(1.0, INTERVAL_S - (time.monotonic() - begun)))
+        interval = HURRIED_S if watcher.hurried() else INTERVAL_S
+        pause(max(1.0, interval - (time.monotonic() - begun)))
 
 
 def _tell(jobs: Sequence[kept.Seen], told: dict[str, str]) -> dict[str, str]:

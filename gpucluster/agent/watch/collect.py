@@ -24,6 +24,7 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 #: PyTorch that only wait ask from time to time.
 BUSY = 0.05
 _LISTENS = "0A"
+_JOB = re.compile(r"/job_([0-9]+)(?:/|$)", re.MULTILINE)
 _MOST_JOBS = 256
 
 
@@ -176,6 +177,16 @@ def owner(pid: int, proc: str = "/proc") -> int | None:
         return None
     found = re.search(r"^Uid:\s+(\d+)", text, re.MULTILINE)
     return int(found[1]) if found else None
+
+
+def job_of(pid: int, proc: str = "/proc") -> str | None:
+    """The number of the job in whose control group of Slurm a process is; None where it is in none, or is gone."""
+    try:
+        text = Path(f"{proc}/{pid}/cgroup").read_text(errors="replace")
+    except OSError:
+        return None
+    found = _JOB.search(text)
+    return found[1] if found else None
 
 
 def listeners(port: int, proc: str = "/proc") -> set[int]:

@@ -5,14 +5,19 @@ to 126 W instead of 694 to 699 W; with a slow rank 145 to 162 W). So low power o
 and no more than that: data loading, evaluation on one rank, a checkpoint and compilation look the same. A hang also
 needs one of these for its time:
 
-- RAS misses a rank: its process is stopped, or has lost its network;
+- RAS misses a rank, and a GPU waits in a kernel: its process is stopped or gone, or has lost its network. (At the end
+  of a training others may be gone while one rank writes what it has learnt.)
 - some processes of this node are stopped, and a GPU waits in a kernel. (RAS itself may be silent then: the process that
   was asked is the stopped one. A job of which all processes are stopped is suspended.)
-- a GPU has lost its process, the others wait in kernels, and RAS says nothing: the process that had its port is gone.
+- a GPU has lost its process, the others wait in kernels, and RAS says nothing.
 - no rank has launched anything, and those of this node that are behind use no processor and wait for no disk, or wait
   in a kernel themselves;
 - no rank has launched anything, none is behind, and all GPUs of this node are in a kernel without a pause;
 - RAS says nothing, kernels run without using memory, and the user has set a time after which that is a hang.
+
+A job that works may have a GPU that another program uses, too (on H200 it draws 692 W, and the others, which wait for
+it in each step, 427 W). Uneven power is looked into, and the process of another job or of none is what makes it a
+straggler: evaluation on one rank is as uneven.
 
 A node sees its own GPUs and processes. A job of several nodes is hung where one of them says so and none says that it
 works.
@@ -30,13 +35,23 @@ from gpucluster.agent.watch.ras import Answer, Rank
 LOW_POWER = 0.45
 #: Utilization at which a GPU is in a kernel all the time, and at which it is in none most of the time.
 IN_KERNEL, OUT_OF_KERNEL = 0.9, 0.5
+#: At most that it takes to wait for a process that is gone, where nothing but the GPUs says so.
+WAITING_POWER = 0.3
+#: Times the power of GPUs whose ranks are not behind and that wait in kernels, above which the GPU of a rank that is
+#: behind does not wait: waiting differed by 1.13 between GPUs of one host, and small kernels without a pause took 1.37.
+MORE_THAN_WAITING = 1.2
 #: Part of the time in which memory is read or written by a kernel that waits: 0. Healthy training had 0.31 to 0.33.
 MEMORY_AT_REST = 0.05
-#: Seconds for which RAS misses a rank, or a process is stopped, before that is a hang: RAS declares a process dead
-#: after as many.
-MISSING_S = 60.0
+#: Seconds for which a process is stopped before that is a hang, if the time of a hang is not shorter. With the time
+#: until the first look that is less than a minute.
+STOPPED_S = 40.0
 #: Looks over which a straggler is found.
 STRAGGLER_LOOKS = 8
+#: Difference of the powers of two GPUs of a job, as parts of their limits, that is looked into. Healthy training had
+#: 0.04, and 0.38 where another program used one of the GPUs, too.
+UNEVEN = 0.2
+#: Seconds for which another program uses a GPU while the others wait for it.
+SHARED_S = 30.0
 # Ranks in one sentence.
 _MOST_NAMED = 8
 
@@ -60,6 +75,7 @@ class Gpu(NamedTuple):
         most_power: the highest limit of its power, in watts.
         utilization, memory: parts of the time in which a kernel ran, and in which memory was read or written; 0 to 1.
         pids: the processes that hold it; None where that was not asked.
+        strangers: those of them that are of another job, or of none.
     """
 
     number: int
@@ -68,11 +84,17 @@ class Gpu(NamedTuple):
     utilization: float
     memory: float
     pids: frozenset[int] | None = None
+    strangers: frozenset[int] = frozenset()
+
+    @property
+    def load(self) -> float | None:
+        """Its power, as a part of its highest limit; None where that is not known."""
+        return self.power / self.most_power if self.power is not None and self.most_power else None
 
     @property
     def low(self) -> bool:
         """Whether it does no work. Not where nothing is known."""
-        return self.power is not None and bool(self.most_power) and self.power < LOW_POWER * (self.most_power or 0)
+        return self.load is not None and self.load < LOW_POWER
 
 
 class Process(NamedTuple):
@@ -148,6 +170,7 @@ class Memory(NamedTuple):
         stopped: since when some processes are stopped and others wait for them.
         used: the GPUs that have worked or had a process.
         lost: since when one of them has no process, and others wait for it in kernels.
+        shared: since when another program uses a GPU of the job that works, and the others wait for it.
         free: since when each GPU has had no process.
         recent: utilization in the last looks of a quiet job.
         last: what was found.
@@ -164,6 +187,7 @@ class Memory(NamedTuple):
     stopped: float | None = None
     used: frozenset[int] = frozenset()
     lost: float | None = None
+    shared: float | None = None
     free: Mapping[int, float] = {}
     recent: tuple[Mapping[int, float], ...] = ()
     last: Finding | None = None
@@ -172,6 +196,32 @@ class Memory(NamedTuple):
 def suspect(gpus: tuple[Gpu, ...]) -> bool:
     """Whether RAS and processes are worth a question: no GPU of the job works."""
     return bool(gpus) and all(gpu.low for gpu in gpus)
+
+
+def uneven(gpus: tuple[Gpu, ...]) -> bool:
+    """Whether a GPU of the job draws far more power than another one."""
+    loads = [gpu.load for gpu in gpus if gpu.load is not None]
+    return bool(loads) and max(loads) - min(loads) >= UNEVEN
+
+
+def shared(gpus: tuple[Gpu, ...]) -> Gpu | None:
+    """The GPU that another program uses, too, while another one of the job waits for it."""
+    # One that works now and then waits for the other; in evaluation on one rank the others do nothing.
+    waiting = [gpu for gpu in gpus if gpu.utilization >= IN_KERNEL and gpu.memory > MEMORY_AT_REST]
+    least = min((gpu.load for gpu in waiting if gpu.load is not None), default=1.0)
+    for gpu in gpus:
+        # A server of MPS is on all of them.
+        others = frozenset().union(*(each.strangers for each in gpus if each is not gpu))
+        if gpu.strangers - others and (gpu.load or 0.0) - least >= UNEVEN:
+            return gpu
+    return None
+
+
+def hurried(memory: Memory, at: float, limits: Limits) -> bool:
+    """Whether the next look at a job is wanted soon: something may have begun, and has no name yet."""
+    signs = [sign for sign in (memory.quiet, memory.shared) if sign is not None]
+    known = memory.last is not None and memory.last.state in (State.HUNG, State.STRAGGLING, State.IDLE)
+    return bool(signs) and not known and at - min(signs) <= limits.hang + STOPPED_S
 
 
 def advance(memory: Memory, look: Look, limits: Limits) -> tuple[Memory, Finding]:
@@ -203,12 +253,16 @@ def _remembered(memory: Memory, look: Look) -> Memory:
         if gpu.pids == frozenset() and gpu.utilization == 0
     }
     used = memory.used | {gpu.number for gpu in look.gpus if gpu.pids or gpu.utilization}
-    kept = Memory(free=free, used=used, last=memory.last)
+    kept = Memory(
+        free=free, used=used, last=memory.last,
+        shared=_since(memory.shared, look.at, so=shared(look.gpus) is not None),
+    )  # fmt: skip
     if not suspect(look.gpus):
         return kept
     held = [gpu for gpu in look.gpus if gpu.number not in free]
     spinning = bool(held) and all(gpu.utilization >= IN_KERNEL for gpu in held)
     at_rest = any(gpu.utilization >= IN_KERNEL for gpu in held) and all(gpu.memory <= MEMORY_AT_REST for gpu in held)
+    lost = at_rest and bool(used & free.keys()) and all((gpu.load or 0.0) <= WAITING_POWER for gpu in held)
     kept = memory._replace(
         free=free,
         quiet=look.at if memory.quiet is None else memory.quiet,
@@ -217,7 +271,8 @@ def _remembered(memory: Memory, look: Look) -> Memory:
         at_rest=_since(memory.at_rest, look.at, so=at_rest and look.answer is None),
         stopped=_since(memory.stopped, look.at, so=bool(_stopped(look))),
         used=used,
-        lost=_since(memory.lost, look.at, so=at_rest and bool(used & free.keys())),
+        shared=None,
+        lost=_since(memory.lost, look.at, so=lost),
         recent=(*memory.recent, {gpu.number: gpu.utilization for gpu in held})[-STRAGGLER_LOOKS:],
     )
     if look.answer is None:
@@ -242,15 +297,24 @@ def _judged(memory: Memory, look: Look, limits: Limits, idle: Mapping[int, float
     if look.gpus and len(idle) == len(look.gpus):
         return Finding(State.IDLE, 0.0, f"no process uses {_gpus(len(idle))} of this node")
     if memory.quiet is None:
-        return Finding(State.WORKING, 0.0)
+        return _working(memory, look)
     if len(memory.free) == len(look.gpus):
         return Finding(State.WAITING, 0.0, "no process uses the GPUs")
     return _without_answer(memory, look, limits) if look.answer is None else _answered(memory, look, limits)
 
 
+def _working(memory: Memory, look: Look) -> Finding:
+    """A job with a GPU that works."""
+    gpu = shared(look.gpus)
+    if gpu is None or memory.shared is None or look.at - memory.shared < SHARED_S:
+        return Finding(State.WORKING, 0.0)
+    words = f"process {min(gpu.strangers)}, which is not of this job, uses GPU {gpu.number}, and the others wait for it"
+    return Finding(State.STRAGGLING, 0.0, words, _rank_of(gpu, look))
+
+
 def _answered(memory: Memory, look: Look, limits: Limits) -> Finding:
     if memory.missing is not None:
-        return _missing(memory, look)
+        return _missing(memory, look, limits)
     if memory.unchanged == look.at:
         # The counts are new, or others than before.
         return _moving(memory, look)
@@ -266,7 +330,7 @@ def _stopped(look: Look) -> list[int]:
     return stopped if waits and len(stopped) < len(look.processes) else []
 
 
-def _halted(memory: Memory, look: Look) -> Finding | None:
+def _halted(memory: Memory, look: Look, limits: Limits) -> Finding | None:
     """What a stopped process says, for itself: RAS may have no answer to ask for."""
     stopped = _stopped(look)
     if not stopped or memory.stopped is None:
@@ -275,16 +339,16 @@ def _halted(memory: Memory, look: Look) -> Finding | None:
     where = f" on GPU {of[0]}" if of else ""
     more = f" (and {len(stopped) - 1} more)" if stopped[1:] else ""
     words = f"process {stopped[0]}{where}{more} is stopped, and the others wait for it"
-    return Finding(State.HUNG if look.at - memory.stopped >= MISSING_S else State.WAITING, 0.0, words)
+    certain = look.at - memory.stopped >= min(STOPPED_S, limits.hang)
+    return Finding(State.HUNG if certain else State.WAITING, 0.0, words)
 
 
 def _without_answer(memory: Memory, look: Look, limits: Limits) -> Finding:
-    halted = _halted(memory, look)
+    halted = _halted(memory, look, limits)
     if halted is not None:
         return halted
     if memory.lost is not None:
-        numbers = ", ".join(map(str, sorted(memory.used & memory.free.keys())))
-        words = f"GPU {numbers} has lost its process, and the others wait in kernels; RAS gives no answer"
+        words = f"{_lost(memory)}, and the others wait in kernels; RAS gives no answer"
         return Finding(State.HUNG if look.at - memory.lost >= limits.hang else State.WAITING, 0.0, words)
     if limits.silent is not None and memory.at_rest is not None and look.at - memory.at_rest >= limits.silent:
         return Finding(State.HUNG, 0.0, "kernels run, use no memory and draw little power; RAS gives no answer")
@@ -294,13 +358,22 @@ def _without_answer(memory: Memory, look: Look, limits: Limits) -> Finding:
     return Finding(State.WAITING, 0.0, "the GPUs draw little power, and RAS gives no answer")
 
 
-def _missing(memory: Memory, look: Look) -> Finding:
+def _lost(memory: Memory) -> str:
+    return f"GPU {', '.join(map(str, sorted(memory.used & memory.free.keys())))} has lost its process"
+
+
+def _missing(memory: Memory, look: Look, limits: Limits) -> Finding:
     first = memory.missed[0]
     process = look.processes.get(first.pid)
     words = f"{_named(memory.missed)} no answer to RAS"
+    seconds = limits.hang
     if process is not None and process.stopped:
         words += ": its process is stopped"
-    certain = memory.missing is not None and look.at - memory.missing >= MISSING_S
+        seconds = min(STOPPED_S, limits.hang)
+    elif process is None and memory.lost is not None:
+        words += f": {_lost(memory)}"
+    waits = any(_at_rest(gpu) for gpu in look.gpus) and not _at_work(look)
+    certain = waits and memory.missing is not None and look.at - memory.missing >= seconds
     return Finding(State.HUNG if certain else State.WAITING, 0.0, words, first)
 
 
@@ -350,10 +423,11 @@ def _unchanged(memory: Memory, look: Look, limits: Limits) -> Finding:
     at_work = [each for each in here if each.rank.pid in working]
     # Where ranks have launched different collectives, each of them is behind in one: the fewest are the reason.
     told = min(at_work or here or answer.behind, key=lambda each: each.peers)
-    words = (
-        f"rank {told.rank.rank} has launched {told.launched} {told.collective or 'collective'} operations, "
-        f"and others {told.highest}"
-    )
+    rank, own, of_others = told.rank, told.launched, told.highest
+    if told.alone is not None and memory.in_kernel is not None and not at_work:
+        # All are in kernels, and one of them in a collective that is seldom and that no other rank has launched.
+        rank, own, of_others = told.alone, told.highest, told.launched
+    words = f"rank {rank.rank} has launched {own} {told.collective or 'collective'} operations, and others {of_others}"
     state = State.WAITING
     if at_work:
         state, words = State.WORKING, f"{words}; its process is at work"
@@ -361,13 +435,28 @@ def _unchanged(memory: Memory, look: Look, limits: Limits) -> Finding:
         words += "; its own node decides whether that is a hang"
     elif long and (spinning or not answer.unnamed):
         state = State.HUNG
-    return Finding(state, 0.0, words, told.rank, told.collective)
+    return Finding(state, 0.0, words, rank, told.collective)
 
 
 def _at_work(look: Look) -> set[int]:
-    """The processes that use processors or disks. One that waits for a kernel may ask for its end all the time."""
-    waits = {pid for gpu in look.gpus if gpu.utilization >= IN_KERNEL for pid in gpu.pids or ()}
+    """The processes that use processors or disks. One that waits for a kernel may ask for its end all the time.
+
+    A kernel that uses memory is none that waits, and so is one of a rank that is behind, where it takes more power than
+    those that wait: it evaluates.
+    """
+    still = [gpu for gpu in look.gpus if _at_rest(gpu)]
+    behind = {each.rank.pid for each in look.answer.behind} if look.answer else set()
+    most = max((gpu.power or 0.0 for gpu in still if not behind & (gpu.pids or frozenset())), default=None)
+    limit = float("inf") if most is None else MORE_THAN_WAITING * most
+    waits = {pid for gpu in still if (gpu.power or 0.0) <= limit for pid in gpu.pids or ()}
+    # Where nobody is behind, GPUs may differ as they like.
+    waits |= {pid for gpu in still for pid in gpu.pids or () if pid not in behind}
     return {pid for pid, process in look.processes.items() if process.busy and pid not in waits}
+
+
+def _at_rest(gpu: Gpu) -> bool:
+    """Whether it may wait in a kernel of NCCL."""
+    return gpu.utilization >= IN_KERNEL and gpu.memory <= MEMORY_AT_REST
 
 
 def _gpus(number: int) -> str:

@@ -44,6 +44,8 @@ class Behind(NamedTuple):
         launched: by this rank.
         highest: by the rank that has launched most.
         peers: ranks of the communicator that have launched as many as this one.
+        alone: the only rank that has launched as many as the highest, of a collective that the communicator launches
+            more seldom than another one; None where that is not so, or not known.
     """
 
     rank: Rank
@@ -51,6 +53,7 @@ class Behind(NamedTuple):
     launched: int
     highest: int
     peers: int
+    alone: Rank | None = None
 
 
 class Answer(NamedTuple):
@@ -107,21 +110,26 @@ def from_json(text: str) -> Answer:
         if len(ranks) > MOST_RANKS:
             raise ValueError(f"it has more than {MOST_RANKS} ranks")
         missing += absent
-        name = (str(each.get("hash"))[:_MOST_NAME], str(each.get("secondary_hash"))[:_MOST_NAME])
+        of = (str(each.get("hash"))[:_MOST_NAME], str(each.get("secondary_hash"))[:_MOST_NAME])
         # Which rank is missing may change while nothing is launched.
-        counts.append((name, tuple(sorted((rank.rank, tuple(sorted(own.items()))) for rank, own in launched.items()))))
-        for collective in sorted({key for own in launched.values() for key in own}):
-            behind += _behind(collective, {rank: own.get(collective, 0) for rank, own in launched.items()})
+        counts.append((of, tuple(sorted((rank.rank, tuple(sorted(own.items()))) for rank, own in launched.items()))))
+        names = sorted({key for own in launched.values() for key in own})
+        table = {name: {rank: own.get(name, 0) for rank, own in launched.items()} for name in names}
+        most = max((sum(values.values()) for values in table.values()), default=0)
+        for name, values in table.items():
+            behind += _behind(name, values, seldom=sum(values.values()) < most)
     return Answer(_once(ranks), _once(missing), tuple(behind), False, tuple(sorted(counts)))
 
 
-def _behind(collective: str, values: Mapping[Rank, int]) -> Iterator[Behind]:
+def _behind(collective: str, values: Mapping[Rank, int], *, seldom: bool) -> Iterator[Behind]:
     lowest, highest = min(values.values()), max(values.values())
     peers = sum(value == lowest for value in values.values())
+    ahead = [rank for rank, value in values.items() if value == highest]
+    alone = ahead[0] if seldom and len(ahead) == 1 else None
     if lowest != highest:
         for rank, value in values.items():
             if value == lowest:
-                yield Behind(rank, collective, value, highest, peers)
+                yield Behind(rank, collective, value, highest, peers, alone)
 
 
 def _communicator(raw: Any) -> tuple[dict[Rank, dict[str, int]], list[Rank]]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpucluster.agent.watch import judge, ras
 from gpucluster.agent.watch.judge import Gpu, Limits, Look, Memory, Process, State
 from tests.agent.watch import series
-from tests.agent.watch.series import FIRST_PID, LIMITS, WORKS, Job, free, gpus, launched, processes
+from tests.agent.watch.series import FIRST_PID, LIMITS, MOST_POWER, WORKS, Job, free, gpus, launched, processes
 from tests.doubles import ras_server
 
 BEHIND = launched(220, 220, 200, 220)
@@ -46,10 +46,21 @@ def test_a_rank_that_calls_another_collective_is_the_one_that_is_named() -> None
     assert (found.state, found.rank and found.rank.rank, found.collective) == (State.HUNG, 2, "AllReduce")
 
 
-def test_a_stopped_rank_is_a_hang_after_a_minute() -> None:
+def test_a_rank_that_calls_one_more_collective_is_the_one_that_is_named() -> None:
+    """Seen on two H200: both ranks wait in a kernel, and nobody is behind in what they usually do."""
+    counts = [{"AllReduce": 2812}, {"AllReduce": 2812, "Broadcast": 1}]
+    found = Job().look(240, gpus()[:2], launched(*counts), processes(0, 1))
+    assert (found.state, found.rank and found.rank.rank, found.collective) == (State.HUNG, 1, "Broadcast")
+    assert found.words == "rank 1 has launched 1 Broadcast operations, and others 0"
+    # The others have not come to it yet.
+    found = Job().look(240, gpus(use=(0, 1))[:2], launched(*counts))
+    assert (found.state, found.rank and found.rank.rank) == (State.HUNG, 0)
+
+
+def test_a_stopped_rank_is_a_hang_within_a_minute() -> None:
     job = Job()
     answer = launched(220, 220, 220, 220, missing=[1])
-    assert job.look(60, gpus(use=(1, 0, 1, 1)), answer).state is State.WAITING
+    assert job.look(45, gpus(use=(1, 0, 1, 1)), answer, processes(stopped=[1])).state is State.WAITING
     found = job.look(15, gpus(use=(1, 0, 1, 1)), answer, processes(stopped=[1]))
     assert (found.state, found.rank and found.rank.rank) == (State.HUNG, 1)
     assert found.words == "rank 1 gives no answer to RAS: its process is stopped"
@@ -60,6 +71,7 @@ def test_a_stopped_process_is_a_hang_also_where_it_is_the_one_that_ras_asks() ->
     job = Job()
     job.look(600, WORKS)
     assert job.look(45, gpus(use=(1, 1, 0, 1)), None, processes(stopped=[2])).state is State.WAITING
+    assert judge.hurried(job.memory, job.now, LIMITS)
     found = job.look(30, gpus(use=(1, 1, 0, 1)), None, processes(stopped=[2]))
     assert (found.state, found.rank) == (State.HUNG, None)
     assert found.words == f"process {FIRST_PID + 2} on GPU 2 is stopped, and the others wait for it"
@@ -121,7 +133,7 @@ def test_a_node_without_the_rank_that_is_behind_does_not_decide() -> None:
 
 
 def test_a_rank_on_another_node_that_is_missing_is_a_hang() -> None:
-    assert Job().look(90, gpus(), launched(9, 9, 9, 9, 9, missing=[4])).state is State.HUNG
+    assert Job().look(240, gpus(), launched(9, 9, 9, 9, 9, missing=[4])).state is State.HUNG
 
 
 # --- a straggler -----
@@ -134,6 +146,42 @@ def test_a_slow_rank_is_a_straggler_while_the_counts_grow() -> None:
     assert (found.state, found.rank and found.rank.rank) == (State.STRAGGLING, 2)
     assert "GPU 2" in found.words
     assert job.look(15, WORKS).state is State.WORKING
+
+
+SHARED = (
+    Gpu(0, 427.5, MOST_POWER, 0.99, 0.1, frozenset({1397})),
+    Gpu(1, 692.4, MOST_POWER, 1.0, 0.23, frozenset({1398, 99}), frozenset({99})),
+)
+
+
+def test_a_gpu_that_another_program_uses_too_is_named() -> None:
+    """Powers and utilizations of two H200."""
+    job = Job()
+    job.look(60, (SHARED[0]._replace(power=690.1, memory=0.24), SHARED[1]._replace(strangers=frozenset())))
+    assert job.look(judge.SHARED_S, SHARED, launched(7, 7)).state is State.WORKING
+    assert judge.hurried(job.memory, job.now, LIMITS)
+    found = job.look(15, SHARED, launched(7, 7))
+    assert (found.state, found.rank and found.rank.rank) == (State.STRAGGLING, 1)
+    assert found.words == "process 99, which is not of this job, uses GPU 1, and the others wait for it"
+    assert not judge.hurried(job.memory, job.now, LIMITS)
+    assert job.look(15, WORKS).state is State.WORKING
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param((SHARED[0], SHARED[1]._replace(strangers=frozenset())), id="one rank evaluates"),
+        pytest.param((SHARED[0]._replace(power=600.0), SHARED[1]), id="nobody waits for it"),
+        pytest.param(tuple(gpu._replace(strangers=frozenset({99})) for gpu in SHARED), id="a server of MPS"),
+        pytest.param((SHARED[0]._replace(strangers=frozenset({99})), SHARED[1]._replace(strangers=frozenset())),
+                     id="it is on the GPU that waits"),
+        pytest.param((SHARED[0]._replace(power=124.0, memory=0.0), SHARED[1]), id="one rank evaluates beside it"),
+    ],
+)  # fmt: skip
+def test_uneven_power_alone_is_no_fault(of: tuple[Gpu, ...]) -> None:
+    job = Job()
+    job.look(3600, of)
+    assert states(job) == {State.WORKING}
 
 
 def test_small_work_at_low_power_is_work() -> None:
@@ -167,6 +215,29 @@ def test_a_healthy_phase_is_never_a_hang(of: tuple[Gpu, ...], answer: ras.Answer
 def test_evaluation_on_one_gpu_is_work() -> None:
     of = (*gpus(650.0, (1,)), *gpus(120.0, (1, 1, 1, 1))[1:])
     assert Job().look(3600, of, launched(219, 220, 220, 220)).state is State.WORKING
+
+
+@pytest.mark.parametrize(
+    "alone",
+    [
+        # Graphs of small kernels without a pause took 170 W on H200 beside 124 W: that was once called a hang.
+        Gpu(0, 170.2, MOST_POWER, 1.0, 0.0, frozenset({FIRST_PID})),
+        Gpu(0, 130.0, MOST_POWER, 1.0, 0.4, frozenset({FIRST_PID})),
+    ],
+)
+def test_evaluation_with_kernels_of_low_power_is_work(alone: Gpu) -> None:
+    job = Job()
+    of = (alone, *gpus(123.9)[1:])
+    found = job.look(3600, of, launched(1537, 1545, 1545, 1545), processes(0, 1, 2, 3))
+    assert states(job) == {State.WORKING}
+    assert found.words.endswith("its process is at work")
+
+
+def test_gpus_that_wait_with_different_powers_are_in_a_hang() -> None:
+    of = tuple(gpu._replace(power=118.0 + 20 * gpu.number) for gpu in gpus())
+    assert Job().look(240, of, ALIKE, processes(0, 1, 2, 3)).state is State.HUNG
+    of = tuple(gpu._replace(power=118.0 + 10 * gpu.number) for gpu in gpus(use=(1, 0, 1, 1)))
+    assert Job().look(240, of, launched(220, 200, 220, 220), processes(0, 2, 3)).state is State.HUNG
 
 
 def test_a_rank_that_works_now_and_then_is_none_that_hangs() -> None:
@@ -221,12 +292,56 @@ def test_a_process_that_is_gone_is_a_hang_also_where_it_was_the_one_that_ras_ask
     assert job.look(15, WORKS).state is State.WORKING
 
 
+def test_a_process_that_is_gone_is_named_with_its_rank_where_ras_misses_it() -> None:
+    job = Job()
+    job.look(600, WORKS)
+    answer = launched(220, 220, 220, 220, missing=[3])
+    alive = {pid: process for pid, process in processes(0, 1, 2).items() if pid != FIRST_PID + 3}
+    assert job.look(LIMITS.hang, LOST, answer, alive).state is State.WAITING
+    found = job.look(15, LOST, answer, alive)
+    assert (found.state, found.rank and found.rank.rank) == (State.HUNG, 3)
+    assert found.words == "rank 3 gives no answer to RAS: GPU 3 has lost its process"
+
+
+@pytest.mark.parametrize(
+    ("of", "busy"),
+    [
+        pytest.param((*gpus(90.0, (0, 0, 0, 0))[:1], *free()[1:]), (0,), id="rank 0 writes what was learnt"),
+        pytest.param((*gpus(90.0, (0, 0, 0, 0))[:1], *free()[1:]), (), id="and waits for its file server"),
+        pytest.param((*gpus(200.0, memory=0.3)[:1], *free()[1:]), (0,), id="rank 0 evaluates for the last time"),
+    ],
+)
+def test_ranks_that_have_ended_before_the_last_one_are_no_hang(of: tuple[Gpu, ...], busy: tuple[int, ...]) -> None:
+    """Without destroy_process_group, RAS misses them."""
+    job = Job()
+    job.look(600, WORKS)
+    alive = {FIRST_PID: processes(*busy)[FIRST_PID]}
+    job.look(3600, of, launched(220, 220, 220, 220, missing=[1, 2, 3]), alive)
+    assert State.HUNG not in states(job)
+
+
+def test_what_is_looked_at_soon_is_what_may_have_begun() -> None:
+    job = Job()
+    assert not judge.hurried(job.memory, job.now, LIMITS)
+    job.look(60, WORKS)
+    assert not judge.hurried(job.memory, job.now, LIMITS)
+    job.look(15, gpus(use=(1, 1, 0, 1)), BEHIND)
+    assert judge.hurried(job.memory, job.now, LIMITS)
+    job.look(LIMITS.hang, gpus(use=(1, 1, 0, 1)), BEHIND)
+    assert not judge.hurried(job.memory, job.now, LIMITS), "it is known"
+    job.look(15, WORKS)
+    # A job that is small, or waits for hours, costs no more than others.
+    job.look(LIMITS.hang + 60, gpus(150.0, memory=0.3), None)
+    assert not judge.hurried(job.memory, job.now, LIMITS)
+
+
 @pytest.mark.parametrize(
     ("before", "later"),
     [
         ((*WORKS[:3], *free()[3:]), LOST),  # the GPU had no process before either
         (WORKS, (*gpus(use=(0, 0, 0, 0))[:3], *free()[3:])),  # the others wait for no kernel
         (WORKS, (*gpus(use=(1, 1, 1, 1), memory=0.3)[:3], *free()[3:])),  # their kernels use memory
+        (WORKS, (*gpus(250.0)[:3], *free()[3:])),  # their kernels are small ones of programs of their own
     ],
 )
 def test_a_gpu_without_a_process_is_no_hang_where_none_waits_for_it(

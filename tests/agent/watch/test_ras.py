@@ -135,6 +135,14 @@ def test_what_nccl_2_28_says_of_a_process_that_is_gone_is_no_json_and_is_read() 
     assert ras.parse(old).missing == ras.parse(new).missing == (Rank(1, "127.0.0.1", 1036, 3),)
 
 
+def test_who_launches_a_seldom_collective_alone_is_named_in_it() -> None:
+    odd = [{"AllReduce": 2812}, {"AllReduce": 2812, "Broadcast": 1}]
+    (behind,) = ras.parse(ras_server.json_text(odd)).behind
+    assert (behind.rank.rank, behind.alone and behind.alone.rank) == (0, 1)
+    (behind,) = ras.parse(ras_server.json_text(all_reduce(2811, 2812))).behind
+    assert (behind.rank.rank, behind.alone) == (0, None)
+
+
 def test_counts_are_equal_while_nothing_is_launched() -> None:
     def counts(*values: int) -> object:
         return ras.parse(ras_server.json_text(all_reduce(*values))).counts

@@ -127,6 +127,43 @@ def test_a_node_that_works_asks_nvidia_smi_once_a_look_and_nothing_else(node: No
     assert (len(node.asked), server.lines) == (1, [])
 
 
+@pytest.mark.parametrize(
+    ("stranger", "own", "state"),
+    [
+        ("0::/system.slice/cron.service\n", "0::/system.slice/slurmstepd.scope/job_12/step_0\n", State.STRAGGLING),
+        ("0::/x/job_7/step_0\n", "1:devices:/slurm_n1/uid_0/job_12/step_0/task_0\n0::/\n", State.STRAGGLING),
+        ("0::/x/job_12/step_1\n", "0::/x/job_12/step_0\n", State.WORKING),
+        ("0::/docker/b\n", "0::/docker/a\n", State.WORKING),
+    ],
+)
+def test_a_process_of_no_job_or_another_one_is_a_stranger(node: Node, stranger: str, own: str, state: State) -> None:
+    for pid, text in ((51, own), (52, own), (53, stranger)):
+        (node.folder / f"proc/{pid}").mkdir(parents=True)
+        (node.folder / f"proc/{pid}/cgroup").write_text(text)
+    node.job("12", [0, 1])
+    node.gpus(row(0, "427.50", 99, 10), row(1, "692.40", 100, 23))
+    node.holders("GPU-0, 51", "GPU-1, 52", "GPU-1, 53")
+    clock = Clock()
+    watching = watch.Watcher(Limits(180.0, 1800.0), str(node.jobs), str(node.folder / "proc"), clock=clock)
+    for _ in range(8):
+        clock.now += 15
+        finding, _own = watching.look()["12"]
+    assert finding.state is state
+
+
+def test_a_watcher_looks_soon_again_while_something_may_have_begun(node: Node) -> None:
+    node.job("12", [0])
+    pauses: list[float] = []
+    for rows in ([row(0, "696.00", memory=32)], [row(0)]):
+        node.gpus(*rows)
+        node.holders(f"GPU-0, {os.getpid()}")
+        file = node.folder / "seen.json"
+        watch.serve(watcher(node, ("127.0.0.1", 1), Clock()), file, rounds=2, pause=pauses.append)
+    (works, waits) = pauses
+    assert watch.HURRIED_S < works <= watch.INTERVAL_S
+    assert waits <= watch.HURRIED_S
+
+
 def test_without_jobs_nothing_is_asked(node: Node) -> None:
     node.job("12", [])
     assert watcher(node, ("127.0.0.1", 1), Clock()).look() == {}
