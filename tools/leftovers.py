@@ -104,10 +104,6 @@ def _containers(folder: Path) -> Iterator[Left]:
                 yield Left(f"{kind} {one.get('Names') or one.get('name')}", ("podman", *removal, number))
 
 
-#: The folder of pytest in it.
-PYTEST = "p"
-
-
 @contextlib.contextmanager
 def own_folder() -> Iterator[Path]:
     """A folder for the temporary files of a run. Its name is short: paths of sockets are in it."""

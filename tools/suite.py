@@ -1,4 +1,4 @@
-"""`make test`: every stage to its end, whatever failed before it, and one summary that names everything.
+"""`make test`: every stage to its end, whatever failed beside or before it, and one summary that names everything.
 
     python -m tools.suite                       all stages
     python -m tools.suite --files tests/spec    these tests only
@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
 from xml.etree import ElementTree
 
 from tools import affected, leftovers
@@ -30,9 +29,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / ".test-results"
 EVIDENCE = "GPUCLUSTER_TEST_EVIDENCE"
 KEPT_RUNS = 5
-#: Tests at a time on two processors: those of daemons, of Terraform, of Slurm and of machines that boot mostly wait. A
-#: whole cluster keeps a processor busy. Where memory is short, fewer.
-WORKERS, CLUSTERS = 6, 4
+#: Tests at a time on two processors: those of daemons, of Slurm and of machines that boot mostly wait, and so do whole
+#: clusters half of the time. Where memory is short, fewer.
+WORKERS = 8
 _BYTES_OF_A_WORKER = 2 * 2**30
 SLOWEST = 30
 _END_LINES, _END_FILES = 60, 6
@@ -83,23 +82,31 @@ class Result:
         return sum(case.outcome == outcome for case in self.cases)
 
 
-def stages(order: str) -> list[Stage]:
-    """The whole suite: what needs no machine, then single parts, then whole clusters.
+def stages(order: str) -> list[list[Stage]]:
+    """The whole suite, as groups that follow each other; the stages of a group run at the same time.
 
-    Clusters come last: they wait less than the others, and what runs beside them makes them late.
+    First what needs no machine, beside it the images that tests boot: a test that had to wait until one is made would
+    wait for minutes. Then single parts and whole clusters: while clusters wait, parts use the processors.
     """
     options = [f"--order={order}"] if order else []
+    clusters = workers() // 2
+    tests = max(workers() - clusters, 1)
     return [
-        Stage("checks", ["make", "--no-print-directory", "lint"], tests=False),
-        Stage("tests", [*_PYTEST, str(workers()), *options, "-m", "not e2e", "--ignore=tests/e2e"]),
-        Stage("clusters", [*_PYTEST, str(CLUSTERS), *options, "tests/e2e"]),
+        [
+            Stage("checks", ["make", "--no-print-directory", "lint"], tests=False),
+            Stage("images", [sys.executable, "-m", "tools.images"], tests=False),
+        ],
+        [
+            Stage("tests", [*_PYTEST, str(tests), *options, "-m", "not e2e", "--ignore=tests/e2e"]),
+            Stage("clusters", [*_PYTEST, str(max(clusters, 1)), *options, "tests/e2e"]),
+        ],
     ]
 
 
-def chosen(files: Sequence[str]) -> list[Stage]:
+def chosen(files: Sequence[str]) -> list[list[Stage]]:
     """Some tests. One file runs in one process: its output is easier to read."""
     number = 0 if len(files) == 1 and files[0].endswith(".py") else workers()
-    return [Stage("chosen tests", [*_PYTEST, str(number), *files])]
+    return [[Stage("chosen tests", [*_PYTEST, str(number), *files])]]
 
 
 def workers() -> int:
@@ -108,45 +115,55 @@ def workers() -> int:
     return min(WORKERS, max(memory // _BYTES_OF_A_WORKER, 1))
 
 
-def run(stage: Stage, folder: Path, temporary: Path) -> Result:
-    """Run a stage to its end; what it prints is shown and kept.
+def run(group: Sequence[Stage], folder: Path, temporary: Path) -> list[Result]:
+    """Run stages at the same time, each to its end; what they print is shown and kept.
 
     Args:
         folder: where results are written.
         temporary: the run's own folder for temporary files.
     """
-    junit = folder / f"{stage.name.replace(' ', '-')}.xml"
-    options = [f"--junitxml={junit}", f"--basetemp={temporary / leftovers.PYTEST}"]
-    argv = [*stage.argv, *options] if stage.tests else list(stage.argv)
-    environment = {**os.environ, EVIDENCE: str(folder / "failures"), "TMPDIR": str(temporary)}
-    began = time.monotonic()
-    with (folder / f"{stage.name.replace(' ', '-')}.log").open("w", buffering=1) as log:
-        child = subprocess.Popen(
-            argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace",
+    running = [_Running(stage, folder, temporary, alone=len(group) == 1) for stage in group]
+    return [each.result() for each in running]
+
+
+class _Running:
+    """A stage that has been started. With others beside it, each line that is shown begins with its name."""
+
+    def __init__(self, stage: Stage, folder: Path, temporary: Path, *, alone: bool) -> None:
+        name = stage.name.replace(" ", "-")
+        self._stage = stage
+        self._junit = folder / f"{name}.xml"
+        # One letter: paths of sockets lie in it, and they have to be short.
+        options = [f"--junitxml={self._junit}", f"--basetemp={temporary / name[0]}"]
+        self._began = self._ended = time.monotonic()
+        self._child = subprocess.Popen(
+            [*stage.argv, *options] if stage.tests else list(stage.argv),
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            env={**os.environ, EVIDENCE: str(folder / "failures"), "TMPDIR": str(temporary)},
         )  # fmt: skip
-        assert child.stdout is not None
-        copying = threading.Thread(target=_copy, args=(child.stdout, log))
-        copying.start()
-        status = _status(child)
-        copying.join()
-    return Result(stage, status, time.monotonic() - began, read_junit(junit) if stage.tests else [])
+        self._copying = threading.Thread(target=self._copy, args=(folder / f"{name}.log", "" if alone else f"{name}: "))
+        self._copying.start()
 
+    def _copy(self, log: Path, mark: str) -> None:
+        assert self._child.stdout is not None
+        with log.open("w", buffering=1) as kept:
+            for line in self._child.stdout:
+                kept.write(line)
+                sys.stdout.write(mark + line)  # at once: lines of stages do not mix
+                sys.stdout.flush()
+        self._ended = time.monotonic()
 
-def _status(child: subprocess.Popen[str]) -> int:
-    """Wait for a child. Ctrl-C reaches it as well, and it ends by itself: pytest removes what its tests made."""
-    while True:
-        try:
-            return child.wait()
-        except KeyboardInterrupt:
-            continue
-
-
-def _copy(source: TextIO, log: TextIO) -> None:
-    for line in source:
-        log.write(line)
-        sys.stdout.write(line)
-        sys.stdout.flush()
+    def result(self) -> Result:
+        """Wait for the end. Ctrl-C reaches the stage as well, which removes what its tests made and ends by itself."""
+        while True:
+            try:
+                status = self._child.wait()
+                break
+            except KeyboardInterrupt:
+                continue
+        self._copying.join()
+        cases = read_junit(self._junit) if self._stage.tests else []
+        return Result(self._stage, status, self._ended - self._began, cases)
 
 
 def read_junit(file: Path) -> list[Case]:
@@ -243,9 +260,9 @@ def main(words: list[str]) -> int:
     folder = new_folder()
     results: list[Result] = []
     with leftovers.own_folder() as temporary:
-        for stage in plan:
-            results.append(run(stage, folder, temporary))
-            if results[-1].interrupted:
+        for group in plan:
+            results += run(group, folder, temporary)
+            if any(result.interrupted for result in results):
                 break
         results.append(_left_nothing(temporary))
     print(*ends(folder / "failures"), *summary(results, folder), sep="\n")
@@ -262,7 +279,7 @@ def _left_nothing(temporary: Path) -> Result:
     return Result(Stage("leftovers", [], tests=False), int(bool(found)), time.monotonic() - began, found)
 
 
-def _reached(base: str, order: str) -> list[Stage]:
+def _reached(base: str, order: str) -> list[list[Stage]]:
     tests = affected.tests(ROOT, base)
     if tests is None:
         print("what changed concerns every test: all of them run")

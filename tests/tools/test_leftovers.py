@@ -24,7 +24,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_left_by_a_run_that_tidies_up(tmp_path: Path) -> None:
-    (tmp_path / leftovers.PYTEST).mkdir()
+    (tmp_path / "t").mkdir()
     (tmp_path / "file").touch()
     assert leftovers.left(tmp_path) == []
 
@@ -40,7 +40,7 @@ def test_a_process_is_found_by_its_variable(tmp_path: Path) -> None:
 
 
 def test_a_mount_is_found(tmp_path: Path) -> None:
-    place = tmp_path / leftovers.PYTEST / "mounted"
+    place = tmp_path / "t" / "mounted"
     place.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
     try:
@@ -51,7 +51,7 @@ def test_a_mount_is_found(tmp_path: Path) -> None:
 
 
 def test_a_loop_device_is_found(tmp_path: Path) -> None:
-    disk = tmp_path / leftovers.PYTEST / "disk"
+    disk = tmp_path / "t" / "disk"
     disk.parent.mkdir()
     disk.write_bytes(bytes(1 << 20))
     device = subprocess.run(["losetup", "--find", "--show", disk], capture_output=True, text=True, check=True).stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -53,9 +54,12 @@ def test_a_failure_is_explained_in_a_folder_and_at_the_end(tmp_path: Path, capfd
     (folder / "failures").mkdir(parents=True)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    results = [suite.run(stage(tmp_path, name, text), folder, temporary) for name, text in TEXTS.items()]
+    results = suite.run([stage(tmp_path, name, text) for name, text in TEXTS.items()], folder, temporary)
     assert [result.status for result in results] == [1, 0]
-    assert "sums are wrong" in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert re.search("^one: .*sums are wrong", printed, re.MULTILINE)
+    assert re.search("^two: .*1 passed", printed, re.MULTILINE)
+    assert "sums are wrong" in (folder / "one.log").read_text()
     kept = {file.name: file.read_text() for file in (folder / "failures").rglob("*") if file.is_file()}
     assert kept.pop("failure.txt").startswith("test_one.py::test_bad")
     assert kept == {"apply": "the disk is full\n", "server.log": "it was asked\n"}
@@ -77,7 +81,7 @@ def test_a_failure_is_explained_in_a_folder_and_at_the_end(tmp_path: Path, capfd
 def test_a_stage_that_fails_does_not_keep_the_others_from_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plan = [Stage("checks", ["sh", "-c", "echo style is bad; exit 2"], tests=False), stage(tmp_path, "tests", GOOD)]
+    plan = [[Stage("checks", ["sh", "-c", "echo style is bad; exit 2"], tests=False)], [stage(tmp_path, "tests", GOOD)]]
     monkeypatch.setattr(suite, "stages", lambda _order: plan)
     monkeypatch.setattr(suite, "RESULTS", tmp_path / "results")
     assert suite.main([]) == 1
@@ -87,6 +91,30 @@ def test_a_stage_that_fails_does_not_keep_the_others_from_running(
     assert said.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
     monkeypatch.setattr(suite, "stages", lambda _order: plan[1:])
     assert suite.main([]) == 0
+
+
+def test_stages_of_a_group_run_at_the_same_time(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    # Each ends after the other has begun: one after the other, the first would never end.
+    pipes = [str(tmp_path / name) for name in ("one", "two")]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    meet = "echo here > {}; cat < {}"
+    group = [
+        Stage("one", ["sh", "-c", meet.format(*pipes)], tests=False),
+        Stage("two", ["sh", "-c", f"cat < {pipes[0]}; echo there > {pipes[1]}"], tests=False),
+    ]
+    results = suite.run(group, tmp_path, tmp_path)
+    assert [result.status for result in results] == [0, 0]
+    assert sorted(capfd.readouterr().out.splitlines()) == ["one: there", "two: here"]
+
+
+def test_no_stage_takes_what_a_machine_with_little_memory_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for gigabytes, expected in ((4, 2), (8, 4), (64, suite.WORKERS)):
+        sizes = {"SC_PHYS_PAGES": gigabytes * 2**18, "SC_PAGE_SIZE": 4096}
+        monkeypatch.setattr("os.sysconf", sizes.__getitem__)
+        numbers = [int(part.argv[part.argv.index("-n") + 1]) for part in suite.stages("")[-1]]
+        assert sum(numbers) == expected
+        assert min(numbers) >= 1
 
 
 def test_the_last_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
