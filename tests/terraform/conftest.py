@@ -81,6 +81,7 @@ class LocalCloud:
             "OCI_FINGERPRINT": self.credentials.fingerprint,
             "OCI_PRIVATE_KEY_PATH": str(self.credentials.key_file),
             "OCI_REGION": self.region,
+            "GOGC": "400",  # as the product sets it with this provider
         }
 
     def standing(self, collection: str, tag: str = "", compartment: str = "") -> list[dict[str, Any]]:
