@@ -161,18 +161,19 @@ def _plan(plan: KubernetesUpgrade) -> list[str]:
 def kubernetes_images(context: Context) -> None:
     """Print the shell script that makes the archive of images.
 
-    Run it in the folder of the mirror, on a machine that reaches the registries and has this release's kubeadm. Hosts
-    reach none: they get the archive from the mirror.
+    Run it in the folder of the mirror, which has this release's kubeadm, on a machine with Podman that reaches the
+    registries. Hosts reach none: they get the archive from the mirror.
     """
     with reporting(context) as reporter:
         from gpucluster.handover.kubernetes import system_images
         from gpucluster.kubernetes.images import archive_script
 
         spec = _with_kubernetes(context)
-        release, calico = spec.kubernetes.release, spec.kubernetes.network == "calico"
+        release, own = spec.kubernetes.release, spec.kubernetes.control_plane == "self"
+        calico = own and spec.kubernetes.network == "calico"  # Kubernetes Engine has a network of its own
         images = system_images(spec, hardware_emulated=spec.cloud.traits.hardware_emulated)
         machines = sorted({shapes.get(machine.shape).architecture for machine in spec.machines})
-        scripts = {each: archive_script(images, release, each, calico=calico) for each in machines}
+        scripts = {each: archive_script(images, release, each, calico=calico, control_plane=own) for each in machines}
         text = "\n".join(f"# The hosts that are {each}\n{script}" for each, script in scripts.items())
         result = {"command": "kubernetes images", "release": release, "images": images, "scripts": scripts}
         reporter.result(result, text)

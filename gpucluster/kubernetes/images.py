@@ -52,20 +52,32 @@ def reference(name: str) -> str:
     return software()[name].reference
 
 
-def archive_script(images: Iterable[str], release: str, architecture: str, *, calico: bool) -> str:
-    """The shell script that makes the archive of images on a machine that reaches their registries.
+def archive_script(
+    images: Iterable[str], release: str, architecture: str, *, calico: bool, control_plane: bool = True
+) -> str:
+    """The shell script that makes the archive of images, in a mirror and on a machine that reaches their registries.
 
-    podman's docker-archive keeps the whole name of each image, by which `ctr images import` registers it.
+    The mirror has the release's kubeadm. On a machine of another kind than the hosts one on the PATH takes its place:
+    which images a release has is the same for all. podman's docker-archive keeps the whole name of each image, by which
+    `ctr images import` registers it. It ends at the first failure, before there is an archive.
 
     Args:
         images: those of the cluster's own software, beside those of kubeadm and of the network of pods.
         architecture: of the hosts, x86_64 or aarch64.
         calico: whether the folder has calico's manifest, which names its images.
+        control_plane: whether a host runs the control plane: with Kubernetes Engine none does.
     """
     machine = {"x86_64": "amd64", "aarch64": "arm64"}[architecture]
+    parts = "" if control_plane else " | grep -vE '/(etcd|kube-(apiserver|controller-manager|scheduler)):'"
     archive = f"kubernetes-images-{release}-{architecture}.tar"
     lines = [
-        f"kubeadm config images list --kubernetes-version {release} > images",
+        "set -eu",
+        f"kubeadm=./kubeadm-{release}-linux-$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')",
+        '[ ! -f "$kubeadm" ] || chmod +x "$kubeadm"',
+        '[ -f "$kubeadm" ] || kubeadm=kubeadm',
+        # First into a file: a shell does not see that the first program of a pipe has failed.
+        f'"$kubeadm" config images list --kubernetes-version {release} > images.all',
+        f"cat images.all{parts} > images",
         *(["awk '$1 == \"image:\" {print $2}' calico-*.yaml | sort -u >> images"] if calico else []),
         *(f"echo {shlex.quote(image)} >> images" for image in sorted(set(images))),
         f"xargs -n 1 podman pull --platform=linux/{machine} < images",

@@ -223,14 +223,14 @@ class Verification:
         pools = spec.pools.items()
         emulated = self._cloud.hardware_emulated
         objects = system_manifests(spec, hardware_emulated=emulated)
+        variables = {
+            name: pool_variables(spec, name, pool, deployment.outputs, hardware_emulated=emulated)
+            for name, pool in pools
+        }
         return KubernetesExpectation(
             release=spec.kubernetes.release,
-            labels={
-                name: pool_variables(spec, name, pool, deployment.outputs, hardware_emulated=emulated)[
-                    "kubernetes_node_labels"
-                ]
-                for name, pool in pools
-            },
+            labels={name: of_pool["kubernetes_node_labels"] for name, of_pool in variables.items()},
+            taints={name: of_pool["kubernetes_node_taints"] for name, of_pool in variables.items()},
             gpus={
                 node.name: spec.pools[name].hardware.gpus
                 for name, nodes in deployment.members.items()

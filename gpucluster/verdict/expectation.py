@@ -35,6 +35,7 @@ class KubernetesExpectation:
     Args:
         release: of every kubelet, "1.34.2".
         labels: by pool, labels that its nodes must have.
+        taints: by pool, taints that its nodes must have: {key, value, effect}.
         gpus: by permanent node, how many GPUs pods can have. Nodes without GPUs are left out.
         functions: by permanent node, how many RDMA devices pods can have as a resource. Nodes without are left out.
         daemonsets: names of those that offer the hardware of nodes to pods.
@@ -48,6 +49,7 @@ class KubernetesExpectation:
 
     release: str
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    taints: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     gpus: Mapping[str, int] = field(default_factory=dict)
     functions: Mapping[str, int] = field(default_factory=dict)
     daemonsets: Sequence[str] = ()

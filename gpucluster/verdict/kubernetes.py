@@ -32,12 +32,12 @@ def _values(listed: Sequence[str]) -> dict[str, str]:
 
 
 def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
-    """Ready, in service, of the release that is wanted, and with the labels of its pool."""
+    """Ready, in service, of the release that is wanted, and with the labels and taints of its pool."""
     row = _row(seen, node)
     if row is None:
         return Outcome(Status.FAIL, "is unknown to Kubernetes")
     wanted = expected.kubernetes
-    failures = _failures(row, wanted)
+    failures = [*_failures(row, wanted), *_missing_taints(row, wanted, expected.pool_of(node))]
     labels = wanted.labels.get(expected.pool_of(node), {}) if wanted else {}
     found = _values(row["labels"])
     failures += [
@@ -74,12 +74,26 @@ def _failures(row: Mapping[str, Any], wanted: KubernetesExpectation | None) -> l
     return failures
 
 
+def _missing_taints(row: Mapping[str, Any], wanted: KubernetesExpectation | None, pool: str) -> list[str]:
+    """Without them pods that need no GPUs take the processors and the memory of nodes that have some."""
+    found = {(each["key"], each["value"], each["effect"]) for each in row["taints"]}
+    return [
+        f"has no taint {each['key']}={each['value']}:{each['effect']}"
+        for each in (wanted.taints.get(pool, ()) if wanted else ())
+        if (each["key"], each["value"], each["effect"]) not in found
+    ]
+
+
 def _managed(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
     """A pool that OKE manages has its nodes, and all of them are good. Their names are OKE's."""
     wanted = expected.kubernetes
     number = wanted.managed[pool] if wanted else 0
     rows = [row for row in seen["kubernetes_nodes"] if _values(row["labels"]).get(_POOL) == pool]
-    failures = [f"{row['name']}: {failure}" for row in rows for failure in _failures(row, wanted)]
+    failures = [
+        f"{row['name']}: {failure}"
+        for row in rows
+        for failure in (*_failures(row, wanted), *_missing_taints(row, wanted, pool))
+    ]
     if len(rows) != number:
         failures.insert(0, f"has {count(len(rows), 'node')} in Kubernetes, not {number}")
     evidence = {"nodes": [row["name"] for row in rows]}

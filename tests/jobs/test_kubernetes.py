@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from gpucluster.errors import InputError
 from gpucluster.jobs import choose, outputs, registry
 from gpucluster.jobs.launchers.kubernetes import LAUNCHERS
 from gpucluster.jobs.render import render
+from gpucluster.kubernetes.labels import node_taints
 from gpucluster.kubernetes.manifests.workloads import FILES, INDEX_LABEL, JOB_LABEL
 from tests.jobs.test_render import SHELLCHECK
 from tests.kubernetes.schemas import validate_all
@@ -112,6 +114,24 @@ def test_a_job_runs_as_the_person_in_their_home_and_without_rights(launcher: str
         assert not any("hostPath" in each for each in pod["volumes"])
         assert pod["nodeSelector"] == {"gpucluster.io/pool": "cpu"}
         assert container["command"] == ["bash", f"{FILES}/kubernetes_node.sh"]
+
+
+@pytest.mark.parametrize("launcher", [each for each in registry.template("mpi_allreduce").launchers if each in _NAMES])
+@pytest.mark.parametrize("shape", ["BM.GPU4.8", "BM.GPU.MI300X.8", "VM.Standard.E5.Flex"])
+def test_work_without_gpus_runs_on_the_nodes_of_the_pool_that_it_names(launcher: str, shape: str) -> None:
+    taints = node_taints(shapes.get(shape))
+    for pod in pods(objects("mpi_allreduce", launcher, pool="gpu")):
+        assert [taint for taint in taints if not any(_tolerates(pod, taint))] == []
+    # Without a pool it keeps away from nodes that others need for their GPUs.
+    for pod in pods(objects("mpi_allreduce", launcher)):
+        assert "tolerations" not in pod
+
+
+def _tolerates(pod: dict[str, Any], taint: dict[str, str]) -> Iterator[bool]:
+    """As the scheduler decides: the key is the same, and so is the effect, or a toleration has none."""
+    for each in pod["tolerations"]:
+        same = each["operator"] == "Exists" or each.get("value") == taint["value"]
+        yield each["key"] == taint["key"] and each.get("effect", taint["effect"]) == taint["effect"] and same
 
 
 def test_gpus_rdma_and_nccl_are_of_the_shape() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
+from tests.kubernetes import cni
 from tests.kubernetes.custom_resources import SCHEMAS
 
 #: The oldest release of Kubernetes that gpucluster builds.
@@ -102,6 +103,9 @@ def validate(manifest: Mapping[str, Any], *, oldest: int = SUPPORTED_SINCE, newe
         for error in _validator(release, *kind).iter_errors(manifest):
             where = ".".join(map(str, error.absolute_path)) or "the object"
             raise Invalid(f"{_name(manifest)}: 1.{release} refuses {where}: {error.message[:300]}")
+    if kind[1] == "NetworkAttachmentDefinition":
+        for problem in cni.problems(manifest):
+            raise Invalid(f"{_name(manifest)}: {problem}")
 
 
 def validate_all(

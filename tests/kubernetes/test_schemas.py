@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +45,24 @@ def test_what_the_helpers_make_is_valid_for_every_release() -> None:
     assert all(each["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "gpucluster" for each in made)
 
 
+_MOVED = {"type": "host-device", "pciBusID": "0000:0c:00.0"}
+
+
+def _attachment(*plugins: dict[str, Any], **about: Any) -> dict[str, Any]:
+    config = {"cniVersion": "0.3.1", "name": "n", "plugins": list(plugins)}
+    return {
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "n", **about},
+        "spec": {"config": json.dumps(config)},
+    }
+
+
+def test_a_device_of_a_device_plugin_needs_no_place() -> None:
+    given = {"k8s.v1.cni.cncf.io/resourceName": "nvidia.com/rdma-vf"}
+    validate(_attachment({"type": "host-device"}, {"type": "rdma"}, annotations=given))
+
+
 @pytest.mark.parametrize(
     ("manifest", "says"),
     [
@@ -58,6 +78,13 @@ def test_what_the_helpers_make_is_valid_for_every_release() -> None:
             {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", "metadata": {"name": "n"},
              "spec": {"config": {"type": "host-device"}}}, "spec.config",
         ),
+        (_attachment({"type": "host-device"}), "pciBusID"),
+        (_attachment(_MOVED, {"type": "rdma"}), "no deviceID"),
+        (_attachment({"type": "rdma", "deviceID": "0000:0c:00.0"}), "follows another plugin"),
+        (_attachment(_MOVED, {"type": "sbr"}, {"type": "vrf"}), "nothing is known of the plugin vrf"),
+        (_attachment(_MOVED, {"type": "tuning", "sysctl": {"kernel.shmmax": "1"}}), "no setting of the network"),
+        (_attachment({**_MOVED, "ipam": {"type": "whereabouts"}}), "needs a range"),
+        (_attachment({**_MOVED, "ipam": {"type": "whereabouts", "range": "10.0.0"}}), "invalid CIDR"),
     ],
 )  # fmt: skip
 def test_a_manifest_that_is_wrong_is_refused(manifest: dict[str, Any], says: str) -> None:
@@ -90,3 +117,24 @@ def test_two_objects_of_one_name_are_refused() -> None:
         validate_all([_pod(), _pod()])
     with pytest.raises(Invalid, match="no manifest"):
         validate_all([])
+
+
+_BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
+_PAGES = sorted(Path(__file__).parents[2].joinpath("docs").rglob("*.md"))
+
+
+def test_objects_in_pages_are_valid() -> None:
+    """Whole objects only: a part of one is no object."""
+    found = [
+        (page, each)
+        for page in _PAGES
+        for block in _BLOCK.findall(page.read_text())
+        for each in yaml.safe_load_all(block)
+        if isinstance(each, dict) and {"apiVersion", "kind"} <= set(each)
+    ]
+    assert {page.name for page, _each in found} >= {"kubernetes.md"}
+    for page, each in found:
+        try:
+            validate(each, oldest=schemas.releases()[0])
+        except Invalid as error:
+            raise AssertionError(f"{page}: {error}") from error

@@ -41,9 +41,12 @@ FULL = dataclasses.replace(
     rdma_addressed=NODES,
     profile=Profile.QUICK,
 )
+#: Of nodes with GPUs.
+TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 _KUBERNETES = KubernetesExpectation(
     "1.34.2",
     {"compute": {"gpucluster.io/pool": "compute"}},
+    {"compute": [TAINT]},
     dict.fromkeys(NODES, 8),
     rdma=dict.fromkeys(NODES, ("mlx5_0", "mlx5_1")),
     functions=dict.fromkeys(NODES, 16),
@@ -98,7 +101,7 @@ def of_kubernetes(expected: KubernetesExpectation) -> dict[str, Any]:
     nodes = [
         {
             "name": name, "registered": name, "ready": "True", "version": "v1.34.2",
-            "cordoned": False, "reason": "", "taints": [],
+            "cordoned": False, "reason": "", "taints": [TAINT],
             "conditions": [{"type": "Ready", "status": "True", "message": "kubelet is ready"}],
             "labels": [f"gpucluster.io/pool={managed.get(name, 'compute')}"],
             "allocatable": ["nvidia.com/gpu=8", "nvidia.com/rdma-vf=16"],

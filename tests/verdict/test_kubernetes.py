@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.verdict.verdict import CheckResult
-from tests.verdict.samples import ENGINE, HEAD, KUBERNETES, facts, verdict
+from tests.verdict.samples import ENGINE, HEAD, KUBERNETES, TAINT, facts, verdict
 
 
 def found(change: Callable[[dict[str, Any]], Any], **expected: Any) -> list[CheckResult]:
@@ -81,7 +81,13 @@ _FULL_DISK = {"type": "DiskPressure", "status": "True", "message": "kubelet has 
         (_node(conditions=[_FULL_DISK]), "kubernetes_node", "has DiskPressure: kubelet has disk pressure"),
         (_node(cordoned=True), "kubernetes_node", "by an administrator"),
         (_node(cordoned=True), "kubernetes_node", "uncordon compute-2"),
-        (_node(taints=[_TAINT]), "kubernetes_node", "the taint gpucluster.io/unhealthy=gpu_count"),
+        (_node(taints=[]), "kubernetes_node", "has no taint nvidia.com/gpu=present:NoSchedule"),
+        (
+            _node(taints=[{**TAINT, "effect": "PreferNoSchedule"}]),
+            "kubernetes_node",
+            "has no taint nvidia.com/gpu=present:NoSchedule",
+        ),
+        (_node(taints=[_TAINT, TAINT]), "kubernetes_node", "the taint gpucluster.io/unhealthy=gpu_count"),
         (_node(version="v1.33.1"), "kubernetes_node", "has kubelet v1.33.1, not v1.34.2"),
         (_node(labels=[]), "kubernetes_node", "has the label gpucluster.io/pool=, not compute"),
         (_node(allocatable=["nvidia.com/gpu=7"]), "kubernetes_gpus", "7 of 8 GPUs"),

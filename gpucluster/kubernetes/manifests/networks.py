@@ -147,7 +147,10 @@ def attachments(shape: Shape, cidr: str) -> list[Manifest]:
 def _attachment(name: str, address: str, cidr: str) -> dict[str, Any]:
     addresses = {"type": "whereabouts", "range": cidr}
     moved = {"type": "host-device", "pciBusID": address, "ipam": addresses}
-    return {"cniVersion": _CNI_VERSION, "name": name, "plugins": [moved, {"type": "rdma"}, _TUNING]}
+    # Without the device rdma-cni looks for the interface among virtual functions (cmd/rdma/main.go of 1.6.0, CmdAdd),
+    # and this one is none. Multus would add it only for a device that a device plugin gave.
+    follows = {"type": "rdma", "deviceID": address}
+    return {"cniVersion": _CNI_VERSION, "name": name, "plugins": [moved, follows, _TUNING]}
 
 
 def virtual_functions(shapes: Iterable[Shape], cidr: str) -> list[Manifest]:

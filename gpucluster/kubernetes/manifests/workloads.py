@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpucluster.kubernetes.labels import gpu_tolerations
 from gpucluster.kubernetes.manifests import DOMAIN, Manifest, metadata
 
 #: All objects of one piece of work have it, with its name: so it is listed and deleted.
@@ -257,8 +258,9 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
     }
     if work.pool:
         spec["nodeSelector"] = {_POOL_LABEL: work.pool}
-    if work.gpus:
-        spec["tolerations"] = [{"key": _GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    # Who names a pool means its nodes, also for work that takes none of their GPUs.
+    if work.gpus or work.pool:
+        spec["tolerations"] = gpu_tolerations()
     if work.host_network:
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     about: dict[str, Any] = {"labels": metadata(work.name, labels=_labels(work))["labels"]}
