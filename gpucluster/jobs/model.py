@@ -384,6 +384,9 @@ class Scheduler:
         submit: the program that takes a script.
         suffix: of the script's file name.
         output: the file name of a job's output: {name} and {job} are the job's.
+        more_gpus: what a job does whose nodes have too few GPUs, as a sentence without a full stop.
+        with_program: what a job does whose nodes lack a program, as the end of a sentence; {pyxis} and {plain} are the
+            address of an image that has it, in either form, with the words before it.
     """
 
     name: str
@@ -392,6 +395,15 @@ class Scheduler:
     suffix: str
     output: str
     options: tuple[Option, ...] = ()
+    more_gpus: str = ""
+    with_program: str = ""
+
+    def program_of(self, registry: str = "", image: str = "") -> str:
+        """`with_program` for an image that is known: its registry, "" for Docker Hub's, and its name there."""
+        return self.with_program.format(
+            pyxis=f", such as docker://{registry}{'#' if registry else ''}{image}" if image else "",
+            plain=f", such as {registry}{'/' if registry else ''}{image}" if image else "",
+        )
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,9 @@ class Site:
         argv = ["ssh", "-F", str(self.folder / ".gpucluster" / "ssh" / "config"), *options]
         argv += ["-i", str(self.key(who)), "-l", who] if who else []
         argv += [host, "--", command]
-        return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        # A command of several jobs waits for as many nodes as these bring.
+        patience = PATIENCE_TO_BUILD_S
+        return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=patience, check=False)
 
     def key(self, name: str) -> Path:
         """The private key of a user; one is made for a user who has none."""

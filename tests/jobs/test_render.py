@@ -101,6 +101,39 @@ def test_shells_accept_all_scripts(scripts: dict[str, tuple[Path, Rendered]]) ->
     assert done.returncode == 0, done.stdout[:4000]
 
 
+def test_a_script_names_only_what_its_own_launchers_take(scripts: dict[str, tuple[Path, Rendered]]) -> None:
+    """Advice in a script is for who has that scheduler."""
+    for name, (file, rendered) in scripts.items():
+        job = rendered.job
+        title = job.launcher.scheduler.title
+        others = [each for each in registry.launchers().values() if each.scheduler == job.launcher.scheduler]
+        known = {option.name for each in others for option in choose.options(job.template, each)}
+        text = file.read_text()
+        advised = set(re.findall(r"--set (\w+)=", text))
+        assert advised <= known, f"{name}: {title} has no {advised - known}"
+        assert set(re.findall(r"--launcher ([\w-]+)", text)) <= {each.name for each in others}, name
+
+
+_EMPTY = re.compile(r"\b(\w+)=\(\)")
+#: What bash 4.3 and later have (its file CHANGES): references to names, `wait -n`, quoting by `@Q`, elements by `-v`.
+_YOUNG = re.compile(
+    r"\b(?:local|declare|typeset) -[a-zA-Z]*n\b|\bwait -n\b|\$\{[^}]*@[QEPA]\}|\bmapfile -d\b|inherit_errexit"
+)
+
+
+def test_scripts_run_with_bash_4_2(scripts: dict[str, tuple[Path, Rendered]]) -> None:
+    """Its `set -u` takes an array without elements for an unset variable; bash 4.4 does not."""
+    for name, (file, rendered) in scripts.items():
+        if rendered.job.launcher.wrap:
+            continue  # it runs in an image, with a bash of this decade
+        text = file.read_text()
+        for array in set(_EMPTY.findall(text)):
+            whole = f'"${{{array}[@]}}"'
+            guarded = f"${{{array}[@]+{whole}}}"
+            assert whole not in text.replace(guarded, ""), f"{name}: {array} may be empty: write {guarded}"
+        assert not _YOUNG.search(text), name
+
+
 def test_shells_accept_the_payload(tmp_path: Path) -> None:
     found = []
     for template in registry.templates():

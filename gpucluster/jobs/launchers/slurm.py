@@ -45,6 +45,11 @@ SLURM = Scheduler(
         Option("cpus_per_task", "CPUs of each rank; 0: not asked for", Kind.INTEGER, default=0, minimum=0),
         Option("modules", "environment modules to load, separated by spaces", Kind.TEXT, pattern=r"[^\n]*"),
     ),
+    more_gpus="Take a partition of nodes with so many GPUs: --set partition=NAME",
+    with_program=(
+        "load an environment module that has it: --set modules=NAME, or take an image that has it{pyxis}: "
+        "--launcher pyxis --set image=FILE"
+    ),
 )
 _MPI = Option("mpi", "srun's plugin by which MPI ranks find each other: srun --mpi=list", Kind.NAME, default="pmix")
 _VARIABLES = RankVariables("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")

@@ -155,12 +155,15 @@ def _steadiness(run: _Run, job: Job) -> Finding:
 
 
 def _requirements(job: Job) -> tuple[Requirement, ...]:
-    image = "Take an image that has it, such as docker://horovod/horovod:0.28.1: --launcher pyxis --set image=FILE"
-    built = f"{image}. Or build it with HOROVOD_GPU_OPERATIONS=NCCL for your Python, and load that: --set modules=NAME"
-    needs = [Requirement(Need.PYTHON_MODULE, "horovod", built), Requirement(Need.PYTHON_MODULE, "tensorflow", image)]
+    elsewhere = job.launcher.scheduler.program_of(image="horovod/horovod:0.28.1")
+    built = f"Build it with HOROVOD_GPU_OPERATIONS=NCCL for python3 of the nodes, or {elsewhere}"
+    installed = f"Install TensorFlow 2 for python3 of the nodes, or {elsewhere}"
+    needs = [
+        Requirement(Need.PYTHON_MODULE, "horovod", built),
+        Requirement(Need.PYTHON_MODULE, "tensorflow", installed),
+    ]
     if job.gpus:
-        how = "Take a partition of nodes with so many GPUs: --set partition=NAME"
-        needs.append(Requirement(Need.GPUS, str(job.gpus), how))
+        needs.append(Requirement(Need.GPUS, str(job.gpus), job.launcher.scheduler.more_gpus))
     return tuple(needs)
 
 

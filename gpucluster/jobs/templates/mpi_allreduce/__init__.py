@@ -25,8 +25,8 @@ _UNIT = "GB/s"
 _MOST_BYTES = 8 * (2**31 - 1)
 
 
-def _requirements(_job: Job) -> tuple[Requirement, ...]:
-    how = "Install it on the nodes (Debian: libopenmpi-dev and gcc), or load an environment module: --set modules=NAME"
+def _requirements(job: Job) -> tuple[Requirement, ...]:
+    how = f"Install it on the nodes (Debian: libopenmpi-dev and gcc), or {job.launcher.scheduler.program_of()}"
     return (Requirement(Need.PROGRAM, "mpicc", how),)
 
 

@@ -46,7 +46,7 @@ def _operation(job: Job) -> str:
 
 
 def _requirements(job: Job) -> tuple[Requirement, ...]:
-    needs = [Requirement(Need.GPUS, str(job.gpus), "Take a partition of nodes with so many GPUs: --set partition=NAME")]
+    needs = [Requirement(Need.GPUS, str(job.gpus), job.launcher.scheduler.more_gpus)]
     if job.text("program"):
         how = "Build nccl-tests with MPI=1, and name its folder: --set program=FOLDER/build/all_reduce_perf"
         needs.append(Requirement(Need.PROGRAM, job.text("program"), how))

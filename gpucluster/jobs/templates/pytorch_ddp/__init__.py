@@ -37,11 +37,10 @@ def _per_node(job: Job) -> int:
 
 
 def _requirements(job: Job) -> tuple[Requirement, ...]:
-    how = "Install PyTorch on the nodes (Debian: python3-torch), or take a container that has it: --launcher pyxis"
+    how = f"Install PyTorch on the nodes (Debian: python3-torch), or {job.launcher.scheduler.program_of()}"
     needs = [Requirement(Need.PYTHON_MODULE, "torch", how)]
     if job.gpus:
-        how = "Take a partition of nodes with so many GPUs: --set partition=NAME"
-        needs.append(Requirement(Need.GPUS, str(job.gpus), how))
+        needs.append(Requirement(Need.GPUS, str(job.gpus), job.launcher.scheduler.more_gpus))
     if not job.number("synthetic"):
         how = (
             "Bring it to the share with `gpucluster job prepare pytorch_ddp`, or copy cifar-10-python.tar.gz there and "

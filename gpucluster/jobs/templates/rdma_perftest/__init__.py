@@ -218,7 +218,7 @@ def _connection(measured: tuple[_Measured, ...], text: str, job: Job) -> Finding
 
 def _requirements(job: Job) -> tuple[Requirement, ...]:
     names = ("ib_write_bw", "ib_write_lat") if job.values["latency"] else ("ib_write_bw",)
-    how = "Install the package perftest on the nodes, or take an image that has it: --launcher pyxis --set image=FILE"
+    how = f"Install the package perftest on the nodes, or {job.launcher.scheduler.program_of()}"
     place = "Look at the checks of the node: gpucluster verify; and in a container, at /dev/infiniband"
     return (*(Requirement(Need.PROGRAM, name, how) for name in names), Requirement(Need.RDMA, "", place))
 

@@ -135,16 +135,15 @@ def _equal(workers: list[_Epochs], job: Job) -> Finding:
 
 
 def _requirements(job: Job) -> tuple[Requirement, ...]:
-    named = "docker://nvcr.io#nvidia/tensorflow:24.06-tf2-py3"
-    image = f"Take an image that has it, such as {named}: --launcher pyxis --set image=FILE"
+    elsewhere = job.launcher.scheduler.program_of("nvcr.io", "nvidia/tensorflow:24.06-tf2-py3")
+    installed = f"Install TensorFlow 2 for python3 of the nodes, or {elsewhere}"
     data = (
         "Bring it to the share with `gpucluster job prepare tensorflow_mnist`, or copy mnist.npz there and name it: "
         "--set data=FILE"
     )
-    needs = [Requirement(Need.PYTHON_MODULE, "tensorflow", image), Requirement(Need.DATA, job.text("data"), data)]
+    needs = [Requirement(Need.PYTHON_MODULE, "tensorflow", installed), Requirement(Need.DATA, job.text("data"), data)]
     if job.gpus:
-        how = "Take a partition of nodes with so many GPUs: --set partition=NAME"
-        needs.append(Requirement(Need.GPUS, str(job.gpus), how))
+        needs.append(Requirement(Need.GPUS, str(job.gpus), job.launcher.scheduler.more_gpus))
     return tuple(needs)
 
 

@@ -2,10 +2,8 @@
 """Train ResNet-50 on made-up pictures with Horovod and TensorFlow 2, and say how many pictures a second that makes.
 
 One process for each GPU. All processes get the same first weights, and after each batch their gradients are averaged:
-the speed of the network counts, and no data set is needed. Process 0 prints the results.
+the speed of the network counts, and no data set is needed. Process 0 prints the results. Python 3.6 or later.
 """
-
-from __future__ import annotations
 
 import argparse
 import statistics
@@ -87,7 +85,7 @@ def main() -> int:
             step()
         speeds.append(options.batch * options.batches / (time.perf_counter() - began))
         say(f"Iter #{number}: {speeds[-1]:.1f} img/sec per {device}")
-    mean, spread = statistics.fmean(speeds), WIDTH * statistics.pstdev(speeds)
+    mean, spread = statistics.mean(speeds), WIDTH * statistics.pstdev(speeds)
     ranks = hvd.size()
     say(f"Img/sec per {device}: {mean:.1f} +-{spread:.1f}")
     say(f"Total img/sec on {ranks} {device}(s): {ranks * mean:.1f} +-{ranks * spread:.1f}")

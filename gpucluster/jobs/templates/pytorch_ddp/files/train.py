@@ -5,10 +5,8 @@
 
 Each rank finds the others by RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Nothing is fetched: PATH is
 cifar-10-python.tar.gz or its folder cifar-10-batches-py, and each of its files must have its published checksum. A
-run that ended too early goes on after the last epoch of its checkpoint. Python 3.8 and PyTorch 1.13 or later.
+run that ended too early goes on after the last epoch of its checkpoint. Tried with PyTorch 1.13 and later.
 """
-
-from __future__ import annotations
 
 import argparse
 import hashlib

@@ -6,8 +6,6 @@ same loss. WORKERS lists them, in the order of their numbers: HOST:PORT,HOST:POR
 epoch.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json
@@ -18,7 +16,7 @@ import time
 BATCH_PER_GPU = 64
 
 
-def place(environment) -> tuple[int, list[str]]:
+def place(environment):
     """The number of this worker, and the addresses of all."""
     workers = environment["WORKERS"].split(",")
     number = int(environment["RANK"])
@@ -27,12 +25,12 @@ def place(environment) -> tuple[int, list[str]]:
     return number, workers
 
 
-def tf_config(number: int, workers: list[str]) -> str:
+def tf_config(number, workers):
     """What TensorFlow reads in TF_CONFIG."""
     return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": number}})
 
 
-def pictures(file: str):
+def pictures(file):
     """The training set: pictures and their digits, from mnist.npz or its folder."""
     import numpy
 
@@ -40,7 +38,7 @@ def pictures(file: str):
         return (data["x_train"] / 255.0).astype("float32"), data["y_train"].astype("int64")
 
 
-def model(tf, learning_rate: float):
+def model(tf, learning_rate):
     """The network of TensorFlow's tutorial, ready to be trained."""
     network = tf.keras.Sequential(
         [
@@ -59,7 +57,7 @@ def model(tf, learning_rate: float):
     return network
 
 
-def main() -> int:
+def main():
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", required=True, help="mnist.npz, or its folder")
@@ -93,11 +91,11 @@ def main() -> int:
     class Report(tf.keras.callbacks.Callback):
         """Prints what an epoch has reached."""
 
-        def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        def on_epoch_begin(self, epoch, logs=None):
             """Remember when it began."""
             self.began = time.perf_counter()
 
-        def on_epoch_end(self, epoch: int, logs=None) -> None:
+        def on_epoch_end(self, epoch, logs=None):
             """One line of JSON."""
             said = {
                 "worker": number, "workers": len(workers), "replicas": replicas, "epoch": epoch + 1,
