@@ -59,7 +59,7 @@ def autoscaler_pause(context: Context, reason: str | None) -> None:
 
 @command("resume", parent=autoscaler)
 def autoscaler_resume(context: Context) -> None:
-    """Continue after `pause`."""
+    """Continue after `pause`, and end cool-downs of pools."""
     _run_remotely(context, "resume")
 
 

@@ -92,8 +92,8 @@ def pause(arguments: argparse.Namespace) -> int:
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    """Continue after a pause."""
-    return _set_pause(arguments, "", "The autoscaler continues.")
+    """Continue after a pause, and end the cool-downs of pools: the next jobs get nodes again."""
+    return _set_pause(arguments, "", "The autoscaler continues. No pool cools down any more.")
 
 
 def _set_pause(arguments: argparse.Namespace, reason: str, text: str) -> int:

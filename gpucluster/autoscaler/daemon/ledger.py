@@ -134,7 +134,7 @@ class Ledger:
     # --- memory -----
 
     def load(self) -> Memory:
-        """The memory. Whether the autoscaler is paused is read again each time; everything else only the daemon writes.
+        """The memory. Pauses and their end, which people write, are read again each time.
 
         Raises:
             LedgerError: it can't be read.
@@ -144,9 +144,9 @@ class Ledger:
             if self._memory is None or not self._exclusive:
                 self._memory = self._in_file = self._read()
             else:
-                paused = self._paused()
-                self._memory = replace(self._memory, paused=paused)
-                self._in_file = self._in_file and replace(self._in_file, paused=paused)
+                said = self._said_by_people()
+                self._memory = replace(self._memory, **said)
+                self._in_file = self._in_file and replace(self._in_file, **said)
             return self._memory
 
     def commit(self, memory: Memory, decided: Plan | None = None, now: float | None = None) -> None:
@@ -206,7 +206,8 @@ class Ledger:
     # --- pause -----
 
     def pause(self, reason: str, now: float | None = None) -> None:
-        """Pause the autoscaler; with an empty reason, resume it. The daemon reads this in its next pass.
+        """Pause the autoscaler; with an empty reason, let it continue, and end cool-downs. The daemon reads this in its
+        next pass.
 
         Raises:
             LedgerError: it is not written.
@@ -214,6 +215,8 @@ class Ledger:
         at = time.time() if now is None else now
         with self._errors("written"), self._transaction() as database:
             database.execute("INSERT OR REPLACE INTO memory VALUES ('paused', '', ?)", (json.dumps(reason),))
+            if not reason:
+                database.execute("INSERT OR REPLACE INTO memory VALUES ('resumed_at', '', ?)", (json.dumps(at),))
             _insert(database, [Event(at, "autoscaler", "pause" if reason else "resume", reason)])
 
     # --- the file -----
@@ -354,9 +357,9 @@ class Ledger:
             raise ValueError("it has no id")
         return Memory(**found)
 
-    def _paused(self) -> str:
-        row = self._connected().execute("SELECT value FROM memory WHERE field = 'paused'").fetchone()
-        return str(json.loads(row[0])) if row else ""
+    def _said_by_people(self) -> dict[str, Any]:
+        rows = self._connected().execute("SELECT field, value FROM memory WHERE field IN ('paused', 'resumed_at')")
+        return {"paused": "", "resumed_at": 0.0, **{field: json.loads(value) for field, value in rows}}
 
     def _new_notes(self, decided: Plan | None) -> dict[str, str]:
         """Notes that differ from those of the last pass: a note is written once, not in every pass."""

@@ -57,6 +57,8 @@ from gpucluster.text import count
 
 # Seconds between two passes at least, however often the daemon's own work wakes the loop. For hooks see `_rest`.
 _SHORTEST = 0.2
+# The rest between two passes is shorter; after a longer one the machine was stopped.
+_INTERRUPTION = 60.0
 # A pass is followed by a pause of so many times its own duration, so that Slurm has time for its own work. Only a part
 # of a pass is Slurm's time, and jobs wait for the next one.
 _PAUSE = 0.5
@@ -110,6 +112,7 @@ class Autoscaler:
         self._memory: Memory | None = None
         self._problems: dict[str, str] = {}
         self._last_success: float | None = None
+        self._looking_since = self._looked_at = self._clock()
         self._last_seen = Observation(None, None, None)
         self._busy = False
         self._stopping = threading.Event()
@@ -161,7 +164,10 @@ class Autoscaler:
     def _wanted(self) -> bool:
         """Whether a hook has written a record, or a person has paused or resumed, since the last pass."""
         try:
-            return self._spool.waits() or self._memory is None or self._ledger.load().paused != self._memory.paused
+            if self._spool.waits() or self._memory is None:
+                return True
+            said = self._ledger.load()
+            return (said.paused, said.resumed_at) != (self._memory.paused, self._memory.resumed_at)
         except Exception:
             return True  # the pass meets the same error, and reports it
 
@@ -184,9 +190,12 @@ class Autoscaler:
     def reconcile(self) -> Plan | None:
         """One pass: observe, decide, commit, carry out. Returns the plan, or None if the pass failed. Never raises."""
         began = self._clock()
+        if began - self._looked_at > max(_INTERRUPTION, 3 * self._policy.times.tick):
+            self._looking_since = began
         decided: Plan | None = None
         with self._part("reconcile"):
             decided = self._pass()
+        self._looked_at = self._clock()
         self.metrics.observe("loop_seconds", max(0.0, self._clock() - began))
         self.metrics.set("oci_throttle_tokens", self._launcher.rate.tokens)
         self.metrics.set("oci_launch_rate", self._launcher.rate.rate)
@@ -221,6 +230,7 @@ class Autoscaler:
             join_failed={instance: result.message for instance, result in joined.items() if not result.ok},
             unasked=unasked,
             unfit=self._unfit(memory),
+            looking_since=self._looking_since,
         )
         # The observation takes a while. A pause that was requested meanwhile counts already.
         memory = self._ledger.load()

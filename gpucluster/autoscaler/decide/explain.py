@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from gpucluster.agent.rules.reasons import from_administrator, from_gpucluster
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan import decide
+from gpucluster.autoscaler.decide.pools import TRY_NOW
 from gpucluster.autoscaler.decide.types import Action, ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
 from gpucluster.autoscaler.decide.words import SCHEDULERS, VERBS, SchedulerWords, describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS, Policy
@@ -95,10 +98,7 @@ def explain_node(name: str, observation: Observation, memory: Memory, policy: Po
     claim = plan.memory.claims.get(name)
     if claim:
         lines.append(_claim(claim, SCHEDULERS[policy.scheduler]))
-    cooling = memory.cool_downs.get(node.pool) if node else None
-    if cooling and cooling.until > now:
-        why = describe_fault(cooling.fault, cooling.message)
-        lines.append(f"Pool {cooling.pool} cools down until {timestamp(cooling.until)}: {why}")
+    lines += _cooling(memory, (node.pool,) if node else (), now)
     lines += [note.text for note in plan.notes if note.subject in (name, "autoscaler")]
     lines += [
         f"Now: {VERBS[type(action)]}: {action.why}" for action in plan.actions if _about_node(action, name, instances)
@@ -122,6 +122,9 @@ def explain_job(number: str, observation: Observation, memory: Memory, policy: P
         lines.append(gang.message)
     elif job.pending:
         lines.append(words.no_node_yet)
+    if job.pending:
+        where = [name for name, pool in policy.pools.items() if pool.partition in job.partitions]
+        lines += _cooling(memory, where, now)
     lines += [note.text for note in plan.notes if note.subject in (job.id, job.gang, "autoscaler")]
     lines += [
         line
@@ -133,6 +136,17 @@ def explain_job(number: str, observation: Observation, memory: Memory, policy: P
         f"Now: {VERBS[type(action)]}: {action.why}" for action in plan.actions if getattr(action, "job", None) == job.id
     ]
     return tuple(dict.fromkeys(lines))
+
+
+def _cooling(memory: Memory, names: Iterable[str], now: float) -> Iterator[str]:
+    """The pools of these that give no nodes now, why, and what ends that."""
+    for name in names:
+        known = memory.cool_downs.get(name)
+        if known and known.until > now and known.since >= memory.resumed_at:
+            why = describe_fault(known.fault, known.message)
+            yield (
+                f"Pool {name} cools down until {timestamp(known.until)}: {why}. If the cause is gone, run: {TRY_NOW}"
+            )
 
 
 def _node(name: str, node: Node | None, policy: Policy) -> list[str]:

@@ -50,8 +50,7 @@ def _decide(builder: PlanBuilder, gang: Gang) -> None:
         return
     by = next((builder.dropped[node.name] for node in gang.nodes if node.name in builder.dropped), None)
     if by is not None:
-        words = f"it shares nodes with job {by}, which could not be started"
-        rollback.roll_back(builder, gang, Fault.CAPACITY, words, frozenset())
+        rollback.give_way(builder, gang, by)
         return
     failed = [
         claim for node in gang.nodes if (claim := builder.claims.get(node.name)) and claim.state == ClaimState.FAILED

@@ -199,7 +199,9 @@ def _running(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
 
 def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: Instance) -> str:
     """Why waiting for an instance ends; empty if it continues."""
-    times, waited = builder.policy.times, builder.now - claim.since
+    times = builder.policy.times
+    # A node has its whole time once the autoscaler is there to configure it.
+    waited = builder.now - max(claim.since, builder.observation.looking_since)
     # First: the configuration of a node that may not start fails as well.
     unfit = builder.observation.unfit.get(instance.id)
     if unfit is not None:
@@ -222,7 +224,13 @@ def _boot_failure(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: 
     builder.actions.append(SaveConsole(instance.id, node.name, f"{node.name} did not come into service: {why}"))
     builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why, tries=claim.tries + 1)
     builder.terminate(node.name, node.pool, instance.id, f"{why}; it is replaced", unless_wanted=False)
-    pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
+    if instance.id in builder.observation.unfit or _only_its_own(builder, claim):
+        pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
+
+
+def _only_its_own(builder: PlanBuilder, claim: NodeClaim) -> bool:
+    """Whether a node that did not come into service says something of its pool."""
+    return claim.asked_at >= builder.observation.looking_since
 
 
 # --- in service -----
@@ -438,7 +446,8 @@ def _down_powered_off(builder: PlanBuilder, node: Node) -> None:
         if claim.instance_id:
             builder.actions.append(SaveConsole(claim.instance_id, node.name, f"{node.name}: {why}"))
         builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why)
-        pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
+        if _only_its_own(builder, claim):
+            pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
     if not _may_heal(builder, node):
         return
     reason = node.reason or "it did not come into service in time"

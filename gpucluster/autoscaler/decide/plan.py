@@ -14,7 +14,7 @@ Deterministic. The same function serves the daemon, the dry run, `explain` and t
 
 from __future__ import annotations
 
-from gpucluster.autoscaler.decide import gangs, nodes, pools
+from gpucluster.autoscaler.decide import gangs, nodes, pools, rollback
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
 from gpucluster.autoscaler.decide.types import UNANSWERED, ClaimState, Fault, Memory, Observation, Outcome, Plan
 from gpucluster.autoscaler.policy import Policy
@@ -40,6 +40,7 @@ def decide(observation: Observation, memory: Memory, policy: Policy, now: float)
         return builder.plan()
     builder.node_count = len(builder.nodes)
     nodes.reconcile(builder)
+    rollback.resume(builder)
     gangs.reconcile(builder)
     pools.update_cool_downs(builder)
     pools.end_orphans(builder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpucluster.agent.rules.reasons import PREFIX
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan_builder import ASK_AGAIN, PlanBuilder
@@ -11,6 +13,8 @@ from gpucluster.autoscaler.policy import MAX_BOOT_FAILURES, MAX_ORPHANS_PER_PASS
 from gpucluster.slurm.states import wanted
 from gpucluster.text import count
 
+#: What a person runs who has fixed the cause.
+TRY_NOW = "gpucluster autoscaler resume"
 # States of a claim that prove that the pool gives nodes again, by what was wrong with it. An accepted launch proves
 # nothing about capacity, because the host may still be missing. It proves that no limit is reached. Only a registered
 # slurmd proves that nodes boot.
@@ -29,7 +33,7 @@ def cool_down(builder: PlanBuilder, pool: str, kind: Fault, message: str) -> Coo
         length = times.cool_down_limit
     else:
         length = min(times.cool_down * 2.0 ** min(failures - 1, 20), times.cool_down_limit)
-    made = CoolDown(pool, builder.now + length, kind, message, failures)
+    made = CoolDown(pool, builder.now + length, kind, message, failures, since=builder.now)
     builder.cool_downs[pool] = made
     return made
 
@@ -62,6 +66,10 @@ def update_cool_downs(builder: PlanBuilder) -> None:
     for pool, known in list(builder.cool_downs.items()):
         if pool not in builder.policy.pools:
             del builder.cool_downs[pool]
+        elif known.since < builder.memory.resumed_at:
+            del builder.cool_downs[pool]
+            builder.boot_failures.pop(pool, None)
+            builder.note(pool, f"pool {pool} may give nodes again: a person has ended its cool-down")
         elif known.until > builder.now:
             _close(builder, known)
         else:
@@ -70,7 +78,7 @@ def update_cool_downs(builder: PlanBuilder) -> None:
 
 def _close(builder: PlanBuilder, known: CoolDown) -> None:
     words = f"{describe_fault(known.fault, known.message)}; tried again at {timestamp(known.until)}"
-    builder.note(known.pool, f"pool {known.pool} cools down: {words}")
+    builder.note(known.pool, f"pool {known.pool} cools down: {words}, or after {TRY_NOW}")
     for name, node in builder.nodes.items():
         idle = node.pool == known.pool and phase(node.flags) is Phase.POWERED_DOWN and name not in builder.claims
         if idle and not wanted(node.flags) and not node.drained:
@@ -85,7 +93,7 @@ def _probe(builder: PlanBuilder, known: CoolDown) -> None:
     elif builder.now - known.until > builder.policy.times.cool_down_limit and not probes:
         del builder.cool_downs[known.pool]
     elif known.probing and not probes:
-        builder.cool_downs[known.pool] = CoolDown(known.pool, known.until, known.fault, known.message, known.failures)
+        builder.cool_downs[known.pool] = replace(known, probing=False)
 
 
 # --- instances without a node -----

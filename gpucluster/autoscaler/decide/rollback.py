@@ -56,6 +56,31 @@ def deny(builder: PlanBuilder, gang: Gang, denial: admission.Denial) -> None:
     _postpone(builder, gang, changed, until, denial.why, hold=denial.permanent, dropping=_own_nodes(builder, gang))
 
 
+def give_way(builder: PlanBuilder, gang: Gang, other: str) -> None:
+    """Postpone a gang whose nodes another one has given up. It has failed at nothing: it counts as no try."""
+    first, known = builder.gangs.get(other), builder.gangs.get(gang.id) or GangHistory(gang.id)
+    until = builder.now + _backoff(builder, gang, min(known.refusals, 3))
+    until = max(until, first.not_before if first else 0.0)
+    changed = replace(known, refusals=known.refusals + 1)
+    why = f"it shares nodes with job {other}, which has to wait"
+    _postpone(builder, gang, changed, until, why, hold=False, dropping=_to_drop(builder, gang))
+
+
+def resume(builder: PlanBuilder) -> None:
+    """Let jobs start at once that were postponed before a person let the autoscaler continue."""
+    for gang in [each for each in builder.gangs.values() if _waits_for_nothing(builder, each)]:
+        builder.gangs[gang.id] = replace(gang, not_before=0.0, refusals=0)
+        builder.actions.extend(
+            Delay(job.id, builder.now + 1, f"{PREFIX} a person has let the autoscaler continue")
+            for job in builder.jobs.values()
+            if job.gang == gang.id and job.pending
+        )
+
+
+def _waits_for_nothing(builder: PlanBuilder, gang: GangHistory) -> bool:
+    return gang.not_before > builder.now and gang.refused_at < builder.memory.resumed_at
+
+
 def roll_back(
     builder: PlanBuilder, gang: Gang, kind: Fault, message: str, asked: frozenset[str] = frozenset(), cause: str = ""
 ) -> None:
@@ -74,9 +99,14 @@ def roll_back(
     hold = attempts >= MAX_ATTEMPTS or (kind is Fault.CONFIGURATION and not elsewhere)
     changed = replace(known, attempts=0 if hold else attempts)
     words = f"{describe_fault(kind, message)} (try {attempts} of {MAX_ATTEMPTS})"
-    dropping = [node for node in gang.nodes if _not_shared(builder, gang, node.name) or _has_failed(builder, node.name)]
-    dropping += _registered(builder, gang)
+    dropping = _to_drop(builder, gang)
     _postpone(builder, gang, changed, 0.0 if elsewhere else until, words, hold=hold, dropping=dropping)
+
+
+def _to_drop(builder: PlanBuilder, gang: Gang) -> list[Node]:
+    """The nodes that go with a gang: those that no other needs, and those that have failed."""
+    own = [node for node in gang.nodes if _not_shared(builder, gang, node.name) or _has_failed(builder, node.name)]
+    return own + _registered(builder, gang)
 
 
 def _postpone(

@@ -209,6 +209,8 @@ class Observation:
         unasked: instances that are to be configured, and whose request could not be written.
         unfit: instance -> what its checks at boot found, so that its slurmd does not start. With Kubernetes that is in
             `join_failed`.
+        looking_since: since when the autoscaler looks without an interruption. What became of nodes that were asked
+            for before may be its own doing: it was not there to configure them, or to answer Slurm.
     """
 
     nodes: Mapping[str, Node] | None
@@ -221,6 +223,7 @@ class Observation:
     join_failed: Mapping[str, str] = field(default_factory=dict)
     unasked: frozenset[str] = frozenset()
     unfit: Mapping[str, str] = field(default_factory=dict)
+    looking_since: float = 0.0
 
 
 # --- what is remembered -----
@@ -325,6 +328,7 @@ class CoolDown:
 
     Args:
         failures: how many in a row; each makes the cool-down longer.
+        since: when it began; 0 in the ledger of an earlier version.
         probing: the time is over, and the launches of one gang are let through to see whether the fault is gone.
     """
 
@@ -334,6 +338,7 @@ class CoolDown:
     message: str
     failures: int = 1
     probing: bool = False
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +356,7 @@ class Memory:
             instance is gone (409 InvalidatedRetryToken), so the numbers must outlive the claim.
         node_count: how many nodes Slurm last listed, to notice a listing that is cut short.
         paused: why nothing is done; empty if the autoscaler is not paused.
+        resumed_at: when a person last let it continue: cool-downs and delays of before are over.
     """
 
     id: str
@@ -364,6 +370,7 @@ class Memory:
     node_count: int = 0
     paused: str = ""
     generations: Mapping[str, int] = field(default_factory=dict)
+    resumed_at: float = 0.0
 
     def token(self, node: str, generation: int) -> str:
         """The opc-retry-token of one launch: always the same for the same launch (at most 64 characters)."""

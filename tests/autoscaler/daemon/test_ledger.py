@@ -278,8 +278,10 @@ def test_pause_is_set_by_another_process_and_stays_through_commits(tmp_path: Pat
             ledger.commit(replace(loaded, node_count=3))
             assert ledger.load().paused == "maintenance of the network"
             assert command.load() == ledger.load()
-            command.pause("")
-        assert ledger.load() == replace(loaded, node_count=3)
+            command.pause("", now=9.0)
+        assert ledger.load() == replace(loaded, node_count=3, resumed_at=9.0)
+        ledger.commit(replace(ledger.load(), node_count=4))
+        assert ledger.load().resumed_at == 9.0
         assert [event.what for event in ledger.history("autoscaler")] == ["pause", "resume"]
 
 

@@ -9,6 +9,7 @@ test_hooks.py (44 and 45), and test_harness_*.py.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -537,6 +538,83 @@ def test_scenario_16_a_node_that_registers_ends_the_row() -> None:
         world.reconcile(200)
     assert not world.memory.cool_downs
     assert world.memory.boot_failures == {"gpu": 2}
+
+
+def _three_that_do_not_boot(world: World) -> list[str]:
+    gang = names(1, 3)
+    world.starts(1, gang)
+    world.reconcile()
+    world.accepts(*gang, state="RUNNING")
+    world.reconcile(2)
+    return gang
+
+
+def test_scenario_16_what_failed_while_the_autoscaler_was_away_is_not_the_pools_fault() -> None:
+    world = World()
+    gang = _three_that_do_not_boot(world)
+    world.now += 700
+    back = world.now
+    world.reconcile(1, looking_since=back)
+    assert not world.the(SaveConsole), "each has its whole time again"
+    world.reconcile(601, looking_since=back)
+    assert len(world.the(SaveConsole)) == 3
+    assert not world.memory.cool_downs
+    assert not world.memory.boot_failures
+    # Those that are asked for now count.
+    for name in gang:
+        world.becomes(name, "TERMINATED")
+    world.reconcile(5, looking_since=back)
+    assert sorted(world.launched()) == gang
+    world.accepts(*gang, state="RUNNING")
+    world.reconcile(2, looking_since=back)
+    world.reconcile(700, looking_since=back)
+    assert world.memory.cool_downs["gpu"].fault == Fault.BOOT
+
+
+def test_scenario_16_nodes_that_slurm_gave_up_meanwhile_do_not_count_and_a_failed_check_does() -> None:
+    world = World()
+    gang = _three_that_do_not_boot(world)
+    world.jobs.clear()
+    world.are(gang, "DOWN+CLOUD+POWERED_DOWN", "ResumeTimeout reached")
+    back = world.now + 300
+    world.reconcile(301, looking_since=back)
+    assert {world.claim(name).state for name in gang} == {"ending"}
+    assert not world.memory.boot_failures
+    world = World()
+    _three_that_do_not_boot(world)
+    reason = reasons.of_checks([("gpu_count", "7 of 8 GPUs")], again=False)
+    world.reconcile(301, looking_since=back, unfit={"ocid.gpu-e1.1": reason})
+    assert world.memory.boot_failures == {"gpu": 1}
+
+
+def test_scenario_16_a_person_who_has_fixed_the_cause_ends_the_cool_down_at_once() -> None:
+    world = World()
+    gang = _three_that_do_not_boot(world)
+    world.reconcile(700)
+    assert world.memory.cool_downs
+    world.are(gang, OFF)
+    for name in gang:
+        world.becomes(name, "TERMINATED")
+    world.waits(1, reason="BeginTime")
+    world.reconcile(60)
+    (line,) = (each for each in explain_job("1", world.observation(), world.memory, world.policy, world.now)
+               if each.startswith("Pool gpu cools down until"))  # fmt: skip
+    assert line.endswith("run: gpucluster autoscaler resume")
+    world.memory = replace(world.memory, resumed_at=world.now)
+    world.reconcile(1)
+    assert not world.memory.cool_downs
+    assert not world.memory.boot_failures
+    (delay,) = world.the(Delay)
+    assert (delay.job, delay.until) == ("1", world.now + 1)
+    assert "a person has" in world.said()
+    world.starts(1, names(4, 6))
+    world.reconcile(5)
+    assert sorted(world.launched()) == names(4, 6)
+    # A later one is a new one.
+    world.accepts(*names(4, 6), state="RUNNING")
+    world.reconcile(2)
+    world.reconcile(700)
+    assert world.memory.cool_downs
 
 
 def test_scenario_16_a_configuration_that_nobody_could_be_asked_for_is_asked_for_again() -> None:

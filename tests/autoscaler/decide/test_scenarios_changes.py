@@ -163,6 +163,12 @@ def test_scenario_21_a_shared_node_that_fails_takes_both_gangs_with_it() -> None
     assert not world.launched()
     assert sorted(name for each in world.the(PowerDown) for name in each.nodes) == ["gpu-e1", "gpu-e2", "gpu-e3"]
     assert sorted(delay.job for delay in world.the(Delay)) == ["1", "2"]
+    # Only the first has met the cloud's refusal; the other gives way, and says so.
+    said = {delay.job: delay.why for delay in world.the(Delay)}
+    assert "no free host" in said["1"]
+    assert "it shares nodes with job 1, which has to wait" in said["2"]
+    assert "no free host" not in said["2"]
+    assert (world.gang(1).attempts, world.gang(2).attempts) == (1, 0)
 
 
 def test_scenario_21_a_gang_that_fails_leaves_the_nodes_it_shares_to_the_other() -> None:
