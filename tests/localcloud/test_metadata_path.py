@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import oci
 import pytest
 
+from gpucluster.localcloud.engine.containers import rebooted
 from gpucluster.localcloud.engine.link_local import rules, set_paths, table_name
 from gpucluster.localcloud.engine.protocol import NetworkListeners
 from gpucluster.paths import ansible_dir
@@ -255,6 +257,41 @@ def test_the_api_has_the_names_that_the_sdk_derives_from_the_region(site: Site) 
 
 
 @pytest.mark.containers
+def test_an_instance_that_reboots_itself_boots_again_and_one_that_powers_itself_off_does_not(site: Site) -> None:
+    """Nobody asks the API meanwhile: of a cluster whose controller boots again, the autoscaler runs there."""
+    own = site.api.launch(site.subnet, "again")
+    listed = ("podman", "ps", "--all", "--filter", f"label=gpucluster.ocid={own.id}", "--format")
+    name = host(*listed, "{{.Names}}").strip()
+
+    def since() -> str:
+        return host("podman", "inspect", "--format", "{{.State.Running}} {{.State.StartedAt}}", name).strip()
+
+    def state() -> str:
+        argv = ["podman", "exec", name, "systemctl", "is-system-running"]
+        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+    def booted() -> bool:
+        return state() in ("running", "degraded")
+
+    wait_for("it has booted", booted, interval=0.5, state=state)
+    before = since()
+    subprocess.run(["podman", "exec", name, "systemctl", "reboot"], check=True)
+    wait_for("it runs again", lambda: since().startswith("true") and since() != before, interval=0.5, state=since)
+    site.api.wait(site.api.compute.get_instance, own.id, "RUNNING")
+    wait_for("it has booted again", booted, interval=0.5, state=state)
+    subprocess.run(["podman", "exec", name, "systemctl", "poweroff"], check=True)
+    wait_for("it is off", lambda: since().startswith("false"), interval=0.5, state=since)
+
+    def states() -> list[str]:
+        return [
+            each.lifecycle_state for each in site.api.compute.list_instances(site.api.tenancy).data if each.id == own.id
+        ]
+
+    wait_for("the API shows it", lambda: states() == ["STOPPED"], interval=0.5, state=states)
+    site.end(own)
+
+
+@pytest.mark.containers
 def test_a_server_that_was_killed_takes_up_its_networks_again(site: Site) -> None:
     site.api.kill()
     assert site.ask("instance/id").startswith("failed: ")
@@ -294,3 +331,13 @@ def test_rules_of_a_deleted_cloud_do_not_catch_the_bridge_that_has_its_name_now(
     finally:
         for home in (killed, now, beside):
             set_paths(home, {})
+
+
+def test_only_a_restart_by_the_instance_itself_is_one() -> None:
+    def event(status: object, **attributes: str) -> str:
+        return json.dumps({"ContainerExitCode": status, "Attributes": attributes, "Status": "died"})
+
+    given = {"gpucluster.ocid": "ocid1.instance.local..a"}
+    assert rebooted(event(129, **given)) == "ocid1.instance.local..a"
+    for other in (event(130, **given), event(137, **given), event(0, **given), event(129), event(None), "", "[]", "{"):
+        assert rebooted(other) == ""

@@ -11,13 +11,14 @@ import functools
 import json
 import secrets
 import shutil
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpucluster import process
 from gpucluster.errors import CloudError
-from gpucluster.localcloud.engine.protocol import LaunchRequest, RunState, mac_address
+from gpucluster.localcloud.engine.protocol import LABEL_OCID, LaunchRequest, RunState, mac_address
 from gpucluster.localcloud.engine.seed import Seed
 from gpucluster.localcloud.podman.command import error_text, podman, probe
 from gpucluster.localcloud.podman.host import settings
@@ -44,6 +45,10 @@ _INSTANCE_TRACES = (
     "var/log/cloud-init*.log",
     "var/log/journal/*",
 )
+
+
+# What a shell and Podman add to the number of the signal that has ended a program.
+_OF_A_SIGNAL = 128
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,19 @@ def launch(request: ContainerLaunch) -> None:
 def start(name: str) -> None:
     """Boot a stopped instance. Does nothing if it runs."""
     podman("start", name)
+
+
+def rebooted(event: str) -> str:
+    """The OCID of the instance whose init has asked the kernel to restart, by a line of `podman events`; empty if none.
+
+    In a container the kernel ends init with SIGHUP for a restart, and with SIGINT for a power-off (reboot(2)).
+    """
+    try:
+        said = json.loads(event)
+        restarted = said["ContainerExitCode"] == _OF_A_SIGNAL + signal.SIGHUP
+        return str(said["Attributes"].get(LABEL_OCID, "")) if restarted else ""
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
 
 
 def stop(name: str, timeout: int = 10) -> None:

@@ -73,6 +73,14 @@ class NullEngine:
         """Record it as running."""
         self._set(name, RunState.RUNNING)
 
+    def event_command(self) -> list[str]:
+        """Nothing: no instance of it reboots itself."""
+        return []
+
+    def rebooted(self, event: str) -> str:
+        """No instance."""
+        return ""
+
     def stop(self, name: str) -> None:
         """Record it as stopped."""
         self._set(name, RunState.STOPPED)

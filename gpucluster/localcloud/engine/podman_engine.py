@@ -72,6 +72,15 @@ class PodmanEngine:
         """Boot a stopped container."""
         containers.start(name)
 
+    def event_command(self) -> list[str]:
+        """Podman's events: one object of JSON in a line, for each container of this home that ends."""
+        filters = [f"--filter={each}" for each in ("type=container", "event=died", f"label={self._label}")]
+        return ["podman", "events", "--stream", "--format=json", *filters]
+
+    def rebooted(self, event: str) -> str:
+        """By the status that a container ends with."""
+        return containers.rebooted(event)
+
     def stop(self, name: str) -> None:
         """Shut a container down."""
         containers.stop(name)

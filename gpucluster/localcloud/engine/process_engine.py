@@ -78,6 +78,14 @@ class ProcessEngine(NullEngine):
             self._write(name, record)
             self._spawn(name, record)
 
+    def event_command(self) -> list[str]:
+        """Nothing: no instance of it reboots itself."""
+        return []
+
+    def rebooted(self, event: str) -> str:
+        """No instance."""
+        return ""
+
     def stop(self, name: str) -> None:
         """Kill the process; the instance stays."""
         self._kill(name)

@@ -142,6 +142,12 @@ class Engine(Protocol):
     def start(self, name: str) -> None:
         """Boot a stopped instance."""
 
+    def event_command(self) -> list[str]:
+        """What prints a line for each instance of this home that ends, until it is ended; empty if nothing does."""
+
+    def rebooted(self, event: str) -> str:
+        """The OCID of the instance that has rebooted itself, by such a line; empty if none has."""
+
     def stop(self, name: str) -> None:
         """Shut an instance down and keep its disk."""
 

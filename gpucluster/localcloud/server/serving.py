@@ -14,7 +14,7 @@ import uvicorn
 from gpucluster.localcloud.auth.instance_principals import PrincipalAuthority
 from gpucluster.localcloud.bastion.endpoint import BastionEndpoint
 from gpucluster.localcloud.metadata.service import MetadataService
-from gpucluster.localcloud.server import recovery
+from gpucluster.localcloud.server import reboots, recovery
 from gpucluster.localcloud.server.application import Application
 from gpucluster.localcloud.server.connections import Connections, allow_files
 from gpucluster.localcloud.server.forwarder import Forwarder
@@ -103,9 +103,11 @@ async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: sock
     endpoint = f"http://127.0.0.1:{port}"
     write_private(cloud.home / "endpoint.json", announce(held, endpoint))
     log.info("listening on %s", endpoint)
-    sweeper = asyncio.create_task(_sweep(cloud))
+    beside = [asyncio.create_task(_sweep(cloud)), asyncio.create_task(reboots.follow(cloud))]
     await _Server(config).serve(sockets=[listener])
-    sweeper.cancel()
+    for task in beside:
+        task.cancel()
+    await asyncio.gather(*beside, return_exceptions=True)
     work_requests.close()
     forwarder.close()
     await endpoints.close()
