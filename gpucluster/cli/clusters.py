@@ -465,6 +465,7 @@ Examples:
   gpucluster ssh                        log in to the controller
   gpucluster ssh login                  log in to a login node that answers
   gpucluster ssh compute-1 nvidia-smi   run a command on a node
+  gpucluster ssh compute-e1             log in to an elastic node that is up
   gpucluster ssh -- sinfo               run a command on the controller""",
 )
 @click.argument("host", nargs=-1, metavar="[HOST] [[--] COMMAND...]")

@@ -16,7 +16,8 @@ from gpucluster.agent import bounded
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.errors import GpuClusterError, InputError, ProcessError, ToolError
 from gpucluster.events import Sink, warn
-from gpucluster.handover.names import LOGIN, is_login_name
+from gpucluster.handover.names import LOGIN, elastic_names, elastic_prefix, is_login_name
+from gpucluster.oci.names import number_of
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SSH_FAILED, SshClient, host_key_error, host_key_refused, unreachable
@@ -133,7 +134,7 @@ class ControllerConnection:
 
         Args:
             host: its name; None or "controller" is the controller, whatever its name is, and "login" is a login node
-                that answers.
+                that answers. An elastic node is reached from the controller, which alone knows where it is now.
 
         Raises:
             ToolError: no such host, or nothing was applied yet.
@@ -145,12 +146,26 @@ class ControllerConnection:
         target = names[0] if host in (None, "controller") else host
         if host == LOGIN and login and host not in names:
             target = self._answering(login)
+        if target not in names and target and self._is_elastic(target):
+            return self._through_controller(names[0], target, command)
         if target not in names:
             hint = f"The hosts are {', '.join(names)}. For a command on the controller: gpucluster ssh -- {target}"
             raise ToolError(f"there is no host {target}", hint=hint)
         self._renew_bastion()
         # The ssh configuration exists and names the key: the key itself is not needed here.
         return SshClient(self._paths, None).argv(target, command)
+
+    def _is_elastic(self, name: str) -> bool:
+        pools = self._spec.pools.items()
+        return any(0 < number_of(elastic_prefix(pool), name) <= elastic_names(each) for pool, each in pools)
+
+    def _through_controller(self, controller: str, node: str, command: Sequence[str]) -> list[str]:
+        """The controller's own ssh, with the key for nodes and the authority of their certificates, which are there."""
+        terminal = [] if command else ["-t"]
+        words = ["ssh", *terminal, node, *(["--", shlex.quote(" ".join(command))] if command else [])]
+        self._renew_bastion()
+        ssh, *rest = SshClient(self._paths, None).argv(controller, words)
+        return [ssh, *terminal, *rest]
 
     def _answering(self, login: Sequence[str]) -> str:
         """The first login node that answers; without any the first, of which ssh says why it does not."""

@@ -138,6 +138,11 @@ def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -
     assert len(containers(site.home)) == 3
     status = site.good("status", "--timeout", "60")
     assert sum(row["state"] in ("allocated", "mixed") for row in status["slurm"]) == 2, status["slurm"]
+    # The administrator, from this machine and from the controller.
+    node = next(row["node"] for row in status["slurm"] if row["state"] in ("allocated", "mixed"))
+    seen = site.plain("ssh", node, "echo $HOSTNAME '$(id -un)'; sudo id -u")
+    assert (seen.returncode, seen.stdout.split()) == (0, [node, "$(id", "-un)", "0"]), seen
+    assert site.ssh(site.controller, f"ssh {node} hostname").stdout.strip() == node
     site.as_alice("echo > gate")
     site.accounted(job)
     ran = site.as_alice("cat out.txt").split("\n")

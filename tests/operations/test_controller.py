@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from tests.workspace.known_hosts import save_controller
 
 # The last argument is the command. `sudo -n` and slurm's programs are doubles beside it.
 SSH = '#!/bin/sh\necho "$@" >> "$0.log"\nfor command; do :; done\nexec sh -c "$command"\n'
+# What is done on the host that is the last word before `--`.
+FAR = '#!/bin/sh\nwhile [ "$1" != -- ]; do last=$1; shift; done\necho "at $last"; shift\nexec sh -c "$*"\n'
 SUDO = '#!/bin/sh\nshift\nexec "$@"\n'
 
 
@@ -168,3 +171,28 @@ def test_a_stopped_autoscaler_names_what_runs_on_its_nodes(
     events.clear()
     controller.stop_autoscaler(["compute-e1"], "the cluster is being removed")
     assert [each.message for each in events] == (said if scheduler == "slurm" else [])
+
+
+def test_an_elastic_node_is_reached_from_the_controller(tmp_path: Path, programs: Path) -> None:
+    """A program in the place of ssh runs what the far side would: the words arrive as they were given."""
+    _program(
+        programs,
+        "ssh",
+        '#!/bin/sh\nwhile [ "$1" != -- ]; do last=$1; shift; done; echo "at $last"; shift; sh -c "$*"\n',
+    )
+    spec = loads(
+        LOCAL.replace(
+            "pools:\n",
+            "pools:\n  burst: {shape: VM.Standard.E5.Flex, ocpus: 1, memory_gb: 8, count: 0, max_count: 2}\n",
+        )
+    )
+    found = (SavedHost("demo-controller", "10.0.0.9", None),)
+    paths = ClusterPaths(tmp_path / ".gpucluster")
+    connection = ControllerConnection(spec, paths, lambda **_: found, lambda: pytest.fail("no bastion"), ignore)
+    argv = connection.ssh_argv("cpu-e2", ["echo", "'a  b'; echo $((1 + 1))"])
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["at demo-controller", "at cpu-e2", "a  b", "2"]
+    assert connection.ssh_argv("cpu-e2")[-3:] == ["ssh", "-t", "cpu-e2"]
+    for other in ("cpu-e0", "cpu-e999", "cpu-ex", "other-e1"):
+        with pytest.raises(ToolError, match=f"there is no host {other}"):
+            connection.ssh_argv(other)
