@@ -98,6 +98,8 @@ def report(document: Document, error: ValidationError) -> set[Path]:
             continue  # the reader has reported it
         if details["type"] != "missing" and path not in document.values:
             continue  # a default that depends on another value; that one is reported
+        if details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"]:
+            continue  # it counts its valid entries only; the invalid ones are reported
         message, hint = _message(details, document, path)
         document.error(path, message, hint, key=details["type"] == "extra_forbidden")
     return invalid

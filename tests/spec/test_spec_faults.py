@@ -131,6 +131,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "all of IPv6, spelled out": ("[127.0.0.0/8]", '[§"0:0:0:0:0:0:0:0/0"]', "network.ssh_allowed_cidrs[0]", "the whole internet"),
     "half of it": ("[127.0.0.0/8]", "[§0.0.0.0/1]", "network.ssh_allowed_cidrs[0]", "too large: at most a /8"),
     "from nowhere": ("[127.0.0.0/8]", "§[]", "network.ssh_allowed_cidrs", "must have at least 1 entry"),
+    "only a number": ("[127.0.0.0/8]", "[§5]", "network.ssh_allowed_cidrs[0]", "must be text; got 5"),
     "number in a list": ("[127.0.0.0/8]", "[127.0.0.0/8, §5]", "network.ssh_allowed_cidrs[1]", "must be text; got 5"),
     "nothing in a list": ("[127.0.0.0/8]", "[127.0.0.0/8, §null]", "network.ssh_allowed_cidrs[1]", "has no value"),
     # --- machines
