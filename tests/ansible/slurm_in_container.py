@@ -287,8 +287,19 @@ def main() -> None:
     plan = json.load(sys.stdin)
     prepare(plan)
     result: dict[str, Any] = {"version": call("slurmctld", "-V").split()[-1]}
-    result |= elastic(plan) if "hooks" in plan else catalogue(plan)
+    result |= elastic(plan) if "hooks" in plan else answers(plan) if "questions" in plan else catalogue(plan)
     json.dump(result, sys.stdout)
+
+
+def answers(plan: dict[str, Any]) -> dict[str, Any]:
+    """What Slurm answers to each command: its status, and both outputs. No node is there, and no hook does anything."""
+    HOOKS.mkdir(parents=True)
+    for name in ("resume", "suspend", "resume-fail", "prolog"):
+        (HOOKS / name).symlink_to("/bin/true")
+    daemon = controller(plan["files"])
+    done = [subprocess.run(words, capture_output=True, text=True, check=False) for words in plan["questions"]]
+    daemon.kill()
+    return {"answers": [[each.returncode, each.stdout + each.stderr] for each in done]}
 
 
 def catalogue(plan: dict[str, Any]) -> dict[str, Any]:

@@ -1,26 +1,34 @@
-"""What our rules accept, put before the programs that read it: slapadd and Slurm's own parser.
+"""What our rules accept, put before the programs that read it: slapadd, useradd, groupadd and Slurm itself.
 
 Full names, comments of keys and values of slurm.conf are from a list of texts in many scripts, with each sign that any
-of the languages knows, alone and within a word. What our rules refuse is left out; a program that refuses one of the
-rest shows a rule that is too weak.
+of the languages knows, alone and within a word. Names are the shortest and the longest, words that a program has for
+itself, and names of our own hosts. What our rules refuse is left out; a program that refuses one of the rest shows a
+rule that is too weak. (Terraform is asked in tests/terraform/test_tf_variables.py.)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
-from gpucluster import shapes
+from gpucluster import handover, shapes
+from gpucluster.agent.rules import names as name_rules
 from gpucluster.agent.users import ldif
 from gpucluster.agent.users.state import CLASSES, User
+from gpucluster.artifacts.releases import ReleaseSet
+from gpucluster.cloud.members import Member
 from gpucluster.errors import InputError
+from gpucluster.handover.names import permanent_names
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.spec.sections.users import Person
 from tests.agent.users.in_container import CONFIG
+from tests.ansible import render as role
 from tests.ansible.in_container import Host, host
-from tests.ansible.slurm_render import pool, render
+from tests.ansible.slurm_render import ADDRESS, CONTROLLER, FILES, in_container, pool, render
 from tests.security.test_text_languages import HOSTILE, TEMPLATES
 from tests.spec.spec_texts import MINIMAL
 
@@ -35,6 +43,15 @@ SCRIPTS = (
 )  # fmt: skip
 SIGNS = tuple(pattern.replace("x", chr(code)) for code in range(32, 127) for pattern in ("x", "axb", "ax", "xa", "xax"))
 TEXTS = tuple(dict.fromkeys((*HOSTILE, *TEMPLATES, *SCRIPTS, *SIGNS, "a" * 100, "é" * 100)))
+#: Words of Slurm, of Ansible and of our own, the bounds of the rules, and names that look like a node's.
+NAMES = (
+    *("all", "default", "none", "unlimited", "infinite", "null", "unknown", "any", "inf", "nan", "true", "no", "up"),
+    *("down", "drain", "idle", "future", "cloud", "force", "exclusive", "include", "nodename", "partitionname", "root"),
+    *("ungrouped", "hostvars", "controller", "login", "localhost", "compute", "pool", "builder", "demo", "e1", "bake"),
+    *("demo-controller", "demo-login", "a", "z9", "a--9", "a" * 20, "a" + "-" * 18 + "z"),
+)
+#: The same for users and groups, which may have more signs.
+USER_NAMES = (*NAMES, "_", "_-", "a_", "a-", "_0", "users-", "where", "set", "name", "a" * 32, "_" * 32, "a" + "-" * 31)
 
 pytestmark = [pytest.mark.slow]
 
@@ -86,17 +103,62 @@ def test_slapadd_takes_each_user_that_cluster_yml_can_have(here: Host) -> None:
             f"uid={user.name},ou=people,dc=demo", [*(("objectClass", each) for each in CLASSES), *own, *rest]
         )
         records.append(record.replace("changetype: add\n", ""))
+    assert _slapadd(here, records) == ""
+    # It does refuse what is none of these.
+    assert "(65)" in _slapadd(here, [records[0], "dn: uid=a,dc=demo\nobjectClass: posixAccount\nuid: a\ncn: \n"])
+
+
+def _slapadd(node: Host, records: Iterable[str]) -> str:
+    """What slapadd says of these records in an empty directory; nothing if it takes them all."""
     config = CONFIG.replace("SUFFIX", "dc=demo").replace("MODULES", "moduleload argon2")
     _write(
-        here, "/tmp/slapd.conf", "\n".join(line for line in config.splitlines() if not line.startswith("TLS")) + "\n"
+        node, "/tmp/slapd.conf", "\n".join(line for line in config.splitlines() if not line.startswith("TLS")) + "\n"
     )
-    here.run("mkdir", "-p", "/var/lib/ldap/test")
-    _write(here, "/tmp/users.ldif", "\n".join(records))
-    said = here.run("slapadd", "-u", "-c", "-f", "/tmp/slapd.conf", "-l", "/tmp/users.ldif", check=False)
-    assert said == "", said[:3000]
-    # It does refuse what is none of these.
-    _write(here, "/tmp/users.ldif", records[0] + "\ndn: uid=a,dc=demo\nobjectClass: posixAccount\nuid: a\ncn: \n")
-    assert "(65)" in here.run("slapadd", "-u", "-f", "/tmp/slapd.conf", "-l", "/tmp/users.ldif", check=False)
+    node.run("mkdir", "-p", "/var/lib/ldap/test")
+    _write(node, "/tmp/users.ldif", "\n".join(records))
+    return node.run("slapadd", "-u", "-c", "-f", "/tmp/slapd.conf", "-l", "/tmp/users.ldif", check=False)[:3000]
+
+
+def _user_names() -> list[str]:
+    """Of USER_NAMES those that a user, the group of all users and a group of some may have."""
+    person = f"full_name: Ada Lovelace, ssh_public_keys: ['{KEY}']"
+    return [
+        name
+        for name in USER_NAMES
+        if _spec(f"users: {{people: [{{name: '{name}', {person}}}]}}\n")
+        and _spec(f"users: {{group: '{name}', people: [{{name: ada, {person}, groups: ['{name}']}}]}}\n")
+    ]
+
+
+def test_slapadd_takes_each_name_of_users_and_groups(here: Host) -> None:
+    names = _user_names()
+    assert {"a", "_", "a" * 32, "unlimited"} <= set(names)
+    records = ["dn: dc=demo\nobjectClass: domain\ndc: demo\n"]
+    records += [f"dn: ou={unit},dc=demo\nobjectClass: organizationalUnit\n" for unit in ("people", "groups")]
+    for number, name in enumerate(names, start=10_000):
+        user = User(name, number, 9999, name, f"/home/{name}", "/bin/bash", (KEY,))
+        own = [*(("objectClass", each) for each in CLASSES), ("uid", name), ("uidNumber", str(number))]
+        rest = [(key, value) for key, values in user.attributes().items() for value in values]
+        group = [("objectClass", "posixGroup"), ("cn", name), ("gidNumber", str(number)), ("memberUid", name)]
+        for dn, attributes in (
+            (f"uid={name},ou=people,dc=demo", [*own, *rest]),
+            (f"cn={name},ou=groups,dc=demo", group),
+        ):
+            records.append(ldif.add(dn, attributes).replace("changetype: add\n", ""))
+    assert _slapadd(here, records) == ""
+
+
+def test_a_host_takes_each_name_of_users_and_groups(here: Host) -> None:
+    """Without a home share users are accounts of each host. No name is that of an account which is there already."""
+    present = here.run("cut", "-d:", "-f1", "/etc/passwd", "/etc/group").split()
+    assert [name for name in present if not name_rules.is_reserved_name(name)] == []
+    # Both are made and removed again; SSSD, which is told of it, is not configured here.
+    script = (
+        'for name; do { groupadd "$name" && useradd --gid="$name" --no-create-home "$name" && userdel "$name"; } '
+        '>/dev/null 2>&1 || echo "$name"; done'
+    )
+    bounds = [name for name in _user_names() if name not in NAMES]
+    assert here.run("sh", "-c", script, "sh", *bounds, "a:b", check=False).split() == ["a:b"]
 
 
 # --- slurm.conf, with Slurm's own parser -----
@@ -132,3 +194,67 @@ def test_slurm_takes_each_value_that_cluster_yml_can_have(here: Host) -> None:
         _write(here, f"/etc/slurm/{name}", text)
     _write(here, "/tmp/cases.json", json.dumps(cases))
     assert json.loads(here.run("python3", "-c", _JUDGE)) == []
+
+
+def _cluster(pools: Iterable[str], more: str = "") -> ClusterSpec | None:
+    """A cluster with these pools, each with permanent and elastic nodes; None if the rules refuse it."""
+    machine = "{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, count: 1, max_count: 3}"
+    listed = ", ".join(f"{json.dumps(name)}: {machine}" for name in pools)
+    text = MINIMAL.replace("name: tiny", "name: demo").partition("pools:")[0]
+    try:
+        return loads(f"{text}pools: {{{listed}}}\n{more}")
+    except InputError:
+        return None
+
+
+def _slurm_files(spec: ClusterSpec, nodes: dict[str, list[Member]]) -> dict[str, str]:
+    outputs = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json").read_text())
+    inventory = handover.inventory(
+        spec,
+        handover.Outputs.parse(outputs),
+        nodes,
+        person_keys={},
+        hardware_emulated=True,
+        autoscaling=None,
+        software=ReleaseSet(None, ()),
+    )["all"]["vars"]
+    inventory |= {"gpucluster_hosts": [{"name": CONTROLLER, "address": ADDRESS}]}
+    inventory |= {"slurm_accounting": False, "health_enabled": False}
+    known = role.variables(inventory, role="slurm", facts=role.host_facts())
+    return {name: role.render("slurm", name, known) for name in FILES}
+
+
+def test_slurm_takes_each_name_of_pools_partitions_and_nodes() -> None:
+    """slurmctld comes up with them, and in each of its programs a name means one partition, its nodes, and no more."""
+    names = [name for name in NAMES if _cluster([name])]
+    assert {"none", "unlimited", "login", "a" * 20} <= set(names)
+    longest = "a" + "_-" * 19 + "_"
+    spec = _cluster(names, f"slurm: {{cluster_name: '{longest}'}}\n")
+    assert spec is not None
+    nodes = {
+        name: [Member(name=node, id="ocid1.instance.test..a", private_ip=ADDRESS, public_ip="") for node in listed]
+        for name, listed in ((name, permanent_names(name, pool)) for name, pool in spec.pools.items())
+    }
+    questions = [["scontrol", "show", "config"]]
+    for name in names:
+        job = [f"--partition={name}", f"--constraint={name}", f"--nodelist={name}-1", "--hold", "--chdir=/tmp"]
+        questions += [
+            ["scontrol", "--oneliner", "show", "partition", name],
+            ["runuser", "-u", "daemon", "--", "sbatch", *job, "--wrap=true"],
+            ["squeue", "--noheader", f"--partition={name}", "--format=%P %n"],
+            ["sinfo", "--noheader", "--Node", f"--partition={name}", "--format=%R %N"],
+        ]
+    hosts = {CONTROLLER: ADDRESS} | {node.name: ADDRESS for listed in nodes.values() for node in listed}
+    plan = {"controller": ADDRESS, "hosts": hosts, "nodes": [], "devices": [], "emulated_files": []}
+    (_, config), *answers = in_container({**plan, "files": _slurm_files(spec, nodes), "questions": questions})[
+        "answers"
+    ]
+    assert f"ClusterName             = {longest}\n" in config
+    for name in names:
+        said, answers = [text for _, text in answers[:4]], answers[4:]
+        assert said[0].startswith(f"PartitionName={name} "), (name, said)
+        assert said[0].count("PartitionName=") == 1, (name, said)
+        assert said[1].startswith("Submitted batch job"), (name, said)
+        assert said[2].split() == [name, f"{name}-1"], (name, said)
+        assert all(re.fullmatch(rf"{name} {name}-(1|e[0-9]+)", line.strip()) for line in said[3].splitlines()), said
+        assert len(said[3].splitlines()) > 1, (name, said)

@@ -16,12 +16,12 @@ def _words(text: str) -> frozenset[str]:
 #: than the controller. A group of the directory with such a name would give the rights that it has there.
 RESERVED_NAMES = _words(
     """
-    _apt adm admin all any apache audio avahi backup bin cdrom chrony cloud-init cloud-user colord containerd
-    crontab daemon dba dbus debian dhcpcd dialout dip disk docker ec2-user fax floppy ftp games gnats gpucluster
-    halt http input irc kmem kvm landscape ldap libvirt libvirt-qemu list lock lp lxd mail man mariadb mem
-    messagebus munge mysql named netdev news nfsnobody nginx nobody nogroup none nslcd ntp opc openldap operator
-    oracle plugdev polkitd pollinate postfix postgres prometheus proxy render root rpc rpcuser sgx shadow shutdown
-    slurm src ssh ssh_keys sshd sssd staff statd sudo sync sys syslog systemd-journal systemd-network
+    _apt _rpc _ssh adm admin all any apache audio avahi backup bin cdrom chrony cloud-init cloud-user colord
+    containerd crontab daemon dba dbus debian dhcpcd dialout dip disk docker ec2-user fax floppy ftp games gnats
+    gpucluster halt http input irc kmem kvm landscape ldap libvirt libvirt-qemu list lock lp lxd mail man mariadb
+    mem messagebus munge mysql named netdev news nfsnobody nginx nobody nogroup none nslcd ntp opc openldap operator
+    oracle plugdev polkitd pollinate postfix postgres prometheus proxy rdma render root rpc rpcuser sasl sgx shadow
+    shutdown slurm src ssh ssh_keys sshd sssd staff statd sudo sync sys syslog systemd-journal systemd-network
     systemd-resolve systemd-timesync tape tcpdump tss tty ubuntu users utmp uucp uuidd video voice wheel www-data
     """
 )
