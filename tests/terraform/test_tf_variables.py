@@ -1,4 +1,5 @@
-"""Each invalid value of a variable is refused, with a message that names the variable and the rule.
+"""Each invalid value of a variable is refused, with a message that names the variable and the rule. What our own rules
+accept is accepted.
 
 Only variables.tf is given to Terraform: no provider is started, so a case takes a tenth of a second.
 """
@@ -15,7 +16,11 @@ from typing import Any
 
 import pytest
 
+from gpucluster import handover
+from gpucluster.errors import InputError
 from gpucluster.paths import terraform_dir
+from gpucluster.spec import ClusterSpec, loads
+from tests.spec.spec_texts import KEY
 
 IMAGE = {"operating_system": "Debian", "version": "13"}
 HOME = {"export_path": "/mnt/home"}
@@ -229,3 +234,84 @@ def test_a_wrong_value_is_refused(
     assert message in words
     # An invalid value breaks one rule, and the message names that rule.
     assert words.count("Error: ") == 1, words
+
+
+# Texts of cluster.yml at the bounds of its rules; each becomes the value of the key before it.
+_BOUNDS: dict[str, tuple[Any, ...]] = {
+    "name": ("a", "a9", "a--b", "a" * 15, "a" + "-" * 13 + "z"),
+    "cloud.region": ("a-1", "us-gov-ashburn-1", "a-" + "b9-" * 20 + "0"),
+    "cloud.compartment_id": ("ocid1.tenancy.oc1..a", "ocid1.compartment.oc1.-_.A"),
+    "cloud.availability_domain": ("x", "Uocm:US-ASHBURN-AD-1", "${x}", "%{x}", '"'),
+    "cloud.freeform_tags": ({"!": ""}, {"${a}": '"'}, {"x" * 100: "y" * 256}),
+    "cloud.defined_tags": ({"a.b": ""}, {"!.~": "${x}"}, {"-./": "x"}, {"x" * 100 + "." + "y" * 100: "z" * 256}),
+    "iam.tag": ("c.d", "~.!", "y" * 100 + "." + "x" * 100),
+    "iam.elastic_compartment": ("create", "ocid1.compartment.oc1..a"),
+    "network.ssh_allowed_cidrs": (["203.0.113.7/32"], ["8.0.0.0/8"], ["203.0.113.0/24", "198.51.100.0/24"]),
+    "network.private_subnet_cidr": ("10.0.128.0/17", "10.0.2.0/25"),
+    "ssh.public_keys": ([KEY], [f"  {KEY}"], [f'{KEY} ${{x}} "y"'], [KEY.rpartition(" ")[0]]),
+    "controller.boot_volume_gb": (50, 32768),
+    "controller.boot_volume_vpus_per_gb": (10, 120),
+    "storage.home.export_path": ("/a", "/a/b.c-d_e", "/" + "x" * 254),
+    "storage.home.server": ("10.0.1.200", "1.2.3.4"),
+    "login.count": (1, 32),
+    "pools.gpu.count": (0, 1, 8),
+    "pools.gpu.image": (
+        {"name": "${x} %{y}", "login_user": "ubuntu"},
+        {"listing": 'ünï "x"', "login_user": "ubuntu"},
+        {"listing": "x", "listing_version": "1.0 ${x}", "login_user": "ubuntu"},
+        {"ocid": "ocid1.image.oc1.-_.A", "login_user": "ubuntu"},
+    ),
+    "pools.gpu.availability_domain": ("x", "${x}"),
+    "pools.gpu.platform": ({"numa_nodes_per_socket": "NPS4", "smt": False},),
+}
+_GPU = {"shape": "BM.GPU4.8", "count": 2, "max_count": 8, "image": {"operating_system": "Debian", "version": "13"}}
+#: Words of HCL, and the bounds of the rule.
+_POOLS = ("a", "z9", "a--9", "a" * 20, "a" + "-" * 18 + "z", "null", "true", "each", "for", "if", "count", "none")
+_BASE: dict[str, Any] = {
+    "version": 1,
+    "name": "demo",
+    "cloud": {"provider": "oci", "region": "us-ashburn-1", "compartment_id": "ocid1.compartment.oc1..a"},
+    "network": {
+        "vcn_cidr": "10.0.0.0/16",
+        "public_subnet_cidr": "10.0.0.0/24",
+        "private_subnet_cidr": "10.0.1.0/24",
+        "ssh_allowed_cidrs": ["203.0.113.0/24"],
+    },
+    "ssh": {"public_keys": [KEY]},
+    "controller": {"image": {"operating_system": "Debian", "version": "13"}},
+    "pools": {"gpu": _GPU, **{name: {**_GPU, "count": 1, "max_count": 1} for name in _POOLS}},
+}
+
+
+def _spec_with(values: Mapping[str, Any]) -> ClusterSpec:
+    data = copy.deepcopy(_BASE)
+    for path, value in values.items():
+        *parents, last = path.split(".")
+        place = data
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return loads(json.dumps(data))
+
+
+def test_terraform_takes_what_cluster_yml_can_have(
+    terraform: str, terraform_environment: Mapping[str, str], folder: Path
+) -> None:
+    for number in range(max(map(len, _BOUNDS.values()))):
+        # One of each in a run: they are independent of each other.
+        values = {path: texts[number] for path, texts in _BOUNDS.items() if number < len(texts)}
+        try:
+            spec = _spec_with(values)
+        except InputError as error:
+            pytest.fail(f"these are no bounds: {error}")
+        found = handover.tfvars(
+            spec,
+            tenancy_id="ocid1.tenancy.oc1..t",
+            compartment_id=spec.cloud.compartment_id or "",
+            ssh_authorized_keys=spec.ssh.authorized_keys,
+            baked_images={},
+            cluster_id="0123456789abcdef",
+            origin="ada@build-3:/srv/demo",
+        )
+        code, words = _plan(terraform, terraform_environment, folder, found)
+        assert code == 0, f"{values}: {words}"
