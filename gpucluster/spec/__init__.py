@@ -22,8 +22,8 @@ from gpucluster.errors import Finding, InputError
 from gpucluster.spec import document, messages, rules
 from gpucluster.spec.model import VERSION, ClusterSpec, Scheduler
 from gpucluster.spec.reference import json_schema
+from gpucluster.spec.rules import warnings
 from gpucluster.spec.rules.context import RuleContext
-from gpucluster.spec.rules.login import warnings
 from gpucluster.spec.rules.network import free_network, overlapping_routes
 from gpucluster.spec.sections.cloud import LOCAL_IMAGE, PROVIDERS, Cloud, Iam, ProviderName
 from gpucluster.spec.sections.fields import Resolved

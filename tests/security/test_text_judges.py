@@ -23,6 +23,7 @@ from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.errors import InputError
 from gpucluster.handover.names import permanent_names
+from gpucluster.slurm import config_keys
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.spec.sections.users import Person
 from tests.agent.users.in_container import CONFIG
@@ -194,6 +195,34 @@ def test_slurm_takes_each_value_that_cluster_yml_can_have(here: Host) -> None:
         _write(here, f"/etc/slurm/{name}", text)
     _write(here, "/tmp/cases.json", json.dumps(cases))
     assert json.loads(here.run("python3", "-c", _JUDGE)) == []
+
+
+#: Writes a slurm.conf with every word of Slurm's library as a key; prints those that its parser knows.
+_KEYS = r"""
+import glob, json, re, subprocess, sys
+(library,) = glob.glob("/usr/lib/*/slurm*/libslurmfull.so")
+with open(library, "rb") as file:
+    words = re.findall(rb"(?<=\0)[A-Z]\w+(?=\0)", file.read())
+words = sorted({word.decode() for word in words if not word.isupper()} | set(json.loads(sys.argv[1])))
+# Those of what every file has, and one that ends the program.
+apart = {"clustername", "frontendname", "include", "nodename", "partitionname", "slurmctldhost"}
+lines = ["ClusterName=a", "SlurmctldHost=a", "NodeName=a", "PartitionName=a Nodes=a"]
+lines += [f"{word}=1" for word in words if word.lower() not in apart]
+with open("/etc/slurm/slurm.conf", "w") as file:
+    file.write("\n".join(lines) + "\n")
+done = subprocess.run(["scontrol", "show", "hostlist", "a,b"], capture_output=True, text=True)
+refused = re.findall(r"unrecognized key: (\w+)", done.stderr)
+print(json.dumps([word for word in words if word not in refused and word.lower() not in apart]))
+"""
+
+
+def test_the_known_keys_of_slurm_conf_are_those_of_its_parser(here: Host) -> None:
+    here.run("mkdir", "-p", "/etc/slurm")
+    known = json.loads(here.run("python3", "-c", _KEYS, json.dumps(sorted(config_keys.KNOWN))))
+    apart = {"clustername", "frontendname", "nodename", "partitionname", "slurmctldhost"}
+    assert {key.casefold() for key in known} | apart == {
+        key.casefold() for key in (*config_keys.OF_24_11, "FrontendName")
+    }
 
 
 def _cluster(pools: Iterable[str], more: str = "") -> ClusterSpec | None:

@@ -433,3 +433,17 @@ def test_a_file_in_which_users_share_the_controller_says_what_that_means() -> No
     # Where there can't be any: without a directory of users.
     alone = two.replace("true}", "true, uid: 10001}", 1).replace("true}", "true, uid: 10002}", 1)
     assert not warnings(loads(MINIMAL + alone + "slurm: {enabled: false}\n"))
+
+
+def test_a_key_of_slurm_conf_that_is_not_known_is_a_warning_with_the_one_that_was_meant() -> None:
+    def said(key: str, more: str = "") -> str:
+        return "\n".join(warnings(loads(f"{MINIMAL}slurm: {{extra_config: {{{key}: 1}}{more}}}\n")))
+
+    assert said("SchedulerParamters").startswith("slurm.extra_config.SchedulerParamters: gpucluster knows no such key")
+    assert "Did you mean SchedulerParameters?" in said("SchedulerParamters")
+    assert "Is it one of your release of Slurm?" in said("Xyzzy")
+    # A suggestion is one that the rules accept.
+    assert "PrologFlags" not in said("PrologFlag")
+    # Slurm ignores case. A key of another release is known, too.
+    assert [said(key) for key in ("maxarraysize", "MetricsParameters", "DefCPUPerGPU")] == ["", "", ""]
+    assert said("Xyzzy", ", enabled: false") == ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from gpucluster.spec.model import ClusterSpec
 from gpucluster.spec.rules import (
     checks,
     cloud,
@@ -67,6 +68,11 @@ def check(context: RuleContext) -> None:
     """Add every error; afterwards `context` has the content of the files that cluster.yml names."""
     for module in _MODULES:
         module.check(context)
+
+
+def warnings(spec: ClusterSpec) -> tuple[str, ...]:
+    """What a valid file means that its author may not expect, with what to write instead."""
+    return (*login.warnings(spec), *slurm.warnings(spec))
 
 
 def documentation() -> Iterator[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpucluster.slurm import releases
+from gpucluster.slurm import config_keys, releases
 from gpucluster.spec.defaults import is_elastic, systems_of
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
-from gpucluster.spec.reserved import OWNED_SLURM_KEYS
+from gpucluster.spec.model import ClusterSpec
+from gpucluster.spec.reserved import OWNED_SLURM_KEYS, TUNABLE_SLURM_KEYS
 from gpucluster.spec.rules.context import RuleContext
 from gpucluster.text import did_you_mean
 
@@ -24,7 +25,7 @@ RULES = (
     "`slurm.default_job_hours` is at most `slurm.max_job_hours`. `slurm.user_limits` needs `slurm.accounting: true`.",
     "`slurm.extra_config` refuses these keys, which gpucluster sets itself: "
     + ", ".join(f"`{key}`" for key in sorted(OWNED_SLURM_KEYS))
-    + ".",
+    + ". Keys that gpucluster sets by default have its spelling, and none occurs twice: Slurm ignores case.",
 )
 
 
@@ -45,8 +46,23 @@ def check(context: RuleContext) -> None:
     _check_release(context, slurm)
     _check_default_partition(context, slurm.get("default_partition"))
     _check_limits(context, slurm)
+    first: dict[str, str] = {}
     for key, value in (slurm.get("extra_config") or {}).items():
         _check_extra_config(context, key, value)
+        _check_spelling(context, key, first.setdefault(key.casefold(), key))
+
+
+def warnings(spec: ClusterSpec) -> tuple[str, ...]:
+    """Keys of `slurm.extra_config` that no list has, with the one that was probably meant: one sentence for each."""
+    known = {key.casefold() for key in config_keys.KNOWN}
+    unknown = [key for key in spec.slurm.extra_config if key.casefold() not in known] if spec.slurm.enabled else []
+    return tuple(
+        f"slurm.extra_config.{key}: gpucluster knows no such key of slurm.conf. "
+        + (did_you_mean(key, config_keys.KNOWN - OWNED_SLURM_KEYS, most=1) or "Is it one of your release of Slurm?")
+        + " slurmctld refuses a key that it does not know; where it runs already, apply lets it try the file before "
+        "anything is changed"
+        for key in unknown
+    )
 
 
 def _check_release(context: RuleContext, slurm: dict[str, Any]) -> None:
@@ -96,6 +112,10 @@ def _check_extra_config(context: RuleContext, key: str, value: Any) -> None:
     elif key.casefold() in owned:
         message = f"{owned[key.casefold()]} is set by gpucluster itself"
         context.error(path, message, "Delete the line; most of it follows from other keys of this file", key=True)
+    elif value is None:
+        context.error(path, "has no value", "Write one, or delete the line")
+    elif isinstance(value, (tuple, list)):
+        context.error(path, "must be text or a whole number; got a list", 'Write one text with commas, such as "a,b"')
     elif isinstance(value, bool) or not isinstance(value, (str, int)):
         message = f"must be text or a whole number; got {shown(value)}"
         context.error(path, message, 'Write it in quotes, such as "YES"')
@@ -103,3 +123,14 @@ def _check_extra_config(context: RuleContext, key: str, value: Any) -> None:
         message = f"is not a valid value in slurm.conf: {shown(value)}"
         hint = "Write one line, without # and backslash. One with spaces needs double quotes in it: '\"a b\"'"
         context.error(path, message, hint)
+
+
+def _check_spelling(context: RuleContext, key: str, first: str) -> None:
+    """A key of another case would be a second line of slurm.conf, and replace a list that it may only add to."""
+    path: Path = ("slurm", "extra_config", key)
+    ours = next((own for own in TUNABLE_SLURM_KEYS if own.casefold() == key.casefold()), key)
+    if ours != key:
+        context.error(path, "gpucluster sets this key, too, in another spelling", f"Write {ours}", key=True)
+    elif first != key:
+        message = f"is the same key as {first}: Slurm ignores case"
+        context.error(path, message, "Delete one of them", key=True)

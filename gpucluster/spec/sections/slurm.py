@@ -101,7 +101,8 @@ class Slurm(Part):
     extra_config: dict[str, Any] = Field(
         default_factory=dict,
         max_length=100,
-        description="Additional lines of slurm.conf: key and value. Keys that gpucluster sets itself are refused.",
+        description="Additional lines of slurm.conf: key and value. Keys that gpucluster sets itself are refused; "
+        "`validate` warns of one that it does not know.",
         examples=[{"SchedulerParameters": "bf_interval=30"}],
     )
 
