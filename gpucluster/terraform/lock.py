@@ -30,6 +30,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from gpucluster import process
 from gpucluster.agent import bounded
 from gpucluster.errors import GpuClusterError, ToolError
+from gpucluster.process import signals
 from gpucluster.terraform import messages
 from gpucluster.terraform.backends import ADDRESS_VARIABLE, BackendConfig
 from gpucluster.terraform.diagnosis import Lock, lock_of
@@ -125,37 +126,37 @@ class StateLock:
         if self.held or not backend.locks:
             yield
             return
-        self._console = _console(program, folder, env, time.monotonic() + wait, failure)
         try:
+            self._take(program, folder, env, time.monotonic() + wait, failure)
             if backend.kind == "http":
                 self._id = _held_id(program, folder, env)
             yield
         finally:
-            console, self._console, self._id, self._known = self._console, None, "", None
-            console.close(_END)
+            signals.surely(self._release)
 
-
-def _console(
-    program: Path, folder: Path, env: Mapping[str, str], deadline: float, failure: Failure
-) -> process.InputProgram:
-    """A console that holds the lock. It opens a FIFO when it evaluates its first line, and by then it has the lock."""
-    # Not every file system that holds a cluster's folder has FIFOs.
-    with tempfile.TemporaryDirectory(prefix="gpucluster-lock-") as place:
-        fifo = Path(place) / "held"
-        os.mkfifo(fifo, 0o600)
-        while True:
-            console = process.InputProgram([str(program), "console"], env=env, cwd=folder)
-            try:
+    def _take(self, program: Path, folder: Path, env: Mapping[str, str], deadline: float, failure: Failure) -> None:
+        """Start a console, which opens a FIFO when it evaluates its first line, and by then it has the lock. `_release`
+        ends it, whatever interrupts this."""
+        # Not every file system that holds a cluster's folder has FIFOs.
+        with tempfile.TemporaryDirectory(prefix="gpucluster-lock-") as place:
+            fifo = Path(place) / "held"
+            os.mkfifo(fifo, 0o600)
+            while True:
+                with signals.deferred():
+                    console = self._console = process.InputProgram([str(program), "console"], env=env, cwd=folder)
                 console.send(f"file({_quoted(str(fifo))})\n")
                 done = _refusal(console, fifo)
-            except BaseException:
-                console.close(_END)
-                raise
-            if done is None:
-                return console
-            if _lock_in(done.stderr) is None or time.monotonic() > deadline:
-                raise failure(done.stderr)
-            time.sleep(_RETRY)
+                if done is None:
+                    return
+                self._release()
+                if _lock_in(done.stderr) is None or time.monotonic() > deadline:
+                    raise failure(done.stderr)
+                time.sleep(_RETRY)
+
+    def _release(self) -> None:
+        console, self._console, self._id, self._known = self._console, None, "", None
+        if console is not None:
+            console.close(_END)
 
 
 def _quoted(text: str) -> str:
