@@ -57,7 +57,7 @@ esac
 RUN = "20261126T100000-abcdef"
 
 
-def _state(version: int = 4, contract: int = 1, *, complete: bool = True) -> str:
+def state_of_a_cluster(version: int = 4, contract: int = 1, *, complete: bool = True) -> str:
     """Terraform's state of a cluster; without outputs as a killed first apply leaves it."""
 
     def pool(shape: str, *instances: dict[str, str]) -> dict[str, Any]:
@@ -78,12 +78,22 @@ def _state(version: int = 4, contract: int = 1, *, complete: bool = True) -> str
         "pools": {"compute": pool("BM.GPU4.8", {**node, "public_ip": ""}), "cpu": pool("VM.Standard.E5.Flex")},
     }  # fmt: skip
     identity = {"contract_version": contract, "compartment_id": "ocid1.tenancy.local..x", "name": "demo", "id": ID}
-    outputs = {"cluster": {"value": cluster}, "identity": {"value": identity}} if complete else {}
+    values = {"cluster": cluster, "identity": identity} if complete else {}
+    outputs = {name: {"value": value, "type": _type(value)} for name, value in values.items()}
     tags = {"gpucluster": "demo", "gpucluster-id": ID}
     vcn = {"mode": "managed", "type": "oci_core_vcn", "name": "this",
            "instances": [{"attributes": {"id": "ocid1.vcn.local..v", "freeform_tags": tags}}]}  # fmt: skip
     state = {"version": version, "terraform_version": "1.9.0", "serial": 1, "lineage": "x", "outputs": outputs}
     return json.dumps({**state, "resources": [vcn]})
+
+
+def _type(value: Any) -> Any:
+    """The type of a value as Terraform's state has it."""
+    if isinstance(value, Mapping):
+        return ["object", {name: _type(each) for name, each in value.items()}]
+    if isinstance(value, list):
+        return ["tuple", [_type(each) for each in value]]
+    return "number" if isinstance(value, int) else "string"
 
 
 def _applied(folder: Path) -> Path:
@@ -99,7 +109,7 @@ def _applied(folder: Path) -> Path:
         "left": {},
     }
     files = {
-        "terraform.tfstate": _state(),
+        "terraform.tfstate": state_of_a_cluster(),
         "backend.json": json.dumps(location),
         "hosts.json": json.dumps({"hosts": [host]}),
         "identity.json": json.dumps({"name": "demo", "id": ID, "origin": "ada@build-3:/srv/demo"}),
@@ -153,14 +163,14 @@ STATES: Mapping[str, Callable[[Path], None]] = {
     "a fresh clone": lambda _folder: None,
     "a killed apply": lambda folder: (_applied(folder), None)[1],
     "killed before there were hosts": _without(
-        "hosts.json", "ssh", "ansible", terraform_tfstate=_state(complete=False)
+        "hosts.json", "ssh", "ansible", terraform_tfstate=state_of_a_cluster(complete=False)
     ),
     "hosts without a state": _without("terraform.tfstate", "backend.json", "identity.json"),
     "destroyed": _without(
         "terraform.tfstate", "backend.json", "hosts.json", "identity.json", "compartment", "terraform", "ssh"
     ),
-    "a state of a newer Terraform": _without("hosts.json", terraform_tfstate=_state(version=5)),
-    "a state of a newer gpucluster": _without("hosts.json", terraform_tfstate=_state(contract=2)),
+    "a state of a newer Terraform": _without("hosts.json", terraform_tfstate=state_of_a_cluster(version=5)),
+    "a state of a newer gpucluster": _without("hosts.json", terraform_tfstate=state_of_a_cluster(contract=2)),
     "binary files": _damaged(lambda _whole: bytes(range(256))),
     "half of each file": _damaged(lambda whole: whole[: len(whole) // 2]),
     "files of another form": _damaged(lambda _whole: _OTHER_FORM),
@@ -184,15 +194,15 @@ def place_of(base: Path, command: str) -> Path:
     return base / command.replace(" ", "_")
 
 
-def write(base: Path, state: Callable[[Path], None], commands: Iterable[str]) -> None:
-    """Make a folder in this state for each command."""
+def write(base: Path, state: Callable[[Path], None], commands: Iterable[str], more: str = "") -> None:
+    """Make a folder in this state for each command; `more` is added to its cluster.yml."""
     for command in commands:
         folder = place_of(base, command)
         folder.mkdir(parents=True)
         text = f"{LOCAL}containers: {{runtimes: [enroot]}}\n"
         if command in FOR_KUBERNETES or command.startswith("kubernetes "):
             text = text.partition("\nslurm:")[0] + "\nscheduler: kubernetes\n"
-        (folder / "cluster.yml").write_text(text)
+        (folder / "cluster.yml").write_text(text + more)
         (folder / "people.yml").write_text("- {name: bob}\n")
         state(folder)
 

@@ -23,6 +23,7 @@ from gpucluster.paths import import_root
 from tests.cli import folder_states
 from tests.cli.folder_states import STATES, WORDS, Outcome
 from tests.cli.test_other_cluster import _commands
+from tests.terraform.state_doubles import serving
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slow]
@@ -141,6 +142,30 @@ def _in_read_only(folder: Path, words: Sequence[str]) -> list[Outcome]:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return [Outcome(**each) for each in json.loads(done.stdout.splitlines()[-1])]
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_a_fresh_clone_with_a_remote_state(locked: bool, no_cloud: Path, tmp_path: Path) -> None:
+    """The state is that of a cluster, with the real Terraform and a double of the backend. No command writes it."""
+    names = ["apply", "destroy", "plan", "replace", "state recover", "verify"] if locked else _with_the_folder()
+    with serving() as double:
+        address = f"{double.url}/demo"
+        more = f"state: {{backend: http, config: {{address: '{address}', lock_address: '{address}'}}}}\n"
+        double.objects["/demo"] = folder_states.state_of_a_cluster().encode()
+        if locked:
+            double.lock("/demo")
+        before = dict(double.locks)
+        folder_states.write(no_cloud, STATES["a fresh clone"], names, more)
+        outcomes = folder_states.walk(no_cloud, names, tmp_path / "verify.xml")
+        assert (double.locks, double.changes.count("PUT")) == (before, 0)
+    assert _judge(outcomes) == []
+    results = {each.command: each.result or {} for each in outcomes}
+    if locked:
+        assert {each.status for each in outcomes} == {errors.EXIT_LOCKED}
+        assert [name for name, result in results.items() if "ada@elsewhere" not in result["what"]] == []
+    else:
+        assert results["output"]["outputs"]["cluster"]["name"] == "demo"
+    _assert_junit(tmp_path / "verify.xml")
 
 
 def _rename(folder: Path) -> None:
