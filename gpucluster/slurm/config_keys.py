@@ -52,7 +52,8 @@ OF_24_11 = _words(
     X11Parameters
     """
 )
-#: Those that only earlier or later releases read, from 22.05 to SchedMD's development version of November 2026.
+#: Those of other releases, from public copies of the sources of an earlier one and of a release candidate of 26.11. No
+#: parser has confirmed them. (24.11 reads FrontendName in special builds only.)
 OF_OTHER_RELEASES = _words(
     """
     CertgenParameters CertgenType CliFilterParameters DefRuntimePlugin EpilogTimeout FrontendName HealthCheckTimeout
