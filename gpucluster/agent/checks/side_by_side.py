@@ -46,6 +46,7 @@ def run(tasks: Mapping[str, Task]) -> dict[str, Any]:
         for reader, name in list(open_pipes.items()):
             if now > tasks[name].seconds + _GRACE_S or len(received[name]) > _MOST:
                 values[name] = Missing(f"{name} gave no answer within {tasks[name].seconds:g} s")
+                _end_programs(pids[reader])
                 _end(reader, pids.pop(reader), selector)
                 del open_pipes[reader]
         for key, _events in selector.select(0.05) if open_pipes else ():
@@ -100,6 +101,18 @@ def _decoded(data: bytes) -> Any:
     if "refused" in answer:
         return Refused(answer["refused"])
     return Missing(answer["missing"]) if "missing" in answer else answer["value"]
+
+
+def _end_programs(pid: int) -> None:
+    """End the programs that a measurement waits for. Each leads a group of its own, and would outlive it: a tool that
+    hangs would be there once more after each round of checks."""
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGSTOP)  # it starts no other meanwhile
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            children = [int(word) for word in file.read().split()]
+        for child in children:
+            with contextlib.suppress(OSError):
+                os.killpg(child, signal.SIGKILL)
 
 
 def _end(reader: int, pid: int, selector: selectors.BaseSelector) -> None:

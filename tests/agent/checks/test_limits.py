@@ -186,6 +186,17 @@ def test_measurements_are_made_side_by_side_each_within_its_limit(monkeypatch: p
     until_gone(note.pid())
 
 
+def test_a_tool_that_hangs_does_not_outlive_the_measurement_that_asked_it(
+    monkeypatch: pytest.MonkeyPatch, note: Note
+) -> None:
+    """On a busy node the measurement is ended before it has noticed its own limit."""
+    monkeypatch.setattr(side_by_side, "time", LateTime(note.is_written, step=5))
+    tool = ["sh", "-c", f"sleep 600 & echo $! > {note.file}; wait"]
+    found = side_by_side.run({"tool": Task(lambda _seconds: programs.ask(tool, LONG, 1000), LIMIT)})
+    assert found == {"tool": Missing(f"tool gave no answer within {LIMIT:g} s")}
+    until_gone(note.pid())
+
+
 def test_a_limit_of_a_measurement_is_in_seconds() -> None:
     found = side_by_side.run({"sleeps": Task(lambda _seconds: hang(), 0.1)})
     # Its own process may have noticed it first.
