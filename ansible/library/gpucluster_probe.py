@@ -76,7 +76,7 @@ CERTIFICATES = {
     "directory": Path("/etc/gpucluster/authority/ca.pem"),
     "ssh": Path("/etc/gpucluster/authority/ssh_ca.pub"),
 }
-SECRETS = {"munge": Path("/etc/gpucluster/munge.key"), "directory": Path("/etc/gpucluster/sssd.password")}
+SECRETS = {"munge": Path("/etc/gpucluster/munge.key")}
 # What of the cloud's own services no user may reach: the identity of the instance, and its boot volume.
 CLOUD_SERVICES = {"metadata": ("169.254.169.254", 80), "boot volume": ("169.254.0.2", 3260)}
 NOBODY = 65534

@@ -11,7 +11,7 @@ from tests.ansible.loading import ANSIBLE, read
 from tests.ansible.render import render, variables
 
 SYSTEMS = sorted(path.stem for path in (ANSIBLE / "vars" / "os").glob("*.yml"))
-LOOKUP = "cn=sssd,ou=services,dc=demo,dc=local"
+HOSTS, SHARED = "ou=hosts,dc=demo,dc=local", "cn=sssd,ou=services,dc=demo,dc=local"
 
 
 def slapd(system: str = "Debian-13") -> str:
@@ -26,7 +26,7 @@ def rules(text: str) -> list[str]:
 
 def sssd(**more: Any) -> dict[str, str]:
     """The settings of all sections; none of ours has one name in two."""
-    text = render("ldap", "sssd.conf", variables(role="ldap") | {"ldap_service_password": "secret"} | more)
+    text = render("ldap", "sssd.conf", variables(role="ldap") | {"ldap_password": "secret"} | more)
     return dict(line.split(" = ", 1) for line in text.splitlines() if " = " in line and not line.startswith("#"))
 
 
@@ -58,9 +58,10 @@ def test_passwords_are_hashed_strongly(system: str) -> None:
 def test_passwords_are_read_by_nobody_and_everything_else_by_few() -> None:
     assert rules(slapd()) == [
         'access to filter="(shadowExpire=1)" attrs=userPassword by * none',
+        f'access to dn.subtree="{HOSTS}" attrs=userPassword by anonymous auth by * none',
         'access to dn.subtree="ou=services,dc=demo,dc=local" attrs=userPassword by anonymous auth by * none',
         "access to attrs=userPassword by self =xw by anonymous auth by * none",
-        f'access to * by dn.exact="{LOOKUP}" read by self read by * none',
+        f'access to * by dn.onelevel="{HOSTS}" read by dn.exact="{SHARED}" read by self read by * none',
     ]
 
 
@@ -69,7 +70,8 @@ def test_hosts_trust_the_cluster_s_authority_only_and_say_who_they_are() -> None
     assert found["ldap_uri"] == "ldaps://demo-controller"
     assert found["ldap_tls_reqcert"] == "demand"
     assert found["ldap_search_base"] == "dc=demo,dc=local"
-    assert (found["ldap_default_bind_dn"], found["ldap_default_authtok"]) == (LOOKUP, "secret")
+    own = f"cn=demo-controller,{HOSTS}"
+    assert (found["ldap_default_bind_dn"], found["ldap_default_authtok"]) == (own, "secret")
 
 
 def test_an_account_that_expired_is_refused_whatever_it_logs_in_with() -> None:
@@ -95,7 +97,7 @@ def test_the_password_of_the_lookup_is_in_no_log() -> None:
     assert "content_base64" in file
     assert "content" not in file
     assert (file["new_mode"], file["widest_mode"]) == ("0600", "0640")
-    slurps = [task for task in read("roles/ldap/tasks/share.yml") if "password" in str(task["ansible.builtin.slurp"])]
+    slurps = [task for task in read("roles/ldap/tasks/share.yml") if "hosts_file" in str(task["ansible.builtin.slurp"])]
     assert [task["no_log"] for task in slurps] == [True]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gpucluster.agent.users import config, lock
 from tests.ansible.render import ELASTIC, render, variables
 
 #: systemd's own scale: 0 is closed, 10 is open. Services without a sandbox of ours have about 9.6.
@@ -53,7 +54,12 @@ def test_root_s_service_for_new_nodes_keeps_what_it_needs() -> None:
     assert settings(text, "CapabilityBoundingSet") == ["CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER"]
     assert settings(text, "ReadWritePaths") == [
         "-/var/lib/gpucluster-autoscaler -/run/gpucluster-join -/var/lib/gpucluster-join"
+        " -/var/lib/gpucluster-directory -/run/gpucluster-directory.lock"
     ]
+    # What is missing when it starts, it could not make.
+    assert settings(text, "ExecStartPre") == ["+/usr/bin/touch /run/gpucluster-directory.lock"]
+    assert str(config.HOSTS_FILE.parent) in settings(text, "ReadWritePaths")[0]
+    assert str(lock.FILE) in settings(text, "ReadWritePaths")[0]
     # The last one counts: the public key of the controller is in the home of its login user.
     assert settings(text, "ProtectHome")[-1] == "read-only"
     assert "CAP_SETUID" in settings(unit("autoscaler", "gpucluster-join", KUBERNETES), "CapabilityBoundingSet")[0]

@@ -61,7 +61,7 @@ OWN = {
     "agent/watch/": "/run/gpucluster-watch, its own service; /proc and /run/gpucluster/jobs, read",
     "agent/users/on_host.py": "spools of cron and at, and whether /etc/pam.d has a file",
     "agent/users/lock.py": "/run",
-    "agent/users/passwords.py": "/etc/gpucluster, and a file of its own",
+    "agent/users/passwords.py": "/etc/gpucluster, /var/lib/gpucluster-directory, and a file of its own",
     "agent/foreign_folder.py": "the one module",
 }
 _OS = {

@@ -74,7 +74,7 @@ def read_state(file: Path, here: Config, suffix: str) -> State:
 def adopt(source: Path, target: Path, suffix: str, here: Config, memory: Memory) -> None:
     """Write a backup's entries as entries of this cluster.
 
-    The entry that hosts bind with is left out: it is created again, with the password that this cluster's hosts have.
+    The entries with which hosts bind are left out: they are created again, with the passwords of this cluster's hosts.
 
     Args:
         suffix: the suffix of the backup.
@@ -89,7 +89,7 @@ def adopt(source: Path, target: Path, suffix: str, here: Config, memory: Memory)
             if dn in memory.counters:
                 counter = f"description: {memory.counters[dn]}"
                 lines = [counter if line.startswith("description: ") else line for line in lines]
-            if dn != here.service_dn:
+            if dn != here.service_dn and not dn.endswith(f",{here.hosts_dn}"):
                 out.write("\n".join(lines) + "\n\n")
         for kind, numbers in (("people", memory.users), ("groups", memory.groups)):
             for name, number in numbers.items():

@@ -1,35 +1,132 @@
-"""The directory's base tree (DIT): units, counters, the cluster's groups, and the entry that hosts bind with."""
+"""The directory's base tree (DIT): units, counters, the cluster's groups, and the entries with which hosts bind."""
 
 from __future__ import annotations
 
+import secrets
+import time
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
 from gpucluster.agent.errors import Failed
-from gpucluster.agent.users import passwords
+from gpucluster.agent.users import host_entries, hosts, passwords
+from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.controller import Controller
+from gpucluster.agent.users.host_entries import JOINING_SECONDS, Cluster, HostEntry, Wanted
 from gpucluster.agent.users.state import State
 
+_BYTES = 32
 
-def make(controller: Controller) -> bool:
+
+def make(controller: Controller, wanted: Iterable[Wanted] = ()) -> bool:
     """Create what is missing; returns whether anything changed. The caller holds the lock.
 
+    Args:
+        wanted: the hosts of this run. Those of earlier ones keep their entries, but for elastic nodes that are gone.
+
     Raises:
-        Failed: the server does not accept the password that hosts bind with.
+        Failed: the server does not accept a password, or the file of passwords can't be used.
     """
-    changed = passwords.keep_file(controller.config.service_password_file)
     plan = controller.plan(controller.state(), {})
-    changed = controller.apply(plan) or changed
-    return _keep_password(controller, plan.state) or changed
+    changed = controller.apply(plan)
+    changed = _keep_shared_entry(controller, plan.state) or changed
+    entries = _read(controller.config.hosts_file)
+    asked = list(wanted)
+    if entries is None and not asked:
+        # The passwords of hosts are not known any more: they still have them, and the next apply makes new ones.
+        return changed
+    before = entries or {}
+    now = int(time.time())
+    after = host_entries.put(before, asked, _make, now)
+    if asked:
+        after = host_entries.without_removed(after, _cluster(controller.config), now)
+    return _store(controller, plan.state, before, after) or changed
 
 
-def _keep_password(controller: Controller, state: State) -> bool:
-    file, dn = controller.config.service_password_file, controller.config.service_dn
-    if state.service_password and controller.ldap.accepts(dn, file):
+def revoke(
+    controller: Controller, permanent: Collection[str], configured: Collection[str], pools: Collection[str]
+) -> bool:
+    """Remove the entries of hosts that are gone, and the entry that all hosts shared when none needs it any more;
+    returns whether anything changed. The caller holds the lock.
+
+    Args:
+        permanent: the permanent hosts of the cluster.
+        configured: those that bind with an entry of their own since this run.
+        pools: the elastic pools.
+    """
+    config = controller.config
+    before = _read(config.hosts_file)
+    if before is None:
         return False
-    password = file.read_text(encoding="utf-8")
-    # A server without the module of the first scheme stores the hash and does not accept the password then.
-    for scheme in passwords.SCHEMES:
-        plan = controller.plan(controller.state(), {})
-        plan.service_password(passwords.hashed(password, (scheme, passwords.SCHEMES[-1])))
-        controller.apply(plan)
-        if controller.ldap.accepts(dn, file):
-            return True
-    raise Failed(f"the directory does not accept the password in {file}", "Remove that file and try again")
+    cluster = _cluster(config, permanent, pools)
+    after = host_entries.without_removed(before, cluster, int(time.time()))
+    state = controller.state()
+    changed = _store(controller, state, before, after)
+    # Nodes that an earlier release launched may still be joining, with the shared entry.
+    joining = bool(pools) and time.time() - min((entry.made for entry in after.values()), default=0) < JOINING_SECONDS
+    unnamed = joining or cluster.unnamed(after) or not set(permanent) <= set(configured) & set(after)
+    return changed if unnamed else _remove_shared_entry(controller, state) or changed
+
+
+def _cluster(config: Config, permanent: Collection[str] | None = None, pools: Collection[str] | None = None) -> Cluster:
+    lists = [name for name in config.hosts.login_user_by_host if hosts.is_hostlist(name)]
+    try:
+        existing: Collection[str] | None = hosts.existing(",".join(lists)) if lists else ()
+    except Failed:
+        existing = None
+    return Cluster(permanent, lambda name: any(hosts.lists(nodes, name) for nodes in lists), existing, pools)
+
+
+def _store(
+    controller: Controller, state: State, before: Mapping[str, HostEntry], after: Mapping[str, HostEntry]
+) -> bool:
+    """The file first: whatever ends this, the next run makes the directory like it."""
+    config = controller.config
+    if after != before:
+        passwords.write_file(config.hosts_file, host_entries.text(after))
+    records = host_entries.records(config, after, state.hosts)
+    controller.ldap.apply(records)
+    return after != before or bool(records)
+
+
+def _make(number: int) -> list[tuple[str, str]]:
+    made = [secrets.token_urlsafe(_BYTES) for _ in range(number)]
+    return list(zip(made, passwords.crypted(made)))
+
+
+def _read(file: Path) -> dict[str, HostEntry] | None:
+    """The entries in the file; None without one.
+
+    Raises:
+        Failed: it is damaged.
+    """
+    try:
+        return host_entries.parse(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        # Not the error itself: it may quote the file.
+        hint = "Remove it and run `gpucluster apply`: every host gets a new password"
+        raise Failed(f"{file} can't be read ({type(error).__name__})", hint) from None
+
+
+# ---- the entry that all hosts shared in an earlier release
+
+
+def _keep_shared_entry(controller: Controller, state: State) -> bool:
+    """As long as its password file is there, hosts may have the password: also after a restore."""
+    file, dn = controller.config.service_password_file, controller.config.service_dn
+    plan = controller.plan(state, {})
+    if not file.exists():
+        plan.remove_service()
+    elif not (state.service_password and controller.ldap.accepts(dn, file)):
+        plan.service_password(passwords.crypted([file.read_text(encoding="utf-8").strip()])[0])
+    return controller.apply(plan)
+
+
+def _remove_shared_entry(controller: Controller, state: State) -> bool:
+    """The entry first: as long as the file is there, the next run tries again."""
+    file = controller.config.service_password_file
+    plan = controller.plan(state, {})
+    plan.remove_service()
+    changed = controller.apply(plan)
+    return passwords.remove_file(file) or changed

@@ -12,6 +12,8 @@ from gpucluster.agent.errors import Failed
 from gpucluster.agent.kubernetes.person_objects import Quota
 
 FILE = Path("/etc/gpucluster/directory.json")
+#: The passwords with which hosts bind: `host_entries`.
+HOSTS_FILE = Path("/var/lib/gpucluster-directory/hosts.json")
 #: The command on the controller; rules of sudo may name it.
 COMMAND = "/usr/local/bin/cluster"
 
@@ -44,8 +46,10 @@ class Config:
 
     Args:
         home_base: the mount point of the share with the homes.
-        service_dn: the entry that SSSD of every host binds as.
+        service_dn: the entry that all hosts shared in an earlier release. It exists as long as its password file does.
         service_password_file: its password; only root of the controller can read the file.
+        hosts_file: the passwords with which hosts bind now, likewise.
+        password_scheme: how the server stores passwords of users, without braces; empty if it is not known.
         kubernetes: the quota of each person there; None without Kubernetes.
         kubernetes_engine: whether the control plane is that of Oracle Kubernetes Engine.
         kubeconfig_hours: for how long a kubeconfig of a person is valid; 0 without Kubernetes.
@@ -67,6 +71,8 @@ class Config:
     kubernetes: Quota | None = None
     kubernetes_engine: bool = False
     kubeconfig_hours: int = 0
+    hosts_file: Path = HOSTS_FILE
+    password_scheme: str = ""
 
     @property
     def name(self) -> str:
@@ -82,6 +88,11 @@ class Config:
     def groups_dn(self) -> str:
         """The unit with the groups."""
         return f"ou=groups,{self.suffix}"
+
+    @property
+    def hosts_dn(self) -> str:
+        """The unit with the entries of hosts."""
+        return f"ou=hosts,{self.suffix}"
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Config:
@@ -109,6 +120,8 @@ class Config:
             kubernetes=Quota(**quota) if quota is not None else None,
             kubernetes_engine=bool(raw.get("kubernetes_engine", False)),
             kubeconfig_hours=int(raw.get("kubeconfig_hours", 0)),
+            hosts_file=Path(raw.get("hosts_file") or HOSTS_FILE),
+            password_scheme=str(raw.get("password_scheme") or "").strip("{}"),
         )
 
     @classmethod

@@ -37,6 +37,7 @@ _MOST_NAMED = 5
 _AT_A_TIME = 32
 #: Suffixes of node states of `sinfo` that mean powering down, powering up and powered down: nothing runs there.
 _AWAY = ("%", "#", "~")
+_POWERED_DOWN = ("~",)
 #: The names of elastic nodes of a pool: `gpu-e[1-6]`. Others are plain names.
 _HOSTLIST = re.compile(r"([^,\[\]]+)(?:\[([0-9]+)-([0-9]+)\])?")
 
@@ -159,7 +160,7 @@ def remote(
     unknown: list[str] = []
     for name, user in hosts.login_user_by_host.items():
         try:
-            addresses = addresses_in_service(name) if "[" in name or "," in name else {name: name}
+            addresses = addresses_in_service(name) if is_hostlist(name) else {name: name}
             for host, address in addresses.items():
                 found.setdefault(host, Login(user, address))
         except Failed:
@@ -192,13 +193,38 @@ def _present(nodes: str) -> dict[str, str]:
     return _in_slurm(nodes)
 
 
-def _in_slurm(nodes: str) -> dict[str, str]:
+def existing(nodes: str) -> frozenset[str]:
+    """The nodes of a hostlist that have an instance, as far as the scheduler knows: with Slurm also those that power up
+    or down, with Kubernetes those that have joined.
+
+    Raises:
+        Failed: Slurm does not answer, or Kubernetes where this host has its control plane.
+    """
+    if Path(ADMIN).exists():
+        return frozenset(of_hostlist(Kubectl(ADMIN).list("nodes"), nodes, ready=False))
+    return frozenset(_in_slurm(nodes, away=_POWERED_DOWN))
+
+
+def is_hostlist(name: str) -> bool:
+    """Whether a name of the configuration stands for nodes that may exist or not."""
+    return "[" in name or "," in name
+
+
+def lists(nodes: str, name: str) -> bool:
+    """Whether a hostlist such as `gpu-e[1-6]` has this name."""
+    return any(
+        (name.startswith(prefix) and _within(name[len(prefix) :], int(first), int(last))) if first else name == prefix
+        for prefix, first, last in _HOSTLIST.findall(nodes)
+    )
+
+
+def _in_slurm(nodes: str, away: tuple[str, ...] = _AWAY) -> dict[str, str]:
     argv = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%N %t %o"]
     done = programs.call(argv, seconds=_SECONDS)
     if done.returncode != 0:
         raise Failed(f"Slurm does not know which of {nodes} are in service", "Run: systemctl status slurmctld")
     lines = [line.split() for line in done.stdout.splitlines()]
-    return {name: address for name, state, address in lines if not state.endswith(_AWAY)}
+    return {name: address for name, state, address in lines if not state.endswith(away)}
 
 
 def of_hostlist(items: Sequence[Mapping[str, Any]], nodes: str, *, ready: bool = True) -> dict[str, str]:
@@ -207,21 +233,13 @@ def of_hostlist(items: Sequence[Mapping[str, Any]], nodes: str, *, ready: bool =
     Args:
         ready: only those that are ready.
     """
-    parts = [(name, first, last) for name, first, last in _HOSTLIST.findall(nodes)]
-
-    def listed(node: str) -> bool:
-        return any(
-            (node.startswith(name) and _within(node[len(name) :], int(first), int(last))) if first else node == name
-            for name, first, last in parts
-        )
-
     found = {}
     for item in items:
         name, status = str(item["metadata"]["name"]), item.get("status") or {}
         conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
         addresses = [each["address"] for each in status.get("addresses") or () if each["type"] == "InternalIP"]
         wanted = not ready or conditions.get("Ready") == "True"
-        if wanted and addresses and listed(name):
+        if wanted and addresses and lists(nodes, name):
             found[name] = str(addresses[0])
     return found
 

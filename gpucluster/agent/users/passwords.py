@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from gpucluster.agent.errors import Failed
 
 #: The stronger first. slapd knows ARGON2 where it has the module, and CRYPT everywhere.
 SCHEMES = ("ARGON2", "CRYPT")
-_BYTES = 32
 #: In memory until the next boot, and writable by root only.
 _MEMORY = "/run"
 
@@ -51,30 +49,54 @@ def _argon2(password: str) -> str:
 
 
 def _crypt(password: str) -> str:
-    done = programs.call(["openssl", "passwd", "-6", "-stdin"], password + "\n")
-    return "{CRYPT}" + done.stdout.strip() if done.returncode == 0 and done.stdout.startswith("$6$") else ""
+    try:
+        return crypted([password])[0]
+    except Failed:
+        return ""
 
 
-def keep_file(file: Path) -> bool:
-    """Make a file with a random password if it is missing or empty; returns whether it was made."""
+def crypted(passwords: Sequence[str]) -> list[str]:
+    """The hash of each, which every slapd knows: by one program for all of them.
+
+    Raises:
+        Failed: openssl is missing, or too old.
+    """
+    done = programs.call(["openssl", "passwd", "-6", "-stdin"], "".join(f"{password}\n" for password in passwords))
+    hashes = done.stdout.split()
+    if done.returncode != 0 or len(hashes) != len(passwords) or not all(text.startswith("$6$") for text in hashes):
+        raise Failed("openssl can't hash a password", "Install openssl")
+    return ["{CRYPT}" + text for text in hashes]
+
+
+def write_file(file: Path, text: str) -> None:
+    """Write a file that only root can read, all of it or nothing. Its folder is made if it is missing.
+
+    Raises:
+        Failed: it can't be written.
+    """
+    new = file.with_name(f".{file.name}.new")
     try:
-        if file.read_text(encoding="utf-8").strip():
-            return False
-        new = file.with_name(f".{file.name}.new")
-        new.unlink()
-    except FileNotFoundError:
-        pass
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failed(f"{file} can't be read: {error}", "Remove it: it is created again") from error
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f".{file.name}.new")
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new.unlink(missing_ok=True)
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
-            # Without a line end: OpenLDAP's programs would take it as part of the password.
-            stream.write(secrets.token_urlsafe(_BYTES))
+            stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         new.replace(file)
     except OSError as error:
         raise Failed(f"{file} can't be written: {error.strerror}") from error
+
+
+def remove_file(file: Path) -> bool:
+    """Remove a file with a password; returns whether there was one.
+
+    Raises:
+        Failed: it can't be removed.
+    """
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise Failed(f"{file} can't be removed: {error.strerror}") from error
     return True

@@ -65,7 +65,16 @@ class Plan:
         config, label = self.config, self.config.name
         top = [("objectClass", "dcObject"), ("objectClass", "organization"), ("dc", label), ("o", label)]
         self._ensure(config.suffix, top)
-        units = ("people", "groups", "services", "policies", "retired", "people,ou=retired", "groups,ou=retired")
+        units = (
+            "people",
+            "groups",
+            "hosts",
+            "services",
+            "policies",
+            "retired",
+            "people,ou=retired",
+            "groups,ou=retired",
+        )
         for unit in units:
             self._ensure(
                 f"ou={unit},{config.suffix}", [("objectClass", "organizationalUnit"), ("ou", unit.split(",", 1)[0])]
@@ -283,7 +292,7 @@ class Plan:
         self._entries.append(ldif.modify(self.user(name).dn, replace={"userPassword": [hashed]}))
 
     def service_password(self, hashed: str) -> None:
-        """Set the hash of the password that hosts bind with; the entry is created if it is missing."""
+        """Set the hash of the password that all hosts shared; the entry is created if it is missing."""
         dn = self.config.service_dn
         if dn.lower() in self.state.known:
             self._entries.append(ldif.modify(dn, replace={"userPassword": [hashed]}))
@@ -293,6 +302,12 @@ class Plan:
         policy = ("pwdPolicySubentry", policy_dn(self.config, "services"))
         self._entries.append(ldif.add(dn, [*classes, ("cn", own), ("userPassword", hashed), policy]))
         self.state.known.add(dn.lower())
+
+    def remove_service(self) -> None:
+        """Remove the entry that all hosts shared."""
+        if self.config.service_dn.lower() in self.state.known:
+            self._entries.append(ldif.delete(self.config.service_dn))
+            self.state.known.discard(self.config.service_dn.lower())
 
     def remove(self, name: str) -> User:
         """Remove a user; the uid is noted first."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from gpucluster.agent.errors import AgentError, Refused, Unconfirmed, of_system
-from gpucluster.agent.users import desired, values
+from gpucluster.agent.users import desired, host_entries, values
 from gpucluster.agent.users.outcome import sentence
 from gpucluster.agent.users.service import Service
 
@@ -26,10 +26,14 @@ def _nothing(given: Any) -> None:
 
 
 def _base_tree(service: Service, given: Any) -> dict[str, Any]:
-    held = desired.arguments(given, frozenset({"lock_held"})).get("lock_held", False)
+    fields = desired.arguments(given, frozenset({"lock_held", "hosts", "images"}))
+    held = fields.get("lock_held", False)
     if not isinstance(held, bool):
         raise Refused("lock_held is true or false", 'Write {"lock_held": true} where the lock is held already')
-    return {"changed": service.base_tree(lock_held=held), "service_dn": service.config.service_dn}
+    hosts, images = fields.get("hosts", {}), fields.get("images", {})
+    if not isinstance(hosts, dict) or not isinstance(images, dict):
+        raise Refused("hosts is no object", 'Write {"NAME": "OCID", ...}')
+    return {"changed": service.base_tree(host_entries.wanted(hosts, images), lock_held=held)}
 
 
 def _user_add(service: Service, given: Any) -> dict[str, Any]:
@@ -97,20 +101,34 @@ def _user_import(service: Service, given: Any) -> dict[str, Any]:
 
 
 def _converge(service: Service, given: Any) -> dict[str, Any]:
-    fields = desired.arguments(given, frozenset({"people", "absent"}))
+    fields = desired.arguments(given, frozenset({"people", "absent", "hosts"}))
+    hosts = _present_hosts(fields["hosts"]) if "hosts" in fields else None
     people = [_described(user) for user in _list(fields.get("people", []), "people")]
     wanted = desired.desired_users(people, service.local)
     absent = [values.known_name(name, "user") for name in _list(fields.get("absent", []), "absent")]
     twice = sorted({user.name for user in wanted} & set(absent))
     if twice:
         raise Refused(f"{twice[0]} is mentioned twice", "A user is present or absent, not both")
+    # Before what is wrong with a user ends this.
+    revoked = service.revoke_hosts(*hosts) if hosts else False
     outcome, state, removed, unconfirmed = service.converge(wanted, absent)
     users = [{**user, "changed": outcome.changed.get(str(user["name"]), False)} for user in service.users(state)]
     warnings = [sentence(problem) for problem in outcome.in_homes().values()]
-    done = {"changed": outcome.any_change, "users": users, "removed": removed, "warnings": warnings}
+    changed = outcome.any_change or revoked
+    done = {"changed": changed, "users": users, "removed": removed, "warnings": warnings}
     for error in unconfirmed:
         raise Unconfirmed(error.message, "To ask the hosts again, run: cluster user remove NAME", done)
     return done
+
+
+def _present_hosts(given: Any) -> tuple[list[str], list[str], list[str]]:
+    """The permanent hosts, those of them that were configured in this run, and the elastic pools."""
+    keys = ("permanent", "configured", "pools")
+    fields = desired.arguments(given, frozenset(keys), frozenset(keys))
+    permanent, configured, pools = (_list(fields[key], key) for key in keys)
+    if not all(isinstance(name, str) for name in (*permanent, *configured, *pools)) or not permanent:
+        raise Refused("hosts has no names", 'Write {"permanent": ["NAME"], "configured": ["NAME"], "pools": []}')
+    return permanent, configured, pools
 
 
 def _preview(service: Service, given: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.controller import Controller
 from gpucluster.agent.users.desired import DesiredUser
 from gpucluster.agent.users.errors import InHome
+from gpucluster.agent.users.host_entries import Wanted as WantedHost
 from gpucluster.agent.users.outcome import Outcome, partly, unless_problem
 from gpucluster.agent.users.plan import Plan
 from gpucluster.agent.users.slurm import Wanted
@@ -62,14 +63,20 @@ class Service:
 
     # ---- users
 
-    def base_tree(self, *, lock_held: bool = False) -> bool:
-        """Create the base tree, with the entry that hosts bind with; returns whether anything changed.
+    def base_tree(self, wanted: Sequence[WantedHost] = (), *, lock_held: bool = False) -> bool:
+        """Create the base tree, with the entries with which hosts bind; returns whether anything changed.
 
         Args:
+            wanted: the hosts of this run.
             lock_held: the caller holds the lock already, as the restore of a backup does.
         """
         with nullcontext() if lock_held else lock.held():
-            return base_tree.make(self._controller)
+            return base_tree.make(self._controller, wanted)
+
+    def revoke_hosts(self, permanent: Sequence[str], configured: Sequence[str], pools: Sequence[str]) -> bool:
+        """Remove the entries of hosts that are gone; returns whether anything changed. See `base_tree.revoke`."""
+        with lock.held():
+            return base_tree.revoke(self._controller, permanent, configured, pools)
 
     def add(self, desired: DesiredUser) -> dict[str, Any]:
         """Create a user. An existing user who is as requested is completed.
@@ -230,8 +237,9 @@ class Service:
     def _set_password(self, plan: Plan, desired: DesiredUser) -> bool:
         if desired.password is None or not self._password_differs(plan, desired):
             return False
-        known = plan.state.service_scheme
-        plan.password(desired.name, passwords.hashed(desired.password, (known,) if known else passwords.SCHEMES))
+        known = self.config.password_scheme
+        schemes = (known, passwords.SCHEMES[-1]) if known else passwords.SCHEMES
+        plan.password(desired.name, passwords.hashed(desired.password, schemes))
         return True
 
     def _password_differs(self, plan: Plan, desired: DesiredUser) -> bool:

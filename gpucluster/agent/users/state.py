@@ -118,7 +118,8 @@ class State:
         retired_groups: name -> gid, likewise.
         next_uid: the counter's value; 0 where there is none yet.
         next_gid: likewise.
-        service_password: the stored hash of the password that hosts bind with.
+        hosts: entry (DN, lower case) -> stored hash, of the entries with which hosts bind.
+        service_password: the stored hash of the password that all hosts shared in an earlier release.
         service_policy: the policy for that password.
     """
 
@@ -129,6 +130,7 @@ class State:
     retired_groups: dict[str, int] = field(default_factory=dict)
     next_uid: int = 0
     next_gid: int = 0
+    hosts: dict[str, str] = field(default_factory=dict)
     service_password: str = ""
     service_policy: str = ""
 
@@ -145,6 +147,8 @@ class State:
             elif "gidnumber" in entry and dn.endswith("," + config.groups_dn.lower()):
                 group = Group.read(entry)
                 state.groups[group.name] = group
+            elif dn.endswith("," + config.hosts_dn.lower()):
+                state.hosts[dn] = entry.get("userpassword", [""])[0]
             elif dn == config.service_dn.lower():
                 state.service_password = entry.get("userpassword", [""])[0]
                 state.service_policy = entry.get("pwdpolicysubentry", [""])[0]
@@ -161,11 +165,6 @@ class State:
             self.next_uid = int(entry["description"][0])
         elif dn == counter_dn(config, "gid").lower():
             self.next_gid = int(entry["description"][0])
-
-    @property
-    def service_scheme(self) -> str:
-        """The scheme of that hash, which the server supports. Empty if there is none yet."""
-        return self.service_password[1:].split("}", 1)[0] if self.service_password.startswith("{") else ""
 
     def group_of(self, gid: int) -> Group | None:
         """The group with this number."""

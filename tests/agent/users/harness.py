@@ -33,9 +33,16 @@ CONFIG: Mapping[str, Any] = {
     "shell": "/bin/bash",
     "slurm": None,
     "service": {"dn": f"cn=sssd,ou=services,{SUFFIX}", "password_file": "/etc/gpucluster/sssd.password"},
+    "hosts_file": "/var/lib/gpucluster-directory/hosts.json",
+    "password_scheme": "{ARGON2}",
     # The controller itself, one that answers, and one that does not.
     "hosts": {"login_user_by_host": {"ctl": "opc", "node-1": "root", "gone": "opc"}, "key": "/etc/gpucluster/key"},
 }
+
+
+def host_dn(host: str) -> str:
+    """The entry with which a host binds."""
+    return f"cn={host},ou=hosts,{SUFFIX}"
 
 
 def lookup() -> Mapping[str, str]:
@@ -45,7 +52,7 @@ def lookup() -> Mapping[str, str]:
 
     found = variables(role="ldap")
     pam = next(item for item in read("roles/ldap/vars/main.yml")["ldap_sssd_files"] if "/pam.d/" in item["path"])
-    sssd = render("ldap", "sssd.conf", found | {"ldap_service_password": "PASSWORD", "ldap_ca_file": "CERTIFICATE"})
+    sssd = render("ldap", "sssd.conf", found | {"ldap_password": "PASSWORD", "ldap_ca_file": "CERTIFICATE"})
     return {"/etc/sssd/sssd.conf": sssd, pam["path"]: pam["content"]}
 
 
@@ -157,6 +164,19 @@ class Controller:
     def content(self) -> str:
         """All of the directory, as a backup has it."""
         return self.run("slapcat", "-f", "/etc/ldap/test.conf", "-o", "ldif-wrap=no")[1]
+
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """The controller's file with the passwords of hosts: what it has of each."""
+        found = json.loads(self.run("cat", CONFIG["hosts_file"])[1])["hosts"]
+        assert isinstance(found, dict)
+        return found
+
+    def bound(self, host: str, password: str, *argv: str, given: str = "") -> tuple[int, str]:
+        """A program of OpenLDAP with the entry of a host: its exit status, and what it says."""
+        self.run("sh", "-c", "umask 077; cat >/run/test.password", given=password)
+        words = ("-x", "-H", CONFIG["uri"], "-D", host_dn(host), "-y", "/run/test.password", *argv[1:])
+        status, output, errors = self.run(argv[0], *words, given=given, check=False)
+        return status, output + errors
 
     def files(self) -> str:
         """Every file that a user name could have caused: path, owner, mode and size."""

@@ -119,11 +119,12 @@ def start_node() -> None:
 
 
 def start_lookup(config: dict[str, Any], files: dict[str, str]) -> None:
-    """The system's own view of users: SSSD, which binds as the service."""
+    """The system's own view of users: SSSD, which binds with the entry of the controller."""
     until("slapd answers", "ldapwhoami", "-Q", "-Y", "EXTERNAL", "-H", config["uri"])
-    status, said = request('{"operation": "base_tree"}')
+    # The name is that of the inventory in tests/ansible/render.py.
+    status, said = request('{"operation": "base_tree", "arguments": {"hosts": {"demo-controller": "ocid"}}}')
     assert status == 0, said
-    password = Path(config["service"]["password_file"]).read_text().strip()
+    password = json.loads(Path(config["hosts_file"]).read_text())["hosts"]["demo-controller"]["password"]
     for path, text in files.items():
         server = re.sub("ldap_uri = .*", f"ldap_uri = {LOOPBACK}", text)
         Path(path).write_text(server.replace("PASSWORD", password).replace("CERTIFICATE", CERTIFICATE))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpucluster.agent.errors import UNCONFIRMED
-from tests.agent.users.harness import CONFIG, KEY, Controller
+from tests.agent.users.harness import CONFIG, KEY, Controller, host_dn
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slurm]
@@ -59,8 +59,8 @@ def test_from_the_first_day_to_the_last(controller: Controller) -> None:
 
 
 def cut_off(controller: Controller) -> None:
-    """As root of a host could before: the entry of all hosts has another password, and SSSD's connection ends."""
-    words = ("-Q", "-Y", "EXTERNAL", "-H", CONFIG["uri"], "-s", "another", CONFIG["service"]["dn"])
+    """The entry of the host has another password, and SSSD's connection ends."""
+    words = ("-Q", "-Y", "EXTERNAL", "-H", CONFIG["uri"], "-s", "another", host_dn("demo-controller"))
     controller.run("ldappasswd", *words)
     controller.ask("start_sssd")
 

@@ -1,0 +1,178 @@
+"""The entries with which hosts bind to the directory, one for each host. Pure.
+
+The controller has the passwords in a file of root. An entry exists as long as its line in that file does: a restored
+backup, or an entry that was changed by hand, is put right from the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from gpucluster.agent.errors import Refused
+from gpucluster.agent.users import ldif
+from gpucluster.agent.users.config import Config
+from gpucluster.agent.users.state import policy_dn
+
+#: An entry of an elastic node stays for so many seconds, whatever the scheduler says: the node may be joining.
+JOINING_SECONDS = 3600
+#: So many images of a pool are kept, and their entries with them.
+KEPT_IMAGES = 2
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,251}")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A host that is to have an entry.
+
+    Args:
+        instance: the OCID of its instance, empty if it is not known. Another one gets another password.
+        image_of: the pool, where it is no host but a baked image: its nodes bind with the entry of their image.
+    """
+
+    name: str
+    instance: str = ""
+    image_of: str = ""
+
+
+@dataclass(frozen=True)
+class HostEntry:
+    """What the controller's file has of a host. `made`: when the password was made, in seconds since 1970."""
+
+    name: str
+    password: str
+    hash: str
+    made: int
+    instance: str = ""
+    image_of: str = ""
+
+
+Entries = Mapping[str, HostEntry]
+
+
+def parse(text: str) -> dict[str, HostEntry]:
+    """The entries of the controller's file, by name.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is not well formed.
+    """
+    return {name: HostEntry(name=name, **fields) for name, fields in json.loads(text)["hosts"].items()}
+
+
+def text(entries: Entries) -> str:
+    """The content of the controller's file."""
+    hosts = {name: {**asdict(entry)} for name, entry in sorted(entries.items())}
+    for fields in hosts.values():
+        del fields["name"]
+    return json.dumps({"hosts": hosts}, indent=1) + "\n"
+
+
+def wanted(hosts: Mapping[str, object], images: Mapping[str, object]) -> list[Wanted]:
+    """The hosts of a request.
+
+    Args:
+        hosts: name -> OCID of its instance, or an empty text.
+        images: name of those that are images -> pool.
+
+    Raises:
+        Refused: a name is none, or a value is no text.
+    """
+    found = []
+    for name, instance in hosts.items():
+        pool = images.get(name, "")
+        if not _NAME.fullmatch(name) or not isinstance(instance, str) or not isinstance(pool, str):
+            raise Refused(f"{name[:60]!r} is no host with an instance", 'Write {"NAME": "OCID", ...}')
+        found.append(Wanted(name, instance, pool))
+    return found
+
+
+def put(
+    entries: Entries, hosts: Iterable[Wanted], make: Callable[[int], list[tuple[str, str]]], now: int
+) -> dict[str, HostEntry]:
+    """The entries, with one for each of these hosts. A host that exists keeps its password, a re-created one does not.
+
+    Args:
+        make: so many new passwords, each with its hash.
+    """
+    missing = [host for host in hosts if not _serves(entries.get(host.name), host)]
+    made = zip(missing, make(len(missing)) if missing else [])
+    new = {
+        host.name: HostEntry(host.name, password, hashed, now, host.instance, host.image_of)
+        for host, (password, hashed) in made
+    }
+    return {**entries, **new}
+
+
+def _serves(entry: HostEntry | None, host: Wanted) -> bool:
+    return entry is not None and host.instance in ("", entry.instance)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Which hosts exist.
+
+    Args:
+        permanent: the names of the permanent hosts; None if it is not known, and all of them stay.
+        elastic: whether a name is one of an elastic node, which may exist or not.
+        existing: the elastic nodes that exist; None if the scheduler does not say, and all of them stay.
+        pools: the elastic pools, whose images may be in use.
+    """
+
+    permanent: Collection[str] | None
+    elastic: Callable[[str], bool]
+    existing: Collection[str] | None
+    pools: Collection[str] | None = None
+
+    def unnamed(self, entries: Entries) -> bool:
+        """Whether an elastic node may exist that has no entry of its own: it binds with that of its image, or, from an
+        earlier release, with the one that all hosts shared.
+        """
+        return self.existing is None or any(name not in entries for name in self.existing)
+
+
+def without_removed(entries: Entries, cluster: Cluster, now: int) -> dict[str, HostEntry]:
+    """The entries of the hosts that exist, and of the images that are in use or may be."""
+    images = _images_in_use(entries, cluster)
+
+    def stays(entry: HostEntry) -> bool:
+        if entry.image_of:
+            return entry.name in images
+        if cluster.elastic(entry.name):
+            joining = now - entry.made < JOINING_SECONDS
+            return joining or cluster.existing is None or entry.name in cluster.existing
+        return cluster.permanent is None or entry.name in cluster.permanent
+
+    return {name: entry for name, entry in entries.items() if stays(entry)}
+
+
+def _images_in_use(entries: Entries, cluster: Cluster) -> set[str]:
+    """The newest images of each elastic pool; all of them while a node exists that may have booted from one."""
+    by_pool: dict[str, list[HostEntry]] = {}
+    for entry in sorted(entries.values(), key=lambda entry: -entry.made):
+        if entry.image_of and (cluster.pools is None or entry.image_of in cluster.pools):
+            by_pool.setdefault(entry.image_of, []).append(entry)
+    kept = None if cluster.unnamed(entries) else KEPT_IMAGES
+    return {entry.name for images in by_pool.values() for entry in images[:kept]}
+
+
+def records(config: Config, entries: Entries, present: Mapping[str, str]) -> list[str]:
+    """The LDIF records that make the directory's entries of hosts those of the controller's file.
+
+    Args:
+        present: name (DN, lower case) -> stored hash, of the entries below the unit.
+    """
+    policy = policy_dn(config, "services")
+    by_dn = {f"cn={name},{config.hosts_dn}": entry for name, entry in sorted(entries.items())}
+    known = {dn.lower() for dn in by_dn}
+    changes = [ldif.delete(dn) for dn in present if dn not in known]
+    for dn, entry in by_dn.items():
+        stored = present.get(dn.lower())
+        if stored is None:
+            classes = [("objectClass", "organizationalRole"), ("objectClass", "simpleSecurityObject")]
+            own = [("cn", entry.name), ("userPassword", entry.hash), ("pwdPolicySubentry", policy)]
+            changes.append(ldif.add(dn, [*classes, *own]))
+        elif stored != entry.hash:
+            changes.append(ldif.modify(dn, replace={"userPassword": [entry.hash], "pwdPolicySubentry": [policy]}))
+    return changes

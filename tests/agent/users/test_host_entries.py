@@ -1,0 +1,163 @@
+"""The entries with which hosts bind: which ones exist, and how a cluster gets them that had one for all hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gpucluster.agent.errors import Refused
+from gpucluster.agent.users import host_entries
+from gpucluster.agent.users.config import Config
+from gpucluster.agent.users.host_entries import JOINING_SECONDS, Cluster, HostEntry, Wanted
+from gpucluster.agent.users.hosts import lists
+from tests.agent.users.harness import CONFIG, SUFFIX, Controller, host_dn
+
+NOW = 1_000_000
+OLD = NOW - JOINING_SECONDS
+SHARED, SHARED_FILE = CONFIG["service"]["dn"], CONFIG["service"]["password_file"]
+
+
+def entry(name: str, made: int = OLD, instance: str = "i", image_of: str = "") -> HostEntry:
+    return HostEntry(name, f"password of {name}", f"hash of {name}", made, instance, image_of)
+
+
+def entries(*found: HostEntry) -> dict[str, HostEntry]:
+    return {each.name: each for each in found}
+
+
+def made(number: int) -> list[tuple[str, str]]:
+    return [(f"new {each}", f"new hash {each}") for each in range(number)]
+
+
+def cluster(permanent: tuple[str, ...] = (), existing: tuple[str, ...] | None = ()) -> Cluster:
+    return Cluster(permanent, lambda name: lists("gpu-e[1-8]", name), existing, ["gpu"])
+
+
+def test_who_stays_keeps_the_password_and_who_is_made_again_does_not() -> None:
+    known = entries(entry("a"), entry("b"), entry("c", instance=""), entry("d"))
+    wanted = [Wanted("a", "i"), Wanted("b", "other"), Wanted("c", "i"), Wanted("d"), Wanted("e", "i")]
+    after = host_entries.put(known, wanted, made, NOW)
+    assert [after[name].password for name in "abcde"] == [
+        "password of a", "new 0", "new 1", "password of d", "new 2",
+    ]  # fmt: skip
+    assert (after["b"].made, after["b"].instance) == (NOW, "other")
+    assert host_entries.put(known, [Wanted("a", "i")], lambda _: pytest.fail("no password is made"), NOW) == known
+
+
+def test_an_entry_goes_with_its_host() -> None:
+    known = entries(entry("a"), entry("b"), entry("gpu-e1"), entry("gpu-e2"), entry("gpu-e3", NOW - 5))
+    assert set(host_entries.without_removed(known, cluster(("a",), ("gpu-e1",)), NOW)) == {"a", "gpu-e1", "gpu-e3"}
+    # A join knows nothing of permanent hosts, and without the scheduler no elastic node is known to be gone.
+    unknown = replace(cluster(), permanent=None, existing=None)
+    assert host_entries.without_removed(known, unknown, NOW) == known
+    # The pool is no more.
+    assert set(host_entries.without_removed(known, Cluster(("a",), lambda _: False, (), ()), NOW)) == {"a"}
+
+
+def test_an_image_keeps_its_entry_while_a_node_may_run_from_it() -> None:
+    images = [entry(f"image-gpu-{at}", OLD + at, image_of="gpu") for at in range(4)]
+    known = entries(*images, entry("image-cpu-1", image_of="cpu"), entry("gpu-e1"))
+    assert set(host_entries.without_removed(known, cluster(existing=("gpu-e1",)), NOW)) == {
+        "image-gpu-2", "image-gpu-3", "gpu-e1",
+    }  # fmt: skip
+    # gpu-e2 has no entry of its own: it has that of one of the images.
+    assert set(host_entries.without_removed(known, cluster(existing=("gpu-e1", "gpu-e2")), NOW)) == {
+        *(image.name for image in images), "gpu-e1",
+    }  # fmt: skip
+
+
+def test_the_directory_is_made_like_the_file() -> None:
+    config = Config.parse(CONFIG)
+    present = {host_dn("a"): "hash of a", host_dn("b"): "{CRYPT}another", host_dn("gone"): "x"}
+    records = host_entries.records(config, entries(entry("a"), entry("b"), entry("c")), present)
+    assert [record.split("\n")[:2] for record in records] == [
+        [f"dn: {host_dn('gone')}", "changetype: delete"],
+        [f"dn: {host_dn('b')}", "changetype: modify"],
+        [f"dn: {host_dn('c')}", "changetype: add"],
+    ]
+    assert all(f"cn=services,ou=policies,{SUFFIX}" in record for record in records[1:])
+
+
+def test_the_file_is_read_as_it_was_written() -> None:
+    known = entries(entry("a"), entry("image-gpu-1", image_of="gpu"))
+    assert host_entries.parse(host_entries.text(known)) == known
+
+
+@pytest.mark.parametrize("name", ["", "a,ou=people", "a b", "a=b", "ü", "-a", "a\n", "a" * 253])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match="is no host"):
+        host_entries.wanted({name: ""}, {})
+
+
+# ---- with a real slapd
+
+
+@pytest.fixture
+def controller() -> Iterator[Controller]:
+    with Controller() as started:
+        yield started
+
+
+def _hosts(controller: Controller, *configured: str) -> bool:
+    """The end of an apply with two hosts, after these were configured."""
+    hosts = {"permanent": ["ctl", "node-1"], "configured": list(configured), "pools": []}
+    return bool(controller.request("converge", hosts=hosts)["changed"])
+
+
+def _shared_reads(controller: Controller, password: str) -> int:
+    bind = ("-x", "-H", CONFIG["uri"], "-D", SHARED, "-w", password)
+    return controller.run("ldapsearch", *bind, "-b", SUFFIX, "1.1", check=False)[0]
+
+
+@pytest.mark.containers
+@pytest.mark.slow
+def test_a_cluster_with_one_entry_for_all_hosts_changes_to_one_for_each(controller: Controller) -> None:
+    controller.run("sh", "-c", f"umask 077; printf word-of-all >{SHARED_FILE}")
+    hosts = {"ctl": "i-0", "node-1": "i-1"}
+    assert controller.request("base_tree", hosts=hosts)["changed"] is True
+    assert controller.request("base_tree", hosts=hosts)["changed"] is False
+    # Before any host is configured both are read.
+    assert _shared_reads(controller, "word-of-all") == 0
+    first = controller.entries()
+    assert controller.bound("node-1", first["node-1"]["password"], "ldapwhoami")[0] == 0
+    # A host that was not reached still has the old one.
+    assert _hosts(controller, "ctl") is False
+    assert _shared_reads(controller, "word-of-all") == 0
+    assert _hosts(controller, "ctl", "node-1") is True
+    assert _shared_reads(controller, "word-of-all") == 49
+    assert controller.run("test", "-e", SHARED_FILE, check=False)[0] == 1
+    assert _hosts(controller, "ctl", "node-1") is False
+    assert controller.request("base_tree", hosts=hosts)["changed"] is False
+    assert controller.entries() == first
+
+    # A directory of another time, as a restore leaves it: other passwords, hosts that are gone, and the entry of all.
+    manager = ("-Q", "-Y", "EXTERNAL", "-H", CONFIG["uri"])
+    controller.run("ldappasswd", *manager, "-s", "of-another-time", host_dn("node-1"))
+    classes = "objectClass: organizationalRole\nobjectClass: simpleSecurityObject\nuserPassword: old\n"
+    more = f"dn: {host_dn('gone')}\n{classes}\ndn: {SHARED}\n{classes}"
+    controller.run("ldapadd", *manager, given=more)
+    controller.run("ldapdelete", *manager, host_dn("ctl"))
+    assert controller.bound("gone", "old", "ldapwhoami")[0] == 0
+    request = json.dumps({"operation": "base_tree", "arguments": {"lock_held": True}})
+    controller.run("cluster", "request", given=request)
+    for host in hosts:
+        assert controller.bound(host, first[host]["password"], "ldapwhoami")[0] == 0, host
+    assert controller.bound("node-1", "of-another-time", "ldapwhoami")[0] == 49
+    assert controller.bound("gone", "old", "ldapwhoami")[0] == 49
+    assert _shared_reads(controller, "old") == 49
+
+    # Without the file no password is known: hosts keep theirs until the next apply.
+    controller.run("rm", CONFIG["hosts_file"])
+    controller.run("cluster", "request", given=request)
+    assert controller.bound("node-1", first["node-1"]["password"], "ldapwhoami")[0] == 0
+    controller.request("base_tree", hosts=hosts)
+    assert controller.bound("node-1", first["node-1"]["password"], "ldapwhoami")[0] == 49
+    assert controller.bound("node-1", controller.entries()["node-1"]["password"], "ldapwhoami")[0] == 0
+    controller.run("sh", "-c", f"echo secret-word >{CONFIG['hosts_file']}")
+    status, said = controller.answer("base_tree", hosts=hosts)
+    assert status == 1
+    assert "can't be read" in said["error"]["message"]
+    assert "secret-word" not in json.dumps(said)
