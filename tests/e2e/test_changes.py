@@ -86,6 +86,21 @@ def site() -> Iterator[Site]:
         yield made
 
 
+def bind_of(site: Site, host: str) -> list[str]:
+    """The entry with which a host binds to the directory, and its password."""
+    return site.root(host, r"sed -n 's/^ldap_default_\(bind_dn\|authtok\) = //p' /etc/sssd/sssd.conf").split()
+
+
+def reads_users(site: Site, entry: str, password: str) -> bool:
+    """Whether somebody with the password of a host still gets users from the directory."""
+    bind = f"-x -H ldapi://%2Frun%2Fslapd%2Fldapi -D {entry} -w {password}"
+    said = site.root(
+        CONTROLLER, f"ldapsearch -LLL {bind} -b {entry.partition('ou=hosts,')[2]} uid=alice uid 2>&1; true"
+    )
+    assert "uid: alice" in said or "Invalid credentials" in said, said
+    return "uid: alice" in said
+
+
 def says(site: Site, who: str, host: str, command: str, *options: str) -> str:
     """What a command of a new login writes, which ends well."""
     done = site.ssh(host, command, *ALONE, *options, who=who)
@@ -244,12 +259,18 @@ def test_an_image_is_imported_once_for_all_nodes(site: Site) -> None:
 
 def test_a_named_node_gets_another_machine_and_keeps_its_name(site: Site) -> None:
     before = booted(site)
+    first, second = (bind_of(site, node) for node in ("compute-1", "compute-2"))
+    assert (reads_users(site, *first), reads_users(site, *second)) == (True, True)
     result = site.good("replace", "compute-2")
     assert all_pass(result), result["checks"]
     assert statuses(result)["container steps run in pool compute"] == "pass"
     after = booted(site)
     assert set(after) == set(before)
     assert {each for each in before if after[each] != before[each]} == {"compute-2"}
+    # Who has kept what the lost machine had reads the directory no more; the other host has what it had.
+    assert (reads_users(site, *first), reads_users(site, *second)) == (True, False)
+    assert reads_users(site, *bind_of(site, "compute-2"))
+    assert bind_of(site, "compute-1") == first
     assert sorted(site.as_alice(BOTH).splitlines()) == [f"{MARKER} compute-1", f"{MARKER} compute-2"]
 
 
@@ -280,6 +301,7 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     """The named node goes when its job has ended, and the job of another node goes on; a lost login node is replaced
     and another one added; Prometheus moves there; and the plugin's next version comes to every host."""
     before = booted(site, CONTROLLER, "compute-2")
+    leaves, stays, lost = (bind_of(site, host) for host in ("compute-1", "compute-2", LOGIN))
     last = gated(site, "compute-1", "last")
     other = gated(site, "compute-2", "other")
     subprocess.run(["podman", "rm", "-f", "-v", "-t", "0", container_of(site, LOGIN)], check=True, capture_output=True)
@@ -298,6 +320,7 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     assert site.as_alice(f"cat {last}.txt").split() == ["whole"]
     assert states(site).keys() == {"compute-2"}
     assert booted(site, *before) == before
+    assert [reads_users(site, *each) for each in (leaves, lost, stays)] == [False, False, True]
     assert (sorted(hosts(site)), len(containers(site.home))) == (sorted((CONTROLLER, LOGIN, SECOND, "compute-2")), 4)
     # Slurm's new configuration has ended nobody's job.
     assert site.state_of(other) == "RUNNING"

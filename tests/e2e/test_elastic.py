@@ -131,6 +131,12 @@ def test_dashboards_are_reached_through_ssh_with_a_password(site: Site) -> None:
     assert on_controller(site, "sudo", "stat", "--format", "%a-%U", PASSWORD_FILE) == "600-gpucluster-grafana"
 
 
+def bind_passwords(site: Site) -> dict[str, str]:
+    """By host, the password with which it binds to the directory."""
+    found = json.loads(on_controller(site, "sudo", "cat", "/var/lib/gpucluster-directory/hosts.json"))["hosts"]
+    return {name: entry["password"] for name, entry in found.items()}
+
+
 def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -> None:
     site.as_alice("mkfifo gate; cat > job.sh", stdin=JOB)
     job = site.as_alice("sbatch --parsable -N 2 --ntasks-per-node 1 --gres gpu:8 -o out.txt job.sh")
@@ -143,6 +149,12 @@ def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -
     seen = site.plain("ssh", node, "echo $HOSTNAME '$(id -un)'; sudo id -u")
     assert (seen.returncode, seen.stdout.split()) == (0, [node, "$(id", "-un)", "0"]), seen
     assert site.ssh(site.controller, f"ssh {node} hostname").stdout.strip() == node
+    # Each binds to the directory by itself, with a password that the join service had made.
+    passwords = bind_passwords(site)
+    for node in site.as_alice(f"scontrol show hostnames $(squeue -h -j {job} -o %N)").split():
+        config = on_node(site, node, "sudo cat /etc/sssd/sssd.conf")
+        assert f"ldap_default_bind_dn = cn={node},ou=hosts,dc=" in config
+        assert f"ldap_default_authtok = {passwords[node]}" in config
     site.as_alice("echo > gate")
     site.accounted(job)
     ran = site.as_alice("cat out.txt").split("\n")
@@ -408,8 +420,12 @@ def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Sit
 
 
 def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
+    before = bind_passwords(site)
     baked = site.good("image", "bake", "compute")
     assert baked["status"] == "success"
+    # What boots from the image binds with an entry of the image: no host's password is in it.
+    (entry,) = set(bind_passwords(site)) - set(before)
+    assert entry.startswith("image-compute-")
     images = site.good("image", "list")["images"]
     assert [(image["pool"], image["state"]) for image in images] == [("compute", "AVAILABLE")]
     begun = on_controller(site, "date", "+%s")

@@ -136,6 +136,15 @@ print("entries", answer.count(b"dn"), "code", answer[answer.index(bytes([10, 1])
 """
 
 
+def host_dn(host: str) -> str:
+    """The entry with which a host binds."""
+    return f"cn={host},ou=hosts,{SUFFIX}"
+
+
+def bind_password(site: Folk, host: str) -> str:
+    return site.sh("sed -n 's/^ldap_default_authtok = //p' /etc/sssd/sssd.conf", host)
+
+
 def ldap(site: Folk, words: str, *, host: str = NODE, trust: str = "/etc/gpucluster/authority.pem") -> str:
     where = f"LDAPTLS_CACERT={trust} ldapsearch -LLL -o ldif-wrap=no -o nettimeout=60"
     return site.sh(f"{where} {words}", host, check=False)
@@ -150,7 +159,7 @@ def test_nobody_is_served_without_a_name(site: Folk) -> None:
 def test_nothing_is_in_the_clear_and_no_other_authority_is_believed(site: Folk) -> None:
     assert "Can't contact" in ldap(site, f"-x -H ldap://{CONTROLLER} -b {SUFFIX}")
     assert ":389 " not in site.sh("ss --listening --tcp --numeric")
-    bind = f"-x -D cn=sssd,ou=services,{SUFFIX} -w wrong -H ldaps://{CONTROLLER} -b {SUFFIX}"
+    bind = f"-x -D {host_dn(NODE)} -w wrong -H ldaps://{CONTROLLER} -b {SUFFIX}"
     assert "Can't contact" in ldap(site, bind, trust="/etc/ssl/certs/ca-certificates.crt")
     # With the right one it is the password that is wrong.
     assert "Invalid credentials" in ldap(site, bind)
@@ -167,7 +176,7 @@ def test_a_user_is_added_with_a_password_that_nobody_can_read(site: Folk) -> Non
     assert kept.startswith("{ARGON2}$argon2"), kept[:12]
     lookup = ldap(
         site,
-        f"-x -D cn=sssd,ou=services,{SUFFIX} -y /etc/gpucluster/sssd.password -H ldaps://{CONTROLLER} -b {SUFFIX}",
+        f"-x -D {host_dn(NODE)} -w {bind_password(site, NODE)} -H ldaps://{CONTROLLER} -b {SUFFIX}",
         host=CONTROLLER,
     )
     assert f"dn: {entry}" in lookup
@@ -224,7 +233,7 @@ def test_a_new_password_of_their_own_is_hashed_as_strongly(site: Folk) -> None:
 
 
 def test_wrong_passwords_lock_the_password_of_a_user_and_never_the_hosts(site: Folk) -> None:
-    entry, hosts = f"uid=bob,ou=people,{SUFFIX}", f"cn=sssd,ou=services,{SUFFIX}"
+    entry, host = f"uid=bob,ou=people,{SUFFIX}", host_dn(NODE)
     right = f"-D {entry} -w 'another horse 8'"
     who = "ldapwhoami -x -H ldapi://%2Frun%2Fslapd%2Fldapi"
 
@@ -237,8 +246,8 @@ def test_wrong_passwords_lock_the_password_of_a_user_and_never_the_hosts(site: F
     assert "Invalid credentials" in tried(right)
     assert site.good("user", "enable", "bob")["changed"] is True
     assert tried(right) == f"dn:{entry}"
-    tried(f"-D {hosts} -w wrong", 7)
-    assert tried(f"-D {hosts} -y /etc/gpucluster/sssd.password") == f"dn:{hosts}"
+    tried(f"-D {host} -w wrong", 7)
+    assert tried(f"-D {host} -w {bind_password(site, NODE)}") == f"dn:{host}"
 
 
 # ---- users among each other
@@ -523,8 +532,14 @@ def test_of_who_is_removed_nothing_is_left_but_files(site: Folk) -> None:
 
 
 def test_nothing_secret_can_be_read_by_others(site: Folk) -> None:
-    password = site.sh("cat /etc/gpucluster/sssd.password")
-    assert len(password) >= 32
+    assert site.sh("ls /etc/gpucluster/sssd.password; true", check=False).count("No such file") == 1
+    for host in HOSTS:
+        password = bind_password(site, host)
+        assert len(password) >= 32
+        nothing_has(site, password)
+
+
+def nothing_has(site: Folk, password: str) -> None:
     for host in HOSTS:
         # As somebody without any right, and in what the services said.
         look = f"runuser --user=nobody -- grep -r --files-with-matches --no-messages --fixed-strings -e '{password}'"
@@ -699,10 +714,10 @@ def test_a_restore_that_is_killed_leaves_a_directory_that_works(site: Folk, back
 
 
 def another_password(text: bytes) -> bytes:
-    """A directory in which the lookup's account has the password `other`."""
-    pattern = rb"(dn: cn=sssd,(?:.+\n)*?userPassword:: ).*"
+    """A directory in which the hosts have the password `other`."""
+    pattern = rb"(dn: cn=[^,\n]+,ou=hosts,(?:.+\n)*?userPassword:: ).*"
     changed, times = re.subn(pattern, rb"\1" + base64.b64encode(b"other"), text)
-    assert times == 1
+    assert times == len(HOSTS)
     return changed
 
 

@@ -45,6 +45,12 @@ cn: bob
 
 dn: cn=sssd,ou=services,{SUFFIX}
 userPassword:: c2VjcmV0
+
+dn: ou=hosts,{SUFFIX}
+ou: hosts
+
+dn: cn=compute-1,ou=hosts,{SUFFIX}
+userPassword:: c2VjcmV0
 """
 
 
@@ -120,12 +126,14 @@ def test_people_and_groups_are_counted_and_those_who_left_are_not(tmp_path: Path
 
 
 @pytest.mark.parametrize("suffix", [SUFFIX, "dc=other,dc=local"])
-def test_entries_come_under_the_cluster_s_own_suffix_without_the_lookup_s_account(suffix: str, tmp_path: Path) -> None:
+def test_entries_come_under_the_cluster_s_own_suffix_without_those_of_hosts(suffix: str, tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text(LDIF.replace(SUFFIX, suffix).replace("dc: demo", f"dc: {suffix[3:].split(',')[0]}"))
     entries.adopt(source, target, suffix, HERE, entries.Memory())
     text = target.read_text()
     assert "sssd" not in text
+    assert "compute-1" not in text
+    assert f"dn: ou=hosts,{SUFFIX}\n" in text
     assert f"dn: {SUFFIX}\nobjectClass: dcObject\ndc: demo\n" in text
     assert f"dn: uid=alice,ou=people,{SUFFIX}\n" in text
     assert f"creatorsName: cn=manager,{SUFFIX}\n" in text
