@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from typing import Any
 
@@ -72,6 +74,29 @@ def test_hosts_trust_the_cluster_s_authority_only_and_say_who_they_are() -> None
     assert found["ldap_search_base"] == "dc=demo,dc=local"
     own = f"cn=demo-controller,{HOSTS}"
     assert (found["ldap_default_bind_dn"], found["ldap_default_authtok"]) == (own, "secret")
+
+
+def test_each_host_gets_its_own_password_and_an_image_that_of_the_image() -> None:
+    builder, image = "demo-builder-compute", "image-compute-aaaabbbbcccc"
+    passwords = {"hosts": {name: {"password": f"of {name}"} for name in ("demo-controller", "compute-1", image)}}
+    seen = {"content": base64.b64encode(json.dumps(passwords).encode()).decode()}
+
+    def settings(host: str, **more: Any) -> tuple[str, str]:
+        found = variables(role="ldap", host=host)
+        known = found | {"hostvars": {"demo-controller": {"ldap_passwords_seen": seen}}, "ansible_check_mode": False}
+        text = render("ldap", "sssd.conf", known | more)
+        lines = dict(line.split(" = ", 1) for line in text.splitlines() if line.startswith("ldap_default"))
+        return lines["ldap_default_bind_dn"].split(",")[0], lines["ldap_default_authtok"]
+
+    for host in ("demo-controller", "compute-1"):
+        assert settings(host) == (f"cn={host}", f"of {host}")
+    groups = {"controller": ["demo-controller"], "builder": [builder], "compute": [], "all": []}
+    bakes = {"groups": groups, "group_names": ["builder", "pool_compute"], "instance_id": "ocid1.instance.aaaabbbbcccc"}
+    assert settings(builder, **bakes) == (f"cn={image}", f"of {image}")
+    # Without a password SSSD would bind without one, and know nobody.
+    with pytest.raises(Exception, match="password"):
+        settings("compute-2")
+    assert settings("compute-2", ansible_check_mode=True)[1] == ""
 
 
 def test_an_account_that_expired_is_refused_whatever_it_logs_in_with() -> None:
