@@ -143,8 +143,7 @@ def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str
     """The inventory for baking the image of a pool: the controller and the instance on which the image is baked."""
     every = inventory["all"]
     of_pool = every["children"]["compute"]["children"][pool_group(pool)]["vars"]
-    user = spec.pools[pool].image.login_user
-    host = {"private_ip": builder.private_ip, "ansible_user": user, "instance_id": builder.id}
+    host = {"private_ip": builder.private_ip, "ansible_user": spec.pools[pool].image.login_user}
     children = {
         **{name: group for name, group in every["children"].items() if name in ("controller", LOGIN)},
         BUILDER_GROUP: {"hosts": {builder.name: host}},

@@ -18,8 +18,6 @@ from gpucluster.agent.users.state import policy_dn
 
 #: An entry of an elastic node stays for so many seconds, whatever the scheduler says: the node may be joining.
 JOINING_SECONDS = 3600
-#: So many images of a pool are kept, and their entries with them.
-KEPT_IMAGES = 2
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,251}")
 
 
@@ -29,7 +27,7 @@ class Wanted:
 
     Args:
         instance: the OCID of its instance, empty if it is not known. Another one gets another password.
-        image_of: the pool, where it is no host but a baked image: its nodes bind with the entry of their image.
+        image_of: the pool, where it is no host but the baked images of a pool: their nodes bind with this entry.
     """
 
     name: str
@@ -117,7 +115,7 @@ class Cluster:
         permanent: the names of the permanent hosts; None if it is not known, and all of them stay.
         elastic: whether a name is one of an elastic node, which may exist or not.
         existing: the elastic nodes that exist; None if the scheduler does not say, and all of them stay.
-        pools: the elastic pools, whose images may be in use.
+        pools: the elastic pools, which may have images; None if they are not known.
     """
 
     permanent: Collection[str] | None
@@ -126,35 +124,22 @@ class Cluster:
     pools: Collection[str] | None = None
 
     def unnamed(self, entries: Entries) -> bool:
-        """Whether an elastic node may exist that has no entry of its own: it binds with that of its image, or, from an
-        earlier release, with the one that all hosts shared.
-        """
+        """Whether an elastic node may exist that has no entry of its own: an earlier release may have configured it."""
         return self.existing is None or any(name not in entries for name in self.existing)
 
 
 def without_removed(entries: Entries, cluster: Cluster, now: int) -> dict[str, HostEntry]:
-    """The entries of the hosts that exist, and of the images that are in use or may be."""
-    images = _images_in_use(entries, cluster)
+    """The entries of the hosts that exist, and of the images of elastic pools."""
 
     def stays(entry: HostEntry) -> bool:
         if entry.image_of:
-            return entry.name in images
+            return cluster.pools is None or entry.image_of in cluster.pools
         if cluster.elastic(entry.name):
             joining = now - entry.made < JOINING_SECONDS
             return joining or cluster.existing is None or entry.name in cluster.existing
         return cluster.permanent is None or entry.name in cluster.permanent
 
     return {name: entry for name, entry in entries.items() if stays(entry)}
-
-
-def _images_in_use(entries: Entries, cluster: Cluster) -> set[str]:
-    """The newest images of each elastic pool; all of them while a node exists that may have booted from one."""
-    by_pool: dict[str, list[HostEntry]] = {}
-    for entry in sorted(entries.values(), key=lambda entry: -entry.made):
-        if entry.image_of and (cluster.pools is None or entry.image_of in cluster.pools):
-            by_pool.setdefault(entry.image_of, []).append(entry)
-    kept = None if cluster.unnamed(entries) else KEPT_IMAGES
-    return {entry.name for images in by_pool.values() for entry in images[:kept]}
 
 
 def records(config: Config, entries: Entries, present: Mapping[str, str]) -> list[str]:

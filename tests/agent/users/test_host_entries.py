@@ -57,16 +57,19 @@ def test_an_entry_goes_with_its_host() -> None:
     assert set(host_entries.without_removed(known, Cluster(("a",), lambda _: False, (), ()), NOW)) == {"a"}
 
 
-def test_an_image_keeps_its_entry_while_a_node_may_run_from_it() -> None:
-    images = [entry(f"image-gpu-{at}", OLD + at, image_of="gpu") for at in range(4)]
-    known = entries(*images, entry("image-cpu-1", image_of="cpu"), entry("gpu-e1"))
-    assert set(host_entries.without_removed(known, cluster(existing=("gpu-e1",)), NOW)) == {
-        "image-gpu-2", "image-gpu-3", "gpu-e1",
-    }  # fmt: skip
-    # gpu-e2 has no entry of its own: it has that of one of the images.
-    assert set(host_entries.without_removed(known, cluster(existing=("gpu-e1", "gpu-e2")), NOW)) == {
-        *(image.name for image in images), "gpu-e1",
-    }  # fmt: skip
+def test_the_images_of_a_pool_keep_their_entry_while_it_is_elastic() -> None:
+    known = entries(entry("image-gpu", image_of="gpu"), entry("image-cpu", image_of="cpu"))
+    assert set(host_entries.without_removed(known, cluster(), NOW)) == {"image-gpu"}
+    assert host_entries.without_removed(known, replace(cluster(), pools=None), NOW) == known
+    # Another bake leaves the password, which nodes of older images have.
+    baked = [Wanted("image-gpu", image_of="gpu")]
+    assert host_entries.put(known, baked, lambda _: pytest.fail("no password is made"), NOW) == known
+
+
+def test_a_node_without_an_entry_may_be_of_an_earlier_release() -> None:
+    assert not cluster(existing=("gpu-e1",)).unnamed(entries(entry("gpu-e1")))
+    assert cluster(existing=("gpu-e1", "gpu-e2")).unnamed(entries(entry("gpu-e1")))
+    assert cluster(existing=None).unnamed({})
 
 
 def test_the_directory_is_made_like_the_file() -> None:
@@ -82,7 +85,7 @@ def test_the_directory_is_made_like_the_file() -> None:
 
 
 def test_the_file_is_read_as_it_was_written() -> None:
-    known = entries(entry("a"), entry("image-gpu-1", image_of="gpu"))
+    known = entries(entry("a"), entry("image-gpu", image_of="gpu"))
     assert host_entries.parse(host_entries.text(known)) == known
 
 
