@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ _ENDING_S, _EVERY_S = 60, 0.5
 _TRIES = 3
 #: Podman starts one for all networks of this machine, and ends it with the last.
 _SHARED = {"aardvark-dns"}
+#: The test that runs, in the variables of what it starts: "FILE::NAME (call)".
+_TEST = re.compile(rb"(?:^|\0)PYTEST_CURRENT_TEST=([^\0]*?)(?: \([a-z]+\))?\0")
 
 
 def left(folder: Path) -> list[str]:
@@ -68,9 +71,12 @@ def _processes(folder: Path) -> Iterator[Left]:
         with contextlib.suppress(OSError):  # it has ended, or is another user's
             if process.joinpath("exe").resolve().name in _SHARED:
                 continue
-            if mark in (process / "environ").read_bytes() + b"\0":
+            variables = (process / "environ").read_bytes() + b"\0"
+            if mark in variables:
                 words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                yield Left(f"process {process.name}: {words[:200]}", ("kill", "-KILL", process.name))
+                test = _TEST.search(variables)
+                by = f", started by {test[1].decode(errors='replace')}" if test else ""
+                yield Left(f"process {process.name}: {words[:200]}{by}", ("kill", "-KILL", process.name))
 
 
 def _mounts(folder: Path) -> Iterator[Left]:

@@ -127,16 +127,24 @@ def test_a_stop_signal_ends_the_playbook(play: Callable[..., Any], tmp_path: Pat
     _nothing_left(tmp_path)
 
 
+#: So many times in a row nothing is found.
+_LOOKS = 5
+
+
 def _nothing_left(folder: Path) -> None:
     """The worker of a task that is killed with its playbook ends when the task does; a test need not wait for that."""
     mark = ("GPUCLUSTER_CLUSTER", str(folder / ".gpucluster"))
+    empty = 0
 
     def ended() -> bool:
+        nonlocal empty
         left = process.pids_with_variable(*mark)
+        empty = 0 if left else empty + 1
         for pid in left:  # again each time: a worker may have started its program meanwhile
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        return not left
+        # A program that is just being started shows no variables for a moment.
+        return empty >= _LOOKS
 
     wait_for("no process of the playbook is left", ended)
 

@@ -36,7 +36,8 @@ def test_a_process_is_found_by_its_variable(tmp_path: Path) -> None:
                 said = leftovers.left(tmp_path)
             finally:
                 child.kill()
-        assert said == [f"process {child.pid}: sleep 600 "] * found
+        name = "tests/tools/test_leftovers.py::test_a_process_is_found_by_its_variable"
+        assert said == [f"process {child.pid}: sleep 600 , started by {name}"] * found
 
 
 def test_a_mount_is_found(tmp_path: Path) -> None:

@@ -111,8 +111,10 @@ def _end_programs(pid: int) -> None:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
             children = [int(word) for word in file.read().split()]
         for child in children:
-            with contextlib.suppress(OSError):
-                os.killpg(child, signal.SIGKILL)
+            # One that has just been started leads no group yet.
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(OSError):
+                    kill(child, signal.SIGKILL)
 
 
 def _end(reader: int, pid: int, selector: selectors.BaseSelector) -> None:
