@@ -84,6 +84,7 @@ class PlanBuilder:
         self.powering_up: dict[str, Node] = {}
         self.gangs_powering_up: set[str] = set()  # gangs for which nodes power up
         self.dropped: dict[str, str] = {}  # nodes given up in this pass, and for which gang
+        self._again: set[str] = set()  # tokens of launches that this pass sends again
         self._give_up: defaultdict[str, list[str]] = defaultdict(list)
         self._power_down_idle: defaultdict[str, list[str]] = defaultdict(list)
         self._mark_down: defaultdict[str, list[str]] = defaultdict(list)
@@ -226,7 +227,10 @@ class PlanBuilder:
             self.change(claim, state=ClaimState.DROPPING)
 
     def launch_again(self, claim: NodeClaim, why: str) -> None:
-        """Send the same launch once more: its token makes sure that there is one instance."""
+        """Send the same launch once more: its token makes sure that there is one instance. Gangs may share the node."""
+        if claim.token in self._again:
+            return
+        self._again.add(claim.token)
         self.actions.append(Launch(claim.node, claim.pool, claim.generation, claim.token, why))
 
     def terminate(self, name: str, pool: str, instance_id: str, why: str, *, unless_wanted: bool = True) -> bool:

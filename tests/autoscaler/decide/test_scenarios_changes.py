@@ -152,6 +152,17 @@ def test_scenario_21_nodes_that_two_jobs_share_are_launched_once() -> None:
     assert not world.launched()
 
 
+def test_scenario_21_a_launch_for_two_jobs_without_an_answer_is_sent_again_once() -> None:
+    world = World()
+    world.starts(1, ["gpu-e1"])
+    world.starts(2, ["gpu-e1"])
+    world.reconcile()
+    assert world.launched() == ["gpu-e1"]
+    world.in_flight.clear()  # the answer was lost
+    world.reconcile(5)
+    assert world.launched() == ["gpu-e1"]
+
+
 def test_scenario_21_a_shared_node_that_fails_takes_both_gangs_with_it() -> None:
     world = World(policy(gang_retry_window=0))
     world.starts(1, ["gpu-e1", "gpu-e2"])
