@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools import bound
+from gpucluster.process import bound
 
 BUSY_LOOPS = 4
 JUMP_S, JUMP_AFTER_S = 400.0, 240.0

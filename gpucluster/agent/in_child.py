@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -34,13 +35,16 @@ def text_of(work: Callable[[], str], seconds: float) -> str:
         return _read_until_end(read, seconds)
     finally:
         os.close(read)
-        for group in (os.killpg, os.kill):
-            try:
-                group(child, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
+        kill(child)
         # A child that hangs in the kernel ends when it can; this program ends now.
         os.waitpid(child, os.WNOHANG)
+
+
+def kill(pid: int) -> None:
+    """Kill a process, and the group that it leads; one that has just been started may lead none yet."""
+    for one in (os.killpg, os.kill):
+        with contextlib.suppress(OSError):
+            one(pid, signal.SIGKILL)
 
 
 def _read_until_end(descriptor: int, seconds: float) -> str:

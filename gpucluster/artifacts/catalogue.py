@@ -222,9 +222,7 @@ def _of_kubernetes(spec: ClusterSpec) -> list[str]:
     if spec.scheduler != KUBERNETES:
         return []
     bundle = ["nerdctl"] if _without_packages(spec) - {"login"} else []
-    # OKE brings the network of its pods itself.
-    calico = spec.kubernetes.network == "calico" and spec.kubernetes.control_plane == "self"
-    return [*OF_KUBERNETES, "cri-tools", *bundle, *(["calico"] if calico else [])]
+    return [*OF_KUBERNETES, "cri-tools", *bundle, *(["calico"] if spec.kubernetes.has_calico else [])]
 
 
 def _of_monitoring(spec: ClusterSpec) -> list[str]:

@@ -169,8 +169,8 @@ def kubernetes_images(context: Context) -> None:
         from gpucluster.kubernetes.images import archive_script
 
         spec = _with_kubernetes(context)
-        release, own = spec.kubernetes.release, spec.kubernetes.control_plane == "self"
-        calico = own and spec.kubernetes.network == "calico"  # Kubernetes Engine has a network of its own
+        release, calico = spec.kubernetes.release, spec.kubernetes.has_calico
+        own = spec.kubernetes.control_plane == "self"
         images = system_images(spec, hardware_emulated=spec.cloud.traits.hardware_emulated)
         machines = sorted({shapes.get(machine.shape).architecture for machine in spec.machines})
         scripts = {each: archive_script(images, release, each, calico=calico, control_plane=own) for each in machines}

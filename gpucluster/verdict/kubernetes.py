@@ -37,8 +37,9 @@ def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     if row is None:
         return Outcome(Status.FAIL, "is unknown to Kubernetes")
     wanted = expected.kubernetes
-    failures = [*_failures(row, wanted), *_missing_taints(row, wanted, expected.pool_of(node))]
-    labels = wanted.labels.get(expected.pool_of(node), {}) if wanted else {}
+    pool = expected.pool_of(node)
+    failures = _failures(row, wanted, pool)
+    labels = wanted.labels.get(pool, {}) if wanted else {}
     found = _values(row["labels"])
     failures += [
         f"has the label {key}={found.get(key, '')}, not {value}"
@@ -54,8 +55,8 @@ def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     return Outcome(status, "; ".join([*failures, *warnings]) or row["version"], evidence)
 
 
-def _failures(row: Mapping[str, Any], wanted: KubernetesExpectation | None) -> list[str]:
-    """What keeps pods away from a node, and a release that is not the wanted one."""
+def _failures(row: Mapping[str, Any], wanted: KubernetesExpectation | None, pool: str) -> list[str]:
+    """What keeps pods away from a node, a release that is not the wanted one, and taints of its pool that it lacks."""
     failures = []
     if row["ready"] != "True":
         why = next((each["message"] for each in row["conditions"] if each["type"] == "Ready"), "")
@@ -71,7 +72,7 @@ def _failures(row: Mapping[str, Any], wanted: KubernetesExpectation | None) -> l
     failures += [f"has the taint {each['key']}={each['value']}" for each in row["taints"] if _is_ours(each)]
     if wanted and row["version"] != f"v{wanted.release}":
         failures.append(f"has kubelet {row['version']}, not v{wanted.release}")
-    return failures
+    return failures + _missing_taints(row, wanted, pool)
 
 
 def _missing_taints(row: Mapping[str, Any], wanted: KubernetesExpectation | None, pool: str) -> list[str]:
@@ -89,11 +90,7 @@ def _managed(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
     wanted = expected.kubernetes
     number = wanted.managed[pool] if wanted else 0
     rows = [row for row in seen["kubernetes_nodes"] if _values(row["labels"]).get(_POOL) == pool]
-    failures = [
-        f"{row['name']}: {failure}"
-        for row in rows
-        for failure in (*_failures(row, wanted), *_missing_taints(row, wanted, pool))
-    ]
+    failures = [f"{row['name']}: {failure}" for row in rows for failure in _failures(row, wanted, pool)]
     if len(rows) != number:
         failures.insert(0, f"has {count(len(rows), 'node')} in Kubernetes, not {number}")
     evidence = {"nodes": [row["name"] for row in rows]}

@@ -31,11 +31,11 @@ from typing import Any
 from gpucluster import process
 from gpucluster.localcloud import control
 from gpucluster.localcloud.engine.process_engine import CONFIG, ProcessEngine
+from gpucluster.process import bound
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.localcloud.api_harness import GPU_SHAPE, Api
 from tests.localcloud.entitled import Entitled, elastic_cluster, generated
 from tests.waiting import PATIENCE_S, wait_for
-from tools import bound
 
 CLUSTER = "harness"
 ROOT = Path(__file__).resolve().parents[2]

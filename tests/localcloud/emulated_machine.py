@@ -23,8 +23,8 @@ import pytest
 from gpucluster import process
 from gpucluster.errors import ProcessError
 from gpucluster.paths import cache_dir
+from gpucluster.process import bound
 from tests.waiting import PATIENCE_S
-from tools import bound
 
 PACKAGE = "linux-image-cloud-amd64"
 _BLOCK = 4096

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
+from gpucluster.agent import in_child
 from gpucluster.agent.checks.model import Missing, Refused
 
 # A measurement is smaller than this, in bytes; and a process gets so much time over its limit to say that it met it.
@@ -111,10 +112,7 @@ def _end_programs(pid: int) -> None:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
             children = [int(word) for word in file.read().split()]
         for child in children:
-            # One that has just been started leads no group yet.
-            for kill in (os.killpg, os.kill):
-                with contextlib.suppress(OSError):
-                    kill(child, signal.SIGKILL)
+            in_child.kill(child)
 
 
 def _end(reader: int, pid: int, selector: selectors.BaseSelector) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from gpucluster.agent import in_child
 from gpucluster.agent.exporter.collect import Collector, Place, Spec
 from gpucluster.agent.exporter.exposition import sample
 
@@ -189,9 +190,7 @@ class Worker:
         pid, self._pid = self._pid, 0
         os.close(self._ask)
         os.close(self._answer)
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(OSError):
-                kill(pid, signal.SIGKILL)
+        in_child.kill(pid)
         until = time.monotonic() + 0.1
         while not _ended(pid):
             if time.monotonic() > until:

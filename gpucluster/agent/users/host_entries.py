@@ -16,7 +16,7 @@ from gpucluster.agent.users import ldif
 from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.state import policy_dn
 
-#: An entry of an elastic node stays for so many seconds, whatever the scheduler says: the node may be joining.
+#: An entry of an elastic node stays for this time, whatever the scheduler says: the node may be joining.
 JOINING_SECONDS = 3600
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,251}")
 
@@ -27,7 +27,7 @@ class Wanted:
 
     Args:
         instance: the OCID of its instance, empty if it is not known. Another one gets another password.
-        image_of: the pool, where it is no host but the baked images of a pool: their nodes bind with this entry.
+        image_of: the pool, where it stands for the baked images of that pool: their nodes bind with this entry.
     """
 
     name: str
@@ -61,7 +61,7 @@ def parse(text: str) -> dict[str, HostEntry]:
 
 def text(entries: Entries) -> str:
     """The content of the controller's file."""
-    hosts = {name: {**asdict(entry)} for name, entry in sorted(entries.items())}
+    hosts = {name: asdict(entry) for name, entry in sorted(entries.items())}
     for fields in hosts.values():
         del fields["name"]
     return json.dumps({"hosts": hosts}, indent=1) + "\n"
@@ -92,7 +92,7 @@ def put(
     """The entries, with one for each of these hosts. A host that exists keeps its password, a re-created one does not.
 
     Args:
-        make: so many new passwords, each with its hash.
+        make: gives this number of new passwords, each with its hash.
     """
     missing = [host for host in hosts if not _serves(entries.get(host.name), host)]
     made = zip(missing, make(len(missing)) if missing else [])

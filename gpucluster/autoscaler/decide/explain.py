@@ -98,7 +98,7 @@ def explain_node(name: str, observation: Observation, memory: Memory, policy: Po
     claim = plan.memory.claims.get(name)
     if claim:
         lines.append(_claim(claim, SCHEDULERS[policy.scheduler]))
-    lines += _cooling(memory, (node.pool,) if node else (), now)
+    lines += _cooling(plan.memory, (node.pool,) if node else (), now)
     lines += [note.text for note in plan.notes if note.subject in (name, "autoscaler")]
     lines += [
         f"Now: {VERBS[type(action)]}: {action.why}" for action in plan.actions if _about_node(action, name, instances)
@@ -124,7 +124,7 @@ def explain_job(number: str, observation: Observation, memory: Memory, policy: P
         lines.append(words.no_node_yet)
     if job.pending:
         where = [name for name, pool in policy.pools.items() if pool.partition in job.partitions]
-        lines += _cooling(memory, where, now)
+        lines += _cooling(plan.memory, where, now)
     lines += [note.text for note in plan.notes if note.subject in (job.id, job.gang, "autoscaler")]
     lines += [
         line
@@ -142,7 +142,7 @@ def _cooling(memory: Memory, names: Iterable[str], now: float) -> Iterator[str]:
     """The pools of these that give no nodes now, why, and what ends that."""
     for name in names:
         known = memory.cool_downs.get(name)
-        if known and known.until > now and known.since >= memory.resumed_at:
+        if known and known.until > now:
             why = describe_fault(known.fault, known.message)
             yield (
                 f"Pool {name} cools down until {timestamp(known.until)}: {why}. If the cause is gone, run: {TRY_NOW}"

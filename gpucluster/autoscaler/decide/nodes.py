@@ -224,13 +224,7 @@ def _boot_failure(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: 
     builder.actions.append(SaveConsole(instance.id, node.name, f"{node.name} did not come into service: {why}"))
     builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why, tries=claim.tries + 1)
     builder.terminate(node.name, node.pool, instance.id, f"{why}; it is replaced", unless_wanted=False)
-    if instance.id in builder.observation.unfit or _only_its_own(builder, claim):
-        pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
-
-
-def _only_its_own(builder: PlanBuilder, claim: NodeClaim) -> bool:
-    """Whether a node that did not come into service says something of its pool."""
-    return claim.asked_at >= builder.observation.looking_since
+    pools.count_boot_failure(builder, claim, why)
 
 
 # --- in service -----
@@ -446,8 +440,7 @@ def _down_powered_off(builder: PlanBuilder, node: Node) -> None:
         if claim.instance_id:
             builder.actions.append(SaveConsole(claim.instance_id, node.name, f"{node.name}: {why}"))
         builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why)
-        if _only_its_own(builder, claim):
-            pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
+        pools.count_boot_failure(builder, claim, why)
     if not _may_heal(builder, node):
         return
     reason = node.reason or "it did not come into service in time"

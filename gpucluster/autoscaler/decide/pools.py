@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpucluster.agent.rules.reasons import PREFIX
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan_builder import ASK_AGAIN, PlanBuilder
-from gpucluster.autoscaler.decide.types import STARTED, ClaimState, CoolDown, Fault, Instance, Terminate
+from gpucluster.autoscaler.decide.types import STARTED, ClaimState, CoolDown, Fault, Instance, NodeClaim, Terminate
 from gpucluster.autoscaler.decide.words import describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_BOOT_FAILURES, MAX_ORPHANS_PER_PASS
 from gpucluster.slurm.states import wanted
@@ -44,12 +44,18 @@ def closed(builder: PlanBuilder, pool: str) -> CoolDown | None:
     return known if known and known.until > builder.now else None
 
 
-def count_boot_failure(builder: PlanBuilder, pool: str, message: str) -> None:
-    """Count one more node that did not register; the third in a row lets the pool cool down."""
+def count_boot_failure(builder: PlanBuilder, claim: NodeClaim, why: str) -> None:
+    """Count one more node that did not register; the third in a row lets the pool cool down.
+
+    One that was asked for before an interruption says nothing of its pool, unless its own checks have failed.
+    """
+    seen, pool = builder.observation, claim.pool
+    if claim.asked_at < seen.looking_since and claim.instance_id not in seen.unfit:
+        return
     failures = builder.boot_failures.get(pool, 0) + 1
     builder.boot_failures[pool] = failures
     if failures >= MAX_BOOT_FAILURES:
-        words = f"{count(failures, 'node')} in a row did not come into service; {message}"
+        words = f"{count(failures, 'node')} in a row did not come into service; {claim.node}: {why}"
         cool_down(builder, pool, Fault.BOOT, words)
 
 
@@ -61,15 +67,20 @@ def came_into_service(builder: PlanBuilder, pool: str) -> None:
         del builder.cool_downs[pool]
 
 
+def end_cool_downs(builder: PlanBuilder) -> None:
+    """End those that began before a person let the autoscaler continue."""
+    for pool, known in list(builder.cool_downs.items()):
+        if known.since < builder.memory.resumed_at:
+            del builder.cool_downs[pool]
+            builder.boot_failures.pop(pool, None)
+            builder.note(pool, f"pool {pool} may give nodes again: a person has ended its cool-down")
+
+
 def update_cool_downs(builder: PlanBuilder) -> None:
     """End cool-downs that are over, and keep Slurm from choosing nodes of pools that cool down."""
     for pool, known in list(builder.cool_downs.items()):
         if pool not in builder.policy.pools:
             del builder.cool_downs[pool]
-        elif known.since < builder.memory.resumed_at:
-            del builder.cool_downs[pool]
-            builder.boot_failures.pop(pool, None)
-            builder.note(pool, f"pool {pool} may give nodes again: a person has ended its cool-down")
         elif known.until > builder.now:
             _close(builder, known)
         else:

@@ -66,19 +66,17 @@ def give_way(builder: PlanBuilder, gang: Gang, other: str) -> None:
     _postpone(builder, gang, changed, until, why, hold=False, dropping=_to_drop(builder, gang))
 
 
-def resume(builder: PlanBuilder) -> None:
+def end_delays(builder: PlanBuilder) -> None:
     """Let jobs start at once that were postponed before a person let the autoscaler continue."""
-    for gang in [each for each in builder.gangs.values() if _waits_for_nothing(builder, each)]:
+    for gang in list(builder.gangs.values()):
+        if gang.not_before <= builder.now or gang.refused_at >= builder.memory.resumed_at:
+            continue
         builder.gangs[gang.id] = replace(gang, not_before=0.0, refusals=0)
         builder.actions.extend(
             Delay(job.id, builder.now + 1, f"{PREFIX} a person has let the autoscaler continue")
             for job in builder.jobs.values()
             if job.gang == gang.id and job.pending
         )
-
-
-def _waits_for_nothing(builder: PlanBuilder, gang: GangHistory) -> bool:
-    return gang.not_before > builder.now and gang.refused_at < builder.memory.resumed_at
 
 
 def roll_back(

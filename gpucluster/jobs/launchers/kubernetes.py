@@ -52,7 +52,7 @@ KUBERNETES = Scheduler(
         Option("rdma_resource", "the resource of an RDMA device, such as rdma/hca", Kind.TEXT, pattern=_RESOURCE),
         Option("host_network", "pods are in the network of their host", Kind.FLAG, default=False),
     ),
-    more_gpus="Take a pool whose nodes have so many GPUs: --set pool=NAME",
+    more_gpus="Take a pool whose nodes have enough GPUs: --set pool=NAME",
     with_program="take an image that has it{plain}: --set image=NAME",
 )  # fmt: skip
 

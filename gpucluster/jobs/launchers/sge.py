@@ -44,7 +44,7 @@ SGE = Scheduler(
         Option("time", "the time limit (h_rt): seconds, or hours:minutes:seconds", Kind.TEXT, pattern=_TIME),
         Option("modules", "environment modules to load, separated by spaces", Kind.TEXT, pattern=r"[^\n]*"),
     ),
-    more_gpus="Take a queue of hosts with so many GPUs, or ask for them: --set queue=NAME, --set resources=gpu=NUMBER",
+    more_gpus="Take a queue of hosts with enough GPUs, or ask for them: --set queue=NAME, --set resources=gpu=NUMBER",
     with_program="load an environment module that has it: --set modules=NAME",
 )
 

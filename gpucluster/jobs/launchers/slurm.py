@@ -45,7 +45,7 @@ SLURM = Scheduler(
         Option("cpus_per_task", "CPUs of each rank; 0: not asked for", Kind.INTEGER, default=0, minimum=0),
         Option("modules", "environment modules to load, separated by spaces", Kind.TEXT, pattern=r"[^\n]*"),
     ),
-    more_gpus="Take a partition of nodes with so many GPUs: --set partition=NAME",
+    more_gpus="Take a partition of nodes with enough GPUs: --set partition=NAME",
     with_program=(
         "load an environment module that has it: --set modules=NAME, or take an image that has it{pyxis}: "
         "--launcher pyxis --set image=FILE"

@@ -279,6 +279,15 @@ def _replace(cloud: CloudState, ocid: str) -> None:
         sync_state(cloud, ocid)
 
 
+def start_stopped(cloud: CloudState, ocid: str) -> None:
+    """Start the container of an instance that should run, and bring its row up to date. The caller holds its lock."""
+    try:
+        cloud.engine.start(cloud.get("instance", ocid).hidden["name"])
+    except GpuClusterError as error:
+        log.error("can't start %s: %s", ocid, error)
+    sync_state(cloud, ocid)
+
+
 def sync_state(cloud: CloudState, ocid: str, *, by_itself: bool = False) -> None:
     """Set the row of an instance to the state of its container: RUNNING, STOPPED, or TERMINATED if there is none.
 

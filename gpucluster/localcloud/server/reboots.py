@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 
 from gpucluster import process
 from gpucluster.environment import Program
-from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.compute import lifecycle
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.process import bound
 
 _PAUSE = 5.0  # seconds until the engine is asked for its events again, after what says them has ended
 
@@ -28,10 +27,8 @@ async def follow(cloud: CloudState) -> None:
 
 
 async def _follow_once(cloud: CloudState, command: list[str]) -> None:
-    # It ends with this server, however that ends.
-    argv = ["setpriv", f"--pdeathsig={signal.SIGTERM.name.removeprefix('SIG')}", "--", *command]
     child = await asyncio.create_subprocess_exec(
-        *argv,
+        *bound.to_this_process(command),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -58,8 +55,4 @@ def _boot(cloud: CloudState, ocid: str) -> None:
         if instance.state != LifecycleState.RUNNING and not noticed:
             return  # its end was asked for
         log.info("%s (%s) has rebooted itself", instance.body["displayName"], ocid)
-        try:
-            cloud.engine.start(instance.hidden["name"])
-        except GpuClusterError as error:
-            log.error("%s can't boot again: %s", ocid, error)
-        lifecycle.sync_state(cloud, ocid)
+        lifecycle.start_stopped(cloud, ocid)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from functools import partial
 
-from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import (
     bastions,
     console,
@@ -149,11 +148,9 @@ def _start_stopped(cloud: CloudState, ocid: str, found: RunState) -> None:
     """Start the stopped container of an instance that should run (after a reboot of the host)."""
     with cloud.locked(ocid):
         if found == RunState.STOPPED:
-            try:
-                cloud.engine.start(cloud.get("instance", ocid).hidden["name"])
-            except GpuClusterError as error:
-                log.error("can't start %s: %s", ocid, error)
-        lifecycle.sync_state(cloud, ocid)
+            lifecycle.start_stopped(cloud, ocid)
+        else:
+            lifecycle.sync_state(cloud, ocid)
 
 
 def _stop_running(cloud: CloudState, ocid: str, found: RunState) -> None:

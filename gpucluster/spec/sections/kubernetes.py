@@ -93,3 +93,8 @@ class Kubernetes(Part):
         default=12, description="Hours for which a kubeconfig of a user is valid."
     )
     oke: Oke = Field(default_factory=Oke, description="Settings of `control_plane: oke`.")
+
+    @property
+    def has_calico(self) -> bool:
+        """Whether gpucluster brings Calico: Kubernetes Engine brings the network of its pods itself."""
+        return self.network == "calico" and self.control_plane == "self"
