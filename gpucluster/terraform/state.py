@@ -6,10 +6,13 @@ backend's settings: another machine needs no working copy.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +31,8 @@ BACKEND_FILE = "backend.tf.json"
 LOCATION_FILE = "backend.json"
 # Where Terraform writes a state that it could not write to the backend.
 UNSAVED_FILE = "errored.tfstate"
+# Seconds after which no command works in a folder any more that it has prepared.
+_UNUSED = 24 * 3600
 INIT = ("init", "-input=false", "-no-color", "-reconfigure")
 
 
@@ -203,8 +208,7 @@ class TerraformState:
         if not backend.remote:
             file = Path(backend.config["path"])
             return read_saved(file) if file.exists() else ""
-        self._open(backend)
-        return self._run(self.folder, ("state", "pull"))
+        return self._run(self._opened(backend), ("state", "pull"))
 
     def set_output(self, root: Path, name: str, value: Any) -> None:
         """Write the value of an output that is there, without a plan: that would ask the cloud about every resource.
@@ -267,8 +271,7 @@ class TerraformState:
         command = ("state", "rm", *self._lock.arguments)
         try:
             if backend.remote:
-                self._open(self._lock.writable(backend))
-                self._run(self.folder, (*command, *addresses))
+                self._run(self._opened(self._lock.writable(backend)), (*command, *addresses))
             else:
                 # In a folder without configuration: an init would require the provider of the resources in the state.
                 self._run(self._paths.root, (*command, f"-state={backend.config['path']}", *addresses))
@@ -361,12 +364,26 @@ class TerraformState:
         self._location_file.unlink(missing_ok=True)
         for file in self._paths.root.glob("terraform.tfstate*"):
             file.unlink()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self._folders, ignore_errors=True)
 
     @property
     def folder(self) -> Path:
-        """The folder with the backend's settings alone."""
+        """The folder with the settings of the backend that cluster.yml names, and nothing else."""
+        return self._folder_of(self._desired)
+
+    def _folder_of(self, backend: BackendConfig) -> Path:
+        return self._folders / hashlib.sha256(backend.text().encode()).hexdigest()[:16]
+
+    @property
+    def _folders(self) -> Path:
         return self._paths.terraform / "state"
+
+    def _remove_old_folders(self) -> None:
+        """Remove what earlier settings and commands that were killed have left."""
+        for each in self._folders.glob("*"):
+            with suppress(OSError):  # a command that ends removes its own
+                if each != self.folder and time.time() - each.stat().st_mtime > _UNUSED:
+                    shutil.rmtree(each, ignore_errors=True)
 
     def _location(self) -> StateLocation | None:
         """Where the state is, as far as this machine knows. A damaged file counts as missing."""
@@ -405,29 +422,43 @@ class TerraformState:
             EnvironmentFault: the program does not have this backend.
             TerraformError: Terraform refused the settings.
         """
-        self._open(self._desired)
-        return self.folder
+        self._remove_old_folders()
+        return self._opened(self._desired)
 
-    def _open(self, backend: BackendConfig) -> None:
-        """Initialize the folder for this backend. A provider is not needed to read, and is not looked for."""
-        file, data = self.folder / BACKEND_FILE, self.folder / ".terraform"
-        if (data / "terraform.tfstate").exists() and read_saved(file) == backend.text():
-            return
+    def _opened(self, backend: BackendConfig) -> Path:
+        """A folder that is initialized for this backend.
+
+        Any number of commands and threads read at the same time, and init refuses a folder in which another init works.
+        So nobody changes a folder that has its name: each prepares one of its own, and the first one stays.
+        """
+        folder = self._folder_of(backend)
+        if folder.exists():
+            return folder
         self._check(backend)
-        shutil.rmtree(data, ignore_errors=True)
-        write_private(file, backend.text())
-        none = self.folder / "no-providers"
-        none.mkdir(exist_ok=True)
-        # Init looks for the providers of the resources in the state when the backend is ready.
-        self._run(self.folder, (*INIT, f"-plugin-dir={none}"), expected="Failed to query available provider packages")
+        with self._prepared(backend) as prepared, suppress(OSError):
+            prepared.rename(folder)
+        return folder
+
+    @contextmanager
+    def _prepared(self, backend: BackendConfig) -> Iterator[Path]:
+        """A folder of the caller's own. A provider is not needed to read, and is not looked for."""
+        self._folders.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="next-", dir=self._folders, ignore_cleanup_errors=True) as place:
+            folder = Path(place, "folder")
+            write_private(folder / BACKEND_FILE, backend.text())
+            none = folder / "no-providers"
+            none.mkdir()
+            # Init looks for the providers of the resources in the state when the backend is ready.
+            expected = "Failed to query available provider packages"
+            self._run(folder, (*INIT, f"-plugin-dir={none}"), expected=expected)
+            yield folder
 
     def _pull(self, backend: BackendConfig) -> _Contents:
         if not self._exists(backend):
             return _Contents.of("")
         self._require_sound()
-        self._open(backend)
         try:
-            return _Contents.of(self._run(self.folder, ("state", "pull")))
+            return _Contents.of(self._text(backend))
         except ValueError as error:
             raise _unreadable(backend, error) from error
 
@@ -445,15 +476,11 @@ class TerraformState:
     def _move(self, present: BackendConfig, old: _Contents) -> None:
         copy = self._paths.root / f"terraform.tfstate.before-{_now()}"
         write_private(copy, old.text)
-        self._open(present)
-        write_private(self.folder / BACKEND_FILE, self._lock.writable(self._desired).text())
-        try:
+        with self._prepared(present) as folder:
+            write_private(folder / BACKEND_FILE, self._lock.writable(self._desired).text())
             # Terraform holds the locks of both places while it copies, unless this run holds that of the new one.
             arguments = ("init", "-input=false", "-no-color", "-migrate-state", "-force-copy", *self._lock.arguments)
-            self._run(self.folder, arguments)
-        finally:
-            # After a failed copy the folder belongs to neither backend.
-            shutil.rmtree(self.folder)
+            self._run(folder, arguments)
         if self._pull(self._desired).body != old.body:
             raise TerraformError(
                 f"the state was moved from {present}, but is not complete in the new place",

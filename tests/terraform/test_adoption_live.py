@@ -229,7 +229,7 @@ def test_an_instance_that_still_starts_is_adopted_when_it_runs(
                     or any("waiting until instance starts-controller runs" in each.message for each in site.events)
                 ),
             )
-            assert not applied.done()
+            assert not applied.done(), applied.result()
             cloud.faults()
             applied.result()
         assert site.ids(INSTANCES) == [controller]

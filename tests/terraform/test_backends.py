@@ -12,7 +12,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,45 @@ def test_the_contents_of_a_state_are_read_at_once_from_a_file_and_over_http(mach
         machine.apply("http", {"address": server.url})
         other = Machine(tmp_path / "other").terraform("http", {"address": server.url})
         assert other.contents() == local
+
+
+def test_a_remote_state_is_read_by_any_number_of_threads_and_commands_at_once(tmp_path: Path) -> None:
+    """`gpucluster status` asks twice at the same time, and nobody who reads holds the cluster."""
+    machine = Machine(tmp_path / "here")
+    with serving() as double:
+        config = {"address": f"{double.url}/state/demo"}
+        machine.apply("http", config)
+        shutil.rmtree(machine.paths.terraform)
+        readers = 12
+        start = threading.Barrier(readers)
+
+        def read(_: int) -> StateContents:
+            terraform = machine.terraform("http", config)
+            start.wait()
+            return terraform.contents()
+
+        with ThreadPoolExecutor(readers) as threads:
+            found = list(threads.map(read, range(readers)))
+    assert {each.addresses for each in found} == {ADDRESSES}
+    assert len(list((machine.paths.terraform / "state").iterdir())) == 1
+
+
+def test_what_earlier_settings_and_killed_commands_left_goes_with_the_next_run(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "here")
+    with serving() as double:
+        machine.apply("http", {**_http(double), "retry_max": 1})
+        (kept,) = (machine.paths.terraform / "state").iterdir()
+        killed = kept.with_name("next-killed")
+        killed.mkdir()
+        young = kept.with_name("next-works")
+        young.mkdir()
+        for old in (kept, killed):
+            os.utime(old, (0, 0))
+        with machine.terraform("http", _http(double)).hold_state():
+            pass
+    assert not kept.exists()
+    assert not killed.exists()
+    assert young.exists()
 
 
 @pytest.mark.parametrize("kind", ["local", "http"])
