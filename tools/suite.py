@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +36,7 @@ KEPT_RUNS = 5
 WORKERS = 8
 _BYTES_OF_A_WORKER = 2 * 2**30
 SLOWEST = 30
+REASON_LINES, REASON_LENGTH = 8, 1500
 _END_LINES, _END_FILES = 60, 6
 _PYTEST = [sys.executable, "-m", "pytest", "-rfE", "--dist", "loadgroup", "-n"]
 _INTERRUPTED = 2  # of pytest
@@ -50,7 +53,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Case:
-    """A test as junit reports it. `outcome`: passed, failed or skipped; `reason`: its first line."""
+    """A test as junit reports it. `outcome`: passed, failed or skipped; `reason`: why, in a few lines."""
 
     name: str
     seconds: float
@@ -177,12 +180,22 @@ def read_junit(file: Path) -> list[Case]:
         for kind, word in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
             part = element.find(kind)
             if part is not None:
-                outcome, reason = word, (part.get("message") or "").splitlines()[0] if part.get("message") else ""
+                outcome, reason = word, next(iter((part.get("message") or "").splitlines()), "")
+                if word == "failed":
+                    reason = _explained(part.text or "") or reason
                 break
         earlier = found.get(name)
         if earlier is None or earlier.outcome == "passed":  # a test that passed and failed at its end is listed twice
             found[name] = Case(name, float(element.get("time", 0)), outcome, reason)
     return list(found.values())
+
+
+def _explained(report: str) -> str:
+    """What a failed test's report says of why and where: who reads only the end of a log sees nothing else of it."""
+    lines = report.rstrip().splitlines()
+    why = [line[1:].strip()[:REASON_LENGTH] for line in lines if line.startswith("E  ")][:REASON_LINES]
+    where = [line.strip() for line in lines if re.match(r"\S+:\d+: ", line)][-1:]
+    return "\n".join((*why, *where))
 
 
 def summary(results: Iterable[Result], folder: Path) -> Iterator[str]:
@@ -197,7 +210,9 @@ def summary(results: Iterable[Result], folder: Path) -> Iterator[str]:
     failed = [case for case in cases if case.outcome == "failed"]
     if failed:
         yield "Failed:"
-        yield from (f"  {case.name}\n      {case.reason}" for case in failed)
+        for case in failed:
+            yield f"  {case.name}"
+            yield from (f"      {line}" for line in case.reason.splitlines())
         yield f"What explains a failure is in {folder / 'failures'}"
     yield ""
     for result in results:
@@ -241,8 +256,8 @@ def new_folder() -> Path:
     older = sorted(RESULTS.iterdir())
     for folder in older[: max(0, len(older) - KEPT_RUNS + 1)]:
         shutil.rmtree(folder, ignore_errors=True)
-    folder = RESULTS / f"{time.strftime('%Y-%m-%dT%H%M%S')}-{os.getpid()}"
-    (folder / "failures").mkdir(parents=True)
+    folder = Path(tempfile.mkdtemp(prefix=time.strftime("%Y-%m-%dT%H%M%S-"), dir=RESULTS))
+    (folder / "failures").mkdir()
     return folder
 
 
