@@ -127,6 +127,15 @@ def validate_all(
         raise Invalid("there is no manifest to judge")
 
 
+def fields(name: str) -> frozenset[str]:
+    """The fields of a part of the API in the newest release.
+
+    Args:
+        name: as Kubernetes' OpenAPI description has it, such as `io.k8s.api.core.v1.Volume`.
+    """
+    return frozenset(_read(releases()[-1], "_definitions.json")["$defs"][name]["properties"])
+
+
 def _place(manifest: Mapping[str, Any]) -> tuple[str, str]:
     return str(manifest["metadata"].get("namespace", "")), str(manifest["metadata"]["name"])
 

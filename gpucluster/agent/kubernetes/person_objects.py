@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpucluster.agent.kubernetes import admission
 from gpucluster.agent.rules.labels import HOST
 
 Manifest = dict[str, Any]
@@ -46,6 +47,7 @@ LABELS_SINCE, POLICIES_UNTIL, ADMISSION_SINCE = 23, 24, 30
 _PROFILES = "seccomp.security.alpha.kubernetes.io/allowedProfileNames"
 _PROFILE = "seccomp.security.alpha.kubernetes.io/defaultProfileName"
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 _ALL = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 _READ = ["get", "list", "watch"]
 
@@ -133,7 +135,7 @@ def _of_cluster(people: Iterable[Person], minor: int, *, engine: bool) -> list[M
             {**closed, "spec": {"hard": {"pods": "0"}}},
         ]
     if minor >= ADMISSION_SINCE:
-        made += _own_uid_policy()
+        made += _admission()
     if minor <= POLICIES_UNTIL:
         made += _privileged_policy()
     return made
@@ -166,63 +168,17 @@ def _person_rules() -> list[Manifest]:
     ]
 
 
-def _own_uid_policy() -> list[Manifest]:
-    """Pods in the namespace of a person have the person's uid and groups, and can't get others by a setuid program."""
-    name = "gpucluster-own-uid"
-    annotations = "namespaceObject.metadata.annotations"
-    inherits = "(has(c.securityContext) && has(c.securityContext.{0}) ? c.securityContext.{0} == {1} : {2})"
-    in_pod = (
-        "has(object.spec.securityContext) && has(object.spec.securityContext.{0}) && object.spec.securityContext.{0}"
-    )
-    own_uid = inherits.format("runAsUser", "variables.uid", "variables.podHasUid")
-    own_gid = (
-        "(has(c.securityContext) && has(c.securityContext.runAsGroup) "
-        "? c.securityContext.runAsGroup in variables.gids : variables.podHasGid)"
-    )
-    no_more = (
-        "has(c.securityContext) && has(c.securityContext.allowPrivilegeEscalation) "
-        "&& !c.securityContext.allowPrivilegeEscalation"
-    )
-    variables = {
-        "uid": f"int({annotations}['{UID}'])",
-        "gids": f"{annotations}['{GIDS}'].split(',').map(g, int(g))",
-        "podHasUid": in_pod.format("runAsUser") + " == variables.uid",
-        "podHasGid": in_pod.format("runAsGroup") + " in variables.gids",
-    }
-    validations = []
-    for field in ("containers", "initContainers", "ephemeralContainers"):
-        absent = "" if field == "containers" else f"!has(object.spec.{field}) || "
-        for test, message in (
-            (own_uid, "runAsUser must be your own uid"),
-            (own_gid, "runAsGroup must be one of your own groups"),
-            (no_more, "allowPrivilegeEscalation must be false"),
-        ):
-            expression = f"{absent}object.spec.{field}.all(c, {test})"
-            validations.append({"expression": expression, "message": f"{field}: securityContext.{message}"})
-    for field, test in (("supplementalGroups", ".all(g, g in variables.gids)"), ("fsGroup", " in variables.gids")):
-        place = f"object.spec.securityContext.{field}"
-        expression = f"!has(object.spec.securityContext) || !has({place}) || {place}{test}"
-        validations.append({"expression": expression, "message": f"securityContext.{field} must be your own groups"})
-    rules = [
-        {
-            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
-            "resources": ["pods", "pods/ephemeralcontainers"],
-        }
-    ]  # fmt: skip
-    version = "admissionregistration.k8s.io/v1"
-    policy = _object(version, "ValidatingAdmissionPolicy", name)
-    policy["spec"] = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": rules},
-        "variables": [{"name": key, "expression": text} for key, text in variables.items()],
-        "validations": validations,
-    }
-    binding = _object(version, "ValidatingAdmissionPolicyBinding", name)
+def _admission() -> list[Manifest]:
+    """The policies for the namespaces of people, in force there and nowhere else."""
+    version, made = "admissionregistration.k8s.io/v1", []
     people = {"matchExpressions": [{"key": USER_LABEL, "operator": "Exists"}]}
-    binding["spec"] = {
-        "policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": people},
-    }  # fmt: skip
-    return [policy, binding]
+    for name, spec in admission.policies(UID, GIDS).items():
+        bound = {
+            "policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": people},
+        }  # fmt: skip
+        made.append({**_object(version, "ValidatingAdmissionPolicy", name), "spec": spec})
+        made.append({**_object(version, "ValidatingAdmissionPolicyBinding", name), "spec": bound})
+    return made
 
 
 def _privileged_policy() -> list[Manifest]:
@@ -276,7 +232,7 @@ def _pod_security(level: str, minor: int) -> dict[str, str]:
 
 def _quota(person: Person, quota: Quota) -> Manifest:
     hard = {
-        "requests.nvidia.com/gpu": quota.gpus,
+        **{f"requests.{name}": quota.gpus for name in _GPUS},
         "requests.cpu": quota.cpus,
         "requests.memory": None if quota.memory_gb is None else f"{quota.memory_gb}G",
         "pods": quota.pods if person.enabled else 0,

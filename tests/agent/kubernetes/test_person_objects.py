@@ -46,9 +46,9 @@ def test_each_release_keeps_root_out_of_the_namespace_in_its_own_way(
     made = _of(minor)
     assert made["Namespace", "user-ada"]["metadata"]["labels"].get("pod-security.kubernetes.io/enforce") == level
     kinds = {key for key in made if key[0] in ("PodSecurityPolicy", "ValidatingAdmissionPolicy")}
-    assert kinds - {("PodSecurityPolicy", "gpucluster-privileged"), ("PodSecurityPolicy", "person-user-grace")} == (
-        {mechanism} if mechanism else set()
-    )
+    more = {("ValidatingAdmissionPolicy", f"gpucluster-{name}") for name in ("pods", "services")}
+    more |= {("PodSecurityPolicy", "gpucluster-privileged"), ("PodSecurityPolicy", "person-user-grace")}
+    assert kinds - more == ({mechanism} if mechanism else set())
 
 
 def test_who_may_use_the_privileged_policy_may_so_in_their_own_namespace_only() -> None:
