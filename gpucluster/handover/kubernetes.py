@@ -140,7 +140,7 @@ def pod_needs(spec: ClusterSpec, pool: Pool, *, hardware_emulated: bool) -> dict
     Args:
         hardware_emulated: as for `inventory`. Then nodes have no files of devices, and a mount of them would make them.
     """
-    needs = networks.pod_rdma(spec.kubernetes.rdma, pool.hardware)
+    needs = networks.pod_rdma(spec.kubernetes.rdma, pool.hardware, privileged=True)
     kept = ("resources",) if hardware_emulated else ("resources", "volumeMounts")
     return {
         "annotations": dict(needs.annotations),
@@ -234,7 +234,13 @@ def operator_charts(spec: ClusterSpec) -> list[OperatorChart]:
     """The charts that an administrator installs for this cluster, with their values."""
     found = []
     if spec.kubernetes.gpus == "operator" and any(pool.hardware.has_nvidia_gpus for pool in spec.pools.values()):
-        values = gpus.operator_values(minor_release(spec), exporter=not spec.monitoring.enabled)
+        values = gpus.operator_values(
+            minor_release(spec),
+            exporter=not spec.monitoring.enabled,
+            rdma=gpus.gives_rdma(
+                spec.kubernetes.rdma, (pool.hardware for pool in spec.pools.values() if pool.uses_rdma)
+            ),
+        )
         found.append(operator_chart("gpu-operator", "gpu-operator", values))
     if spec.kubernetes.rdma == "sr-iov" and any(pool.uses_rdma for pool in spec.pools.values()):
         values = networks.network_operator_values()

@@ -42,9 +42,14 @@ def system(
     if minor <= POLICIES_UNTIL:
         found.append(_use_of_policy())
     vendors = {shape.gpu_vendor for shape in shapes if shape.gpus}
+    rdma_shapes = tuple(rdma_shapes)
     if not emulated:
         # NVIDIA's operator has its own plugin; AMD's GPUs have no part in it.
-        found += gpus.device_plugins(vendors - ({"nvidia"} if software == "operator" else set()), minor)
+        found += gpus.device_plugins(
+            vendors - ({"nvidia"} if software == "operator" else set()),
+            minor,
+            rdma=gpus.gives_rdma(access, rdma_shapes),
+        )
         found += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()), rdma_cidr)
     return found
 

@@ -66,13 +66,14 @@ def _on(
     """Emulated GPUs compute nothing, and an emulated network is none."""
     pool = spec.pools[name]
     known = {option.name for option in launcher.scheduler.options}
-    place = {"partition": pool.partition or name, "pool": name}
+    rdma = pool.uses_rdma and not emulated
+    place = {"partition": pool.partition or name, "pool": name, "rdma": spec.kubernetes.rdma if rdma else ""}
     return choose.describe(
         template,
         launcher,
-        {**{option: value for option, value in place.items() if option in known}, **settings},
+        {**{option: value for option, value in place.items() if value and option in known}, **settings},
         nodes=nodes,
         shape=pool.hardware,
         gpus=0 if emulated else None,
-        rdma=pool.uses_rdma and not emulated,
+        rdma=rdma,
     )

@@ -156,6 +156,97 @@ def test_gpus_rdma_and_nccl_are_of_the_shape() -> None:
     assert pods(found)[0]["containers"][0]["resources"] == {}
 
 
+def pod_annotations(found: list[dict[str, Any]]) -> dict[str, str]:
+    """Those of the pods in these objects."""
+    made: dict[str, str] = {}
+
+    def look(value: Any) -> None:
+        if isinstance(value, dict):
+            if "containers" in value.get("spec", {}):
+                made.update(value["metadata"].get("annotations", {}))
+            for inner in value.values():
+                look(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                look(inner)
+
+    look(found)
+    return made
+
+
+def _said(found: list[dict[str, Any]]) -> str:
+    """What the job prints of its RDMA devices."""
+    (container,) = pods(found)[0]["containers"]
+    return str({each["name"]: each.get("value") for each in container["env"]}["GPUCLUSTER_RDMA"])
+
+
+def _nccl(found: list[dict[str, Any]]) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in found[0]["data"]["nccl.conf"].splitlines())
+
+
+@pytest.mark.parametrize("template", ["nccl_tests", "rdma_perftest", "pytorch_ddp"])
+@pytest.mark.parametrize("access", ["device", "sr-iov"])
+def test_a_user_gets_the_rdma_devices_of_the_clusters_mode_without_any_privilege(template: str, access: str) -> None:
+    given = {"rdma": access, "uid": "10001", "gid": "10001"}
+    given |= {"synthetic": "1"} if template == "pytorch_ddp" else {}
+    found = objects(template, "kubernetes-job", 2, "BM.GPU4.8", **given)
+    validate_all(found)
+    networks = pod_annotations(found)["k8s.v1.cni.cncf.io/networks"].split(",")
+    assert len(networks) == 16
+    for pod in pods(found):
+        (container,) = pod["containers"]
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        asked = container["resources"]["limits"]
+        assert asked == {"nvidia.com/gpu": "8", **({"nvidia.com/rdma-vf": "16"} if access == "sr-iov" else {})}
+        assert "hostNetwork" not in pod
+        assert not any("hostPath" in each for each in pod["volumes"])
+        assert _said(found) == f"16 devices on each node (kubernetes.rdma: {access})"
+    # NCCL fails without RDMA, where it would go on by TCP and say nothing.
+    assert _nccl(found)["NCCL_NET"] == "IB"
+    host_names = shapes.get("BM.GPU4.8").nccl_environment["NCCL_IB_HCA"]
+    assert _nccl(found)["NCCL_IB_HCA"] == ("mlx5" if access == "sr-iov" else host_names)
+
+
+@pytest.mark.parametrize(
+    ("access", "shape", "why"),
+    [
+        ("host", "BM.GPU4.8", "only pods in the network of their host"),
+        ("device", "BM.GPU.MI300X.8", "only the device plugin of NVIDIA's GPUs"),
+    ],
+)
+def test_who_gets_no_rdma_is_told_why_and_a_measurement_of_it_is_refused(access: str, shape: str, why: str) -> None:
+    for template in ("nccl_tests", "rdma_perftest"):
+        with pytest.raises(InputError, match=why) as caught:
+            objects(template, "kubernetes-job", shape=shape, rdma=access)
+        assert "gpucluster-operators" in caught.value.hint
+    found = objects("pytorch_ddp", "kubernetes-job", shape=shape, rdma=access, synthetic="1")
+    assert _said(found).startswith("none, so the nodes reach each other by TCP: ")
+    assert why in _said(found)
+    assert "NCCL_NET" not in _nccl(found)
+    assert pod_annotations(found) == {}
+    # An operator's pods have it.
+    for template in ("nccl_tests", "rdma_perftest"):
+        found = objects(template, "kubernetes-job", shape=shape, rdma=access, privileged="true")
+        validate_all(found)
+        for pod in pods(found):
+            assert pod["containers"][0]["securityContext"] == {"privileged": True}
+            assert {"name": "infiniband", "hostPath": {"path": "/dev/infiniband"}} in pod["volumes"]
+            assert pod.get("hostNetwork", False) is (access == "host")
+        assert "NCCL_NET" in _nccl(found)
+
+
+def test_one_node_needs_no_rdma_and_a_part_of_a_node_gets_none() -> None:
+    found = objects("pytorch_ddp", "kubernetes-job", nodes=1, shape="BM.GPU4.8", rdma="device", synthetic="1")
+    assert pod_annotations(found) == {}
+    assert "NCCL_NET" not in _nccl(found)
+    chosen = registry.template("pytorch_ddp")
+    given = {"image": "work:1", "synthetic": "1", "rdma": "device"}
+    launcher, shape = registry.launcher(chosen, "kubernetes-job"), shapes.get("BM.GPU4.8")
+    rendered = render(choose.describe(chosen, launcher, given, nodes=2, shape=shape, gpus=4))
+    found = list(yaml.safe_load_all(rendered.files[rendered.script].text))
+    assert "RDMA devices go with all GPUs of a node (8), and this job takes 4" in _said(found)
+
+
 def test_a_queue_starts_all_pods_or_none() -> None:
     for launcher, template in (("jobset", "pytorch_ddp"), ("mpijob", "mpi_allreduce"), ("pytorchjob", "pytorch_ddp")):
         found = objects(template, launcher, queue="gpus")

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from gpucluster.agent.kubernetes.person_objects import Api, Person, Quota, objects
 from gpucluster.kubernetes import manifests
 from gpucluster.spec.sections.kubernetes import NEWEST_RELEASE
 from tests.kubernetes import schemas
+from tests.kubernetes.admission import refusals
 from tests.kubernetes.custom_resources import SCHEMAS
 from tests.kubernetes.schemas import Invalid, validate, validate_all
 
@@ -123,18 +125,32 @@ _BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 _PAGES = sorted(Path(__file__).parents[2].joinpath("docs").rglob("*.md"))
 
 
-def test_objects_in_pages_are_valid() -> None:
+def _objects_in_pages() -> list[tuple[Path, dict[str, Any]]]:
     """Whole objects only: a part of one is no object."""
-    found = [
+    return [
         (page, each)
         for page in _PAGES
         for block in _BLOCK.findall(page.read_text())
         for each in yaml.safe_load_all(block)
         if isinstance(each, dict) and {"apiVersion", "kind"} <= set(each)
     ]
+
+
+def test_objects_in_pages_are_valid() -> None:
+    found = _objects_in_pages()
     assert {page.name for page, _each in found} >= {"kubernetes.md"}
     for page, each in found:
         try:
             validate(each, oldest=schemas.releases()[0])
         except Invalid as error:
             raise AssertionError(f"{page}: {error}") from error
+
+
+def test_pods_of_users_in_pages_are_accepted_by_the_policies_of_their_namespace() -> None:
+    made = objects((Person("alice", 10001, (9999,), "/home/alice"),), Quota(), 36, Api((), 6443))
+    (place,) = (each for each in made if each["kind"] == "Namespace" and each["metadata"]["name"] == "user-alice")
+    policies = [each for each in made if each["kind"] == "ValidatingAdmissionPolicy"]
+    pods = [(page, each) for page, each in _objects_in_pages() if each["metadata"].get("namespace") == "user-alice"]
+    assert pods
+    for page, pod in pods:
+        assert refusals(policies, place, pod) == [], page

@@ -100,6 +100,23 @@ def test_with_the_operator_only_amd_has_a_plugin_of_ours() -> None:
     assert yaml.safe_load(yaml.safe_dump(values)) == values
 
 
+def _settings(made: list[dict[str, Any]]) -> dict[str, str]:
+    plugin = next(each for each in made if each["metadata"]["name"] == "nvidia-device-plugin" and "spec" in each)
+    return {each["name"]: each["value"] for each in plugin["spec"]["template"]["spec"]["containers"][0]["env"]}
+
+
+def test_containers_with_gpus_may_open_the_rdma_devices_that_moved_into_their_pod_and_no_others() -> None:
+    """With `host` they would be those of the node; virtual functions have a plugin of their own."""
+    assert _settings(_system("BM.GPU4.8", access="device"))["MOFED_ENABLED"] == "true"
+    for access in ("host", "sr-iov"):
+        assert "MOFED_ENABLED" not in _settings(_system("BM.GPU4.8", access=access))
+    assert "MOFED_ENABLED" not in _settings(_system("VM.GPU.A10.1", access="device"))
+    values = gpus.operator_values(36, exporter=True, rdma=True)
+    assert {"name": "MOFED_ENABLED", "value": "true"} in values["devicePlugin"]["env"]
+    assert gpus.gives_rdma("device", [shapes.get("BM.GPU4.8")])
+    assert not gpus.gives_rdma("device", [shapes.get("BM.GPU.MI300X.8")])
+
+
 def test_emulated_hardware_has_no_plugin_that_finds_nothing() -> None:
     for access in get_args(networks.RdmaAccess):
         assert _kinds(_system("BM.GPU4.8", access=access, emulated=True)) == {"Namespace gpucluster-system"}
@@ -117,7 +134,7 @@ def test_each_rdma_interface_of_a_shape_is_attached_by_its_place(shape: Shape) -
         assert chained[0]["deviceID"] == moved["pciBusID"]
         assert chained[1]["mtu"] == 4220
     validate_all(made)
-    asked = networks.pod_rdma("device", shape).annotations[networks.NETWORKS].split(",")
+    asked = networks.pod_rdma("device", shape, privileged=False).annotations[networks.NETWORKS].split(",")
     assert asked == [f"gpucluster-system/{each['metadata']['name']}" for each in made]
 
 
@@ -128,7 +145,7 @@ def test_virtual_functions_of_a_shape(name: str, count: int) -> None:
     assert (spec["mtu"], spec["numVfs"], spec["externallyManaged"]) == (4220, 1, True)
     assert spec["nodeSelector"] == {"node.kubernetes.io/instance-type": name}
     assert len(spec["nicSelector"]["rootDevices"]) == count
-    asked = networks.pod_rdma("sr-iov", shapes.get(name))
+    asked = networks.pod_rdma("sr-iov", shapes.get(name), privileged=False)
     assert asked.container["resources"]["limits"] == {"nvidia.com/rdma-vf": str(count)}
     assert len(asked.annotations[networks.NETWORKS].split(",")) == count
     assert not asked.privileged
@@ -143,8 +160,9 @@ def test_shapes_of_other_makers_have_no_policy_of_nvidias_operator() -> None:
 
 @pytest.mark.parametrize("access", get_args(networks.RdmaAccess))
 @pytest.mark.parametrize("name", ["BM.GPU4.8", "BM.GPU.A10.4"])
-def test_a_pod_with_rdma_is_valid(access: str, name: str) -> None:
-    need = networks.pod_rdma(cast("networks.RdmaAccess", access), shapes.get(name))
+@pytest.mark.parametrize("privileged", [True, False])
+def test_a_pod_with_rdma_is_valid(access: str, name: str, privileged: bool) -> None:
+    need = networks.pod_rdma(cast("networks.RdmaAccess", access), shapes.get(name), privileged=privileged)
     container = {"name": "work", "image": "example.org/nccl:1", **need.container}
     pod = {
         "apiVersion": "v1",
@@ -153,8 +171,9 @@ def test_a_pod_with_rdma_is_valid(access: str, name: str) -> None:
         "spec": {**need.spec, "containers": [container], "volumes": list(need.volumes)},
     }
     validate(pod)
-    assert ("hostNetwork" in need.spec) is (access == "host" and name == "BM.GPU4.8")
-    assert need.privileged is (access != "sr-iov" and name == "BM.GPU4.8")
+    more_rights = privileged and name == "BM.GPU4.8"
+    assert ("hostNetwork" in need.spec) is (access == "host" and more_rights)
+    assert need.privileged is (access != "sr-iov" and more_rights)
 
 
 def test_the_archive_has_every_image_of_the_objects() -> None:

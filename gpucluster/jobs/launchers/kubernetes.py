@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import resources
+from typing import NamedTuple, cast, get_args
 
 from gpucluster.errors import InputError
 from gpucluster.jobs import launchers
 from gpucluster.jobs.model import Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
-from gpucluster.kubernetes.manifests import Manifest, to_yaml, workloads
+from gpucluster.kubernetes.manifests import Manifest, networks, to_yaml, workloads
+from gpucluster.kubernetes.manifests.networks import PodRdma, RdmaAccess
+from gpucluster.text import count
 
 #: Names of objects get endings, and become names of hosts, which have at most 63 characters.
 _JOB_NAME = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 _OBJECT = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _RESOURCE = r"[a-z0-9.-]+/[A-Za-z0-9._-]+"
 _NO_ID = -1
+_NO_RDMA = "none"
 _SCRIPT = "job.sh"
 #: What each pod runs, and what the script asks the others with.
 _NODE, _ASK = "kubernetes_node.sh", "kubernetes_ask.sh"
@@ -51,6 +55,10 @@ KUBERNETES = Scheduler(
         Option("network_interface", "the interface of these that NCCL and gloo take, such as net1", Kind.NAME),
         Option("rdma_resource", "the resource of an RDMA device, such as rdma/hca", Kind.TEXT, pattern=_RESOURCE),
         Option("host_network", "pods are in the network of their host", Kind.FLAG, default=False),
+        Option("rdma", "how pods get all RDMA devices of their nodes: kubernetes.rdma of the cluster. none: they get "
+               "what the options networks, rdma_resource and host_network say", Kind.CHOICE, _NO_RDMA,
+               (_NO_RDMA, *get_args(RdmaAccess))),
+        Option("privileged", "containers have all rights on their host; for operators", Kind.FLAG, default=False),
     ),
     more_gpus="Take a pool whose nodes have enough GPUs: --set pool=NAME",
     with_program="take an image that has it{plain}: --set image=NAME",
@@ -90,6 +98,10 @@ def _workload(job: Job, files: Mapping[str, str]) -> workloads.Workload:
     if interface:
         # With the first = NCCL compares the whole name.
         nccl["NCCL_SOCKET_IFNAME"] = f"={interface}"
+    rdma = _rdma(job)
+    if rdma.needs is not None and nccl:
+        # Without a device NCCL would take sockets and say nothing. With this it takes RDMA or fails.
+        nccl |= {"NCCL_NET": "IB", **rdma.needs.environment}
     return workloads.Workload(
         name=object_name(job),
         nodes=job.nodes,
@@ -109,8 +121,44 @@ def _workload(job: Job, files: Mapping[str, str]) -> workloads.Workload:
         networks=job.text("networks"),
         rdma_resource=job.text("rdma_resource"),
         host_network=bool(job.values["host_network"]),
+        rdma=rdma.needs or PodRdma(),
+        rdma_said=rdma.said,
+        privileged=bool(job.values["privileged"]),
         nccl=nccl,
     )
+
+
+class _Rdma(NamedTuple):
+    """What pods need for RDMA (None: they get none), and what the job prints of it."""
+
+    needs: PodRdma | None = None
+    said: str = ""
+
+
+def _rdma(job: Job) -> _Rdma:
+    """How the pods of a job get the RDMA devices of their nodes.
+
+    Raises:
+        InputError: the template has no meaning without, and they get none.
+    """
+    access, shape = job.text("rdma"), job.shape
+    if access == _NO_RDMA or shape is None or not job.rdma or job.nodes == 1:
+        return _Rdma()
+    access, privileged = cast("RdmaAccess", access), bool(job.values["privileged"])
+    why = "" if privileged else networks.refusal(access, shape)
+    if not why and job.gpus < shape.gpus:
+        why = f"RDMA devices go with all GPUs of a node ({shape.gpus}), and this job takes {job.gpus or 'none'}"
+    if not why:
+        devices = count(len(shape.rdma_devices), "device")
+        said = f"{devices} on each node (kubernetes.rdma: {access})"
+        return _Rdma(networks.pod_rdma(access, shape, privileged=privileged), said)
+    if job.template.needs_rdma or Need.RDMA in {each.need for each in job.template.requirements(job)}:
+        render = f"gpucluster job render {job.template.name} --set privileged=true --set namespace=gpucluster-operators"
+        raise InputError(
+            f"the pods get no RDMA device: {why}",
+            hint=f"Write kubernetes.rdma: device or sr-iov in cluster.yml. Or make it a job of an operator: {render}",
+        )
+    return _Rdma(said=f"none, so the nodes reach each other by TCP: {why}")
 
 
 def object_name(job: Job) -> str:

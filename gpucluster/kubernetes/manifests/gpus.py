@@ -6,13 +6,14 @@ README), NVIDIA/gpu-operator v26.7.0 (its values), ROCm/k8s-device-plugin v1.31.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from gpucluster.kubernetes import images
 from gpucluster.kubernetes.labels import GPU_RESOURCES, GPU_VENDOR, gpu_tolerations
 from gpucluster.kubernetes.manifests import Manifest, daemon_set, metadata
-from gpucluster.shapes import GpuVendor
+from gpucluster.kubernetes.manifests.networks import RdmaAccess
+from gpucluster.shapes import GpuVendor, Shape
 
 MigStrategy = Literal["none", "single", "mixed"]
 #: containerd's runtime that NVIDIA's toolkit makes on the host, and the RuntimeClass that selects it.
@@ -20,19 +21,33 @@ NVIDIA_RUNTIME = "nvidia"
 #: From this minor release on kubelet passes CDI devices from a plugin to the runtime (DevicePluginCDIDevices, beta).
 CDI_SINCE = 29
 
+# Containers with a GPU get /dev/infiniband/uverbs* and rdma_cm (main.go, internal/cdi/cdi.go of the plugin, and
+# internal/discover/mofed.go of the toolkit 1.20.0). A node without such files is no error.
+_RDMA = {"MOFED_ENABLED": "true"}
 _PLUGINS_DIRECTORY = "/var/lib/kubelet/device-plugins"
 
 
-def device_plugins(vendors: Collection[GpuVendor], minor: int, *, mig: MigStrategy = "single") -> list[Manifest]:
+def gives_rdma(access: RdmaAccess, rdma_shapes: Iterable[Shape]) -> bool:
+    """Whether NVIDIA's plugin lets containers with GPUs open their node's RDMA devices: those that moved into the pod.
+
+    A container sees the devices of its own network namespace alone, whatever files it may open.
+    """
+    return access == "device" and any(shape.has_nvidia_gpus for shape in rdma_shapes)
+
+
+def device_plugins(
+    vendors: Collection[GpuVendor], minor: int, *, rdma: bool = False, mig: MigStrategy = "single"
+) -> list[Manifest]:
     """The device plugins for the makers of a cluster's GPUs.
 
     Args:
         minor: the minor number of the cluster's release.
+        rdma: see `gives_rdma`.
         mig: how NVIDIA's plugin offers the parts of a GPU. `single` offers whole GPUs where no GPU is divided.
     """
     found: list[Manifest] = []
     if "nvidia" in vendors:
-        found += [runtime_class(), _nvidia(minor, mig)]
+        found += [runtime_class(), _nvidia(minor, mig, rdma=rdma)]
     if "amd" in vendors:
         found.append(_amd())
     return found
@@ -54,7 +69,7 @@ def device_list_strategy(minor: int) -> str:
     return "cdi-cri" if minor >= CDI_SINCE else "envvar"
 
 
-def _nvidia(minor: int, mig: MigStrategy) -> Manifest:
+def _nvidia(minor: int, mig: MigStrategy, *, rdma: bool) -> Manifest:
     environment = {
         "MIG_STRATEGY": mig,
         "DEVICE_LIST_STRATEGY": device_list_strategy(minor),
@@ -64,6 +79,7 @@ def _nvidia(minor: int, mig: MigStrategy) -> Manifest:
         "NVIDIA_VISIBLE_DEVICES": "all",
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         **({"NVIDIA_MIG_MONITOR_DEVICES": "all"} if mig != "none" else {}),
+        **(_RDMA if rdma else {}),
     }
     limits: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     return _plugin(
@@ -126,12 +142,14 @@ def _everywhere() -> list[dict[str, str]]:
     return [*gpu_tolerations(), {"key": "gpucluster.io/unhealthy", "operator": "Exists"}]
 
 
-def operator_values(minor: int, *, exporter: bool, mig: MigStrategy = "single") -> dict[str, Any]:
+def operator_values(minor: int, *, exporter: bool, rdma: bool = False, mig: MigStrategy = "single") -> dict[str, Any]:
     """The values of the chart gpu-operator for hosts that have the driver and the toolkit.
 
     Args:
         exporter: whether it runs its exporter of GPU metrics. Where the hosts are monitored, they have one.
+        rdma: see `gives_rdma`.
     """
+    settings = {"DEVICE_LIST_STRATEGY": device_list_strategy(minor), **(_RDMA if rdma else {})}
     software = images.software()
     return {
         "driver": {"enabled": False},
@@ -141,7 +159,7 @@ def operator_values(minor: int, *, exporter: bool, mig: MigStrategy = "single") 
         "migManager": {"enabled": True, "version": software["mig-manager"].tag},
         "devicePlugin": {
             "version": software["nvidia-device-plugin"].tag,
-            "env": [{"name": "DEVICE_LIST_STRATEGY", "value": device_list_strategy(minor)}],
+            "env": [{"name": name, "value": value} for name, value in settings.items()],
         },
         "gfd": {"version": software["nvidia-device-plugin"].tag},
         "dcgmExporter": {

@@ -74,11 +74,24 @@ def attachment_name(shape: Shape, number: int) -> str:
     return f"{_slug(shape)}-rdma-{number}"
 
 
-def pod_rdma(access: RdmaAccess, shape: Shape) -> PodRdma:
+def refusal(access: RdmaAccess, shape: Shape) -> str:
+    """Why a pod without privilege gets no RDMA device of a node; empty if it gets them all, with the node's GPUs."""
+    if access == "host":
+        return "with kubernetes.rdma: host only pods in the network of their host reach it, as operators may run them"
+    if access == "device" and not shape.has_nvidia_gpus:
+        return "with kubernetes.rdma: device only the device plugin of NVIDIA's GPUs lets pods open RDMA devices"
+    return ""
+
+
+def pod_rdma(access: RdmaAccess, shape: Shape, *, privileged: bool) -> PodRdma:
     """What a pod needs that takes all RDMA devices of a node. Nothing for a shape without RDMA.
 
-    A pod gets the files below /dev/infiniband from its host. Only a privileged container may open files of devices that
-    no device plugin gave it; virtual functions have one.
+    A container may open files of devices that a device plugin gave it: that of virtual functions, or with `device`
+    that of the GPUs (`gpus.device_plugins`). A privileged one has all files of its host, if it mounts /dev/infiniband.
+
+    Args:
+        privileged: whether it is a privileged pod where one without privilege gets no device (`refusal`), or gets it
+            with GPUs alone.
     """
     if not shape.rdma:
         return PodRdma()
@@ -86,18 +99,18 @@ def pod_rdma(access: RdmaAccess, shape: Shape) -> PodRdma:
     if access == "sr-iov":
         return PodRdma(
             annotations={NETWORKS: ",".join([f"{SYSTEM_NAMESPACE}/{VF_NETWORK}"] * count)},
-            container={
-                "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
-                "resources": {"limits": {RDMA_RESOURCE: str(count)}, "requests": {RDMA_RESOURCE: str(count)}},
-            },
+            container={"resources": {"limits": {RDMA_RESOURCE: str(count)}, "requests": {RDMA_RESOURCE: str(count)}}},
             # The names of virtual functions differ from those of the devices: NCCL takes all that begin so.
             environment={"NCCL_IB_HCA": "mlx5"},
         )
     moved = access == "device"
     names = [f"{SYSTEM_NAMESPACE}/{attachment_name(shape, number)}" for number in range(count)]
+    annotations = {NETWORKS: ",".join(names)} if moved else {}
+    if not privileged:
+        return PodRdma(annotations=annotations)
     host = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     return PodRdma(
-        annotations={NETWORKS: ",".join(names)} if moved else {},
+        annotations=annotations,
         spec={} if moved else host,
         container={
             "securityContext": {"privileged": True, "capabilities": {"add": ["IPC_LOCK"]}},

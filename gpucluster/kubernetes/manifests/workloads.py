@@ -24,6 +24,7 @@ from typing import Any
 
 from gpucluster.kubernetes.labels import gpu_tolerations
 from gpucluster.kubernetes.manifests import DOMAIN, Manifest, metadata
+from gpucluster.kubernetes.manifests.networks import NETWORKS, PodRdma
 
 #: All objects of one piece of work have it, with its name: so it is listed and deleted.
 JOB_LABEL = f"{DOMAIN}/job"
@@ -31,7 +32,6 @@ JOB_LABEL = f"{DOMAIN}/job"
 INDEX_LABEL = f"{DOMAIN}/job-index"
 _POOL_LABEL = f"{DOMAIN}/pool"
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_NETWORKS = "k8s.v1.cni.cncf.io/networks"
 _GPU = "nvidia.com/gpu"
 _HOST = "kubernetes.io/hostname"
 #: Where pods see the files of the work.
@@ -61,6 +61,9 @@ class Workload:
         networks: NetworkAttachmentDefinitions of more interfaces, separated by commas.
         rdma_resource: the resource of an RDMA device; "" without.
         host_network: whether pods are in the network of their host.
+        rdma: what pods need for the RDMA devices of their node.
+        rdma_said: what the job prints of that when it starts; "" for nothing.
+        privileged: whether containers have all rights on their host.
         nccl: settings of NCCL, for /etc/nccl.conf.
     """
 
@@ -82,6 +85,9 @@ class Workload:
     networks: str = ""
     rdma_resource: str = ""
     host_network: bool = False
+    rdma: PodRdma = field(default_factory=PodRdma)
+    rdma_said: str = ""
+    privileged: bool = False
     nccl: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -216,6 +222,8 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
     ]
     if index is not None:
         environment.append({"name": "GPUCLUSTER_INDEX", "value": str(index)})
+    if work.rdma_said:
+        environment.append({"name": "GPUCLUSTER_RDMA", "value": work.rdma_said})
     mounts = [
         {"name": "job", "mountPath": FILES, "readOnly": True},
         {"name": "home", "mountPath": work.home},
@@ -224,6 +232,8 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
     ]
     if work.nccl:
         mounts.append({"name": "job", "mountPath": f"/etc/{_NCCL}", "subPath": _NCCL, "readOnly": True})
+    mounts += work.rdma.container.get("volumeMounts", ())
+    rights: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -238,7 +248,7 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
                 "command": list(work.command),
                 "env": environment,
                 "resources": _resources(work),
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                "securityContext": {"privileged": True} if work.privileged else rights,
                 "volumeMounts": mounts,
             }
         ],
@@ -246,6 +256,7 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
             {"name": "job", "configMap": {"name": work.name, "defaultMode": 0o555}},
             {"name": "home", "persistentVolumeClaim": {"claimName": "home"}},
             {"name": "memory", "emptyDir": {"medium": "Memory"}},
+            *work.rdma.volumes,
         ],
         # Each on a node of its own.
         "affinity": {
@@ -263,9 +274,11 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
         spec["tolerations"] = gpu_tolerations()
     if work.host_network:
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    spec |= work.rdma.spec
     about: dict[str, Any] = {"labels": metadata(work.name, labels=_labels(work))["labels"]}
-    if work.networks:
-        about["annotations"] = {_NETWORKS: work.networks}
+    annotations = {**work.rdma.annotations, **({NETWORKS: work.networks} if work.networks else {})}
+    if annotations:
+        about["annotations"] = annotations
     return {"metadata": about, "spec": spec}
 
 
@@ -288,4 +301,5 @@ def _resources(work: Workload) -> dict[str, Any]:
         asked[_GPU] = str(work.gpus)
     if work.rdma_resource:
         asked[work.rdma_resource] = "1"
+    asked |= work.rdma.container.get("resources", {}).get("limits", {})
     return {"requests": asked, "limits": dict(asked)} if asked else {}

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("cel_expr_python", reason="CEL is for tests on the operator's machine")
 
 from gpucluster.agent.kubernetes.person_objects import Api, Person, Quota, objects
+from tests.jobs import test_kubernetes as jobs
 from tests.kubernetes import schemas
 from tests.kubernetes.admission import refusals
 
@@ -108,6 +109,15 @@ def test_what_leads_out_of_the_namespace_is_refused_and_the_message_says_which_f
     pod: dict[str, Any], why: str
 ) -> None:
     assert why in _refused(pod)
+
+
+@pytest.mark.parametrize("access", ["none", "device", "sr-iov"])
+@pytest.mark.parametrize("launcher", ["kubernetes-job", "jobset", "mpijob", "pytorchjob"])
+def test_pods_of_our_own_templates_are_accepted(launcher: str, access: str) -> None:
+    template, more = ("mpi_allreduce", {}) if launcher == "mpijob" else ("pytorch_ddp", {"synthetic": "1"})
+    made = jobs.objects(template, launcher, 2, "BM.GPU4.8", rdma=access, uid="10001", gid="10001", pool="gpu", **more)
+    for pod in jobs.pods(made):
+        assert _refused({"metadata": {"name": "x", "annotations": jobs.pod_annotations(made)}, "spec": pod}) == ""
 
 
 def test_a_pod_of_earlier_rules_can_still_end_and_can_not_change_to_the_worse() -> None:
