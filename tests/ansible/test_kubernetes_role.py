@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,7 +168,8 @@ def test_what_kubeadm_finds_on_oracle_linux_is_ignored_and_on_ubuntu_is_not() ->
 
 
 def test_oracle_linux_gets_containerd_of_the_bundle_and_plugins_beside_those_that_manifests_install() -> None:
-    given = known("1.36.4", ORACLE_8, host="compute-1", system="OracleLinux-8", kubernetes_pause="pause:3")
+    more = {"kubernetes_pause": "pause:3", "kubernetes_network": "calico"}
+    given = known("1.36.4", ORACLE_8, host="compute-1", system="OracleLinux-8", **more)
     task = host_task("Configure the kernel, the runtime and kubelet")
     plugins = evaluate(task["vars"]["kubernetes_plugin_files"], given)
     by_path = {each["path"]: each for each in plugins}
@@ -197,6 +199,15 @@ def test_oracle_linux_gets_containerd_of_the_bundle_and_plugins_beside_those_tha
     assert "NetworkManager" not in {
         each["name"] for each in evaluate(task["gpucluster_service"]["units"], here | task["vars"])
     }
+
+
+def test_a_host_without_calico_has_the_plugins_that_flannel_and_containerd_call() -> None:
+    """flannel's manifest brings flannel: its network is bridge with addresses of host-local, and portmap after it."""
+    task = host_task("Configure the kernel, the runtime and kubelet")
+    for name in ("compute-1", CONTROLLER):
+        given = known("1.34.2", ORACLE_8, host=name, system="OracleLinux-8", kubernetes_control_plane="oke")
+        brought = {Path(each["path"]).name for each in evaluate(task["vars"]["kubernetes_plugin_files"], given)}
+        assert {"bridge", "host-local", "loopback", "portmap", "bandwidth", "tuning", "host-device"} <= brought
 
 
 def test_kubeadm_finds_its_programs_where_sudo_leaves_their_folder_out() -> None:
