@@ -247,6 +247,74 @@ def test_one_node_needs_no_rdma_and_a_part_of_a_node_gets_none() -> None:
     assert "RDMA devices go with all GPUs of a node (8), and this job takes 4" in _said(found)
 
 
+def test_the_pod_of_the_example_on_kubernetes_item_by_item() -> None:
+    """Seed 003's `gpu-pod0`: one A100, the interface nic0 in the pod, a folder of the host, NCCL told what to take."""
+    found = objects(
+        "pytorch_ddp", "kubernetes-job", 2, synthetic="1", image="pytorch-23.09-py3-custom", networks="nic0",
+        privileged="true", mounts="/root/script:/mydir", network_interface="net1",
+        env="NCCL_DEBUG=TRACE NCCL_SOCKET_IFNAME=net1 NCCL_SOCKET_FAMILY=AF_INET",
+    )  # fmt: skip
+    validate_all(found)
+    assert pod_annotations(found) == {"k8s.v1.cni.cncf.io/networks": "nic0"}
+    for pod in pods(found):
+        (container,) = pod["containers"]
+        assert (container["image"], container["imagePullPolicy"]) == ("pytorch-23.09-py3-custom", "IfNotPresent")
+        assert container["securityContext"] == {"privileged": True}
+        values = {each["name"]: each.get("value") for each in container["env"]}
+        assert (values["NCCL_DEBUG"], values["NCCL_SOCKET_IFNAME"]) == ("TRACE", "net1")
+        assert values["NCCL_SOCKET_FAMILY"] == "AF_INET"
+        (mount,) = (each for each in container["volumeMounts"] if each["mountPath"] == "/mydir")
+        (volume,) = (each for each in pod["volumes"] if each["name"] == mount["name"])
+        assert volume["hostPath"] == {"path": "/root/script", "type": "Directory"}
+    # MASTER_ADDR and MASTER_PORT: the job finds the first of its pods itself.
+    assert 'give "MASTER_ADDR=$first"' in found[0]["data"]["job.sh"]
+
+
+@pytest.mark.parametrize("launcher", _NAMES)
+def test_what_a_user_adds_to_the_pods_is_in_each_of_them(launcher: str) -> None:
+    template = next(each for each in registry.templates() if launcher in each.launchers)
+    found = objects(
+        template.name, launcher, 2, "BM.GPU4.8",
+        tolerations="lab.example/reserved=ada:NoSchedule,spot", priority="high",
+        annotations="example.com/note='two words'", shm_gb="64", mounts="models:/models,/raid:/scratch",
+        env="A='b c' EMPTY=", env_secret="tokens",
+    )  # fmt: skip
+    validate_all(found, oldest=_OLDEST.get(launcher, 20))
+    assert pod_annotations(found) == {"example.com/note": "two words"}
+    for pod in pods(found):
+        assert pod["priorityClassName"] == "high"
+        assert {"key": "lab.example/reserved", "operator": "Equal", "value": "ada", "effect": "NoSchedule"} in (
+            pod["tolerations"]
+        )
+        assert {"key": "spot", "operator": "Exists"} in pod["tolerations"]
+        assert any(each["key"] == "nvidia.com/gpu" for each in pod["tolerations"])
+        assert {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "64G"}} in pod["volumes"]
+        (container,) = pod["containers"]
+        given = {each["name"]: each.get("value") for each in container["env"]}
+        assert (given["A"], given["EMPTY"]) == ("b c", "")
+        assert container["envFrom"] == [{"secretRef": {"name": "tokens"}}]
+        paths = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        sources = {each["name"]: each for each in pod["volumes"]}
+        assert sources[paths["/models"]]["persistentVolumeClaim"] == {"claimName": "models"}
+        assert sources[paths["/scratch"]]["hostPath"]["path"] == "/raid"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("env", "NCCL_DEBUG"), ("env", "1A=b"), ("env", "A=1 A=2"), ("env", "A='b"), ("env", "HOME=/x"),
+        ("env", "GPUCLUSTER_NODES=x"), ("env", "=b"),
+        ("mounts", "models"), ("mounts", "models:relative"), ("mounts", "Models:/x"), ("mounts", "a:/b:ro"),
+        ("tolerations", "a=b=c"), ("tolerations", "key:Never"), ("tolerations", "a b"), ("tolerations", "=x"),
+        ("tolerations", ":NoSchedule"),
+        ("annotations", "a b"), ("annotations", "-x=1"), ("annotations", "a=1 a=2"), ("priority", "High Class"),
+    ],
+)  # fmt: skip
+def test_what_is_no_addition_to_a_pod_is_refused_with_its_option(option: str, value: str) -> None:
+    with pytest.raises(InputError, match=option):
+        objects("pytorch_ddp", "kubernetes-job", 2, synthetic="1", **{option: value})
+
+
 def test_a_queue_starts_all_pods_or_none() -> None:
     for launcher, template in (("jobset", "pytorch_ddp"), ("mpijob", "mpi_allreduce"), ("pytorchjob", "pytorch_ddp")):
         found = objects(template, launcher, queue="gpus")

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import NamedTuple, cast, get_args
 
 from gpucluster.errors import InputError
-from gpucluster.jobs import launchers
+from gpucluster.jobs import launchers, pod_options
 from gpucluster.jobs.model import Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
 from gpucluster.kubernetes.manifests import Manifest, networks, to_yaml, workloads
 from gpucluster.kubernetes.manifests.networks import PodRdma, RdmaAccess
@@ -58,6 +58,15 @@ KUBERNETES = Scheduler(
         Option("rdma", "how pods get all RDMA devices of their nodes: kubernetes.rdma of the cluster. none: they get "
                "what the options networks, rdma_resource and host_network say", Kind.CHOICE, _NO_RDMA,
                (_NO_RDMA, *get_args(RdmaAccess))),
+        Option("env", "environment variables of the pods: words NAME=VALUE, as a shell has them", Kind.TEXT),
+        Option("env_secret", "a Secret of the namespace: each of its keys is a variable of the pods", Kind.TEXT,
+               pattern=_OBJECT),
+        Option("mounts", "more files: SOURCE:PATH, separated by commas; a claim of the namespace, or a folder of the "
+               "host from /, which is for operators", Kind.TEXT),
+        Option("tolerations", "more taints that pods tolerate: KEY[=VALUE][:EFFECT], separated by commas", Kind.TEXT),
+        Option("priority", "the PriorityClass of the pods", Kind.TEXT, pattern=_OBJECT),
+        Option("annotations", "of the pods: words NAME=VALUE, as a shell has them", Kind.TEXT),
+        Option("shm_gb", "the size of /dev/shm; 0: as much as the memory of the pod", Kind.INTEGER, 0, minimum=0),
         Option("privileged", "containers have all rights on their host; for operators", Kind.FLAG, default=False),
     ),
     more_gpus="Take a pool whose nodes have enough GPUs: --set pool=NAME",
@@ -124,6 +133,13 @@ def _workload(job: Job, files: Mapping[str, str]) -> workloads.Workload:
         rdma=rdma.needs or PodRdma(),
         rdma_said=rdma.said,
         privileged=bool(job.values["privileged"]),
+        environment=pod_options.variables(job.text("env")),
+        secret=job.text("env_secret"),
+        mounts=tuple((each.path, each.volume) for each in pod_options.mounts(job.text("mounts"))),
+        tolerations=tuple(pod_options.tolerations(job.text("tolerations"))),
+        priority=job.text("priority"),
+        annotations=pod_options.pod_annotations(job.text("annotations")),
+        shm_gb=int(job.number("shm_gb")),
         nccl=nccl,
     )
 

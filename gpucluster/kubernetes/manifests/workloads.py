@@ -64,6 +64,13 @@ class Workload:
         rdma: what pods need for the RDMA devices of their node.
         rdma_said: what the job prints of that when it starts; "" for nothing.
         privileged: whether containers have all rights on their host.
+        environment: more variables of the containers.
+        secret: the name of a Secret whose keys are variables, too; "" for none.
+        mounts: more files: (a path, where they are as a volume of a pod has it).
+        tolerations: besides those of nodes with GPUs.
+        priority: the PriorityClass; "" for that of the namespace.
+        annotations: more of the pods.
+        shm_gb: the size of /dev/shm; 0: as much as the memory of the pod.
         nccl: settings of NCCL, for /etc/nccl.conf.
     """
 
@@ -88,6 +95,13 @@ class Workload:
     rdma: PodRdma = field(default_factory=PodRdma)
     rdma_said: str = ""
     privileged: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secret: str = ""
+    mounts: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    tolerations: tuple[Mapping[str, str], ...] = ()
+    priority: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    shm_gb: int = 0
     nccl: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -222,6 +236,7 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
     ]
     if index is not None:
         environment.append({"name": "GPUCLUSTER_INDEX", "value": str(index)})
+    environment += [{"name": name, "value": value} for name, value in work.environment.items()]
     if work.rdma_said:
         environment.append({"name": "GPUCLUSTER_RDMA", "value": work.rdma_said})
     mounts = [
@@ -233,6 +248,8 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
     if work.nccl:
         mounts.append({"name": "job", "mountPath": f"/etc/{_NCCL}", "subPath": _NCCL, "readOnly": True})
     mounts += work.rdma.container.get("volumeMounts", ())
+    mounts += [{"name": f"more-{number}", "mountPath": path} for number, (path, _volume) in enumerate(work.mounts)]
+    size = {"sizeLimit": f"{work.shm_gb}G"} if work.shm_gb else {}
     rights: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -247,6 +264,7 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
                 "imagePullPolicy": "IfNotPresent",
                 "command": list(work.command),
                 "env": environment,
+                **({"envFrom": [{"secretRef": {"name": work.secret}}]} if work.secret else {}),
                 "resources": _resources(work),
                 "securityContext": {"privileged": True} if work.privileged else rights,
                 "volumeMounts": mounts,
@@ -255,8 +273,9 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
         "volumes": [
             {"name": "job", "configMap": {"name": work.name, "defaultMode": 0o555}},
             {"name": "home", "persistentVolumeClaim": {"claimName": "home"}},
-            {"name": "memory", "emptyDir": {"medium": "Memory"}},
+            {"name": "memory", "emptyDir": {"medium": "Memory", **size}},
             *work.rdma.volumes,
+            *({"name": f"more-{number}", **volume} for number, (_path, volume) in enumerate(work.mounts)),
         ],
         # Each on a node of its own.
         "affinity": {
@@ -270,13 +289,17 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
     if work.pool:
         spec["nodeSelector"] = {_POOL_LABEL: work.pool}
     # Who names a pool means its nodes, also for work that takes none of their GPUs.
-    if work.gpus or work.pool:
-        spec["tolerations"] = gpu_tolerations()
+    tolerations = [*(gpu_tolerations() if work.gpus or work.pool else ()), *map(dict, work.tolerations)]
+    if tolerations:
+        spec["tolerations"] = tolerations
+    if work.priority:
+        spec["priorityClassName"] = work.priority
     if work.host_network:
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     spec |= work.rdma.spec
     about: dict[str, Any] = {"labels": metadata(work.name, labels=_labels(work))["labels"]}
-    annotations = {**work.rdma.annotations, **({NETWORKS: work.networks} if work.networks else {})}
+    networks = {NETWORKS: work.networks} if work.networks else {}
+    annotations = {**work.annotations, **work.rdma.annotations, **networks}
     if annotations:
         about["annotations"] = annotations
     return {"metadata": about, "spec": spec}
