@@ -210,6 +210,7 @@ def system_manifests(spec: ClusterSpec, *, hardware_emulated: bool) -> list[Mani
         software=spec.kubernetes.gpus,
         access=spec.kubernetes.rdma,
         rdma_cidr=spec.network.rdma_cidr,
+        engine=has_kubernetes_engine(spec),
         emulated=hardware_emulated,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -9,11 +10,16 @@ from typing import Any
 from gpucluster import shapes
 from gpucluster.handover.kubernetes import has_kubernetes_engine, managed_labels, managed_user_data
 from gpucluster.handover.names import LOGIN, login_names, permanent_names
+from gpucluster.kubernetes.manifests.gpus import on_hosts
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
 from gpucluster.oci.names import elastic_compartment
 from gpucluster.spec import ClusterSpec, Controller, Image, Login, Network, Platform, Pool
 from gpucluster.systems import matrix
+
+#: Add-ons of Kubernetes Engine that offer GPUs to pods.
+_NVIDIA_PLUGIN = "NvidiaGpuPlugin"
+_DEVICE_PLUGINS = (_NVIDIA_PLUGIN, "AmdGpuPlugin")
 
 RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
 
@@ -107,12 +113,17 @@ def _oke(spec: ClusterSpec) -> dict[str, Any] | None:
     if not has_kubernetes_engine(spec):
         return None
     kubernetes = spec.kubernetes
+    # OKE installs NVIDIA's plugin with each cluster (docs.nvidia.com/aicr/integrator-guide/oke-gpu-setup). It stays for
+    # the nodes that OKE manages, and leaves our hosts to ours.
+    nvidia = any(pool.hardware.has_nvidia_gpus for pool in spec.pools.values())
+    addons = {**({_NVIDIA_PLUGIN: None} if nvidia else {}), **kubernetes.oke.addons}
     return {
         "kubernetes_version": f"v{kubernetes.release}",
         "endpoint": kubernetes.oke.endpoint,
         "pod_cidr": kubernetes.pod_cidr,
         "service_cidr": kubernetes.service_cidr,
-        "addons": dict(kubernetes.oke.addons),
+        "addons": addons,
+        "addon_affinity": {name: json.dumps(on_hosts(ours=False)) for name in addons if name in _DEVICE_PLUGINS},
         "node_pools": {name: _node_pool(spec, name, pool) for name, pool in spec.managed_pools.items()},
     }
 

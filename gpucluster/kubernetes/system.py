@@ -26,6 +26,7 @@ def system(
     software: GpuSoftware,
     access: RdmaAccess,
     rdma_cidr: str,
+    engine: bool,
     emulated: bool,
 ) -> list[Manifest]:
     """The objects of a cluster.
@@ -35,6 +36,7 @@ def system(
         rdma_shapes: of the pools that use RDMA.
         minor: the minor number of its release.
         rdma_cidr: the addresses of RDMA interfaces in pods.
+        engine: the control plane is that of Kubernetes Engine.
         emulated: its hosts have not the hardware of their shapes. Then no device plugin runs, which would find nothing:
             the status of the nodes says what they offer.
     """
@@ -49,6 +51,7 @@ def system(
             vendors - ({"nvidia"} if software == "operator" else set()),
             minor,
             rdma=gpus.gives_rdma(access, rdma_shapes),
+            engine=engine,
         )
         found += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()), rdma_cidr)
     return found

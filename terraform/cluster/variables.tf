@@ -420,13 +420,14 @@ variable "node_iam" {
 }
 
 variable "oke" {
-  description = "The control plane of Oracle Kubernetes Engine, or null for none. kubernetes_version begins with v; endpoint is private (in the private subnet) or public (in the public subnet, for network.ssh_allowed_cidrs). addons are OKE's add-ons by name, with their version; null lets OKE choose and update it. node_pools are the pools whose nodes OKE makes: labels are those of each new node of Kubernetes, user_data replaces OKE's script of the first boot, the rest is as for pools."
+  description = "The control plane of Oracle Kubernetes Engine, or null for none. kubernetes_version begins with v; endpoint is private (in the private subnet) or public (in the public subnet, for network.ssh_allowed_cidrs). addons are OKE's add-ons by name, with their version; null lets OKE choose and update it. addon_affinity are affinities of the pods of add-ons, as JSON, by the add-on's name. node_pools are the pools whose nodes OKE makes: labels are those of each new node of Kubernetes, user_data replaces OKE's script of the first boot, the rest is as for pools."
   type = object({
     kubernetes_version = string
     endpoint           = optional(string, "private")
     pod_cidr           = optional(string, "10.244.0.0/16")
     service_cidr       = optional(string, "10.96.0.0/16")
     addons             = optional(map(string), {})
+    addon_affinity     = optional(map(string), {})
     node_pools = optional(map(object({
       shape                   = string
       ocpus                   = optional(number)

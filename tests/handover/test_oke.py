@@ -13,6 +13,7 @@ from gpucluster import handover
 from gpucluster.handover import iam
 from gpucluster.handover.kubernetes import kubernetes_variables
 from gpucluster.handover.outputs import Outputs
+from gpucluster.kubernetes.manifests.gpus import on_hosts
 from gpucluster.localcloud.auth.policies import matching_rule, statement
 from gpucluster.spec import ClusterSpec, loads
 
@@ -76,7 +77,8 @@ def test_terraform_gets_the_version_as_oke_writes_it(endpoint: str) -> None:
         "endpoint": endpoint,
         "pod_cidr": "10.244.0.0/16",
         "service_cidr": "10.96.0.0/16",
-        "addons": {"CertManager": "v1.17.2", "CoreDNS": None},
+        "addons": {"CertManager": "v1.17.2", "CoreDNS": None, "NvidiaGpuPlugin": None},
+        "addon_affinity": {"NvidiaGpuPlugin": json.dumps(on_hosts(ours=False))},
     }
 
 

@@ -25,13 +25,18 @@ MINORS = (20, 28, releases()[-1])
 
 
 def _system(
-    *names: str, minor: int = 36, access: str = "host", software: str = "device-plugin", emulated: bool = False
+    *names: str,
+    minor: int = 36,
+    access: str = "host",
+    software: str = "device-plugin",
+    emulated: bool = False,
+    engine: bool = False,
 ) -> list[Any]:
     found = [shapes.get(name) for name in names]
     rdma = [shape for shape in found if shape.rdma]
     return system(
         found, rdma, minor=minor, software=cast("GpuSoftware", software),
-        access=cast("networks.RdmaAccess", access), emulated=emulated, rdma_cidr="192.168.0.0/16",
+        access=cast("networks.RdmaAccess", access), emulated=emulated, rdma_cidr="192.168.0.0/16", engine=engine,
     )  # fmt: skip
 
 
@@ -98,6 +103,25 @@ def test_with_the_operator_only_amd_has_a_plugin_of_ours() -> None:
     assert values["dcgmExporter"]["enabled"] is True
     assert values["devicePlugin"]["version"] == images.software()["nvidia-device-plugin"].tag
     assert yaml.safe_load(yaml.safe_dump(values)) == values
+
+
+def test_in_kubernetes_engine_each_node_has_one_plugin() -> None:
+    """Oracle's add-on, there from the beginning, leaves our hosts alone, and ours leaves the nodes that OKE manages."""
+    (rule,) = _selected(gpus.on_hosts(ours=True))
+    assert rule == {"key": "gpucluster.io/host", "operator": "Exists"}
+    (rule,) = _selected(gpus.on_hosts(ours=False))
+    assert rule == {"key": "gpucluster.io/host", "operator": "DoesNotExist"}
+    for engine in (True, False):
+        for each in _system("BM.GPU4.8", "BM.GPU.MI300X.8", engine=engine):
+            if each["kind"] == "DaemonSet":
+                affinity = each["spec"]["template"]["spec"].get("affinity")
+                assert affinity == (gpus.on_hosts(ours=True) if engine else None)
+                validate(each)
+
+
+def _selected(affinity: dict[str, Any]) -> list[dict[str, str]]:
+    (term,) = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    return list(term["matchExpressions"])
 
 
 def _settings(made: list[dict[str, Any]]) -> dict[str, str]:

@@ -180,27 +180,27 @@ def test_the_kubeconfig_has_the_clusters_own_certificate_and_no_secret(api: Api,
 
 def test_add_ons_are_managed_in_enhanced_clusters(api: Api, subnet: Any) -> None:
     made = cluster(api, subnet, type="BASIC_CLUSTER")
-    wanted = models.InstallAddonDetails(addon_name="NvidiaGpuPlugin", version=ADDON_VERSION)
+    wanted = models.InstallAddonDetails(addon_name="CertManager", version=ADDON_VERSION)
     with refused(400, "InvalidParameter") as said:
         api.kubernetes.install_addon(made.id, wanted)
     assert "enhanced clusters only" in said[0]
     update(api, made.id, type="ENHANCED_CLUSTER")
     names = {addon.name for addon in api.kubernetes.list_addons(made.id).data}
-    assert names == {"CoreDNS", "KubeProxy", "Flannel"}
+    assert names == {"CoreDNS", "KubeProxy", "Flannel", "NvidiaGpuPlugin"}
     reply = api.kubernetes.install_addon(made.id, wanted)
     assert finished(api, reply.headers["opc-work-request-id"]).operation_type == "ENABLE_ADDON"
-    addon = api.kubernetes.get_addon(made.id, "NvidiaGpuPlugin").data
+    addon = api.kubernetes.get_addon(made.id, "CertManager").data
     assert (addon.lifecycle_state, addon.version) == ("ACTIVE", ADDON_VERSION)
     with refused(409, "Conflict"):
         api.kubernetes.install_addon(made.id, wanted)
     changes = models.UpdateAddonDetails(configurations=[models.AddonConfiguration(key="useGpu", value="true")])
-    finished(api, api.kubernetes.update_addon(made.id, "NvidiaGpuPlugin", changes).headers["opc-work-request-id"])
-    assert api.kubernetes.get_addon(made.id, "NvidiaGpuPlugin").data.configurations[0].key == "useGpu"
+    finished(api, api.kubernetes.update_addon(made.id, "CertManager", changes).headers["opc-work-request-id"])
+    assert api.kubernetes.get_addon(made.id, "CertManager").data.configurations[0].key == "useGpu"
     with refused(400, "InvalidParameter"):
-        api.kubernetes.update_addon(made.id, "NvidiaGpuPlugin", models.UpdateAddonDetails(version="v9.9.9"))
-    finished(api, api.kubernetes.disable_addon(made.id, "NvidiaGpuPlugin", True).headers["opc-work-request-id"])
+        api.kubernetes.update_addon(made.id, "CertManager", models.UpdateAddonDetails(version="v9.9.9"))
+    finished(api, api.kubernetes.disable_addon(made.id, "CertManager", True).headers["opc-work-request-id"])
     with refused(404, "NotAuthorizedOrNotFound"):
-        api.kubernetes.get_addon(made.id, "NvidiaGpuPlugin")
+        api.kubernetes.get_addon(made.id, "CertManager")
 
 
 def test_the_options_say_what_a_create_takes(api: Api) -> None:

@@ -88,6 +88,7 @@ def test_add_ons_have_a_version_or_the_one_that_oke_chooses() -> None:
     ("addons", "path", "words"),
     [
         ("{nvidia-gpu-plugin: null}", ".nvidia-gpu-plugin", "is not the name of an add-on"),
+        ("{NvidiaGpuOperator: null}", ".NvidiaGpuOperator", "brings a device plugin of its own"),
         ("{CertManager: 1.17.2}", ".CertManager", "must be a version of an add-on"),
         ("{CertManager: latest}", ".CertManager", "must be a version of an add-on"),
         ("{CertManager: 1}", ".CertManager", "must be text"),

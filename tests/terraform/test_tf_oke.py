@@ -5,12 +5,14 @@ is launched: this shows what is asked for, and not that a node joins.
 from __future__ import annotations
 
 import base64
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography import x509
 
 from gpucluster.handover.iam import ENGINE_CLUSTER
+from gpucluster.kubernetes.manifests.gpus import on_hosts
 from gpucluster.localcloud.api.container_engine import ADDON_VERSION, VERSIONS
 from tests.terraform.conftest import DEBIAN
 
@@ -132,7 +134,7 @@ def test_add_ons_stay_at_their_version_or_follow_oke(cloud: LocalCloud, workspac
     oke: dict[str, Any] = {"kubernetes_version": OLDEST, "addons": wanted}
     workspace.variables["oke"] = oke
     workspace.apply()
-    essential = {"CoreDNS": ADDON_VERSION, "Flannel": None, "KubeProxy": None}
+    essential = {"CoreDNS": ADDON_VERSION, "Flannel": None, "KubeProxy": None, "NvidiaGpuPlugin": None}
     assert _addons(cloud) == {**essential, "CertManager": None}
     assert workspace.plan().changes == []
 
@@ -153,6 +155,23 @@ def test_add_ons_stay_at_their_version_or_follow_oke(cloud: LocalCloud, workspac
     oke["addons"] = {"NoSuchAddon": None}
     assert "There is no add-on NoSuchAddon" in workspace.apply(check=False).text
     oke["addons"] = {}
+    workspace.destroy()
+
+
+def test_oracles_plugin_for_gpus_keeps_away_from_our_hosts(cloud: LocalCloud, workspace: Workspace) -> None:
+    """It is in each cluster from the beginning, and two plugins of one node would offer its GPUs in turn."""
+    away = json.dumps(on_hosts(ours=False))
+    oke: dict[str, Any] = {"kubernetes_version": OLDEST, "addons": {"NvidiaGpuPlugin": None}}
+    oke["addon_affinity"] = {"NvidiaGpuPlugin": away}
+    workspace.variables["oke"] = oke
+    workspace.apply()
+    [cluster] = cloud.standing(CLUSTERS, "demo")
+    plugin = cloud.client.call("GET", f"{CLUSTERS}/{cluster['id']}/addons/NvidiaGpuPlugin").body
+    assert plugin["configurations"] == [{"key": "affinity", "value": away}]
+    assert workspace.plan().changes == []
+    oke["addon_affinity"] = {"NvidiaGpuPlugin": "{no JSON"}
+    assert "is not JSON" in workspace.apply(check=False).text
+    oke["addon_affinity"] = {"NvidiaGpuPlugin": away}
     workspace.destroy()
 
 

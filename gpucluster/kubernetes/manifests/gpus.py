@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
+from gpucluster.agent.rules.labels import HOST
 from gpucluster.kubernetes import images
 from gpucluster.kubernetes.labels import GPU_RESOURCES, GPU_VENDOR, gpu_tolerations
 from gpucluster.kubernetes.manifests import Manifest, daemon_set, metadata
@@ -36,13 +37,19 @@ def gives_rdma(access: RdmaAccess, rdma_shapes: Iterable[Shape]) -> bool:
 
 
 def device_plugins(
-    vendors: Collection[GpuVendor], minor: int, *, rdma: bool = False, mig: MigStrategy = "single"
+    vendors: Collection[GpuVendor],
+    minor: int,
+    *,
+    rdma: bool = False,
+    engine: bool = False,
+    mig: MigStrategy = "single",
 ) -> list[Manifest]:
     """The device plugins for the makers of a cluster's GPUs.
 
     Args:
         minor: the minor number of the cluster's release.
         rdma: see `gives_rdma`.
+        engine: the control plane is that of Kubernetes Engine, whose own plugin serves the nodes that it manages.
         mig: how NVIDIA's plugin offers the parts of a GPU. `single` offers whole GPUs where no GPU is divided.
     """
     found: list[Manifest] = []
@@ -50,7 +57,20 @@ def device_plugins(
         found += [runtime_class(), _nvidia(minor, mig, rdma=rdma)]
     if "amd" in vendors:
         found.append(_amd())
+    for each in found:
+        if engine and each["kind"] == "DaemonSet":
+            each["spec"]["template"]["spec"]["affinity"] = on_hosts(ours=True)
     return found
+
+
+def on_hosts(*, ours: bool) -> dict[str, Any]:
+    """The affinity of pods to our hosts in a cluster of Kubernetes Engine, or to all nodes but those.
+
+    Two plugins that offer the same resource on one node register in turn, and GPUs come and go.
+    """
+    rule = {"key": HOST, "operator": "Exists" if ours else "DoesNotExist"}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
 def runtime_class() -> Manifest:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import hmac
 import ipaddress
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -63,9 +64,13 @@ _ADDONS = {
     "KubernetesMetricsServer": False,
     "NvidiaGpuPlugin": False,
 }
+#: Not essential, and there from the beginning (docs.nvidia.com/aicr/integrator-guide/oke-gpu-setup).
+_DEFAULT_ADDONS = ("NvidiaGpuPlugin",)
 _NETWORK_ADDONS = {_VCN_NATIVE: "OciVcnIpNative", _FLANNEL: "Flannel"}
 #: The local cloud has one version of each add-on; the number is its own.
 ADDON_VERSION = "v1.0.0"
+#: Arguments of add-ons that are texts of JSON (OKE's page of the arguments of the add-on NVIDIA GPU Plugin).
+_JSON_ARGUMENTS = ("affinity", "nodeSelectors", "rollingUpdate", "tolerations", "topologySpreadConstraints")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _UPDATABLE = ("freeformTags", "definedTags", "imagePolicyConfig", "options")
 
@@ -293,7 +298,8 @@ def _settle(cloud: CloudState, ocid: str) -> None:
         row = cloud.get(KIND, ocid)
         if row.state == LifecycleState.CREATING:
             cloud.set_state(KIND, ocid, LifecycleState.ACTIVE)
-            for name in (*(each for each, essential in _ADDONS.items() if essential), *_network_addons(row)):
+            essential = [each for each, always in _ADDONS.items() if always]
+            for name in (*essential, *_DEFAULT_ADDONS, *_network_addons(row)):
                 _new_addon(cloud, row, name, {}, LifecycleState.ACTIVE)
             cloud.end_work(row.hidden["work_request"], action=WorkAction.CREATED)
         elif row.state == LifecycleState.UPDATING:
@@ -516,6 +522,12 @@ def _check_addon(body: Json) -> None:
     version = body.get("version")
     if version not in (None, ADDON_VERSION):
         raise invalid(f"version {version} of the add-on is not {ADDON_VERSION}, the only one of the local cloud")
+    for each in body.get("configurations") or ():
+        if each.get("key") in _JSON_ARGUMENTS:
+            try:
+                json.loads(str(each.get("value")))
+            except ValueError:
+                raise invalid(f"the argument {each['key']} of the add-on is not JSON") from None
 
 
 def _manages_addons(cloud: CloudState, call: Call) -> Resource:

@@ -30,6 +30,8 @@ OLDEST_WITH_CALICO = 29
 #: Linux get (2.x; containerd's RELEASES.md).
 OLDEST_ON_ORACLE_LINUX = 23
 
+#: An add-on of OKE with a device plugin in it.
+_NVIDIA_OPERATOR = "NvidiaGpuOperator"
 #: Keys of a pool that OKE's node pools have no setting for.
 _NOT_OF_NODE_POOLS = ("boot_volume_vpus_per_gb", "platform", "rdma", "rdma_addressing", "removed_nodes")
 
@@ -43,7 +45,7 @@ RULES = (
     "With `kubernetes.control_plane: oke` no pool is elastic, and with `kubernetes.rdma: device` none that uses RDMA.",
     "`kubernetes.network: routes` is for provider local, and `kubernetes.oke` for `control_plane: oke`. A public "
     "endpoint needs `network.access: public`. A name in `kubernetes.oke.addons` is letters and digits, such as "
-    "`NvidiaGpuPlugin`.",
+    f"`NvidiaGpuPlugin`; `{_NVIDIA_OPERATOR}` is there only with `kubernetes.gpus: operator`.",
     "`pools.NAME.managed: true` is for `kubernetes.control_plane: oke`. Such a pool has a shape without RDMA, no image "
     f"of a Marketplace listing, and none of {', '.join(f'`{key}`' for key in _NOT_OF_NODE_POOLS)}.",
     f"`kubernetes.release` is 1.{OLDEST_WITH_CALICO}.0 or newer with `network: calico`, unless `software.versions` "
@@ -95,6 +97,10 @@ def _check_addons(context: RuleContext) -> None:
         if not re.fullmatch(ADDON_PATTERN, name):
             message = f"is not the name of an add-on: {shown(name)}"
             hint = "Letters and digits, such as NvidiaGpuPlugin. To list them: oci ce addon-option list"
+            context.error(("kubernetes", "oke", "addons", name), message, hint, key=True)
+        elif name == _NVIDIA_OPERATOR and context.section("kubernetes").get("gpus") != "operator":
+            message = f"{name} brings a device plugin of its own, beside that of `kubernetes.gpus: device-plugin`"
+            hint = "Write `kubernetes: {gpus: operator}`, or delete the add-on"
             context.error(("kubernetes", "oke", "addons", name), message, hint, key=True)
 
 

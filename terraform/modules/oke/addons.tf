@@ -10,6 +10,15 @@ resource "oci_containerengine_addon" "this" {
   # Null: OKE updates it.
   version = each.value
 
+  dynamic "configurations" {
+    for_each = { for name, value in var.oke.addon_affinity : "affinity" => value if name == each.key }
+
+    content {
+      key   = configurations.key
+      value = configurations.value
+    }
+  }
+
   # The pods of an add-on need a node.
   depends_on = [oci_containerengine_node_pool.this]
 }

@@ -55,6 +55,7 @@ variable "oke" {
     pod_cidr           = string
     service_cidr       = string
     addons             = map(string)
+    addon_affinity     = map(string)
   })
   nullable = false
 }

@@ -75,6 +75,7 @@ class TestOnARealServer:
             [shape],
             minor=20,
             software="device-plugin",
+            engine=False,
             access="device",
             rdma_cidr="192.168.0.0/16",
             emulated=False,
@@ -83,7 +84,14 @@ class TestOnARealServer:
         assert len(first["changed"]) == len(made)
         assert first["waiting"] == []
         fewer = system(
-            [shape], [], minor=20, software="device-plugin", access="host", rdma_cidr="192.168.0.0/16", emulated=False
+            [shape],
+            [],
+            minor=20,
+            software="device-plugin",
+            access="host",
+            rdma_cidr="192.168.0.0/16",
+            engine=False,
+            emulated=False,
         )
         second = apply(server.kubectl, _wait, SET, fewer)
         assert second["changed"] == []
@@ -95,7 +103,14 @@ class TestOnARealServer:
     def test_objects_of_an_operator_that_is_not_there_wait(self, server: ApiServer) -> None:
         shape = shapes.get("BM.GPU.H100.8")
         made = system(
-            [shape], [shape], minor=20, software="operator", access="sr-iov", rdma_cidr="192.168.0.0/16", emulated=False
+            [shape],
+            [shape],
+            minor=20,
+            software="operator",
+            access="sr-iov",
+            rdma_cidr="192.168.0.0/16",
+            engine=False,
+            emulated=False,
         )
         done = apply(server.kubectl, _wait, "sriov", made)
         assert "SriovNetworkNodePolicy nvidia-network-operator/bm-gpu-h100-8" in done["waiting"]
