@@ -287,6 +287,40 @@ def test_the_next_block_is_stopped_again_and_so_is_who_insists() -> None:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("removed", ["Last()", "next(ends())", "any(True for _ in [Last()])"])
+def test_a_stop_that_python_drops_arrives_again(number: signal.Signals, removed: str) -> None:
+    """Nothing catches what is raised while an object is removed: Python prints it and goes on."""
+    code = f"""
+        import threading
+        class Last:
+            def __del__(self): stop({int(number)})
+        def ends():
+            try: yield
+            finally: stop({int(number)})
+        with signals.as_ctrl_c():
+            try:
+                {removed}
+                threading.Event().wait({PATIENCE_S})
+                print("lost")
+            except KeyboardInterrupt:
+                print("stopped")
+    """
+    assert _program(code) == (0, "stopped\n")
+
+
+def test_what_else_python_drops_is_printed_as_before() -> None:
+    code = """
+        class Last:
+            def __del__(self): raise ValueError("a fault")
+        with signals.as_ctrl_c(), signals.as_ctrl_c():
+            Last()
+        assert sys.unraisablehook is sys.__unraisablehook__
+    """
+    status, said = _program(code)
+    assert (status, said.count("ValueError: a fault")) == (0, 1)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
 def test_a_deferred_stop_is_raised_where_its_block_ends(number: signal.Signals) -> None:
     code = f"""
         import contextlib

@@ -14,7 +14,9 @@ from typing import IO
 from gpucluster.process import signals
 from gpucluster.process.completed import UMASK, Completed, environment_of, log_end, logger, start
 from gpucluster.process.processes import interrupt_once
+from gpucluster.waiting import wait_until
 
+_POLL = 0.02  # seconds between two looks whether a program has ended
 _READ = 0.05  # seconds between two looks at the output of a program that writes into a file
 
 
@@ -147,6 +149,11 @@ class InputProgram:
         )
 
     @property
+    def pid(self) -> int:
+        """Of the program."""
+        return self._child.pid
+
+    @property
     def input_descriptor(self) -> int:
         """Our end of its standard input. It runs as long as any process has a copy of it open."""
         return self._input.fileno()
@@ -165,13 +172,20 @@ class InputProgram:
         self._errors.seek(0)
         return Completed(self._argv, status, "", self._errors.read().decode(errors="replace"))
 
-    def close(self, timeout: float) -> None:
-        """Close its standard input and wait until it has ended; kill it after `timeout` seconds."""
+    def close(self, timeout: float, *, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Close its standard input and wait until it has ended; kill it after `timeout` seconds.
+
+        Args:
+            meanwhile: called again and again until it has ended, where it may wait for something else than its input.
+        """
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
-        try:
-            self._child.wait(timeout)
-        except subprocess.TimeoutExpired:
+
+        def over() -> bool:
+            meanwhile()
+            return self._child.poll() is not None
+
+        if not wait_until(over, timeout, _POLL):
             self._child.kill()
             self._child.wait()
 

@@ -3,7 +3,8 @@ the process.
 
 A stop raises KeyboardInterrupt once. What releases a lock or ends a child must not be interrupted in turn, and signals
 come in bursts: a terminal that closes sends SIGHUP twice, a service manager SIGTERM and SIGHUP. So those that follow
-raise nothing for some seconds; then one more, as of a person who presses Ctrl-C again, raises again.
+raise nothing for some seconds; then one more, as of a person who presses Ctrl-C again, raises again. Where Python drops
+what a stop raises, because an object is just being removed (the end of a generator, `__del__`), the stop arrives again.
 
 Handlers are only changed in the main thread (Python does not permit it elsewhere) and restored afterwards. A signal
 that is ignored stays ignored: that is how `nohup` works.
@@ -16,6 +17,7 @@ import atexit
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -43,6 +45,7 @@ class _Stops:
         self.pending = False
         self.counters: list[list[int]] = []
         self.on_hangup: Callable[[], None] = lambda: None
+        self.unraisable: Callable[[sys.UnraisableHookArgs], object] = sys.__unraisablehook__
         self.starting = False
         self.over = False
 
@@ -77,6 +80,15 @@ class _Stops:
             return
         self.first = now
         raise KeyboardInterrupt
+
+
+def _dropped(ignored: sys.UnraisableHookArgs) -> None:
+    """Python has ignored an exception. That of a stop is as if none had arrived."""
+    if isinstance(ignored.exc_value, KeyboardInterrupt) and _in_main_thread():
+        _stops.first = None
+        _thread.start_new_thread(_again, (signal.SIGINT,))
+    else:
+        _stops.unraisable(ignored)
 
 
 def _again(number: int) -> None:
@@ -129,8 +141,10 @@ def as_ctrl_c(*, on_hangup: Callable[[], None] | None = None) -> Iterator[None]:
         return
     if _stops.blocks == 0:
         _stops.first, _stops.over = None, False
+        _stops.unraisable = sys.unraisablehook
         _stops.on_hangup = lambda: None
     before, _stops.blocks = _stops.on_hangup, _stops.blocks + 1
+    sys.unraisablehook = _dropped
     if on_hangup is not None:
         _stops.on_hangup = on_hangup
     try:
@@ -141,6 +155,8 @@ def as_ctrl_c(*, on_hangup: Callable[[], None] | None = None) -> Iterator[None]:
         _stops.blocks -= 1
         if _stops.blocks:
             _stops.on_hangup = before  # of the outermost it stays: what Python writes at its end may fail, too
+        else:
+            sys.unraisablehook = _stops.unraisable
 
 
 @contextmanager

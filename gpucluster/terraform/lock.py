@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -141,22 +142,27 @@ class StateLock:
         with tempfile.TemporaryDirectory(prefix="gpucluster-lock-") as place:
             fifo = Path(place) / "held"
             os.mkfifo(fifo, 0o600)
-            while True:
-                with signals.deferred():
-                    console = self._console = process.InputProgram([str(program), "console"], env=env, cwd=folder)
-                console.send(f"file({_quoted(str(fifo))})\n")
-                done = _refusal(console, fifo)
-                if done is None:
-                    return
-                self._release()
-                if _lock_in(done.stderr) is None or time.monotonic() > deadline:
-                    raise failure(done.stderr)
-                time.sleep(_RETRY)
+            try:
+                while True:
+                    with signals.deferred():
+                        console = self._console = process.InputProgram([str(program), "console"], env=env, cwd=folder)
+                    console.send(f"file({_quoted(str(fifo))})\n")
+                    done = _refusal(console, fifo)
+                    if done is None:
+                        return
+                    self._release()
+                    if _lock_in(done.stderr) is None or time.monotonic() > deadline:
+                        raise failure(done.stderr)
+                    time.sleep(_RETRY)
+            except BaseException:
+                # While there is a FIFO: a console that opens it waits for us, and does not see the end of its input.
+                signals.surely(partial(self._release, lambda: _read_by_somebody(fifo)))
+                raise
 
-    def _release(self) -> None:
+    def _release(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         console, self._console, self._id, self._known = self._console, None, "", None
         if console is not None:
-            console.close(_END)
+            console.close(_END, meanwhile=meanwhile)
 
 
 def _quoted(text: str) -> str:
@@ -175,8 +181,11 @@ def _refusal(console: process.InputProgram, fifo: Path) -> process.Completed | N
 
 
 def _read_by_somebody(fifo: Path) -> bool:
+    """Whether a program has it open; its read then ends."""
     try:
-        os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+        # A stop between the two would leave it open, and the read would wait for what we write.
+        with signals.deferred():
+            os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
     except OSError:
         return False
     return True

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from gpucluster import process
 from gpucluster.errors import EnvironmentFault, InputError, LockedError, TerraformError
 from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths
@@ -342,6 +343,30 @@ def test_a_run_holds_the_state_from_its_beginning_to_its_end(tmp_path: Path, kin
         with there.terraform(kind, config).hold_state():
             pass
         assert there.apply(kind, config, note="other") == 1
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_a_stop_while_the_console_waits_for_us_leaves_no_lock(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the lock, and opens the FIFO by which it says so: it does not see the end of its input there."""
+
+    def stop(console: process.InputProgram, _fifo: Path) -> None:
+        tasks = Path(f"/proc/{console.pid}/task")
+        # The kernel's function in which an open of a FIFO waits for who opens the other end.
+        in_fifo = lambda: any("wait_for_partner" in (each / "wchan").read_text() for each in tasks.iterdir())  # noqa: E731
+        wait_for("the console opens the FIFO", in_fifo, ignore=OSError)
+        raise KeyboardInterrupt
+
+    def held() -> list[str]:
+        return [*double.locks, *(name for name in double.objects if name.endswith(".tflock"))]
+
+    with serving(s3=kind == "s3") as double:
+        config = _http(double) if kind == "http" else {**_s3(double), "use_lockfile": True}
+        monkeypatch.setattr("gpucluster.terraform.lock._refusal", stop)
+        with pytest.raises(KeyboardInterrupt), Machine(tmp_path / "here").terraform(kind, config).hold_state():
+            pytest.fail("the stop was lost")
+        assert held() == []
 
 
 _KILLED = """
