@@ -174,6 +174,8 @@ class Cluster:
             ansible=self._ansible,
             bastion=self._bastion,
             file_systems=self._file_systems,
+            elastic=self._elastic,
+            on_event=report,
         )
         self._verification = Verification(
             spec,

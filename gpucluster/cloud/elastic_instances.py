@@ -35,6 +35,7 @@ class ElasticInstance:
     Args:
         node: the name of the node, as tagged; for a builder, its display name.
         builder: whether it exists to bake an image.
+        created: seconds since 1970; 0 if the cloud does not say it.
     """
 
     id: str
@@ -42,6 +43,7 @@ class ElasticInstance:
     pool: str
     state: str
     builder: bool = False
+    created: float = 0.0
 
 
 class ElasticInstances:
@@ -196,4 +198,5 @@ def _elastic(instance: Any) -> ElasticInstance:
     own = instance.freeform_tags
     builder = tags.NODE not in own
     name = instance.display_name if builder else own[tags.NODE]
-    return ElasticInstance(instance.id, name, own.get(tags.POOL, ""), instance.lifecycle_state, builder)
+    created = instance.time_created.timestamp() if instance.time_created else 0.0
+    return ElasticInstance(instance.id, name, own.get(tags.POOL, ""), instance.lifecycle_state, builder, created)

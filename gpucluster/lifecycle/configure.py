@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,12 +13,15 @@ from typing import Any
 from gpucluster import handover
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration import content
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
 from gpucluster.errors import ToolError
+from gpucluster.events import Sink, warn
 from gpucluster.handover import configuration_diff
+from gpucluster.lifecycle import elastic_age
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.verification import facts_of
@@ -24,6 +29,7 @@ from gpucluster.oci.tags import UsersFiles
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
+from gpucluster.text import count
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 
@@ -39,7 +45,7 @@ class Configuration:
         record: says on the controller how the hosts were configured last.
         ansible: makes the runner of our playbooks.
         bastion: opens the sessions of the Bastion service of the started cloud.
-        file_systems: makes the client of the started cloud.
+        file_systems, elastic: make the clients of the started cloud.
     """
 
     def __init__(
@@ -55,6 +61,8 @@ class Configuration:
         ansible: Callable[[], Ansible],
         bastion: Callable[[], Bastion],
         file_systems: Callable[[], FileSystems],
+        elastic: Callable[[], ElasticInstances],
+        on_event: Sink,
     ) -> None:
         self._spec = spec
         self._paths = paths
@@ -66,6 +74,8 @@ class Configuration:
         self._ansible = ansible
         self._bastion = bastion
         self._file_systems = file_systems
+        self._elastic = elastic
+        self._on_event = on_event
 
     def inventory(self, deployment: Deployment) -> dict[str, Any]:
         """The Ansible inventory of the whole cluster."""
@@ -106,12 +116,39 @@ class Configuration:
                 "run": run.id,
                 "machine": socket.gethostname(),
             }
+            elastic = self._elastic_nodes(deployment)
+            if elastic:
+                this[elastic_age.KEY] = elastic
             # An apply that is interrupted from now on must not look like a complete one.
             self._record.write({**this, "complete": False, "time": _now()})
             variables = {**verify, **({"slurm_upgrade": True} if slurm_upgrade else {})}
             done = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)
             self._record.write({**this, "complete": True, "time": _now()})
+            self._name_nodes_behind(elastic)
             return done
+
+    def _elastic_nodes(self, deployment: Deployment) -> dict[str, Any]:
+        """What new nodes get from now on, by elastic pool, for the configuration record."""
+        roles = content.digest()
+        fingerprints = {
+            pool: hashlib.sha256(
+                f"{roles} {handover.node_fingerprint(self._spec, deployment.outputs, pool)}".encode()
+            ).hexdigest()[:16]
+            for pool in self._spec.elastic_pools
+        }
+        before = self._record.read(timeout=_RECORD_TIMEOUT) if fingerprints else None
+        return elastic_age.recorded(before, fingerprints, time.time())
+
+    def _name_nodes_behind(self, elastic: Mapping[str, Any]) -> None:
+        """An elastic node is configured when it is new: nothing changes on those that are up."""
+        if not any(each["since"] for each in elastic.values()):
+            return
+        nodes = elastic_age.behind(elastic, self._elastic().instances())
+        if nodes:
+            names = " ".join(nodes)
+            text = f"{count(len(nodes), 'elastic node')} that {'is' if len(nodes) == 1 else 'are'} up"
+            text = f"{text} keep{'s' if len(nodes) == 1 else ''} the configuration of before until removed: "
+            warn(self._on_event, "ansible", f"{text}{names}. To remove them now: gpucluster replace {names}")
 
     def upgrade_kubernetes(self, deployment: Deployment, run: Run, step: str, names: Collection[str] = ()) -> None:
         """One step of an upgrade of Kubernetes to the release of the spec.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +15,13 @@ import pytest
 
 from gpucluster import handover
 from gpucluster.artifacts.releases import ReleaseSet
+from gpucluster.cloud.elastic_instances import ElasticInstance
 from gpucluster.cloud.providers import ControllerAccess
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import AnsibleError, ToolError
-from gpucluster.events import ignore
+from gpucluster.events import Event, ignore
 from gpucluster.handover.configuration_diff import differences
+from gpucluster.lifecycle import elastic_age
 from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.paths import ClusterPaths
@@ -38,6 +41,8 @@ class Steps:
     ends: Callable[[], PlaybookResult] = lambda: PlaybookResult({}, {}, {})
     done: list[Any] = field(default_factory=list)
     hardware_emulated: bool = False
+    nodes: tuple[ElasticInstance, ...] = ()
+    events: list[Event] = field(default_factory=list)
 
     def run(self, playbook: str, _inventory: Path, *, run_id: str, variables: Mapping[str, object]) -> PlaybookResult:
         assert not variables, "an upgrade of Slurm was not asked for"
@@ -46,6 +51,12 @@ class Steps:
 
     def write(self, record: Mapping[str, Any]) -> None:
         self.done.append(record)
+
+    def read(self, *, timeout: float) -> Mapping[str, Any] | None:
+        return next((each for each in reversed(self.done) if isinstance(each, dict)), None)
+
+    def instances(self) -> tuple[ElasticInstance, ...]:
+        return self.nodes
 
     def controller_access(self) -> ControllerAccess:
         return ControllerAccess({"method": "instance_principal"})
@@ -71,7 +82,8 @@ def _configuration(
     nothing: Any = SimpleNamespace(note=lambda *_: None)
     return Configuration(
         spec, paths, steps, keys, steps, version="0.1", record=steps, ansible=lambda: steps,
-        bastion=lambda: pytest.fail("no bastion"), file_systems=lambda: nothing,
+        bastion=lambda: pytest.fail("no bastion"), file_systems=lambda: nothing, elastic=lambda: steps,
+        on_event=steps.events.append,
     )  # fmt: skip
 
 
@@ -122,6 +134,37 @@ def test_ansible_does_not_begin_where_the_record_can_not_be_written(tmp_path: Pa
     with pytest.raises(ToolError):
         configuration.apply(_deployment(configuration), _run(configuration), verify={})
     assert steps.done == []
+
+
+def test_elastic_nodes_that_an_apply_did_not_change_are_named_until_they_are_gone(tmp_path: Path) -> None:
+    steps = Steps()
+    configuration = _configuration(tmp_path, steps)
+    deployment = _deployment(configuration)
+
+    def apply() -> list[str]:
+        steps.events.clear()
+        configuration.apply(deployment, _run(configuration), verify={})
+        return [each.message for each in steps.events]
+
+    began = time.time()
+    assert apply() == []
+    old = ElasticInstance("ocid1.old", "h100-elastic-e1", "h100-elastic", "RUNNING", created=began)
+    baking = ElasticInstance("ocid1.bake", "bake", "h100-elastic", "RUNNING", builder=True, created=began)
+    steps.nodes = (old, baking)
+    assert apply() == [], "nothing has changed"
+    object.__setattr__(configuration._spec.checks, "off", ("gpu_clocks",))
+    said = "1 elastic node that is up keeps the configuration of before until removed: h100-elastic-e1. "
+    assert apply() == [f"{said}To remove them now: gpucluster replace h100-elastic-e1"]
+    assert len(apply()) == 1, "it is still up"
+    steps.nodes = (replace(old, created=time.time()),)
+    assert apply() == [], "it is a new one"
+
+
+def test_a_record_of_an_earlier_release_accuses_no_node() -> None:
+    assert elastic_age.recorded({"complete": True}, {"a": "x"}, 7.0) == {"a": {"fingerprint": "x", "since": 0}}
+    assert elastic_age.recorded({"elastic_nodes": 3}, {"a": "x"}, 7.0) == {"a": {"fingerprint": "x", "since": 0}}
+    node = ElasticInstance("ocid1", "a-e1", "a", "RUNNING")
+    assert elastic_age.behind({"a": {"fingerprint": "x", "since": 7.0}}, [node]) == [], "the cloud says no time"
 
 
 def test_a_pool_that_has_no_resources_yet_is_compared_as_well(tmp_path: Path) -> None:
