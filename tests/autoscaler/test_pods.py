@@ -151,6 +151,14 @@ def test_a_gang_that_is_not_admitted_yet_is_no_demand() -> None:
     assert put([free, replace(two, unschedulable=True, gated=False)]).placement.given == {"train": ("gpu-e1", "gpu-e2")}
 
 
+def test_a_gang_with_a_claim_that_nothing_binds_is_no_demand() -> None:
+    one, two = gpu_pods("train", 2)
+    placed = put([one, replace(two, unbound=True)])
+    assert (placed.placement.given, placed.unfit) == ({}, {})
+    assert (placed.jobs["train"].state, placed.jobs["train"].reason) == (JobState.PENDING, "UnboundClaim")
+    assert put([one, two]).placement.given == {"train": ("gpu-e1", "gpu-e2")}
+
+
 def test_a_node_that_takes_no_pods_any_more_is_no_node_for_those_that_wait_for_it() -> None:
     waiting = pod("first")
     before = put([waiting]).placement

@@ -62,6 +62,9 @@ _GANG_SIZES = (GANG_SIZE, "kueue.x-k8s.io/pod-group-total-count")
 _NAME_LABELS = ("gpucluster.io/job", "job-name", "batch.kubernetes.io/job-name")
 # Why the scheduler has not put a pod on a node: it found none; it may not look yet (from 1.26 on).
 _UNSCHEDULABLE, _GATED = "Unschedulable", "SchedulingGated"
+# What it says of claims that no node can bind (its plugin volumebinding, from 1.20 on): unbound ones of a class that
+# waits for no pod, and `persistentvolumeclaim "NAME" not found`, `is being deleted`, `bound to non-existent ...`.
+_UNBOUND = re.compile(r'unbound immediate PersistentVolumeClaims|persistentvolumeclaim "')
 _USER_NAMESPACE = "user-"
 # Pods of the control plane, such as those of DNS.
 _SYSTEM = "kube-system"
@@ -341,6 +344,7 @@ def _pod(item: Mapping[str, Any]) -> Pod:
         held=HOLD in notes,
         not_before=max(float(_whole(notes.get(NOT_BEFORE), 0)), _for_control_plane(meta)),
         gated=bool(spec.get("schedulingGates")) or waits_for == _GATED,
+        unbound=waits_for == _UNSCHEDULABLE and bool(_UNBOUND.search(str(scheduled.get("message", "")))),
         called=frozenset(f"{meta['namespace']}/{name}" for name in names if name),
     )
 

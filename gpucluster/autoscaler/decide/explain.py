@@ -42,6 +42,8 @@ _REASONS = {
     "JobHeldAdmin": "an administrator or the autoscaler held it",
     "MaxPoweredUpNodes": "the limit of powered-up nodes is reached (max_nodes)",
     "PartitionNodeLimit": "it asks for more nodes than its partition allows",
+    "UnboundClaim": "a volume claim of its pods is not bound or not there, and no node changes that. See: kubectl "
+    "describe pod, kubectl get persistentvolumeclaims",
     "SchedulingGated": "its pods have scheduling gates. What has set them, such as Kueue, has to admit it first",
 }
 # So many jobs are explained that have one name.

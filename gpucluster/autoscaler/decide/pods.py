@@ -27,8 +27,8 @@ REST = 3600.0
 GATHERING = 5.0
 # Why a job waits, in Slurm's words.
 _RESOURCES, _HELD, _BEGIN_TIME, _NONE = "Resources", "JobHeldAdmin", "BeginTime", "None"
-# Slurm knows no such reason: it is that of the condition in Kubernetes.
-_GATED = "SchedulingGated"
+# Slurm knows no such reasons: that of the condition in Kubernetes, and one of ours.
+_GATED, _UNBOUND = "SchedulingGated", "UnboundClaim"
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -101,6 +101,7 @@ class Pod:
         node: where it runs; empty while it waits.
         unschedulable: the scheduler found no node for it.
         gated: the scheduler does not look at it yet: Kueue or another program has to admit it first.
+        unbound: a claim of it is not bound, or not there: no node changes that.
         needs: by resource: "cpu" in cores, "memory" in bytes, others such as "nvidia.com/gpu" in units.
         selector: labels that its node must have. `affinity`: lists of requirements, of which its node meets one.
         daemon: it runs on each node anyway (of a DaemonSet, or static); it does not keep a node.
@@ -128,6 +129,7 @@ class Pod:
     held: bool = False
     not_before: float = 0.0
     gated: bool = False
+    unbound: bool = False
     called: frozenset[str] = frozenset()
 
 
@@ -339,8 +341,13 @@ def _may_get_nodes(pods: Sequence[Pod], now: float) -> bool:
     return (
         bool(waiting)
         and whole
-        and all(pod.unschedulable and not (pod.gated or pod.held) and pod.not_before <= now for pod in waiting)
+        and all(pod.unschedulable and not _waits_for_others(pod) and pod.not_before <= now for pod in waiting)
     )
+
+
+def _waits_for_others(pod: Pod) -> bool:
+    """Whether something else has to happen first, and no node helps."""
+    return pod.gated or pod.held or pod.unbound
 
 
 def _gangs(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
@@ -476,6 +483,7 @@ def _job(gang: str, pods: Sequence[Pod], given: Sequence[str], room: _Room, now:
         reasons = (
             (_HELD, any(pod.held for pod in waiting)),
             (_GATED, any(pod.gated for pod in waiting)),
+            (_UNBOUND, any(pod.unbound for pod in waiting)),
             (_BEGIN_TIME, until > now),
         )
         reason = next((name for name, holds in reasons if holds), _RESOURCES)

@@ -420,3 +420,24 @@ def test_a_job_is_known_by_its_pods_and_by_what_made_them(api: ApiServer, tmp_pa
     assert jobs_called("a", seen) == (f"{NAMESPACE}/alone", f"{NAMESPACE}/train-x7k2p")
     assert jobs_called(f"{NAMESPACE}/alone", seen) == jobs_called("alone", seen) == (f"{NAMESPACE}/alone",)
     assert jobs_called("other", seen) == jobs_called("user-eve/alone", seen) == ()
+
+
+@pytest.mark.parametrize(
+    ("message", "unbound"),
+    [
+        ("0/3 nodes are available: 3 pod has unbound immediate PersistentVolumeClaims.", True),
+        ("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/3 nodes are", True),
+        ('0/3 nodes are available: persistentvolumeclaim "home" not found. preemption: not helpful.', True),
+        ('persistentvolumeclaim "home" not found', True),
+        ('0/11 nodes are available: persistentvolumeclaim "a" bound to non-existent persistentvolume "b".', True),
+        ("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", False),
+        ("0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods.", False),
+        ("", False),
+    ],
+)
+def test_a_claim_that_no_node_binds_is_known_by_the_words_of_the_scheduler(message: str, unbound: bool) -> None:
+    raw = pod("first")
+    (scheduled,) = (each for each in raw["status"]["conditions"] if each["type"] == "PodScheduled")
+    scheduled["message"] = message
+    assert parsed_pod(raw).unbound is unbound
+    assert parsed_pod(raw).unschedulable
