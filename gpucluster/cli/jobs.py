@@ -442,8 +442,8 @@ def job_status(context: Context, number: str) -> None:
         )
         why = f" ({found['reason']})" if found["reason"] else ""
         lines = [f"job {number} of {found['user']}: {found['template']} is {found['state']}{why}, in {found['folder']}"]
-        lines += found["watched"]
-        if found["watched"]:
+        lines += [*found["told"], *found["watched"]]
+        if found["watched"] or found["told"]:
             lines.append(f"Next: gpucluster job report {number}")
         if found["result"]:
             lines.append(f"it was judged: {found['result'].get('verdict')}")

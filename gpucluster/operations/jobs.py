@@ -429,7 +429,8 @@ class Jobs:
             raise ToolError(f"the connection was lost; job {job} goes on: {error.what}", hint=again) from None
 
     def status(self, job: str) -> dict[str, Any]:
-        """What the scheduler says of a job that was submitted here, and its result if it was judged. Waits for nothing.
+        """What the scheduler says of a job that was submitted here, what the watcher has said of it and done to it
+        (`told`: lines with their times), and its result if it was judged. Waits for nothing.
 
         Raises:
             InputError: there is no such job, or it was not submitted here.
@@ -444,6 +445,7 @@ class Jobs:
             "template": str(record.get("template", "")),
             "submitted_at": str(record.get("submitted_at", "")),
             "result": answer["result"] or None,
+            "told": list(answer.get("told") or ()),  # an agent of an earlier release says nothing
         }
 
     def cancel(self, job: str) -> dict[str, Any]:

@@ -16,10 +16,12 @@ from gpucluster.agent import scrub
 from gpucluster.agent.accounts import Account, account, account_of, work_as
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Failed, Refused, of_system
+from gpucluster.agent.health.store import FOLDER
 from gpucluster.agent.jobs import datasets, folder, watch
 from gpucluster.agent.jobs.queue import Queue, Seen, now
 from gpucluster.agent.jobs.slurm_queue import SlurmQueue
 from gpucluster.agent.kubernetes.job_queue import KubernetesQueue
+from gpucluster.agent.reactions.control import told
 
 LOCKS = "/run/gpucluster-jobs"
 _STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -111,7 +113,7 @@ class Session:
         kept = json.loads(_as(owner, lambda: json.dumps(folder.result(place)).encode()))
         return {
             "job": {**seen._asdict(), "ended": seen.ended}, "user": owner.name, "record": record, "result": kept,
-            "output": scrub.scrubbed(output.decode(errors="replace")),
+            "output": scrub.scrubbed(output.decode(errors="replace")), "told": told(FOLDER, seen.id),
         }  # fmt: skip
 
     def _keep_result(self, given: Mapping[str, Any]) -> dict[str, Any]:

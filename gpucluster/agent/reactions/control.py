@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable
 
@@ -26,6 +27,8 @@ from gpucluster.agent.reactions.policy import Act, Job, Kind, Record, Remark
 from gpucluster.agent.watch.judge import State
 
 FILE = "reactions.json"
+#: Lines in outputs of jobs begin so.
+_BEGINNING = "gpucluster: "
 _LARGEST = 8 << 20
 #: Seconds after which a record that asks for nothing is forgotten, and how many are kept.
 _OLDEST_S, _MOST = 7 * 86400.0, 10_000
@@ -102,12 +105,20 @@ class Reactions:
             remarks = [_resolved(each, node_of) for each in by_job.get(number, ())]
             try:
                 if job is None:
-                    self._save(number, None, records)
+                    self._forget(number, records)
                 else:
                     self._one(job, remarks, records, now)
             except AgentError as error:
                 # The other jobs have their turn.
                 self._say_once(number, f"job {number}: {error.message}")
+
+    def _forget(self, number: str, records: dict[str, Record]) -> None:
+        """The job is gone. What was said of it stays for its owner."""
+        record = records.get(number)
+        if record is None or not record.told:
+            self._save(number, None, records)
+        elif record.pending:
+            self._save(number, replace(record, pending=False), records)
 
     def _one(self, job: Job, remarks: Sequence[Remark], records: dict[str, Record], now: float) -> None:
         before = records.get(job.id)
@@ -133,11 +144,15 @@ class Reactions:
             requeues=record.requeues + (act.kind is Kind.REQUEUE),
             tries=0,
             wall=self._wall(),
-        )
+        ).telling(self._line(act.text))
         self._save(job.id, record, records)
         self._tell(job, act.text)
         if record.pending:
             self._carry_out(job, record, records)
+
+    def _line(self, text: str) -> str:
+        when = datetime.fromtimestamp(self._wall(), timezone.utc)
+        return f"{when:%Y-%m-%d %H:%M:%S} UTC {text[len(_BEGINNING) :] if text.startswith(_BEGINNING) else text}"
 
     def _tell(self, job: Job, text: str) -> None:
         """Say it to the administrator, and in the job's output."""
@@ -157,9 +172,11 @@ class Reactions:
             record = replace(record, tries=record.tries + 1)
             if record.tries >= _TRIES or _NOT_ALLOWED in error.message:
                 requeues = record.requeues - (record.kind is Kind.REQUEUE)
-                self._save(job.id, replace(record, pending=False, exclude="", requeues=requeues), records)
                 what = "requeue" if record.kind is Kind.REQUEUE else "cancel"
-                self._tell(job, f"gpucluster: Slurm does not {what} job {job.name}. It stays as it is. {error.message}")
+                text = f"gpucluster: Slurm does not {what} job {job.name}. It stays as it is. {error.message}"
+                record = replace(record, pending=False, exclude="", requeues=requeues).telling(self._line(text))
+                self._save(job.id, record, records)
+                self._tell(job, text)
             else:
                 self._save(job.id, record, records)
                 self._say(f"job {job.name}: {record.kind.value} is tried again: {error.message}")
@@ -199,13 +216,10 @@ class Reactions:
 
     def _load(self) -> dict[str, Record]:
         try:
-            raw = bounded.load(self._file, _LARGEST)
-        except FileNotFoundError:
-            return {}
+            return _records(self._file)
         except ValueError as error:
             self._say_once("", f"{self._file} can't be read, and what was done to jobs is not known: {error}")
             return {}
-        return {number: record for number, each in raw.items() if (record := _record(each)) is not None}
 
     def _save(self, number: str, record: Record | None, records: dict[str, Record]) -> None:
         """Write down a record; None: the job is gone."""
@@ -224,6 +238,35 @@ class Reactions:
         if self._failed.get(about) != words:
             self._failed[about] = words
             self._say(words)
+
+
+def told(folder: Path, number: str) -> list[str]:
+    """What was said of a job, and done to it, each line with its time: for its owner. Empty where nothing was, or it is
+    not known.
+
+    Args:
+        folder: of the service.
+    """
+    try:
+        record = _records(folder / FILE).get(number)
+    except (OSError, ValueError):
+        return []
+    return list(record.told) if record is not None else []
+
+
+def _records(file: Path) -> dict[str, Record]:
+    """
+    Raises:
+        ValueError: the file is none of ours.
+        OSError: it can't be read.
+    """
+    try:
+        raw = bounded.load(file, _LARGEST)
+    except FileNotFoundError:
+        return {}
+    if not isinstance(raw, dict):
+        raise ValueError("it has no records")
+    return {number: record for number, each in raw.items() if (record := _record(each)) is not None}
 
 
 def _remark(node: str, said: Said, before: Remark | None, now: float) -> Remark:
@@ -249,7 +292,8 @@ def _record(raw: Any) -> Record | None:
     if not isinstance(raw, Mapping):
         return None
     try:
-        return Record(**{**raw, "kind": Kind(raw["kind"])})
+        lines = tuple(str(line) for line in raw.get("told") or ())
+        return Record(**{**raw, "kind": Kind(raw["kind"]), "told": lines})
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -25,6 +25,8 @@ KEY = "gpucluster:on-hang"
 _SEPARATORS = re.compile(r"[\s,;]+")
 #: Characters of what a watcher says, in a line for the job's owner.
 _LONGEST = 300
+#: Lines about a job that are kept.
+_TOLD = 8
 
 
 class Choice(str, Enum):
@@ -133,6 +135,7 @@ class Record:
         requeues: how often it was requeued.
         tries: how often Slurm has not done it.
         wall: when it was written, seconds since 1970.
+        told: the last lines about the job, of all its runs, each with the time in front.
     """
 
     run: str
@@ -144,6 +147,15 @@ class Record:
     requeues: int = 0
     tries: int = 0
     wall: float = 0.0
+    told: tuple[str, ...] = ()
+
+    def begun(self, run: str, *, idle_told: bool = False) -> Record:
+        """A record of a run or a hang of which nothing was done yet."""
+        return Record(run, idle_told=idle_told, requeues=self.requeues, wall=self.wall, told=self.told)
+
+    def telling(self, line: str) -> Record:
+        """The record with one more line."""
+        return replace(self, told=(*self.told, line)[-_TOLD:])
 
 
 @dataclass(frozen=True)
@@ -285,21 +297,21 @@ def after(job: Job, record: Record | None, remarks: Sequence[Remark], now: float
     if job.state != "RUNNING":
         return record
     if record.run != job.run:
-        return Record(job.run, requeues=record.requeues, wall=record.wall)
+        return record.begun(job.run)
     if record.hang_told and goes_on(job, remarks, now):
         record = _over(record)
     own = _fresh(job, remarks, now)
     if record.idle_told and own and not any(each.idle_gpus for each in own):
         if not record.hang_told:
             # With it goes an end for this reason that was not done.
-            return Record(record.run, requeues=record.requeues, wall=record.wall)
+            return record.begun(record.run)
         return replace(record, idle_told=False)
     return record
 
 
 def _over(record: Record) -> Record:
     """After a hang from which the job has gone on: what was not done is not done later."""
-    return Record(record.run, idle_told=record.idle_told, requeues=record.requeues, wall=record.wall)
+    return record.begun(record.run, idle_told=record.idle_told)
 
 
 def _names(remarks: Sequence[Remark]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpucluster.agent.errors import Failed
-from gpucluster.agent.reactions.control import FILE, Reactions
+from gpucluster.agent.reactions.control import FILE, Reactions, told
 from gpucluster.agent.reactions.message import Said
 from gpucluster.agent.reactions.policy import FRESH_S, Choice, Job, Settings
 from gpucluster.agent.watch.judge import State
@@ -98,6 +98,37 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+def test_what_was_said_and_done_is_kept_for_the_owner_with_its_time(site: Site) -> None:
+    assert told(site.folder, "7") == []
+    site.settings = CANCEL
+    site.again()
+    site.hung()
+    site.tick()
+    site.again()
+    site.tick()
+    (line,) = told(site.folder, "7")
+    assert line == (
+        "2001-09-09 02:03:36 UTC job 7 is hung for 4 minutes (rank 1, process 9 on n1): rank 1 is behind."
+        " It is cancelled (on-hang=cancel)."
+    )
+    assert site.slurm.job is None, "it is gone, and its owner asks why"
+    assert told(site.folder, "8") == []
+    (site.folder / FILE).write_text("[]")
+    assert told(site.folder, "7") == []
+
+
+def test_lines_of_earlier_runs_stay_and_the_oldest_go(site: Site) -> None:
+    for run in range(10):
+        site.slurm.job = replace(JOB, run=f"run-{run}")
+        site.settings = Settings()
+        site.again()
+        site.hung()
+        site.tick()
+    lines = told(site.folder, "7")
+    assert len(lines) == 8
+    assert lines == sorted(lines)
 
 
 def test_nothing_is_asked_while_jobs_work(site: Site) -> None:
@@ -238,13 +269,20 @@ def test_output_that_takes_no_line_stops_nothing(tmp_path: Path) -> None:
     assert any("its output has no line" in words for words in site.said)
 
 
-def test_a_job_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+def test_of_a_job_that_is_gone_the_lines_stay_for_a_week(tmp_path: Path) -> None:
     site = Site(tmp_path, Settings())
     site.hung()
     site.tick()
     site.slurm.job = None
     site.tick()
-    assert (site.folder / FILE).read_text() == "{}"
+    assert len(told(site.folder, "7")) == 1
+    site.now += 8 * 86400
+    site.slurm.job = replace(JOB, id="8", name="8")
+    site.service.hear("n1", [replace_said(HUNG, job_id="8")])
+    site.slurm.look = lambda _numbers: {"8": site.slurm.job}  # type: ignore[method-assign,assignment,dict-item]
+    site.service.hear("n2", [replace_said(WAITS, job_id="8")])
+    site.tick()
+    assert (len(told(site.folder, "7")), len(told(site.folder, "8"))) == (0, 1)
 
 
 def test_a_damaged_file_stops_nothing(site: Site) -> None:

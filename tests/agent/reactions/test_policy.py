@@ -114,11 +114,15 @@ def test_it_is_told_again_after_the_job_has_gone_on() -> None:
     record = replace(NONE, hang_told=True, kind=Kind.CANCEL, pending=True, requeues=2)
     assert policy.after(JOB, record, [HUNG, WAITS], NOW) == record
     assert policy.after(JOB, record, [HUNG, replace(WAITS, state=State.WORKING)], NOW) == replace(NONE, requeues=2)
+    said = replace(record, told=("it was hung",))
+    assert policy.after(JOB, said, [HUNG, replace(WAITS, state=State.WORKING)], NOW).told == ("it was hung",)
 
 
 def test_another_run_remembers_only_its_requeues() -> None:
     record = replace(NONE, hang_told=True, kind=Kind.REQUEUE, pending=True, exclude="n1", requeues=1)
     assert policy.after(replace(JOB, run="later"), record, [], NOW) == Record("later", requeues=1)
+    said = replace(record, told=("it was hung",))
+    assert policy.after(replace(JOB, run="later"), said, [], NOW) == Record("later", requeues=1, told=("it was hung",))
     waiting = replace(JOB, run="later", state="PENDING")
     assert policy.after(waiting, record, [], NOW) == record
 
