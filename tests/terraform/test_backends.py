@@ -353,8 +353,12 @@ def test_a_stop_while_the_console_waits_for_us_leaves_no_lock(
 
     def stop(console: process.InputProgram, _fifo: Path) -> None:
         tasks = Path(f"/proc/{console.pid}/task")
-        # The kernel's function in which an open of a FIFO waits for who opens the other end.
-        in_fifo = lambda: any("wait_for_partner" in (each / "wchan").read_text() for each in tasks.iterdir())  # noqa: E731
+        # The kernel's functions in which an open of a FIFO waits for who opens the other end.
+        names = ("wait_for_partner", "fifo_open")
+
+        def in_fifo() -> bool:
+            return any((each / "wchan").read_text() in names for each in tasks.iterdir())
+
         wait_for("the console opens the FIFO", in_fifo, ignore=OSError)
         raise KeyboardInterrupt
 
