@@ -172,7 +172,8 @@ def _rdma(job: Job) -> _Rdma:
         render = f"gpucluster job render {job.template.name} --set privileged=true --set namespace=gpucluster-operators"
         raise InputError(
             f"the pods get no RDMA device: {why}",
-            hint=f"Write kubernetes.rdma: device or sr-iov in cluster.yml. Or make it a job of an operator: {render}",
+            hint="Write kubernetes.rdma: device or sr-iov in cluster.yml. Or make it a job of an operator, with "
+            f"storage of its own as the claim `home` there: {render}",
         )
     return _Rdma(said=f"none, so the nodes reach each other by TCP: {why}")
 
