@@ -60,7 +60,7 @@ def pod_annotations(text: str) -> dict[str, str]:
     found = _pairs("annotations", text)
     for name in found:
         if not is_label(name, ""):
-            raise _refused("annotations", name, "this is no name of an annotation, such as example.com/note")
+            raise _refused("annotations", name, "an annotation has a name such as example.com/note")
     return found
 
 
@@ -77,7 +77,7 @@ def mounts(text: str) -> tuple[Mount, ...]:
     for each in _entries(text):
         source, colon, path = each.partition(":")
         if not colon or not path.startswith("/") or ":" in path:
-            raise _refused("mounts", each, "this is no SOURCE:PATH with a path from /")
+            raise _refused("mounts", each, "write SOURCE:PATH, with a path from /")
         if not source.startswith("/") and not _CLAIM.fullmatch(source):
             raise _refused("mounts", each, "the source is the name of a claim, or a folder of the host from /")
         found.append(Mount(source, path))
@@ -98,7 +98,7 @@ def tolerations(text: str) -> list[dict[str, str]]:
         taint, colon, effect = each.partition(":")
         key, equals, value = taint.partition("=")
         if not is_label(key, value if equals else ""):
-            raise _refused("tolerations", each, "this is no KEY[=VALUE][:EFFECT], such as lab.example/reserved=ada")
+            raise _refused("tolerations", each, "write KEY[=VALUE][:EFFECT], such as lab.example/reserved=ada")
         if colon and effect not in _EFFECTS:
             raise _refused("tolerations", each, f"the effect is one of {', '.join(_EFFECTS)}")
         which = {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
@@ -119,7 +119,7 @@ def _pairs(option: str, text: str) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            raise _refused(option, word, "this is no NAME=VALUE")
+            raise _refused(option, word, "write NAME=VALUE")
         if name in found:
             raise _refused(option, name, "it is there twice")
         found[name] = value

@@ -6,8 +6,7 @@ names below kubernetes.io.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from gpucluster.agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE
 from gpucluster.agent.rules.labels import label_value
 from gpucluster.kubernetes.manifests import DOMAIN
 from gpucluster.shapes import Shape
@@ -26,11 +25,6 @@ EMULATED = f"{DOMAIN}/emulated"
 #: Well-known labels of Kubernetes.
 ZONE = "topology.kubernetes.io/zone"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-
-#: The resource that a pod asks for, by the maker of the GPUs.
-GPU_RESOURCES: Mapping[str, str] = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
-#: The resource of virtual functions, by oci-hpc-oke.
-RDMA_RESOURCE = "nvidia.com/rdma-vf"
 
 
 def node_labels(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -116,7 +115,7 @@ class Configuration:
                 "run": run.id,
                 "machine": socket.gethostname(),
             }
-            elastic = self._elastic_nodes(deployment)
+            elastic = self._elastic_nodes(deployment, str(this["content"]))
             if elastic:
                 this[elastic_age.KEY] = elastic
             # An apply that is interrupted from now on must not look like a complete one.
@@ -127,13 +126,14 @@ class Configuration:
             self._name_nodes_behind(elastic)
             return done
 
-    def _elastic_nodes(self, deployment: Deployment) -> dict[str, Any]:
-        """What new nodes get from now on, by elastic pool, for the configuration record."""
-        roles = content.digest()
+    def _elastic_nodes(self, deployment: Deployment, roles: str) -> dict[str, Any]:
+        """What new nodes get from now on, by elastic pool, for the configuration record.
+
+        Args:
+            roles: the digest of the roles and programs that configure the hosts.
+        """
         fingerprints = {
-            pool: hashlib.sha256(
-                f"{roles} {handover.node_fingerprint(self._spec, deployment.outputs, pool)}".encode()
-            ).hexdigest()[:16]
+            pool: f"{roles} {handover.node_fingerprint(self._spec, deployment.outputs, pool)}"
             for pool in self._spec.elastic_pools
         }
         before = self._record.read(timeout=_RECORD_TIMEOUT) if fingerprints else None

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 from gpucluster import process
 from gpucluster.agent.checks.model import Finding, Missing, Status
+from gpucluster.agent.rules.devices import GPU_RESOURCES
 from gpucluster.errors import GpuClusterError, ProcessError, ToolError
 from gpucluster.events import Sink, info, warn
-from gpucluster.kubernetes.labels import GPU_RESOURCES
 from gpucluster.measuring import checks, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey

@@ -143,21 +143,27 @@ class StateLock:
             fifo = Path(place) / "held"
             os.mkfifo(fifo, 0o600)
             try:
-                while True:
-                    with signals.deferred():
-                        console = self._console = process.InputProgram([str(program), "console"], env=env, cwd=folder)
-                    console.send(f"file({_quoted(str(fifo))})\n")
-                    done = _refusal(console, fifo)
-                    if done is None:
-                        return
-                    self._release()
-                    if _lock_in(done.stderr) is None or time.monotonic() > deadline:
-                        raise failure(done.stderr)
-                    time.sleep(_RETRY)
+                self._ask(program, folder, env, fifo, deadline, failure)
             except BaseException:
                 # While there is a FIFO: a console that opens it waits for us, and does not see the end of its input.
                 signals.surely(partial(self._release, lambda: _read_by_somebody(fifo)))
                 raise
+
+    def _ask(
+        self, program: Path, folder: Path, env: Mapping[str, str], fifo: Path, deadline: float, failure: Failure
+    ) -> None:
+        """Start consoles, one after the other, until one has the lock."""
+        while True:
+            with signals.deferred():
+                console = self._console = process.InputProgram([str(program), "console"], env=env, cwd=folder)
+            console.send(f"file({_quoted(str(fifo))})\n")
+            done = _refusal(console, fifo)
+            if done is None:
+                return
+            self._release()
+            if _lock_in(done.stderr) is None or time.monotonic() > deadline:
+                raise failure(done.stderr)
+            time.sleep(_RETRY)
 
     def _release(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         console, self._console, self._id, self._known = self._console, None, "", None

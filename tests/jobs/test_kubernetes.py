@@ -42,22 +42,27 @@ def objects(template: str, launcher: str, nodes: int = 2, shape: str = "", **giv
     return list(yaml.safe_load_all(rendered.files[rendered.script].text))
 
 
+def _templates(value: Any) -> Iterator[dict[str, Any]]:
+    """The parts of objects that describe a pod: its metadata and its spec."""
+    if isinstance(value, dict):
+        if "containers" in value.get("spec", {}):
+            yield value
+        else:
+            for inner in value.values():
+                yield from _templates(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _templates(inner)
+
+
 def pods(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The specs of the pods in these objects."""
-    specs: list[dict[str, Any]] = []
+    return [each["spec"] for each in _templates(found)]
 
-    def look(value: Any) -> None:
-        if isinstance(value, dict):
-            if "containers" in value:
-                specs.append(value)
-            for inner in value.values():
-                look(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                look(inner)
 
-    look(found)
-    return specs
+def pod_annotations(found: list[dict[str, Any]]) -> dict[str, str]:
+    """Those of the pods in these objects."""
+    return {key: text for each in _templates(found) for key, text in each["metadata"].get("annotations", {}).items()}
 
 
 @pytest.mark.parametrize("launcher", _NAMES)
@@ -154,24 +159,6 @@ def test_gpus_rdma_and_nccl_are_of_the_shape() -> None:
     found = objects("pytorch_ddp", "kubernetes-job", shape="VM.Standard.E5.Flex", synthetic="1")
     assert "nccl.conf" not in found[0]["data"]
     assert pods(found)[0]["containers"][0]["resources"] == {}
-
-
-def pod_annotations(found: list[dict[str, Any]]) -> dict[str, str]:
-    """Those of the pods in these objects."""
-    made: dict[str, str] = {}
-
-    def look(value: Any) -> None:
-        if isinstance(value, dict):
-            if "containers" in value.get("spec", {}):
-                made.update(value["metadata"].get("annotations", {}))
-            for inner in value.values():
-                look(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                look(inner)
-
-    look(found)
-    return made
 
 
 def _said(found: list[dict[str, Any]]) -> str:

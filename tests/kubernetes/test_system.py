@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from gpucluster import shapes
+from gpucluster.agent.rules.devices import NETWORKS
 from gpucluster.kubernetes import images, manifests
 from gpucluster.kubernetes.manifests import gpus, networks
 from gpucluster.kubernetes.system import GpuSoftware, needed_images, system
@@ -158,7 +159,7 @@ def test_each_rdma_interface_of_a_shape_is_attached_by_its_place(shape: Shape) -
         assert chained[0]["deviceID"] == moved["pciBusID"]
         assert chained[1]["mtu"] == 4220
     validate_all(made)
-    asked = networks.pod_rdma("device", shape, privileged=False).annotations[networks.NETWORKS].split(",")
+    asked = networks.pod_rdma("device", shape, privileged=False).annotations[NETWORKS].split(",")
     assert asked == [f"gpucluster-system/{each['metadata']['name']}" for each in made]
 
 
@@ -171,7 +172,7 @@ def test_virtual_functions_of_a_shape(name: str, count: int) -> None:
     assert len(spec["nicSelector"]["rootDevices"]) == count
     asked = networks.pod_rdma("sr-iov", shapes.get(name), privileged=False)
     assert asked.container["resources"]["limits"] == {"nvidia.com/rdma-vf": str(count)}
-    assert len(asked.annotations[networks.NETWORKS].split(",")) == count
+    assert len(asked.annotations[NETWORKS].split(",")) == count
     assert not asked.privileged
     values = networks.network_operator_values()
     assert values["sriovNetworkOperator"]["enabled"] is True

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpucluster.agent.rules.devices import GPU_RESOURCES, NETWORKS, RDMA_RESOURCE
+
 OWN_UID, PODS, SERVICES = "gpucluster-own-uid", "gpucluster-pods", "gpucluster-services"
 
 #: Volumes that show nothing but what the namespace has. Others are mounted by root of the node, from where a pod says.
@@ -24,8 +26,8 @@ _RESERVED = ("node-role.kubernetes.io/", "gpucluster.io/")
 _OF_NODES = "node.kubernetes.io/"
 _TOLERATED = tuple(_OF_NODES + name for name in ("not-ready", "unreachable", "memory-pressure"))
 #: What a pod asks for that may take further networks: a device, which no other pod has and a quota can limit.
-_DEVICES = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/rdma-vf")
-_NETWORKS, _DEFAULT_NETWORK = "k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network"
+_DEVICES = (*GPU_RESOURCES.values(), RDMA_RESOURCE)
+_DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
 
 _CHANGES_SPEC = "oldObject == null || object.spec != oldObject.spec"
 _CHANGES_ANNOTATIONS = (
@@ -103,8 +105,8 @@ def _pods() -> dict[str, Any]:
             "oldObject != null || !has(object.spec.nodeName) || object.spec.nodeName == ''"
         ),
         f"the annotation {_DEFAULT_NETWORK} is for operators": f"!('{_DEFAULT_NETWORK}' in variables.annotations)",
-        f"the annotation {_NETWORKS} is for pods that ask for one of these: {', '.join(_DEVICES)}": (
-            f"!('{_NETWORKS}' in variables.annotations) || variables.hasDevice"
+        f"the annotation {NETWORKS} is for pods that ask for one of these: {', '.join(_DEVICES)}": (
+            f"!('{NETWORKS}' in variables.annotations) || variables.hasDevice"
         ),
     }
     changes = f"{_CHANGES_SPEC} || {_CHANGES_ANNOTATIONS}"

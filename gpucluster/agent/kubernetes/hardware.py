@@ -10,13 +10,14 @@ from typing import Any
 from gpucluster.agent.errors import Refused
 from gpucluster.agent.kubernetes import faults, nodes
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl, checked_name
+from gpucluster.agent.rules.devices import GPU_RESOURCES
 from gpucluster.agent.rules.labels import HOST
 
 #: A node with it offers devices that it does not have.
 EMULATED = "gpucluster.io/emulated"
 _OUR_LABELS = "gpucluster.io/"
 #: Our taints of nodes with GPUs. An administrator's taint with the same key has another value.
-_OUR_TAINTS = (("nvidia.com/gpu", "present"), ("amd.com/gpu", "present"))
+_OUR_TAINTS = tuple((name, "present") for name in GPU_RESOURCES.values())
 _RESOURCE = re.compile(r"[a-z0-9.-]+\.[a-z]+/[a-z0-9-]+")
 _TRIES = 5
 

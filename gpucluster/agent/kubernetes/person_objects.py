@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucluster.agent.kubernetes import admission
+from gpucluster.agent.rules.devices import GPU_RESOURCES
 from gpucluster.agent.rules.labels import HOST
 
 Manifest = dict[str, Any]
@@ -47,7 +48,6 @@ LABELS_SINCE, POLICIES_UNTIL, ADMISSION_SINCE = 23, 24, 30
 _PROFILES = "seccomp.security.alpha.kubernetes.io/allowedProfileNames"
 _PROFILE = "seccomp.security.alpha.kubernetes.io/defaultProfileName"
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 _ALL = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 _READ = ["get", "list", "watch"]
 
@@ -232,7 +232,7 @@ def _pod_security(level: str, minor: int) -> dict[str, str]:
 
 def _quota(person: Person, quota: Quota) -> Manifest:
     hard = {
-        **{f"requests.{name}": quota.gpus for name in _GPUS},
+        **{f"requests.{name}": quota.gpus for name in GPU_RESOURCES.values()},
         "requests.cpu": quota.cpus,
         "requests.memory": None if quota.memory_gb is None else f"{quota.memory_gb}G",
         "pods": quota.pods if person.enabled else 0,

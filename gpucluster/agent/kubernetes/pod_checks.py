@@ -19,10 +19,10 @@ from gpucluster.agent.errors import AgentError, Refused
 from gpucluster.agent.interpreter import PYTHON
 from gpucluster.agent.kubernetes.job_objects import quantity
 from gpucluster.agent.kubernetes.kubectl import Kubectl, checked_name
+from gpucluster.agent.rules.devices import GPU_RESOURCES, NETWORKS
 
 NAMESPACE = "gpucluster-system"
 LABEL = "gpucluster.io/verify"
-NETWORKS = "k8s.v1.cni.cncf.io/networks"
 _DEFINITIONS = "network-attachment-definitions.k8s.cni.cncf.io"
 #: Seconds for pods to start, for one call in a pod, and for which a pod lives that nobody removes.
 STARTS_IN_S, CALL_S, LIVES_S = 60.0, 20.0, 180
@@ -202,7 +202,7 @@ def manifest(name: str, node: Node, image: str, *, rdma: bool) -> dict[str, Any]
         "spec": {
             "affinity": {"nodeAffinity": affinity},
             "tolerations": [
-                {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in ("nvidia.com/gpu", "amd.com/gpu")
+                {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in GPU_RESOURCES.values()
             ],
             "restartPolicy": "Never", "activeDeadlineSeconds": LIVES_S, "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False, "enableServiceLinks": False,

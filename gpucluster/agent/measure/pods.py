@@ -23,10 +23,11 @@ from gpucluster.agent.kubernetes.pod_checks import NAMESPACE, state_of
 from gpucluster.agent.measure.launch import NCCL_SCRIPT, PREFIX
 from gpucluster.agent.measure.request import NCCL, Request
 from gpucluster.agent.measure.result import ENDED, LOST, MOST_OUTPUT, NOT_STARTED, TOO_LONG, startable
+from gpucluster.agent.rules.devices import GPU_RESOURCES
 from gpucluster.agent.rules.unhealthy import TAINT
 
 LABEL = "gpucluster.io/measure"
-GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+GPUS = tuple(GPU_RESOURCES.values())
 IDLE = "idle"
 #: So many pods at the same time; further ones wait.
 _MOST_PODS = 64

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
+from gpucluster.agent.rules.devices import GPU_RESOURCES
 from gpucluster.agent.rules.labels import HOST
 from gpucluster.kubernetes import images
-from gpucluster.kubernetes.labels import GPU_RESOURCES, GPU_VENDOR, gpu_tolerations
+from gpucluster.kubernetes.labels import GPU_VENDOR, gpu_tolerations
 from gpucluster.kubernetes.manifests import Manifest, daemon_set, metadata
 from gpucluster.kubernetes.manifests.networks import RdmaAccess
 from gpucluster.shapes import GpuVendor, Shape

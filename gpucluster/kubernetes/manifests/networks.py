@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Any, Literal
 
+from gpucluster.agent.rules.devices import NETWORKS, RDMA_RESOURCE
 from gpucluster.kubernetes import images
-from gpucluster.kubernetes.labels import INSTANCE_TYPE, RDMA_RESOURCE, gpu_tolerations
+from gpucluster.kubernetes.labels import INSTANCE_TYPE, gpu_tolerations
 from gpucluster.kubernetes.manifests import SYSTEM_NAMESPACE, Manifest, daemon_set, metadata
 from gpucluster.shapes import Shape
 
@@ -22,7 +23,6 @@ RdmaAccess = Literal["host", "device", "sr-iov"]
 
 #: Of RDMA interfaces on OCI.
 MTU = 4220
-NETWORKS = "k8s.v1.cni.cncf.io/networks"
 #: The namespace of NVIDIA's network operator, which reads its policies there only.
 OPERATOR_NAMESPACE = "nvidia-network-operator"
 VF_NETWORK = "rdma-vf"

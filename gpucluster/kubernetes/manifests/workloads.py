@@ -22,9 +22,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpucluster.agent.rules.devices import GPU_RESOURCES, NETWORKS
 from gpucluster.kubernetes.labels import gpu_tolerations
 from gpucluster.kubernetes.manifests import DOMAIN, Manifest, metadata
-from gpucluster.kubernetes.manifests.networks import NETWORKS, PodRdma
+from gpucluster.kubernetes.manifests.networks import PodRdma
 
 #: All objects of one piece of work have it, with its name: so it is listed and deleted.
 JOB_LABEL = f"{DOMAIN}/job"
@@ -32,7 +33,7 @@ JOB_LABEL = f"{DOMAIN}/job"
 INDEX_LABEL = f"{DOMAIN}/job-index"
 _POOL_LABEL = f"{DOMAIN}/pool"
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_GPU = "nvidia.com/gpu"
+_GPU = GPU_RESOURCES["nvidia"]
 _HOST = "kubernetes.io/hostname"
 #: Where pods see the files of the work.
 FILES = "/gpucluster-job"

@@ -19,7 +19,9 @@ from gpucluster.agent.kubernetes.apply import Served, apply, served
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.kubernetes.wanted import applied
 from gpucluster.kubernetes import labels, manifests
-from gpucluster.kubernetes.system import SET, system
+from gpucluster.kubernetes.manifests.networks import RdmaAccess
+from gpucluster.kubernetes.system import SET, GpuSoftware, system
+from gpucluster.shapes import Shape
 from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
 from tests.agent.kubernetes.objects import node
 
@@ -37,6 +39,14 @@ _wait = time.sleep
 
 def _config(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+def _system(shape: Shape, rdma: list[Shape], software: GpuSoftware, access: RdmaAccess) -> list[dict[str, Any]]:
+    """The objects of a cluster of 1.20 with nodes of one shape."""
+    return system(
+        [shape], rdma, minor=20, software=software, access=access, rdma_cidr="192.168.0.0/16", engine=False,
+        emulated=False,
+    )  # fmt: skip
 
 
 class TestOnARealServer:
@@ -70,29 +80,11 @@ class TestOnARealServer:
     def test_objects_of_new_kinds_come_after_their_definitions(self, server: ApiServer) -> None:
         """All in one run: an object of a kind that is not served yet would be refused."""
         shape = shapes.get("BM.GPU.H200.8")
-        made = system(
-            [shape],
-            [shape],
-            minor=20,
-            software="device-plugin",
-            engine=False,
-            access="device",
-            rdma_cidr="192.168.0.0/16",
-            emulated=False,
-        )
+        made = _system(shape, [shape], "device-plugin", "device")
         first = apply(server.kubectl, _wait, SET, made)
         assert len(first["changed"]) == len(made)
         assert first["waiting"] == []
-        fewer = system(
-            [shape],
-            [],
-            minor=20,
-            software="device-plugin",
-            access="host",
-            rdma_cidr="192.168.0.0/16",
-            engine=False,
-            emulated=False,
-        )
+        fewer = _system(shape, [], "device-plugin", "host")
         second = apply(server.kubectl, _wait, SET, fewer)
         assert second["changed"] == []
         assert "NetworkAttachmentDefinition gpucluster-system/bm-gpu-h200-8-rdma-7" in second["removed"]
@@ -102,16 +94,7 @@ class TestOnARealServer:
 
     def test_objects_of_an_operator_that_is_not_there_wait(self, server: ApiServer) -> None:
         shape = shapes.get("BM.GPU.H100.8")
-        made = system(
-            [shape],
-            [shape],
-            minor=20,
-            software="operator",
-            access="sr-iov",
-            rdma_cidr="192.168.0.0/16",
-            engine=False,
-            emulated=False,
-        )
+        made = _system(shape, [shape], "operator", "sr-iov")
         done = apply(server.kubectl, _wait, "sriov", made)
         assert "SriovNetworkNodePolicy nvidia-network-operator/bm-gpu-h100-8" in done["waiting"]
         assert set(done["changed"]) >= {"Namespace gpucluster-system"}
