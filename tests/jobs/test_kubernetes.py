@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import textwrap
@@ -206,6 +207,12 @@ def test_who_gets_no_rdma_is_told_why_and_a_measurement_of_it_is_refused(access:
         with pytest.raises(InputError, match=why) as caught:
             objects(template, "kubernetes-job", shape=shape, rdma=access)
         assert "gpucluster-operators" in caught.value.hint
+        # The command of the hint, as it stands, is accepted.
+        words = shlex.split(caught.value.hint.partition("gpucluster job render ")[2])
+        options = dict(zip(words[1::2], words[2::2], strict=True))
+        given = dict(each.split("=", 1) for each in words if "=" in each)
+        assert set(options) == {"--launcher", "--set"}
+        validate_all(objects(words[0], options["--launcher"], 2, shape, rdma=access, **given))
     found = objects("pytorch_ddp", "kubernetes-job", shape=shape, rdma=access, synthetic="1")
     assert _said(found).startswith("none, so the nodes reach each other by TCP: ")
     assert why in _said(found)

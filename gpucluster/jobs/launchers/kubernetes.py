@@ -169,11 +169,12 @@ def _rdma(job: Job) -> _Rdma:
         said = f"{devices} on each node (kubernetes.rdma: {access})"
         return _Rdma(networks.pod_rdma(access, shape, privileged=privileged), said)
     if job.template.needs_rdma or Need.RDMA in {each.need for each in job.template.requirements(job)}:
-        render = f"gpucluster job render {job.template.name} --set privileged=true --set namespace=gpucluster-operators"
+        render = f"gpucluster job render {job.template.name} --launcher {job.launcher.name} --set image=IMAGE"
         raise InputError(
             f"the pods get no RDMA device: {why}",
             hint="Write kubernetes.rdma: device or sr-iov in cluster.yml. Or make it a job of an operator, with "
-            f"storage of its own as the claim `home` there: {render}",
+            f"storage of its own as the claim `home` there: {render} --set privileged=true --set "
+            "namespace=gpucluster-operators",
         )
     return _Rdma(said=f"none, so the nodes reach each other by TCP: {why}")
 
