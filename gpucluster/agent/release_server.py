@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote
 
+from gpucluster.agent.notify import notify
+
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,254}")
 # Clients at a time, and of them from one address. Further clients get status 503 and ask again.
 MAX_CLIENTS = 64
@@ -155,5 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("port", type=int)
     parser.add_argument("folder", type=Path, help="the folder with the files")
     options = parser.parse_args(argv)
-    Server(options.address, options.port, options.folder).serve_forever()
+    server = Server(options.address, options.port, options.folder)
+    notify("READY=1")
+    server.serve_forever()
     return 0

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.users import config, lock
+from tests.ansible.loading import ANSIBLE
 from tests.ansible.render import ELASTIC, render, variables
 
 #: systemd's own scale: 0 is closed, 10 is open. Services without a sandbox of ours have about 9.6.
@@ -47,6 +48,18 @@ def test_systemd_finds_little_exposure(tmp_path: Path, role: str, name: str, mor
     overall = re.search(r"Overall exposure level for \S+: ([0-9.]+)", said)
     assert overall, said
     assert float(overall[1]) <= MOST_EXPOSED, said
+
+
+UNITS = sorted((ANSIBLE / "roles").glob("*/templates/*.service.j2"))
+
+
+@pytest.mark.parametrize("file", UNITS, ids=lambda file: file.name)
+def test_a_service_that_others_ask_is_started_when_it_listens(file: Path) -> None:
+    """Else what follows it in a play, or another unit, asks it before it can answer."""
+    text = file.read_text()
+    listens = re.search(r"agent_program \}\} (release-server|(monitor|exporter|health) serve)\b", text)
+    assert not listens or settings(text, "Type") == ["notify"]
+    assert "AF_UNIX" in "".join(settings(text, "RestrictAddressFamilies")) or not listens or "sandbox.j2" in text
 
 
 def test_root_s_service_for_new_nodes_keeps_what_it_needs() -> None:

@@ -82,6 +82,8 @@ def test_the_role(host: Booted, tmp_path: Path) -> None:
         "200 3",
     ]
     assert host.play(ROLE, first).changed == 0
+    # When it is started, it answers: a host that asks in the same moment is not refused.
+    host.sh("systemctl restart gpucluster-software && bash -c ': </dev/tcp/127.0.0.1/8471'")
     assert host.sh(f"stat -c '%U %a' {FOLDER} {FOLDER}/tree.tar.gz").split() == ["root", "755", "root", "644"]
 
     # Read-only, only this folder, without a listing, by a user who is not root.
@@ -114,6 +116,7 @@ def test_a_file_that_changed_on_this_machine_is_not_taken(host: Booted, tmp_path
     mirror.file("tree.tar.gz", "one")
     given = software(mirror, "tree.tar.gz")
     mirror.file("tree.tar.gz", "other")
+    host.sh(f"rm -rf {FOLDER}")
     done = host.play(ROLE, given, check=False)
     assert "has another checksum than expected" in done.said
     assert host.sh(f"ls -A {FOLDER}").strip() == ""

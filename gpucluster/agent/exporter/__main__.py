@@ -19,6 +19,7 @@ from gpucluster.agent.exporter.collect.rdma import Rdma
 from gpucluster.agent.exporter.collect.watch import Watch
 from gpucluster.agent.exporter.exposition import page, sample
 from gpucluster.agent.exporter.workers import Workers
+from gpucluster.agent.notify import notify
 
 PORT = 9500
 #: By name. The limits are below the time that Prometheus gives a scrape (10 s). Sixteen devices with sixty counters
@@ -60,7 +61,9 @@ def _serve(options: argparse.Namespace) -> int:
     except (OSError, OverflowError) as error:
         raise of_system(error if isinstance(error, OSError) else OSError(str(error)), options.listen) from None
     workers = Workers(_specs(options), _place(options))
-    server.Server(listener, workers, options.allow, _about).serve()
+    serving = server.Server(listener, workers, options.allow, _about)
+    notify("READY=1")
+    serving.serve()
     return 0
 
 

@@ -27,6 +27,7 @@ from gpucluster.agent.health.store import FOLDER, Store, accusations, now
 from gpucluster.agent.kubernetes import health_access, nodes
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.kubernetes.routes import KUBELET
+from gpucluster.agent.notify import notify
 from gpucluster.agent.reactions.control import Reactions
 from gpucluster.agent.reactions.jobs import SlurmJobs
 from gpucluster.agent.record import kept
@@ -86,6 +87,7 @@ def _serve(options: argparse.Namespace) -> int:
     settings, store, slurm, control = _parts(options)
     if isinstance(slurm, KubernetesNodes):
         follower = Follower(settings, store, slurm, control, drains=_drains(), moment=now)
+        notify("READY=1")
         service.repeat(follower.tick)
     # Nodes keep their records until there is a place for them.
     records = kept.Kept(options.records) if options.records.is_dir() else None

@@ -32,6 +32,7 @@ from gpucluster.agent.health.policy import Action, Moment
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.slurm import Slurm
 from gpucluster.agent.health.store import Store, accusations
+from gpucluster.agent.notify import notify
 from gpucluster.agent.reactions import message
 from gpucluster.agent.reactions.control import Reactions
 from gpucluster.agent.record import kept
@@ -311,6 +312,7 @@ def serve(service: Service, listener: Listener) -> None:
     """Serve until the process is ended."""
     threading.Thread(target=listener.serve, daemon=True).start()
     _log(f"listening on port {listener.port}")
+    notify("READY=1")
     repeat(service.tick)
 
 

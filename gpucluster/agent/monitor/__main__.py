@@ -14,6 +14,7 @@ from gpucluster.agent.errors import AgentError, Refused, of_system
 from gpucluster.agent.monitor import collector, jobs, prometheus, status
 from gpucluster.agent.monitor.server import Server
 from gpucluster.agent.monitor.settings import FILE, FOLDER, HOST, PORT, Settings
+from gpucluster.agent.notify import notify
 from gpucluster.agent.record import kept
 
 #: Bytes of a request.
@@ -37,6 +38,7 @@ def _serve(options: argparse.Namespace) -> int:
     for work in works:
         threading.Thread(target=collector.repeat, args=(work,), daemon=True).start()
     collector.log(f"listening on {HOST}:{options.port}")
+    notify("READY=1")
     serving.serve_forever()
     return 0
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from gpucluster.agent.notify import notify
 from gpucluster.autoscaler.daemon import join_requests, prolog_markers, status
 from gpucluster.autoscaler.daemon.boot_reports import BootReports
 from gpucluster.autoscaler.daemon.clock import SteadyClock
@@ -21,7 +22,6 @@ from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
 from gpucluster.autoscaler.daemon.interfaces import Cloud, Ledger, Slurm, Spool
 from gpucluster.autoscaler.daemon.logs import Log
 from gpucluster.autoscaler.daemon.metrics import Metrics
-from gpucluster.autoscaler.daemon.notify import notify
 from gpucluster.autoscaler.daemon.timeline import Timeline
 from gpucluster.autoscaler.daemon.wake_up import WakeUp
 from gpucluster.autoscaler.decide import plan
