@@ -303,6 +303,7 @@ def _slurm_partition(spec: ClusterSpec, name: str, pools: Sequence[str]) -> dict
         "default": name == spec.slurm.default_partition,
         "max_nodes": sum(pool.count for pool in members) + min(elastic, spec.autoscaler.max_nodes or elastic),
         "idle_timeout": next((pool.idle_timeout for pool in members if pool.elastic), None),
+        "whole_nodes": spec.slurm.default_gpus == "all" and any(shapes.get(pool.shape).gpus for pool in members),
     }
 
 

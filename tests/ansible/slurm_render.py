@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,13 @@ def render(
     power: Mapping[str, int] | None = None,
     version: str = VERSION,
     checks: bool = True,
+    whole_nodes: Collection[str] = (),
 ) -> dict[str, str]:
     """Slurm's files of a controller with these pools, without accounting; with `power` also the lines of a shell.
 
     Args:
         checks: nodes check themselves, with programs that a real node has.
+        whole_nodes: partitions whose jobs have their nodes for themselves.
     """
     names = list(dict.fromkeys(str(pool["partition"]) for pool in pools))
     partitions = []
@@ -74,6 +76,7 @@ def render(
                 "pools": [pool["name"] for pool in members],
                 "default": name == names[0],
                 "max_nodes": 4,
+                "whole_nodes": name in whole_nodes,
                 "idle_timeout": idle_timeout if any(pool["elastic_nodes"] for pool in members) else None,
             }
         )
