@@ -19,6 +19,8 @@ from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import ToolError
 from gpucluster.oci import tags
 
+#: Terraform's address of a cluster's own network.
+NETWORK = "module.network.oci_core_vcn.this[0]"
 _MADE_AGAIN = "to create it again changes nothing"
 #: Types of terraform/ that are not imported, and why that loses nothing.
 NOT_ADOPTED: Mapping[str, str] = {
@@ -140,15 +142,14 @@ def _network(name: str, network: Mapping[str, Any]) -> Iterator[Desired]:
         yield Desired("oci_bastion_bastion.this[0]", "bastion", name.replace("-", ""))
     if network.get("vcn_id"):
         return
-    vcn = "module.network.oci_core_vcn.this[0]"
-    yield Desired(vcn, "vcn", name)
+    yield Desired(NETWORK, "vcn", name)
     gateways = {"internet": "internet_gateway"} if public else {}
     gateways |= {"nat": "nat_gateway", "service": "service_gateway"}
     for suffix, kind in gateways.items():
-        yield Desired(f"module.network.{_TYPES[kind]}.this[0]", kind, f"{name}-{suffix}", parent=vcn)
+        yield Desired(f"module.network.{_TYPES[kind]}.this[0]", kind, f"{name}-{suffix}", parent=NETWORK)
     for side in ("public", "private") if public else ("private",):
         for kind in ("route_table", "security_list", "subnet"):
-            yield Desired(f"module.network.{_TYPES[kind]}.{side}[0]", kind, f"{name}-{side}", parent=vcn)
+            yield Desired(f"module.network.{_TYPES[kind]}.{side}[0]", kind, f"{name}-{side}", parent=NETWORK)
 
 
 def _home(name: str, home: Mapping[str, Any]) -> Iterator[Desired]:

@@ -111,6 +111,23 @@ def _named(folder: Folder, present: Sequence[Sighting], own: str, named: str) ->
     )
 
 
+def is_first(found: Iterable[Sighting], own: str) -> bool:
+    """Whether no other cluster of this name was begun before ours. Two first applies at once make a network each, then
+    look: the later one sees both.
+
+    Args:
+        found: what the cloud has under this name, our network or controller included.
+        own: our identity.
+    """
+    standing = [each for each in found if each.state not in GONE and each.identity and _is_beginning(each)]
+    first = min(standing, key=lambda each: (each.created, each.id), default=None)
+    return first is None or first.identity == own
+
+
+def _is_beginning(each: Sighting) -> bool:
+    return each.kind == "vcn" or each.controller
+
+
 def taken(folder: Folder, present: Sequence[Sighting], own: str) -> OtherClusterError:
     """The error for a cluster of this name that is another one, or may be."""
     label = _label(present)

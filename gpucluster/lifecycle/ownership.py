@@ -16,6 +16,7 @@ from typing import Any
 from gpucluster import handover
 from gpucluster.cloud import clusters
 from gpucluster.cloud.clusters import Sighting
+from gpucluster.cloud.lock_tag import LockTag
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError, OtherClusterError
 from gpucluster.events import Sink, warn
@@ -29,10 +30,13 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.runner import Terraform
 from gpucluster.terraform.state import StateContents, on_this_machine
 from gpucluster.text import printable
+from gpucluster.waiting import wait_until
 from gpucluster.workspace.saved_state import SavedIdentity, SavedState
 
 # OCI's limit for the value of a tag.
 _LONGEST_TAG = 256
+# Seconds until a network that was just made is in the listings of the cloud, which may lag.
+_LISTED_TIMEOUT, _LISTED_INTERVAL = 60.0, 1.0
 
 
 class Ownership:
@@ -69,6 +73,7 @@ class Ownership:
         self._named = named
         self._proven = False
         self._is_new = False
+        self._is_visible = False
         self._id = ""
         self._origin = ""
 
@@ -135,6 +140,7 @@ class Ownership:
         self._id = ownership.identity(folder, found, named=self._named, strict=strict)
         self._lock.take(found, only_look=only_look)
         self._is_new = not contents.entries and not found
+        self._is_visible = LockTag.of(self._cloud.access(), found) is not None
         known = handover.Identity.parse(contents.outputs)
         saved = self._saved_here()
         if known.id and known.id == self._id:
@@ -146,15 +152,35 @@ class Ownership:
             self._origin = next(filter(None, said), "")
         self._proven = state
 
+    @property
+    def is_visible(self) -> bool:
+        """Whether the cloud has something of the cluster that can say which run holds it."""
+        return self._is_visible
+
     def hold(self) -> None:
         """Hold the cluster that this run has just begun to make: others see it from now on.
 
         Raises:
+            OtherClusterError: another run has begun a cluster of this name earlier.
             LockedError: another run was faster.
             CloudError: the cloud refused, or can't be reached.
         """
-        if self._is_new:
-            self._lock.take(self._sightings())
+        if self._is_visible:
+            return
+        found = wait_until(self._visible_sightings, _LISTED_TIMEOUT, _LISTED_INTERVAL)
+        if not found:
+            text = "the cloud does not list what this run has made: runs of other machines are not kept out"
+            warn(self._on_event, "cluster", text)
+            return
+        if not ownership.is_first(found, self._id):
+            raise ownership.taken(self._folder(self._contents()), found, self._id)
+        self._lock.take(found)
+        self._is_visible = True
+
+    def _visible_sightings(self) -> tuple[Sighting, ...]:
+        found = self._sightings()
+        own = [each for each in found if not self._id or each.identity == self._id]
+        return found if LockTag.of(self._cloud.access(), own) is not None else ()
 
     def unlock(self, lock_id: str) -> Holder:
         """Remove the lock of a run that does not run any more. Returns what it said.

@@ -15,9 +15,10 @@ from gpucluster.cloud.client import Access, home_region, refusals
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.tagged_resources import TaggedResources
-from gpucluster.errors import CloudError, DataGuardError, InputError
+from gpucluster.errors import CloudError, DataGuardError, InputError, LockedError, OtherClusterError
 from gpucluster.events import Sink, warn
 from gpucluster.handover import iam, user_data
+from gpucluster.handover.adoption import NETWORK
 from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
@@ -265,9 +266,10 @@ class Provisioning:
             TerraformError: what was made is in the state.
         """
         with run.phase("terraform"):
+            changes = 0 if self._ownership.is_visible else self._begin(terraform)
             survey = self._survey(terraform)
             self._resizing.drain(self._adoption.nodes_to_remove(survey), consent.drain_timeout)
-            changes = self._adoption.remove(survey)
+            changes += self._adoption.remove(survey)
             with self._adoption.adopting(terraform, survey):
                 changes += self._change(terraform, consent)
             self._ownership.hold()
@@ -275,6 +277,28 @@ class Provisioning:
             if terraform.set_variables(self._variables(terraform)):
                 changes += self._change(terraform, replace(consent, recreate=()))
         return changes
+
+    def _begin(self, terraform: Terraform) -> int:
+        """Make the network of a new cluster, which carries the lock of a run, before anything else. Returns the number
+        of changes. In an existing network only the controller can carry it.
+
+        Raises:
+            OtherClusterError: another run has begun a cluster of this name earlier. What this one made is removed.
+            LockedError: another run was faster. What this one made is removed.
+            TerraformError: Terraform refused.
+        """
+        if self._spec.network.vcn_id is not None:
+            return 0
+        # What Terraform refuses of the whole, it refuses before anything exists.
+        terraform.plan().file.unlink(missing_ok=True)
+        plan = terraform.plan(only=(NETWORK,))
+        terraform.apply(plan)
+        try:
+            self._ownership.hold()
+        except (OtherClusterError, LockedError):
+            terraform.apply(terraform.plan(destroy=True))
+            raise
+        return len(plan.changes)
 
     def record(self, terraform: Terraform, **said: Mapping[str, str]) -> None:
         """Write into the state what hosts have said of themselves, if it says something else.

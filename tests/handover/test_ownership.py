@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.cloud.clusters import Sighting
 from gpucluster.errors import OtherClusterError
-from gpucluster.handover.ownership import Folder, identity, require_name
+from gpucluster.handover.ownership import Folder, identity, is_first, require_name
 
 A, B = "a" * 16, "b" * 16
 HOST, NETWORK, FILES = "instance", "vcn", "file_system"
@@ -121,3 +123,26 @@ def test_a_state_keeps_its_name() -> None:
     require_name(folder(), {"other"})  # without resources: a first apply that has created nothing
     with pytest.raises(OtherClusterError, match=r"state is of the cluster other, and cluster\.yml says demo"):
         require_name(folder("", "h"), {"other"})
+
+
+def made(ocid: str, of: str, created: str, kind: str = NETWORK, state: str = "") -> Sighting:
+    return replace(seen(ocid, kind, of, state=state), created=created)
+
+
+@pytest.mark.parametrize(
+    ("found", "first"),
+    [
+        ([made("a", A, "2")], A),
+        ([made("a", A, "2"), made("b", B, "1")], B),
+        ([made("b", B, "2"), made("a", A, "1")], A),
+        # Both at the same moment: the two runs compute the same.
+        ([made("b", B, "1"), made("a", A, "1")], A),
+        # What is being deleted, files that a destroy has kept, and nodes begin no cluster; a controller does.
+        ([made("a", A, "2"), made("b", B, "1", state="TERMINATING")], A),
+        ([made("a", A, "2"), made("b", B, "1", FILES)], A),
+        ([made("a", A, "2"), made("b", B, "1", HOST)], B),
+        ([made("a", A, "2"), made("of an earlier release", "", "1")], A),
+    ],
+)
+def test_of_two_that_begin_at_once_all_see_the_same_first_one(found: list[Sighting], first: str) -> None:
+    assert {own for own in (A, B) if is_first(found, own)} == {first}

@@ -205,3 +205,46 @@ def test_what_a_killed_first_apply_has_left_belongs_to_its_folder(
             act()
     assert ours.build() > 0
     assert ours.changes() == []
+
+
+@pytest.mark.parametrize("ours_is_first", [True, False], ids=["the other one is there", "the other one comes later"])
+def test_of_two_first_applies_at_once_one_makes_the_cluster(
+    api: Api, net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours_is_first: bool
+) -> None:
+    """Both have seen that nobody has a cluster of this name. The network of the first one says who goes on."""
+    ours, theirs = Folder(tmp_path / "ours", net), Folder(tmp_path / "theirs", net)
+    # Where the other run is meanwhile: it has looked, and made nothing; or it has made its network.
+    moment = "claim" if ours_is_first else "hold"
+    act = getattr(Ownership, moment)
+    first, second = (ours, theirs) if ours_is_first else (theirs, ours)
+    refused: list[OtherClusterError] = []
+
+    def meanwhile(self: Ownership, **options: Any) -> None:
+        monkeypatch.setattr(Ownership, moment, act)
+        if ours_is_first:
+            ours.build()
+        else:
+            with pytest.raises(OtherClusterError) as found:
+                ours.build()
+            refused.append(found.value)
+        act(self, **options)
+
+    monkeypatch.setattr(Ownership, moment, meanwhile)
+    if ours_is_first:
+        with pytest.raises(OtherClusterError) as found:
+            theirs.build()
+        refused.append(found.value)
+    else:
+        theirs.build()
+    identity = first.identity()["id"]
+    assert {each["gpucluster-id"] for each in _tagged(api).values()} == {identity}
+    assert first.changes() == []
+    assert identity in str(refused[0])
+    assert "choose another `name`" in str(refused[0].hint)
+    assert not second.cluster().paths.terraform_state.exists() or not second.cluster().outputs()
+    # The name is what has to change.
+    file = second.path / "cluster.yml"
+    file.write_text(file.read_text().replace("name: demo", "name: other"))
+    assert ("module.network.oci_core_vcn.this[0]", "create") in {
+        (change.address, change.action) for change in second.cluster().plan(preflight=False).changes
+    }

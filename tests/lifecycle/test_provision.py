@@ -55,7 +55,7 @@ def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
         unused,
         adoption,
         unused,
-        SimpleNamespace(require_name=lambda: None, require=lambda **_: None),  # type: ignore[arg-type]
+        SimpleNamespace(is_visible=True, require_name=lambda: None, require=lambda **_: None),  # type: ignore[arg-type]
         ignore,
     )
 

@@ -89,9 +89,9 @@ class Slurm(Part):
     )
     default_gpus: Literal["none", "all"] = Field(
         default="none",
-        description="GPUs of a job that asks for none. `none`: such a job sees no GPU. `all`: each job has its nodes for "
-        "itself, in the partitions whose nodes have GPUs, and all GPUs of them (Slurm's `OverSubscribe=EXCLUSIVE`), as "
-        "scripts expect that were written for whole nodes. Two jobs never share a node there.",
+        description="GPUs of a job that asks for none. `none`: such a job sees no GPU. `all`: each job has its nodes "
+        "for itself, in the partitions whose nodes have GPUs, and all their GPUs (Slurm's `OverSubscribe=EXCLUSIVE`), "
+        "as scripts expect that were written for whole nodes. Two jobs never share a node there.",
     )
     default_job_hours: Hours | None = Field(
         default=24, description="Time limit of jobs that name none (`--time`), in hours. `null`: `max_job_hours`."
