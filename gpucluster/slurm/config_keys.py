@@ -6,6 +6,8 @@ more; slurmctld itself refuses what it does not know. Slurm ignores case in keys
 
 from __future__ import annotations
 
+import re
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -64,3 +66,48 @@ OF_OTHER_RELEASES = _words(
     """
 )
 KNOWN = OF_24_11 | OF_OTHER_RELEASES
+
+#: Keys whose value is a whole number, by the number of its bits, as the parsers of 22.05 and 24.11 read them. The test
+#: of the names asks the parser for these, too.
+NUMBERS = {
+    16: _words(
+        """
+        AccountingStoragePort AcctGatherNodeFreq BatchStartTimeout CompleteWait EioTimeout FairShareDampeningFactor
+        FastSchedule GetEnvTimeout GroupUpdateForce GroupUpdateTime HealthCheckInterval InactiveLimit JobFileAppend
+        JobRequeue KillOnBadExit KillWait MaxTasksPerNode MessageTimeout OverTimeLimit PrologEpilogTimeout
+        PropagatePrioProcess ResumeRate ResumeTimeout ResvOverRun ReturnToService SchedulerTimeSlice SlurmctldTimeout
+        SlurmdTimeout SlurmSchedLogLevel SuspendRate SuspendTimeout TCPTimeout TreeWidth UnkillableStepTimeout
+        VSizeFactor WaitTime
+        """
+    ),
+    32: _words(
+        """
+        EpilogMsgTime FirstJobId JobCompPort KeepAliveTime MaxArraySize MaxBatchRequeue MaxDBDMsgs MaxJobCount MaxJobId
+        MaxNodeCount MaxStepCount MinJobAge PriorityWeightAge PriorityWeightAssoc PriorityWeightFairshare
+        PriorityWeightJobSize PriorityWeightPartition PriorityWeightQOS SlurmdPort
+        """
+    ),
+    64: _words("DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode MaxMemPerCPU MaxMemPerNode"),
+}
+#: Keys whose value is yes or no.
+BOOLEANS = _words("AllowSpecResourcesUsage DisableRootJobs PriorityFavorSmall TrackWCKey UsePAM")
+
+_BITS = {key.casefold(): bits for bits, keys in NUMBERS.items() for key in keys}
+_YES_OR_NO = {key.casefold() for key in BOOLEANS}
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]+|INFINITE|UNLIMITED", re.IGNORECASE)
+_BOOLEAN = re.compile(r"YES|NO|TRUE|FALSE|UP|DOWN|1|0", re.IGNORECASE)
+
+
+def refused(key: str, value: str) -> str:
+    """What Slurm's parser would refuse of a value, as what it wants; "" if nothing is known against it.
+
+    Args:
+        value: as it stands in the file. A value in double quotes is what they enclose.
+    """
+    text = value.strip('"')
+    bits = _BITS.get(key.casefold())
+    if bits is not None and not (_NUMBER.fullmatch(text) and (not text.isdecimal() or int(text) < 2**bits)):
+        return f"a whole number from 0 to {2**bits - 1}, or INFINITE"
+    if key.casefold() in _YES_OR_NO and not _BOOLEAN.fullmatch(text):
+        return "YES or NO"
+    return ""

@@ -225,6 +225,39 @@ def test_the_known_keys_of_slurm_conf_are_those_of_its_parser(here: Host) -> Non
     }
 
 
+#: Asks the parser for each key with each value: which it takes.
+_TAKEN = r"""
+import json, subprocess, sys
+keys, values = json.loads(sys.argv[1])
+taken = {}
+for key in keys:
+    for value in values:
+        with open("/etc/slurm/slurm.conf", "w") as file:
+            print("ClusterName=a", "SlurmctldHost=a", "NodeName=a", "PartitionName=a Nodes=a", sep="\n", file=file)
+            print(key, value, sep="=", file=file)
+        done = subprocess.run(["scontrol", "show", "hostlist", "a,b"], capture_output=True, text=True)
+        of_its_kind = ("not a valid number", "is not a valid option", "than zero", "is greater than")
+        if not any(words in done.stderr for words in of_its_kind):
+            taken.setdefault(key, []).append(value)
+print(json.dumps(taken))
+"""
+
+
+def test_a_value_that_the_parser_does_not_take_is_refused_and_no_other(here: Host) -> None:
+    """Of all keys: one that is missing in our tables would be seen here, too."""
+    here.run("mkdir", "-p", "/etc/slurm")
+    apart = {"ClusterName", "DownNodes", "FrontendName", "NodeName", "NodeSet", "PartitionName", "SlurmctldHost"}
+    # Keys that are no more; what the parser says of their values is not the reason why it refuses them.
+    removed = {"AccountingStoreJobComment", "ExtSensorsFreq"}
+    # It has a limit of its own beside that of its type.
+    limited = {"MaxArraySize"}
+    keys = sorted(config_keys.OF_24_11 - apart - removed - limited)
+    values = ["word", "-1", "1.5", "7", "yes", "Down", "INFINITE", "65535", "65536", "4294967296", "0x10"]
+    taken = json.loads(here.run("python3", "-c", _TAKEN, json.dumps([keys, values])))
+    ours = {key: [value for value in values if not config_keys.refused(key, value)] for key in keys}
+    assert {key: taken[key] for key in keys if taken[key] != ours[key]} == {}
+
+
 def _cluster(pools: Iterable[str], more: str = "") -> ClusterSpec | None:
     """A cluster with these pools, each with permanent and elastic nodes; None if the rules refuse it."""
     machine = "{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, count: 1, max_count: 3}"

@@ -25,7 +25,8 @@ RULES = (
     "`slurm.default_job_hours` is at most `slurm.max_job_hours`. `slurm.user_limits` needs `slurm.accounting: true`.",
     "`slurm.extra_config` refuses these keys, which gpucluster sets itself: "
     + ", ".join(f"`{key}`" for key in sorted(OWNED_SLURM_KEYS))
-    + ". Keys that gpucluster sets by default have its spelling, and none occurs twice: Slurm ignores case.",
+    + ". Keys that gpucluster sets by default have its spelling, and none occurs twice: Slurm ignores case. Where "
+    "Slurm reads a number, or YES or NO, the value is one.",
 )
 
 
@@ -123,6 +124,8 @@ def _check_extra_config(context: RuleContext, key: str, value: Any) -> None:
         message = f"is not a valid value in slurm.conf: {shown(value)}"
         hint = "Write one line, without # and backslash. One with spaces needs double quotes in it: '\"a b\"'"
         context.error(path, message, hint)
+    elif wanted := config_keys.refused(key, str(value)):
+        context.error(path, f"is not a value that Slurm takes: {shown(value)}", f"Write {wanted}")
 
 
 def _check_spelling(context: RuleContext, key: str, first: str) -> None:
