@@ -31,6 +31,14 @@ _TRIES = 8
 Change = Callable[[Holder | None], Holder | None]
 
 
+def carrier(found: Iterable[Sighting]) -> Sighting | None:
+    """What carries the tag of a cluster, of all that the cloud has of it; None: neither a network nor a controller."""
+    standing = [each for each in found if each.state not in GONE]
+    networks = sorted((each for each in standing if each.kind == "vcn"), key=lambda each: (each.created, each.id))
+    controllers = sorted((each for each in standing if each.controller), key=lambda each: (each.created, each.id))
+    return next(iter([*networks, *controllers]), None)
+
+
 @dataclass(frozen=True)
 class LockTag:
     """The tag of one resource.
@@ -51,10 +59,7 @@ class LockTag:
         Args:
             found: what the cloud has of the cluster.
         """
-        standing = [each for each in found if each.state not in GONE]
-        networks = sorted((each for each in standing if each.kind == "vcn"), key=lambda each: (each.created, each.id))
-        controllers = sorted((each for each in standing if each.controller), key=lambda each: (each.created, each.id))
-        chosen = next(iter([*networks, *controllers]), None)
+        chosen = carrier(found)
         return cls(access, chosen.kind, chosen.id) if chosen else None
 
     def read(self) -> Holder | None:

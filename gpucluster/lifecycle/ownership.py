@@ -16,7 +16,7 @@ from typing import Any
 from gpucluster import handover
 from gpucluster.cloud import clusters
 from gpucluster.cloud.clusters import Sighting
-from gpucluster.cloud.lock_tag import LockTag
+from gpucluster.cloud.lock_tag import carrier
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError, OtherClusterError
 from gpucluster.events import Sink, warn
@@ -140,7 +140,7 @@ class Ownership:
         self._id = ownership.identity(folder, found, named=self._named, strict=strict)
         self._lock.take(found, only_look=only_look)
         self._is_new = not contents.entries and not found
-        self._is_visible = LockTag.of(self._cloud.access(), found) is not None
+        self._is_visible = carrier(found) is not None
         known = handover.Identity.parse(contents.outputs)
         saved = self._saved_here()
         if known.id and known.id == self._id:
@@ -180,7 +180,7 @@ class Ownership:
     def _visible_sightings(self) -> tuple[Sighting, ...]:
         found = self._sightings()
         own = [each for each in found if not self._id or each.identity == self._id]
-        return found if LockTag.of(self._cloud.access(), own) is not None else ()
+        return found if carrier(own) is not None else ()
 
     def unlock(self, lock_id: str) -> Holder:
         """Remove the lock of a run that does not run any more. Returns what it said.
