@@ -108,6 +108,10 @@ def test_a_container_has_its_limits_and_a_privileged_one_no_more_devices_than_it
     run = "docker run --rm --network=host {} registry.example/probe:1 /bin/sh -c '{}'"
     limit = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2> /dev/null || cat /sys/fs/cgroup/memory.max"
     assert docker.sh(run.format("--memory=64m", limit)).split()[-1] == str(64 << 20)
+    # As the documentation gives it, and as far as the machine lets a host go.
+    raised = run.format("--ulimit memlock=-1 --ulimit stack=67108864", "ulimit -l; ulimit -s")
+    assert docker.sh(raised).split() == [docker.sh("ulimit -Hl").strip(), "65536"]
+    assert docker.sh(run.format("--ulimit memlock=1024", "ulimit -l")).split() == ["1"]
     assert docker.sh(run.format("--privileged", "echo written > /dev/null && echo privileged")).split() == [
         "privileged"
     ]

@@ -40,3 +40,44 @@ def batch(site: Site, *options: str) -> list[str]:
     site.over(job)
     # The double has no home in its containers, and Slurm says so.
     return sorted(line for line in site.as_alice("cat out.txt").splitlines() if line.startswith(MARKER))
+
+
+# Makes an image of a host's own Open MPI, its ssh and a program of ours. It prints the image's id.
+MPI_IMAGE = r"""
+set -e
+umask 022
+work=$(mktemp -d)
+trap 'rm -rf $work' EXIT
+cat > $work/ranks.c <<'C'
+#include <mpi.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int rank, size, sum;
+    char name[256];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    gethostname(name, sizeof name);
+    printf("rank %d of %d on %s: sum %d\n", rank, size, name, sum);
+    return MPI_Finalize();
+}
+C
+root=$work/root
+mkdir -p $root/usr/bin $root/etc $root/tmp $root/root $root/var/empty
+mpicc -o $root/usr/bin/ranks $work/ranks.c
+{
+    for name in sh bash mkdir env sed ssh mpirun prterun prte prted; do command -v $name; done
+    find /usr/sbin/sshd /usr/lib/openssh -name 'sshd*'
+    find /usr/lib/*/openmpi* /usr/lib/*/pmix* -name '*.so*'
+    find /usr/share/openmpi /usr/share/p*rte* /usr/share/pmix* /etc/openmpi -type f 2> /dev/null || true
+} > $work/files
+{ cat $work/files; echo $root/usr/bin/ranks; } | xargs ldd 2> /dev/null | grep -o '/[^ :]*' | grep '\.so' | sort -u \
+    >> $work/files
+tar -C / --dereference --hard-dereference -c -T $work/files 2> /dev/null | tar -C $root -x
+ln -s usr/bin $root/bin
+printf 'root:x:0:0::/root:/bin/sh\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n' > $root/etc/passwd
+printf 'root:x:0:\nnogroup:x:65534:\n' > $root/etc/group
+tar -C $root --owner=0 --group=0 -c . | docker import - local/mpi
+"""

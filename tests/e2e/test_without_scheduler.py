@@ -8,6 +8,7 @@ real. The tests run in the order of this file, on one cluster: each is a chapter
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import subprocess
 import tarfile
@@ -16,8 +17,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.doubles.nerdctl import OCI, bundle
+from tests.e2e.containers_harness import MPI_IMAGE
 from tests.e2e.site_harness import (
     PATIENCE_TO_BUILD_S,
+    ROOT,
     Site,
     all_pass,
     containers,
@@ -148,6 +151,33 @@ def test_a_member_of_privilege_runs_a_container_in_docker_and_nobody_else_does(s
     ssh = "ssh -o BatchMode=yes gpu-1"
     assert site.as_alice(f"{ssh} docker run --rm --network none local/marker /bin/cat /etc/marker") == "inside"
     assert "permission denied" in as_bob(site, "docker ps 2>&1 || true").lower()
+
+
+def test_mpirun_spans_containers_of_two_nodes_as_the_page_says(site: Site) -> None:
+    """The page's own commands. Left out are GPUs and RDMA devices, which no node of the local cloud has."""
+    page = (ROOT / "docs" / "how-to" / "container-runtimes.md").read_text()
+    section = page.partition("\n## mpirun over containers")[2].partition("\n## ")[0]
+    found = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
+    blocks = ["\n".join(line[4:] for line in block.splitlines()) for block in found]
+    server, mpirun = (block.replace("\\\n", " ") for block in blocks)
+    for word, here in {
+        "--gpus all ": "", "--device=/dev/infiniband ": "", " IMAGE ": " local/mpi ", "-np 16": "-np 4",
+        "gpu-1:8,gpu-2:8": "gpu-1:2,gpu-2:2", "python train.py": "ranks",
+    }.items():  # fmt: skip
+        assert word in server + mpirun, word
+        server, mpirun = server.replace(word, here), mpirun.replace(word, here)
+    run = server.partition(" local/mpi ")[0].replace(" -d", " --rm", 1)
+    for node in ("gpu-1", "gpu-2"):
+        site.as_alice(f"ssh -o BatchMode=yes {node} bash -s", stdin=MPI_IMAGE)
+    other = site.as_alice("ssh -o BatchMode=yes gpu-2 sh -s", stdin=server)
+    listens = "ssh -o BatchMode=yes gpu-2 ss -Hltn 'sport = :12345'"
+    try:
+        site.until("the server of the mesh listens", lambda: site.as_alice(listens))
+        said = site.as_alice("ssh -o BatchMode=yes gpu-1 bash -s", stdin=f"{run} local/mpi sh -c {shlex.quote(mpirun)}")
+    finally:
+        site.as_alice(f"ssh -o BatchMode=yes gpu-2 docker rm --force {other}")
+    wanted = [f"rank {rank} of 4 on gpu-{rank // 2 + 1}: sum 6" for rank in range(4)]
+    assert sorted(said.splitlines()) == wanted
 
 
 def test_a_person_runs_a_container_without_any_preparation(site: Site) -> None:
