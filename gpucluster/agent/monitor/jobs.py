@@ -16,7 +16,9 @@ from typing import Any
 
 from gpucluster.agent import accounts, bounded, programs
 from gpucluster.agent.errors import AgentError, Failed, Refused
+from gpucluster.agent.health.store import FOLDER
 from gpucluster.agent.jobs import folder as job_folder
+from gpucluster.agent.reactions.control import told
 from gpucluster.agent.record import kept
 
 #: First and last are fields that Slurm writes, so that the end of a row is known.
@@ -35,9 +37,12 @@ _FOLDER_SECONDS, _MOST_RESULT = 5.0, 2 << 20
 _NO_END = frozenset({"", "Unknown", "None"})
 
 
-def describe(job: str, records: Path = kept.FOLDER) -> dict[str, Any]:
-    """All of it as one JSON object: `job`, `components`, `tasks`, `steps`, `steps_left_out`, `records`, `result`,
-    `problems`, `now`.
+def describe(job: str, records: Path = kept.FOLDER, health: Path = FOLDER) -> dict[str, Any]:
+    """All of it as one JSON object: `job`, `components`, `tasks`, `steps`, `steps_left_out`, `records`, `told`,
+    `result`, `problems`, `now`.
+
+    Args:
+        health: the folder of the health service, which knows what was said of a job and done to it (`told`).
 
     Raises:
         Refused: this is no number of a job, or Slurm knows none of it.
@@ -76,6 +81,7 @@ def describe(job: str, records: Path = kept.FOLDER) -> dict[str, Any]:
         "steps": [_row(row) for row in shown],
         "steps_left_out": len(steps) - len(shown),
         "records": found,
+        "told": [line for each in ids for line in told(health, each)],
         "result": _result(components[0], problems) if components else {},
         "problems": problems,
     }

@@ -115,6 +115,7 @@ class Known:
         components: one; several for a heterogeneous job.
         tasks: those of an array, if the whole of it was asked for.
         recorded: nodes with a record.
+        told: what the watcher has said of the job and done to it, each line with its time.
         result: of a job from a template, as it was judged.
         problems: what could not be found out.
         now: when that was, by the controller's clock.
@@ -128,6 +129,7 @@ class Known:
     devices: tuple[DeviceUse, ...]
     recorded: Mapping[str, tuple[str, ...]]
     notes: Mapping[str, tuple[str, ...]]
+    told: tuple[str, ...]
     result: Mapping[str, Any]
     problems: tuple[str, ...]
     now: float
@@ -182,6 +184,7 @@ def read(raw: Mapping[str, Any], *, anonymous: bool = False) -> Known:
         devices=tuple(use for run in runs for use in devices(run)),
         recorded={str(run["node"]): tuple(map(str, run.get("gpus") or ())) for run in runs},
         notes={str(run["node"]): tuple(map(str, run["notes"])) for run in runs if run.get("notes")},
+        told=tuple(map(str, raw.get("told") or ())),  # an agent of an earlier release says nothing
         result=raw.get("result") or {},
         problems=tuple(map(str, raw.get("problems") or ())),
         now=_number(raw.get("now")) or 0.0,

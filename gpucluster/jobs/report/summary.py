@@ -46,6 +46,7 @@ def remarks(known: Known, means: Means) -> tuple[Remark, ...]:
         *_state(known),
         *_result(known),
         *_stuck(means),
+        *_told(known),
         *_gpus(known, means),
         *_rails(known, means),
         *_counters(known),
@@ -103,6 +104,12 @@ def _stuck(means: Means, *, now: bool = False) -> Iterator[Remark]:
     yield from _first(found, "more times the job was hung or had a straggler")
     if means.wasted > 0:
         yield Remark(Tone.WARN, f"GPUs without a process have cost {means.wasted:.1f} GPU hours.")
+
+
+def _told(known: Known) -> Iterator[Remark]:
+    """What the watcher has said of the job, and done to it: the last lines, which say how it ended."""
+    for line in known.told[-_NAMED:]:
+        yield Remark(Tone.WARN, f"The watcher: {line}")
 
 
 def _gpus(known: Known, means: Means) -> Iterator[Remark]:

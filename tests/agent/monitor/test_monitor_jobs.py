@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from gpucluster.agent import accounts, programs
 from gpucluster.agent.errors import AgentError, Failed, Refused
 from gpucluster.agent.monitor import jobs
+from gpucluster.agent.reactions.control import FILE
+from gpucluster.agent.reactions.policy import Record
 from gpucluster.agent.record.kept import Kept
 
 DEFAULTS = {
@@ -58,6 +61,15 @@ def test_a_name_is_only_a_name(name: str, sacct: Sacct, tmp_path: Path) -> None:
     assert [(each["step"], each["state"]) for each in found["steps"]] == [("batch", "COMPLETED"), ("0", "FAILED")]
     assert (found["job"]["gpus"], found["job"]["node_list"]) == (16, ["gpu-1", "gpu-2"])
     assert (found["job"]["started"], found["job"]["ended"]) == (1000.0, 1060.0)
+
+
+def test_what_was_said_of_a_job_and_done_to_it(sacct: Sacct, tmp_path: Path) -> None:
+    sacct.rows = [row("12")]
+    line = "2001-09-09 02:03:36 UTC job 12 is hung. It is cancelled (on-hang=cancel)."
+    (tmp_path / FILE).write_text(json.dumps({"12": asdict(Record("1").telling(line)), "13": asdict(Record("1"))}))
+    assert jobs.describe("12", tmp_path, tmp_path)["told"] == [line]
+    (tmp_path / FILE).write_text("damaged")
+    assert jobs.describe("12", tmp_path, tmp_path)["told"] == []
 
 
 def test_a_job_that_runs_has_no_end(sacct: Sacct, tmp_path: Path) -> None:

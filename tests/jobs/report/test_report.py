@@ -99,6 +99,18 @@ def test_a_hang_and_gpus_without_a_process_stand_out() -> None:
     assert "hung" not in said(report(raw))
 
 
+def test_what_the_watcher_said_and_did_is_in_the_report_also_without_prometheus() -> None:
+    line = "2001-09-09 02:03:36 UTC job 12 is hung for 4 minutes (rank 1): rank 1 is behind. It is cancelled"
+    earlier = [f"2001-09-09 01:0{minute}:00 UTC job 12 by ann is hung" for minute in range(5)]
+    raw = known(told=[*earlier, line])
+    found = report(raw, {"prometheus": False})
+    assert [each.text for each in found.remarks if "The watcher" in each.text][-1] == f"The watcher: {line}"
+    assert earlier[0] not in said(found), "the last lines say how it ended"
+    assert line in page(found)
+    assert line in text(found)
+    assert not re.search(r"\bann\b", said(report(raw, anonymous=True)))
+
+
 def test_gpus_of_other_jobs_on_the_node_are_not_the_job_s() -> None:
     raw = known()
     for each in raw["records"]:
