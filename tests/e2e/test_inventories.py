@@ -1,0 +1,68 @@
+"""Each inventory of the README that no other test builds: built as it is, verified, and removed again.
+
+The only changes are the addresses, and a mirror with doubles of the release files, which no test downloads. test_main_path
+builds local, test_without_scheduler seed-000-static, test_elastic seed-002-ondemand, and `make test-kubernetes` those with
+Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.doubles.nerdctl import bundle
+from tests.doubles.pyxis import packages as pyxis
+from tests.e2e import containers_harness
+from tests.e2e.site_harness import (
+    PATIENCE_TO_BUILD_S,
+    Site,
+    all_pass,
+    containers,
+    networks,
+    worked_example,
+)
+from tests.mirror import Mirror
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
+
+# Not the pinned version: the mirror's own list says the checksum of its file then.
+NERDCTL = "2.99.0"
+
+
+def _nothing(_site: Site) -> str:
+    return ""
+
+
+def _nerdctl(site: Site) -> str:
+    bundle(Mirror(site.folder / "mirror"), NERDCTL)
+    return f"  mirror: mirror\n  versions: {{nerdctl: {NERDCTL}}}\n"  # `software` is the last section of the file
+
+
+def _enroot(site: Site) -> str:
+    containers_harness.mirror(site, pyxis.VERSION)
+    return f"software: {{mirror: mirror, versions: {{pyxis: {pyxis.VERSION}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "software", "hosts"),
+    [
+        ("elastic", _nothing, 2),
+        ("private", _nothing, 5),
+        ("seed-001-single-node", _nerdctl, 2),
+        ("seed-003-measurements", _enroot, 3),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_inventory_is_built_as_it_is(name: str, software: Callable[[Site], str], hosts: int) -> None:
+    with Site(worked_example(name)) as site:
+        site.file.write_text(site.file.read_text().rstrip() + "\n" + software(site))
+        result = site.good("apply")
+        assert all_pass(result), result["checks"]
+        assert len(containers(site.home)) == hosts
+        assert all_pass(site.good("verify"))
+        code, events = site.run("plan", "--detailed-exitcode")
+        assert code == 0, events[-1]
+        site.good("destroy", "--delete-data")
+        assert containers(site.home) == []
+        assert networks(site.home) == []
