@@ -1,8 +1,8 @@
 """Each inventory of the README that no other test builds: built as it is, verified, and removed again.
 
-The only changes are the addresses, and a mirror with doubles of the release files, which no test downloads. test_main_path
-builds local, test_without_scheduler seed-000-static, test_elastic seed-002-ondemand, and `make test-kubernetes` those with
-Kubernetes.
+The only changes are the addresses, and a mirror with doubles of the release files, which no test downloads. Other tests
+build local (test_main_path), seed-000-static (test_without_scheduler) and seed-002-ondemand (test_elastic). Those with
+Kubernetes are built by none as they are.
 """
 
 from __future__ import annotations
