@@ -42,7 +42,11 @@ def jobs() -> Iterator[tuple[str, Job]]:
 
 
 def _all_set(launcher: str) -> dict[str, str]:
-    others = {"time": "26:00:00", "queue": "short.q", "slots": "96", "resources": "gpu=8"} if launcher == "sge" else {}
+    others = {
+        "sge": {"time": "26:00:00", "queue": "short.q", "slots": "96", "resources": "gpu=8"},
+        "pbs": {"time": "26:00:00", "queue": "gpu", "cpus": "64", "resources": "mem=200gb:model=a100"},
+        "lsf": {"time": "26:00", "queue": "gpu", "slots": "64", "resources": "rusage[mem=200GB] select[type==any]"},
+    }.get(launcher, {})
     if registry.launchers()[launcher].scheduler is KUBERNETES:
         others = {"time": "60", "image": "registry.example/a:1", "network_interface": "net1", "uid": "7"}
     return {

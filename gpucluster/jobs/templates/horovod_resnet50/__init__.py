@@ -191,7 +191,7 @@ TEMPLATE = Template(
         "takes pytorch_ddp."
     ),
     ranks=Ranks.MPI,
-    launchers=("pyxis", "srun", "mpirun", "sge", "kubernetes-job", "jobset", "mpijob"),
+    launchers=("pyxis", "srun", "mpirun", "sge", "pbs", "lsf", "kubernetes-job", "jobset", "mpijob"),
     options=(
         Option("batch", "pictures of a batch, for each GPU", Kind.INTEGER, 32, minimum=1),
         Option("iterations", "how often is measured, 10 batches each", Kind.INTEGER, 10, minimum=1),

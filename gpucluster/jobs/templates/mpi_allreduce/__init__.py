@@ -98,7 +98,7 @@ TEMPLATE = Template(
         "network; no figure is published, so the speed is judged only with --set expect=GB/s."
     ),
     ranks=Ranks.MPI,
-    launchers=("srun", "mpirun", "pyxis", "sge", "kubernetes-job", "jobset", "mpijob"),
+    launchers=("srun", "mpirun", "pyxis", "sge", "pbs", "lsf", "kubernetes-job", "jobset", "mpijob"),
     options=(
         Option("ranks_per_node", "ranks on each node", Kind.INTEGER, 1, minimum=1),
         Option("smallest", "bytes of the smallest message", Kind.INTEGER, 8, minimum=8),

@@ -115,7 +115,7 @@ TEMPLATE = Template(
         "slower than the limit of the shape."
     ),
     ranks=Ranks.MPI,
-    launchers=("pyxis", "srun", "mpirun", "sge", "kubernetes-job", "jobset", "mpijob"),
+    launchers=("pyxis", "srun", "mpirun", "sge", "pbs", "lsf", "kubernetes-job", "jobset", "mpijob"),
     options=(
         Option("operation", "what is measured", Kind.CHOICE, collectives.ALL_REDUCE, tuple(collectives.COLLECTIVES)),
         Option(

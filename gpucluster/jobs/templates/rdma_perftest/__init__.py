@@ -264,7 +264,7 @@ TEMPLATE = Template(
         "link's rate is good, and less than half is a fault."
     ),
     ranks=Ranks.MPI,
-    launchers=("srun", "pyxis", "mpirun", "sge", "kubernetes-job", "jobset"),
+    launchers=("srun", "pyxis", "mpirun", "sge", "pbs", "lsf", "kubernetes-job", "jobset"),
     options=(
         Option(
             "devices", "names separated by commas, or `all` of a node; default: those of the shape, else all",
