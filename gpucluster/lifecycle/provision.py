@@ -296,7 +296,8 @@ class Provisioning:
         try:
             self._ownership.hold()
         except (OtherClusterError, LockedError):
-            terraform.apply(terraform.plan(destroy=True))
+            # And nothing else: the state may have the file system that an earlier destroy has kept.
+            terraform.apply(terraform.plan(destroy=True, only=(NETWORK,)))
             raise
         return len(plan.changes)
 

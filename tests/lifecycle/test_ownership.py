@@ -17,6 +17,7 @@ import pytest
 from gpucluster.cluster import Cluster
 from gpucluster.errors import LockedError, OtherClusterError, ToolError
 from gpucluster.events import Event
+from gpucluster.handover.adoption import NETWORK
 from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.provision import Consent
 from gpucluster.oci.run_lock import Holder
@@ -248,3 +249,18 @@ def test_of_two_first_applies_at_once_one_makes_the_cluster(
     assert ("module.network.oci_core_vcn.this[0]", "create") in {
         (change.address, change.action) for change in second.cluster().plan(preflight=False).changes
     }
+
+
+def test_a_cluster_of_which_only_the_files_are_left_is_held_and_keeps_them(api: Api, net: str, tmp_path: Path) -> None:
+    """As after a destroy that kept them: the network is made first, and carries the lock of the run."""
+    ours = Folder(tmp_path / "ours", net)
+    ours.build()
+    cluster = ours.cluster()
+    with cluster._run("destroy") as run:
+        terraform = cluster._provisioning.prepare(run, to_build=False, keep_variables=True)
+        terraform.apply(terraform.plan(destroy=True, only=(NETWORK,)))
+    kinds = {ocid.split(".")[1] for ocid in _tagged(api)}
+    assert kinds == {"filesystem"}
+    (files,) = _tagged(api)
+    ours.build()
+    assert files in _tagged(api)
