@@ -150,7 +150,14 @@ def test_no_switch_is_above_two_pools_with_rdma() -> None:
 def test_pools_with_a_partition_each_need_no_topology() -> None:
     apart = [pool | {"partition": pool["name"]} for pool in ELASTIC["slurm_pools"]]
     partitions = [
-        {"name": pool["name"], "pools": [pool["name"]], "default": not number, "max_nodes": 2, "idle_timeout": 9}
+        {
+            "name": pool["name"],
+            "pools": [pool["name"]],
+            "default": not number,
+            "whole_nodes": False,
+            "max_nodes": 2,
+            "idle_timeout": 9,
+        }
         for number, pool in enumerate(apart)
     ]
     found = render_slurm(ELASTIC | {"slurm_pools": apart, "slurm_partitions": partitions})

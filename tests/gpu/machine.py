@@ -242,7 +242,7 @@ class Machine:
         ]  # fmt: skip
         partitions = [
             {
-                "name": name, "default": False, "max_nodes": 4, "idle_timeout": None,
+                "name": name, "default": False, "max_nodes": 4, "whole_nodes": False, "idle_timeout": None,
                 "pools": [pool["name"] for pool in pools if pool["partition"] == name],
             }
             for name in dict.fromkeys(str(pool["partition"]) for pool in pools)
