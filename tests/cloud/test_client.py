@@ -4,31 +4,48 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gpucluster.cloud.client import Access
 
 
-def access(tmp_path: Path) -> Access:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+def write_key(file: Path) -> None:
+    file.write_bytes(
+        rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
     )
-    file = tmp_path / "key.pem"
-    file.write_bytes(key)
+
+
+def access(tmp_path: Path, **more: str) -> Access:
     config = {
         "user": "ocid1.user.oc1..aaaa",
         "tenancy": "ocid1.tenancy.oc1..aaaa",
         "fingerprint": ":".join(["00"] * 16),
-        "key_file": str(file),
+        "key_file": str(tmp_path / "key.pem"),
         "region": "us-ashburn-1",
     }
-    return Access(config, None, "ocid1.compartment.oc1..aaaa")
+    return Access({**config, **more}, None, "ocid1.compartment.oc1..aaaa")
 
 
 def test_the_private_key_is_read_once_for_all_clients(tmp_path: Path) -> None:
-    used = access(tmp_path)
-    first = used.client("core", "ComputeClient")
-    (tmp_path / "key.pem").unlink()
-    second = used.client("core", "VirtualNetworkClient", timeout=1)
+    write_key(tmp_path / "key.pem")
+    first = access(tmp_path).client("core", "ComputeClient")
+    second = access(tmp_path).client("core", "VirtualNetworkClient", timeout=1)
     assert second.base_client.signer is first.base_client.signer
+
+
+def test_another_key_or_another_user_has_another_signer(tmp_path: Path) -> None:
+    write_key(tmp_path / "key.pem")
+    first = access(tmp_path).client("core", "ComputeClient").base_client.signer
+    other = access(tmp_path, user="ocid1.user.oc1..bbbb").client("core", "ComputeClient").base_client.signer
+    write_key(tmp_path / "new.pem")
+    (tmp_path / "new.pem").replace(tmp_path / "key.pem")
+    renewed = access(tmp_path).client("core", "ComputeClient").base_client.signer
+    assert len({id(each) for each in (first, other, renewed)}) == 3
+    assert renewed.private_key.private_numbers() != first.private_key.private_numbers()
+    (tmp_path / "key.pem").unlink()
+    with pytest.raises(Exception, match=r"key\.pem"):
+        access(tmp_path).client("core", "ComputeClient")
