@@ -62,8 +62,8 @@ def continue_after(accounting: Accounting, last: int) -> None:
     """
     # Without a saved state of jobs the first run creates one, and only a saved id is compared with FirstJobId.
     runs = 1 if (accounting.state / "job_state").exists() else 2
-    # In the same folder, where slurmctld looks for its other files. Of two equal settings the last one counts.
-    copy = accounting.config.with_name("slurm-restore.conf")
+    # Of two equal settings the last one counts.
+    copy = _copy(accounting)
     copy.write_text(f"{accounting.config.read_text(encoding='utf-8')}\nFirstJobId={last + 1}\n", encoding="utf-8")
     try:
         copy.chmod(0o644)
@@ -71,6 +71,20 @@ def continue_after(accounting: Accounting, last: int) -> None:
             _run_briefly(accounting, copy)
     finally:
         copy.unlink(missing_ok=True)
+
+
+def forget_killed(accounting: Accounting) -> None:
+    """Remove what `continue_after` of a restore that was killed has left.
+
+    Raises:
+        OSError: it can't be removed.
+    """
+    _copy(accounting).unlink(missing_ok=True)
+
+
+def _copy(accounting: Accounting) -> Path:
+    """In the folder of slurm.conf, where slurmctld looks for its other files."""
+    return accounting.config.with_name("slurm-restore.conf")
 
 
 def _run_briefly(accounting: Accounting, config: Path) -> None:

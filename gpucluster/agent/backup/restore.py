@@ -95,11 +95,13 @@ def start(site: Site, last: int = 0) -> list[str]:
     if site.accounting:
         unit("start", "slurmdbd")
         site.accounting.register()
-        if last:
-            try:
+        try:
+            # An earlier restore may have set the number, and have been killed before it removed its file.
+            jobs.forget_killed(site.accounting)
+            if last:
                 jobs.continue_after(site.accounting, last)
-            except (AgentError, OSError) as error:
-                note(f"slurmctld could not be set to continue after job {last}: {error}")
+        except (AgentError, OSError) as error:
+            note(f"slurmctld could not be set to continue after job {last}: {error}")
         unit("start", "slurmctld")
         await_slurm()
         left = jobs.id_warnings(last) if last else []
