@@ -83,7 +83,14 @@ def site(slurm: SlurmHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def started(slurm: SlurmHarness, name: str, *options: str) -> str:
     job = slurm.sbatch(f"--output=/tmp/{name}.out", "--partition=gpu", "--exclusive", *options)
     slurm.until("it runs", lambda: slurm.squeue().get(job) == "RUNNING")
+    until_it_writes(slurm, name)
     return job
+
+
+def until_it_writes(slurm: SlurmHarness, *names: str) -> None:
+    """A job is RUNNING before its node has opened its output: a line that came before that would not be there."""
+    files = [f"/tmp/{name}.out" for name in names]
+    slurm.until("it has its output", lambda: slurm.run("ls", *files, check=False).returncode == 0)
 
 
 def output(slurm: SlurmHarness, name: str) -> str:
@@ -188,6 +195,7 @@ def test_one_task_of_an_array_is_cancelled(slurm: SlurmHarness, site: Any) -> No
     found = site(Settings(on_hang=Choice.CANCEL))
     job = slurm.sbatch("--output=/tmp/array-%a.out", "--partition=gpu", "--exclusive", "--nodes=1", "--array=1-2")
     slurm.until("both run", lambda: list(slurm.squeue().values()) == ["RUNNING", "RUNNING"])
+    until_it_writes(slurm, "array-1", "array-2")
     # The last task has the number of the array.
     fields = slurm.job(job)
     (node,) = re.findall(
