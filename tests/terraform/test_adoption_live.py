@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpucluster.errors import ToolError
+from gpucluster.handover.adoption import NETWORK
 from gpucluster.localcloud.api.container_engine import VERSIONS
 from tests.terraform.conftest import DEBIAN, LocalCloud
 from tests.terraform.site_harness import CPU, Site
@@ -214,6 +215,9 @@ def test_an_instance_that_still_starts_is_adopted_when_it_runs(
     site.workspace.variables["network"].update(
         vcn_cidr="10.9.0.0/16", public_subnet_cidr="10.9.0.0/24", private_subnet_cidr="10.9.1.0/24"
     )
+    # As the product does. Else a kill comes before Terraform has written anything, and apply finds an empty state.
+    terraform = site.prepared()
+    terraform.apply(terraform.plan(only=(NETWORK,)))
     slow = {"operation": "BootInstance", "until_removed": True}
     try:
         cloud.faults(slow, *_held("Instance"))
