@@ -43,6 +43,11 @@ class Sighting:
     address_range: str = ""
     controller: bool = False
 
+    @property
+    def carries_lock(self) -> bool:
+        """Whether it can say which run holds the cluster: its network, or its controller in an existing one."""
+        return self.kind == "vcn" or self.controller
+
 
 @dataclass(frozen=True)
 class CloudContents:

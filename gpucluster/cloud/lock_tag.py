@@ -33,10 +33,8 @@ Change = Callable[[Holder | None], Holder | None]
 
 def carrier(found: Iterable[Sighting]) -> Sighting | None:
     """What carries the tag of a cluster, of all that the cloud has of it; None: neither a network nor a controller."""
-    standing = [each for each in found if each.state not in GONE]
-    networks = sorted((each for each in standing if each.kind == "vcn"), key=lambda each: (each.created, each.id))
-    controllers = sorted((each for each in standing if each.controller), key=lambda each: (each.created, each.id))
-    return next(iter([*networks, *controllers]), None)
+    standing = [each for each in found if each.state not in GONE and each.carries_lock]
+    return min(standing, key=lambda each: (each.kind != "vcn", each.created, each.id), default=None)
 
 
 @dataclass(frozen=True)

@@ -119,13 +119,9 @@ def is_first(found: Iterable[Sighting], own: str) -> bool:
         found: what the cloud has under this name, our network or controller included.
         own: our identity.
     """
-    standing = [each for each in found if each.state not in GONE and each.identity and _is_beginning(each)]
+    standing = [each for each in found if each.state not in GONE and each.identity and each.carries_lock]
     first = min(standing, key=lambda each: (each.created, each.id), default=None)
     return first is None or first.identity == own
-
-
-def _is_beginning(each: Sighting) -> bool:
-    return each.kind == "vcn" or each.controller
 
 
 def taken(folder: Folder, present: Sequence[Sighting], own: str) -> OtherClusterError:

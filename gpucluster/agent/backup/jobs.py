@@ -57,13 +57,21 @@ def continue_after(accounting: Accounting, last: int) -> None:
 
     slurmctld is started with FirstJobId in a copy of its configuration and stopped again; it saves the id in its state.
 
+    Args:
+        last: as from `last_id_to_continue_after`; with 0 slurmctld is not started.
+
     Raises:
         Failed: it does not start, or does not stop.
     """
+    # In the same folder, where slurmctld looks for its other files.
+    copy = accounting.config.with_name("slurm-restore.conf")
+    # An earlier restore may have set the id, and have been killed before it removed its file.
+    copy.unlink(missing_ok=True)
+    if not last:
+        return
     # Without a saved state of jobs the first run creates one, and only a saved id is compared with FirstJobId.
     runs = 1 if (accounting.state / "job_state").exists() else 2
     # Of two equal settings the last one counts.
-    copy = _copy(accounting)
     copy.write_text(f"{accounting.config.read_text(encoding='utf-8')}\nFirstJobId={last + 1}\n", encoding="utf-8")
     try:
         copy.chmod(0o644)
@@ -71,20 +79,6 @@ def continue_after(accounting: Accounting, last: int) -> None:
             _run_briefly(accounting, copy)
     finally:
         copy.unlink(missing_ok=True)
-
-
-def forget_killed(accounting: Accounting) -> None:
-    """Remove what `continue_after` of a restore that was killed has left.
-
-    Raises:
-        OSError: it can't be removed.
-    """
-    _copy(accounting).unlink(missing_ok=True)
-
-
-def _copy(accounting: Accounting) -> Path:
-    """In the folder of slurm.conf, where slurmctld looks for its other files."""
-    return accounting.config.with_name("slurm-restore.conf")
 
 
 def _run_briefly(accounting: Accounting, config: Path) -> None:

@@ -96,10 +96,7 @@ def start(site: Site, last: int = 0) -> list[str]:
         unit("start", "slurmdbd")
         site.accounting.register()
         try:
-            # An earlier restore may have set the number, and have been killed before it removed its file.
-            jobs.forget_killed(site.accounting)
-            if last:
-                jobs.continue_after(site.accounting, last)
+            jobs.continue_after(site.accounting, last)
         except (AgentError, OSError) as error:
             note(f"slurmctld could not be set to continue after job {last}: {error}")
         unit("start", "slurmctld")
