@@ -1,7 +1,7 @@
 """Jobs for PBS and LSF: what their qsub and bsub read, and what a job finds on its hosts.
 
 The double of qsub takes and refuses what the real OpenPBS 23.06.06 does: all templates were submitted to it by hand,
-and ran on two hosts as far as their programs were there. bsub's is by its documentation alone: nobody here has LSF.
+and ran on two hosts as far as their programs were there. bsub's follows its documentation alone, without LSF.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_every_job_is_taken(name: str) -> None:
 
 
 def _run(folder: Path, of: Job, hosts: list[str]) -> subprocess.CompletedProcess[str]:
-    """The job's script on its first host, begun in another folder than its own; mpirun says what it is told."""
+    """The job's script on its first host, begun in another folder than its own; mpirun prints its arguments."""
     rendered = render(of)
     place = folder / "job"
     place.mkdir()

@@ -15,16 +15,13 @@ Facts:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpucluster.jobs.model import OPEN_MPI, Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
 
-#: Grid Engine refuses a name that begins with a digit.
-_JOB_NAME = Option(
-    "job_name",
-    "the job's name in the queue; default: the name of the template",
-    Kind.NAME,
-    pattern=r"[A-Za-z][A-Za-z0-9._-]*",
-)
+_JOB_NAME = Option("job_name", "the job's name in the queue; default: the name of the template", Kind.NAME)
 _MODULES = Option("modules", "environment modules to load, separated by spaces", Kind.TEXT, pattern=r"[^\n]*")
+_PROJECT = Option("project", "the project that pays (-P)", Kind.NAME)
 _WITH_PROGRAM = "load an environment module that has it: --set modules=NAME"
 
 SGE = Scheduler(
@@ -34,7 +31,8 @@ SGE = Scheduler(
     ".sge",
     "{name}-{job}.out",
     (
-        _JOB_NAME,
+        # A name that begins with a digit is refused.
+        replace(_JOB_NAME, pattern=r"[A-Za-z][A-Za-z0-9._-]*"),
         Option(
             "queue",
             "the queue (-q); default: Grid Engine's choice",
@@ -52,7 +50,7 @@ SGE = Scheduler(
         Option(
             "resources", "what is asked for (-l), such as gpu=2", Kind.TEXT, pattern=r"[A-Za-z0-9._*][A-Za-z0-9._=,*-]*"
         ),
-        Option("project", "the project that pays (-P)", Kind.NAME),
+        _PROJECT,
         Option(
             "time",
             "the time limit (h_rt): seconds, or hours:minutes:seconds",
@@ -72,7 +70,7 @@ PBS = Scheduler(
     ".pbs",
     "{name}.o{job}",
     (
-        Option("job_name", _JOB_NAME.title, Kind.NAME),
+        _JOB_NAME,
         Option("queue", "the queue (-q); default: the server's", Kind.NAME),
         Option("account", "the account that pays (-A)", Kind.NAME),
         Option("project", "the project (-P)", Kind.NAME),
@@ -103,9 +101,9 @@ LSF = Scheduler(
     ".lsf",
     "{name}-{job}.out",
     (
-        Option("job_name", _JOB_NAME.title, Kind.NAME),
+        _JOB_NAME,
         Option("queue", "the queue (-q); default: that of the cluster", Kind.NAME),
-        Option("project", "the project that pays (-P)", Kind.NAME),
+        _PROJECT,
         Option("time", "the time limit (-W): minutes, or hours:minutes", Kind.TEXT, pattern=r"\d+(:\d{1,2})?"),
         Option("slots", "slots of each host (span[ptile]); 0: one for each rank", Kind.INTEGER, default=0, minimum=0),
         Option(
