@@ -212,7 +212,7 @@ def test_what_a_killed_first_apply_has_left_belongs_to_its_folder(
 def test_of_two_first_applies_at_once_one_makes_the_cluster(
     api: Api, net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours_is_first: bool
 ) -> None:
-    """Both have seen that nobody has a cluster of this name. The network of the first one says who goes on."""
+    """Both have found no cluster of this name. The one whose network is older goes on."""
     ours, theirs = Folder(tmp_path / "ours", net), Folder(tmp_path / "theirs", net)
     # Where the other run is meanwhile: it has looked, and made nothing; or it has made its network.
     moment = "claim" if ours_is_first else "hold"
