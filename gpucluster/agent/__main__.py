@@ -1,7 +1,7 @@
 """Entry point of `gpucluster-agent`: chooses the command by its first argument, or by the name of the link.
 
 The links of LINKS on hosts lead to the same file. A command's
-module is imported when it is chosen, because the zipapp holds no compiled files and each import costs time.
+module is imported when it is chosen, because each import costs time, also of bytecode (`compiled`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from gpucluster.agent import version
 
 #: Command -> the module whose `main` runs it, and its line in `--help`.
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -67,6 +65,8 @@ def main(argv: Sequence[str] | None = None, called_as: str | None = None) -> int
     command = LINKS.get(Path(sys.argv[0] if called_as is None else called_as).name)
     if command is None:
         if words == ["--version"]:
+            from gpucluster.agent import version  # what it imports, no other command needs
+
             sys.stdout.write(f"gpucluster-agent {version.package_version()} (sha256 {version.checksum()})\n")
             return 0
         if not words or words[0] not in COMMANDS:

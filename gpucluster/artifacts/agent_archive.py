@@ -2,7 +2,8 @@
 
 The operator's machine builds it for `apply` and `image bake`, and the controller builds it for new elastic nodes, from
 the wheel that it has. The same version gives the same bytes everywhere: entries are sorted, have one fixed time and
-are stored without compression, because the output of zlib differs between its versions.
+are stored without compression, because the output of zlib differs between its versions. Bytecode is made on each host
+(`gpucluster.agent.compiled`): it depends on the host's Python.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ _TIME = (2020, 1, 1, 0, 0, 0)
 _MODE = 0o100644
 _MAIN = """\
 import sys
+from pathlib import Path
+
+from gpucluster.agent import compiled
+
+compiled.use(Path(sys.path[0]))
 
 from gpucluster.agent.__main__ import main
 

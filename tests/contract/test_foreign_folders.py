@@ -45,6 +45,7 @@ OWN = {
     "agent/backup/": "/var/lib/gpucluster, and the data of slapd and etcd while they are stopped",
     "agent/ca.py": "/etc/gpucluster",
     "agent/checks/": "/var/lib/gpucluster/checks, and a folder of its own",
+    "agent/compiled.py": "/var/cache/gpucluster",
     "agent/exporter/": "/run/gpucluster, and pipes",
     "agent/health/": "/var/lib/gpucluster-health, its own service",
     "agent/home_files.py": "a mount of its own, read-only",
