@@ -53,6 +53,8 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "long tag": (TAGS, tags("freeform_tags", f"{{team: §{'x' * 257}}}"), "cloud.freeform_tags.team", "at most 256 characters"),
     "many tags": (TAGS, tags("freeform_tags", "§{a: x, b: x, c: x, d: x, e: x, f: x}"), "cloud.freeform_tags", "at most 5 entries; it has 6"),
     "defined tag without namespace": (TAGS, tags("defined_tags", "{§CostCenter: '42'}"), "cloud.defined_tags.CostCenter", "must be a namespace and a key with a period between them; got \"CostCenter\". Such as `Operations.CostCenter`"),
+    "defined tag in other case": (TAGS, tags("defined_tags", "{Ops.Team: x, §ops.team: x}"), "cloud.defined_tags.ops.team", "is the same tag as Ops.Team: OCI ignores case. Keep one of them"),
+    "namespace in other case": (TAGS, tags("defined_tags", "{Ops.Team: x, §OPS.Cost: x}"), "cloud.defined_tags.OPS.Cost", "is in the same namespace as the tags of Ops: OCI ignores case. Write Ops.Cost"),
     "defined tag with two periods": (TAGS, tags("defined_tags", "{§a.b.c: x}"), "cloud.defined_tags.a.b.c", "must be a namespace and a key"),
     # --- network
     "no public subnet": (NETWORK, "", "network.public_subnet_cidr", "is missing: with access public it is the subnet of the controller. Add it, such as `public_subnet_cidr: 10.0.0.0/24`, or write `access: bastion`"),
