@@ -136,6 +136,49 @@ def test_the_watcher_has_one_right_and_only_where_processes_are_hidden(hidden: b
         assert [line for line in lines if line.startswith(f"{name}=")][-1] == f"{name}={value}"
 
 
+NAMESPACES = ("gpucluster-rdma-namespaces.socket", "gpucluster-rdma-namespaces@.service")
+MOVES: dict[str, Any] = {
+    "scheduler": "kubernetes", "kubernetes_rdma": "device", "slurm_pools": [{**NVIDIA, "rdma": True}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("host", "changes", "asked"),
+    [
+        ("compute-1", {}, True), (CONTROLLER, {}, False), ("compute-1", {"kubernetes_rdma": "host"}, False),
+        ("compute-1", {"scheduler": "slurm"}, False), ("compute-1", {"slurm_hardware_emulated": True}, False),
+        ("compute-1", {"slurm_pools": [{**NVIDIA, "rdma": False}]}, False),
+    ],
+)  # fmt: skip
+def test_pods_are_looked_into_where_rdma_devices_move_into_them(
+    host: str, changes: dict[str, Any], asked: bool
+) -> None:
+    given = known(host, **MOVES | changes)
+    assert evaluate("{{ exporters_namespaces }}", given) == asked
+    options = exporter._parser().parse_args(command(UNITS[0], given)[2:])
+    assert bool(options.namespaces) == asked
+    # The exporter itself never has the right.
+    assert "CapabilityBoundingSet=" in render("exporters", UNITS[0], given).splitlines()
+
+
+def test_what_looks_into_pods_has_one_right_no_network_and_ends() -> None:
+    given = known(**MOVES)
+    options = exporter._parser().parse_args(command(NAMESPACES[1], given)[2:])
+    assert options.command == "namespaces"
+    lines = render("exporters", NAMESPACES[1], given).splitlines()
+    assert {
+        "User=gpucluster-exporter", "CapabilityBoundingSet=CAP_SYS_ADMIN", "AmbientCapabilities=CAP_SYS_ADMIN",
+        "NoNewPrivileges=yes", "ProtectSystem=strict", "IPAddressDeny=any", "StandardInput=socket",
+    } <= set(lines)  # fmt: skip
+    # An empty value takes back what was allowed before.
+    families = [line for line in lines if line.startswith("RestrictAddressFamilies=")]
+    assert families[-2:] == ["RestrictAddressFamilies=", "RestrictAddressFamilies=AF_UNIX"]
+    socket = set(render("exporters", NAMESPACES[0], given).splitlines())
+    asker = exporter._parser().parse_args(command(UNITS[0], given)[2:])
+    assert {f"ListenSequentialPacket={asker.namespaces}", "SocketMode=0660", "Accept=yes"} <= socket
+    assert "SocketGroup=gpucluster-exporter" in socket
+
+
 REPORT = "gpucluster-watch-report.service"
 
 
@@ -231,13 +274,14 @@ def test_what_is_installed_is_removed() -> None:
     names = {
         name: value
         for name, value in task["vars"].items()
-        if not name.endswith(("unit_files", "dcgm_files", "watch_files", "report_files"))
+        if not name.endswith(("unit_files", "dcgm_files", "watch_files", "report_files", "namespaces_files"))
     }
     started = [
         *evaluate(task["vars"]["exporters_started"], given | names),
         evaluate(task["vars"]["exporters_dcgm_unit"], given),
         evaluate(task["vars"]["exporters_watch_unit"], given),
         evaluate(task["vars"]["exporters_report_unit"], given),
+        evaluate(task["vars"]["exporters_namespaces_unit"], given),
         evaluate(task["vars"]["exporters_relay_unit"], given),
         # The socket starts it.
         {"name": "gpucluster-autoscaler-metrics"},

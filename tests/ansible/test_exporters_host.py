@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpucluster.artifacts import agent_archive
 from tests.ansible.booted import Booted, booted
 from tests.ansible.in_container import Played
-from tests.ansible.render import INVENTORY
+from tests.ansible.render import GPU_POOL, INVENTORY
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.containers
@@ -138,3 +138,35 @@ def test_the_watcher_of_jobs_and_what_reports_its_words_run(node: Booted) -> Non
     node.play(TASKS, VARIABLES | apply_to_node | {"monitoring_enabled": False}, name="compute-1")
     assert node.sh(f"systemctl is-active {' '.join(units)}", check=False).split() == ["inactive", "inactive"]
     assert "watch" not in node.sh("ls /etc/systemd/system /etc/systemd/system/multi-user.target.wants")
+
+
+def test_the_exporter_without_rights_gets_sys_of_a_pod(node: Booted) -> None:
+    """Real: systemd's socket and sandbox, the kernel's namespaces. The pod is a namespace that `ip netns` keeps."""
+    given = VARIABLES | {
+        "gpucluster_hosts": INVENTORY["gpucluster_hosts"], "slurm_hardware_emulated": False, "scheduler": "kubernetes",
+        "kubernetes_rdma": "device", "slurm_pools": [GPU_POOL | {"rdma": True}],
+    }  # fmt: skip
+    node.play(TASKS, given, name="compute-1")
+    before = {each.labels["collector"]: each.value for each in _collectors(node)}
+    assert before["rdma"] == 1
+    # It appears in the mounts of a service that runs already, and the answer to a question is complete.
+    node.sh("ip netns add pod")
+    try:
+        asked = "journalctl --quiet --unit 'gpucluster-rdma-namespaces@*'"
+
+        def answered() -> bool:
+            page(node, "127.0.0.1:9500")
+            return bool(node.sh(asked, check=False))
+
+        wait_for("the exporter has asked", answered, interval=1.5)
+        after = {each.labels["collector"]: each.value for each in _collectors(node)}
+        assert after["rdma"] == 1, node.sh("journalctl --no-pager | tail --lines=40")
+    finally:
+        node.sh("ip netns delete pod")
+    assert node.play(TASKS, given, name="compute-1").changed == 0
+    node.play(TASKS, given | {"kubernetes_rdma": "host"}, name="compute-1")
+    assert "rdma-namespaces" not in node.sh("ls /etc/systemd/system /etc/systemd/system/sockets.target.wants; ls /run")
+
+
+def _collectors(node: Booted) -> Any:
+    return metrics(node, 9500)["gpucluster_exporter_collector_up"].samples

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpucluster.agent import version
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.exporter import server
+from gpucluster.agent.exporter import namespaces, server
 from gpucluster.agent.exporter.collect import Place, Spec
 from gpucluster.agent.exporter.collect.gpu import Gpus
 from gpucluster.agent.exporter.collect.jobs import Jobs
@@ -38,9 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve metrics, or make one page. Returns the exit status."""
     parser = _parser()
     options = parser.parse_args(argv)
-    if [options.command == "serve", options.once, options.textfile is not None, bool(options.address)].count(True) != 1:
-        parser.error("give one of: serve, --once, --textfile PATH, --address-toward ADDRESS")
+    if [bool(options.command), options.once, options.textfile is not None, bool(options.address)].count(True) != 1:
+        parser.error("give one of: serve, namespaces, --once, --textfile PATH, --address-toward ADDRESS")
     try:
+        if options.command == "namespaces":
+            return _give()
         return _serve(options) if options.command else _address(options) if options.address else _once(options)
     except AgentError as error:
         sys.stderr.write(f"gpucluster-agent exporter: {error.message}\n{error.hint}\n")
@@ -64,6 +67,15 @@ def _serve(options: argparse.Namespace) -> int:
     serving = server.Server(listener, workers, options.allow, _about)
     notify("READY=1")
     serving.serve()
+    return 0
+
+
+def _give() -> int:
+    try:
+        with socket.socket(fileno=os.dup(0)) as asker:
+            namespaces.give(asker)
+    except OSError as error:
+        raise of_system(error, "the network namespaces of this host") from None
     return 0
 
 
@@ -108,14 +120,22 @@ def _specs(options: argparse.Namespace) -> dict[str, Spec]:
 
 
 def _place(options: argparse.Namespace) -> Place:
-    return Place(str(options.sysfs_root), str(options.proc_root), str(options.jobs), str(options.watch))
+    return Place(
+        str(options.sysfs_root), str(options.proc_root), str(options.jobs), str(options.watch), options.namespaces
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
     place = Place()
     parser = argparse.ArgumentParser(prog="gpucluster-agent exporter", description=__doc__)
     add = parser.add_argument
-    add("command", nargs="?", choices=["serve"], help="serve metrics until stopped (GET /metrics)")
+    add(
+        "command",
+        nargs="?",
+        choices=["serve", "namespaces"],
+        help="serve metrics until stopped (GET /metrics), or pass /sys of each network namespace to standard input, a "
+        "socket",
+    )
     add("--once", action="store_true", help="print the metrics once")
     add("--textfile", type=Path, metavar="PATH", help="write the metrics once into a file, for node_exporter")
     add("--address-toward", dest="address", metavar="ADDRESS", help="print the address with which this host reaches it")
@@ -125,6 +145,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--collectors", default=",".join(_USUAL), metavar="NAMES", help=f"of {', '.join(COLLECTORS)} (%(default)s)")
     add("--sysfs-root", type=Path, default=Path(place.sysfs), help="where /sys is (%(default)s)")
     add("--proc-root", type=Path, default=Path(place.proc), help="where /proc is (%(default)s)")
+    add(
+        "--namespaces",
+        default=place.namespaces,
+        metavar="SOCKET",
+        help="who passes /sys of other network namespaces: RDMA devices in pods are read there",
+    )
     add("--jobs", type=Path, default=Path(place.jobs), help="the folder of running jobs (%(default)s)")
     add("--watch", type=Path, default=Path(place.watch), help="what the watcher of jobs has seen (%(default)s)")
     return parser

@@ -16,12 +16,14 @@ class Place(NamedTuple):
         proc: where /proc is.
         jobs: the folder with a file for each running job.
         watch: the file of `gpucluster-agent watch`.
+        namespaces: the socket of `gpucluster-agent exporter namespaces`; "" for none.
     """
 
     sysfs: str = "/sys"
     proc: str = "/proc"
     jobs: str = "/run/gpucluster/jobs"
     watch: str = str(kept.FILE)
+    namespaces: str = ""
 
 
 class Collector(Protocol):

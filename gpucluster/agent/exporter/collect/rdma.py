@@ -1,19 +1,27 @@
-"""RDMA: every counter of every port of every device, whatever the driver calls it."""
+"""RDMA: every counter of every port of every device, whatever the driver calls it, and wherever the device is.
+
+A device that moves into a pod and back keeps its name and its counters, so its series go on, with the same labels. The
+interface in gpucluster_rdma_port_info has the name that it has in the pod.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
 from gpucluster.agent import rdma_files
 from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.exposition import label, sample
+from gpucluster.agent.exporter.namespaces import Namespaces
 from gpucluster.agent.rdma_files import DATA_UNIT, Port
 
 # Drivers without port_rcv_data and port_xmit_data (irdma) count the octets of the IP packets that carry RDMA.
 _RECEIVED_OCTETS, _TRANSMITTED_OCTETS = ("ip4InOctets", "ip6InOctets"), ("ip4OutOctets", "ip6OutOctets")
 _RATE = re.compile(r"([\d.]+) Gb/sec")
 _BITS, _GIGA = 8, 1e9
+# A subject beside the devices.
+_MISSING = "network namespaces"
 
 
 class Rdma:
@@ -21,20 +29,43 @@ class Rdma:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._namespaces = Namespaces(place.namespaces, place.proc)
+        self._moved: dict[str, str] = {}
         self._unread: dict[tuple[str, str], int] = {}
 
     def subjects(self) -> list[str]:
-        """The folders of the devices."""
-        return rdma_files.devices(self._place.sysfs)
+        """The folders of the devices of this host, and the places of those that have moved away."""
+        own = rdma_files.devices(self._place.sysfs)
+        # Where namespaces share devices, the kernel shows each in all of them.
+        taken = {os.path.basename(device) for device in own}
+        self._moved = {}
+        for namespace, sysfs in self._namespaces.folders().items():
+            for device in rdma_files.devices(sysfs):
+                name = os.path.basename(device)
+                if name not in taken:
+                    taken.add(name)
+                    self._moved[f"{namespace} {name}"] = device
+        return [*own, *self._moved, *([_MISSING] if self._place.namespaces else [])]
 
     def samples(self, subject: str) -> Iterator[str]:
-        """The lines of all ports of a device."""
-        for port in rdma_files.ports(subject):
+        """The lines of all ports of a device.
+
+        Raises:
+            OSError: there are network namespaces that could not be read, and perhaps devices in them.
+        """
+        if subject == _MISSING:
+            missing = self._namespaces.missing()
+            if missing:
+                raise OSError(f"{len(missing)} could not be read, such as {missing[0]}")
+            return
+        device = self._moved.get(subject, subject)
+        for port in rdma_files.ports(device):
             yield from self._counters(port)
-            yield from _state(subject, port)
+            yield from _state(device, port)
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Let go of the folders."""
+        self._namespaces.close()
 
     def _counters(self, port: Port) -> Iterator[str]:
         found = rdma_files.counters(port)

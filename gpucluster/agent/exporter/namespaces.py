@@ -1,0 +1,198 @@
+"""/sys of the network namespaces of this host: where the RDMA devices are that have moved into pods.
+
+A sysfs shows the devices of the network namespace from which it was mounted (Documentation/filesystems/sysfs-tagging
+of the kernel; fs/sysfs/mount.c: sysfs_init_fs_context), and so does the class `infiniband`: its devices have the tag
+of their namespace (drivers/infiniband/core/device.c: ib_class, rdma_dev_change_netns). So /sys of the host does not
+have them, to enter the namespace is not enough, and `/proc/PID/root/sys` is what somebody has mounted in a container:
+that of another namespace, or nothing. Each namespace gets a new sysfs here, read-only. It is mounted in a mount
+namespace of this process alone, and taken off again; who holds its folder open still sees it.
+
+Which namespaces there are is said by the mounts that keep them: containerd and CRI-O bind each pod's to a file, as
+`ip netns` does. A namespace that only processes keep is not found. No process of a pod is looked at, so nothing that
+a container has changed is followed, and there is no right to trace processes.
+
+Two halves. `give` needs CAP_SYS_ADMIN, runs once for each question, reads nothing from who asks, and passes open
+folders. `Namespaces` asks it, without any right, when there are other namespaces than before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpucluster.agent.rdma_files import names
+
+#: Namespaces that are looked at. kubelet allows 110 pods unless it is told otherwise; a process has 1024 open files.
+MOST = 512
+#: Seconds for all of them. One takes a quarter of a millisecond.
+SECONDS = 2.0
+_LONGEST_NAME = 256
+# linux/sched.h, linux/mount.h
+_CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
+_READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_PROGRAMS = 1, 2, 4, 8
+_RECURSIVE, _PRIVATE, _DETACH = 1 << 14, 1 << 18, 2
+_WHERE = b"/sys"
+
+
+def find(mounts: str, own: str) -> dict[str, str]:
+    """The network namespaces that mounts keep: their names to one path of each, `MOST` at most.
+
+    Args:
+        mounts: the text of /proc/self/mountinfo.
+        own: the name of the namespace that is left out: `net:[4026531840]`.
+    """
+    found: dict[str, str] = {}
+    for line in mounts.splitlines():
+        # id, parent, device, root, mount point, options, optional fields, -, type (proc_pid_mountinfo(5))
+        before, _dash, after = line.partition(" - ")
+        words = before.split(" ")
+        if after.startswith("nsfs ") and words[3].startswith("net:[") and words[3] != own:
+            found.setdefault(words[3], _plain(words[4]))
+    # Both halves see the same mounts, perhaps in another order.
+    return dict(sorted(found.items())[:MOST])
+
+
+def here(proc: str = "/proc") -> dict[str, str]:
+    """The network namespaces of this host but for our own, as `find` gives them.
+
+    Raises:
+        OSError: /proc can't be read.
+    """
+    mounts = Path(proc, "self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    return find(mounts, os.readlink(f"{proc}/self/ns/net"))
+
+
+def give(asker: socket.socket, proc: str = "/proc") -> None:
+    """Send the folder of a new sysfs of each namespace: a message with its name, and the open folder.
+
+    This process is in another network namespace and another mount namespace afterwards: it should end.
+
+    Raises:
+        OSError: the kernel refuses, or the asker is gone. A namespace that ends meanwhile is left out.
+    """
+    asker.settimeout(SECONDS)
+    wanted = here(proc)
+    _call("unshare", _CLONE_NEWNS)
+    # Else our mounts would appear in the namespace that this one is a copy of.
+    _call("mount", b"none", b"/", None, _RECURSIVE | _PRIVATE, None)
+    for name, path in wanted.items():
+        folder = _sysfs(name, path)
+        if folder is not None:
+            socket.send_fds(asker, [name.encode()], [folder])
+            os.close(folder)
+
+
+def _sysfs(name: str, path: str) -> int | None:
+    """The folder of a new sysfs of a network namespace, open; None if that namespace is not there any more.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        if f"net:[{os.fstat(descriptor).st_ino}]" != name:
+            return None
+        _call("setns", descriptor, _CLONE_NEWNET)
+    finally:
+        os.close(descriptor)
+    _call("mount", b"sysfs", _WHERE, b"sysfs", _READ_ONLY | _NO_SUID | _NO_DEVICES | _NO_PROGRAMS, None)
+    try:
+        return os.open(_WHERE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        _call("umount2", _WHERE, _DETACH)
+
+
+class Namespaces:
+    """The network namespaces of this host as who has no rights sees them.
+
+    Args:
+        address: the socket that answers with `give`; "" for none, and then there are no namespaces.
+        proc: where /proc is.
+    """
+
+    def __init__(self, address: str, proc: str = "/proc") -> None:
+        self._address, self._proc = address, proc
+        self._held: dict[str, int] = {}
+        self._wanted: set[str] = set()
+
+    def folders(self) -> Mapping[str, str]:
+        """Where /sys of each namespace is, by the name of the namespace.
+
+        Raises:
+            OSError: the mounts of this host can't be read.
+        """
+        if not self._address:
+            return {}
+        for name in [name for name, folder in self._held.items() if not _alive(folder)]:
+            os.close(self._held.pop(name))
+        self._wanted = set(here(self._proc))
+        if set(self._held) != self._wanted:
+            self.close()
+            # What could not be had is for `missing` to say: what is there is read.
+            with contextlib.suppress(OSError):
+                self._ask()
+        return {name: f"{self._proc}/self/fd/{folder}" for name, folder in self._held.items()}
+
+    def missing(self) -> list[str]:
+        """The namespaces that were there when `folders` looked, are still there, and could not be read.
+
+        Raises:
+            OSError: the mounts of this host can't be read.
+        """
+        return sorted((self._wanted & set(here(self._proc))) - set(self._held)) if self._address else []
+
+    def close(self) -> None:
+        """Let go of all: a sysfs that is held open costs memory, and does not keep its namespace."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+    def _ask(self) -> None:
+        until = time.monotonic() + SECONDS
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.settimeout(SECONDS)
+            connection.connect(self._address)
+            while len(self._held) < MOST:
+                connection.settimeout(max(0.001, until - time.monotonic()))
+                text, folders, _flags, _address = socket.recv_fds(connection, _LONGEST_NAME, 1, socket.MSG_CMSG_CLOEXEC)
+                if not text:
+                    break
+                name = text.decode()
+                for folder in folders:
+                    if name in self._held:
+                        os.close(self._held.pop(name))
+                    self._held[name] = folder
+
+
+def _alive(folder: int) -> bool:
+    """Whether the namespace of a sysfs is there. Each has a loopback device, and one that has ended has no interface.
+
+    The number of one that has ended is soon another's.
+    """
+    return bool(names(f"/proc/self/fd/{folder}/class/net"))
+
+
+def _plain(path: str) -> str:
+    """A path of mountinfo, which writes blanks, tabs, line ends and backslashes as octal numbers."""
+    for sign in " \t\n\\":
+        path = path.replace(f"\\{ord(sign):03o}", sign)
+    return path
+
+
+def _call(name: str, *values: object) -> None:
+    """Call a function of the C library that returns -1 for an error. Python has `setns` and `unshare` from 3.12 on.
+
+    Raises:
+        OSError: it fails.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    if getattr(library, name)(*values) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
