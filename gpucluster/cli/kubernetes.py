@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gpucluster.spec import ClusterSpec
 
 _MIB = 1 << 20
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 #: More than a certificate of kubeadm is ever valid, so that all of them are due.
 _ALL_DAYS = 10_000.0
 
@@ -199,6 +201,33 @@ def kubernetes_values(context: Context) -> None:
             "charts": [{"name": each.name, "install": each.command, "values": each.values} for each in charts],
         }
         reporter.result(result, "\n".join(lines) or "no operator is needed: device plugins and hosts offer everything")
+
+
+@command("queues", parent=kubernetes)
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    metavar="NAME",
+    help="A namespace that gets a LocalQueue for each pool, such as user-alice; may be repeated.",
+)
+def kubernetes_queues(context: Context, namespaces: tuple[str, ...]) -> None:
+    """Print objects of Kueue for the pools of the cluster.
+
+    A Topology for pools with RDMA, a ResourceFlavor and a ClusterQueue for each pool. Nothing is applied: change them
+    to your rules, then `gpucluster kubectl -- apply --filename=FILE`. gpucluster does not install Kueue.
+    """
+    with reporting(context) as reporter:
+        from gpucluster.handover.kubernetes import queue_objects
+        from gpucluster.kubernetes.manifests import to_yaml
+
+        for name in namespaces:
+            if not _NAMESPACE.fullmatch(name):
+                raise InputError(f"--namespace {name!r}: this is no name of a namespace", hint="Such as user-alice")
+        spec = _with_kubernetes(context)
+        found = queue_objects(spec, namespaces, hardware_emulated=spec.cloud.traits.hardware_emulated)
+        text = to_yaml(found).rstrip() or "no pool has nodes"
+        reporter.result({"command": "kubernetes queues", "objects": found}, text)
 
 
 def _with_kubernetes(context: Context) -> ClusterSpec:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpucluster import shapes
 from gpucluster.cloud.providers import ControllerAccess
-from gpucluster.handover.kubernetes import node_labels, offers_functions
+from gpucluster.handover.kubernetes import node_labels, offered
 from gpucluster.handover.names import elastic_names, elastic_prefix
 from gpucluster.handover.outputs import Outputs, PoolOutput
 from gpucluster.kubernetes import labels
@@ -20,7 +19,6 @@ KUBECONFIG, KUBECTL = "/etc/gpucluster/autoscaler.kubeconfig", "/usr/local/bin/k
 
 # kubelet's name of each architecture.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_MIB = 2**20
 # Cores that the DaemonSets of each node ask for: Calico 0.25, Multus 0.1, and something for a person's own.
 _CORES_OF_DAEMONS = 0.5
 # kubelet takes 110 pods, its default. Those of the cluster itself are fewer than ten.
@@ -97,17 +95,12 @@ def _on_kubernetes(
     spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, hardware_emulated: bool
 ) -> dict[str, Any]:
     """What differs with Kubernetes: no partitions, no baked images, and what a new node will be."""
-    offered = labels.offered_devices(pool.hardware, virtual_functions=offers_functions(spec, pool))
-    machine = shapes.slurm_node(
-        pool.hardware, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False
-    )
-    sockets, cores, threads = (int(machine[key] or 0) for key in ("Sockets", "CoresPerSocket", "ThreadsPerCore"))
+    whole = offered(spec, pool)
     capacity = {
-        "cpu": sockets * cores * threads - _CORES_OF_DAEMONS,
-        "memory": int(machine["RealMemory"] or 0) * _MIB,
+        **whole,
+        "cpu": whole["cpu"] - _CORES_OF_DAEMONS,
         "ephemeral-storage": int(pool.boot_volume_gb * 10**9 * _DISK_FOR_PODS),
         "pods": _PODS,
-        **{resource: int(number) for resource, number in offered.items()},
     }
     return {
         "partition": name,

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpucluster import shapes
 from gpucluster.agent.kubernetes.person_objects import POLICIES_UNTIL, PRIVILEGED
 from gpucluster.cloud.members import Member
 from gpucluster.handover.outputs import OkeOutput, Outputs
 from gpucluster.kubernetes import labels
 from gpucluster.kubernetes.images import OperatorChart, operator_chart
-from gpucluster.kubernetes.manifests import Manifest, autoscaler, gpus, images, networks
+from gpucluster.kubernetes.manifests import Manifest, autoscaler, gpus, images, networks, queues
 from gpucluster.kubernetes.system import SET, needed_images, system
 from gpucluster.spec import ClusterSpec, Pool
 
@@ -247,3 +248,35 @@ def operator_charts(spec: ClusterSpec) -> list[OperatorChart]:
         values = networks.network_operator_values()
         found.append(operator_chart("network-operator", networks.OPERATOR_NAMESPACE, values))
     return found
+
+
+def queue_objects(spec: ClusterSpec, namespaces: Sequence[str], *, hardware_emulated: bool) -> list[Manifest]:
+    """The objects of Kueue for this cluster's pools; see `manifests.queues`."""
+    return queues.queues(
+        [
+            queues.QueuedPool(
+                name,
+                max(pool.count, pool.max_count),
+                offered(spec, pool),
+                gpus=bool(pool.hardware.gpus),
+                # OCI tells the place of real hosts.
+                placed=pool.uses_rdma and not hardware_emulated,
+            )
+            for name, pool in spec.pools.items()
+        ],
+        namespaces,
+    )
+
+
+def offered(spec: ClusterSpec, pool: Pool) -> dict[str, int]:
+    """What a node of the pool offers by its shape: resource -> bytes, threads, or devices."""
+    machine = shapes.slurm_node(
+        pool.hardware, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False
+    )
+    sockets, cores, threads = (int(machine[key] or 0) for key in ("Sockets", "CoresPerSocket", "ThreadsPerCore"))
+    devices = labels.offered_devices(pool.hardware, virtual_functions=offers_functions(spec, pool))
+    return {
+        "cpu": sockets * cores * threads,
+        "memory": int(machine["RealMemory"] or 0) * 2**20,
+        **{name: int(number) for name, number in devices.items()},
+    }

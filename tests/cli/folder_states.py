@@ -30,6 +30,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "job render": ("mpi_allreduce", "--pool", "cpu"),
     "job show": ("mpi_allreduce",),
     "kubernetes images": (),
+    "kubernetes queues": (),
     "kubernetes values": (),
     "list": (),
     "local env": (),

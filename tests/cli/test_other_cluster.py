@@ -91,8 +91,8 @@ READS: Mapping[str, tuple[str, ...]] = {
 WITHOUT_A_CLUSTER = frozenset(
     {
         "autoscaler simulate", "init", "job judge", "job list", "job render", "job show", "kubernetes images",
-        "kubernetes values", "list", "local env", "local start", "local status", "local stop", "logs", "runs",
-        "software fetch", "software list", "software lock", "validate",
+        "kubernetes queues", "kubernetes values", "list", "local env", "local start", "local status", "local stop",
+        "logs", "runs", "software fetch", "software list", "software lock", "validate",
     }
 )  # fmt: skip
 FOR_KUBERNETES = frozenset({"kubeconfig", "kubectl"})

@@ -324,6 +324,32 @@ def test_a_queue_starts_all_pods_or_none() -> None:
         objects("pytorch_ddp", "kubernetes-job", nodes=1, queue="gpus")
 
 
+_PREFERRED, _REQUIRED = "kueue.x-k8s.io/podset-preferred-topology", "kueue.x-k8s.io/podset-required-topology"
+_GROUP = "kueue.x-k8s.io/podset-group-name"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "template", "groups"),
+    [("jobset", "pytorch_ddp", 1), ("mpijob", "mpi_allreduce", 2), ("pytorchjob", "pytorch_ddp", 2)],
+)
+def test_pods_say_to_kueue_how_near_they_want_to_be(launcher: str, template: str, groups: int) -> None:
+    """Kueue places two groups of pods as one only if they say so, and refuses that of one group."""
+    near = {"queue": "gpus", "topology": "local-block"}
+    label = "oci.oraclecloud.com/rdma.local_block_id"
+    for nodes in (1, 3):
+        found = objects(template, launcher, nodes, **near)
+        validate_all(found, oldest=27)
+        all_pods = list(_templates(found))
+        assert len(all_pods) == (groups if nodes > 1 else 1)
+        for pod in all_pods:
+            expected = {_PREFERRED: label} | ({_GROUP: "nodes"} if len(all_pods) > 1 else {})
+            assert pod["metadata"]["annotations"] == expected
+    assert _REQUIRED in pod_annotations(objects(template, launcher, 3, topology_required="true", **near))
+    assert not pod_annotations(objects(template, launcher, 3, queue="gpus"))
+    with pytest.raises(InputError, match="without a queue"):
+        objects(template, launcher, 3, topology="island")
+
+
 def test_what_is_no_name_of_an_object_is_refused() -> None:
     for wrong in ("Mine", "a_b", "x" * 41, "-a", "1a"):
         with pytest.raises(InputError, match="job_name"):

@@ -8,7 +8,8 @@ Sources (read on 2026-11-23)
   MPIJob                       kubeflow/mpi-operator 0.8.0, its CustomResourceDefinition, version v2beta1
   PyTorchJob                   kubeflow/training-operator 1.x, API reference of kubeflow.org/v1
   JobSet                       kubernetes-sigs/jobset, API reference of jobset.x-k8s.io/v1alpha2
-  Kueue                        kubernetes-sigs/kueue, API reference of kueue.x-k8s.io/v1beta1; manifests of oci-hpc-oke
+  Kueue                        kubernetes-sigs/kueue 0.19.2, config/components/crd/bases, version v1beta2 (read on
+                               2026-11-28, with the rules of x-kubernetes-validations that our objects could break)
   SriovNetwork*                k8snetworkplumbingwg/sriov-network-operator, api/v1; manifests of oci-hpc-oke
   IPPool of NVIDIA's IPAM      Mellanox/nvidia-k8s-ipam, API v1alpha1; manifests of oci-hpc-oke
   PodSecurityPolicy            Kubernetes' API reference of 1.24, policy/v1beta1; the package has no release that has it
@@ -27,6 +28,10 @@ _SELECTOR = {
 _TEXT: dict[str, Any] = {"type": "string", "minLength": 1}
 _FLAG: dict[str, Any] = {"type": "boolean"}
 _NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0}
+_NAME: dict[str, Any] = {"type": "string", "maxLength": 253, "pattern": r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"}
+_LABEL: dict[str, Any] = {
+    "type": "string", "maxLength": 316, "pattern": r"^([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9][-A-Za-z0-9_.]*$",
+}  # fmt: skip
 _QUANTITY: dict[str, Any] = {
     "oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^[0-9.]+[A-Za-z]*$"}]
 }
@@ -136,22 +141,25 @@ SCHEMAS: dict[tuple[str, str], dict[str, Any]] = {
         ),
     ),
     **_kind(
-        "kueue.x-k8s.io/v1beta1",
+        "kueue.x-k8s.io/v1beta2",
         "Topology",
-        _object(("levels",), levels=_list(_object(("nodeLabel",), nodeLabel=_TEXT), 1)),
+        _object(
+            ("levels",),
+            levels={**_list(_object(("nodeLabel",), nodeLabel=_LABEL), 1), "maxItems": 16, "uniqueItems": True},
+        ),
     ),
     **_kind(
-        "kueue.x-k8s.io/v1beta1",
+        "kueue.x-k8s.io/v1beta2",
         "ResourceFlavor",
         _object(
-            nodeLabels=_LABELS,
-            topologyName=_TEXT,
+            nodeLabels={**_LABELS, "minProperties": 1, "maxProperties": 8},
+            topologyName=_NAME,
             tolerations=_list({"$ref": f"{_CORE}Toleration"}),
             nodeTaints=_list({"$ref": f"{_CORE}Taint"}),
         ),
     ),
     **_kind(
-        "kueue.x-k8s.io/v1beta1",
+        "kueue.x-k8s.io/v1beta2",
         "ClusterQueue",
         _object(
             ("resourceGroups",),
@@ -161,13 +169,13 @@ SCHEMAS: dict[tuple[str, str], dict[str, Any]] = {
                 _object(
                     ("coveredResources", "flavors"),
                     coveredResources=_list(_TEXT, 1),
-                    flavors=_list(_object(("name", "resources"), name=_TEXT, resources=_QUOTAS), 1),
+                    flavors=_list(_object(("name", "resources"), name=_NAME, resources=_QUOTAS), 1),
                 ),
                 1,
             ),
         ),
     ),
-    **_kind("kueue.x-k8s.io/v1beta1", "LocalQueue", _object(("clusterQueue",), clusterQueue=_TEXT)),
+    **_kind("kueue.x-k8s.io/v1beta2", "LocalQueue", _object(("clusterQueue",), clusterQueue=_NAME)),
     **_kind(
         "sriovnetwork.openshift.io/v1",
         "SriovNetworkNodePolicy",

@@ -13,17 +13,10 @@ from typing import Any
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.kubernetes import nodes
 from gpucluster.agent.kubernetes.kubectl import Kubectl, checked_name
-from gpucluster.agent.rules.labels import label_value
+from gpucluster.agent.rules.labels import PLACE, label_value
 
 URL = "http://169.254.169.254/opc/v2/host/rdmaTopologyData"
-# OKE and oci-hpc-oke name these labels, and take the last 11 characters of each OCID (its labeler of v26.7.0). Kueue's
-# scheduling by topology reads them, in this order without the host: from far to near.
-LABELS: Mapping[str, str] = {
-    "oci.oraclecloud.com/rdma.hpc_island_id": "customerHPCIslandId",
-    "oci.oraclecloud.com/rdma.network_block_id": "customerNetworkBlock",
-    "oci.oraclecloud.com/rdma.local_block_id": "customerLocalBlock",
-    "oci.oraclecloud.com/rdma.host_id": "customerHostId",
-}
+# As the labeler of oci-hpc-oke v26.7.0 does.
 _OCID_END = 11
 _SECONDS = 10.0
 _MOST_BYTES = 65536
@@ -38,7 +31,7 @@ def labels(data: Mapping[str, Any]) -> dict[str, str]:
     """
     return {
         label: label_value(str(data[key])[-_OCID_END:])
-        for label, key in LABELS.items()
+        for label, key in PLACE.items()
         if isinstance(data.get(key), str) and data[key]
     }
 
@@ -89,7 +82,7 @@ def keep(kubectl: Kubectl, data: Mapping[str, Any], name: str = "") -> dict[str,
     wanted = labels(data)
     node = checked_name(name or nodes.registered_name())
     has = kubectl.get("node", node)["metadata"].get("labels") or {}
-    changes: dict[str, str | None] = {label: None for label in LABELS if label in has and label not in wanted}
+    changes: dict[str, str | None] = {label: None for label in PLACE if label in has and label not in wanted}
     changes.update({label: value for label, value in wanted.items() if has.get(label) != value})
     if changes:
         kubectl.patch("node", node, {"metadata": {"labels": changes}})

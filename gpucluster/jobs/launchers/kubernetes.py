@@ -13,7 +13,7 @@ from typing import NamedTuple, cast, get_args
 from gpucluster.errors import InputError
 from gpucluster.jobs import launchers, pod_options
 from gpucluster.jobs.model import Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
-from gpucluster.kubernetes.manifests import Manifest, networks, to_yaml, workloads
+from gpucluster.kubernetes.manifests import Manifest, networks, queues, to_yaml, workloads
 from gpucluster.kubernetes.manifests.networks import PodRdma, RdmaAccess
 from gpucluster.text import count
 
@@ -23,6 +23,7 @@ _OBJECT = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _RESOURCE = r"[a-z0-9.-]+/[A-Za-z0-9._-]+"
 _NO_ID = -1
 _NO_RDMA = "none"
+_NO_TOPOLOGY = "none"
 _SCRIPT = "job.sh"
 #: What each pod runs, and what the script asks the others with.
 _NODE, _ASK = "kubernetes_node.sh", "kubernetes_ask.sh"
@@ -50,6 +51,10 @@ KUBERNETES = Scheduler(
         Option("memory_gb", "memory of each pod; 0: not asked for", Kind.INTEGER, 0, minimum=0),
         Option("time", "seconds that the job may take; 0: no limit", Kind.INTEGER, 0, minimum=0),
         Option("queue", "the LocalQueue of Kueue that starts all pods or none", Kind.TEXT, pattern=_OBJECT),
+        Option("topology", "how near the nodes are to each other in the RDMA network, by Kueue and the place that OCI "
+               "tells; needs a queue", Kind.CHOICE, _NO_TOPOLOGY, (_NO_TOPOLOGY, *queues.LEVELS)),
+        Option("topology_required", "the job waits until all nodes are as near as that. Else they are as near as they "
+               "can be", Kind.FLAG, default=False),
         Option("networks", "more interfaces: NetworkAttachmentDefinitions, separated by commas", Kind.TEXT,
                pattern=r"[a-z0-9@/,.-]+"),
         Option("network_interface", "the interface of these that NCCL and gloo take, such as net1", Kind.NAME),
@@ -94,6 +99,11 @@ def _wrapped(make: Callable[[workloads.Workload], list[Manifest]]) -> Callable[[
                 "Kueue admits each Job alone, and not all nodes of kubernetes-job or none",
                 hint=f"With a queue take another launcher: --launcher {' or '.join(others)}",
             )
+        if job.text("topology") != _NO_TOPOLOGY and not job.text("queue"):
+            raise InputError(
+                "the option topology has no effect without a queue: Kueue places the pods",
+                hint="Name a LocalQueue of the namespace, --set queue=NAME, and a launcher that takes one",
+            )
         return to_yaml(make(_workload(job, files)))
 
     return wrap
@@ -127,6 +137,8 @@ def _workload(job: Job, files: Mapping[str, str]) -> workloads.Workload:
         seconds=int(job.number("time")),
         pool=job.text("pool"),
         queue=job.text("queue"),
+        topology=level if (level := job.text("topology")) != _NO_TOPOLOGY else "",
+        topology_required=bool(job.values["topology_required"]),
         networks=job.text("networks"),
         rdma_resource=job.text("rdma_resource"),
         host_network=bool(job.values["host_network"]),

@@ -26,6 +26,8 @@ from gpucluster.agent.rules.devices import GPU_RESOURCES, NETWORKS
 from gpucluster.kubernetes.labels import gpu_tolerations
 from gpucluster.kubernetes.manifests import DOMAIN, Manifest, metadata
 from gpucluster.kubernetes.manifests.networks import PodRdma
+from gpucluster.kubernetes.manifests.queues import topology_annotations
+from gpucluster.kubernetes.operator_apis import api_version
 
 #: All objects of one piece of work have it, with its name: so it is listed and deleted.
 JOB_LABEL = f"{DOMAIN}/job"
@@ -59,6 +61,8 @@ class Workload:
         seconds: how long it may take; 0 for ever.
         pool: whose nodes; "" for any.
         queue: the LocalQueue of Kueue that admits it, all pods or none; "" without.
+        topology: the level of the RDMA network within which pods want to be, of `queues.LEVELS`; "" for none.
+        topology_required: whether they must be.
         networks: NetworkAttachmentDefinitions of more interfaces, separated by commas.
         rdma_resource: the resource of an RDMA device; "" without.
         host_network: whether pods are in the network of their host.
@@ -90,6 +94,8 @@ class Workload:
     seconds: int = 0
     pool: str = ""
     queue: str = ""
+    topology: str = ""
+    topology_required: bool = False
     networks: str = ""
     rdma_resource: str = ""
     host_network: bool = False
@@ -146,23 +152,24 @@ def jobset(work: Workload) -> list[Manifest]:
         "failurePolicy": {"maxRestarts": 0},
         **_suspended(work),
     }
-    return [*_beside(work), _object("jobset.x-k8s.io/v1alpha2", "JobSet", work, spec)]
+    return [*_beside(work), _object("JobSet", work, spec)]
 
 
 def mpijob(work: Workload) -> list[Manifest]:
     """An MPIJob whose launcher is the first node. The image needs no ssh: the program starts the ranks itself."""
     workers = [f"{work.name}-worker-{index}.{work.name}" for index in range(work.nodes - 1)]
     names = [f"{work.name}-launcher.{work.name}", *workers]
-    replicas = {"Launcher": _replica(_pod(work, names, index=0), 1)}
+    two = bool(workers)
+    replicas = {"Launcher": _replica(_pod(work, names, index=0, two_groups=two), 1)}
     if workers:
-        replicas["Worker"] = _replica(_pod(work, names), len(workers))
+        replicas["Worker"] = _replica(_pod(work, names, two_groups=two), len(workers))
     spec = {
         "slotsPerWorker": max(work.gpus, 1),
         "runLauncherAsWorker": True,
         "runPolicy": {"cleanPodPolicy": "Running", **_run_policy(work)},
         "mpiReplicaSpecs": replicas,
     }
-    return [*_beside(work), _object("kubeflow.org/v2beta1", "MPIJob", work, spec)]
+    return [*_beside(work), _object("MPIJob", work, spec)]
 
 
 def pytorchjob(work: Workload) -> list[Manifest]:
@@ -170,14 +177,15 @@ def pytorchjob(work: Workload) -> list[Manifest]:
     workers = [f"{work.name}-worker-{index}" for index in range(work.nodes - 1)]
     names = [f"{work.name}-master-0", *workers]
     # The operator looks for a container of this name.
-    replicas = {"Master": _replica(_pod(work, names, index=0, container="pytorch"), 1)}
+    two = bool(workers)
+    replicas = {"Master": _replica(_pod(work, names, index=0, container="pytorch", two_groups=two), 1)}
     if workers:
-        replicas["Worker"] = _replica(_pod(work, names, container="pytorch"), len(workers))
+        replicas["Worker"] = _replica(_pod(work, names, container="pytorch", two_groups=two), len(workers))
     spec = {
         "runPolicy": {"cleanPodPolicy": "Running", **_run_policy(work)},
         "pytorchReplicaSpecs": replicas,
     }
-    return [*_beside(work), _object("kubeflow.org/v1", "PyTorchJob", work, spec)]
+    return [*_beside(work), _object("PyTorchJob", work, spec)]
 
 
 def _labels(work: Workload) -> dict[str, str]:
@@ -188,11 +196,11 @@ def _metadata(work: Workload, name: str = "") -> dict[str, Any]:
     return metadata(name or work.name, work.namespace or None, _labels(work))
 
 
-def _object(api_version: str, kind: str, work: Workload, spec: dict[str, Any]) -> Manifest:
+def _object(kind: str, work: Workload, spec: dict[str, Any]) -> Manifest:
     about = _metadata(work)
     if work.queue:
         about["labels"][_QUEUE_LABEL] = work.queue
-    return {"apiVersion": api_version, "kind": kind, "metadata": about, "spec": spec}
+    return {"apiVersion": api_version(kind), "kind": kind, "metadata": about, "spec": spec}
 
 
 def _suspended(work: Workload) -> dict[str, Any]:
@@ -228,7 +236,21 @@ def _replica(pod: dict[str, Any], replicas: int) -> dict[str, Any]:
     return {"replicas": replicas, "restartPolicy": "Never", "template": pod}
 
 
-def _pod(work: Workload, names: list[str], *, index: int | None = None, container: str = _SERVICE) -> dict[str, Any]:
+def _pod(
+    work: Workload,
+    names: list[str],
+    *,
+    index: int | None = None,
+    container: str = _SERVICE,
+    two_groups: bool = False,
+) -> dict[str, Any]:
+    """The pods of one group.
+
+    Args:
+        names: of all pods.
+        index: the number of the pod, where the group has one.
+        two_groups: whether the object has another group.
+    """
     environment = [
         {"name": "GPUCLUSTER_JOB", "value": work.name},
         {"name": "GPUCLUSTER_NODES", "value": " ".join(names)},
@@ -300,7 +322,12 @@ def _pod(work: Workload, names: list[str], *, index: int | None = None, containe
     spec |= work.rdma.spec
     about: dict[str, Any] = {"labels": metadata(work.name, labels=_labels(work))["labels"]}
     networks = {NETWORKS: work.networks} if work.networks else {}
-    annotations = {**work.annotations, **work.rdma.annotations, **networks}
+    near = (
+        topology_annotations(work.topology, required=work.topology_required, two_groups=two_groups)
+        if work.topology
+        else {}
+    )
+    annotations = {**work.annotations, **work.rdma.annotations, **networks, **near}
     if annotations:
         about["annotations"] = annotations
     return {"metadata": about, "spec": spec}

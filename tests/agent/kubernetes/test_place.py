@@ -13,6 +13,7 @@ import pytest
 
 from gpucluster.agent.errors import AgentError
 from gpucluster.agent.kubernetes import place
+from gpucluster.agent.rules.labels import PLACE
 from tests.agent.kubernetes.api_server import needs_api_server, running_with_kubelet
 from tests.agent.kubernetes.objects import node
 
@@ -28,7 +29,7 @@ _ISLAND, _BLOCK = (f"oci.oraclecloud.com/rdma.{name}_id" for name in ("hpc_islan
 def test_the_place_has_the_labels_of_oke() -> None:
     assert place.labels(_DATA) == {_ISLAND: "aeycajoqlss", _BLOCK: "clddsdef123"}
     assert place.labels({}) == {}
-    assert [name.rpartition(".")[2] for name in place.LABELS] == [
+    assert [name.rpartition(".")[2] for name in PLACE] == [
         "hpc_island_id", "network_block_id", "local_block_id", "host_id",
     ]  # fmt: skip
 
