@@ -29,8 +29,10 @@ from tests.waiting import PATIENCE_S
 
 _NAMES = tuple(each.name for each in LAUNCHERS)
 #: The oldest release on which these operators run; Jobs are of every release.
-_OLDEST = {"jobset": 27, "mpijob": 27, "pytorchjob": 27}
-_KINDS = {"kubernetes-job": "Job", "jobset": "JobSet", "mpijob": "MPIJob", "pytorchjob": "PyTorchJob"}
+_OLDEST = {"jobset": 27, "mpijob": 27, "pytorchjob": 27, "trainjob": 27}
+_KINDS = {
+    "kubernetes-job": "Job", "jobset": "JobSet", "mpijob": "MPIJob", "pytorchjob": "PyTorchJob", "trainjob": "TrainJob",
+}  # fmt: skip
 
 
 def objects(template: str, launcher: str, nodes: int = 2, shape: str = "", **given: str) -> list[dict[str, Any]]:
@@ -310,7 +312,10 @@ def test_what_is_no_addition_to_a_pod_is_refused_with_its_option(option: str, va
 
 
 def test_a_queue_starts_all_pods_or_none() -> None:
-    for launcher, template in (("jobset", "pytorch_ddp"), ("mpijob", "mpi_allreduce"), ("pytorchjob", "pytorch_ddp")):
+    for launcher, template in (
+        ("jobset", "pytorch_ddp"), ("mpijob", "mpi_allreduce"), ("pytorchjob", "pytorch_ddp"),
+        ("trainjob", "pytorch_ddp"),
+    ):  # fmt: skip
         found = objects(template, launcher, queue="gpus")
         validate_all(found, oldest=27)
         owner = found[-1]
@@ -318,10 +323,27 @@ def test_a_queue_starts_all_pods_or_none() -> None:
         assert owner["spec"].get("suspend", owner["spec"].get("runPolicy", {}).get("suspend")) is True
     with pytest.raises(InputError, match="admits each Job alone") as caught:
         objects("pytorch_ddp", "kubernetes-job", queue="gpus")
-    assert caught.value.hint == "With a queue take another launcher: --launcher jobset or pytorchjob"
+    assert caught.value.hint == "With a queue take another launcher: --launcher jobset or pytorchjob or trainjob"
     # A job of one node is whole in any case, and the rule stays simple.
     with pytest.raises(InputError):
         objects("pytorch_ddp", "kubernetes-job", nodes=1, queue="gpus")
+
+
+def test_a_trainjob_has_a_runtime_of_its_own_with_the_names_that_its_controller_looks_for() -> None:
+    found = objects("pytorch_ddp", "trainjob", 3, job_name="mine", time="3600")
+    kinds = [each["kind"] for each in found]
+    assert kinds == ["ConfigMap", "TrainingRuntime", "TrainJob"], "the runtime is there before its job"
+    runtime, job = found[1]["spec"], found[2]["spec"]
+    reference = {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": found[1]["metadata"]["name"]}
+    assert job == {"runtimeRef": reference, "activeDeadlineSeconds": 3600}
+    # With a framework its controller would put variables of its own beside ours, and a port.
+    assert runtime["mlPolicy"] == {"numNodes": 3}
+    (group,) = runtime["template"]["spec"]["replicatedJobs"]
+    assert group["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    (container,) = group["template"]["spec"]["template"]["spec"]["containers"]
+    assert (group["name"], container["name"]) == ("node", "node")
+    values = {each["name"]: each.get("value") for each in container["env"]}
+    assert values["GPUCLUSTER_NODES"] == "mine-node-0-0.mine mine-node-0-1.mine mine-node-0-2.mine"
 
 
 _PREFERRED, _REQUIRED = "kueue.x-k8s.io/podset-preferred-topology", "kueue.x-k8s.io/podset-required-topology"
@@ -330,8 +352,11 @@ _GROUP = "kueue.x-k8s.io/podset-group-name"
 
 @pytest.mark.parametrize(
     ("launcher", "template", "groups"),
-    [("jobset", "pytorch_ddp", 1), ("mpijob", "mpi_allreduce", 2), ("pytorchjob", "pytorch_ddp", 2)],
-)
+    [
+        ("jobset", "pytorch_ddp", 1), ("mpijob", "mpi_allreduce", 2), ("pytorchjob", "pytorch_ddp", 2),
+        ("trainjob", "pytorch_ddp", 1),
+    ],
+)  # fmt: skip
 def test_pods_say_to_kueue_how_near_they_want_to_be(launcher: str, template: str, groups: int) -> None:
     """Kueue places two groups of pods as one only if they say so, and refuses that of one group."""
     near = {"queue": "gpus", "topology": "local-block"}

@@ -8,6 +8,7 @@ Sources (read on 2026-11-23)
   MPIJob                       kubeflow/mpi-operator 0.8.0, its CustomResourceDefinition, version v2beta1
   PyTorchJob                   kubeflow/training-operator 1.x, API reference of kubeflow.org/v1
   JobSet                       kubernetes-sigs/jobset, API reference of jobset.x-k8s.io/v1alpha2
+  TrainJob, TrainingRuntime    kubeflow/trainer 2.3.0, manifests/base/crds, version v1alpha1 (read on 2026-11-28)
   Kueue                        kubernetes-sigs/kueue 0.19.2, config/components/crd/bases, version v1beta2 (read on
                                2026-11-28, with the rules of x-kubernetes-validations that our objects could break)
   SriovNetwork*                k8snetworkplumbingwg/sriov-network-operator, api/v1; manifests of oci-hpc-oke
@@ -138,6 +139,47 @@ SCHEMAS: dict[tuple[str, str], dict[str, Any]] = {
             startupPolicy=_object(("startupPolicyOrder",), startupPolicyOrder=_one_of("AnyOrder", "InOrder")),
             suspend=_FLAG,
             ttlSecondsAfterFinished=_NUMBER,
+        ),
+    ),
+    **_kind(
+        "trainer.kubeflow.org/v1alpha1",
+        "TrainingRuntime",
+        _object(
+            ("template",),
+            mlPolicy=_object(numNodes={"type": "integer", "minimum": 1}),
+            template=_object(
+                ("spec",),
+                spec=_object(
+                    ("replicatedJobs",),
+                    replicatedJobs=_list(
+                        _object(
+                            ("name", "template"),
+                            name=_TEXT,
+                            # The webhook refuses any other number for a trainer.
+                            replicas={"const": 1},
+                            template=_object(("spec",), metadata=_META, spec={"$ref": f"{_BATCH}JobSpec"}),
+                        ),
+                        1,
+                    ),
+                    network=_object(enableDNSHostnames=_FLAG, subdomain=_TEXT, publishNotReadyAddresses=_FLAG),
+                    failurePolicy=_object(maxRestarts=_NUMBER),
+                ),
+            ),
+        ),
+    ),
+    **_kind(
+        "trainer.kubeflow.org/v1alpha1",
+        "TrainJob",
+        _object(
+            ("runtimeRef",),
+            runtimeRef=_object(
+                ("name",),
+                apiGroup=_one_of("trainer.kubeflow.org"),
+                kind=_one_of("TrainingRuntime", "ClusterTrainingRuntime"),
+                name=_NAME,
+            ),
+            suspend=_FLAG,
+            activeDeadlineSeconds={"type": "integer", "minimum": 1},
         ),
     ),
     **_kind(

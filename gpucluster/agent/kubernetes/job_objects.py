@@ -25,8 +25,11 @@ WORKLOADS: Mapping[str, str] = {
     "JobSet": "jobsets.jobset.x-k8s.io",
     "MPIJob": "mpijobs.kubeflow.org",
     "PyTorchJob": "pytorchjobs.kubeflow.org",
+    "TrainJob": "trainjobs.trainer.kubeflow.org",
 }
-_BESIDE = frozenset({"ConfigMap", "Service"})
+#: What some of these need, as kubectl knows it: it is deleted after them.
+NEEDED: Mapping[str, str] = {"TrainJob": "trainingruntimes.trainer.kubeflow.org"}
+_BESIDE = frozenset({"ConfigMap", "Service", "TrainingRuntime"})
 _MOST_OBJECTS = 5000
 _HOME = "home"
 _NODES = "GPUCLUSTER_NODES"

@@ -18,7 +18,7 @@ from gpucluster.agent.errors import AgentError, Failed, Refused
 from gpucluster.agent.jobs import folder, requirements
 from gpucluster.agent.jobs.queue import Checked, Seen
 from gpucluster.agent.kubernetes import faults, job_objects, person_objects
-from gpucluster.agent.kubernetes.job_objects import JOB, KIND, WORKLOADS, Manifest, Owner
+from gpucluster.agent.kubernetes.job_objects import JOB, KIND, NEEDED, WORKLOADS, Manifest, Owner
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
 
 #: Of a namespace ("" for any) and a job.
@@ -216,7 +216,8 @@ class KubernetesQueue:
 
     def _delete(self, name: str, namespace: str, kind: str) -> None:
         # What makes pods comes first; the ConfigMap, by which the job is found, comes last.
-        for each in (WORKLOADS.get(kind, WORKLOADS["Job"]), "services", "configmaps"):
+        needed = [NEEDED[kind]] if kind in NEEDED else []
+        for each in (WORKLOADS.get(kind, WORKLOADS["Job"]), *needed, "services", "configmaps"):
             try:
                 self._kubectl.run(
                     "delete", each, f"--namespace={namespace}", f"--selector={_OURS},{JOB}={name}",

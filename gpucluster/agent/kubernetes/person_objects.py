@@ -163,6 +163,7 @@ def _person_rules() -> list[Manifest]:
         _rule("metrics.k8s.io", ["pods"], _READ),
         _rule("jobset.x-k8s.io", ["jobsets"], _ALL),
         _rule("kubeflow.org", ["mpijobs", "pytorchjobs"], _ALL),
+        _rule("trainer.kubeflow.org", ["trainjobs", "trainingruntimes"], _ALL),
         _rule("kueue.x-k8s.io", ["localqueues", "workloads"], _READ),
         _rule("k8s.cni.cncf.io", ["network-attachment-definitions"], _READ),
     ]

@@ -216,4 +216,5 @@ LAUNCHERS = (
     _launcher("jobset", "pods of a JobSet", workloads.jobset, _BOTH),
     _launcher("mpijob", "pods of an MPIJob (mpi-operator)", workloads.mpijob, (Ranks.MPI,)),
     _launcher("pytorchjob", "pods of a PyTorchJob (training-operator)", workloads.pytorchjob, (Ranks.ENVIRONMENT,)),
+    _launcher("trainjob", "pods of a TrainJob (Kubeflow Trainer 2)", workloads.trainjob, (Ranks.ENVIRONMENT,)),
 )

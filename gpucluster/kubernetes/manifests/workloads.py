@@ -12,6 +12,10 @@ Facts
   MPIJob       mpi-operator v2beta1: pods are called NAME-launcher and NAME-worker-INDEX in a subdomain with the
                name of the MPIJob. `runLauncherAsWorker` gives the launcher a place in the subdomain (0.5 and newer).
   PyTorchJob   training-operator 1.x: pods NAME-master-0 and NAME-worker-INDEX, each with a Service of its name.
+  TrainJob     Kubeflow Trainer 2, v1alpha1: its controller makes a JobSet of the same name from a runtime, which is one
+               of this work alone here. A runtime without a framework sets the number of pods and nothing else. The Job
+               and the container of a trainer are called `node` (pkg/runtime/framework/plugins/{plainml,jobset} and
+               pkg/webhooks/trainingruntime_webhook.go of 2.3.0).
   Kueue        takes objects with the label kueue.x-k8s.io/queue-name that are suspended, and lets all pods of one
                object start or none.
 """
@@ -42,6 +46,8 @@ FILES = "/gpucluster-job"
 _SERVICE = "workload"
 #: The group of pods of a JobSet.
 _GROUP = "node"
+#: The label of the Job that a TrainJob's trainer is.
+_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 _NCCL = "nccl.conf"
 
 
@@ -139,7 +145,7 @@ def kubernetes_job(work: Workload) -> list[Manifest]:
 
 def jobset(work: Workload) -> list[Manifest]:
     """A JobSet with one indexed Job: its pods start together where a queue is named."""
-    names = [f"{work.name}-{_GROUP}-0-{index}.{work.name}" for index in range(work.nodes)]
+    names = _names_in_jobset(work)
     inner = {
         **_job(work, _pod(work, names)),
         "completionMode": "Indexed",
@@ -153,6 +159,28 @@ def jobset(work: Workload) -> list[Manifest]:
         **_suspended(work),
     }
     return [*_beside(work), _object("JobSet", work, spec)]
+
+
+def trainjob(work: Workload) -> list[Manifest]:
+    """A TrainJob, and the TrainingRuntime that it alone refers to. The pods are those of a JobSet."""
+    pod = _pod(work, _names_in_jobset(work), container=_GROUP)
+    node = {
+        "name": _GROUP,
+        "replicas": 1,
+        "template": {
+            "metadata": {"labels": {_STEP: "trainer"}},
+            "spec": {"backoffLimit": 0, "completionMode": "Indexed", "template": pod},
+        },
+    }
+    network = {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
+    runtime = {
+        "mlPolicy": {"numNodes": work.nodes},
+        "template": {"spec": {"replicatedJobs": [node], "network": network, "failurePolicy": {"maxRestarts": 0}}},
+    }
+    reference = {"apiGroup": api_version("TrainingRuntime").partition("/")[0], "kind": "TrainingRuntime"}
+    job = {"runtimeRef": {**reference, "name": work.name}, **_deadline(work), **_suspended(work)}
+    made = {"apiVersion": api_version("TrainingRuntime"), "kind": "TrainingRuntime", "metadata": _metadata(work)}
+    return [*_beside(work), {**made, "spec": runtime}, _object("TrainJob", work, job)]
 
 
 def mpijob(work: Workload) -> list[Manifest]:
@@ -188,6 +216,10 @@ def pytorchjob(work: Workload) -> list[Manifest]:
     return [*_beside(work), _object("PyTorchJob", work, spec)]
 
 
+def _names_in_jobset(work: Workload) -> list[str]:
+    return [f"{work.name}-{_GROUP}-0-{index}.{work.name}" for index in range(work.nodes)]
+
+
 def _labels(work: Workload) -> dict[str, str]:
     return {JOB_LABEL: work.name}
 
@@ -207,9 +239,12 @@ def _suspended(work: Workload) -> dict[str, Any]:
     return {"suspend": True} if work.queue else {}
 
 
+def _deadline(work: Workload) -> dict[str, Any]:
+    return {"activeDeadlineSeconds": work.seconds} if work.seconds else {}
+
+
 def _run_policy(work: Workload) -> dict[str, Any]:
-    limit = {"activeDeadlineSeconds": work.seconds} if work.seconds else {}
-    return {"backoffLimit": 0, **limit, **_suspended(work)}
+    return {"backoffLimit": 0, **_deadline(work), **_suspended(work)}
 
 
 def _beside(work: Workload) -> list[Manifest]:
@@ -228,8 +263,7 @@ def _service(work: Workload) -> Manifest:
 
 def _job(work: Workload, pod: dict[str, Any]) -> dict[str, Any]:
     """The spec of a Job that is not tried again: a program that goes on after a failure says so by a new job."""
-    limit = {"activeDeadlineSeconds": work.seconds} if work.seconds else {}
-    return {"backoffLimit": 0, **limit, "template": pod}
+    return {"backoffLimit": 0, **_deadline(work), "template": pod}
 
 
 def _replica(pod: dict[str, Any], replicas: int) -> dict[str, Any]:

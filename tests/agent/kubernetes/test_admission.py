@@ -112,7 +112,7 @@ def test_what_leads_out_of_the_namespace_is_refused_and_the_message_says_which_f
 
 
 @pytest.mark.parametrize("access", ["none", "device", "sr-iov"])
-@pytest.mark.parametrize("launcher", ["kubernetes-job", "jobset", "mpijob", "pytorchjob"])
+@pytest.mark.parametrize("launcher", ["kubernetes-job", "jobset", "mpijob", "pytorchjob", "trainjob"])
 def test_pods_of_our_own_templates_are_accepted(launcher: str, access: str) -> None:
     template, more = ("mpi_allreduce", {}) if launcher == "mpijob" else ("pytorch_ddp", {"synthetic": "1"})
     made = jobs.objects(template, launcher, 2, "BM.GPU4.8", rdma=access, uid="10001", gid="10001", pool="gpu", **more)

@@ -11,6 +11,8 @@ pytest.importorskip("yaml", reason="workloads are rendered on the operator's mac
 from gpucluster.agent.errors import Refused
 from gpucluster.agent.kubernetes import job_objects
 from gpucluster.agent.kubernetes.job_objects import JOB, KIND, Manifest, Owner, State
+from gpucluster.agent.kubernetes.job_queue import KubernetesQueue
+from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.kubernetes.manifests import workloads
 
 ADA = Owner("ada", "user-ada", 10001, (10001, 10500), "/mnt/home/ada")
@@ -40,7 +42,10 @@ def ended(code: int, reason: str = "Error") -> dict[str, Any]:
     return {"containerStatuses": [{"state": {"terminated": {"exitCode": code, "reason": reason}}}]}
 
 
-@pytest.mark.parametrize("make", [workloads.kubernetes_job, workloads.jobset, workloads.mpijob, workloads.pytorchjob])
+@pytest.mark.parametrize(
+    "make",
+    [workloads.kubernetes_job, workloads.jobset, workloads.mpijob, workloads.pytorchjob, workloads.trainjob],
+)
 def test_what_the_request_says_of_identity_does_not_count(make: Any) -> None:
     manifests = make(work())
     for made in job_objects.owned(manifests, "demo", ADA):
@@ -157,3 +162,20 @@ def test_an_image_has_several_names() -> None:
     assert "docker.io/library/x:latest" in job_objects.names_of("x")
     assert job_objects.names_of("registry.test:5000/x:2") == {"registry.test:5000/x:2"}
     assert "docker.io/a/x:1" in job_objects.names_of("a/x:1")
+
+
+@pytest.mark.parametrize("kind", [*job_objects.WORKLOADS, "NoSuchKind"])
+def test_what_makes_pods_is_deleted_first_and_what_it_needs_after_it(kind: str) -> None:
+    """The double of kubectl records what it is asked for. Real objects are deleted in test_job_queue.py."""
+    deleted: list[str] = []
+
+    class Recording(Kubectl):
+        def run(self, *words: str, **_more: Any) -> str:
+            assert words[0] == "delete"
+            deleted.append(words[1])
+            return ""
+
+    KubernetesQueue(Recording())._delete("demo", "user-ada", kind)
+    makes = job_objects.WORKLOADS.get(kind, "jobs.batch")
+    needed = ["trainingruntimes.trainer.kubeflow.org"] if kind == "TrainJob" else []
+    assert deleted == [makes, *needed, "services", "configmaps"]

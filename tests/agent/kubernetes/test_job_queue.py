@@ -147,6 +147,39 @@ def test_an_operator_that_is_not_there_is_said_with_the_launcher_that_needs_none
     assert site.queue.look("set") is None
 
 
+def _definition(kind: str) -> dict[str, Any]:
+    """A double of a kind of Kubeflow Trainer: any fields, and no controller behind it."""
+    plural, group = f"{kind.lower()}s", "trainer.kubeflow.org"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }  # fmt: skip
+
+
+def test_a_user_makes_a_trainjob_with_its_runtime_and_both_go_with_the_job(site: Site) -> None:
+    kinds = ("trainjobs.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org")
+    for kind in ("TrainJob", "TrainingRuntime"):
+        site.server.kubectl.run("create", "--filename=-", text=json.dumps(_definition(kind)))
+    for kind in kinds:
+        site.server.kubectl.run("wait", "--for=condition=Established", f"customresourcedefinition/{kind}")
+    work = workloads.Workload("train", 2, "site.test/tools:1", ("bash",), {"job.sh": "true"})
+    given = {"name": "train", "files": {"job.yaml": {"text": ""}}, "manifests": workloads.trainjob(work)}
+    site.queue.submit(site.owner, "mpi", {}, given)
+    seen = site.queue.look("train")
+    assert seen is not None
+    assert seen.state == "PENDING"
+    for kind in kinds:
+        (made,) = site.server.kubectl.list(kind, PLACE, labels="gpucluster.io/job=train")
+        assert made["metadata"]["name"] == "train"
+    site.queue.cancel(seen)
+    for kind in kinds:
+        assert not site.server.kubectl.list(kind, PLACE, labels="gpucluster.io/job=train"), kind
+
+
 def test_a_pod_without_its_image_ends_the_wait_with_the_reason_and_not_the_job(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,7 +155,19 @@ TEMPLATE = Template(
         "a checkpoint: a job that is requeued goes on after its last epoch."
     ),
     ranks=Ranks.ENVIRONMENT,
-    launchers=("srun", "torchrun", "pyxis", "mpirun", "sge", "pbs", "lsf", "kubernetes-job", "jobset", "pytorchjob"),
+    launchers=(
+        "srun",
+        "torchrun",
+        "pyxis",
+        "mpirun",
+        "sge",
+        "pbs",
+        "lsf",
+        "kubernetes-job",
+        "jobset",
+        "pytorchjob",
+        "trainjob",
+    ),
     options=(
         Option("data", "cifar-10-python.tar.gz or its folder, on the share", Kind.PATH, read_only=True),
         Option("synthetic", "a made-up data set with so many images instead; 0: none", Kind.INTEGER, 0, minimum=0),

@@ -165,7 +165,7 @@ TEMPLATE = Template(
         "differs between workers."
     ),
     ranks=Ranks.ENVIRONMENT,
-    launchers=("pyxis", "srun", "mpirun", "sge", "pbs", "lsf", "kubernetes-job", "jobset", "pytorchjob"),
+    launchers=("pyxis", "srun", "mpirun", "sge", "pbs", "lsf", "kubernetes-job", "jobset", "pytorchjob", "trainjob"),
     options=(
         Option("data", "mnist.npz or its folder, on the share", Kind.PATH, read_only=True),
         Option("epochs", "how often the steps are repeated", Kind.INTEGER, 3, minimum=1),
