@@ -319,6 +319,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "autoscaler": has_unit("gpucluster-autoscaler"),
         "health": has_unit("gpucluster-health"),
         "exporters": has_unit("gpucluster-exporter"),
+        # GPUs of this host have been divided by the role mig.
+        "mig": has_unit("gpucluster-mig"),
         "grafana": has_unit("gpucluster-grafana"),
         "monitoring": has_unit("gpucluster-monitor"),
         # Runtimes that the roles installed; those of an image are not in it.

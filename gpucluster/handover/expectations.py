@@ -51,6 +51,7 @@ def node_expectation(
         mounts=(*home, *([local_disk] if local_disk else [])),
         local_disk=local_disk,
         services=_services(spec, machine),
+        mig=pool.mig_parts if pool else (),
         off=tuple(off),
     ).to_dict()
 

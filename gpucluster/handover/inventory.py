@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gpucluster import shapes
+from gpucluster.agent.rules import mig
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
@@ -273,19 +274,22 @@ def _minutes(hours: int | None) -> int | None:
 
 def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -> dict[str, Any]:
     shape = shapes.get(pool.shape)
+    devices = mig.devices(pool.mig_parts, shape.gres_type or "")
+    node = shapes.slurm_node(shape, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False)
     return {
         "name": name,
         "shape": pool.shape,
         "nodes": [node.name for node in nodes],
-        "node": shapes.slurm_node(
-            shape, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False
-        ),
-        "gpus": shape.gpus,
+        "node": {**node, "Gres": mig.gres(devices)} if devices else node,
+        # What Slurm counts as GPUs: instances, where GPUs are divided.
+        "gpus": len(devices) or shape.gpus,
         "gres_type": shape.gres_type,
         "rdma": pool.uses_rdma,
         "nccl": nccl(pool),
         "gpu_vendor": shape.gpu_vendor if shape.gpus else None,
         "gpu_device_files": list(shape.gpu_device_files),
+        # In the order of Slurm's numbers.
+        "mig": [{"type": device.type, "files": list(device.links)} for device in devices],
         "partition": pool.partition,
         "login_user": pool.image.login_user,
         "default": default,

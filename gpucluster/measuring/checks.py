@@ -22,6 +22,8 @@ _SECONDS = 30 * 60.0
 def _no_gpus(pool: MeasuredPool, _subject: str) -> str:
     if pool.shape.gpus < 2:  # noqa: PLR2004 - one GPU exchanges nothing
         return f"{pool.shape.name} has {pool.shape.gpus or 'no'} GPU" + ("" if pool.shape.gpus == 1 else "s")
+    if pool.divided:
+        return f"GPUs of the pool {pool.name} are divided (MIG), and instances have no NVLink"
     return "the hardware is emulated" if pool.emulated else ""
 
 

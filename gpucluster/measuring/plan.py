@@ -50,6 +50,7 @@ class MeasuredPool:
         emulated: its hardware is emulated: there is nothing to measure.
         nodes: how many there are.
         resource: the name of its GPUs in Kubernetes, where a pod measures all those of a node; "" with Slurm.
+        divided: GPUs of its nodes are divided (MIG).
     """
 
     name: str
@@ -59,6 +60,7 @@ class MeasuredPool:
     emulated: bool = False
     nodes: int = 2
     resource: str = ""
+    divided: bool = False
 
 
 def nccl(

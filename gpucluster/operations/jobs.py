@@ -20,6 +20,7 @@ import yaml
 
 from gpucluster import process
 from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.agent.rules.mig import gres_type
 from gpucluster.artifacts import catalogue, releases
 from gpucluster.artifacts.cache import sha256_of
 from gpucluster.errors import Finding as InputFinding
@@ -310,6 +311,14 @@ class Jobs:
             if why := choose.refusal(job):
                 raise InputError(f"{template.name} can't run on the pool {name}: {why}")
         pool = spec.pools[name]
+        if pool.gpus.mig and job.gpus:
+            profile = next(iter(pool.gpus.mig[0].mig_devices))
+            raise InputError(
+                f"{template.name} can't run on the pool {name}: templates count whole GPUs, and those of the pool are "
+                "divided (gpus.mig)",
+                where=str(spec.file),
+                hint=f"Run: sbatch --gres=gpu:{gres_type(profile)}:1 ...; or name another pool with --pool",
+            )
         most = pool.count + pool.elastic_count
         if request.nodes > most:
             raise InputError(

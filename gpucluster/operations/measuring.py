@@ -128,7 +128,10 @@ class Measuring:
         resource = ""
         if self._spec.scheduler == "kubernetes" and pool.hardware.gpus:
             resource = GPU_RESOURCES[pool.hardware.gpu_vendor]
-        return MeasuredPool(name, pool.partition or name, pool.hardware, pool.uses_rdma, emulated, nodes, resource)
+        divided = bool(pool.gpus.mig)
+        return MeasuredPool(
+            name, pool.partition or name, pool.hardware, pool.uses_rdma, emulated, nodes, resource, divided
+        )  # fmt: skip
 
     @contextmanager
     def _connect(self) -> Iterator[Session]:

@@ -43,6 +43,7 @@ def pool(
         "gres_type": shape.gres_type,
         "gpu_vendor": shape.gpu_vendor if shape.gpus else None,
         "gpu_device_files": list(shape.gpu_device_files),
+        "mig": [],
         "default": False,
         "idle_timeout": 600,
     }

@@ -52,6 +52,7 @@ OWN = {
     "agent/host_certificates.py": "/etc/ssh, and a folder of its own",
     "agent/kubernetes/": "/etc/kubernetes, /etc/gpucluster, /run/gpucluster",
     "agent/measure/": "/var/lib/gpucluster",
+    "agent/mig/": "/run/gpucluster, /var/lib/gpucluster",
     "agent/monitor/": "its own service",
     "agent/nccl/": "a file that its caller names, read",
     "agent/record/": "/run/gpucluster/jobs of the node; on the controller its own service",

@@ -235,7 +235,7 @@ class Machine:
             {
                 **role.GPU_POOL, "name": name, "partition": self._partitions.get(name, name), "default": False,
                 "nodes": [node_of(name)], "elastic_nodes": "", "rdma": False, "gres_type": kind,
-                "gpus": len(files), "gpu_device_files": list(files),
+                "gpus": len(files), "gpu_device_files": list(files), "mig": [],
                 "node": {**hardware, "Gres": f"gpu:{kind}:{len(files)}"},
             }
             for name, files in self._pools.items()

@@ -219,7 +219,8 @@ def _expect(machine: Machine, **more: Any) -> None:
         shape=shape.name, hardware_emulated=False, gpus=len(gpus()), gpu_vendor="nvidia", gpu_model=model(),
         gpu_device_files=tuple(gpus()), gpu_pcie_width=0, nvlinks=shape.nvlinks if len(gpus()) > 1 else 0,
         nvlink_gb_per_s=shape.nvlink_gb_per_s if len(gpus()) > 1 else 0, fabric_manager=False, dcgm=False,
-        rdma_devices=(), rdma_link_gbps=0, drives=0, memory_mib=0, mounts=(), local_disk="", services=(), off=(),
+        rdma_devices=(), rdma_link_gbps=0, drives=0, memory_mib=0, mounts=(), local_disk="", services=(), mig=(),
+        off=(),
     )  # fmt: skip
     machine.write("/etc/gpucluster/checks.json", json.dumps(replace(expected, **more).to_dict()))
 

@@ -43,6 +43,8 @@ class NodeExpectation:
         mounts: paths at which a file system must be mounted.
         local_disk: where the local drives are mounted, or "".
         services: systemd units that must run.
+        mig: of each GPU, in the order of nvidia-smi, what it is divided into (`agent.rules.mig`), "" for a whole one;
+            () on a host whose pool divides none.
         off: names of checks that cluster.yml switches off.
     """
 
@@ -64,6 +66,7 @@ class NodeExpectation:
     mounts: tuple[str, ...]
     local_disk: str
     services: tuple[str, ...]
+    mig: tuple[str, ...]
     off: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:

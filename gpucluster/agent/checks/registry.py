@@ -13,10 +13,11 @@ from gpucluster.agent.checks.collect import driver as collect_driver
 from gpucluster.agent.checks.collect import gpu as collect_gpu
 from gpucluster.agent.checks.collect import host as collect_host
 from gpucluster.agent.checks.collect import kernel_log as collect_kernel_log
+from gpucluster.agent.checks.collect import mig as collect_mig
 from gpucluster.agent.checks.collect import rdma as collect_rdma
 from gpucluster.agent.checks.collect.place import Collector
 from gpucluster.agent.checks.expected import NodeExpectation
-from gpucluster.agent.checks.judges import dcgm, driver, gpu, host, rdma, xids
+from gpucluster.agent.checks.judges import dcgm, driver, gpu, host, mig, rdma, xids
 from gpucluster.agent.checks.model import Check, Measurements, Outcome, Profile, Reaction, Scope
 
 NodeCheck = Check[NodeExpectation]
@@ -36,6 +37,7 @@ MEASUREMENTS: Mapping[str, Collector] = {
     "leftovers": collect_host.leftovers,
     "local_disk": collect_host.local_disk,
     "memory_mib": collect_host.memory_mib,
+    "mig": collect_mig.mig,
     "mounts": collect_host.mounts,
     "nvidia_smi": collect_gpu.nvidia_smi,
     "nvlink": collect_gpu.nvlink,
@@ -84,6 +86,10 @@ def _gpus(expected: NodeExpectation) -> str:
 
 def _nvidia(expected: NodeExpectation) -> str:
     return _gpus(expected) or ("" if expected.gpu_vendor in _MEASURED else "this is not measured on AMD's GPUs yet")
+
+
+def _mig(expected: NodeExpectation) -> str:
+    return _nvidia(expected) or ("" if expected.mig else "the pool divides no GPU (gpus.mig in cluster.yml)")
 
 
 def _nvlinks(expected: NodeExpectation) -> str:
@@ -237,6 +243,11 @@ _GPU = (
     _check(
         "gpu_nvlink_errors", "NVLink links that had to recover", _LINKS, gpu.nvlink_errors,
         when=_SLOWLY, applies=_nvlinks, remedy=f"Watch whether it grows. {_RESET}",
+    ),
+    _check(
+        "gpu_mig", "GPUs are divided (MIG) as the pool says", "mig", mig.instances,
+        when=_WITH_JOBS, applies=_mig, drain=True,
+        remedy="Run on the host when no job runs: systemctl restart gpucluster-mig; then restart the host",
     ),
     _check(
         "gpu_xid", "Xids in the kernel log since the boot", "kernel_log", xids.judge,

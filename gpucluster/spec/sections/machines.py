@@ -7,7 +7,8 @@ from typing import Literal, cast
 
 from pydantic import Field
 
-from gpucluster import shapes
+from gpucluster import mig, shapes
+from gpucluster.agent.rules import mig as mig_rules
 from gpucluster.spec.sections.fields import (
     IMAGE_PATTERN,
     POOL_NAME_PATTERN,
@@ -16,6 +17,8 @@ from gpucluster.spec.sections.fields import (
     WORD_PATTERN,
     Count,
     Gigabytes,
+    GpuIndex,
+    InstanceCount,
     LoginCount,
     Number,
     Part,
@@ -102,6 +105,35 @@ class Platform(Part):
     )
 
 
+class MigGroup(Part):
+    """GPUs of each node that are divided alike, in the form of NVIDIA's mig-parted."""
+
+    devices: tuple[GpuIndex, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=16,
+        description="Numbers of the GPUs as nvidia-smi counts them, from 0. `null`: each GPU of the node.",
+        examples=[[0, 1]],
+    )
+    mig_devices: dict[str, InstanceCount] = Field(
+        min_length=1,
+        description="Instances of each of these GPUs: their number by the name of their profile, as `nvidia-smi mig "
+        "-lgip` lists them. Slurm's type of an instance is that name.",
+        examples=[{"1g.10gb": 7}],
+    )
+
+
+class Gpus(Part):
+    """How the GPUs of a pool's nodes are used."""
+
+    mig: tuple[MigGroup, ...] = Field(
+        default=(),
+        max_length=16,
+        description="GPUs that are divided (NVIDIA's Multi-Instance GPU), and into what. A GPU that no entry names "
+        "stays whole. Default: none is divided.",
+    )
+
+
 class Machine(Part):
     """Keys that the controller, the login nodes and the nodes of a pool have in common."""
 
@@ -179,6 +211,7 @@ class Pool(Machine):
         description="What assigns addresses to RDMA interfaces. `plugin`: the Oracle Cloud Agent of the image. "
         "`cloud-init`: fixed addresses of `network.rdma_cidr`, for images without that plugin.",
     )
+    gpus: Gpus = Field(default_factory=Gpus, description="How the GPUs are used. Slurm only.")
     platform: Platform = Field(default_factory=Platform, description="Firmware settings. Bare metal only.")
     capacity_reservation_id: str | None = Field(
         default=None,
@@ -208,6 +241,18 @@ class Pool(Machine):
     def hardware(self) -> shapes.Shape:
         """The shape's facts."""
         return shapes.get(self.shape)
+
+    @property
+    def mig_parts(self) -> tuple[str, ...]:
+        """What each GPU of a node is divided into (`agent.rules.mig`), "" for a whole GPU; () if none is divided."""
+        if not self.gpus.mig:
+            return ()
+        gpu = mig.catalogue()[self.hardware.mig_gpu]
+        parts = [""] * self.hardware.gpus
+        for group in self.gpus.mig:
+            for index in range(self.hardware.gpus) if group.devices is None else group.devices:
+                parts[index] = mig_rules.text(gpu.place(group.mig_devices))
+        return tuple(parts)
 
     @property
     def elastic(self) -> bool:

@@ -13,6 +13,7 @@ from gpucluster.agent.checks.collect.gpu import parse_nvidia_smi, parse_nvlink
 from gpucluster.agent.checks.expected import NodeExpectation
 from gpucluster.agent.checks.judges.rdma import LIMITS
 from gpucluster.agent.checks.model import Finding, evaluate
+from gpucluster.agent.mig.collect import Card
 
 DATA = Path(__file__).parent / "data"
 XML = (DATA / "nvidia-smi-q-x.xml").read_text()
@@ -37,6 +38,8 @@ NODE = NodeExpectation(
     mounts=("/home", "/mnt/localdisk"),
     local_disk="/mnt/localdisk",
     services=("munge", "slurmd"),
+    # As in a pool that divides other GPUs than these: the check is made, and each of these must be whole.
+    mig=("",) * 8,
     off=(),
 )
 EMULATED = replace(NODE, hardware_emulated=True)
@@ -100,6 +103,10 @@ def healthy() -> dict[str, Any]:
         "leftovers": {"processes": 0, "users": [], "cpu_s": 0.0},
         "local_disk": dict(_DISK),
         "memory_mib": 3_000_000,
+        "mig": {
+            "cards": [Card(index, f"GPU-{index}", "Disabled", "Disabled", (), ()) for index in range(8)],
+            "said": "",
+        },
         "mounts": {path: {"mounted": True, "fault": ""} for path in NODE.mounts},
         "nvidia_smi": copy.deepcopy(_EIGHT),
         "nvlink": _links(),

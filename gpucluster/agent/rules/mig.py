@@ -1,0 +1,104 @@
+"""Divided GPUs (NVIDIA's Multi-Instance GPU) as a node, Slurm and the operator's side name them. Pure.
+
+`NodeExpectation.mig` has a text for each GPU, in the order of nvidia-smi: its instances as `nvidia-smi mig -cgi` takes
+them (`3g.40gb:4,1g.10gb:0`: profile, and the slice of memory at which the instance begins), "" for a whole GPU.
+
+Slurm's gres.conf names device files, and the numbers of the files of an instance are known on the node only, after it
+was made. So the node has links with fixed names (`FOLDER`), and one gres.conf is right for all nodes of a pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+#: The links and the record of a node. In /run: instances do not outlive a boot.
+FOLDER = "/run/gpucluster/mig"
+
+
+class Instance(NamedTuple):
+    """An instance: its profile (`1g.10gb`), and the slice of the GPU's memory at which it begins."""
+
+    profile: str
+    start: int
+
+
+class Device(NamedTuple):
+    """What Slurm gives to jobs: an instance, or a GPU that is not divided (`instance` is None).
+
+    `number` is Slurm's number of it on the node: its place in gres.conf.
+    """
+
+    number: int
+    type: str
+    gpu: int
+    instance: Instance | None
+
+    @property
+    def link(self) -> str:
+        """The link to the capability of the GPU instance, or to the whole GPU. Slurm takes the number from its end."""
+        return f"{FOLDER}/gpu{self.number:02d}"
+
+    @property
+    def compute_link(self) -> str:
+        """The link to the capability of the compute instance."""
+        return f"{FOLDER}/compute{self.number:02d}"
+
+    @property
+    def card_link(self) -> str:
+        """The link to the GPU that contains the instance: every program that uses one opens that, too."""
+        return f"{FOLDER}/card{self.number:02d}"
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """All links of the device, in the order of gres.conf."""
+        return (self.link, self.compute_link, self.card_link) if self.instance else (self.link,)
+
+
+def text(instances: Sequence[Instance]) -> str:
+    """The instances of a GPU as `nvidia-smi mig -cgi` takes them."""
+    return ",".join(f"{instance.profile}:{instance.start}" for instance in instances)
+
+
+def parse(words: str) -> tuple[Instance, ...]:
+    """The instances of a text of `NodeExpectation.mig`.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    found = []
+    for word in filter(None, words.split(",")):
+        profile, _, start = word.partition(":")
+        found.append(Instance(profile, int(start)))
+    return tuple(found)
+
+
+def gres_type(profile: str) -> str:
+    """Slurm's type of an instance: the name of its profile. `+` stands between types in some of Slurm's messages."""
+    return profile.replace("+", ".")
+
+
+def devices(parts: Sequence[str], whole: str) -> tuple[Device, ...]:
+    """What Slurm gives to jobs on a node, in the order of its numbers: by type, then by GPU.
+
+    Slurm numbers the devices of a node by type in the order of slurm.conf; numbers that follow the same order are the
+    same wherever Slurm counts.
+
+    Args:
+        parts: `NodeExpectation.mig`.
+        whole: Slurm's type of a GPU that is not divided.
+    """
+    each: list[tuple[str, int, Instance | None]] = []
+    for gpu, words in enumerate(parts):
+        instances = parse(words)
+        each += [(gres_type(instance.profile), gpu, instance) for instance in instances] or [(whole, gpu, None)]
+    each.sort(key=lambda device: (device[0], device[1], device[2].start if device[2] else 0))
+    return tuple(Device(number, *device) for number, device in enumerate(each))
+
+
+def gres(found: Sequence[Device]) -> str:
+    """`Gres` of slurm.conf: `gpu:1g.10gb:4,gpu:3g.40gb:8`."""
+    numbers: dict[str, int] = {}
+    for device in found:
+        numbers[device.type] = numbers.get(device.type, 0) + 1
+    return ",".join(f"gpu:{name}:{number}" for name, number in numbers.items())

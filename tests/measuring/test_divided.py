@@ -1,0 +1,19 @@
+"""NCCL is not measured where GPUs are divided (MIG), and the report says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpucluster import shapes
+from gpucluster.agent.checks.model import Check
+from gpucluster.measuring import checks
+from gpucluster.measuring.plan import MeasuredPool
+
+
+@pytest.mark.parametrize("check", [checks.NODE, checks.PAIR, checks.POOL, checks.FABRIC_NODE], ids=lambda one: one.name)
+@pytest.mark.parametrize("divided", [True, False])
+def test_a_pool_with_instances_is_skipped_with_the_reason(check: Check[MeasuredPool], divided: bool) -> None:
+    pool = MeasuredPool("small", "small", shapes.get("BM.GPU.H100.8"), rdma=True, divided=divided)
+    assert check.applies(pool, "small-1") == (
+        "GPUs of the pool small are divided (MIG), and instances have no NVLink" if divided else ""
+    )
