@@ -1,0 +1,103 @@
+"""The role mig on a booted host, with real systemd: its unit, a GPU that is not divided, and the way back.
+
+nvidia-smi is a double that answers from files, in the words of tests/agent/mig/smi.py. It never divides a GPU: the
+driver's list of capabilities (/proc/driver/nvidia-caps) can't be planted in a container.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpucluster.agent.mig.apply import MARKER
+from gpucluster.agent.rules import mig
+from gpucluster.artifacts import agent_archive
+from tests.agent.checks.measured import NODE
+from tests.agent.mig.smi import H100, Card, Smi
+from tests.ansible.booted import Booted, booted
+from tests.ansible.in_container import Played
+from tests.ansible.render import GPU_POOL, INVENTORY
+
+pytestmark = pytest.mark.containers
+
+TASKS: list[dict[str, Any]] = [
+    {"import_role": {"name": "base", "tasks_from": "gather_facts"}},
+    {
+        "include_role": {"name": "{{ next_role }}"},
+        "loop": "{{ ['mig'] | select('in', roles_with_work) }}",
+        "loop_control": {"loop_var": "next_role"},
+    },
+]
+SEVEN = ",".join(f"1g.10gb:{start}" for start in range(7))
+UNIT = "gpucluster-mig"
+# What changes something is asked last: its words are kept for the test.
+NVIDIA_SMI = """\
+#!/bin/sh
+case "$*" in
+    "-q -x") cat /srv/smi/query ;;
+    -L) cat /srv/smi/names ;;
+    "mig -lgi") echo "No GPU instances found: Not Found"; exit 6 ;;
+    *) echo "$*" >> /srv/smi/calls; cat /srv/smi/refusal ;;
+esac
+"""
+
+
+def apply(node: Booted, parts: tuple[str, ...], *options: str, check: bool = True) -> Played:
+    expected = replace(NODE, hardware_emulated=False, gpus=1, gpu_model="h100", mig=parts)
+    node.put("/etc/gpucluster/checks.json", json.dumps(expected.to_dict()))
+    devices = [{"type": each.type, "files": list(each.links)} for each in mig.devices(parts, "h100")] if parts else []
+    pools = [{**GPU_POOL, "name": "compute", "mig": devices}]
+    variables = INVENTORY | {"slurm_pools": pools, "slurm_hardware_emulated": False}
+    return node.play(TASKS, variables, *options, check=check)
+
+
+def enabled(node: Booted) -> str:
+    return node.sh(f"systemctl is-enabled {UNIT}", check=False).splitlines()[0]
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Booted]:
+    with booted() as host:
+        program = host.folder / "gpucluster-agent"
+        program.write_bytes(agent_archive.build())
+        program.chmod(0o755)
+        host.sh("mkdir -p /usr/local/bin")
+        subprocess.run(["podman", "cp", program, f"{host.name}:/usr/local/bin/gpucluster-agent"], check=True)
+        whole = Smi(H100, [Card(0, resets=False)])
+        host.put("/srv/smi/query", whole.query())
+        host.put("/srv/smi/names", whole.names())
+        host.put("/srv/smi/refusal", whole(["nvidia-smi", "-i", "0", "-mig", "1"], 1.0).output)
+        host.put("/usr/bin/nvidia-smi", NVIDIA_SMI, 0o755)
+        yield host
+
+
+def test_a_gpu_that_is_not_divided_stops_the_node_and_is_whole_again_without_mig(node: Booted) -> None:
+    before = apply(node, ())
+    assert "mig" not in before.said, "a cluster whole of whole GPUs has no task for it"
+
+    looked = apply(node, (SEVEN,), "--check")
+    assert node.sh("cat /srv/smi/calls", check=False).startswith("cat: "), looked.said
+
+    refused = apply(node, (SEVEN,), check=False)
+    assert "failed=1" in refused.said, refused.said
+    assert "waits for a restart of the host" in refused.said, refused.said[-1500:]
+    assert node.sh("cat /srv/smi/calls").split() == ["-i", "0", "-mig", "1"]
+    assert enabled(node) == "enabled"
+    # At the next boot it is tried again, before Slurm's daemon.
+    assert "slurmd.service" in node.sh(f"systemctl show --property=Before {UNIT}")
+    tried = node.sh(f"systemctl start {UNIT}", check=False)
+    assert "failed" in tried, tried
+    assert "waits for a restart of the host" in node.sh(f"journalctl --no-pager --unit {UNIT}")
+
+    # The pool has no instances any more, and the GPU is as it was: nothing is asked of the driver.
+    node.sh("truncate --size=0 /srv/smi/calls")
+    back = apply(node, ())
+    assert back.changed > 0
+    assert enabled(node) == "not-found"
+    assert node.sh(f"cat /srv/smi/calls; ls {MARKER} /run/gpucluster/mig/names", check=False).count("No such file") == 1
+    assert apply(node, ()).changed == 0
