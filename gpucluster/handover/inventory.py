@@ -363,6 +363,7 @@ def _monitoring_variables(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]
         "exporters_hang_seconds": monitoring.hang_seconds,
         "exporters_silent_seconds": monitoring.silent_hang_seconds,
         "exporters_idle_seconds": monitoring.idle_minutes * 60,
+        "exporters_hang_stacks": monitoring.hang_stacks,
     }
 
 

@@ -202,6 +202,45 @@ def test_what_tells_the_controller_is_root_without_a_right() -> None:
     assert [line for line in lines if line.startswith("IPAddressAllow=")][-1].endswith(" 10.0.0.2")
 
 
+STACKS: dict[str, Any] = {"health_enabled": True, "exporters_hang_stacks": True}
+
+
+@pytest.mark.parametrize("home", ["/home", "/shared/home", None])
+def test_stacks_give_it_the_rights_to_work_as_a_user_and_no_other(home: str | None) -> None:
+    given = known("compute-1", **STACKS, home_mount_path=home)
+    assert watch.parser().parse_args(command(REPORT, given)[2:]).stacks
+    lines = render("exporters", REPORT, given).splitlines()
+    assert "CapabilityBoundingSet=CAP_KILL CAP_SETGID CAP_SETUID" in lines
+    assert "NoNewPrivileges=yes" in lines
+    # systemd takes the last one; an empty one ends the list.
+    for name, value in (("ProtectHome", "no"), ("InaccessiblePaths", ""), ("ProtectProc", "default")):
+        assert [line for line in lines if line.startswith(f"{name}=")][-1] == f"{name}={value}"
+    places = {"-/home", *([f"-{home}"] if home else [])}
+    writable = next(line for line in lines if line.startswith("ReadWritePaths="))
+    assert set(writable.partition("=")[2].split()) == places
+    # No program of a home is run there.
+    assert places <= set(next(line for line in lines if line.startswith("NoExecPaths=")).partition("=")[2].split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken"),
+    [({}, True), ({"exporters_hang_stacks": False}, False), ({"health_enabled": False}, False)],
+)
+def test_users_may_look_at_their_own_processes_only_where_stacks_are_taken(
+    changes: dict[str, Any], taken: bool
+) -> None:
+    given = known("compute-1", **{**STACKS, **changes})
+    task = read("roles/exporters/tasks/present.yml")[-1]
+    # Files of templates are of no interest here.
+    given |= {name: [] if name.endswith("_files") else value for name, value in task["vars"].items()}
+    files, units = (evaluate(task["gpucluster_service"][key], given) for key in ("files", "units"))
+    file = next(each for each in files if each["path"] == "/etc/sysctl.d/90-gpucluster-stacks.conf")
+    assert file.get("content") == ("-kernel.yama.ptrace_scope = 0\n" if taken else None)
+    assert file.get("absent", False) == (not taken)
+    assert ("systemd-sysctl" in [unit["name"] for unit in units]) == taken
+    assert ("--stacks" in command(REPORT, given)) == taken
+
+
 def test_the_real_node_exporter_takes_its_command_line(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     program = shutil.which("prometheus-node-exporter")

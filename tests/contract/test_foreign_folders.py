@@ -38,6 +38,7 @@ AS_OWNER = {
     "agent/jobs/folder.py": "accounts.work_as",
     "agent/jobs/requirements.py": "accounts.work_as",
     "agent/users/home_contents.py": "accounts.work_as",
+    "agent/watch/stacks.py": "accounts.work_as",
     "agent/kubernetes/own_kubeconfig.py": "the user's own program",
 }
 #: Other modules of the agent that change files: where only root of this host, or the service itself, can.

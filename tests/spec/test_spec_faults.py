@@ -221,6 +221,8 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "a hang in no partition": ("software:", "monitoring: {on_hang_by_partition: {§big: tell}}\nsoftware:", "monitoring.on_hang_by_partition.big", 'there is no partition "big". Known are: '),
     "idle jobs that end before they are idle": ("software:", "monitoring: {idle_minutes: 60, end_idle_jobs_minutes: §30}\nsoftware:", "monitoring.end_idle_jobs_minutes", "30 is less than monitoring.idle_minutes, which is 60"),
     "a requeue without checks": ("software:", "checks: {enabled: false}\nmonitoring: {on_hang: §requeue}\nsoftware:", "monitoring.on_hang", "the health service does this, and checks.enabled is false"),
+    "stacks without checks": ("software:", "checks: {enabled: false}\nmonitoring: {hang_stacks: §true}\nsoftware:", "monitoring.hang_stacks", "the health service does this, and checks.enabled is false"),
+    "stacks of no kind": ("software:", "monitoring: {hang_stacks: §py-spy}\nsoftware:", "monitoring.hang_stacks", 'must be true or false; got "py-spy"'),
     "monitoring on a node": ("software:", "monitoring: {host: §compute-1}\nsoftware:", "monitoring.host", "must be controller, or login-<n>"),
     "monitoring on a login node without any": ("software:", "monitoring: {host: §login-1}\nsoftware:", "monitoring.host", "there is no login node 1: this cluster has no login nodes"),
     "monitoring on a login node that is not there": ("software:", "login: {count: 2, shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}\nmonitoring: {host: §login-3}\nsoftware:", "monitoring.host", "there is no login node 3: login.count is 2. Write controller or login-1 to login-2"),

@@ -275,6 +275,7 @@ def _remark(node: str, said: Said, before: Remark | None, now: float) -> Remark:
     return Remark(
         node, said.state, now - said.age, before.first if before is not None and known else now, now, said.words,
         f"rank {said.rank}{where}" if said.rank else "", said.host, said.idle, said.idle_s,
+        said.stacks,
     )  # fmt: skip
 
 

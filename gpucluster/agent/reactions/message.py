@@ -29,6 +29,7 @@ class Said(NamedTuple):
         age: seconds for which the state has lasted.
         rank, pid, host: of the rank to look at; "" and 0 where it is not known.
         idle: GPUs without a process, and `idle_s` for how long, summed over them.
+        stacks: where the stacks of its processes are, or why there are none; "" where nobody wants them.
     """
 
     job_id: str
@@ -40,13 +41,15 @@ class Said(NamedTuple):
     host: str = ""
     idle: int = 0
     idle_s: float = 0.0
+    stacks: str = ""
 
 
-def written(node: str, jobs: Sequence[Seen], now: float) -> dict[str, Any]:
+def written(node: str, jobs: Sequence[Seen], now: float, stacks: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The message of a node.
 
     Args:
         now: seconds of the clock that the watcher uses.
+        stacks: where those of jobs are, by their numbers.
     """
     return {
         KIND: {
@@ -62,6 +65,7 @@ def written(node: str, jobs: Sequence[Seen], now: float) -> dict[str, Any]:
                     "host": each.host,
                     "idle": len(each.idle),
                     "idle_s": sum(each.idle.values()),
+                    "stacks": (stacks or {}).get(each.job_id, ""),
                 }
                 for each in jobs[:_MOST_JOBS]
             ],
@@ -96,6 +100,8 @@ def _said(raw: Mapping[str, Any]) -> Said:
     return Said(
         _text(raw["job_id"], _JOB), State(raw["state"]), _seconds(raw["age"]), _printable(raw["words"]),
         _text(raw["rank"], _WORD), pid, _text(raw["host"], _WORD), idle, _seconds(raw["idle_s"]),
+        # A node that has not been configured again says nothing of them.
+        _printable(raw.get("stacks", "")),
     )  # fmt: skip
 
 

@@ -25,6 +25,8 @@ KEY = "gpucluster:on-hang"
 _SEPARATORS = re.compile(r"[\s,;]+")
 #: Characters of what a watcher says, in a line for the job's owner.
 _LONGEST = 300
+#: Nodes whose stacks a line names.
+_MOST_STACKS = 4
 #: Lines about a job that are kept.
 _TOLD = 8
 
@@ -67,6 +69,7 @@ class Remark:
         suspect: the node of that rank; empty where it is not known.
         idle_gpus: GPUs of the node that have no process for the watcher's limit.
         idle_s: seconds for which they have had none, summed over these GPUs.
+        stacks: where the stacks of the job's processes on the node are, or why there are none.
     """
 
     node: str
@@ -79,6 +82,7 @@ class Remark:
     suspect: str = ""
     idle_gpus: int = 0
     idle_s: float = 0.0
+    stacks: str = ""
 
 
 @dataclass(frozen=True)
@@ -229,7 +233,10 @@ def decide(job: Job, remarks: Sequence[Remark], record: Record, settings: Settin
         return None
     found = hang(job, remarks, now)
     if found is not None:
-        return None if record.hang_told else _of_hang(job, found, record, settings, now)
+        if record.hang_told:
+            return None
+        act = _of_hang(job, found, record, settings, now)
+        return replace(act, text=act.text + _stacks(_fresh(job, remarks, now)))
     return _of_idle(job, remarks, record, settings, now)
 
 
@@ -253,6 +260,13 @@ def _of_hang(job: Job, found: Remark, record: Record, settings: Settings, now: f
     if settings.shadow and kind is not Kind.NOTHING:
         return Act(of_hang=True, text=f"{beginning} Nothing else follows: the checks are in shadow mode.")
     return Act(of_hang=True, text=beginning + what, kind=kind, exclude=exclude)
+
+
+def _stacks(remarks: Sequence[Remark]) -> str:
+    """Where the stacks are, in the line. A path has no full stop behind it: it is copied."""
+    own = sorted((each.node, each.stacks) for each in remarks if each.stacks)
+    more = f"; and on {len(own) - _MOST_STACKS} more nodes" if own[_MOST_STACKS:] else ""
+    return f" Stacks: {'; '.join(f'{node}: {_cut(text)}' for node, text in own[:_MOST_STACKS])}{more}" if own else ""
 
 
 def _excluded(job: Job, suspect: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import collections
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Callable
 
@@ -19,7 +19,7 @@ from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.health import client as health
 from gpucluster.agent.health.settings import PORT
 from gpucluster.agent.reactions import message
-from gpucluster.agent.watch import client, collect, judge, kept, ras
+from gpucluster.agent.watch import client, collect, judge, kept, ras, stacks
 from gpucluster.agent.watch.collect import Running
 from gpucluster.agent.watch.judge import Finding, Gpu, Limits, Look, Memory, State
 
@@ -170,9 +170,15 @@ class Reporter:
     It runs as root without any right, because the controller believes root alone; what reads the answers of jobs does
     not. A change is said at once. Words about jobs that do not work are repeated: the controller forgets them.
 
+    Where stacks are wanted, those of a hang are taken before the controller hears of it: it may end the job at once.
+    It has the rights for that then (`stacks`).
+
     Args:
         send: sends one message; whether the controller has taken it. It raises AgentError where it can't.
         clock: that of the watcher.
+
+    Attributes:
+        stacks: says where the stacks of hung jobs are, by their numbers.
     """
 
     def __init__(
@@ -180,6 +186,7 @@ class Reporter:
     ) -> None:
         self._send, self._file, self._clock = send, file, clock
         self._here = here or collect.own_name()
+        self.stacks: Callable[[Sequence[kept.Seen]], Mapping[str, str]] = lambda _jobs: {}
         self._told: dict[str, tuple[str, bool]] = {}
         self._at = float("-inf")
         self._fault = ""
@@ -197,8 +204,9 @@ class Reporter:
         again = now - self._at >= _AGAIN_S and any(state != State.WORKING for state, _idle in states.values())
         if states == self._told and not again:
             return
+        words = message.written(self._here, jobs, now, self.stacks(jobs))
         try:
-            fault = "" if self._send(json.dumps(message.written(self._here, jobs, now))) else "it does not want it"
+            fault = "" if self._send(json.dumps(words)) else "it does not want it"
         except AgentError as error:
             fault = error.message
         if fault and fault != self._fault:
@@ -231,6 +239,7 @@ def parser() -> argparse.ArgumentParser:
     add("--hang", type=float, default=180.0, metavar="SECONDS", help="without a new operation (%(default)s)")
     add("--idle", type=float, default=1800.0, metavar="SECONDS", help="of a GPU without a process (%(default)s)")
     add("--silent", type=float, metavar="SECONDS", help="of kernels that wait, where NCCL says nothing (never)")
+    add("--stacks", action="store_true", help="of a hung job are taken before it is said (report)")
     add("--jobs", default=Place().jobs, metavar="FOLDER", help="of running jobs (%(default)s)")
     add("--file", type=Path, default=kept.FILE, help="with what was seen (%(default)s)")
     return made
@@ -245,6 +254,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if options.command == "report":
             reporter = Reporter(sent(options.controller, options.port), options.file)
+            if options.stacks:
+                reporter.stacks = stacks.Stacks().of
             while True:
                 reporter.look()
                 time.sleep(INTERVAL_S)

@@ -11,7 +11,8 @@ RULES = (
     "The other keys of `monitoring` have an effect only with `monitoring.enabled: true`.",
     "`monitoring.host` is the controller or a login node that `login.count` has.",
     "Each name in `monitoring.on_hang_by_partition` is a partition of `pools`.",
-    "`monitoring.on_hang` and `monitoring.end_idle_jobs_minutes` need `checks.enabled: true`: its service does it.",
+    "`monitoring.on_hang`, `monitoring.hang_stacks` and `monitoring.end_idle_jobs_minutes` need "
+    "`checks.enabled: true`: its service does it.",
     "`monitoring.end_idle_jobs_minutes` is not less than `monitoring.idle_minutes`.",
     "`monitoring.alertmanager_file` is a file of at most 1 MiB that you can read. The controller checks its content.",
 )
@@ -47,6 +48,7 @@ def _check_reactions(context: RuleContext) -> None:
             "on_hang": found.get("on_hang") not in ("tell", None),
             _BY_PARTITION: bool(by_partition),
             _END_KEY: end is not None,
+            "hang_stacks": found.get("hang_stacks") is True,
         }
         for key in [key for key, is_wanted in wanted.items() if is_wanted]:
             context.error(

@@ -73,6 +73,12 @@ class Monitoring(Part):
         "`idle_minutes`. `null`: never.",
         examples=[240],
     )
+    hang_stacks: bool = Field(
+        default=False,
+        description="Whether a node takes the stacks of a hung job's processes with py-spy, where root has installed "
+        "it, and writes them into `~/gpucluster-stacks` of the job's owner. It sets `kernel.yama.ptrace_scope` to 0 on "
+        "nodes with NVIDIA GPUs: users may trace processes of their own.",
+    )
     alertmanager_file: FileName | None = Field(
         default=None,
         description="Configuration of Alertmanager, with the receivers of alerts; relative to this file. It may "

@@ -29,12 +29,19 @@ def test_what_is_written_is_read() -> None:
     ]
 
 
+def test_where_the_stacks_are_is_said_and_a_node_of_before_says_nothing_of_them() -> None:
+    raw = json.loads(json.dumps(message.written("gpu-1", [SEEN], 100.0, {"7": "/home/a\x1b/x"})))[message.KIND]
+    assert message.read(raw, "gpu-1")[0].stacks == "/home/a /x"
+    del raw["jobs"][0]["stacks"]
+    assert message.read(raw, "gpu-1")[0].stacks == ""
+
+
 @pytest.mark.parametrize(
     "changed",
     [
         {"job_id": "7;x"}, {"job_id": 7}, {"job_id": ""}, {"state": "bad"}, {"age": -1}, {"age": float("nan")},
         {"age": "1"}, {"words": None}, {"host": "a b"}, {"rank": "1\n"}, {"pid": -1}, {"pid": True}, {"idle": 1000},
-        {"idle_s": 1e12},
+        {"idle_s": 1e12}, {"stacks": None},
     ],
 )  # fmt: skip
 def test_anything_else_is_refused(changed: dict[str, Any]) -> None:

@@ -55,6 +55,24 @@ def test_a_job_is_hung_if_all_of_its_nodes_agree(remarks: tuple[Remark, ...], hu
     assert (policy.hang(JOB, remarks, NOW) is not None) == hung
 
 
+def test_the_line_says_where_the_stacks_of_each_node_are() -> None:
+    path = "/home/alice/gpucluster-stacks/7-n1-20261128T050000Z.txt"
+    found = act(replace(HUNG, stacks=path), replace(WAITS, stacks="none: py-spy is not installed"))
+    assert found is not None
+    assert found.text.endswith(f". Stacks: n1: {path}; n2: none: py-spy is not installed")
+    unwanted = act(HUNG, WAITS)
+    assert unwanted is not None
+    assert "Stacks" not in unwanted.text
+
+
+def test_of_many_nodes_the_line_names_the_stacks_of_four() -> None:
+    names = [f"n{number}" for number in range(1, 7)]
+    job = replace(JOB, nodes=frozenset(names))
+    found = policy.decide(job, [remark(name, stacks="/x") for name in names], NONE, DEFAULT, NOW)
+    assert found is not None
+    assert found.text.endswith("Stacks: n1: /x; n2: /x; n3: /x; n4: /x; and on 2 more nodes")
+
+
 def test_what_was_heard_of_an_earlier_run_does_not_count() -> None:
     assert policy.hang(replace(JOB, age=4), [HUNG, WAITS], NOW) is None
 
