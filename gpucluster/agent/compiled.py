@@ -113,8 +113,10 @@ def _write(archive: Path, stream: BinaryIO) -> None:
     with zipfile.ZipFile(archive) as sources, zipfile.ZipFile(stream, "w") as compiled:
         for module in sources.namelist():
             if module.startswith(_PACKAGE):
-                bytecode = _bytecode(sources.read(module), f"{archive}/{module}")
-                compiled.writestr(zipfile.ZipInfo(f"{module}c"), bytecode)
+                source = sources.read(module)
+                # Some programs read the source of a module, to send it to another host; tracebacks show lines of it.
+                compiled.writestr(zipfile.ZipInfo(module), source)
+                compiled.writestr(zipfile.ZipInfo(f"{module}c"), _bytecode(source, f"{archive}/{module}"))
 
 
 def _bytecode(source: bytes, place: str) -> bytes:

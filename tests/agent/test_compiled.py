@@ -175,3 +175,16 @@ def test_the_agent_says_the_checksum_of_its_sources(host: Host) -> None:
     argv = [sys.executable, "-I", str(host.agent), "--version"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert version.checksum() in done.stdout
+
+
+@root_only
+def test_the_source_of_a_module_can_be_read_as_without_bytecode(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of users is changed by a program that is sent to each host: a module of the agent, as text."""
+    read = "import pkgutil; assert b'def ' in pkgutil.get_data('gpucluster.agent.users', 'on_host.py')\n"
+    shown = "import gpucluster.agent.users.on_host as m; assert m.__loader__.get_source(m.__name__)\n"
+    main = agent_archive._MAIN.replace("import atexit", f"{read}{shown}import atexit")
+    assert main != agent_archive._MAIN
+    monkeypatch.setattr(agent_archive, "_MAIN", main)
+    host.install()
+    assert host.start() == "bytecode"
+    assert host.start() == "bytecode"

@@ -18,7 +18,6 @@ folders. `Namespaces` asks it, without any right, when there are other namespace
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import socket
 import time
@@ -192,6 +191,8 @@ def _call(name: str, *values: object) -> None:
     Raises:
         OSError: it fails.
     """
+    import ctypes  # the exporter itself calls nothing
+
     library = ctypes.CDLL(None, use_errno=True)
     if getattr(library, name)(*values) < 0:
         code = ctypes.get_errno()

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,8 +55,7 @@ def rank(code: str = WAITS) -> Iterator[int]:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The home of the job's user."""
-    folder = Path("/tmp", f"stacks-{os.getpid()}")
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="stacks-", dir="/tmp"))
     os.chown(folder, UID, UID)
     (tmp_path / "12.json").write_text(json.dumps({"job_id": "12", "user": "alice"}))
     user = accounts.Account("alice", UID, UID, (UID,), str(folder))
@@ -72,15 +72,26 @@ def of_job(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return pids
 
 
-def take(folder: Path, program: str = str(PY_SPY), seconds: float = 30.0) -> str:
+@pytest.fixture(scope="module")
+def py_spy() -> Iterator[str]:
+    """py-spy where each user can run it: the checkout and its environment may be in a home."""
+    if not PY_SPY.exists():
+        pytest.skip(f"there is no {PY_SPY}")
+    folder = Path(tempfile.mkdtemp(prefix="py-spy-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield str(shutil.copy(PY_SPY, folder))
+    shutil.rmtree(folder)
+
+
+def take(folder: Path, program: str, seconds: float = 30.0) -> str:
     return stacks.taken(HUNG, seconds, str(folder), program)
 
 
 @as_root
-def test_the_owner_gets_a_file_with_the_stacks(tmp_path: Path, home: Path, of_job: list[int]) -> None:
+def test_the_owner_gets_a_file_with_the_stacks(tmp_path: Path, home: Path, of_job: list[int], py_spy: str) -> None:
     with rank() as pid:
         of_job.append(pid)
-        path = Path(take(tmp_path))
+        path = Path(take(tmp_path, py_spy))
     assert path.parent == home / "gpucluster-stacks"
     assert path.name.startswith("12-")
     state = path.stat()
@@ -92,40 +103,46 @@ def test_the_owner_gets_a_file_with_the_stacks(tmp_path: Path, home: Path, of_jo
 
 
 @as_root
-def test_a_process_that_is_stopped_is_read_and_stays_stopped(tmp_path: Path, home: Path, of_job: list[int]) -> None:
+def test_a_process_that_is_stopped_is_read_and_stays_stopped(
+    tmp_path: Path, home: Path, of_job: list[int], py_spy: str
+) -> None:
     with rank() as pid:
         of_job.append(pid)
         os.kill(pid, signal.SIGSTOP)
         stat = Path(f"/proc/{pid}/stat")
         wait_for("it is stopped", lambda: " T " in stat.read_text())
-        assert "waits_for_the_others (" in Path(take(tmp_path)).read_text()
+        assert "waits_for_the_others (" in Path(take(tmp_path, py_spy)).read_text()
         assert " T " in stat.read_text()
 
 
 @as_root
-def test_a_process_that_has_ended_is_named_beside_the_others(tmp_path: Path, home: Path, of_job: list[int]) -> None:
+def test_a_process_that_has_ended_is_named_beside_the_others(
+    tmp_path: Path, home: Path, of_job: list[int], py_spy: str
+) -> None:
     with rank() as gone:
         pass
     with rank() as pid:
         of_job += [gone, pid]
-        text = Path(take(tmp_path)).read_text()
+        text = Path(take(tmp_path, py_spy)).read_text()
     assert f"(process {gone}: Error: Failed to get process executable name." in text
     assert "waits_for_the_others (" in text
 
 
 @as_root
 @pytest.mark.parametrize("who", ["gone", "root's"])
-def test_without_any_stack_there_is_no_file(tmp_path: Path, home: Path, of_job: list[int], who: str) -> None:
+def test_without_any_stack_there_is_no_file(
+    tmp_path: Path, home: Path, of_job: list[int], py_spy: str, who: str
+) -> None:
     with rank() as gone:
         pass
     of_job.append(gone if who == "gone" else os.getpid())
     with pytest.raises(Failed, match=r"^py-spy: (Error: Failed to get|Permission Denied)"):
-        take(tmp_path)
+        take(tmp_path, py_spy)
     assert list(home.iterdir()) == []
 
 
 @as_root
-def test_too_much_output_is_cut(tmp_path: Path, home: Path, of_job: list[int]) -> None:
+def test_too_much_output_is_cut(tmp_path: Path, home: Path, of_job: list[int], py_spy: str) -> None:
     deep = "import sys, time\nsys.setrecursionlimit(9000)\ndef a_function_with_a_long_name(left):\n"
     deep += "    if left:\n        return a_function_with_a_long_name(left - 1)\n    print('x', flush=True)\n"
     deep += "    time.sleep(600)\na_function_with_a_long_name(3000)"
@@ -135,7 +152,7 @@ def test_too_much_output_is_cut(tmp_path: Path, home: Path, of_job: list[int]) -
         # One of them can be said as a whole: a process of another kind.
         with rank() as other:
             of_job.append(other)
-            path = Path(take(tmp_path))
+            path = Path(take(tmp_path, py_spy))
     text = path.read_text()
     assert f"(process {pid}: py-spy printed more than 65536 bytes)" in text
     assert "waits_for_the_others (" in text
@@ -157,27 +174,29 @@ def test_a_program_that_does_not_end_is_ended(
 
 
 @as_root
-def test_a_link_in_the_home_leads_only_where_the_user_may_go(tmp_path: Path, home: Path, of_job: list[int]) -> None:
+def test_a_link_in_the_home_leads_only_where_the_user_may_go(
+    tmp_path: Path, home: Path, of_job: list[int], py_spy: str
+) -> None:
     secret = tmp_path / "roots"
     secret.mkdir(mode=0o700)
     (home / "gpucluster-stacks").symlink_to(secret)
     with rank() as pid:
         of_job.append(pid)
         with pytest.raises(Failed, match="Permission denied"):
-            take(tmp_path)
+            take(tmp_path, py_spy)
     assert list(secret.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", ["../12", "0", "", "12.json"])
 def test_a_number_that_is_none_opens_no_file(tmp_path: Path, number: str) -> None:
     with pytest.raises(Failed, match="the number of the job is none"):
-        stacks.taken(HUNG._replace(job_id=number), 30.0, str(tmp_path), str(PY_SPY))
+        stacks.taken(HUNG._replace(job_id=number), 30.0, str(tmp_path), "/usr/bin/py-spy")
 
 
 def test_root_has_no_stacks(tmp_path: Path) -> None:
     (tmp_path / "12.json").write_text(json.dumps({"job_id": "12", "user": "root"}))
     with pytest.raises(AgentError, match="root has no jobs"):
-        take(tmp_path)
+        take(tmp_path, "/usr/bin/py-spy")
 
 
 @pytest.mark.parametrize(("scope", "fault"), [("0", ""), ("1", r"ptrace_scope is 1 here"), ("3", "is 3 here")])
@@ -185,7 +204,7 @@ def test_yama_has_to_let_users_look(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "scope").write_text(f"{scope}\n")
     monkeypatch.setattr(stacks, "YAMA", str(tmp_path / "scope"))
     with pytest.raises((Failed, FileNotFoundError), match=fault or "12"):
-        take(tmp_path)
+        take(tmp_path, "/usr/bin/py-spy")
 
 
 @as_root
