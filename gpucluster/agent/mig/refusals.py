@@ -12,6 +12,7 @@ import re
 IN_USE = "in use by another client"
 # "Warning: MIG mode is in pending enable state for GPU 00000000:07:00.0:In use by another client". The status is 0.
 _PENDING = re.compile(r"MIG mode is in pending (?:enable|disable) state for GPU \S+?:(?=\D)(?P<why>[A-Z][^\n]*)")
+_TELLING = re.compile(r"unable|failed|error|warning|insufficient", re.IGNORECASE)
 
 _REMEDIES = (
     (IN_USE, "a program, DCGM, nvsm or the module nvidia_drm holds the GPU (fuser -v /dev/nvidia*)"),
@@ -44,7 +45,5 @@ def explain(said: str) -> str:
 def _line(said: str) -> str:
     """The line with the reason: the first that says that something is not possible, else the last one."""
     lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
-    telling = [
-        line for line in lines if line.lower().startswith(("unable", "failed", "error", "warning", "insufficient"))
-    ]
+    telling = [line for line in lines if _TELLING.match(line)]
     return ((telling or lines[-1:]) or [""])[0][:200]
