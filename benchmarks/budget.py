@@ -17,20 +17,16 @@ A cost is over its budget if it is larger by more than `ROOM`. Beside other work
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
 import resource
 import subprocess
 import sys
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.description import cluster_yml
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for tests
+from bench import Bench  # type: ignore[import-not-found]  # beside this file
 
 FILE = Path(__file__).with_suffix(".toml")
 CONTROLLER = "bench-controller"
@@ -80,22 +76,8 @@ def most(of_hosts: Mapping[str, float], kind: str) -> Costs:
     return found | ({f"{kind}_node": max(nodes)} if nodes else {})
 
 
-class _Cluster:
-    """A cluster in a folder of its own, on a local cloud of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._env = {**os.environ, "GPUCLUSTER_HOME": str(folder / "cloud")}
-
-    def run(self, nodes: int, *words: str) -> dict[str, Any]:
-        file = self.folder / "cluster.yml"
-        file.write_text(cluster_yml(f"compute: {{shape: BM.GPU4.8, count: {nodes}, max_count: 4}}"))
-        argv = [sys.executable, "-m", "gpucluster", "--file", str(file), "--non-interactive", "-o", "json", *words]
-        done = subprocess.run(argv, env=self._env, stdout=subprocess.PIPE, text=True, check=False)
-        last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        if done.returncode != 0:
-            raise SystemExit(f"{' '.join(words)} failed: {last.get('message')}")
-        return last
+class _Cluster(Bench):  # type: ignore[misc]  # beside this file
+    """The cluster, and what its hosts have used."""
 
     def measure(self, nodes: int, words: tuple[str, ...]) -> Costs:
         """The costs of one command. A host that it makes counts from its boot; one that it removes does not count."""
@@ -134,17 +116,12 @@ def _operator() -> float:
 
 def measure() -> dict[str, Costs]:
     """What each verb costs."""
-    with tempfile.TemporaryDirectory(prefix="gpucluster-budget-") as name:
-        cluster = _Cluster(Path(name))
-        found: dict[str, Costs] = {}
-        try:
-            cluster.run(2, "local", "start")
-            for verb, (nodes, words) in VERBS.items():
-                found[verb] = cluster.measure(nodes, words)
-        finally:
-            cluster.run(3, "destroy", "--delete-data")
-            cluster.run(3, "local", "stop")
-        return found
+    cluster = _Cluster()
+    try:
+        cluster.run(2, "local", "start")
+        return {verb: cluster.measure(nodes, words) for verb, (nodes, words) in VERBS.items()}
+    finally:
+        cluster.close()
 
 
 def as_toml(measured: Mapping[str, Costs]) -> str:

@@ -31,8 +31,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -45,7 +43,7 @@ from typing import Any
 
 from autoscaler_speed import autoscaler_speed  # type: ignore[import-not-found]  # beside this file
 from autoscaler_tick import autoscaler_tick, hook, simulation  # type: ignore[import-not-found]  # beside this file
-from description import cluster_yml  # type: ignore[import-not-found]  # beside this file
+from bench import Bench  # type: ignore[import-not-found]  # beside this file
 
 
 def _median(argv: list[str], runs: int, *, check: bool = True) -> float:
@@ -79,50 +77,6 @@ def cli(runs: int) -> None:
         print(f"{name:<34}{took * 1000:8.0f} ms{took / bare:8.1f} x bare")
 
 
-class _Bench:
-    """A cluster of its own on a local cloud of its own."""
-
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-bench-"))
-        self.env = {**os.environ, "GPUCLUSTER_HOME": str(self.folder / "cloud")}
-        # `destroy` asks on a terminal.
-        options = ("--file", str(self.folder / "cluster.yml"), "--non-interactive")
-        self.program = (sys.executable, "-m", "gpucluster", *options)
-
-    def run(self, count: int, *words: str) -> dict[str, Any]:
-        return self.command(cluster_yml(f"compute: {{shape: BM.GPU4.8, count: {count}, max_count: {count}}}"), *words)
-
-    def command(self, description: str, *words: str) -> dict[str, Any]:
-        """Run the command on this description; the result, and how long it took."""
-        (self.folder / "cluster.yml").write_text(description)
-        argv = [*self.program, "-o", "json", *words]
-        begin = time.perf_counter()
-        done = subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, text=True, check=False)
-        took = time.perf_counter() - begin
-        last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        if done.returncode != 0:
-            raise SystemExit(f"{' '.join(words)} failed: {last.get('message')}")
-        return {**last["data"], "wall": took}
-
-    def close(self) -> None:
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "gpucluster",
-                "-f",
-                str(self.folder / "cluster.yml"),
-                "destroy",
-                "--delete-data",
-                "--yes",
-            ],
-            env=self.env,
-            check=False,
-            stdout=subprocess.DEVNULL,
-        )
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
 def _where(result: dict[str, Any]) -> str:
     phases = ", ".join(f"{name} {took:.1f}" for name, took in result["phases"].items())
     roles = ", ".join(f"{name} {took:.1f}" for name, took in result["roles"].items())
@@ -133,7 +87,7 @@ def apply(runs: int) -> None:
     """First apply, second apply, destroy."""
     walls: dict[str, list[float]] = {"first apply": [], "second apply": [], "destroy": []}
     for _ in range(runs):
-        bench = _Bench()
+        bench = Bench()
         try:
             bench.run(2, "local", "start")
             first = bench.run(2, "apply")
@@ -152,7 +106,7 @@ def apply(runs: int) -> None:
 
 def verify(runs: int) -> None:
     """Checks alone, of a cluster that is as it should be."""
-    bench = _Bench()
+    bench = Bench()
     try:
         bench.run(2, "apply")
         applied = statistics.median(bench.run(2, "apply")["wall"] for _ in range(runs))
@@ -168,7 +122,7 @@ def scale(runs: int) -> None:
     """2 nodes, then 16."""
     per_node = []
     for _ in range(runs):
-        bench = _Bench()
+        bench = Bench()
         try:
             small = bench.run(2, "apply")
             large = bench.run(16, "apply")
@@ -263,7 +217,7 @@ _BENCHMARKS: dict[str, Callable[[int], None]] = {
     "autoscaler-scale": lambda _runs: autoscaler_scale(),
     "slurm-exporter": lambda _runs: _monitoring("slurm_exporter"),
     "scrape": lambda _runs: _monitoring("scrape"),
-    "autoscaler-speed": lambda runs: autoscaler_speed(runs, _Bench),
+    "autoscaler-speed": lambda runs: autoscaler_speed(runs, Bench),
     "check": lambda runs: check(max(runs, 5)),
     "exporters": lambda runs: exporters(runs * 10),
     "fabric": lambda _runs: fabric(),
