@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from gpucluster.artifacts import agent_archive
 from tests.ansible.in_container import Host
 from tests.containers import base_image, of_this_run, provide_python
 from tests.waiting import PATIENCE_S, wait_for
@@ -51,13 +52,17 @@ class Booted(Host):
         assert done.returncode == 0 or not check, f"{script}: {said}"
         return said
 
-    def put(self, path: str, text: str, mode: int = 0o644) -> None:
+    def put(self, path: str, content: str | bytes, mode: int = 0o644) -> None:
         """Write a file in the container."""
         self.sh(f"mkdir -p $(dirname {path})")
         source = self.folder / f"put-{secrets.token_hex(4)}"
-        source.write_text(text)
+        source.write_bytes(content.encode() if isinstance(content, str) else content)
         source.chmod(mode)
         subprocess.run(["podman", "cp", str(source), f"{self.name}:{path}"], check=True, capture_output=True)
+
+    def install_agent(self) -> None:
+        """The agent, as the role base installs it."""
+        self.put("/usr/local/bin/gpucluster-agent", agent_archive.build(), 0o755)
 
 
 @contextlib.contextmanager

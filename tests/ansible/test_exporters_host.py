@@ -6,14 +6,12 @@ What this does not prove: that systemd's IPAddressDeny refuses strangers (contai
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpucluster.artifacts import agent_archive
 from tests.ansible.booted import Booted, booted
 from tests.ansible.in_container import Played
 from tests.ansible.render import GPU_POOL, INVENTORY
@@ -63,11 +61,7 @@ def metrics(node: Booted, port: int) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def node() -> Iterator[Booted]:
     with booted() as host:
-        program = host.folder / "gpucluster-agent"
-        program.write_bytes(agent_archive.build())
-        host.sh("mkdir -p /usr/local/bin /run/gpucluster/jobs /var/lib/gpucluster/health")
-        program.chmod(0o755)
-        subprocess.run(["podman", "cp", program, f"{host.name}:/usr/local/bin/gpucluster-agent"], check=True)
+        host.install_agent()
         host.put("/run/gpucluster/jobs/12.json", json.dumps({"version": 1, "job_id": "12", "gpus": []}))
         host.put("/var/lib/gpucluster/health/metrics.prom", "gpucluster_health_shadow 0\n")
         host.sh("chmod 2751 /var/lib/gpucluster/health && systemctl enable --now prometheus-node-exporter")

@@ -7,7 +7,6 @@ driver's list of capabilities (/proc/driver/nvidia-caps) can't be planted in a c
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 
 from gpucluster.agent.mig.apply import MARKER
 from gpucluster.agent.rules import mig
-from gpucluster.artifacts import agent_archive
 from tests.agent.checks.measured import NODE
 from tests.agent.mig.smi import H100, Card, Smi
 from tests.ansible.booted import Booted, booted
@@ -63,11 +61,7 @@ def enabled(node: Booted) -> str:
 @pytest.fixture(scope="module")
 def node() -> Iterator[Booted]:
     with booted() as host:
-        program = host.folder / "gpucluster-agent"
-        program.write_bytes(agent_archive.build())
-        program.chmod(0o755)
-        host.sh("mkdir -p /usr/local/bin")
-        subprocess.run(["podman", "cp", program, f"{host.name}:/usr/local/bin/gpucluster-agent"], check=True)
+        host.install_agent()
         whole = Smi(H100, [Card(0, resets=False)])
         host.put("/srv/smi/query", whole.query())
         host.put("/srv/smi/names", whole.names())
