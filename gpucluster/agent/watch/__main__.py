@@ -164,6 +164,10 @@ def _log(words: str) -> None:
     sys.stderr.flush()
 
 
+def _no_stacks(_jobs: Sequence[kept.Seen]) -> Mapping[str, str]:
+    return {}
+
+
 class Reporter:
     """Says to the controller what the watcher of this node sees, so that something can follow.
 
@@ -176,17 +180,19 @@ class Reporter:
     Args:
         send: sends one message; whether the controller has taken it. It raises AgentError where it can't.
         clock: that of the watcher.
-
-    Attributes:
-        stacks: says where the stacks of hung jobs are, by their numbers.
+        stacks_of: where the stacks of hung jobs are, by the numbers of these jobs.
     """
 
     def __init__(
-        self, send: Callable[[str], bool], file: Path, clock: Callable[[], float] = time.monotonic, here: str = ""
+        self,
+        send: Callable[[str], bool],
+        file: Path,
+        clock: Callable[[], float] = time.monotonic,
+        here: str = "",
+        stacks_of: Callable[[Sequence[kept.Seen]], Mapping[str, str]] = _no_stacks,
     ) -> None:
-        self._send, self._file, self._clock = send, file, clock
+        self._send, self._file, self._clock, self._stacks_of = send, file, clock, stacks_of
         self._here = here or collect.own_name()
-        self.stacks: Callable[[Sequence[kept.Seen]], Mapping[str, str]] = lambda _jobs: {}
         self._told: dict[str, tuple[str, bool]] = {}
         self._at = float("-inf")
         self._fault = ""
@@ -204,7 +210,7 @@ class Reporter:
         again = now - self._at >= _AGAIN_S and any(state != State.WORKING for state, _idle in states.values())
         if states == self._told and not again:
             return
-        words = message.written(self._here, jobs, now, self.stacks(jobs))
+        words = message.written(self._here, jobs, now, self._stacks_of(jobs))
         try:
             fault = "" if self._send(json.dumps(words)) else "it does not want it"
         except AgentError as error:
@@ -253,9 +259,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             serve(Watcher(Limits(options.hang, options.idle, options.silent), options.jobs), options.file)
             return 0
         if options.command == "report":
-            reporter = Reporter(sent(options.controller, options.port), options.file)
-            if options.stacks:
-                reporter.stacks = stacks.Stacks().of
+            stacks_of = stacks.Stacks().of if options.stacks else _no_stacks
+            reporter = Reporter(sent(options.controller, options.port), options.file, stacks_of=stacks_of)
             while True:
                 reporter.look()
                 time.sleep(INTERVAL_S)

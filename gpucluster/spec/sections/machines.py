@@ -250,8 +250,9 @@ class Pool(Machine):
         gpu = mig.catalogue()[self.hardware.mig_gpu]
         parts = [""] * self.hardware.gpus
         for group in self.gpus.mig:
+            part = mig_rules.text(gpu.place(group.mig_devices))
             for index in range(self.hardware.gpus) if group.devices is None else group.devices:
-                parts[index] = mig_rules.text(gpu.place(group.mig_devices))
+                parts[index] = part
         return tuple(parts)
 
     @property

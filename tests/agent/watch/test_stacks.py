@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -291,9 +291,12 @@ def test_stacks_are_taken_before_the_controller_hears_of_the_hang(tmp_path: Path
         order.append(json.loads(text)["watched_jobs"]["jobs"][0]["stacks"])
         return True
 
+    def stacks_of(jobs: Sequence[kept.Seen]) -> dict[str, str]:
+        order.append("taken")
+        return {jobs[0].job_id: "/home/alice/x"}
+
     file = tmp_path / "jobs.json"
-    reporter = watch.Reporter(send, file, lambda: 100.0, "gpu-1")
-    reporter.stacks = lambda jobs: order.append("taken") or {jobs[0].job_id: "/home/alice/x"}  # type: ignore[func-returns-value]
+    reporter = watch.Reporter(send, file, lambda: 100.0, "gpu-1", stacks_of)
     kept.write([HUNG], 100.0, file)
     reporter.look()
     assert order == ["taken", "/home/alice/x"]
