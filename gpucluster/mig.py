@@ -74,7 +74,7 @@ class Gpu:
 
 
 def _places(each: Sequence[Profile], free: frozenset[int]) -> Iterator[tuple[int, ...]]:
-    """Every way to give each profile slices that nobody else has."""
+    """Every way to give each profile slices that no other one has."""
     if not each:
         yield ()
         return

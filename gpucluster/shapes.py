@@ -93,7 +93,7 @@ class Shape(_Fact):
     memory_fabric: bool = False
     """Whether its hosts share an NVLink fabric: OCI launches them in a GPU memory cluster only."""
     mig_gpu: str = ""
-    """Its GPUs in `mig.catalogue()`, which says what they can be divided into; "" where they can't."""
+    """Its GPUs in `mig.catalogue()`, which has what they can be divided into; "" where they can't."""
     gpu_device_files: tuple[str, ...] = Field(default=(), validate_default=True)
     nvlinks: NonNegativeInt = 0
     nvlink_gb_per_s: NonNegativeInt = 0

@@ -223,7 +223,7 @@ def kubernetes_queues(context: Context, namespaces: tuple[str, ...]) -> None:
 
         for name in namespaces:
             if not _NAMESPACE.fullmatch(name):
-                raise InputError(f"--namespace {name!r}: this is no name of a namespace", hint="Such as user-alice")
+                raise InputError(f"--namespace {name!r} is not the name of a namespace", hint="Such as user-alice")
         spec = _with_kubernetes(context)
         found = queue_objects(spec, namespaces, hardware_emulated=spec.cloud.traits.hardware_emulated)
         text = to_yaml(found).rstrip() or "no pool has nodes"

@@ -83,7 +83,7 @@ def test_a_link_to_the_agent_uses_it(host: Host) -> None:
 
 @root_only
 @pytest.mark.parametrize(
-    "harm", ["cut", "empty", "no zip", "another agent's", "writable", "somebody else's", "a link", "a full disk"]
+    "harm", ["cut", "empty", "no zip", "another agent's", "writable", "another user's", "a link", "a full disk"]
 )
 def test_a_file_that_is_no_good_is_no_fault(host: Host, harm: str) -> None:
     host.start()
@@ -98,7 +98,7 @@ def test_a_file_that_is_no_good_is_no_fault(host: Host, harm: str) -> None:
         host.cache.chmod(0o777)
     elif harm == "writable":
         file.chmod(0o666)
-    elif harm == "somebody else's":
+    elif harm == "another user's":
         os.chown(host.cache, 65534, 65534)
     elif harm == "a link":
         target = file.rename(host.base / "elsewhere.zip")

@@ -3,7 +3,7 @@
 A sysfs shows the devices of the network namespace from which it was mounted (Documentation/filesystems/sysfs-tagging
 of the kernel; fs/sysfs/mount.c: sysfs_init_fs_context), and so does the class `infiniband`: its devices have the tag
 of their namespace (drivers/infiniband/core/device.c: ib_class, rdma_dev_change_netns). So /sys of the host does not
-have them, to enter the namespace is not enough, and `/proc/PID/root/sys` is what somebody has mounted in a container:
+have them, to enter the namespace is not enough, and `/proc/PID/root/sys` is what was mounted in the container:
 that of another namespace, or nothing. Each namespace gets a new sysfs here, read-only. It is mounted in a mount
 namespace of this process alone, and taken off again; who holds its folder open still sees it.
 

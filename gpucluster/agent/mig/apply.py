@@ -26,7 +26,7 @@ CLIENTS = ("gpucluster-dcgm-exporter.service", "nvidia-dcgm.service", "nvsm.serv
 # A change of the mode resets a GPU on Ampere, which takes some seconds; so does each instance.
 _SECONDS = 120.0
 _READ_S = 60.0
-# nvidia-smi of somebody else (the exporter, a check) holds a GPU for a second.
+# Another nvidia-smi (of the exporter, of a check) holds a GPU for a second.
 _TRIES, _PAUSE_S = 4, 3.0
 _MOST_OUTPUT = 8 << 20
 

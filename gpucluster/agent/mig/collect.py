@@ -30,7 +30,7 @@ _MOST_PROCESSES = 3
 
 
 class Unreadable(Exception):
-    """nvidia-smi does not say what there is; the message says what it said."""
+    """The answer of nvidia-smi can't be read; the message quotes it."""
 
 
 @dataclass(frozen=True)

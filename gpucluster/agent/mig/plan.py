@@ -28,7 +28,7 @@ class Step:
     words: tuple[str, ...]
     gpu: int
     what: str
-    #: Whether it changes the mode: then nobody else may hold the GPU.
+    #: Whether it changes the mode: then no other program may hold the GPU.
     mode: bool = False
 
 

@@ -46,7 +46,7 @@ class Stacks:
     """The stacks of hangs that begin, each taken once.
 
     Args:
-        take: takes those of one job within so many seconds, and says where they are.
+        take: takes those of one job within a number of seconds, and returns where they are.
         clock: seconds, only forwards.
     """
 

@@ -121,7 +121,7 @@ def test_an_output_that_is_cut_off_is_no_measurement(node: Node) -> None:
 
 
 def test_outputs_that_do_not_belong_together_are_no_measurement(node: Node) -> None:
-    """Somebody divides a GPU while it is measured."""
+    """A GPU is divided while it is measured."""
     names = node.smi.names()
     del node.smi.cards[0].made[0]
     node.smi.names = lambda: "\n".join(names.splitlines()[:3])  # type: ignore[method-assign]

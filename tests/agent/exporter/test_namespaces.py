@@ -173,7 +173,7 @@ def test_namespaces_that_share_devices_give_each_once_and_the_hosts(tmp_path: Pa
     assert value == IB.index("link_downed")
 
 
-def test_nobody_is_asked_while_the_namespaces_are_the_same(
+def test_nothing_is_asked_while_the_namespaces_are_the_same(
     tmp_path: Path, pod: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Namespaces] = []
@@ -201,7 +201,7 @@ def test_nobody_is_asked_while_the_namespaces_are_the_same(
 def test_a_namespace_that_cannot_be_read_makes_the_collector_incomplete_and_costs_nothing_else(
     tmp_path: Path, host: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    place = Place(str(host), planted_proc(tmp_path, "net:[7]", "net:[8]"), namespaces=str(tmp_path / "nobody"))
+    place = Place(str(host), planted_proc(tmp_path, "net:[7]", "net:[8]"), namespaces=str(tmp_path / "absent"))
     workers = Workers({"rdma": Spec(Rdma, 10.0, 8192)}, place)
     found = [series(page(workers.collect())) for _ in range(2)][-1]
     workers.close()
@@ -211,7 +211,7 @@ def test_a_namespace_that_cannot_be_read_makes_the_collector_incomplete_and_cost
 
 
 def test_a_namespace_that_comes_or_goes_during_a_scrape_is_no_fault(tmp_path: Path) -> None:
-    held = Namespaces(str(tmp_path / "nobody"), planted_proc(tmp_path, "net:[7]", "net:[8]"))
+    held = Namespaces(str(tmp_path / "absent"), planted_proc(tmp_path, "net:[7]", "net:[8]"))
     held.folders()
     planted_proc(tmp_path, "net:[8]", "net:[9]")
     assert held.missing() == ["net:[8]"]

@@ -151,13 +151,13 @@ def test_removed_from_the_pool_the_gpus_are_whole_again(place: Place) -> None:
     assert "GPU 0: turn MIG mode off" in place.apply(())
     assert [(card.mode, card.made) for card in place.smi.cards] == [("Disabled", [])] * 3
     assert place.links() == {}
-    # Once: what somebody divides by hand later stays.
+    # Once: what is divided by hand later stays.
     place.smi.cards[0].mode = "Enabled"
     assert place.apply(()) == []
     assert place.smi.cards[0].mode == "Enabled"
 
 
-def test_gpus_that_somebody_has_divided_by_hand_stay(place: Place) -> None:
+def test_gpus_that_were_divided_by_hand_stay(place: Place) -> None:
     place.smi.cards[0].mode = "Enabled"
     assert place.apply(()) == []
     assert place.smi.calls == []
@@ -172,7 +172,7 @@ def test_dcgm_is_stopped_for_a_new_mode_and_runs_again(place: Place) -> None:
     assert place.smi.active == ["nvidia-dcgm.service"]
 
 
-def test_new_instances_alone_stop_nobody(place: Place) -> None:
+def test_new_instances_alone_stop_no_service(place: Place) -> None:
     place.apply()
     place.smi.active = ["nvidia-dcgm.service"]
     place.smi.calls = []
