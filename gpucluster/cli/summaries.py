@@ -294,6 +294,8 @@ def _autoscaler_text(status: dict[str, Any]) -> str:
         baked = "from a baked image" if pool["baked"] else "configured after they boot"
         rest = f"; no launches until {pool['cool_down']['until']}" if pool.get("cool_down") else ""
         lines.append(f"elastic nodes of pool {name}: {states}, at most {pool['max_nodes']}, {baked}{rest}")
+        if pool.get("boot_failure"):
+            lines.append(f"! a new node did not come into service: {printable(str(pool['boot_failure']))}")
     lines += [f"! {printable(problem)}" for problem in status.get("problems", ())]
     if status.get("paused"):
         lines.append(f"! the autoscaler is paused: {printable(str(status['paused']))}")

@@ -413,6 +413,7 @@ def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Sit
         words = "its checks at boot failed: mounts: /mnt/nowhere"
         ledger = "sudo cat /var/lib/gpucluster-autoscaler/status.json"
         site.until("the autoscaler says why", lambda: words in on_controller(site, ledger), patience=2 * PATIENCE_S)
+        assert words in site.plain("autoscaler", "status").stdout
         assert site.as_alice(f"squeue -h -j {job} -o %t") in ("PD", "CF")
         site.as_alice(f"scancel {job}")
     finally:

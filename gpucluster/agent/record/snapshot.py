@@ -15,8 +15,9 @@ from gpucluster.agent.exporter.collect.ethtool import Ethtool
 from gpucluster.agent.exporter.collect.network import chosen
 from gpucluster.agent.record.difference import ETHERNET, FILES, RDMA
 
-#: Seconds for one snapshot. A job waits for it.
-SECONDS = 0.25
+#: Seconds for one snapshot. Only a driver that hangs needs them: a job waits for it. A node on which everything is slow
+#: needs some for a new process alone, and its counters would be lost with less.
+SECONDS = 2.0
 #: Of the kernel, for each interface.
 _STATISTICS = ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
 _NFS = ("read_bytes", "written_bytes")
@@ -24,7 +25,7 @@ _NFS = ("read_bytes", "written_bytes")
 _NFS_PLACES = (5, 6)
 _MOST_MOUNTSTATS = 4 << 20
 # What is left of the limit is for the child to say what it has.
-_SPARE = 0.05
+_SPARE = 0.25
 
 
 def take(root: str = "", seconds: float = SECONDS) -> dict[str, Any]:

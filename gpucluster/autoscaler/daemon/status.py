@@ -81,6 +81,7 @@ def _pool(
         "instances": dict(sorted(Counter(instance.state for instance in instances if instance.pool == name).items())),
         "nodes": dict(sorted(Counter(node_state(node) for node in nodes if node.pool == name).items())),
         "cool_down": {"until": iso(cool_down.until), "message": cool_down.message} if cool_down and active else None,
+        "boot_failure": memory.boot_causes.get(name),
     }
 
 
@@ -157,6 +158,8 @@ def text(status: Mapping[str, Any]) -> str:
         lines.append(f"  {SCHEDULERS[status['scheduler']].name:<10} {_counts(pool['nodes'])}")
         if pool["cool_down"]:
             lines.append(f"  cools down until {pool['cool_down']['until']}: {pool['cool_down']['message']}")
+        elif pool.get("boot_failure"):
+            lines.append(f"  the last new node did not come into service: {pool['boot_failure']}")
     for gang in status["gangs"]:
         next_try = f", next try {gang['next_try']}" if gang["next_try"] else ""
         lines.append(f"Job {gang['jobs']}: rolled back {count(gang['attempts'], 'time')}{next_try}: {gang['message']}")

@@ -71,6 +71,7 @@ class PlanBuilder:
         self.gangs: dict[str, GangHistory] = dict(memory.gangs)
         self.cool_downs: dict[str, CoolDown] = dict(memory.cool_downs)
         self.boot_failures: dict[str, int] = dict(memory.boot_failures)
+        self.boot_causes: dict[str, str] = dict(memory.boot_causes)
         self.generations: dict[str, int] = dict(memory.generations)
         self.swept = 0  # instances terminated in this pass only because their node was found powered down
         self.words = SCHEDULERS[policy.scheduler]
@@ -281,6 +282,7 @@ class PlanBuilder:
             "gangs": self.gangs,
             "cool_downs": self.cool_downs,
             "boot_failures": self.boot_failures,
+            "boot_causes": self.boot_causes,
             "generations": self.generations,
             "orphans_seen": self.orphans_seen,
             "healed_at": self.healed_at,

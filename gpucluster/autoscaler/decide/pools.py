@@ -54,17 +54,28 @@ def count_boot_failure(builder: PlanBuilder, claim: NodeClaim, why: str) -> None
         return
     failures = builder.boot_failures.get(pool, 0) + 1
     builder.boot_failures[pool] = failures
+    last = f"{claim.node}: {why}"
+    # That the scheduler gave a node up says nothing of the cause, and the nodes before it may have said one.
+    if why != builder.words.too_late:
+        builder.boot_causes[pool] = last
+    elif pool in builder.boot_causes:
+        last = f"{last}. Before it, {builder.boot_causes[pool]}"
     if failures >= MAX_BOOT_FAILURES:
-        words = f"{count(failures, 'node')} in a row did not come into service; {claim.node}: {why}"
+        words = f"{count(failures, 'node')} in a row did not come into service; {last}"
         cool_down(builder, pool, Fault.BOOT, words)
 
 
 def came_into_service(builder: PlanBuilder, pool: str) -> None:
     """A node of the pool registered: nodes boot again."""
-    builder.boot_failures.pop(pool, None)
+    _forget_failures(builder, pool)
     known = builder.cool_downs.get(pool)
     if known and known.fault is Fault.BOOT:
         del builder.cool_downs[pool]
+
+
+def _forget_failures(builder: PlanBuilder, pool: str) -> None:
+    builder.boot_failures.pop(pool, None)
+    builder.boot_causes.pop(pool, None)
 
 
 def end_cool_downs(builder: PlanBuilder) -> None:
@@ -72,7 +83,7 @@ def end_cool_downs(builder: PlanBuilder) -> None:
     for pool, known in list(builder.cool_downs.items()):
         if known.since < builder.memory.resumed_at:
             del builder.cool_downs[pool]
-            builder.boot_failures.pop(pool, None)
+            _forget_failures(builder, pool)
             builder.note(pool, f"pool {pool} may give nodes again: a person has ended its cool-down")
 
 

@@ -349,7 +349,8 @@ class Memory:
         id: of the ledger; part of each launch token, so that the tokens of a new ledger differ from those of the old.
         claims: by node. `gangs`: by the leader's job id. `cool_downs`: by pool.
         launched_at: times of the launches of the last hour.
-        boot_failures: by pool, nodes in a row that did not register.
+        boot_failures: by pool, nodes in a row that did not register. `boot_causes`: by pool, the last of their causes
+            that is known.
         orphans_seen: by instance, since when it has no node, or when it was last asked to be terminated.
         healed_at: by node, when the autoscaler last made a node usable again that Slurm had given up.
         generations: by node, the last one that was ever intended. OCI refuses a used token for a day after its
@@ -365,6 +366,7 @@ class Memory:
     cool_downs: Mapping[str, CoolDown] = field(default_factory=dict)
     launched_at: tuple[float, ...] = ()
     boot_failures: Mapping[str, int] = field(default_factory=dict)
+    boot_causes: Mapping[str, str] = field(default_factory=dict)
     orphans_seen: Mapping[str, float] = field(default_factory=dict)
     healed_at: Mapping[str, float] = field(default_factory=dict)
     node_count: int = 0

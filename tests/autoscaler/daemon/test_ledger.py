@@ -68,6 +68,7 @@ MEMORIES = st.builds(
     cool_downs=st.dictionaries(WORDS, record(CoolDown), max_size=3),
     launched_at=st.lists(NUMBERS, max_size=5).map(tuple),
     boot_failures=st.dictionaries(WORDS, COUNTS, max_size=3),
+    boot_causes=st.dictionaries(WORDS, WORDS, max_size=3),
     orphans_seen=st.dictionaries(WORDS, NUMBERS, max_size=3),
     node_count=COUNTS,
     paused=WORDS,

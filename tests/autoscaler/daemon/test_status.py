@@ -52,6 +52,7 @@ def test_for_monitors() -> None:
                 "instances": {"RUNNING": 1, "TERMINATING": 1},
                 "nodes": {"allocated": 1, "powered_down": 1},
                 "cool_down": {"until": "2027-01-15T08:05:00Z", "message": "Out of host capacity."},
+                "boot_failure": None,
             }
         },
         "gangs": [{"jobs": "7", "attempts": 2, "next_try": "2027-01-15T08:01:00Z", "message": "out of capacity"}],
@@ -70,6 +71,13 @@ def test_for_people() -> None:
         "Cost: 12.50 an hour"
     )
     assert "paused: by hand" in status.text(judged(paused="by hand"))
+
+
+def test_why_the_last_new_node_did_not_come_into_service_is_said_before_the_pool_cools_down() -> None:
+    memory = Memory("ledger", boot_failures={"gpu": 1}, boot_causes={"gpu": "gpu-e1: its checks at boot failed: mounts"})
+    written = status.report(SEEN, memory, POLICY, now=NOW, problems=(), last_success=NOW)
+    said = status.text(status.evaluate(written, POLICY, paused="", now=NOW))
+    assert "  the last new node did not come into service: gpu-e1: its checks at boot failed: mounts\n" in said
 
 
 def test_a_problem_or_silence_is_not_healthy() -> None:

@@ -675,6 +675,35 @@ def test_scenario_16_a_node_whose_checks_fail_at_boot_is_replaced_and_says_why(b
     assert world.launched() == ["gpu-e1"]
 
 
+def test_scenario_16_that_slurm_gave_a_node_up_does_not_hide_why_its_instances_failed() -> None:
+    """Three instances of a slow cloud may take longer than ResumeTimeout, which runs from the first one."""
+    world = World()
+    reason = reasons.of_checks([("mounts", "/mnt/home is not mounted")], again=False)
+    world.starts(1, ["gpu-e1"])
+    world.reconcile()
+    for generation in (1, 2):
+        world.accepts("gpu-e1", state="RUNNING")
+        world.reconcile(1)
+        world.reconcile(100, unfit={f"ocid.gpu-e1.{generation}": reason})
+        world.becomes("gpu-e1", "TERMINATED")
+        world.reconcile(60)
+        assert world.launched() == ["gpu-e1"]
+        assert world.memory.boot_causes == {"gpu": "gpu-e1: its checks at boot failed: mounts: /mnt/home is not mounted"}
+    world.accepts("gpu-e1", state="RUNNING")
+    world.jobs.clear()
+    world.node("gpu-e1", DEAD, "ResumeTimeout reached")
+    world.reconcile(5)
+    words = world.memory.cool_downs["gpu"].message
+    assert words == (
+        "3 nodes in a row did not come into service; gpu-e1: it did not register before Slurm's ResumeTimeout. "
+        "Before it, gpu-e1: its checks at boot failed: mounts: /mnt/home is not mounted"
+    )
+    # Where a person lets it continue, all of it is over.
+    world.memory = replace(world.memory, resumed_at=world.now + 1)
+    world.reconcile(2)
+    assert not world.memory.boot_causes
+
+
 def test_scenario_16b_with_kubernetes_the_checks_at_boot_are_a_part_of_the_configuration() -> None:
     world = World(policy(pool()))
     world.starts(1, ["gpu-e1"])
