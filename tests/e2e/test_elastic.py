@@ -20,6 +20,7 @@ from gpucluster.dashboards import boards
 from gpucluster.operations.dashboard import PASSWORD_FILE
 from tests.doubles.grafana import release as grafana
 from tests.doubles.pyxis import packages as pyxis
+from tests.e2e import budget
 from tests.e2e.containers_harness import LOOK, MARKER, batch, image, mirror
 from tests.e2e.site_harness import (
     ENDLESS,
@@ -87,7 +88,8 @@ def test_apply_builds_a_cluster_without_nodes(site: Site) -> None:
     assert code == 3
     planned = {change["address"].rpartition(".")[0] for change in events[-1]["data"]["changes"]}
     assert {"module.iam[0].oci_identity_dynamic_group", "module.iam[0].oci_identity_policy"} <= planned
-    result = site.good("apply")
+    with budget.held(site, "seed-002-ondemand: first apply"):
+        result = site.good("apply")
     assert all_pass(result), result["checks"]
     assert "container steps run in pool compute" in {check["name"] for check in result["checks"]}
     assert "the autoscaler is healthy" in {check["name"] for check in result["checks"]}
@@ -95,7 +97,8 @@ def test_apply_builds_a_cluster_without_nodes(site: Site) -> None:
 
 
 def test_the_second_apply_changes_nothing(site: Site) -> None:
-    result = site.good("apply")
+    with budget.held(site, "seed-002-ondemand: nothing to do"):
+        result = site.good("apply")
     assert result["changes"] == 0
     assert set(result["changed"].values()) == {0}, result["changed"]
 
@@ -141,6 +144,7 @@ def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -
     site.as_alice("mkfifo gate; cat > job.sh", stdin=JOB)
     job = site.as_alice("sbatch --parsable -N 2 --ntasks-per-node 1 -o out.txt job.sh")
     site.runs(job)
+    budget.hold_new_nodes(site, "seed-002-ondemand: elastic node")
     assert len(containers(site.home)) == 3
     status = site.good("status", "--timeout", "60")
     assert sum(row["state"] in ("allocated", "mixed") for row in status["slurm"]) == 2, status["slurm"]
@@ -432,6 +436,7 @@ def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
     assert [(image["pool"], image["state"]) for image in images] == [("compute", "AVAILABLE")]
     begun = on_controller(site, "date", "+%s")
     assert [line.split()[0] for line in batch(site, "-N 2")] == [MARKER, MARKER]
+    budget.hold_new_nodes(site, "seed-002-ondemand: elastic node of a baked image")
     requests = on_controller(site, "sudo", "journalctl", "-u", "gpucluster-join", f"--since=@{begun}", "-o", "cat")
     assert "compute-e" not in requests
     # What protects a node is in the image, too.

@@ -13,7 +13,7 @@ import pytest
 
 from tests.doubles.nerdctl import bundle
 from tests.doubles.pyxis import packages as pyxis
-from tests.e2e import containers_harness
+from tests.e2e import budget, containers_harness
 from tests.e2e.site_harness import (
     PATIENCE_TO_BUILD_S,
     Site,
@@ -57,10 +57,12 @@ def _enroot(site: Site) -> str:
 def test_an_inventory_is_built_as_it_is(name: str, software: Callable[[Site], str], hosts: int) -> None:
     with Site(worked_example(name)) as site:
         site.file.write_text(site.file.read_text().rstrip() + "\n" + software(site))
-        result = site.good("apply")
+        with budget.held(site, f"{name}: first apply"):
+            result = site.good("apply")
         assert all_pass(result), result["checks"]
         assert len(containers(site.home)) == hosts
-        assert all_pass(site.good("verify"))
+        with budget.held(site, f"{name}: verify"):
+            assert all_pass(site.good("verify"))
         code, events = site.run("plan", "--detailed-exitcode")
         assert code == 0, events[-1]
         site.good("destroy", "--delete-data")

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.e2e import pytorch_on_share
+from tests.e2e import budget, pytorch_on_share
 from tests.e2e.site_harness import (
     PATIENCE_TO_BUILD_S,
     Site,
@@ -315,7 +315,8 @@ def test_a_job_does_not_start_on_a_node_whose_checks_fail(site: Site) -> None:
 
 def test_the_second_apply_changes_nothing_although_the_clouds_server_has_died(site: Site) -> None:
     os.kill(site.good("local", "status")["pid"], signal.SIGKILL)
-    result = site.good("apply")
+    with budget.held(site, "local: nothing to do"):
+        result = site.good("apply")
     assert result["changes"] == 0
     assert set(result["changed"].values()) == {0}, result["changed"]
     assert all_pass(result), result["checks"]
@@ -324,7 +325,8 @@ def test_the_second_apply_changes_nothing_although_the_clouds_server_has_died(si
 
 
 def test_plan_status_ssh_inventory_and_output_tell_the_same(site: Site) -> None:
-    code, events = site.run("plan", "--detailed-exitcode")
+    with budget.held(site, "local: plan"):
+        code, events = site.run("plan", "--detailed-exitcode")
     assert code == 0, events[-1]
     good = site.file.read_text()
     site.write(f"{good}    - name: bob\n      generate_key: true\nslurm:\n  extra_config: {{MaxArraySize: 9}}\n")
@@ -335,7 +337,8 @@ def test_plan_status_ssh_inventory_and_output_tell_the_same(site: Site) -> None:
     assert {"slurm: extra_config.MaxArraySize = 9", "users: add bob"} <= set(texts), texts
     # What ran a moment ago may still be completing.
     site.until("the nodes are idle", lambda: set(site.root(CONTROLLER, "sinfo -h -N -o %T").split()) == {"idle"})
-    status = site.good(*STATUS)
+    with budget.held(site, "local: status"):
+        status = site.good(*STATUS)
     assert {row["state"] for row in status["slurm"]} == {"idle"}
     assert [host["name"] for host in status["hosts"]] == [CONTROLLER, *NODES]
     assert (status["state"], status["pending"]) == ("present", [])

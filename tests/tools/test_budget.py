@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from benchmarks import budget
+from tests.e2e import budget as of_suite
+from tools import costs
+from tools.costs import Host
 
 RECAP = """\
 PLAY RECAP *********************************************************************
@@ -17,11 +21,31 @@ PLAY RECAP *********************************************************************
 
 
 def test_tasks_of_several_playbooks_are_counted_together() -> None:
-    once = budget.tasks(RECAP)
+    once = costs.tasks(RECAP)
     assert once == {"bench-controller": 47, "compute-1": 15, "compute-2": 16}
-    assert budget.tasks(RECAP + RECAP) == {host: 2 * number for host, number in once.items()}
-    assert budget.most(once, "tasks") == {"tasks_controller": 47, "tasks_node": 16}
-    assert budget.tasks("fatal: no hosts matched") == {}
+    assert costs.tasks(RECAP + RECAP) == {host: 2 * number for host, number in once.items()}
+    assert costs.tasks("fatal: no hosts matched") == {}
+
+
+def test_a_host_counts_from_its_boot_or_from_the_command_on_and_the_node_that_has_most_is_taken(tmp_path: Path) -> None:
+    printed = tmp_path / "stdout"
+    printed.write_text(RECAP)
+    before = {"bench-controller": Host(1000, 5_000_000, 9.0), "compute-1": Host(700, 2_000_000, 8.0)}
+    after = {
+        "bench-controller": Host(1100, 5_900_000, 9.5),
+        "compute-1": Host(710, 2_000_400, 8.25),
+        "compute-2": Host(650, 1_500_000, 7.0),
+    }
+    assert costs.between(before, after, [printed], "bench-controller") == {
+        "tasks_controller": 47,
+        "tasks_node": 16,
+        "processes_controller": 100,
+        "processes_node": 650,
+        "kilobytes_controller": 900,
+        "kilobytes_node": 1500,
+        "seconds_hosts": 7.8,
+    }
+    assert costs.between(after, {}, [], "bench-controller") == {"seconds_hosts": 0}
 
 
 @pytest.mark.parametrize(
@@ -29,23 +53,27 @@ def test_tasks_of_several_playbooks_are_counted_together() -> None:
     [
         ("tasks_node", 16, 16, False),
         ("tasks_node", 16, 17, True),
-        ("processes_controller", 100, 115, False),
-        ("processes_controller", 100, 116, True),
+        ("processes_controller", 100, 125, False),
+        ("processes_controller", 100, 126, True),
+        ("processes_node", 0, 10, False),
+        ("processes_node", 0, 11, True),
         ("seconds_hosts", 5.0, 6.5, False),
         ("seconds_hosts", 5.0, 6.6, True),
     ],
 )
 def test_what_is_over_its_budget_is_named(name: str, limit: float, cost: float, wrong: bool) -> None:
-    found = budget.over({"plan": {name: cost}}, {"plan": {name: limit}})
+    found = costs.over({"plan": {name: cost}}, {"plan": {name: limit}}, budget.ROOM)
     assert found == ([f"plan: {name} is {cost:g}, and its budget is {limit:g}"] if wrong else [])
 
 
 def test_what_has_no_budget_is_named() -> None:
-    assert budget.over({"plan": {"tasks_node": 0}}, {}) == ["plan: tasks_node has no budget"]
+    assert costs.over({"plan": {"tasks_node": 0}}, {}, budget.ROOM) == ["plan: tasks_node has no budget"]
+    assert costs.over({"plan": {"seconds_hosts": 9}}, {}, {"tasks": costs.Room()}) == []
 
 
 def test_each_verb_has_a_budget_in_the_form_that_is_written() -> None:
     kept = tomllib.loads(budget.FILE.read_text())
     assert list(kept) == list(budget.VERBS)
-    assert tomllib.loads(budget.as_toml(kept)) == kept
+    assert tomllib.loads(of_suite.FILE.read_text())
+    assert tomllib.loads(costs.as_toml(kept, "it")) == kept
     assert all(name.partition("_")[0] in budget.ROOM for costs in kept.values() for name in costs)
