@@ -86,7 +86,9 @@ class TestOnARealServer:
         assert first["waiting"] == []
         fewer = _system(shape, [], "device-plugin", "host")
         second = apply(server.kubectl, _wait, SET, fewer)
-        assert second["changed"] == []
+        # It hands out RDMA devices no more.
+        assert second["changed"] == ["DaemonSet gpucluster-system/nvidia-device-plugin"]
+        assert apply(server.kubectl, _wait, SET, fewer)["changed"] == []
         assert "NetworkAttachmentDefinition gpucluster-system/bm-gpu-h200-8-rdma-7" in second["removed"]
         assert "DaemonSet gpucluster-system/multus" in second["removed"]
         assert "ClusterRole gpucluster-multus" in second["removed"]
