@@ -21,7 +21,7 @@ from tools.costs import Room
 FILE = Path(__file__).with_suffix(".toml")
 #: On a busy machine a command takes longer: it asks more often whether something has come, and a timer may start some
 #: hundred processes meanwhile, also beside a command that needs five.
-ROOM = {"tasks": Room(3), "processes": Room(30, 150), "kilobytes": Room(30, 500)}
+ROOM = {"tasks": Room(3, 1), "processes": Room(30, 150), "kilobytes": Room(30, 500)}
 
 
 @contextmanager
