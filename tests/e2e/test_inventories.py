@@ -2,7 +2,7 @@
 
 The only changes are the addresses, and a mirror with doubles of the release files, which no test downloads. Other tests
 build local (test_main_path), seed-000-static (test_without_scheduler) and seed-002-ondemand (test_elastic). Those with
-Kubernetes are built by none as they are.
+Kubernetes are built by test_kubernetes_inventories.
 """
 
 from __future__ import annotations
