@@ -74,7 +74,9 @@ def test_for_people() -> None:
 
 
 def test_why_the_last_new_node_did_not_come_into_service_is_said_before_the_pool_cools_down() -> None:
-    memory = Memory("ledger", boot_failures={"gpu": 1}, boot_causes={"gpu": "gpu-e1: its checks at boot failed: mounts"})
+    memory = Memory(
+        "ledger", boot_failures={"gpu": 1}, boot_causes={"gpu": "gpu-e1: its checks at boot failed: mounts"}
+    )
     written = status.report(SEEN, memory, POLICY, now=NOW, problems=(), last_success=NOW)
     said = status.text(status.evaluate(written, POLICY, paused="", now=NOW))
     assert "  the last new node did not come into service: gpu-e1: its checks at boot failed: mounts\n" in said

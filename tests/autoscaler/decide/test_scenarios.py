@@ -679,6 +679,7 @@ def test_scenario_16_that_slurm_gave_a_node_up_does_not_hide_why_its_instances_f
     """Three instances of a slow cloud may take longer than ResumeTimeout, which runs from the first one."""
     world = World()
     reason = reasons.of_checks([("mounts", "/mnt/home is not mounted")], again=False)
+    why = "its checks at boot failed: mounts: /mnt/home is not mounted"
     world.starts(1, ["gpu-e1"])
     world.reconcile()
     for generation in (1, 2):
@@ -688,7 +689,7 @@ def test_scenario_16_that_slurm_gave_a_node_up_does_not_hide_why_its_instances_f
         world.becomes("gpu-e1", "TERMINATED")
         world.reconcile(60)
         assert world.launched() == ["gpu-e1"]
-        assert world.memory.boot_causes == {"gpu": "gpu-e1: its checks at boot failed: mounts: /mnt/home is not mounted"}
+        assert world.memory.boot_causes == {"gpu": f"gpu-e1: {why}"}
     world.accepts("gpu-e1", state="RUNNING")
     world.jobs.clear()
     world.node("gpu-e1", DEAD, "ResumeTimeout reached")
@@ -696,7 +697,7 @@ def test_scenario_16_that_slurm_gave_a_node_up_does_not_hide_why_its_instances_f
     words = world.memory.cool_downs["gpu"].message
     assert words == (
         "3 nodes in a row did not come into service; gpu-e1: it did not register before Slurm's ResumeTimeout. "
-        "Before it, gpu-e1: its checks at boot failed: mounts: /mnt/home is not mounted"
+        f"Before it, gpu-e1: {why}"
     )
     # Where a person lets it continue, all of it is over.
     world.memory = replace(world.memory, resumed_at=world.now + 1)
