@@ -18,8 +18,14 @@ from typing import Any
 from tests.ansible import slurm_in_container as slurm
 from tests.waiting import wait_for
 
+#: Lines of the prolog, which says what it has of a job's GPUs.
+PROLOG = slurm.RUN / "prolog.out"
 #: What a task has of its GPUs.
 SAYS = 'echo "$SLURM_GPUS_ON_NODE|$SLURM_JOB_GPUS|$SLURM_STEP_GPUS|$CUDA_VISIBLE_DEVICES"'
+
+
+#: The numbers of the jobs by their names.
+JOBS: dict[str, str] = {}
 
 
 def plant(plan: dict[str, Any]) -> None:
@@ -45,6 +51,7 @@ def said(name: str, *argv: str) -> list[str]:
     def ended() -> bool:
         return not slurm.call("squeue", "--noheader", f"--jobs={job}").strip()
 
+    JOBS[name] = job
     wait_for(f"the job {name} has ended", ended, interval=0.1, state=lambda: f"{output.read_text()}\n{slurm.logs()}")
     return output.read_text().splitlines()
 
@@ -87,6 +94,8 @@ def main() -> None:
     refused = slurm.submit(*plan["refused"], "--wrap=true")
     result["refused"] = [refused.returncode, refused.stderr]
     slurm.call("scancel", first, second)
+    told = dict(line.split("|", 1) for line in PROLOG.read_text().splitlines())
+    result["prolog"] = {name: told[job] for name, job in JOBS.items()}
     json.dump(result, sys.stdout)
 
 

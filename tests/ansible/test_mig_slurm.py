@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from gpucluster import shapes
+from gpucluster.agent.gpu_numbers import Numbers
+from gpucluster.agent.record import node
 from gpucluster.agent.rules import mig
 from gpucluster.mig import catalogue
 from tests.ansible import render as role
@@ -30,6 +32,8 @@ PARTS = (
     *("" for _ in range(5)),
 )
 DEVICES = mig.devices(PARTS, "h100")
+#: A prolog in place of the role's, which asks the controller: it says which GPUs Slurm tells it.
+PROLOG = "/usr/local/lib/gpucluster/test-prolog"
 UUIDS = {device.number: f"{'MIG' if device.instance else 'GPU'}-{device.number:04d}" for device in DEVICES}
 
 
@@ -55,7 +59,9 @@ def divided() -> dict[str, Any]:
 
 def files(version: str = "24.11.5") -> dict[str, str]:
     # The machine that runs the tests has fewer processors than the shape, and can't bind to them.
-    here = {"SlurmdParameters": "config_overrides", "TaskPlugin": "task/none", "MpiDefault": "none"}
+    here = {
+        "SlurmdParameters": "config_overrides", "TaskPlugin": "task/none", "MpiDefault": "none", "Prolog": PROLOG,
+    }  # fmt: skip
     return render(
         [divided()], emulated=False, extra_config=here, checks=False, version=version,
         directories={"spool": "/var/lib/slurm/slurmd/%n"},
@@ -103,6 +109,7 @@ def slurm() -> dict[str, Any]:
             "/usr/local/lib/gpucluster/task-prolog": role.render(
                 "mig", "task-prolog.sh", role.variables({}, role="mig")
             ),
+            PROLOG: '#!/bin/sh\necho "$SLURM_JOB_ID|$SLURM_JOB_GPUS" >> /run/gpucluster-test/prolog.out\n',
             mig.FOLDER + "/names": "".join(f"{number} {uuid}\n" for number, uuid in UUIDS.items()),
         },
         "jobs": {
@@ -180,6 +187,36 @@ def test_the_node_registers_with_its_types(slurm: dict[str, Any]) -> None:
 )
 def test_a_job_finds_its_instances_and_no_others(slurm: dict[str, Any], job: str, said: list[str]) -> None:
     assert sorted(slurm[job]) == sorted(said)
+
+
+def instance_of(device: mig.Device) -> str:
+    """What a number must mean: the driver's numbers of instances are those of their capabilities here."""
+    return str(device.number) if device.instance else ""
+
+
+@pytest.mark.slurm
+@pytest.mark.containers
+@pytest.mark.parametrize(("job", "wanted"), [("two", [0, 1]), ("large", [17]), ("whole", [18, 19]), ("none", [])])
+def test_what_the_prolog_hears_means_the_gpus_that_the_job_has(
+    slurm: dict[str, Any], job: str, wanted: list[int], tmp_path: Path
+) -> None:
+    """The numbers of the prolog go into the job's file, from which the exporter and the watcher know its GPUs."""
+    links = tmp_path / "links"
+    links.mkdir()
+    for name, target in targets().items():
+        (links / Path(name).name).symlink_to(target)
+    (links / "names").write_text("".join(f"{number} {uuid}\n" for number, uuid in UUIDS.items()))
+    caps = tmp_path / "proc/driver/nvidia-caps"
+    caps.mkdir(parents=True)
+    (caps / "mig-minors").write_text(
+        "".join(f"gpu{each.gpu}/gi{each.number}/access {2 * each.number + 3}\n" for each in DEVICES if each.instance)
+    )
+    heard = node.gpus({"SLURM_JOB_GPUS": slurm["prolog"][job]})
+    numbers = Numbers(str(tmp_path / "proc"), str(links))
+    found = [numbers.meaning(name) for name in heard]
+    devices = [DEVICES[number] for number in wanted]
+    assert [(gpu.number, gpu.instance) for gpu in found] == [(str(each.gpu), instance_of(each)) for each in devices]
+    assert [gpu.uuid for gpu in found if gpu.instance] == [UUIDS[each.number] for each in devices if each.instance]
 
 
 @pytest.mark.slurm

@@ -86,6 +86,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
 
 
 def chosen(query: str) -> str:
+    # The job of the samples that has an instance of a divided GPU: it has no power, for example.
+    query = query.replace("$job_id", "13") if "gpu_instance_utilization" in query else query
     for variable, value in CHOSEN.items():
         query = query.replace(variable, value)
     return query

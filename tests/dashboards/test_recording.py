@@ -127,8 +127,17 @@ SCENARIOS = [
             # A GPU that is not split has both: the counter of the whole GPU says it.
             f'DCGM_FI_DEV_GPU_UTIL{{{N1}, gpu="1"}}': "80x40",
             f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{N1}, gpu="1"}}': "0.7x40",
-            f'gpucluster_job_gpu{{{N1}, job_id="3", gpu="0", uuid="MIG-1"}}': "1x40",
-            f'gpucluster_job_gpu{{{N1}, job_id="3", gpu="0", uuid="MIG-2"}}': "1x40",
+            f'DCGM_FI_DEV_POWER_USAGE{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="1"}}': "300x40",
+            f'DCGM_FI_DEV_POWER_USAGE{{{N1}, gpu="1"}}': "500x40",
+            # An instance each; both of them; one and the whole GPU; one that the node does not know.
+            f'gpucluster_job_gpu{{{N1}, job_id="3", gpu="0", gpu_instance="1", uuid="MIG-1"}}': "1x40",
+            f'gpucluster_job_gpu{{{N1}, job_id="4", gpu="0", gpu_instance="2", uuid="MIG-2"}}': "1x40",
+            **{f'gpucluster_job_gpu{{{N1}, job_id="5", gpu="0", gpu_instance="{part}", uuid="MIG-{part}"}}': "1x40"
+               for part in (1, 2)},
+            f'gpucluster_job_gpu{{{N1}, job_id="6", gpu="0", gpu_instance="2", uuid="MIG-2"}}': "1x40",
+            f'gpucluster_job_gpu{{{N1}, job_id="6", gpu="1", uuid="GPU-1"}}': "1x40",
+            f'gpucluster_job_gpu{{{N1}, job_id="7", gpu="unknown-1", gpu_instance="unknown", uuid=""}}': "1x40",
+            f'gpucluster_job_gpu{{{N1}, job_id="8", gpu="1", uuid="GPU-1"}}': "1x40",
         },
         [
             returns("gpucluster:gpu_utilization:ratio",
@@ -137,7 +146,43 @@ SCENARIOS = [
             returns("gpucluster:gpu_memory_used:bytes", (f'gpucluster:gpu_memory_used:bytes{{{N1}, gpu="0"}}', 200 * 1048576)),
             returns("gpucluster:gpu_memory_total:bytes", (f'gpucluster:gpu_memory_total:bytes{{{N1}, gpu="0"}}', 800 * 1048576)),
             returns("gpucluster:gpu_temperature:celsius", (f'gpucluster:gpu_temperature:celsius{{{N1}, gpu="0"}}', 41)),
-            returns("gpucluster:job_gpu_utilization:ratio", ('gpucluster:job_gpu_utilization:ratio{job_id="3"}', 0.3125)),
+            returns("gpucluster:job_gpu_utilization:ratio",
+                    ('gpucluster:job_gpu_utilization:ratio{job_id="3"}', 0.5),
+                    ('gpucluster:job_gpu_utilization:ratio{job_id="4"}', 0.125),
+                    ('gpucluster:job_gpu_utilization:ratio{job_id="5"}', 0.3125),
+                    ('gpucluster:job_gpu_utilization:ratio{job_id="6"}', 0.4625),
+                    ('gpucluster:job_gpu_utilization:ratio{job_id="8"}', 0.8)),
+            # The whole GPU 1 says no memory here.
+            returns("gpucluster:job_gpu_memory_used:bytes",
+                    *((f'gpucluster:job_gpu_memory_used:bytes{{job_id="{job}"}}', number * 100 * 1048576)
+                      for job, number in ((3, 1), (4, 1), (5, 2), (6, 1)))),
+            returns("gpucluster:job_gpu_power:watts", ('gpucluster:job_gpu_power:watts{job_id="8"}', 500)),
+            returns("gpucluster:job_gpu_temperature:celsius",
+                    *((f'gpucluster:job_gpu_temperature:celsius{{job_id="{job}"}}', 41) for job in (3, 4, 5, 6))),
+            returns("gpucluster:job_gpus:count",
+                    *((f'gpucluster:job_gpus:count{{job_id="{job}"}}', number)
+                      for job, number in ((3, 1), (4, 1), (5, 2), (6, 2), (7, 1), (8, 1)))),
+            returns('gpucluster:job_gpu_instances:count{job_id=~"[58]"}',
+                    ('gpucluster:job_gpu_instances:count{job_id="5", node="gpu-1"}', 2)),
+        ],
+    ),
+    promtool.scenario(
+        "instances of a GPU without DCGM: nvidia-smi has their memory, and the use of the whole GPU, if any, is nobody's",
+        {
+            f'gpucluster_gpu_utilization_ratio{{{N1}, gpu="0", uuid="u"}}': "1x40",
+            f'gpucluster_gpu_memory_used_bytes{{{N1}, gpu="0", uuid="u"}}': "900x40",
+            f'gpucluster_gpu_power_watts{{{N1}, gpu="0", uuid="u"}}': "700x40",
+            f'gpucluster_gpu_instance_memory_used_bytes{{{N1}, gpu="0", gpu_instance="9", uuid="MIG-9"}}': "200x40",
+            f'gpucluster_job_gpu{{{N1}, job_id="3", gpu="0", gpu_instance="9", uuid="MIG-9"}}': "1x40",
+            # On this node only the instance is not measured, on another one the watcher calls the job hung.
+            f'gpucluster_job_state{{{N1}, job_id="3", state="unmeasured"}}': "1x40",
+            'gpucluster_job_state{node="gpu-2", job_id="3", state="hung"}': "1x40",
+        },
+        [
+            returns("gpucluster:job_gpu_utilization:ratio"),
+            returns("gpucluster:job_gpu_power:watts"),
+            returns("gpucluster:job_stuck:info"),
+            returns("gpucluster:job_gpu_memory_used:bytes", ('gpucluster:job_gpu_memory_used:bytes{job_id="3"}', 200)),
         ],
     ),
     promtool.scenario(

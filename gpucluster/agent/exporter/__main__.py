@@ -29,7 +29,8 @@ COLLECTORS: Mapping[str, Spec] = {
     "rdma": Spec(Rdma, 4.0, 8192),
     "network": Spec(Network, 4.0, 4096),
     "jobs": Spec(Jobs, 2.0, 4096),
-    "gpu": Spec(Gpus, 4.0, 1024),
+    # The first rows, and once a minute the instances of divided GPUs.
+    "gpu": Spec(Gpus, 8.0, 1024),
     "watch": Spec(Watch, 2.0, 1024),
 }
 _USUAL = ("rdma", "network", "jobs")

@@ -52,10 +52,12 @@ METRICS: Mapping[str, Metric] = {
         "counter", "How often the statistics of a network interface could not be read."
     ),
     "gpucluster_job_node": Metric("gauge", "1 for each job that runs on this node."),
-    "gpucluster_job_gpu": Metric("gauge", "1 for each GPU of a job that runs on this node."),
+    "gpucluster_job_gpu": Metric(
+        "gauge", "1 for each GPU of a job that runs on this node; gpu_instance where it is an instance of one (MIG)."
+    ),
     "gpucluster_job_files_unread": Metric("gauge", "Files in the folder of running jobs that say nothing of a job."),
     "gpucluster_job_state": Metric(
-        "gauge", "1 for what a job does on this node: working, waiting, hung, straggling or idle."
+        "gauge", "1 for what a job does on this node: working, waiting, hung, straggling, idle or unmeasured."
     ),
     "gpucluster_job_state_seconds": Metric("gauge", "For how long a job has done that."),
     "gpucluster_job_rank_info": Metric(
@@ -68,6 +70,10 @@ METRICS: Mapping[str, Metric] = {
     "gpucluster_gpu_utilization_ratio": Metric("gauge", "Part of the last second in which a GPU worked."),
     "gpucluster_gpu_memory_used_bytes": Metric("gauge", "Memory of a GPU that is in use."),
     "gpucluster_gpu_memory_total_bytes": Metric("gauge", "Memory of a GPU."),
+    "gpucluster_gpu_instance_memory_used_bytes": Metric(
+        "gauge", "Memory of an instance of a GPU (MIG) that is in use."
+    ),
+    "gpucluster_gpu_instance_memory_total_bytes": Metric("gauge", "Memory of an instance of a GPU (MIG)."),
     "gpucluster_gpu_power_watts": Metric("gauge", "Power that a GPU draws."),
     "gpucluster_gpu_temperature_celsius": Metric("gauge", "Temperature of a GPU."),
     "gpucluster_exporter_collector_up": Metric(

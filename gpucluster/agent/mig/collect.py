@@ -109,19 +109,28 @@ def parse(query: str, instances: str, names: str) -> tuple[Card, ...]:
     Raises:
         Unreadable: one of them is cut off, or they do not belong together.
     """
-    from xml.etree import ElementTree  # on a host without GPUs it would only cost time
-
-    # nvidia-smi writes warnings before or behind the XML.
-    text = "".join(line for line in query.splitlines(keepends=True) if not line.startswith("WARNING:"))
-    try:
-        root = ElementTree.fromstring(text)  # noqa: S314 - a program of root wrote it
-    except ElementTree.ParseError as error:
-        raise Unreadable(f"the output of nvidia-smi is cut off or no XML: {error}") from None
+    root = document(query)
     made: dict[int, list[tuple[Instance, int]]] = {}
     for gpu, profile, number, start in _GPU_INSTANCE.findall(instances):
         made.setdefault(int(gpu), []).append((Instance(profile, int(start)), int(number)))
     uuids = _uuids(names)
     return tuple(_card(index, gpu, made.get(index, []), uuids) for index, gpu in enumerate(root.findall("gpu")))
+
+
+def document(query: str) -> ElementTree.Element:
+    """The output of `nvidia-smi -q -x`.
+
+    Raises:
+        Unreadable: it is cut off, or something else.
+    """
+    from xml.etree import ElementTree  # on a host without GPUs it would only cost time
+
+    # nvidia-smi writes warnings before or behind the XML.
+    text = "".join(line for line in query.splitlines(keepends=True) if not line.startswith("WARNING:"))
+    try:
+        return ElementTree.fromstring(text)  # noqa: S314 - a program of root wrote it
+    except ElementTree.ParseError as error:
+        raise Unreadable(f"the output of nvidia-smi is cut off or no XML: {error}") from None
 
 
 def _uuids(names: str) -> Mapping[tuple[int, int], str]:

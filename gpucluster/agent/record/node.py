@@ -7,11 +7,13 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent import gpu_numbers
 from gpucluster.agent.record import difference, snapshot
+from gpucluster.agent.rules import mig
 
 FOLDER = Path("/run/gpucluster/jobs")
 #: The group of the exporter, and nobody else, reads which jobs run: users see their own only (`slurm.private`).
@@ -41,7 +43,7 @@ def begin(environment: Mapping[str, str], folder: Path = FOLDER, root: str = "")
         ValueError: this is not the environment of a job.
         OSError: the file can't be written.
     """
-    job = job_id(environment)
+    job, found = job_id(environment), gpus(environment)
     taken = snapshot.take(root)
     readers = _readers()
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -52,7 +54,8 @@ def begin(environment: Mapping[str, str], folder: Path = FOLDER, root: str = "")
         "version": _VERSION,
         "job_id": job,
         "user": environment.get("SLURM_JOB_USER", "")[:100],
-        "gpus": gpus(environment),
+        "gpus": found,
+        "divided": divided(found, root),
         "started": taken["at"],
         "boot": taken["boot"],
         "array_job": _optional(environment.get("SLURM_ARRAY_JOB_ID", "")),
@@ -129,7 +132,7 @@ def record(job: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str
     changes = sorted(found.changes, key=lambda each: not (each.group or each.remark))
     if len(changes) > MOST_CHANGES:
         notes.append(f"{len(changes) - MOST_CHANGES} counters are left out")
-    kept = {key: job.get(key) for key in ("user", "gpus", "started", "array_job", "array_task", "het_job")}
+    kept = {key: job.get(key) for key in ("user", "gpus", "divided", "started", "array_job", "array_task", "het_job")}
     return {
         "version": _VERSION,
         "job_id": str(job["job_id"]),
@@ -200,13 +203,24 @@ def gpus(environment: Mapping[str, str]) -> list[str]:
     """The GPUs of the job on this node, as Slurm numbers them: "0,1" or "0-3"; or their names."""
     text = environment.get("SLURM_JOB_GPUS") or environment.get("CUDA_VISIBLE_DEVICES") or ""
     found: list[str] = []
-    for word in text.split(",")[:_MOST_GPUS]:
+    for word in dict.fromkeys(text.split(",")):
         ends = _RANGE.fullmatch(word.strip())
         if ends:
             found += map(str, range(int(ends[1]), int(ends[2]) + 1))
         elif _GPU.fullmatch(word.strip()):
             found.append(word.strip())
+        if len(found) >= _MOST_GPUS:
+            break
     return list(dict.fromkeys(found))[:_MOST_GPUS]
+
+
+def divided(names: Sequence[str], root: str = "") -> dict[str, dict[str, str]]:
+    """What each of the job's GPUs is, where those of this node are divided (MIG); elsewhere nothing.
+
+    The instances are others when the record is read.
+    """
+    numbers = gpu_numbers.Numbers(f"{root}/proc", f"{root}{mig.FOLDER}")
+    return {name: numbers.meaning(name)._asdict() for name in names} if numbers.divided else {}
 
 
 def _optional(text: str) -> str | None:

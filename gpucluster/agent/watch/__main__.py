@@ -36,6 +36,7 @@ class Watcher:
     Args:
         jobs: the folder with a file for each running job.
         proc: where /proc is.
+        links: the folder with the links of divided GPUs.
         address: of NCCL's RAS port.
         clock: seconds, only forwards.
     """
@@ -47,8 +48,10 @@ class Watcher:
         proc: str = "/proc",
         address: tuple[str, int] = client.ADDRESS,
         clock: Callable[[], float] = time.monotonic,
+        links: str = Place().mig,
     ) -> None:
         self._limits, self._jobs, self._proc, self._address, self.clock = limits, jobs, proc, address, clock
+        self._links = links
         self._memory: dict[Running, Memory] = {}
         self._processes = collect.Processes(proc)
 
@@ -58,11 +61,12 @@ class Watcher:
         Raises:
             collect.NoAnswer: nvidia-smi says nothing.
         """
-        running = collect.running(self._jobs, self._proc)
+        running = collect.running(self._jobs, self._proc, self._links)
         self._memory = {job: self._memory.get(job, Memory()) for job in running}
-        known = collect.gpus() if running else {}
-        # A GPU of MIG has no power of its own: it is not in the list.
-        of = {job: tuple(known[name] for name in sorted(job.gpus) if name in known) for job in running}
+        # What a job does on an instance of a GPU is not seen, so that nothing is said of its whole GPUs, either.
+        seen = [job for job in running if not job.parts]
+        known = collect.gpus() if seen else {}
+        of = {job: tuple(known[name] for name in sorted(job.gpus) if name in known) for job in seen}
         of = {job: gpus for job, gpus in of.items() if gpus}
         if any(judge.uneven(gpus) or any(gpu.low for gpu in gpus) for gpus in of.values()):
             # One program for all GPUs that do no work; a node that works needs none.
@@ -74,12 +78,17 @@ class Watcher:
         pids = {job: {pid for gpu in of[job] for pid in gpu.pids or ()} for job in suspects}
         processes = self._processes.look(set().union(*pids.values()), self.clock()) if suspects else {}
         found = {}
+        for job in running:
+            if job.parts:
+                parts = [gpu.words for gpu in sorted(job.parts) if gpu.words]
+                self._memory[job], finding = judge.unmeasured(self._memory[job], self.clock(), parts)
+                found[job.job_id] = finding, False
         for job, gpus in of.items():
             own = {pid: process for pid, process in processes.items() if pid in pids.get(job, ())}
             shared = judge.shared(gpus)
             # Which rank is on a GPU that another program uses is a question to RAS, too.
             asked = pids.get(job) or {pid for gpu in gpus if shared for pid in (gpu.pids or set()) - gpu.strangers}
-            answer = self._answer(asked, alone=len(of) == 1) if asked else None
+            answer = self._answer(asked, alone=len(running) == 1) if asked else None
             look = Look(self.clock(), gpus, answer, own)
             self._memory[job], finding = judge.advance(self._memory[job], look, self._limits)
             found[job.job_id] = finding, finding.rank is not None and finding.rank.pid in (asked or ())
@@ -204,6 +213,8 @@ class Reporter:
             at, jobs = kept.read(self._file)
             # A watcher that has stopped says nothing.
             jobs = jobs if now - at <= _OLD_S else []
+            # Nothing follows from them, and a controller of an earlier release does not know the word.
+            jobs = [each for each in jobs if each.state != State.UNMEASURED]
         except (OSError, ValueError):
             jobs = []
         states = {each.job_id: (each.state, bool(each.idle)) for each in jobs}

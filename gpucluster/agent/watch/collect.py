@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gpucluster.agent import programs
+from gpucluster.agent import gpu_numbers, programs
 from gpucluster.agent.exporter.collect import jobs
+from gpucluster.agent.rules import mig
 from gpucluster.agent.watch.judge import Gpu, Process
 
 _FIELDS = ("index", "uuid", "utilization.gpu", "utilization.memory", "power.draw", "power.max_limit")
@@ -33,18 +34,24 @@ class Running(NamedTuple):
 
     Attributes:
         stamp: tells two runs with the same number apart.
-        gpus: names (UUID) or, where the driver does not say them, numbers of its GPUs.
+        gpus: names (UUID) or, where the driver does not say them, numbers of its whole GPUs.
+        parts: its instances of GPUs (MIG), and what is no GPU that is known here.
     """
 
     job_id: str
     stamp: tuple[int, int]
     gpus: frozenset[str]
+    parts: frozenset[gpu_numbers.Gpu] = frozenset()
 
 
-def running(folder: str, proc: str) -> list[Running]:
-    """The jobs that the prolog has written down."""
+def running(folder: str, proc: str, links: str = mig.FOLDER) -> list[Running]:
+    """The jobs that the prolog has written down.
+
+    Args:
+        links: the folder with the links of divided GPUs.
+    """
     found = []
-    known: Mapping[str, jobs.Gpu] | None = None
+    numbers: gpu_numbers.Numbers | None = None
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         files = sorted(each.path for each in entries if each.name.endswith(".json") and not each.name.startswith("."))
         for path in files[:_MOST_JOBS]:
@@ -52,9 +59,11 @@ def running(folder: str, proc: str) -> list[Running]:
                 state, job = os.lstat(path), jobs.read(path)
                 if job is None or not job.gpus:
                     continue
-                known = jobs.by_minor(f"{proc}/driver/nvidia/gpus") if known is None else known
-                names = [known[gpu].uuid or known[gpu].number if gpu in known else gpu for gpu in job.gpus]
-                found.append(Running(job.job_id, (state.st_ino, state.st_mtime_ns), frozenset(names)))
+                numbers = numbers or gpu_numbers.Numbers(proc, links)
+                gpus = [numbers.meaning(gpu) for gpu in job.gpus]
+                names = frozenset(gpu.uuid or gpu.number for gpu in gpus if gpu.whole)
+                parts = frozenset(gpu for gpu in gpus if not gpu.whole)
+                found.append(Running(job.job_id, (state.st_ino, state.st_mtime_ns), names, parts))
     return found
 
 

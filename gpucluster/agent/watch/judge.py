@@ -25,7 +25,7 @@ works.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -64,6 +64,8 @@ class State(str, Enum):
     HUNG = "hung"
     STRAGGLING = "straggling"
     IDLE = "idle"
+    #: Nothing measures the job's part of a GPU that is divided (MIG).
+    UNMEASURED = "unmeasured"
 
 
 class Gpu(NamedTuple):
@@ -234,6 +236,26 @@ def advance(memory: Memory, look: Look, limits: Limits) -> tuple[Memory, Finding
     since = last.since if last is not None and known else _began(memory, look, found.state)
     found = found._replace(since=since, idle=idle)
     return memory._replace(last=found), found
+
+
+def unmeasured(memory: Memory, at: float, parts: Sequence[str]) -> tuple[Memory, Finding]:
+    """The next look at a job that has parts of GPUs.
+
+    The driver has no utilization of an instance (NVML, nvmlDeviceGetUtilizationRates: "On MIG-enabled GPUs, querying
+    device utilization rates is not currently supported") and no power of its own, and shows the processes of all
+    instances "only if the caller has appropriate privileges" (nvmlDeviceGetComputeRunningProcesses), which the watcher
+    has not. The figures of the whole GPU are those of other jobs, too.
+
+    Args:
+        parts: the instances, in words; none where the node does not say which ones they are.
+    """
+    words = f"the driver gives no utilization and no power of instances (MIG): {', '.join(parts[:_MOST_NAMED])}"
+    if len(parts) > _MOST_NAMED:
+        words += f" and {len(parts) - _MOST_NAMED} more"
+    if not parts:
+        words = "GPUs of this node are divided (MIG), and nothing says which ones the job has"
+    found = Finding(State.UNMEASURED, at if memory.last is None else memory.last.since, words)
+    return Memory(last=found), found
 
 
 def _began(memory: Memory, look: Look, state: State) -> float:

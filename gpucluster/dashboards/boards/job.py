@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from gpucluster.dashboards.boards.names import JOB, OF_JOB, ON_JOB_GPUS, ON_JOB_NODES, TO_NODE
+from gpucluster.dashboards.boards.names import (
+    JOB,
+    OF_JOB,
+    ON_JOB_CARDS,
+    ON_JOB_GPUS,
+    ON_JOB_INSTANCES,
+    ON_JOB_NODES,
+    TO_NODE,
+)
 from gpucluster.dashboards.grafana import Json, Query, Row, Variable, dashboard, stat, table, timeseries
 
 
@@ -38,7 +46,7 @@ def job() -> Json:
                     stat("GPUs", "GPUs of the job.", "short", Query(f"gpucluster:job_gpus:count{{{OF_JOB}}}", "GPUs")),
                     stat(
                         "Power",
-                        "Electrical power of its GPUs.",
+                        "Electrical power of its GPUs; none where it has instances (MIG).",
                         "watt",
                         Query(f"gpucluster:job_gpu_power:watts{{{OF_JOB}}}", "power"),
                     ),
@@ -59,6 +67,10 @@ def job() -> Json:
                         "One that does less than the others makes all of them wait.",
                         "percentunit",
                         Query(f"gpucluster:gpu_utilization:ratio {ON_JOB_GPUS}", "{{node}} GPU {{gpu}}"),
+                        Query(
+                            f"gpucluster:gpu_instance_utilization:ratio {ON_JOB_INSTANCES}",
+                            "{{node}} GPU {{gpu}} instance {{gpu_instance}}",
+                        ),
                         most=1,
                     ),
                     timeseries(
@@ -69,7 +81,7 @@ def job() -> Json:
                     ),
                     timeseries(
                         "Power",
-                        "Electrical power of all its GPUs.",
+                        "Electrical power of all its GPUs; none where it has instances (MIG).",
                         "watt",
                         Query(f"gpucluster:job_gpu_power:watts{{{OF_JOB}}}", "power"),
                     ),
@@ -84,7 +96,7 @@ def job() -> Json:
                         "Slowed down",
                         "Part of the time in which a GPU was slowed down, by cause.",
                         "percentunit",
-                        Query(f"gpucluster:gpu_throttled:ratio {ON_JOB_GPUS}", "{{node}} GPU {{gpu}} {{cause}}"),
+                        Query(f"gpucluster:gpu_throttled:ratio {ON_JOB_CARDS}", "{{node}} GPU {{gpu}} {{cause}}"),
                     ),
                 ],
             ),

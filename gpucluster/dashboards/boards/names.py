@@ -16,4 +16,7 @@ OF_NODE = 'node="$node"'
 OF_JOB = 'job_id="$job_id"'
 OF_POOL = 'pool=~"$pool"'
 ON_JOB_NODES = f"and on (node) gpucluster_job_node{{{OF_JOB}}}"
-ON_JOB_GPUS = f"and on (node, gpu) gpucluster_job_gpu{{{OF_JOB}}}"
+# The whole GPUs of a job, its instances of divided ones (MIG), and the GPUs on which it has one or the other.
+ON_JOB_GPUS = f'and on (node, gpu) gpucluster_job_gpu{{{OF_JOB}, gpu_instance=""}}'
+ON_JOB_INSTANCES = f"and on (node, gpu, gpu_instance) gpucluster_job_gpu{{{OF_JOB}}}"
+ON_JOB_CARDS = f"and on (node, gpu) gpucluster_job_gpu{{{OF_JOB}}}"

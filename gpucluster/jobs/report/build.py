@@ -133,7 +133,7 @@ def build(known: Known, answer: Mapping[str, Any]) -> Report:
         remarks(known, means),
         plots,
         means,
-        tuple(_missing(known, answer, plots)),
+        (*_missing(known, answer, plots), *_unmeasured(means)),
         energy / _JOULES_OF_KWH if means.power else None,
         min(1.0, covered / seconds) if seconds else 0.0,
         statistics.fmean(use) if use else None,
@@ -158,13 +158,30 @@ def _per_node(known: Known) -> int:
 
 
 def _of_the_job(means: Means, known: Known) -> Means:
-    """Without GPUs of other jobs on the same nodes, where the records say which are the job's."""
+    """Without GPUs of other jobs on the same nodes, where the records say which are the job's.
+
+    Of an instance of a divided GPU nothing is said by the figures of the whole one: other jobs use that, too.
+    """
+    divided = {**known.divided, **means.instances}
     gpu = {
         (node, number): use
         for (node, number), use in means.gpu.items()
-        if not _numbers(known.recorded.get(node, ())) or number in known.recorded[node]
+        if number in known.recorded.get(node, ())
+        or (node not in divided and not _numbers(known.recorded.get(node, ())))
     }
-    return replace(means, gpu=gpu)
+    idle = {node: share for node, share in means.idle.items() if node not in divided}
+    return replace(means, gpu=gpu, idle=idle, instances=divided)
+
+
+def _unmeasured(means: Means) -> list[str]:
+    """What nothing measures of the job's instances of divided GPUs."""
+    if not means.instances:
+        return []
+    use = "" if means.use else (
+        "The use of the job's instances of GPUs (MIG) was not measured: nvidia-smi has none, "
+        "and DCGM's exporter, which has it, does not run or its profiling fields are off."
+    )  # fmt: skip
+    return [*filter(None, [use]), "The power of instances (MIG) is not measured: the driver has that of whole GPUs."]
 
 
 def _numbers(gpus: Sequence[str]) -> bool:

@@ -114,7 +114,8 @@ class Known:
     Args:
         components: one; several for a heterogeneous job.
         tasks: those of an array, if the whole of it was asked for.
-        recorded: nodes with a record.
+        recorded: nodes with a record, and the job's whole GPUs there as NVIDIA's tools number them.
+        divided: nodes with a record of instances of divided GPUs (MIG), and how many.
         told: what the watcher has said of the job and done to it, each line with its time.
         result: of a job from a template, as it was judged.
         problems: what could not be found out.
@@ -128,6 +129,7 @@ class Known:
     steps_left_out: int
     devices: tuple[DeviceUse, ...]
     recorded: Mapping[str, tuple[str, ...]]
+    divided: Mapping[str, int]
     notes: Mapping[str, tuple[str, ...]]
     told: tuple[str, ...]
     result: Mapping[str, Any]
@@ -148,7 +150,9 @@ class Known:
     @property
     def gpus(self) -> int:
         """That were reserved on all nodes."""
-        return sum(each.gpus for each in self.components) or sum(map(len, self.recorded.values()))
+        return sum(each.gpus for each in self.components) or sum(
+            [*map(len, self.recorded.values()), *self.divided.values()]
+        )
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -182,13 +186,27 @@ def read(raw: Mapping[str, Any], *, anonymous: bool = False) -> Known:
         steps=tuple(map(Step.parse, raw.get("steps") or ())),
         steps_left_out=int(raw.get("steps_left_out") or 0),
         devices=tuple(use for run in runs for use in devices(run)),
-        recorded={str(run["node"]): tuple(map(str, run.get("gpus") or ())) for run in runs},
+        recorded={str(run["node"]): _whole(run) for run in runs},
+        divided={str(run["node"]): parts for run in runs if (parts := _parts(run))},
         notes={str(run["node"]): tuple(map(str, run["notes"])) for run in runs if run.get("notes")},
         told=tuple(map(str, raw.get("told") or ())),  # an agent of an earlier release says nothing
         result=raw.get("result") or {},
         problems=tuple(map(str, raw.get("problems") or ())),
         now=_number(raw.get("now")) or 0.0,
     )
+
+
+def _whole(run: Mapping[str, Any]) -> tuple[str, ...]:
+    """The whole GPUs of a record, as NVIDIA's tools number them."""
+    # Where no GPU is divided, and in records of earlier releases, Slurm's numbers count for them.
+    divided = run.get("divided") or {}
+    gpus = [divided.get(name, {"number": name}) for name in map(str, run.get("gpus") or ())]
+    return tuple(str(gpu.get("number")) for gpu in gpus if not gpu.get("instance"))
+
+
+def _parts(run: Mapping[str, Any]) -> int:
+    """The instances of divided GPUs (MIG) of a record."""
+    return sum(bool(gpu.get("instance")) for gpu in (run.get("divided") or {}).values())
 
 
 def _from_records(runs: Sequence[Mapping[str, Any]]) -> Iterable[Step]:

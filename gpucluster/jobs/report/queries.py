@@ -84,6 +84,7 @@ class Means:
         use: mean use of the job's own GPUs over time.
         stuck: the labels of each time that the watcher of its nodes called it hung or straggling.
         wasted: GPU hours of its GPUs that had no process; 0 if that was short.
+        instances: how many instances of divided GPUs (MIG) the job has had, by node.
     """
 
     gpu: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -94,6 +95,7 @@ class Means:
     use: tuple[tuple[float, float], ...] = ()
     stuck: tuple[Mapping[str, str], ...] = ()
     wasted: float = 0.0
+    instances: Mapping[str, float] = field(default_factory=dict)
 
 
 def step_of(span: tuple[float, float]) -> int:
@@ -118,6 +120,8 @@ def request(ids: Sequence[str], nodes: Sequence[str], span: tuple[float, float])
          "time": end},
         {"name": "watch:wasted", "time": end,
          "expr": f"sum(max_over_time(gpucluster:job_gpus_idle:hours{{job_id=~{jobs}}}[{seconds}s]))"},
+        {"name": "watch:instances", "time": end,
+         "expr": f"max by (node) (max_over_time(gpucluster:job_gpu_instances:count{{job_id=~{jobs}}}[{seconds}s]))"},
     ]  # fmt: skip
     names = _string("|".join(map(re.escape, nodes)))
     if not nodes or len(names) > _LONGEST:
@@ -201,6 +205,7 @@ def means(results: Mapping[str, Any]) -> Means:
             {key: _label(row, key) for key in ("state", "rank", "process", "host", "collective")}
             for row in _rows(results, "watch:stuck")
         ),
+        instances=by("watch:instances", "node"),
         wasted=max((value for _time, value in one("watch:wasted")), default=0.0),
     )
 

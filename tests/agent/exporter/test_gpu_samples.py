@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from gpucluster.agent.exporter.collect import Place, gpu
-from gpucluster.agent.exporter.collect.gpu import PATIENCE_S, Gpus, NoAnswer, parse
+from gpucluster.agent.exporter.collect.gpu import INSTANCES, PATIENCE_S, Gpus, NoAnswer, parse
 from gpucluster.agent.exporter.exposition import page
 from tests import waiting
 from tests.agent.exposition import Series, having, of, series
+from tests.agent.mig.divided import Divided
+from tests.agent.mig.smi import uuid
 from tests.doubles.clock import Clock
 from tests.waiting import wait_for
 
@@ -31,7 +33,7 @@ class Tool:
         # Where a script waits until the test lets it go on, and what it says when it has.
         self.go, self.gone_on = folder / "go", folder / "gone-on"
         os.mkfifo(self.go)
-        self.collector = Gpus(Place(), [str(self.file)], self.clock)
+        self.collector = Gpus(Place(mig=str(folder / "none")), [str(self.file)], self.clock)
 
     def does(self, script: str) -> None:
         new = self.file.with_suffix(".new")
@@ -198,3 +200,55 @@ def test_a_program_that_the_kernel_does_not_end_gets_no_second_one(tool: Tool, m
     gpu.FIRST_S = waiting.PATIENCE_S
     tool.clock.now += PATIENCE_S + 1
     assert tool.read()
+
+
+# --- instances of divided GPUs (MIG) -----
+
+
+@pytest.fixture
+def divided(tmp_path: Path) -> Divided:
+    return Divided(tmp_path / "root")
+
+
+def gpus_of(divided: Divided, tool: Tool) -> Gpus:
+    return Gpus(Place(proc=divided.proc, mig=divided.links), [str(tool.file)], tool.clock)
+
+
+def test_each_instance_has_its_memory_and_no_use_of_the_whole_gpu(divided: Divided, tool: Tool, tmp_path: Path) -> None:
+    large = next(each for each in divided.place.smi.cards[1].made if each.profile == "3g.40gb")
+    large.used = 1234
+    (tmp_path / "xml").write_text(divided.place.smi.query())
+    tool.does(f'[ "$*" = "-q -x" ] && exec cat {tmp_path}/xml; exit 9')
+    collector = gpus_of(divided, tool)
+    assert collector.subjects() == ["nvidia-smi", INSTANCES]
+    found = series(page(collector.samples(INSTANCES)))
+    labels = {"gpu": "1", "gpu_instance": str(large.number), "uuid": uuid(2, "3g.40gb", 4)}
+    assert of(found, "gpucluster_gpu_instance_memory_used_bytes", **labels) == 1234 << 20
+    assert of(found, "gpucluster_gpu_instance_memory_total_bytes", **labels) == 40960 << 20
+    assert len(found) == 2 * 11
+    # Each start costs: it is asked again after a minute.
+    large.used = 7
+    (tmp_path / "xml").write_text(divided.place.smi.query())
+    for pause, used in ((30, 1234), (31, 7)):
+        tool.clock.now += pause
+        found = series(page(collector.samples(INSTANCES)))
+        assert of(found, "gpucluster_gpu_instance_memory_used_bytes", **labels) == used << 20
+    assert len(tool.started()) == 2
+
+
+def test_an_instance_that_says_no_memory_has_none(divided: Divided, tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "xml").write_text(divided.place.smi.query().replace("<used>12 MiB", "<used>N/A"))
+    tool.does(f"exec cat {tmp_path}/xml")
+    found = series(page(gpus_of(divided, tool).samples(INSTANCES)))
+    assert {name for name, _labels in found} == {"gpucluster_gpu_instance_memory_total_bytes"}
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo '<nvidia_smi_log>'", "kill -9 $$"])
+def test_an_nvidia_smi_that_does_not_say_the_instances(divided: Divided, tool: Tool, script: str) -> None:
+    tool.does(script)
+    with pytest.raises(NoAnswer):
+        list(gpus_of(divided, tool).samples(INSTANCES))
+
+
+def test_where_no_gpu_is_divided_nothing_is_asked_for_instances(tool: Tool) -> None:
+    assert tool.collector.subjects() == ["nvidia-smi"]

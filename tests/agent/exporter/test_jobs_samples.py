@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.exporter.collect import Place
-from gpucluster.agent.exporter.collect.jobs import Gpu, Jobs, by_minor
+from gpucluster.agent.exporter.collect.jobs import Jobs
 from gpucluster.agent.exporter.exposition import page
+from gpucluster.agent.gpu_numbers import Gpu, by_minor
 from gpucluster.agent.record.node import begin
 from tests.agent.exporter.trees import MLX5, port, write
 from tests.agent.exposition import Series, having, of, series
+from tests.agent.mig.divided import Divided
+from tests.agent.mig.smi import uuid
 
 RECORD: dict[str, Any] = {
     "version": 1,
@@ -56,6 +59,19 @@ def test_slurm_counts_gpus_by_device_file_and_nvidia_s_tools_by_address(tmp_path
         ("0", "GPU-2"),
         ("2", "GPU-1"),
     ]
+
+
+def test_a_job_s_instances_are_not_the_gpus_with_their_numbers(tmp_path: Path) -> None:
+    """Slurm's number 1 is an instance of GPU 0, and 11 the whole GPU 2: neither is GPU 1, which is of other jobs."""
+    node = Divided(tmp_path / "root")
+    write(tmp_path / "jobs/12.json", json.dumps({**RECORD, "gpus": ["1", "11", "55"]}))
+    jobs = Jobs(Place(jobs=str(tmp_path / "jobs"), proc=node.proc, mig=node.links))
+    found = series(page(line for subject in jobs.subjects() for line in jobs.samples(subject)))
+    assert {frozenset(labels) for labels in having(found, "gpucluster_job_gpu")} == {
+        frozenset({"job_id": "12", "gpu": "0", "uuid": uuid(0, "1g.10gb", 1), "gpu_instance": "12"}.items()),
+        frozenset({"job_id": "12", "gpu": "2", "uuid": "GPU-00000001"}.items()),
+        frozenset({"job_id": "12", "gpu": "unknown-55", "uuid": "", "gpu_instance": "unknown"}.items()),
+    }
 
 
 def test_what_a_real_driver_says_of_a_gpu(tmp_path: Path) -> None:

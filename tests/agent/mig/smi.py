@@ -2,7 +2,8 @@
 
 It keeps a mode and instances as the driver does, and answers in the forms of driver 580: NVIDIA's MIG User Guide
 ("Getting Started with MIG") has the lines of `-mig`, `mig -cgi`, `-dci`, `-dgi`, `-lgi` and `-L` and their refusals;
-public outputs have those of `-q -x` with MIG devices, and the refusal of `-dgi` while a compute instance is there.
+public outputs have those of `-q -x` with MIG devices and their memory, and the refusal of `-dgi` while a compute
+instance is there.
 
 It does not prove that a real driver makes these instances, how long it takes, or that its words are the same in other
 releases.
@@ -50,6 +51,8 @@ class Made:
     start: int
     number: int
     compute: bool = True
+    #: MiB of its memory.
+    used: int = 12
 
 
 @dataclass
@@ -219,7 +222,9 @@ class Smi:
         for card in self.cards:
             devices = "".join(
                 f"<mig_device><index>{place}</index><gpu_instance_id>{each.number}</gpu_instance_id>"
-                "<compute_instance_id>0</compute_instance_id></mig_device>"
+                "<compute_instance_id>0</compute_instance_id><fb_memory_usage>"
+                f"<total>{10240 * self.kind.profiles[each.profile][0]} MiB</total><reserved>0 MiB</reserved>"
+                f"<used>{each.used} MiB</used><free>1 MiB</free></fb_memory_usage></mig_device>"
                 for place, each in enumerate(self._devices(card))
             )
             processes = "".join(

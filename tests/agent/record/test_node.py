@@ -14,6 +14,8 @@ import pytest
 from gpucluster.agent.exporter.collect import jobs as exporter
 from gpucluster.agent.record import __main__ as command
 from gpucluster.agent.record import node, snapshot
+from tests.agent.mig.divided import Divided
+from tests.agent.mig.smi import uuid
 from tests.waiting import PATIENCE_S, hang
 
 JOB = {"SLURM_JOB_ID": "12", "SLURM_JOB_USER": "ann", "SLURM_JOB_GPUS": "0,2-3"}
@@ -200,3 +202,27 @@ def test_a_record_has_an_upper_size() -> None:
     # What says why a job was slow is not left out.
     assert found["changes"][0]["counter"] == "out_of_sequence"
     assert found["notes"] == [f"{3001 - node.MOST_CHANGES} counters are left out"]
+
+
+def test_what_the_numbers_of_divided_gpus_mean_is_written_down(tmp_path: Path, root: Path) -> None:
+    """When the record is read, the instances may be others."""
+    Divided(root)
+    folder = tmp_path / "jobs"
+    node.begin({**JOB, "SLURM_JOB_GPUS": "1,11"}, folder, str(root))
+    found = node.end(JOB, "gpu-1", folder, str(root)) or {}
+    assert found["gpus"] == ["1", "11"]
+    assert found["divided"] == {
+        "1": {"number": "0", "uuid": uuid(0, "1g.10gb", 1), "instance": "12"},
+        "11": {"number": "2", "uuid": "GPU-00000001", "instance": ""},
+    }
+
+
+def test_a_job_of_whole_gpus_has_nothing_of_that(tmp_path: Path, root: Path) -> None:
+    node.begin(JOB, tmp_path / "jobs", str(root))
+    assert json.loads((tmp_path / "jobs/12.json").read_text())["divided"] == {}
+
+
+def test_numbers_that_come_once_for_each_file_of_an_instance_are_all_there() -> None:
+    """56 instances have three files each."""
+    text = ",".join(str(number) for number in range(56) for _file in range(3))
+    assert node.gpus({"SLURM_JOB_GPUS": text}) == [str(number) for number in range(56)]

@@ -26,6 +26,7 @@ from gpucluster.agent.watch import __main__ as watch
 from gpucluster.agent.watch import collect, judge, kept, ras
 from gpucluster.agent.watch.judge import Finding, Limits, State
 from tests.agent.exposition import having, of, series
+from tests.agent.mig.divided import Divided
 from tests.doubles import ras_server
 from tests.doubles.clock import Clock
 from tests.doubles.ras_server import RasServer
@@ -235,6 +236,106 @@ def test_a_process_that_sleeps_does_not_work_and_one_that_is_stopped_is_seen() -
         wait_for("it is stopped", lambda: processes.look([pid], 1.0)[pid].stopped)
         os.kill(pid, signal.SIGCONT)
     assert collect.Processes().look([pid], 0.0) == {}
+
+
+# --- divided GPUs (MIG) -----
+
+
+def divided(node: Node, clock: Clock) -> tuple[Divided, watch.Watcher]:
+    """A node with an nvidia-smi that says what the driver says of GPUs that are divided."""
+    found = Divided(node.folder / "root")
+    node.gpus("0, GPU-00000000, [N/A], [N/A], 71.00, 700.00", "1, GPU-00000002, [N/A], [N/A], 71.00, 700.00",
+              "2, GPU-00000001, 0, 0, 70.00, 700.00")  # fmt: skip
+    limits = Limits(180.0, 1800.0)
+    return found, watch.Watcher(limits, str(node.jobs), found.proc, ("127.0.0.1", 1), clock, found.links)
+
+
+def test_a_job_with_an_instance_is_not_judged_by_the_gpu_that_has_its_number(node: Node) -> None:
+    """Slurm's number 2 is an instance of GPU 0, and not GPU 2, which is idle and of nobody."""
+    clock = Clock()
+    _divided, watching = divided(node, clock)
+    node.job("12", [2])
+    for _ in range(200):
+        clock.now += 15
+        (finding, own) = watching.look()["12"]
+    assert (finding.state, finding.idle, own) == (State.UNMEASURED, {}, False)
+    assert "GPU 0 instance 11" in finding.words
+    assert finding.since == 1015.0
+    # For nothing else is nvidia-smi asked, either.
+    assert node.asked == []
+
+
+@pytest.mark.parametrize("use", ["0", "100"])
+def test_a_job_with_a_whole_gpu_and_an_instance_is_not_called_idle_or_hung(node: Node, use: str) -> None:
+    """Its whole GPU has no process, or waits for a rank: what runs on the instance is not seen."""
+    clock = Clock()
+    _divided, watching = divided(node, clock)
+    node.gpus(f"2, GPU-00000001, {use}, 0, 118.00, 700.00")
+    node.job("12", [0, 11])
+    for _ in range(200):
+        clock.now += 15
+        found = watching.look()
+    assert found["12"][0].state is State.UNMEASURED
+    assert not watching.hurried()
+
+
+def test_a_whole_gpu_beside_divided_ones_is_judged_as_before(node: Node) -> None:
+    clock = Clock()
+    _divided, watching = divided(node, clock)
+    node.job("12", [11])
+    node.job("13", [0])
+    for _ in range(200):
+        clock.now += 15
+        found = watching.look()
+    assert (found["12"][0].state, set(found["12"][0].idle)) == (State.IDLE, {2})
+    assert found["13"][0].state is State.UNMEASURED
+
+
+def test_numbers_that_nothing_explains_are_not_those_of_gpus(node: Node) -> None:
+    clock = Clock()
+    found, watching = divided(node, clock)
+    (found.root / "proc/driver/nvidia-caps/mig-minors").unlink()
+    node.job("12", [2])
+    (finding, _own) = watching.look()["12"]
+    assert (finding.state, "nothing says which ones" in finding.words) == (State.UNMEASURED, True)
+
+
+def test_an_answer_of_ras_is_not_given_to_the_only_job_that_is_measured(node: Node) -> None:
+    """In a container no number of a process is known, and the answer may be of the job that has an instance."""
+    clock = Clock()
+    with program(SLEEPS) as pid:
+        found, _watching = divided(node, clock)
+        # With the real /proc the whole GPU is known by the number of its file.
+        node.gpus("1, GPU-00000001, 100, 0, 118.00, 700.00")
+        node.holders(f"GPU-00000001, {pid}")
+        node.job("12", [11])
+        text = ras_server.json_text([{"AllReduce": 1}, {"AllReduce": 1}], missing=[1], first_pid=4_000_000)
+        with RasServer(json_text=text).running() as address:
+            for jobs, said in ((["12"], "rank 1 gives no answer"), (["12", "13"], "RAS gives no answer")):
+                node.job(jobs[-1], [11] if jobs == ["12"] else [0])
+                clock.now += 15
+                limits = Limits(180.0, 1800.0)
+                watching = watch.Watcher(limits, str(node.jobs), "/proc", address, clock, found.links)
+                assert said in watching.look()["12"][0].words
+
+
+def test_what_is_not_measured_is_shown_and_not_sent(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    _divided, watching = divided(node, clock)
+    node.job("12", [2])
+    file = node.folder / "seen.json"
+    watch.serve(watching, file, rounds=1)
+    capsys.readouterr()
+    assert watch.main(["show", "--file", str(file)]) == 0
+    assert "job 12 is unmeasured" in capsys.readouterr().out
+    sent: list[str] = []
+
+    def send(text: str) -> bool:
+        sent.append(text)
+        return True
+
+    watch.Reporter(send, file, clock).look()
+    assert sent == []
 
 
 # --- what is kept and shown -----

@@ -118,6 +118,51 @@ def test_gpus_of_other_jobs_on_the_node_are_not_the_job_s() -> None:
     assert set(report(raw).means.gpu) == {(node, gpu) for node in ("gpu-1", "gpu-2") for gpu in "01"}
 
 
+def divided(**more: Any) -> dict[str, dict[str, str]]:
+    """What the numbers of a job mean on a node with divided GPUs: 3 is an instance, 9 is GPU 5."""
+    return {
+        "3": {"number": "1", "uuid": "MIG-1", "instance": "9"},
+        "9": {"number": "5", "uuid": "GPU-5", "instance": ""},
+        **more,
+    }
+
+
+def test_the_figures_of_a_whole_gpu_are_not_those_of_a_job_with_an_instance_of_it() -> None:
+    """Slurm's number of the instance is 3: GPU 3 is of other jobs, and does nothing."""
+    raw = known()
+    for each in raw["records"]:
+        each |= {"gpus": ["3"], "divided": {"3": divided()["3"]}}
+    asked = answer(raw, idle=0.9)
+    asked["results"]["job:use"] = asked["results"]["job:power"] = []
+    found = report(raw, asked)
+    assert (found.means.gpu, found.gpu_use, found.energy) == ({}, None, None)
+    assert "GPUs did nothing" not in said(found)
+    assert "power of instances (MIG) is not measured" in text(found)
+    assert "instances of GPUs (MIG) was not measured" in page(found)
+    assert "MIG" not in text(report(known()))
+
+
+def test_slurm_s_number_of_a_whole_gpu_beside_divided_ones_is_not_that_of_nvidia_s_tools() -> None:
+    raw = known()
+    for each in raw["records"]:
+        each |= {"gpus": ["9"], "divided": {"9": divided()["9"]}}
+    assert set(report(raw).means.gpu) == {("gpu-1", "5"), ("gpu-2", "5")}
+    for each in raw["records"]:
+        each |= {"gpus": ["3", "9"], "divided": divided()}
+    assert set(report(raw).means.gpu) == {("gpu-1", "5"), ("gpu-2", "5")}
+
+
+def test_a_running_job_has_no_record_and_its_instances_are_known_all_the_same() -> None:
+    raw = known(records=[])
+    asked = answer(raw, idle=0.9)
+    asked["results"]["watch:instances"] = [{"labels": {"node": "gpu-1"}, "values": [[START, 2.0]]}]
+    found = report(raw, asked)
+    assert {node for node, _gpu in found.means.gpu} == set(found.means.idle) == {"gpu-2"}
+    # DCGM has measured their use.
+    assert "was not measured" not in text(found)
+    assert "power of instances (MIG) is not measured" in text(found)
+
+
 def test_a_job_that_failed() -> None:
     steps = [row(step=str(at), state="FAILED" if at else "COMPLETED", exit_code="9:0") for at in range(6)]
     found = report(known(components=[row(state="OUT_OF_MEMORY", exit_code="0:125")], steps=steps))
@@ -242,7 +287,9 @@ def test_a_thousand_nodes_and_thousands_of_steps_are_a_page_of_normal_size() -> 
 def test_more_names_than_a_query_may_have_are_not_asked_for() -> None:
     names = [f"a-node-with-a-very-long-name-{at}" for at in range(1000)]
     asked = request(facts.read(known(components=[row(node_list=names)])))
-    assert {each["name"] for each in asked} == {"job:power", "job:use", "watch:stuck", "watch:wasted"}
+    assert {each["name"] for each in asked} == {
+        "job:power", "job:use", "watch:stuck", "watch:wasted", "watch:instances",
+    }  # fmt: skip
 
 
 def test_a_job_of_a_month_has_as_many_points_as_others() -> None:

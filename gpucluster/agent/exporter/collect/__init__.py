@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Callable, NamedTuple, Protocol
 
+from gpucluster.agent.rules import mig
 from gpucluster.agent.watch import kept
 
 
@@ -17,6 +18,7 @@ class Place(NamedTuple):
         jobs: the folder with a file for each running job.
         watch: the file of `gpucluster-agent watch`.
         namespaces: the socket of `gpucluster-agent exporter namespaces`; "" for none.
+        mig: the folder with the links of divided GPUs.
     """
 
     sysfs: str = "/sys"
@@ -24,6 +26,7 @@ class Place(NamedTuple):
     jobs: str = "/run/gpucluster/jobs"
     watch: str = str(kept.FILE)
     namespaces: str = ""
+    mig: str = mig.FOLDER
 
 
 class Collector(Protocol):

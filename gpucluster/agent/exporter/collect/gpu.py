@@ -2,6 +2,10 @@
 
 One nvidia-smi runs all the time and prints a row for each GPU every few seconds: each start of the program costs more
 processor time than a hundred rows, because it looks for all GPUs again.
+
+No row is of an instance of a divided GPU (MIG). The memory of instances is in `nvidia-smi -q -x`, which is asked once a
+minute. Their utilization is in none of its outputs: "On MIG-enabled GPUs, querying device utilization rates is not
+currently supported" (NVML, nvmlDeviceGetUtilizationRates); DCGM has it, in its profiling fields.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from typing import Callable
 from gpucluster.agent import programs
 from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.exposition import sample
+from gpucluster.agent.gpu_numbers import Numbers
+from gpucluster.agent.mig import collect
 
 INTERVAL_S = 10
 _FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "memory.total", "power.draw", "temperature.gpu")
@@ -40,6 +46,10 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _INDEX = re.compile(r"[0-9]{1,4}")
 _MOST_LINE = 4096
 _TOGETHER_S, _BURIAL_S = 0.05, 0.2
+#: The subject of the instances of divided GPUs; how long an answer about them counts; and the limit of one.
+INSTANCES, _INSTANCES_S, _INSTANCES_LIMIT_S = "instances", 60.0, 4.0
+_MOST_XML = 8 << 20
+_SIZE = re.compile(r"([0-9]+) MiB")
 
 
 class NoAnswer(Exception):
@@ -49,7 +59,7 @@ class NoAnswer(Exception):
 class Gpus:
     """What nvidia-smi printed last about each GPU."""
 
-    def __init__(self, _place: Place, argv: Sequence[str] = ARGV, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, place: Place, argv: Sequence[str] = ARGV, clock: Callable[[], float] = time.monotonic) -> None:
         self._argv, self._clock = list(argv), clock
         self._tool: programs.Running[bytes] | None = None
         # Killed, and not ended: the kernel does not let it go.
@@ -58,18 +68,22 @@ class Gpus:
         self._rest = b""
         # By index: when a row came, and its lines.
         self._rows: dict[str, tuple[float, list[str]]] = {}
+        self._instances = Instances(place, argv[0], clock)
 
     def subjects(self) -> list[str]:
-        """All GPUs: they come from one program."""
-        return ["nvidia-smi"]
+        """All GPUs: they come from one program. Their instances come from another output of it."""
+        return ["nvidia-smi", *self._instances.subjects()]
 
-    def samples(self, _subject: str) -> Iterator[str]:
-        """The lines of all GPUs of which there is a young row.
+    def samples(self, subject: str) -> Iterator[str]:
+        """The lines of all GPUs of which there is a young row, or those of their instances.
 
         Raises:
             NoAnswer: there is none.
             OSError: the program can't be started.
         """
+        if subject == INSTANCES:
+            yield from self._instances.samples()
+            return
         self._keep_running()
         self._take(0.0 if self._young() else FIRST_S)
         young = self._young()
@@ -155,3 +169,58 @@ def parse(line: str) -> tuple[str, list[str]]:
         if _NUMBER.fullmatch(value)
     ]
     return index, lines
+
+
+class Instances:
+    """The memory of the instances of divided GPUs. Elsewhere nothing is asked."""
+
+    def __init__(self, place: Place, program: str, clock: Callable[[], float]) -> None:
+        self._place, self._program, self._clock = place, program, clock
+        self._at, self._lines = -_INSTANCES_S, list[str]()
+
+    def subjects(self) -> list[str]:
+        """One, where GPUs of this node are divided."""
+        return [INSTANCES] if self._numbers().instances else []
+
+    def samples(self) -> list[str]:
+        """The lines of all instances, at most a minute old.
+
+        Raises:
+            NoAnswer: nvidia-smi does not say them.
+        """
+        now = self._clock()
+        if now - self._at >= _INSTANCES_S:
+            answer = programs.ask((self._program, "-q", "-x"), _INSTANCES_LIMIT_S, _MOST_XML)
+            if answer.fault or answer.status != 0:
+                raise NoAnswer(answer.fault or f"{self._program} -q -x ended with status {answer.status}")
+            self._lines, self._at = memory(answer.output.decode(errors="replace"), self._numbers()), now
+        return self._lines
+
+    def _numbers(self) -> Numbers:
+        return Numbers(self._place.proc, self._place.mig)
+
+
+def memory(text: str, numbers: Numbers) -> list[str]:
+    """The lines of the instances in `nvidia-smi -q -x`.
+
+    Raises:
+        NoAnswer: the output is none of it.
+    """
+    try:
+        gpus = collect.document(text).findall("gpu")
+    except collect.Unreadable as error:
+        raise NoAnswer(str(error)) from None
+    uuids = {(each.number, each.instance): each.uuid for each in numbers.instances}
+    found = []
+    for index, gpu in enumerate(gpus):
+        for device in gpu.findall("mig_devices/mig_device"):
+            instance = device.findtext("gpu_instance_id", "").strip()
+            if (str(index), instance) not in uuids:
+                continue
+            labels = {"gpu": str(index), "gpu_instance": instance, "uuid": uuids[str(index), instance]}
+            for name in ("used", "total"):
+                size = _SIZE.fullmatch(device.findtext(f"fb_memory_usage/{name}", "").strip())
+                if size:
+                    metric = f"gpucluster_gpu_instance_memory_{name}_bytes"
+                    found.append(sample(metric, float(size[1]) * _MIB, **labels))
+    return found

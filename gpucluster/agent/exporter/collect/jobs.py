@@ -12,25 +12,12 @@ from typing import Any, NamedTuple
 from gpucluster.agent import rdma_files
 from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.exposition import sample
+from gpucluster.agent.gpu_numbers import Numbers
 
 _END = ".json"
 # A file is small: agent/record writes the counters beside it. A folder of thousands is no folder of running jobs.
 _MOST_BYTES, _MOST_FILES, _MOST_GPUS = 64 * 1024, 1024, 64
 _ID = re.compile(r"[0-9]+(_[0-9]+)?([+.][0-9]+)?")
-_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE)
-_MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
-
-
-class Gpu(NamedTuple):
-    """A GPU as the tools name it.
-
-    Attributes:
-        number: NVIDIA's tools number GPUs in the order of their PCI addresses.
-        uuid: its own name; empty if the driver does not say it.
-    """
-
-    number: str
-    uuid: str
 
 
 class Job(NamedTuple):
@@ -63,7 +50,7 @@ class Jobs:
     def samples(self, subject: str) -> Iterator[str]:
         """The lines of all jobs. A file that is something else is counted."""
         files = [name for name in rdma_files.names(subject) if name.endswith(_END) and not name.startswith(".")]
-        gpus = by_minor(f"{self._place.proc}/driver/nvidia/gpus") if files else {}
+        numbers: Numbers | None = None
         unread = max(0, len(files) - _MOST_FILES)
         self._known = {name: self._known[name] for name in files[:_MOST_FILES] if name in self._known}
         for name in files[:_MOST_FILES]:
@@ -72,9 +59,12 @@ class Jobs:
                 unread += 1
                 continue
             yield sample("gpucluster_job_node", 1, job_id=job.job_id)
-            for gpu in job.gpus:
-                found = gpus.get(gpu) or next((each for each in gpus.values() if each.uuid == gpu), Gpu(gpu, ""))
-                yield sample("gpucluster_job_gpu", 1, job_id=job.job_id, gpu=found.number, uuid=found.uuid)
+            if numbers is None and job.gpus:
+                numbers = Numbers(self._place.proc, self._place.mig)
+            for gpu in map(numbers.meaning, job.gpus) if numbers else ():
+                # The figures of a whole GPU are not those of a job that has an instance of it.
+                instance = {} if gpu.whole else {"gpu_instance": gpu.instance}
+                yield sample("gpucluster_job_gpu", 1, job_id=job.job_id, gpu=gpu.number, uuid=gpu.uuid, **instance)
         yield sample("gpucluster_job_files_unread", unread)
 
     def _job(self, folder: str, name: str) -> Job | None:
@@ -112,20 +102,3 @@ def read(path: str) -> Job | None:
     if not isinstance(job, str) or not _ID.fullmatch(job) or not isinstance(gpus, list):
         return None
     return Job(job, list(dict.fromkeys(str(gpu) for gpu in gpus if isinstance(gpu, (str, int))))[:_MOST_GPUS])
-
-
-def by_minor(folder: str) -> dict[str, Gpu]:
-    """NVIDIA's GPUs by the number of their device files, which is how Slurm's gres.conf numbers them.
-
-    Both numbers are the same on most hosts; on some boards they are not.
-    """
-    found: dict[str, Gpu] = {}
-    for index, address in enumerate(rdma_files.names(folder)):
-        try:
-            text = rdma_files.text(f"{folder}/{address}/information")
-        except OSError:
-            continue
-        minor, uuid = _MINOR.search(text), _UUID.search(text)
-        if minor:
-            found[minor[1]] = Gpu(str(index), uuid[1] if uuid else "")
-    return found
