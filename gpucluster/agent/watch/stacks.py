@@ -1,5 +1,7 @@
 """Stacks of the processes of a hung job, by py-spy, in a file in the home of the job's owner.
 
+Beside them the dumps of PyTorch's flight recorder, where the job has one that can be asked (`flight_recorder`).
+
 A process can fill its memory, and the files that it is made of, with what its user likes, and py-spy reads both. So
 py-spy has the rights of that user and no others, and so have the search for the processes and the file. The kernel lets
 users read the memory of their own processes where Yama is absent or `kernel.yama.ptrace_scope` is 0
@@ -23,7 +25,7 @@ from typing import Callable
 from gpucluster.agent import accounts, bounded, programs
 from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.exporter.collect import Place
-from gpucluster.agent.watch import collect
+from gpucluster.agent.watch import collect, flight_recorder
 from gpucluster.agent.watch.judge import State
 from gpucluster.agent.watch.kept import Seen
 
@@ -83,7 +85,9 @@ class Stacks:
 
 
 def taken(job: Seen, seconds: float, jobs: str = Place().jobs, program: str = "") -> str:
-    """Take the stacks of a job's processes on this node, as the job's user. Gives the path of the file.
+    """Take the stacks of a job's processes on this node, as the job's user, and the dumps of their flight recorders.
+
+    Gives the path of the file, and those of the dumps.
 
     Args:
         jobs: the folder with a file of each job, which the prolog has written.
@@ -96,21 +100,49 @@ def taken(job: Seen, seconds: float, jobs: str = Place().jobs, program: str = ""
     """
     if not _JOB.fullmatch(job.job_id):
         raise Failed("the number of the job is none")
-    program = program or installed()
-    _need_right()
+    until = time.monotonic() + seconds
     content = bounded.load(Path(jobs, f"{job.job_id}.json"), _MOST_BYTES)
     user = accounts.account(content.get("user") if isinstance(content, dict) else None)
+    # First, because a process needs a second or more for it.
+    asked, recorded = _asked(user, job, min(flight_recorder.ASK_S, seconds))
+    waits = flight_recorder.WAIT_S + flight_recorder.MORE_S if asked else 0.0
+    path, fault = "", Failed("no time was left")
+    try:
+        path = _written_as(user, job, until - waits, program)
+    except Failed as error:
+        fault = error
+    if asked:
+        try:
+            recorded = flight_recorder.written_as(user, asked, path)
+        except Failed as error:
+            recorded = f"flight recorder: asked, and {error.message}"
+    if not path and not recorded:
+        raise fault
+    return f"{path or f'none: {fault.message}'}{f'; {recorded}' if recorded else ''}"
+
+
+def _asked(user: accounts.Account, job: Seen, seconds: float) -> tuple[bytes, str]:
+    """Whom the flight recorder was asked of, and words where that failed. That is no reason to take no stacks."""
+    try:
+        return flight_recorder.asked_as(user, lambda: processes(job.job_id, job.pid), seconds), ""
+    except Failed as error:
+        return b"", f"flight recorder: {error.message}"
+
+
+def _written_as(user: accounts.Account, job: Seen, until: float, program: str) -> str:
+    program = program or installed()
+    _need_right()
 
     def work() -> bytes:
         _limit()
         pids = processes(job.job_id, job.pid)
         if not pids:
             raise Failed("no process of the job has a GPU open")
-        text = dumped(pids, program, time.monotonic() + seconds - _ONE_S)
+        text = dumped(pids, program, until - _ONE_S)
         name = f"{job.job_id}-{collect.own_name()}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.txt"
         return os.fsencode(_written(user.home, name, f"{_heading(job)}\n\n{text}"))
 
-    return os.fsdecode(accounts.work_as(user, work, seconds=seconds, most=4096))
+    return os.fsdecode(accounts.work_as(user, work, seconds=max(0.0, until - time.monotonic()), most=4096))
 
 
 def installed(candidates: Sequence[str] = PROGRAMS) -> str:

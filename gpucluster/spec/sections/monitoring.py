@@ -76,8 +76,9 @@ class Monitoring(Part):
     hang_stacks: bool = Field(
         default=False,
         description="Whether a node takes the stacks of a hung job's processes with py-spy, where root has installed "
-        "it, and writes them into `~/gpucluster-stacks` of the job's owner. It sets `kernel.yama.ptrace_scope` to 0 on "
-        "nodes with NVIDIA GPUs: users may trace processes of their own.",
+        "it, writes them into `~/gpucluster-stacks` of the job's owner, and asks the flight recorder of PyTorch for "
+        "its dump where the job has one. It sets `kernel.yama.ptrace_scope` to 0 on nodes with NVIDIA GPUs: users may "
+        "trace processes of their own.",
     )
     alertmanager_file: FileName | None = Field(
         default=None,

@@ -202,6 +202,11 @@ def test_root_has_no_stacks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("scope", "fault"), [("0", ""), ("1", r"ptrace_scope is 1 here"), ("3", "is 3 here")])
 def test_yama_has_to_let_users_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str, fault: str) -> None:
     (tmp_path / "scope").write_text(f"{scope}\n")
+    if fault:
+        (tmp_path / "12.json").write_text(json.dumps({"job_id": "12", "user": "alice"}))
+        user = accounts.Account("alice", os.getuid(), os.getgid(), (os.getgid(),), str(tmp_path))
+        monkeypatch.setattr(accounts, "account", lambda _name: user)
+        monkeypatch.setattr(stacks, "processes", lambda _job, _first: [])
     monkeypatch.setattr(stacks, "YAMA", str(tmp_path / "scope"))
     with pytest.raises((Failed, FileNotFoundError), match=fault or "12"):
         take(tmp_path, "/usr/bin/py-spy")
