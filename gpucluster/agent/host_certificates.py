@@ -1,12 +1,16 @@
-"""Certificates for the ssh host keys of the cluster's hosts, from the cluster's own ssh authority on the controller.
+"""Certificates for the ssh host keys of the cluster's hosts, and the directory entries of nodes from baked images.
 
-The role `base` creates the authority. `gpucluster-agent host-certificate answer` serves one connection of a host that
-asks: systemd starts it with the connection as its standard streams. `request` asks, on every host, until the host has a
-certificate for its key.
+The role `base` creates the cluster's ssh authority. `gpucluster-agent host-certificate answer` serves one connection
+of a host that asks: systemd starts it with the connection as its standard streams. `request` asks, on every host, until
+the host has a certificate for its key.
 
 A host proves by the network who it is. The cloud delivers packets for an address only to the instance that has it, and
 on that instance only root may use a port below 1024. The names in the certificate are those that the controller knows
 for this address; the request names none. It needs no secret, so a node that boots from a baked image can ask too.
+
+Such a node has no entry in the directory yet. It makes a password, and sends the hash with the same request: what is
+on the network opens nothing. The controller makes the entry for the node that the autoscaler has launched at this
+address (`booting_nodes`). What Slurm says of an address is not enough for that: slurmd of any node can say it.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import struct
@@ -28,15 +33,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpucluster.agent import programs
+from gpucluster.agent import booting_nodes, programs
 from gpucluster.agent.errors import AgentError, Failed, Refused
-from gpucluster.agent.users.hosts import in_service
+from gpucluster.agent.notify import notify
+from gpucluster.agent.users import passwords
+from gpucluster.agent.users.hosts import in_service, lists
 
 KEY = Path("/etc/gpucluster/authority/ssh_ca")
 #: What `answer` knows of the hosts, on the controller; what `request` needs, on every host.
 KNOWN = Path("/etc/gpucluster/host-names.json")
 SETTINGS = Path("/etc/gpucluster/host-certificate.json")
 HOST_KEY = Path("/etc/ssh/ssh_host_ed25519_key.pub")
+#: On the controller: the nodes that boot from baked images, and the configuration of the directory.
+BOOTING = booting_nodes.FILE
+DIRECTORY = Path("/etc/gpucluster/directory.json")
 
 _TYPE = "ssh-ed25519"
 _CERTIFICATE = "ssh-ed25519-cert-v01@openssh.com"
@@ -45,8 +55,14 @@ _FIRST_UNPRIVILEGED = 1024
 # A connection's own ports; those below 600 belong to services.
 _PORTS = range(1023, 600, -1)
 _ANSWER_SECONDS = 20.0
-# Seconds between two requests, twice as long each time: each one starts a program on the controller.
+# Seconds between two requests, twice as long each time: each one starts a program on the controller. A node that needs
+# an entry can do nothing else, and is known to the autoscaler within seconds of its boot.
 _PAUSE, _LONGEST_PAUSE = 2.0, 60.0
+_PAUSE_FOR_ENTRY, _LONGEST_PAUSE_FOR_ENTRY = 1.0, 10.0
+# The second line of a request, and that of an answer.
+_HASH = re.compile(r"directory (\{CRYPT\}\S{1,200})\n?")
+_ENTRY = re.compile(r"directory entry ([a-z0-9][a-z0-9-]{0,62})\n?")
+_PASSWORD_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -141,12 +157,16 @@ def names_of(address: str, known: Mapping[str, Any]) -> list[str]:
 
     Args:
         known: `hosts` are the permanent ones, with their names by address; `elastic` the hostlists of the others, whose
-            addresses the scheduler knows while they are in service; `domain` is that of the nodes, and may be empty.
+            addresses the scheduler knows while they are in service, and the autoscaler before that if they boot from a
+            baked image; `domain` is that of the nodes, and may be empty.
 
     Raises:
         Failed: the scheduler does not answer.
     """
     found: list[str] = list(known["hosts"].get(address, ()))
+    booting = _booting(address, known)
+    if booting is not None:
+        found = [booting.node]
     if not found and known["elastic"]:
         found = [name for name, there in in_service(",".join(known["elastic"])).items() if there == address]
         # An address that two nodes have says nothing about either.
@@ -155,8 +175,22 @@ def names_of(address: str, known: Mapping[str, Any]) -> list[str]:
     return [*found, *([f"{found[0]}.{domain}"] if domain else []), address] if found else []
 
 
+def _booting(address: str, known: Mapping[str, Any]) -> booting_nodes.BootingNode | None:
+    """The node that boots from a baked image at this address. The autoscaler can name no permanent host, and no address
+    of one.
+    """
+    if address in known["hosts"]:
+        return None
+    found = booting_nodes.find(address, BOOTING)
+    return found if found is not None and any(lists(nodes, found.node) for nodes in known["elastic"]) else None
+
+
 def answer(address: str, port: int, text: str, known: Mapping[str, Any], key: Path = KEY) -> str:
     """The certificate for the host at the other end of a connection.
+
+    Args:
+        text: the host's public key, and in a second line `directory HASH` if it needs an entry in the directory. Then
+            the second line of the answer says `directory entry NAME`, or why there is none.
 
     Raises:
         Refused: another user than root has asked, or no host of the cluster.
@@ -167,7 +201,29 @@ def answer(address: str, port: int, text: str, known: Mapping[str, Any], key: Pa
     names = names_of(address, known)
     if not names:
         raise Refused(f"no host of this cluster has the address {address} now", "Ask again when the scheduler knows it")
-    return sign(text, names, key)
+    first, _, rest = text.partition("\n")
+    hashed = _HASH.fullmatch(rest)
+    if hashed is None:
+        return sign(text, names, key)
+    return sign(first, names, key) + _entry(address, known, hashed[1])
+
+
+def _entry(address: str, known: Mapping[str, Any], hashed: str) -> str:
+    # A host that asks for a certificate alone does not pay for these.
+    from gpucluster.agent.users import base_tree
+    from gpucluster.agent.users.config import Config
+    from gpucluster.agent.users.host_entries import Wanted
+
+    def host() -> Wanted | None:
+        found = _booting(address, known)
+        return Wanted(found.node, found.instance) if found else None
+
+    try:
+        return f"directory entry {base_tree.admit(Config.load(DIRECTORY), host, hashed)}\n"
+    except (AgentError, OSError) as error:
+        reason = error.message if isinstance(error, AgentError) else str(error)
+        sys.stderr.write(f"no directory entry for {address}: {reason}\n")
+        return f"no directory entry: {reason}\n"
 
 
 # ---- a host that asks
@@ -183,15 +239,19 @@ def is_valid(certificate: Certificate | None, host_key: str, authority: str, nam
     )
 
 
-def ask(address: str, port: int, public_key: str) -> str:
+def ask(address: str, port: int, public_key: str, hashed: str = "") -> str:
     """What the authority answers.
+
+    Args:
+        hashed: of the password of the entry that the host needs; empty if it needs none.
 
     Raises:
         OSError: there is no answer.
     """
     with _from_a_port_of_root(address, port) as connection:
         connection.settimeout(_ANSWER_SECONDS)
-        connection.sendall(public_key.encode() + b"\n")
+        lines = [public_key, *([f"directory {hashed}"] if hashed else [])]
+        connection.sendall("".join(f"{line}\n" for line in lines).encode())
         connection.shutdown(socket.SHUT_WR)
         parts = list(_received(connection))
     return b"".join(parts).decode(errors="replace")
@@ -222,21 +282,34 @@ def _from_a_port_of_root(address: str, port: int) -> socket.socket:
 
 
 def request(settings: Mapping[str, Any], host_key: Path = HOST_KEY) -> None:
-    """Wait until this host has a certificate for its key, and let sshd use it."""
+    """Wait until this host has a certificate for its key, and let sshd use it.
+
+    A node that boots from a baked image gets its entry in the directory first. systemd, and so what follows this
+    service, waits for the entry alone.
+    """
     target = host_key.with_name(host_key.name.replace(".pub", "-cert.pub"))
-    told, pause = "", _PAUSE
+    entry = Entry.needed(settings)
+    if entry is None:
+        notify("READY=1")
+    told, pause = "", _PAUSE if entry is None else _PAUSE_FOR_ENTRY
     while True:
         try:
-            text = _missing(settings, host_key, target)
+            text, said = _missing(settings, host_key, target, entry)
+            if entry is not None and entry.take(said):
+                entry, pause = None, _PAUSE
+                notify("READY=1")
+            elif entry is not None:
+                raise Failed(said.strip()[:200] or "the controller makes no directory entry")
+            _check(text, settings, host_key)
             break
         except (OSError, Failed) as error:
             reason = error.message if isinstance(error, Failed) else str(error)
         if reason != told:
-            sys.stderr.write(f"no certificate yet: {reason}\n")
+            sys.stderr.write(f"no {'certificate' if entry is None else 'directory entry'} yet: {reason}\n")
             sys.stderr.flush()
             told = reason
         time.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)
+        pause = min(pause * 2, _LONGEST_PAUSE if entry is None else _LONGEST_PAUSE_FOR_ENTRY)
     if text:
         new = target.with_name(f".{target.name}.new")
         new.write_text(text)
@@ -254,22 +327,89 @@ def _reload(unit: str) -> None:
             os.kill(int(main), signal.SIGHUP)
 
 
-def _missing(settings: Mapping[str, Any], host_key: Path, target: Path) -> str:
-    """The certificate that this host lacks; empty if it has a good one.
+def _missing(settings: Mapping[str, Any], host_key: Path, target: Path, entry: Entry | None) -> tuple[str, str]:
+    """The certificate that this host lacks, or what is said instead, and what is said of its entry. Empty where it
+    needs none.
 
     Raises:
         OSError: there is no host key yet, or no answer.
-        Failed: the answer is no certificate for this host and its key.
     """
-    key = " ".join(host_key.read_text().split()[:2])
-    # At the first boot the name may come later than this program.
-    name = socket.gethostname().partition(".")[0]
-    if target.is_file() and is_valid(parse(target.read_text()), key, settings["authority"], name):
-        return ""
-    text = ask(settings["address"], settings["port"], key)
-    if not is_valid(parse(text), key, settings["authority"], name):
+    key = _own_key(host_key)
+    has_one = target.is_file() and is_valid(parse(target.read_text()), key, settings["authority"], _own_name())
+    if has_one and entry is None:
+        return "", ""
+    text = ask(settings["address"], settings["port"], key, entry.hashed if entry else "")
+    first, _, rest = text.partition("\n")
+    # Without a certificate all of it is the reason.
+    return ("" if has_one else f"{first}\n"), rest or first
+
+
+def _check(text: str, settings: Mapping[str, Any], host_key: Path) -> None:
+    """Refuse what is no certificate for this host and its key, if there is anything.
+
+    Raises:
+        Failed: it is none.
+    """
+    if text and not is_valid(parse(text), _own_key(host_key), settings["authority"], _own_name()):
         raise Failed(text.strip()[:200] or "no answer")
-    return text
+
+
+def _own_key(host_key: Path) -> str:
+    return " ".join(host_key.read_text().split()[:2])
+
+
+def _own_name() -> str:
+    # At the first boot the name may come later than this program.
+    return socket.gethostname().partition(".")[0]
+
+
+class Entry:
+    """The entry with which this node is to bind to the directory, and the password that nobody else knows.
+
+    Args:
+        sssd: the configuration of SSSD, which has neither.
+    """
+
+    def __init__(self, sssd: Path) -> None:
+        self._sssd = sssd
+        self._password = secrets.token_urlsafe(_PASSWORD_BYTES)
+        self.hashed: str = passwords.crypted([self._password])[0]
+
+    @classmethod
+    def needed(cls, settings: Mapping[str, Any]) -> Entry | None:
+        """The entry of a node that needs one.
+
+        Args:
+            settings: `directory` names the configuration of SSSD, in baked images alone.
+
+        Raises:
+            Failed: openssl is missing.
+        """
+        file = settings.get("directory")
+        if not file or re.search(r"^ldap_default_authtok = \S", Path(file).read_text(), re.MULTILINE):
+            return None
+        return cls(Path(file))
+
+    def take(self, said: str) -> bool:
+        """Write name and password where SSSD reads them, if the controller says that it has made the entry."""
+        made = _ENTRY.fullmatch(said)
+        if made is None:
+            return False
+        text = self._sssd.read_text()
+        text = re.sub(r"^(ldap_default_bind_dn = cn=)[^,\n]*", rf"\g<1>{made[1]}", text, flags=re.MULTILINE)
+        text = re.sub(r"^(ldap_default_authtok =).*", rf"\1 {self._password}", text, flags=re.MULTILINE)
+        new = self._sssd.with_name(f".{self._sssd.name}.new")
+        with contextlib.suppress(FileNotFoundError):
+            new.unlink()
+        before = self._sssd.stat()
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(text)
+            os.fchown(stream.fileno(), before.st_uid, before.st_gid)
+            os.fchmod(stream.fileno(), before.st_mode & 0o777)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(self._sssd)
+        return True
 
 
 # ---- the program

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shlex
 from typing import Any
 
 import pytest
@@ -76,9 +77,9 @@ def test_hosts_trust_the_cluster_s_authority_only_and_say_who_they_are() -> None
     assert (found["ldap_default_bind_dn"], found["ldap_default_authtok"]) == (own, "secret")
 
 
-def test_each_host_gets_its_own_password_and_an_image_that_of_the_image() -> None:
-    builder, image = "demo-builder-compute", "image-compute"
-    passwords = {"hosts": {name: {"password": f"of {name}"} for name in ("demo-controller", "compute-1", image)}}
+def test_each_host_gets_its_own_password_and_an_image_none() -> None:
+    builder = "demo-builder-compute"
+    passwords = {"hosts": {name: {"password": f"of {name}"} for name in ("demo-controller", "compute-1", builder)}}
     seen = {"content": base64.b64encode(json.dumps(passwords).encode()).decode()}
 
     def settings(host: str, **more: Any) -> tuple[str, str]:
@@ -92,11 +93,37 @@ def test_each_host_gets_its_own_password_and_an_image_that_of_the_image() -> Non
         assert settings(host) == (f"cn={host}", f"of {host}")
     groups = {"controller": ["demo-controller"], "builder": [builder], "compute": [], "all": []}
     bakes = {"groups": groups, "group_names": ["builder", "pool_compute"]}
-    assert settings(builder, **bakes) == (f"cn={image}", f"of {image}")
+    # What boots from the image writes both into these lines.
+    assert settings(builder, **bakes) == ("cn=", "")
     # Without a password SSSD would bind without one, and know nobody.
     with pytest.raises(Exception, match="password"):
         settings("compute-2")
     assert settings("compute-2", ansible_check_mode=True)[1] == ""
+
+
+def test_what_boots_from_an_image_starts_sssd_and_then_slurmd_when_it_has_its_entry() -> None:
+    def units(*, entry_at_boot: bool) -> tuple[list[str], list[str]]:
+        more = {"entry_at_boot": entry_at_boot}
+        asks = render("base", "gpucluster-host-certificate.service", variables(role="base") | more)
+        slurmd = render("slurm", "slurmd.service", variables(role="slurm") | more)
+        return asks.splitlines(), slurmd.splitlines()
+
+    asks, slurmd = units(entry_at_boot=True)
+    assert {"Type=notify", "TimeoutStartSec=infinity", "ExecStartPost=+/usr/bin/systemctl start sssd.service"} <= set(
+        asks
+    )
+    assert "After=gpucluster-host-certificate.service" in slurmd
+    # Also where that unit was killed. The pattern is the one of the file that the role writes.
+    (look,) = [line for line in slurmd if line.startswith("ExecStartPre=/usr/bin/grep")]
+    pattern = shlex.split(look)[2]
+    empty = render("ldap", "sssd.conf", variables(role="ldap") | {"ldap_password": ""})
+    assert not re.search(pattern, empty, re.MULTILINE)
+    assert re.search(pattern, empty.replace("ldap_default_authtok = ", "ldap_default_authtok = x"), re.MULTILINE)
+    # Other hosts get entry and password before SSSD starts, and wait for nothing.
+    asks, slurmd = units(entry_at_boot=False)
+    assert "Type=simple" in asks
+    assert not [line for line in (*asks, *slurmd) if "start sssd" in line or "grep" in line]
+    assert "After=gpucluster-host-certificate.service" not in slurmd
 
 
 def test_an_account_that_expired_is_refused_whatever_it_logs_in_with() -> None:

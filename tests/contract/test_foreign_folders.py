@@ -50,7 +50,7 @@ OWN = {
     "agent/exporter/": "/run/gpucluster, and pipes",
     "agent/health/": "/var/lib/gpucluster-health, its own service",
     "agent/home_files.py": "a mount of its own, read-only",
-    "agent/host_certificates.py": "/etc/ssh, and a folder of its own",
+    "agent/host_certificates.py": "/etc/ssh, /etc/sssd, and a folder of its own",
     "agent/kubernetes/": "/etc/kubernetes, /etc/gpucluster, /run/gpucluster",
     "agent/measure/": "/var/lib/gpucluster",
     "agent/mig/": "/run/gpucluster, /var/lib/gpucluster",

@@ -425,13 +425,40 @@ def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Sit
     only_the_controller_is_left(site)
 
 
+# What the controller says to a user of a node who asks for an entry in the directory, and to root of it.
+REQUEST = """
+import socket, sys
+asks = socket.socket()
+asks.bind(("", int(sys.argv[2])))
+asks.connect((sys.argv[1], 6822))
+key = " ".join(open("/etc/ssh/ssh_host_ed25519_key.pub").read().split()[:2])
+hashed = "{CRYPT}$6$salt$" + "x" * 86
+asks.sendall(f"{key}\\ndirectory {hashed}\\n".encode())
+asks.shutdown(socket.SHUT_WR)
+print(asks.makefile().read())
+"""
+
+
+def bind_of(site: Site, node: str) -> tuple[str, str]:
+    """The entry with which a node of a baked image binds to the directory, and the password, as root reads them."""
+    site.until(f"{node} is reached", lambda: site.ssh(site.controller, f"ssh {node} true").returncode == 0)
+    config = on_controller(site, f"ssh {node} sudo cat /etc/sssd/sssd.conf")
+    found = dict(line.split(" = ", 1) for line in config.splitlines() if line.startswith("ldap_default"))
+    return found["ldap_default_bind_dn"], found["ldap_default_authtok"]
+
+
+def binds(site: Site, entry: str, password: str) -> bool:
+    """Whether the directory accepts a password."""
+    command = f"sudo ldapwhoami -x -H ldapi://%2Frun%2Fslapd%2Fldapi -D {entry} -w {password}"
+    return site.ssh(site.controller, command).returncode == 0
+
+
 def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
-    before = bind_passwords(site)
+    before = set(bind_passwords(site))
     baked = site.good("image", "bake", "compute")
     assert baked["status"] == "success"
-    # What boots from the image binds with an entry of the image: no host's password is in it.
-    (entry,) = set(bind_passwords(site)) - set(before)
-    assert entry == "image-compute"
+    # The image has no entry in the directory, so there is no password in it.
+    assert set(bind_passwords(site)) <= before
     images = site.good("image", "list")["images"]
     assert [(image["pool"], image["state"]) for image in images] == [("compute", "AVAILABLE")]
     begun = on_controller(site, "date", "+%s")
@@ -441,6 +468,32 @@ def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
     assert "compute-e" not in requests
     # What protects a node is in the image, too.
     assert site.as_alice(f"srun -N 2 --ntasks-per-node=1 {ASK} 2> /dev/null || true") == "000000"
+
+
+def test_each_node_of_a_baked_image_has_an_entry_that_ends_with_it(site: Site) -> None:
+    with running_job(site, "-N 2") as nodes:
+        known = bind_passwords(site)
+        bound = {node: bind_of(site, node) for node in nodes}
+        for node, (entry, password) in bound.items():
+            assert entry.startswith(f"cn={node},ou=hosts,dc="), entry
+            # The controller has the hash alone.
+            assert known[node] == ""
+            assert binds(site, entry, password)
+        assert len({password for _, password in bound.values()}) == 2
+        # Who asks over the network afterwards: a user, and root. Slurm has the node in service.
+        asked = f"python3 -c {shlex.quote(REQUEST)} {site.controller}"
+        job = site.as_alice("squeue -h -u alice -o %i")
+        said = site.as_alice(f"srun --jobid={job} --overlap -N 1 -n 1 -w {nodes[0]} {asked} 4711")
+        assert "port 4711" in said
+        assert "may belong to any user" in said
+        said = on_controller(site, f"ssh {nodes[0]} {shlex.quote(f'sudo {asked} 711')}")
+        assert "no directory entry: no node boots at this address now" in said
+        assert all(binds(site, *each) for each in bound.values())
+    only_the_controller_is_left(site)
+    # Another instance with a name of before.
+    with running_job(site, "-N 1", "-w", nodes[0]) as (node,):
+        assert binds(site, *bind_of(site, node))
+        assert not binds(site, *bound[node])
 
 
 def test_who_is_disabled_runs_nothing_on_nodes_of_a_baked_image(site: Site) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from gpucluster.agent.errors import Failed
-from gpucluster.agent.users import host_entries, hosts, passwords
+from gpucluster.agent.errors import Failed, Refused
+from gpucluster.agent.users import host_entries, hosts, lock, passwords
 from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.controller import Controller
 from gpucluster.agent.users.host_entries import JOINING_SECONDS, Cluster, HostEntry, Wanted
+from gpucluster.agent.users.ldap import Ldap
 from gpucluster.agent.users.state import State
 
 _BYTES = 32
+#: For how long a node that boots waits for another change of the directory. It asks again.
+_LOCK_SECONDS = 10.0
 
 
 def make(controller: Controller, wanted: Iterable[Wanted] = ()) -> bool:
@@ -65,6 +68,38 @@ def revoke(
     joining = bool(pools) and time.time() - min((entry.made for entry in after.values()), default=0) < JOINING_SECONDS
     unnamed = joining or cluster.unnamed(after) or not set(permanent) <= set(configured) & set(after)
     return changed if unnamed else _remove_shared_entry(controller, state) or changed
+
+
+def admit(config: Config, host: Callable[[], Wanted | None], hashed: str) -> str:
+    """Make the entry of an elastic node that boots, with a password of which only the hash is known here; returns its
+    name. It reads no users, so it costs the same in a directory with many.
+
+    Args:
+        host: which node asks. It is looked at under the lock: who has waited for it may be another node's past.
+
+    Raises:
+        Refused: it is none, or what it sent is no hash.
+        Failed: the directory or its lock is not available, or the file of passwords can't be used.
+    """
+    directory = Ldap(config.uri)
+    # Slurm may take its time, and others must not wait for it. What is made meanwhile stays in its first hour.
+    cluster = _cluster(config)
+    with lock.held(seconds=_LOCK_SECONDS):
+        wanted = host()
+        if wanted is None:
+            raise Refused("no node boots at this address now", "Ask again when the autoscaler knows it")
+        before = _read(config.hosts_file)
+        if before is None:
+            # Of the other hosts nothing would be known, and their entries would go.
+            raise Failed(f"there is no {config.hosts_file}", "Run: gpucluster apply")
+        now = int(time.time())
+        after = host_entries.without_removed(host_entries.put_hash(before, wanted, hashed, now), cluster, now)
+        if after != before:
+            passwords.write_file(config.hosts_file, host_entries.text(after))
+        found = directory.search(config.hosts_dn, "one", ["userPassword"])
+        present = {entry["dn"][0].lower(): entry.get("userpassword", [""])[0] for entry in found}
+        directory.apply(host_entries.records(config, after, present))
+    return wanted.name
 
 
 def _cluster(config: Config, permanent: Collection[str] | None = None, pools: Collection[str] | None = None) -> Cluster:

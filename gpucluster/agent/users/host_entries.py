@@ -1,7 +1,8 @@
 """The entries with which hosts bind to the directory, one for each host. Pure.
 
 The controller has the passwords in a file of root. An entry exists as long as its line in that file does: a restored
-backup, or an entry that was changed by hand, is put right from the file.
+backup, or an entry that was changed by hand, is put right from the file. Of a node that boots from a baked image the
+file has the hash alone: the node makes its password itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from gpucluster.agent.users.state import policy_dn
 #: An entry of an elastic node stays for this time, whatever the scheduler says: the node may be joining.
 JOINING_SECONDS = 3600
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,251}")
+#: SHA-512 of the C library with its own number of rounds: each bind costs slapd as many as the hash asks for.
+_HASH = re.compile(r"\{CRYPT\}\$6\$[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{86}")
 
 
 @dataclass(frozen=True)
@@ -27,17 +30,21 @@ class Wanted:
 
     Args:
         instance: the OCID of its instance, empty if it is not known. Another one gets another password.
-        image_of: the pool, where it stands for the baked images of that pool: their nodes bind with this entry.
     """
 
     name: str
     instance: str = ""
-    image_of: str = ""
 
 
 @dataclass(frozen=True)
 class HostEntry:
-    """What the controller's file has of a host. `made`: when the password was made, in seconds since 1970."""
+    """What the controller's file has of a host.
+
+    Args:
+        password: empty where only the host knows it.
+        made: when the password was made, in seconds since 1970.
+        image_of: the pool whose baked images of an earlier release have this password. No new one is made.
+    """
 
     name: str
     password: str
@@ -67,22 +74,20 @@ def text(entries: Entries) -> str:
     return json.dumps({"hosts": hosts}, indent=1) + "\n"
 
 
-def wanted(hosts: Mapping[str, object], images: Mapping[str, object]) -> list[Wanted]:
+def wanted(hosts: Mapping[str, object]) -> list[Wanted]:
     """The hosts of a request.
 
     Args:
         hosts: name -> OCID of its instance, or an empty text.
-        images: name of those that are images -> pool.
 
     Raises:
         Refused: a name is none, or a value is no text.
     """
     found = []
     for name, instance in hosts.items():
-        pool = images.get(name, "")
-        if not _NAME.fullmatch(name) or not isinstance(instance, str) or not isinstance(pool, str):
+        if not _NAME.fullmatch(name) or not isinstance(instance, str):
             raise Refused(f"{name[:60]!r} is no host with an instance", 'Write {"NAME": "OCID", ...}')
-        found.append(Wanted(name, instance, pool))
+        found.append(Wanted(name, instance))
     return found
 
 
@@ -96,15 +101,27 @@ def put(
     """
     missing = [host for host in hosts if not _serves(entries.get(host.name), host)]
     made = zip(missing, make(len(missing)) if missing else [])
-    new = {
-        host.name: HostEntry(host.name, password, hashed, now, host.instance, host.image_of)
-        for host, (password, hashed) in made
-    }
+    new = {host.name: HostEntry(host.name, password, hashed, now, host.instance) for host, (password, hashed) in made}
     return {**entries, **new}
 
 
 def _serves(entry: HostEntry | None, host: Wanted) -> bool:
-    return entry is not None and host.instance in ("", entry.instance)
+    # The host needs a password, and may have had an entry of which only the hash is known.
+    return entry is not None and bool(entry.password) and host.instance in ("", entry.instance)
+
+
+def put_hash(entries: Entries, host: Wanted, hashed: str, now: int) -> dict[str, HostEntry]:
+    """The entries, with one for this host, which has made its password itself. It takes the place of the one before.
+
+    Raises:
+        Refused: it is no hash that slapd should work with.
+    """
+    if not _HASH.fullmatch(hashed):
+        raise Refused("this is no hash of a password", "Make one with: openssl passwd -6")
+    known = entries.get(host.name)
+    if known is not None and (known.hash, known.instance) == (hashed, host.instance):
+        return dict(entries)
+    return {**entries, host.name: HostEntry(host.name, "", hashed, now, host.instance)}
 
 
 @dataclass(frozen=True)
@@ -129,7 +146,7 @@ class Cluster:
 
 
 def without_removed(entries: Entries, cluster: Cluster, now: int) -> dict[str, HostEntry]:
-    """The entries of the hosts that exist, and of the images of elastic pools."""
+    """The entries of the hosts that exist, and of the images of elastic pools that an earlier release has baked."""
 
     def stays(entry: HostEntry) -> bool:
         if entry.image_of:

@@ -26,14 +26,14 @@ def _nothing(given: Any) -> None:
 
 
 def _base_tree(service: Service, given: Any) -> dict[str, Any]:
-    fields = desired.arguments(given, frozenset({"lock_held", "hosts", "images"}))
+    fields = desired.arguments(given, frozenset({"lock_held", "hosts"}))
     held = fields.get("lock_held", False)
     if not isinstance(held, bool):
         raise Refused("lock_held is true or false", 'Write {"lock_held": true} where the lock is held already')
-    hosts, images = fields.get("hosts", {}), fields.get("images", {})
-    if not isinstance(hosts, dict) or not isinstance(images, dict):
+    hosts = fields.get("hosts", {})
+    if not isinstance(hosts, dict):
         raise Refused("hosts is no object", 'Write {"NAME": "OCID", ...}')
-    return {"changed": service.base_tree(host_entries.wanted(hosts, images), lock_held=held)}
+    return {"changed": service.base_tree(host_entries.wanted(hosts), lock_held=held)}
 
 
 def _user_add(service: Service, given: Any) -> dict[str, Any]:

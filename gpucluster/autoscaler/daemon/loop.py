@@ -17,6 +17,7 @@ from pathlib import Path
 from gpucluster.agent.notify import notify
 from gpucluster.autoscaler.daemon import join_requests, prolog_markers, status
 from gpucluster.autoscaler.daemon.boot_reports import BootReports
+from gpucluster.autoscaler.daemon.booting_nodes import BootingNodes
 from gpucluster.autoscaler.daemon.clock import SteadyClock
 from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
 from gpucluster.autoscaler.daemon.interfaces import Cloud, Ledger, Slurm, Spool
@@ -79,6 +80,7 @@ class Autoscaler:
         state: the folder for the status file and console histories.
         up: the folder of prolog markers (`prolog_markers`); None writes none.
         boot_reports: the folder of what booting nodes say (`boot_reports`); None reads none.
+        booting: the file with the nodes that boot from baked images (`booting_nodes`); None writes none.
         wake_up: wakes the loop; hooks send to it.
         clock: the daemon's own time; it never jumps.
         decide: makes the plan. Only tests pass another function.
@@ -95,6 +97,7 @@ class Autoscaler:
         state: Path,
         up: Path | None = None,
         boot_reports: Path | None = None,
+        booting: Path | None = None,
         wake_up: WakeUp | None = None,
         metrics: Metrics | None = None,
         clock: Callable[[], float] | None = None,
@@ -109,6 +112,7 @@ class Autoscaler:
         self._timeline = Timeline(self.metrics, policy)
         self._requests = join_requests.Requests(state)
         self._boot_reports = BootReports(boot_reports, cloud.address) if boot_reports else None
+        self._booting = BootingNodes(booting, cloud.address, clock=self._clock) if booting else None
         self._memory: Memory | None = None
         self._problems: dict[str, str] = {}
         self._last_success: float | None = None
@@ -183,6 +187,8 @@ class Autoscaler:
         self._joins.close()
         self._consoles.close()
         self._asking.shutdown(wait=False, cancel_futures=True)
+        if self._booting is not None:
+            self._booting.close()
         self._wake_up.close()
 
     # --- one pass -----
@@ -238,6 +244,7 @@ class Autoscaler:
         decided = self._decide(seen, memory, self._policy, now)
         if not self._commit(decided, now):
             return None
+        self._publish_booting(decided.memory, instances)
         self._unasked -= unasked
         self._forget(sent, [name for name, _ in intents], joined)
         self._timeline.sent(sent, decided.memory)
@@ -253,6 +260,14 @@ class Autoscaler:
         with self._part("boot reports"):
             return self._boot_reports.unfit(memory.claims.values()) if self._boot_reports else {}
         return {}
+
+    def _publish_booting(self, memory: Memory, instances: tuple[Instance, ...] | None) -> None:
+        with self._part("booting nodes"):
+            # Without a listing the last one stands. The ledger ends a claim that stays too long in any case.
+            if self._booting is not None and instances is not None:
+                pools = self._policy.pools
+                baked = [claim for claim in memory.claims.values() if claim.pool in pools and pools[claim.pool].baked]
+                self._booting.publish(baked, {instance.id for instance in instances if instance.live})
 
     def _left_unasked(self, memory: Memory, joining: Collection[str], joined: Collection[str]) -> frozenset[str]:
         """Instances to be configured whose request is not written: that failed, or the process before this one ended.

@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             up=arguments.poke.parent / UP_DIRECTORY.name if policy.scheduler == "slurm" else None,
             # With Kubernetes the service `join` makes the checks of a boot (the role `health`, tasks `gate`).
             boot_reports=BOOT_REPORTS if policy.scheduler == "slurm" else None,
+            booting=_booting_file(policy),
             wake_up=WakeUp(arguments.poke),
             metrics=metrics,
             clock=clock,
@@ -104,6 +105,15 @@ def _exit() -> None:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     os._exit(EXIT_SUCCESS)
+
+
+def _booting_file(policy: Policy) -> Path | None:
+    """In the folder that systemd makes for the service, and removes with it: a word that nobody keeps up goes."""
+    from gpucluster.agent import booting_nodes
+
+    folder = os.environ.get("RUNTIME_DIRECTORY")
+    # Nodes of Kubernetes boot from no baked image.
+    return Path(folder) / booting_nodes.FILE.name if folder and policy.scheduler == "slurm" else None
 
 
 def _public_key(policy: Policy, file: Path) -> str:

@@ -47,6 +47,42 @@ def test_who_stays_keeps_the_password_and_who_is_made_again_does_not() -> None:
     assert host_entries.put(known, [Wanted("a", "i")], lambda _: pytest.fail("no password is made"), NOW) == known
 
 
+def hashed(letter: str) -> str:
+    return "{CRYPT}$6$salt$" + letter * 86
+
+
+def test_a_node_of_an_image_has_an_entry_whose_password_only_the_node_knows() -> None:
+    known = entries(entry("a"), entry("gpu-e1"))
+    after = host_entries.put_hash(known, Wanted("gpu-e1", "new"), hashed("x"), NOW)
+    assert after == known | {"gpu-e1": HostEntry("gpu-e1", "", hashed("x"), NOW, "new")}
+    assert host_entries.parse(host_entries.text(after)) == after
+    # Asked again, because the answer was lost; then by the next instance with that name.
+    assert host_entries.put_hash(after, Wanted("gpu-e1", "new"), hashed("x"), NOW + 9) == after
+    last = host_entries.put_hash(after, Wanted("gpu-e1", "newer"), hashed("x"), NOW + 9)
+    assert (last["gpu-e1"].instance, last["gpu-e1"].made) == ("newer", NOW + 9)
+    # Where the controller configures a host, it needs a password that it knows.
+    assert host_entries.put(after, [Wanted("gpu-e1", "")], made, NOW)["gpu-e1"].password == "new 0"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "word",
+        "$6$salt$" + "x" * 86,
+        "{CRYPT}$6$salt$" + "x" * 85,
+        "{CRYPT}$6$salt$" + "x" * 86 + "\nuserPassword: other",
+        # slapd would compute for minutes at each bind.
+        "{CRYPT}$6$rounds=999999999$salt$" + "x" * 86,
+        "{CLEARTEXT}" + "x" * 86,
+        "{CRYPT}$1$salt$" + "x" * 86,
+    ],
+)
+def test_what_is_no_hash_of_the_kind_that_hosts_make_is_refused(bad: str) -> None:
+    with pytest.raises(Refused, match="no hash of a password"):
+        host_entries.put_hash({}, Wanted("gpu-e1", "i"), bad, NOW)
+
+
 def test_an_entry_goes_with_its_host() -> None:
     known = entries(entry("a"), entry("b"), entry("gpu-e1"), entry("gpu-e2"), entry("gpu-e3", NOW - 5))
     assert set(host_entries.without_removed(known, cluster(("a",), ("gpu-e1",)), NOW)) == {"a", "gpu-e1", "gpu-e3"}
@@ -57,13 +93,10 @@ def test_an_entry_goes_with_its_host() -> None:
     assert set(host_entries.without_removed(known, Cluster(("a",), lambda _: False, (), ()), NOW)) == {"a"}
 
 
-def test_the_images_of_a_pool_keep_their_entry_while_it_is_elastic() -> None:
+def test_images_of_an_earlier_release_keep_their_entry_while_the_pool_is_elastic() -> None:
     known = entries(entry("image-gpu", image_of="gpu"), entry("image-cpu", image_of="cpu"))
     assert set(host_entries.without_removed(known, cluster(), NOW)) == {"image-gpu"}
     assert host_entries.without_removed(known, replace(cluster(), pools=None), NOW) == known
-    # Another bake leaves the password, which nodes of older images have.
-    baked = [Wanted("image-gpu", image_of="gpu")]
-    assert host_entries.put(known, baked, lambda _: pytest.fail("no password is made"), NOW) == known
 
 
 def test_a_node_without_an_entry_may_be_of_an_earlier_release() -> None:
@@ -92,7 +125,7 @@ def test_the_file_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize("name", ["", "a,ou=people", "a b", "a=b", "ü", "-a", "a\n", "a" * 253])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="is no host"):
-        host_entries.wanted({name: ""}, {})
+        host_entries.wanted({name: ""})
 
 
 # ---- with a real slapd

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gpucluster.agent import booting_nodes
 from gpucluster.autoscaler.daemon import hooks
 from gpucluster.autoscaler.daemon.clock import SteadyClock
 from gpucluster.autoscaler.daemon.ledger import Ledger
@@ -62,6 +63,7 @@ class CloudDouble:
         self.listings = 0
         self.causes: dict[str, tuple[Fault, str]] = {}
         self.before_console: Callable[[], object] = lambda: None
+        self.address_of: Callable[[str], str] = lambda _instance: "10.0.0.9"
 
     def instances(self, remembered: Collection[str] = ()) -> tuple[Instance, ...]:
         self.listings += 1
@@ -89,7 +91,7 @@ class CloudDouble:
         return True
 
     def address(self, instance_id: str) -> str:
-        return "10.0.0.9"
+        return self.address_of(instance_id)
 
     def console(self, instance_id: str, timeout: float) -> str:
         self.before_console()
@@ -557,3 +559,79 @@ def test_a_boot_report_counts_only_from_the_address_of_the_instance(tmp_path: Pa
         one.until("it is terminated", lambda: one.cloud.terminated)
         assert one.cloud.terminated == ["id-c-e1-1"]
         assert "7 of 8" in one.ledger.load().claims["c-e1"].message
+
+
+def test_a_node_of_a_baked_image_is_named_while_it_boots(tmp_path: Path) -> None:
+    """The ssh authority reads it: see tests/security/test_entries_at_boot.py."""
+    file = tmp_path / "nodes.json"
+    with rig(tmp_path, booting=file) as one:
+        one.cloud.born = "PROVISIONING"
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        one.until("it is launched", lambda: [claim.state for claim in one.claims] == [ClaimState.LAUNCHED])
+        one.reconcile()
+        assert booting_nodes.find("10.0.0.9", file) is None
+        one.cloud.state("RUNNING")
+        one.until("it is named", lambda: booting_nodes.find("10.0.0.9", file))
+        assert booting_nodes.find("10.0.0.9", file) == booting_nodes.BootingNode("c-e1", "id-c-e1-1")
+        # Without a listing the last word stands.
+        one.cloud.fails = RequestFailed("list_instances", 500, "InternalError", "no")
+        one.reconcile()
+        assert booting_nodes.find("10.0.0.9", file)
+        one.cloud.fails = None
+        # Its slurmd has registered.
+        one.slurm.write({"c-e1": UP}, [job("5", ["c-e1"])])
+        one.until("it is up", lambda: [claim.state for claim in one.claims] == [ClaimState.UP])
+        assert booting_nodes.find("10.0.0.9", file) is None
+        assert file.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_node_whose_instance_ends_is_named_no_more(tmp_path: Path) -> None:
+    """The cloud may give its address to another one."""
+    file = tmp_path / "nodes.json"
+    with rig(tmp_path, booting=file) as one:
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        one.until("it is named", lambda: booting_nodes.find("10.0.0.9", file))
+        one.cloud.state("TERMINATING")
+        one.reconcile()
+        assert booting_nodes.find("10.0.0.9", file) is None
+
+
+def test_a_node_that_is_configured_after_its_boot_is_not_named(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.json"
+    with rig(tmp_path, booting=file, raw={**RAW, "pools": {"compute": POOL}}) as one:
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        one.until("it joins", lambda: [claim.state for claim in one.claims] == [ClaimState.JOINING])
+        for _ in range(3):
+            one.reconcile()
+        assert json.loads(file.read_text()) == {"nodes": {}}
+
+
+def test_an_address_that_the_cloud_does_not_say_yet_is_asked_again(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.json"
+    with rig(tmp_path, booting=file) as one:
+        answers: list[Any] = ["", RequestFailed("get_vnic", 500, "InternalError", "no"), "10.0.0.9", "10.0.0.7"]
+        asked: list[str] = []
+
+        def address(instance_id: str) -> str:
+            asked.append(instance_id)
+            found = answers[len(asked) - 1]
+            if isinstance(found, Exception):
+                raise found
+            return str(found)
+
+        one.cloud.address_of = address
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        one.until("it is named", lambda: booting_nodes.find("10.0.0.9", file))
+        for _ in range(3):
+            one.reconcile()
+        # Once that it is known: the cloud counts requests.
+        assert asked == ["id-c-e1-1"] * 3
+        assert one.problems == []
+
+
+def test_a_file_that_can_not_be_written_is_a_problem_and_launches_go_on(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with rig(tmp_path, booting=tmp_path / "file" / "nodes.json") as one:
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        one.until("it runs", lambda: [claim.state for claim in one.claims] == [ClaimState.RUNNING])
+        assert [problem for problem in one.problems if problem.startswith("booting nodes: ")]
