@@ -9,6 +9,7 @@ import base64
 import json
 import shlex
 import signal
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from tests.e2e.site_harness import (
     PATIENCE_TO_BUILD_S,
     Site,
     all_pass,
+    container_of,
     containers,
     networks,
     read_until,
@@ -494,6 +496,30 @@ def test_each_node_of_a_baked_image_has_an_entry_that_ends_with_it(site: Site) -
     with running_job(site, "-N 1", "-w", nodes[0]) as (node,):
         assert binds(site, *bind_of(site, node))
         assert not binds(site, *bound[node])
+
+
+def test_a_node_of_a_baked_image_waits_for_the_controller_and_asks_again(site: Site) -> None:
+    only_the_controller_is_left(site)
+    asked = "gpucluster-ssh-authority.socket"
+    on_controller(site, "sudo", "systemctl", "stop", asked)
+    try:
+        job = site.as_alice(f"sbatch --parsable -N 1 -o /dev/null --wrap '{ENDLESS}'")
+        site.until("its node is launched", lambda: len(containers(site.home)) == 2)
+        node = site.as_alice(f"squeue -h -j {job} -o %N")
+        there = container_of(site, node)
+
+        def said(*command: str) -> str:
+            argv = ["podman", "exec", there, *command]
+            return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+
+        journal = ("journalctl", "-u", "gpucluster-host-certificate", "-o", "cat")
+        site.until("it says why it waits", lambda: "no directory entry yet: " in said(*journal))
+        site.until("others log in", lambda: said("systemctl", "is-active", "systemd-user-sessions") == "active\n")
+        assert said("systemctl", "is-active", "sssd", "slurmd") == "inactive\ninactive\n"
+    finally:
+        on_controller(site, "sudo", "systemctl", "start", asked)
+    site.runs(job)
+    site.as_alice(f"scancel {job}")
 
 
 def test_who_is_disabled_runs_nothing_on_nodes_of_a_baked_image(site: Site) -> None:
