@@ -163,14 +163,16 @@ def _of_the_job(means: Means, known: Known) -> Means:
     Of an instance of a divided GPU nothing is said by the figures of the whole one: other jobs use that, too.
     """
     divided = {**known.divided, **means.instances}
-    gpu = {
-        (node, number): use
-        for (node, number), use in means.gpu.items()
-        if number in known.recorded.get(node, ())
-        or (node not in divided and not _numbers(known.recorded.get(node, ())))
-    }
-    idle = {node: share for node, share in means.idle.items() if node not in divided}
-    return replace(means, gpu=gpu, idle=idle, instances=divided)
+
+    def own(of_gpus: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+        return {
+            (node, number): value
+            for (node, number), value in of_gpus.items()
+            if number in known.recorded.get(node, ())
+            or (node not in divided and not _numbers(known.recorded.get(node, ())))
+        }
+
+    return replace(means, gpu=own(means.gpu), idle=own(means.idle), instances=divided)
 
 
 def _unmeasured(means: Means) -> list[str]:

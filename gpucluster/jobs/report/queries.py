@@ -77,7 +77,7 @@ class Means:
 
     Args:
         gpu: mean use by node and GPU, as a ratio.
-        idle: part of the time in which the GPUs of a node did nothing, by node.
+        idle: part of the time in which a GPU did nothing, by node and GPU.
         rails: bytes a second sent, by node and device.
         throttled: part of the time in which GPUs were slowed down by heat or a fault, by node and cause.
         power: watts of the job's GPUs over time.
@@ -88,7 +88,7 @@ class Means:
     """
 
     gpu: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    idle: Mapping[str, float] = field(default_factory=dict)
+    idle: Mapping[tuple[str, str], float] = field(default_factory=dict)
     rails: Mapping[tuple[str, str], float] = field(default_factory=dict)
     throttled: Mapping[tuple[str, str], float] = field(default_factory=dict)
     power: tuple[tuple[float, float], ...] = ()
@@ -141,7 +141,7 @@ def request(ids: Sequence[str], nodes: Sequence[str], span: tuple[float, float])
     slowed = f'gpucluster:gpu_throttled:ratio{{cause!="power",node=~{names}}}'
     for name, expr in {
         "mean:gpu": f"avg_over_time({use}[{seconds}s])",
-        "mean:idle": f"avg by (node) (avg_over_time(({use} < bool {IDLE})[{seconds}s:{over['step']}s]))",
+        "mean:idle": f"avg_over_time(({use} < bool {IDLE})[{seconds}s:{over['step']}s])",
         "mean:rails": f"avg_over_time({rails}[{seconds}s])",
         "mean:throttled": f"max by (node, cause) (avg_over_time({slowed}[{seconds}s]))",
     }.items():
@@ -196,7 +196,7 @@ def means(results: Mapping[str, Any]) -> Means:
 
     return Means(
         gpu=by("mean:gpu", "node", "gpu"),
-        idle=by("mean:idle", "node"),
+        idle=by("mean:idle", "node", "gpu"),
         rails=by("mean:rails", "node", "device"),
         throttled=by("mean:throttled", "node", "cause"),
         power=one("job:power"),

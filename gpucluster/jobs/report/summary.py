@@ -113,7 +113,7 @@ def _told(known: Known) -> Iterator[Remark]:
 
 
 def _gpus(known: Known, means: Means) -> Iterator[Remark]:
-    idle = [share for node, share in means.idle.items() if node in known.nodes]
+    idle = [share for (node, _gpu), share in means.idle.items() if node in known.nodes]
     if idle and known.gpus and statistics.fmean(idle) >= _IDLE_SHARE:
         share = RATIO.text(statistics.fmean(idle))
         yield Remark(Tone.WARN, f"GPUs did nothing for {share} of the time (less than {IDLE:.0%} use).")

@@ -92,7 +92,7 @@ def _series(query: Mapping[str, Any], nodes: tuple[str, ...], gap: tuple[float, 
         if rest == "gpu":
             return [_row({"node": node, "gpu": str(at)}, [[time, 0.82]]) for node in nodes for at in range(8)]
         if rest == "idle":
-            return [_row({"node": node}, [[time, idle]]) for node in nodes]
+            return [_row({"node": node, "gpu": str(at)}, [[time, idle]]) for node in nodes for at in range(8)]
         return []
     times = [
         query["start"] + at * query["step"] for at in range(int((query["end"] - query["start"]) / query["step"]) + 1)

@@ -142,6 +142,20 @@ def test_the_figures_of_a_whole_gpu_are_not_those_of_a_job_with_an_instance_of_i
     assert "MIG" not in text(report(known()))
 
 
+def test_gpus_of_other_jobs_on_a_shared_node_that_do_nothing_are_not_those_of_this_one() -> None:
+    raw = known()
+    for each in raw["records"]:
+        each["gpus"] = ["0", "1"]
+    asked = answer(raw, idle=0.9)
+    for each in asked["results"]["mean:idle"]:
+        if each["labels"]["gpu"] in ("0", "1"):
+            each["values"][0][1] = 0.1
+    assert "GPUs did nothing" not in said(report(raw, asked))
+    for each in asked["results"]["mean:idle"]:
+        each["values"][0][1] = 0.5 if each["labels"]["gpu"] in ("0", "1") else 0.0
+    assert "GPUs did nothing for 50 % of the time" in said(report(raw, asked))
+
+
 def test_slurm_s_number_of_a_whole_gpu_beside_divided_ones_is_not_that_of_nvidia_s_tools() -> None:
     raw = known()
     for each in raw["records"]:
@@ -157,7 +171,7 @@ def test_a_running_job_has_no_record_and_its_instances_are_known_all_the_same() 
     asked = answer(raw, idle=0.9)
     asked["results"]["watch:instances"] = [{"labels": {"node": "gpu-1"}, "values": [[START, 2.0]]}]
     found = report(raw, asked)
-    assert {node for node, _gpu in found.means.gpu} == set(found.means.idle) == {"gpu-2"}
+    assert {node for node, _gpu in found.means.gpu} == {node for node, _gpu in found.means.idle} == {"gpu-2"}
     # DCGM has measured their use.
     assert "was not measured" not in text(found)
     assert "power of instances (MIG) is not measured" in text(found)
