@@ -93,7 +93,7 @@ def test_a_tool_that_hangs_costs_its_own_checks_and_no_more(folder: Path, monkey
     programs_of(folder, **{"nvidia-smi": "sleep 600", "systemctl": "echo active"})
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
     limits = registry.limits(registry.of_profile(Profile.PROLOG), 1e6)
-    short = {name: 0.5 if name in ("nvidia_smi", "nvlink") else PATIENCE_S for name in limits}
+    short = {name: 0.5 if name in ("nvidia_smi", "nvlink", "mig") else PATIENCE_S for name in limits}
     monkeypatch.setattr(registry, "limits", lambda _checks, _total: short)
     host = Host(replace(NODE, mounts=()), folder / "root", folder / "state", time.monotonic, time.time)
     found = by_name(run(host, Profile.PROLOG))
