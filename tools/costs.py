@@ -77,7 +77,7 @@ def between(before: Mapping[str, Host], after: Mapping[str, Host], printed: Iter
     """
     used = {host: _since(before.get(host, Host()), now) for host, now in after.items()}
     counted: dict[str, Mapping[str, float]] = {
-        "tasks": dict(tasks("".join(file.read_text() for file in sorted(printed)))),
+        "tasks": tasks("".join(file.read_text() for file in sorted(printed))),
         "processes": {host: each.processes for host, each in used.items()},
         "kilobytes": {host: each.received // 1000 for host, each in used.items()},
     }

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gpucluster.agent import rdma_files
+from gpucluster.agent.mig import collect
 from gpucluster.agent.rules import mig
 
 #: `Gpu.instance` where the node's GPUs are divided and nothing says what a number means.
@@ -22,7 +23,7 @@ _MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
 _LINK = re.compile(r"gpu([0-9]{2,3})")
 _WHOLE = re.compile(r"/dev/nvidia([0-9]{1,3})")
 _CAPABILITY = re.compile(r"/dev/nvidia-caps/nvidia-cap([0-9]{1,6})")
-_MINORS = re.compile(r"^gpu([0-9]{1,3})/gi([0-9]{1,3})/access\s+([0-9]{1,6})\s*$", re.MULTILINE)
+_ACCESS = re.compile(r"gpu([0-9]{1,3})/gi([0-9]{1,3})/access")
 _NAME = re.compile(r"^([0-9]{1,3}) ((?:GPU|MIG)-\S{1,80})$", re.MULTILINE)
 _MOST = 1 << 20
 
@@ -67,8 +68,10 @@ class Numbers:
         self._of: dict[str, Gpu] = {}
         if not self.divided:
             return
-        instances = {number: (minor, own) for minor, own, number in _MINORS.findall(_text(f"{_caps(proc)}/mig-minors"))}
-        names = dict(_NAME.findall(_text(f"{links}/names")))
+        minors = collect.minors(_text(proc + collect.MINORS[len("/proc") :]))
+        accesses = ((_ACCESS.fullmatch(name), number) for name, number in minors.items())
+        instances = {str(number): (access[1], access[2]) for access, number in accesses if access}
+        names = dict(_NAME.findall(_text(f"{links}/{mig.NAMES}")))
         for number, target in targets.items():
             self._of[number] = self._behind(target, instances) or _unknown(number)
             if not self._of[number].whole:
@@ -123,10 +126,6 @@ def _targets(folder: str) -> tuple[dict[str, str], bool]:
             except OSError:
                 found[str(int(link[1]))] = ""
     return found, bool(found)
-
-
-def _caps(proc: str) -> str:
-    return f"{proc}/driver/nvidia-caps"
 
 
 def _text(path: str) -> str:

@@ -21,7 +21,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import signal
 import socket
 import struct
@@ -62,7 +61,6 @@ _PAUSE_FOR_ENTRY, _LONGEST_PAUSE_FOR_ENTRY = 1.0, 10.0
 # The second line of a request, and that of an answer.
 _HASH = re.compile(r"directory (\{CRYPT\}\S{1,200})\n?")
 _ENTRY = re.compile(r"directory entry ([a-z0-9][a-z0-9-]{0,62})\n?")
-_PASSWORD_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -372,8 +370,7 @@ class Entry:
 
     def __init__(self, sssd: Path) -> None:
         self._sssd = sssd
-        self._password = secrets.token_urlsafe(_PASSWORD_BYTES)
-        self.hashed: str = passwords.crypted([self._password])[0]
+        ((self._password, self.hashed),) = passwords.made(1)
 
     @classmethod
     def needed(cls, settings: Mapping[str, Any]) -> Entry | None:
@@ -398,17 +395,7 @@ class Entry:
         text = self._sssd.read_text()
         text = re.sub(r"^(ldap_default_bind_dn = cn=)[^,\n]*", rf"\g<1>{made[1]}", text, flags=re.MULTILINE)
         text = re.sub(r"^(ldap_default_authtok =).*", rf"\1 {self._password}", text, flags=re.MULTILINE)
-        new = self._sssd.with_name(f".{self._sssd.name}.new")
-        with contextlib.suppress(FileNotFoundError):
-            new.unlink()
-        before = self._sssd.stat()
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
-            stream.write(text)
-            os.fchown(stream.fileno(), before.st_uid, before.st_gid)
-            os.fchmod(stream.fileno(), before.st_mode & 0o777)
-            stream.flush()
-            os.fsync(stream.fileno())
-        new.replace(self._sssd)
+        passwords.write_file(self._sssd, text, like=self._sssd.stat())
         return True
 
 

@@ -14,14 +14,8 @@ import pytest
 from tests.doubles.nerdctl import bundle
 from tests.doubles.pyxis import packages as pyxis
 from tests.e2e import budget, containers_harness
-from tests.e2e.site_harness import (
-    PATIENCE_TO_BUILD_S,
-    Site,
-    all_pass,
-    containers,
-    networks,
-    worked_example,
-)
+from tests.e2e.inventory_life import build_verify_and_remove
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S, Site, worked_example
 from tests.mirror import Mirror
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
@@ -57,14 +51,4 @@ def _enroot(site: Site) -> str:
 def test_an_inventory_is_built_as_it_is(name: str, software: Callable[[Site], str], hosts: int) -> None:
     with Site(worked_example(name)) as site:
         site.file.write_text(site.file.read_text().rstrip() + "\n" + software(site))
-        with budget.held(site, f"{name}: first apply"):
-            result = site.good("apply")
-        assert all_pass(result), result["checks"]
-        assert len(containers(site.home)) == hosts
-        with budget.held(site, f"{name}: verify"):
-            assert all_pass(site.good("verify"))
-        code, events = site.run("plan", "--detailed-exitcode")
-        assert code == 0, events[-1]
-        site.good("destroy", "--delete-data")
-        assert containers(site.home) == []
-        assert networks(site.home) == []
+        build_verify_and_remove(site, hosts, name, budget.held)

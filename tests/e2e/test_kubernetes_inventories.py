@@ -10,7 +10,8 @@ import re
 
 import pytest
 
-from tests.e2e.site_harness import PATIENCE_TO_BUILD_S, Site, all_pass, containers, networks, worked_example
+from tests.e2e.inventory_life import build_verify_and_remove
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S, Site, worked_example
 from tests.kubernetes_sources import CRICTL, RELEASE, mirror, need_kubernetes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
@@ -24,12 +25,4 @@ def test_an_inventory_is_built_as_it_is(name: str, hosts: int) -> None:
     assert changed == 1
     software = f"software: {{mirror: {mirror()}, versions: {{cri-tools: '{CRICTL}'}}}}\n"
     with Site(f"{text.rstrip()}\n{software}") as site:
-        result = site.good("apply")
-        assert all_pass(result), result["checks"]
-        assert len(containers(site.home)) == hosts
-        assert all_pass(site.good("verify"))
-        code, events = site.run("plan", "--detailed-exitcode")
-        assert code == 0, events[-1]
-        site.good("destroy", "--delete-data")
-        assert containers(site.home) == []
-        assert networks(site.home) == []
+        build_verify_and_remove(site, hosts, name)

@@ -18,9 +18,8 @@ from gpucluster.agent.rules import mig
 
 #: Written before the first change: this program has divided the GPUs of this host. Without it no GPU is made whole.
 MARKER = "/var/lib/gpucluster/mig"
-#: In `mig.FOLDER`: what the last run said, and for the prolog of tasks a line for each device, `7 MIG-c7384736-...`.
-RECORD, NAMES = "record.json", "names"
-_MINORS = "/proc/driver/nvidia-caps/mig-minors"
+#: In `mig.FOLDER`: what the last run said.
+RECORD = "record.json"
 # They hold every GPU. The User Guide ("Driver Clients") and mig-parted (hooks.sh) stop them for a new mode.
 CLIENTS = ("gpucluster-dcgm-exporter.service", "nvidia-dcgm.service", "nvsm.service")
 # A change of the mode resets a GPU on Ampere, which takes some seconds; so does each instance.
@@ -137,9 +136,9 @@ def _show(node: Node, cards: Sequence[collect.Card], devices: Sequence[mig.Devic
     names: Mapping[int, str] = {}
     if devices:
         try:
-            minors = collect.minors(node.path(_MINORS).read_text())
+            minors = collect.minors(node.path(collect.MINORS).read_text())
         except OSError as error:
-            raise plan.NotPossible(f"{_MINORS} can't be read: {error.strerror}") from None
+            raise plan.NotPossible(f"{collect.MINORS} can't be read: {error.strerror}") from None
         wanted = plan.links(cards, devices, minors)
         names = plan.names(cards, devices)
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -149,7 +148,7 @@ def _show(node: Node, cards: Sequence[collect.Card], devices: Sequence[mig.Devic
             old.unlink()
     for path, target in wanted.items():
         _link(node.path(path), target)
-    _write(folder / NAMES, "".join(f"{number} {name}\n" for number, name in names.items()))
+    _write(folder / mig.NAMES, "".join(f"{number} {name}\n" for number, name in names.items()))
     _record(node, "")
 
 

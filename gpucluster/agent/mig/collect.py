@@ -15,6 +15,8 @@ from gpucluster.agent.rules.mig import Instance
 if TYPE_CHECKING:
     from xml.etree import ElementTree
 
+#: See `minors`.
+MINORS = "/proc/driver/nvidia-caps/mig-minors"
 #: Runs a program with a limit in seconds; its status and what it printed on both outputs.
 Run = Callable[[Sequence[str], float], "Said"]
 
@@ -189,7 +191,7 @@ def _number(element: ElementTree.Element, name: str) -> int:
 
 
 def minors(text: str) -> dict[str, int]:
-    """`/proc/driver/nvidia-caps/mig-minors`: the number of a device file in /dev/nvidia-caps by the name of what it
+    """The driver's file `MINORS`: the number of a device file in /dev/nvidia-caps by the name of what it
     lets a program use: `gpu0/gi1/access`, `gpu0/gi1/ci0/access`. `gpu0` has the number of /dev/nvidia0.
     """
     pairs = (line.split() for line in text.splitlines())

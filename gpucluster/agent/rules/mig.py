@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 #: The links and the record of a node. In /run: instances do not outlive a boot.
 FOLDER = "/run/gpucluster/mig"
+#: In it: a line for each device, `7 MIG-c7384736-...`, for the prolog of tasks.
+NAMES = "names"
 
 
 class Instance(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -15,7 +14,6 @@ from gpucluster.agent.users.host_entries import JOINING_SECONDS, Cluster, HostEn
 from gpucluster.agent.users.ldap import Ldap
 from gpucluster.agent.users.state import State
 
-_BYTES = 32
 #: For how long a node that boots waits for another change of the directory. It asks again.
 _LOCK_SECONDS = 10.0
 
@@ -39,10 +37,10 @@ def make(controller: Controller, wanted: Iterable[Wanted] = ()) -> bool:
         return changed
     before = entries or {}
     now = int(time.time())
-    after = host_entries.put(before, asked, _make, now)
+    after = host_entries.put(before, asked, passwords.made, now)
     if asked:
         after = host_entries.without_removed(after, _cluster(controller.config), now)
-    return _store(controller, plan.state, before, after) or changed
+    return _store(controller.config, controller.ldap, plan.state, before, after) or changed
 
 
 def revoke(
@@ -63,7 +61,7 @@ def revoke(
     cluster = _cluster(config, permanent, pools)
     after = host_entries.without_removed(before, cluster, int(time.time()))
     state = controller.state()
-    changed = _store(controller, state, before, after)
+    changed = _store(config, controller.ldap, state, before, after)
     # Nodes that an earlier release launched may still be joining, with the shared entry.
     joining = bool(pools) and time.time() - min((entry.made for entry in after.values()), default=0) < JOINING_SECONDS
     unnamed = joining or cluster.unnamed(after) or not set(permanent) <= set(configured) & set(after)
@@ -94,11 +92,8 @@ def admit(config: Config, host: Callable[[], Wanted | None], hashed: str) -> str
             raise Failed(f"there is no {config.hosts_file}", "Run: gpucluster apply")
         now = int(time.time())
         after = host_entries.without_removed(host_entries.put_hash(before, wanted, hashed, now), cluster, now)
-        if after != before:
-            passwords.write_file(config.hosts_file, host_entries.text(after))
-        found = directory.search(config.hosts_dn, "one", ["userPassword"])
-        present = {entry["dn"][0].lower(): entry.get("userpassword", [""])[0] for entry in found}
-        directory.apply(host_entries.records(config, after, present))
+        state = State.read(config, directory.search(config.hosts_dn, "one", ["userPassword"]))
+        _store(config, directory, state, before, after)
     return wanted.name
 
 
@@ -112,20 +107,14 @@ def _cluster(config: Config, permanent: Collection[str] | None = None, pools: Co
 
 
 def _store(
-    controller: Controller, state: State, before: Mapping[str, HostEntry], after: Mapping[str, HostEntry]
+    config: Config, directory: Ldap, state: State, before: Mapping[str, HostEntry], after: Mapping[str, HostEntry]
 ) -> bool:
     """The file first: whatever ends this, the next run makes the directory like it."""
-    config = controller.config
     if after != before:
         passwords.write_file(config.hosts_file, host_entries.text(after))
     records = host_entries.records(config, after, state.hosts)
-    controller.ldap.apply(records)
+    directory.apply(records)
     return after != before or bool(records)
-
-
-def _make(number: int) -> list[tuple[str, str]]:
-    made = [secrets.token_urlsafe(_BYTES) for _ in range(number)]
-    return list(zip(made, passwords.crypted(made)))
 
 
 def _read(file: Path) -> dict[str, HostEntry] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from gpucluster.agent.errors import Failed
 SCHEMES = ("ARGON2", "CRYPT")
 #: In memory until the next boot, and writable by root only.
 _MEMORY = "/run"
+_BYTES = 32
 
 
 @contextmanager
@@ -68,8 +70,21 @@ def crypted(passwords: Sequence[str]) -> list[str]:
     return ["{CRYPT}" + text for text in hashes]
 
 
-def write_file(file: Path, text: str) -> None:
+def made(number: int) -> list[tuple[str, str]]:
+    """So many passwords of a program, of 256 random bits, with their hashes.
+
+    Raises:
+        Failed: openssl is missing, or too old.
+    """
+    found = [secrets.token_urlsafe(_BYTES) for _ in range(number)]
+    return list(zip(found, crypted(found)))
+
+
+def write_file(file: Path, text: str, like: os.stat_result | None = None) -> None:
     """Write a file that only root can read, all of it or nothing. Its folder is made if it is missing.
+
+    Args:
+        like: owner, group and mode are those of this file.
 
     Raises:
         Failed: it can't be written.
@@ -80,6 +95,9 @@ def write_file(file: Path, text: str) -> None:
         new.unlink(missing_ok=True)
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
             stream.write(text)
+            if like is not None:
+                os.fchown(stream.fileno(), like.st_uid, like.st_gid)
+                os.fchmod(stream.fileno(), like.st_mode & 0o777)
             stream.flush()
             os.fsync(stream.fileno())
         new.replace(file)

@@ -108,7 +108,7 @@ def _exit() -> None:
 
 
 def _booting_file(policy: Policy) -> Path | None:
-    """In the folder that systemd makes for the service, and removes with it: a word that nobody keeps up goes."""
+    """In the folder that systemd makes for the service, and removes with it: only a running one keeps it up to date."""
     from gpucluster.agent import booting_nodes
 
     folder = os.environ.get("RUNTIME_DIRECTORY")

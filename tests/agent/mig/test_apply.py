@@ -47,7 +47,7 @@ class Place:
         )
 
     def names(self) -> list[str]:
-        return (self.root / mig.FOLDER.lstrip("/") / apply.NAMES).read_text().splitlines()
+        return (self.root / mig.FOLDER.lstrip("/") / mig.NAMES).read_text().splitlines()
 
 
 def expected(parts: Sequence[str]) -> NodeExpectation:
@@ -94,7 +94,7 @@ def test_the_prolog_of_tasks_finds_the_uuid_of_each_number(place: Place) -> None
         uuid((0, 2, 1)[device.gpu], *device.instance) if device.instance else "GPU-1" for device in devices
     ]  # fmt: skip
     assert place.names() == [f"{device.number} {name}" for device, name in zip(devices, wanted)]
-    file = place.root / mig.FOLDER.lstrip("/") / apply.NAMES
+    file = place.root / mig.FOLDER.lstrip("/") / mig.NAMES
     assert file.stat().st_mode & 0o777 == 0o644
 
 

@@ -42,7 +42,7 @@ if os.read(descriptor, 128):
 signal.pause()
 """
 #: What has the variables and no pipe: another library, or a recorder that is off.
-SLEEPS = "import time\nprint('x', flush=True)\ntime.sleep(600)"
+SLEEPS = "import signal\nprint('x', flush=True)\nsignal.pause()"
 
 
 @contextlib.contextmanager
