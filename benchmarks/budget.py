@@ -4,7 +4,8 @@
     python benchmarks/budget.py --write    write what was measured as the new budget
 
 On the local cloud: a controller and two nodes, cached images. tools/costs.py says what is counted of hosts. Beside it,
-`seconds_operator`: seconds of a processor that the command used, and all that it waited for.
+`seconds_operator`: seconds of a processor that the command used, and all that it waited for; and what the kernel counts
+on the whole machine (tools/kernel_counts.py), where it can.
 
 A cost is over its budget if it is larger by more than `ROOM`. Beside other work counts stay, and seconds do not: they
 are for one quiet machine. The suite holds the counts of more commands, and of elastic nodes (tests/e2e/budget.py).
@@ -23,13 +24,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for tools
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for tests
 from bench import Bench  # type: ignore[import-not-found]  # beside this file
 
-from tools import costs
+from tools import costs, kernel_counts
 from tools.costs import Room
 
 FILE = Path(__file__).with_suffix(".toml")
 CONTROLLER = "bench-controller"
 #: Retries start processes, and so do timers, whatever the command.
-ROOM = {"tasks": Room(), "processes": Room(15, 10), "kilobytes": Room(15, 10), "seconds": Room(30)}
+ROOM = {
+    "tasks": Room(), "processes": Room(15, 10), "kilobytes": Room(15, 10), "seconds": Room(30),
+    "ssh": Room(10, 3), "syncs": Room(20, 10), "files": Room(20, 50),
+}  # fmt: skip
 #: Verb -> nodes of the pool, words of the command. The third node is there from "one node more" on.
 VERBS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "first apply": (2, ("apply",)),
@@ -49,10 +53,11 @@ class _Cluster(Bench):  # type: ignore[misc]  # beside this file
         """The costs of one command."""
         state, home = self.folder / ".gpucluster", self.folder / "cloud"
         begun, before, printed = _operator(), costs.hosts(home), costs.recaps(state)
-        self.run(nodes, *words)
+        with kernel_counts.counted() as counted:
+            self.run(nodes, *words)
         operator = round(_operator() - begun, 1)
         found = costs.between(before, costs.hosts(home), costs.recaps(state) - printed, CONTROLLER)
-        return {**found, "seconds_operator": operator}
+        return {**found, "seconds_operator": operator, **counted}
 
 
 def _operator() -> float:

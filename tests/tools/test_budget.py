@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from benchmarks import budget
+from benchmarks import budget, budget_page
 from tests.e2e import budget as of_suite
 from tools import costs
 from tools.costs import Host
@@ -77,3 +79,32 @@ def test_each_verb_has_a_budget_in_the_form_that_is_written() -> None:
     assert tomllib.loads(of_suite.FILE.read_text())
     assert tomllib.loads(costs.as_toml(kept, "it")) == kept
     assert all(name.partition("_")[0] in budget.ROOM for costs in kept.values() for name in costs)
+
+
+def test_a_page_shows_the_budgets_of_every_commit_that_changed_them(tmp_path: Path) -> None:
+    def git(*words: str, when: int = 0) -> None:
+        dates = {"GIT_AUTHOR_DATE": f"{when} +0000", "GIT_COMMITTER_DATE": f"{when} +0000"}
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(("git", "-C", tmp_path, *who, *words), check=True, env={**os.environ, **dates})
+
+    file = tmp_path / "benchmarks/budget.toml"
+    file.parent.mkdir()
+    git("init", "--quiet")
+    for when, tasks in ((1_700_000_000, 75), (1_700_100_000, 81)):
+        file.write_text(costs.as_toml({"first apply": {"tasks_controller": tasks, "seconds_operator": 2.5}}, "a test"))
+        git("add", ".")
+        git("commit", "--quiet", "--message", "x", when=when)
+    versions = budget_page.history(tmp_path, "benchmarks/budget.toml")
+    assert [(version.time, version.budgets["first apply"]["tasks_controller"]) for version in versions] == [
+        (1_700_000_000, 75),
+        (1_700_100_000, 81),
+    ]
+    shown = budget_page.budget_page(tmp_path)
+    assert "first apply" in shown
+    assert all(value in shown for value in ("75", "81", "2.5"))
+
+
+def test_every_kind_of_cost_that_has_a_budget_has_a_plot() -> None:
+    files = [tomllib.loads((budget_page.ROOT / file).read_text()) for file in budget_page.FILES]
+    kinds = {name.partition("_")[0] for file in files for verb in file.values() for name in verb}
+    assert kinds <= set(budget_page._UNITS)
