@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -115,10 +116,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Groups(config, log)
 
 
+_PROCESSOR_S = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Count the processor time of a test, with the fixtures that begin or end with it."""
+    item.stash[_PROCESSOR_S] = _processor_seconds()
+    return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Keep what explains a failure while the test's folders and containers still stand."""
     report = yield
     if report.failed:
         evidence.keep(item.nodeid, str(report.longrepr), getattr(item, "funcargs", {}))
+    if report.when == "teardown":
+        used = _processor_seconds() - item.stash[_PROCESSOR_S]
+        report.user_properties.append(("processor_seconds", f"{used:.2f}"))
     return report
+
+
+def _processor_seconds() -> float:
+    """Of this process and of the programs that it has waited for. What runs in containers is not among them."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)

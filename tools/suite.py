@@ -36,6 +36,7 @@ KEPT_RUNS = 5
 WORKERS = 8
 _BYTES_OF_A_WORKER = 2 * 2**30
 SLOWEST = 30
+BUSIEST = 30
 REASON_LINES, REASON_LENGTH = 8, 1500
 _END_LINES, _END_FILES = 60, 6
 _PYTEST = [sys.executable, "-m", "pytest", "-rfE", "--dist", "loadgroup", "-n"]
@@ -53,12 +54,23 @@ class Stage:
 
 @dataclass(frozen=True)
 class Case:
-    """A test as junit reports it. `outcome`: passed, failed or skipped; `reason`: why, in a few lines."""
+    """A test as junit reports it.
+
+    Args:
+        outcome: passed, failed or skipped. `reason`: why, in a few lines.
+        processor_seconds: of the test and of the programs that it waited for, without containers.
+    """
 
     name: str
     seconds: float
     outcome: str
     reason: str = ""
+    processor_seconds: float = 0.0
+
+    @property
+    def file(self) -> str:
+        """The file of the test."""
+        return self.name.partition("::")[0]
 
 
 @dataclass
@@ -186,7 +198,9 @@ def read_junit(file: Path) -> list[Case]:
                 break
         earlier = found.get(name)
         if earlier is None or earlier.outcome == "passed":  # a test that passed and failed at its end is listed twice
-            found[name] = Case(name, float(element.get("time", 0)), outcome, reason)
+            used = element.find("properties/property[@name='processor_seconds']")
+            processor = float(used.get("value", 0)) if used is not None else 0.0
+            found[name] = Case(name, float(element.get("time", 0)), outcome, reason, processor)
     return list(found.values())
 
 
@@ -206,6 +220,7 @@ def summary(results: Iterable[Result], folder: Path) -> Iterator[str]:
     if len(results) > 1:
         yield f"The {len(slowest)} slowest tests:"
         yield from (f"{case.seconds:8.1f} s  {case.name}" for case in slowest)
+        yield from _busiest(cases)
     yield from _skipped(cases)
     failed = [case for case in cases if case.outcome == "failed"]
     if failed:
@@ -223,6 +238,15 @@ def summary(results: Iterable[Result], folder: Path) -> Iterator[str]:
     # A stage that failed without a failed test is a failure, too.
     silent = sum(not result.passed and not result.count("failed") for result in results)
     yield f"{totals['passed']} passed, {totals['failed'] + silent} failed, {totals['skipped']} skipped"
+
+
+def _busiest(cases: Iterable[Case]) -> Iterator[str]:
+    used: dict[str, float] = {}
+    for case in cases:
+        used[case.file] = used.get(case.file, 0.0) + case.processor_seconds
+    files = sorted(used, key=lambda file: -used[file])[:BUSIEST]
+    yield f"The {len(files)} files that used a processor longest, of {sum(used.values()):.0f} s without containers:"
+    yield from (f"{used[file]:8.1f} s  {file}" for file in files)
 
 
 def _skipped(cases: Iterable[Case]) -> Iterator[str]:

@@ -38,6 +38,14 @@ def test_bad(cluster):
 def test_left_out():
     pytest.skip("this machine has no moon")
 """
+BUSY = """\
+import time
+
+def test_busy():
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+"""
 TEXTS = {"one": BAD, "two": GOOD}
 #: This project's conftest, which keeps what explains a failure, without its pytest options.
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "-p", "tests.conftest"]
@@ -159,3 +167,13 @@ def test_order_of_any_seed_runs_every_test_and_stories_in_theirs(tmp_path: Path)
         assert [line for line in lines if "story" in line] == [f"test_story.py::test_{n}" for n in range(6)]
         found.add(tuple(lines))
     assert len(found) == 3
+
+
+def test_the_summary_names_the_files_that_keep_a_processor_busy(tmp_path: Path) -> None:
+    (tmp_path / "failures").mkdir()
+    results = suite.run([stage(tmp_path, "busy", BUSY), stage(tmp_path, "idle", GOOD)], tmp_path, tmp_path)
+    used = {case.file.rpartition("/")[2]: case.processor_seconds for result in results for case in result.cases}
+    assert used["test_busy"] >= 0.3 > used["test_idle"]
+    lines = list(suite.summary(results, tmp_path))
+    [heading] = [number for number, line in enumerate(lines) if "used a processor longest" in line]
+    assert [Path(line).name.split()[-1] for line in lines[heading + 1 : heading + 3]] == ["test_busy", "test_idle"]
