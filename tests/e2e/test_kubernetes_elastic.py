@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e import budget
 from tests.e2e.kubernetes_site import KubernetesSite
 from tests.e2e.site_harness import all_pass, containers
 from tests.kubernetes_sources import RELEASE, need_kubernetes
@@ -170,6 +171,7 @@ def test_a_pod_that_waits_brings_a_node_and_runs_there(site: KubernetesSite, ima
     until("the pod runs", lambda: "one" in running(site), site)
     (node,) = running(site).values()
     assert elastic_hosts(site) == 1
+    budget.hold_new_nodes(site, "kubernetes: elastic node")
     found = site.get("node", node)
     assert found["metadata"]["labels"]["gpucluster.io/elastic"] == "true"
     assert found["status"]["allocatable"][GPU] == "8"
