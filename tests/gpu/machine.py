@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +45,8 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _CONTROLLERS = ("cpuset", "cpu", "io", "memory", "pids")
 _FIRST_PORT = 30001
 #: What it may write to without changing the machine.
-_LAYERS = ("etc", "var", "run", "home", "opt")
+#: Not /usr as a whole: a driver may be mounted below it, and a layer hides what is mounted there.
+_LAYERS = ("etc", "var", "run", "home", "opt", "usr/local/bin", "usr/local/lib")
 _PROGRAMS = ("slurmctld", "slurmd", "srun", "munged", "unshare", "nsenter", "useradd", "runuser", "nvidia-smi")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
 # The first process there. Its arguments: the folder for the layers, and those of the file system; then it waits for the
@@ -62,7 +63,8 @@ call("umount", "--lazy", "/sys/fs/cgroup")
 call("mount", "--types", "cgroup2", "none", "/sys/fs/cgroup")
 call("mount", "--types", "tmpfs", "tmpfs", folder)
 for name in {_LAYERS!r}:
-    upper, work = f"{{folder}}/{{name}}", f"{{folder}}/work-{{name}}"
+    own = name.replace("/", "-")
+    upper, work = f"{{folder}}/{{own}}", f"{{folder}}/work-{{own}}"
     os.mkdir(upper, 0o755), os.mkdir(work)
     call("mount", "--types", "overlay", "overlay", f"/{{name}}",
          "--options", f"lowerdir=/{{name}},upperdir={{upper}},workdir={{work}}")
@@ -121,10 +123,16 @@ class Machine:
     Args:
         pools: the device files of the GPUs of its node, by pool.
         partitions: by pool; without an entry a pool has a partition of the same name.
+        more: is called with the machine when Slurm is configured, before it starts.
     """
 
-    def __init__(self, pools: Mapping[str, Sequence[str]], partitions: Mapping[str, str]) -> None:
-        self._pools, self._partitions = pools, partitions
+    def __init__(
+        self,
+        pools: Mapping[str, Sequence[str]],
+        partitions: Mapping[str, str],
+        more: Callable[[Machine], None] = lambda _: None,
+    ) -> None:
+        self._pools, self._partitions, self._more = pools, partitions, more
         self._group = _CGROUPS / f"gpucluster-test-{secrets.token_hex(4)}"
         self._given: set[str] = set()
         self._first: subprocess.Popen[bytes] | None = None
@@ -140,6 +148,7 @@ class Machine:
         try:
             self._boot()
             self._configure()
+            self._more(self)
             self._start("munged", "runuser", "-u", "munge", "--", "munged", "--foreground", "--num-threads=2")
             self._wait("munge answers", "munge", "-n")
             self._start("slurmctld", "slurmctld", "-D")
