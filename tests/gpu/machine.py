@@ -12,6 +12,7 @@ on one machine. What is not: there is no systemd (`IgnoreSystemd=yes`), no accou
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -29,6 +30,7 @@ from typing import IO, Any
 import pytest
 
 from gpucluster import process, shapes
+from gpucluster.paths import ansible_dir
 from tests.agent.zipapp import install
 from tests.ansible import render as role
 from tests.waiting import PATIENCE_S, wait_for
@@ -60,6 +62,8 @@ def call(*argv):
         raise SystemExit(" ".join(argv) + ": " + done.stderr)
 # The kernel mounts a file system over itself nowhere.
 call("umount", "--lazy", "/sys/fs/cgroup")
+# That of the machine shows the network devices of the machine.
+call("mount", "--types", "sysfs", "sysfs", "/sys")
 call("mount", "--types", "cgroup2", "none", "/sys/fs/cgroup")
 call("mount", "--types", "tmpfs", "tmpfs", folder)
 for name in {_LAYERS!r}:
@@ -359,6 +363,27 @@ def bring_agent(machine: Machine) -> str:
         archive = install(Path(folder)).read_bytes()
     process.run([*machine.command_prefix, "sh", "-c", f"cat > {place} && chmod 755 {place}"], input=archive)
     return place
+
+
+def run_module(machine: Machine, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a module of the roles there, as a playbook runs it; returns its result."""
+    result = "/run/result.json"
+    keep = {"content": "{{ it | to_json }}", "dest": result}
+    tasks = [{name: dict(arguments), "register": "it"}, {"ansible.builtin.copy": keep}]
+    machine.write("/run/play.yml", json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]))
+    path = f"PYTHONPATH={ansible_dir().parent}:{os.environ.get('PYTHONPATH', '')}"  # for action plugins
+    config = f"ANSIBLE_CONFIG={ansible_dir() / 'ansible.cfg'}"
+    folders = [f"ANSIBLE_{kind}=/run/ansible" for kind in ("HOME", "LOCAL_TEMP", "REMOTE_TEMP")]
+    words = (
+        "--inventory=localhost,",
+        "--connection=local",
+        f"--extra-vars=ansible_python_interpreter={sys.executable}",
+    )
+    program = (sys.executable, "-m", "ansible.cli.playbook")
+    done = machine.run("env", path, config, *folders, *program, *words, "/run/play.yml", check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(machine.read(result))
+    return found
 
 
 # The first argument is the control group, then the words of a program follow.

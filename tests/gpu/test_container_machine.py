@@ -10,12 +10,10 @@ Enroot's hook of NVIDIA is then not proved.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -28,7 +26,7 @@ from gpucluster import process
 from gpucluster.paths import ansible_dir
 from tests.ansible.loading import read
 from tests.ansible.render import EMPTY_POOL, GPU_POOL, evaluate, host_facts, render, variables
-from tests.gpu.machine import SHARED, USER, Machine, gpus, need_machine
+from tests.gpu.machine import SHARED, USER, Machine, gpus, need_machine, run_module
 from tests.waiting import wait_for
 
 POOL = "whole"
@@ -140,7 +138,7 @@ def configure(machine: Machine) -> None:
             {"path": "/etc/enroot/mounts.d/90-driver.fstab", "content": mounts()},
             {"path": "/etc/enroot/environ.d/90-driver.env", "content": f"LD_LIBRARY_PATH={folders()}\n"},
         ]
-    module(machine, "gpucluster_service", {"files": files})
+    run_module(machine, "gpucluster_service", {"files": files})
     machine.write(
         "/etc/slurm/plugstack.conf",
         render("slurm", "plugstack.conf", {**known(), "os_slurm": {"config": "/etc/slurm"}}),
@@ -159,22 +157,6 @@ def mounts() -> str:
 def folders() -> str:
     """Where these are, as the linker's path."""
     return ":".join(sorted({str(Path(path).parent) for path in libraries()}))
-
-
-def module(machine: Machine, name: str, arguments: dict[str, Any]) -> None:
-    """Run a module of the roles there, as a playbook runs it."""
-    play = [{"hosts": "localhost", "gather_facts": False, "tasks": [{name: arguments}]}]
-    machine.write("/run/play.yml", json.dumps(play))
-    config = f"ANSIBLE_CONFIG={ansible_dir() / 'ansible.cfg'}"
-    folders = [f"ANSIBLE_{kind}=/run/ansible" for kind in ("HOME", "LOCAL_TEMP", "REMOTE_TEMP")]
-    words = (
-        "--inventory=localhost,",
-        "--connection=local",
-        f"--extra-vars=ansible_python_interpreter={sys.executable}",
-    )
-    program = (sys.executable, "-m", "ansible.cli.playbook")
-    done = machine.run("env", config, *folders, *program, *words, "/run/play.yml", check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
