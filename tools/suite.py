@@ -15,6 +15,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -137,8 +138,20 @@ def run(group: Sequence[Stage], folder: Path, temporary: Path) -> list[Result]:
         folder: where results are written.
         temporary: the run's own folder for temporary files.
     """
-    running = [_Running(stage, folder, temporary, alone=len(group) == 1) for stage in group]
-    return [each.result() for each in running]
+    running: list[_Running] = []
+
+    # Who ends this process alone, as a CI that cancels a run, ends the stages too: they remove what their tests made.
+    def interrupt(*_: object) -> None:
+        for each in running:
+            each.interrupt()
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        for stage in group:
+            running.append(_Running(stage, folder, temporary, alone=len(group) == 1))
+        return [each.result() for each in running]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Running:
@@ -167,6 +180,11 @@ class _Running:
                 sys.stdout.write(mark + line)  # at once: lines of stages do not mix
                 sys.stdout.flush()
         self._ended = time.monotonic()
+
+    def interrupt(self) -> None:
+        """End it as Ctrl-C does."""
+        if self._child.poll() is None:
+            self._child.send_signal(signal.SIGINT)
 
     def result(self) -> Result:
         """Wait for the end. Ctrl-C reaches the stage as well, which removes what its tests made and ends by itself."""
@@ -286,7 +304,7 @@ def new_folder() -> Path:
 
 
 def main(words: list[str]) -> int:
-    """Run the suite. Returns 0 if everything passed, 1 if not, 130 after Ctrl-C."""
+    """Run the suite. Returns 0 if everything passed, 1 if not, 130 after Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(prog="make test", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--files", nargs="+", default=[])
     parser.add_argument("--changed", nargs="?", const="", default=None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_for
 from tools import suite
 from tools.suite import Case, Result, Stage
 
@@ -116,6 +116,48 @@ def test_stages_of_a_group_run_at_the_same_time(tmp_path: Path, capfd: pytest.Ca
     results = suite.run(group, tmp_path, tmp_path)
     assert [result.status for result in results] == [0, 0]
     assert sorted(capfd.readouterr().out.splitlines()) == ["one: there", "two: here"]
+
+
+WAITS = """\
+import signal
+from pathlib import Path
+
+import pytest
+
+@pytest.fixture
+def made():
+    yield
+    print("removed")
+
+def test_waits(made):
+    Path(__file__).with_name("begun").touch()
+    signal.pause()
+"""
+#: The suite with one stage, in a process of its own; its arguments: the folder, and the file of tests.
+ALONE = """
+import sys
+from pathlib import Path
+from tests.tools.test_suite import PYTEST
+from tools import suite
+folder, file = map(Path, sys.argv[1:])
+suite.RESULTS = folder / "results"
+suite.stages = lambda _order: [[suite.Stage("waits", [*PYTEST, "-s", str(file)])]]
+sys.exit(suite.main([]))
+"""
+
+
+def test_who_ends_the_suite_alone_ends_its_tests_as_ctrl_c_does(tmp_path: Path) -> None:
+    file, begun = tmp_path / "test_waits.py", tmp_path / "begun"
+    file.write_text(WAITS)
+    child = subprocess.Popen(
+        [sys.executable, "-c", ALONE, str(tmp_path), str(file)], cwd=suite.ROOT, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(suite.ROOT)},
+    )  # fmt: skip
+    wait_for("its test has begun, or it has ended", lambda: begun.exists() or child.poll() is not None)
+    child.terminate()
+    said, _ = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 130, said
+    assert "removed" in said
 
 
 def test_no_stage_takes_what_a_machine_with_little_memory_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
