@@ -28,7 +28,7 @@ from gpucluster.oci.tags import UsersFiles
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.text import count
+from gpucluster.text import count, printable
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 
@@ -124,6 +124,8 @@ class Configuration:
             done = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)
             self._record.write({**this, "complete": True, "time": _now()})
             self._name_nodes_behind(elastic)
+            for text in done.facts.get(deployment.controller.name, {}).get("gpucluster_shared_entries") or ():
+                warn(self._on_event, "ansible", printable(str(text)))
             return done
 
     def _elastic_nodes(self, deployment: Deployment, roles: str) -> dict[str, Any]:

@@ -45,19 +45,22 @@ def make(controller: Controller, wanted: Iterable[Wanted] = ()) -> bool:
 
 def revoke(
     controller: Controller, permanent: Collection[str], configured: Collection[str], pools: Collection[str]
-) -> bool:
-    """Remove the entries of hosts that are gone, and the entry that all hosts shared when none needs it any more;
-    returns whether anything changed. The caller holds the lock.
+) -> tuple[bool, list[str]]:
+    """Remove the entries of hosts that are gone, and the entry that all hosts shared when none needs it any more. The
+    caller holds the lock.
 
     Args:
         permanent: the permanent hosts of the cluster.
         configured: those that bind with an entry of their own since this run.
         pools: the elastic pools.
+
+    Returns:
+        Whether anything changed, and for each entry that nodes of baked images share, why it has not ended.
     """
     config = controller.config
     before = _read(config.hosts_file)
     if before is None:
-        return False
+        return False, []
     cluster = _cluster(config, permanent, pools)
     after = host_entries.without_removed(before, cluster, int(time.time()))
     state = controller.state()
@@ -65,7 +68,9 @@ def revoke(
     # Nodes that an earlier release launched may still be joining, with the shared entry.
     joining = bool(pools) and time.time() - min((entry.made for entry in after.values()), default=0) < JOINING_SECONDS
     unnamed = joining or cluster.unnamed(after) or not set(permanent) <= set(configured) & set(after)
-    return changed if unnamed else _remove_shared_entry(controller, state) or changed
+    if not unnamed:
+        changed = _remove_shared_entry(controller, state) or changed
+    return changed, host_entries.shared_entries(after, cluster)
 
 
 def admit(config: Config, host: Callable[[], Wanted | None], hashed: str) -> str:

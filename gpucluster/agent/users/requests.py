@@ -110,12 +110,12 @@ def _converge(service: Service, given: Any) -> dict[str, Any]:
     if twice:
         raise Refused(f"{twice[0]} is mentioned twice", "A user is present or absent, not both")
     # Before what is wrong with a user ends this.
-    revoked = service.revoke_hosts(*hosts) if hosts else False
+    revoked, shared = service.revoke_hosts(*hosts) if hosts else (False, [])
     outcome, state, removed, unconfirmed = service.converge(wanted, absent)
     users = [{**user, "changed": outcome.changed.get(str(user["name"]), False)} for user in service.users(state)]
     warnings = [sentence(problem) for problem in outcome.in_homes().values()]
     changed = outcome.any_change or revoked
-    done = {"changed": changed, "users": users, "removed": removed, "warnings": warnings}
+    done = {"changed": changed, "users": users, "removed": removed, "warnings": warnings, "shared_entries": shared}
     for error in unconfirmed:
         raise Unconfirmed(error.message, "To ask the hosts again, run: cluster user remove NAME", done)
     return done

@@ -73,8 +73,10 @@ class Service:
         with nullcontext() if lock_held else lock.held():
             return base_tree.make(self._controller, wanted)
 
-    def revoke_hosts(self, permanent: Sequence[str], configured: Sequence[str], pools: Sequence[str]) -> bool:
-        """Remove the entries of hosts that are gone; returns whether anything changed. See `base_tree.revoke`."""
+    def revoke_hosts(
+        self, permanent: Sequence[str], configured: Sequence[str], pools: Sequence[str]
+    ) -> tuple[bool, list[str]]:
+        """Remove the entries of hosts that are gone: see `base_tree.revoke`."""
         with lock.held():
             return base_tree.revoke(self._controller, permanent, configured, pools)
 

@@ -99,6 +99,28 @@ def test_images_of_an_earlier_release_keep_their_entry_while_the_pool_is_elastic
     assert host_entries.without_removed(known, replace(cluster(), pools=None), NOW) == known
 
 
+def test_of_several_pools_the_one_that_was_baked_again_loses_its_shared_entry() -> None:
+    def lists_both(name: str) -> bool:
+        return lists("gpu-e[1-8]", name) or lists("gpu-big-e[1-8]", name)
+
+    known = entries(
+        entry("image-gpu", image_of="gpu"),
+        entry("image-gpu-big", image_of="gpu-big"),
+        HostEntry("gpu-e1", "", "hash", NOW, "i"),
+    )
+    both = Cluster((), lists_both, ("gpu-e1", "gpu-big-e1"), ["gpu", "gpu-big"])
+    after = host_entries.without_removed(known, both, NOW)
+    assert set(after) == {"image-gpu-big", "gpu-e1"}
+    assert after["image-gpu-big"].superseded == 0
+    # When it was seen first stays.
+    beside = replace(both, existing=("gpu-e1", "gpu-e2"))
+    first = host_entries.without_removed(known, beside, NOW)
+    assert host_entries.without_removed(first, beside, NOW + 9)["image-gpu"].superseded == NOW
+    # A permanent host is no proof, whatever its name.
+    named = replace(beside, elastic=lambda _: False, permanent=("gpu-e1",))
+    assert host_entries.without_removed(known, named, NOW)["image-gpu"].superseded == 0
+
+
 def test_a_node_without_an_entry_may_be_of_an_earlier_release() -> None:
     assert not cluster(existing=("gpu-e1",)).unnamed(entries(entry("gpu-e1")))
     assert cluster(existing=("gpu-e1", "gpu-e2")).unnamed(entries(entry("gpu-e1")))
