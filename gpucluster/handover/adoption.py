@@ -21,6 +21,8 @@ from gpucluster.oci import tags
 
 #: Terraform's address of a cluster's own network.
 NETWORK = "module.network.oci_core_vcn.this[0]"
+#: Terraform's address of the controller.
+CONTROLLER = "module.controller.oci_core_instance.this"
 _MADE_AGAIN = "to create it again changes nothing"
 #: Types of terraform/ that are not imported, and why that loses nothing.
 NOT_ADOPTED: Mapping[str, str] = {
@@ -123,7 +125,7 @@ def desired(variables: Mapping[str, Any]) -> tuple[Desired, ...]:
     name, iam = variables["cluster_name"], variables.get("iam")
     return (
         *_network(name, variables["network"]),
-        Desired("module.controller.oci_core_instance.this", "instance", f"{name}-controller"),
+        Desired(CONTROLLER, "instance", f"{name}-controller"),
         *(
             Desired(f'module.login["{node}"].{_INSTANCE}.this', "instance", node)
             for node in (variables.get("login") or {}).get("names", ())

@@ -37,6 +37,7 @@ from gpucluster.workspace.saved_state import SavedIdentity, SavedState
 _LONGEST_TAG = 256
 # Seconds until a network that was just made is in the listings of the cloud, which may lag.
 _LISTED_TIMEOUT, _LISTED_INTERVAL = 60.0, 1.0
+_NOT_LISTED = "the cloud does not list what this run has made: runs of other machines are not kept out"
 
 
 class Ownership:
@@ -169,13 +170,39 @@ class Ownership:
             return
         found = wait_until(self._visible_sightings, _LISTED_TIMEOUT, _LISTED_INTERVAL)
         if not found:
-            text = "the cloud does not list what this run has made: runs of other machines are not kept out"
-            warn(self._on_event, "cluster", text)
+            warn(self._on_event, "cluster", _NOT_LISTED)
             return
-        if not ownership.is_first(found, self._id):
-            raise ownership.taken(self._folder(self._contents()), found, self._id)
+        self._require_first(found)
         self._lock.take(found)
         self._is_visible = True
+
+    def hold_again(self) -> None:
+        """Hold the cluster also where this run has replaced the controller that said so.
+
+        Raises:
+            LockedError: another run was faster.
+            CloudError: the cloud refused, or can't be reached.
+        """
+        if self._spec.network.vcn_id is None:
+            return
+        found = wait_until(self._visible_sightings, _LISTED_TIMEOUT, _LISTED_INTERVAL)
+        if found:
+            self._lock.follow(found)
+        else:
+            warn(self._on_event, "cluster", _NOT_LISTED)
+
+    def require_first(self) -> None:
+        """Refuse to go on if another cluster of this name was begun earlier than the one of this run.
+
+        Raises:
+            OtherClusterError: with the facts of that cluster.
+            CloudError: the cloud refused, or can't be reached.
+        """
+        self._require_first(self._sightings())
+
+    def _require_first(self, found: tuple[Sighting, ...]) -> None:
+        if not ownership.is_first(found, self._id):
+            raise ownership.taken(self._folder(self._contents()), found, self._id)
 
     def _visible_sightings(self) -> tuple[Sighting, ...]:
         found = self._sightings()

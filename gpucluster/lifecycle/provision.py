@@ -15,17 +15,17 @@ from gpucluster.cloud.client import Access, home_region, refusals
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.tagged_resources import TaggedResources
-from gpucluster.errors import CloudError, DataGuardError, InputError, LockedError, OtherClusterError
+from gpucluster.errors import CloudError, DataGuardError, InputError, LockedError, OtherClusterError, TerraformError
 from gpucluster.events import Sink, warn
 from gpucluster.handover import iam, user_data
-from gpucluster.handover.adoption import NETWORK
+from gpucluster.handover.adoption import CONTROLLER, NETWORK
 from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.ownership import Ownership
-from gpucluster.lifecycle.resize import Resizing, Scaling, is_controller, recreated_addresses
+from gpucluster.lifecycle.resize import Resizing, Scaling, is_controller, is_host, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec, Controller, Login, Pool
 from gpucluster.terraform.plan import Plan
@@ -61,6 +61,9 @@ class Consent:
 
 
 _COMPARTMENT = "oci_identity_compartment.elastic[0]"
+# What a controller alone brings into the state. A subscription to a marketplace image is not removed with it: the
+# compartment has one for all clusters.
+_WITH_CONTROLLER = ("module.controller", "terraform_data.image", "terraform_data.image_variant")
 
 
 def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
@@ -279,27 +282,35 @@ class Provisioning:
         return changes
 
     def _begin(self, terraform: Terraform) -> int:
-        """Make the network of a new cluster, which carries the lock of a run, before anything else. Returns the number
-        of changes. In an existing network only the controller can carry it.
+        """Make what carries the lock of a run before anything else of a new cluster: its network, or in an existing one
+        its controller. Returns the number of changes.
 
         Raises:
             OtherClusterError: another run has begun a cluster of this name earlier. What this one made is removed.
             LockedError: another run was faster. What this one made is removed.
             TerraformError: Terraform refused.
         """
-        if self._spec.network.vcn_id is not None:
+        existing = self._spec.network.vcn_id is not None
+        if existing and any(is_host(address) for address in terraform.addresses()):
+            # That is no first apply: the controller of a cluster that stands is lost, and `_change` says so.
             return 0
+        first, alone = (CONTROLLER, _WITH_CONTROLLER) if existing else (NETWORK, (NETWORK,))
         # What Terraform refuses of the whole, it refuses before anything exists.
         terraform.plan().file.unlink(missing_ok=True)
-        plan = terraform.plan(only=(NETWORK,))
-        terraform.apply(plan)
+        plan = terraform.plan(only=(first,))
         try:
+            try:
+                terraform.apply(plan)
+            except TerraformError:
+                # A subnet has one host of a name: OCI may have refused the second controller.
+                self._ownership.require_first()
+                raise
             self._ownership.hold()
         except (OtherClusterError, LockedError):
             # And nothing else: the state may have the file system that an earlier destroy has kept.
-            terraform.apply(terraform.plan(destroy=True, only=(NETWORK,)))
+            terraform.apply(terraform.plan(destroy=True, only=alone))
             raise
-        return len(plan.changes)
+        return sum(not change.internal for change in plan.changes)
 
     def record(self, terraform: Terraform, **said: Mapping[str, str]) -> None:
         """Write into the state what hosts have said of themselves, if it says something else.
@@ -395,6 +406,9 @@ class Provisioning:
         if plan.changes or plan.changes_outputs:
             with self._resizing.restarts(terraform, plan):
                 terraform.apply(plan)
+            if any(is_controller(change.address) and change.action == "replace" for change in plan.changes):
+                # It may have carried the lock.
+                self._ownership.hold_again()
         else:
             plan.file.unlink(missing_ok=True)
         return sum(not change.internal for change in plan.changes)

@@ -204,10 +204,7 @@ def reboots(changes: Iterable[Change]) -> dict[str, str]:
     return {
         change.address: _name(change.address)
         for change in changes
-        if _is_host(change.address)
-        and change.action == "update"
-        and _changes(change, _REBOOTING)
-        and not _loses(change)
+        if is_host(change.address) and change.action == "update" and _changes(change, _REBOOTING) and not _loses(change)
     }
 
 
@@ -266,7 +263,7 @@ def _login_scaling(
 def _loses(change: Change) -> bool:
     """Whether a resource is lost, or the disk of an instance."""
     if change.action == "update":
-        return _is_host(change.address) and _changes(change, _BOOT_VOLUME)
+        return is_host(change.address) and _changes(change, _BOOT_VOLUME)
     return change.action in ("delete", "replace") and change.reason not in _HARMLESS
 
 
@@ -283,7 +280,8 @@ def is_controller(address: str) -> bool:
     return bool(_CONTROLLER.match(address))
 
 
-def _is_host(address: str) -> bool:
+def is_host(address: str) -> bool:
+    """Whether this is the instance of a node, of a login node or of the controller."""
     return bool(_NODE.search(address) or _LOGIN.match(address) or is_controller(address))
 
 

@@ -79,6 +79,20 @@ class RunLock:
             self.forget()
             raise
 
+    def follow(self, found: Sequence[Sighting]) -> None:
+        """Hold the cluster by the resource that says so now, if this run has replaced the one that did.
+
+        Args:
+            found: what the cloud has of it.
+
+        Raises:
+            LockedError: a run of another machine or folder holds it.
+            CloudError: the cloud refused, or can't be reached.
+        """
+        if self._held and self._tag_of(found) != self._tag:
+            self.forget()
+            self.take(found)
+
     def end(self) -> None:
         """The run ends, and lets others change the cluster. If the cloud does not answer, that is a warning: the next
         run of this folder knows the lock as its own."""

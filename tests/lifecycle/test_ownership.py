@@ -5,8 +5,9 @@ the identity is no part of this.
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from typing import Any
 import oci
 import pytest
 
+from gpucluster.cloud.clusters import Sighting
 from gpucluster.cluster import Cluster
 from gpucluster.errors import LockedError, OtherClusterError, ToolError
 from gpucluster.events import Event
-from gpucluster.handover.adoption import NETWORK
+from gpucluster.handover.adoption import CONTROLLER, NETWORK
 from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.provision import Consent
+from gpucluster.lifecycle.run_lock import RunLock
 from gpucluster.oci.run_lock import Holder
 from gpucluster.oci.tags import LOCK
 from gpucluster.spec import load
@@ -28,12 +31,13 @@ from tests.localcloud.api_harness import Api, running
 
 pytestmark = pytest.mark.slow
 
+NONE = Consent()
 CLUSTER = """\
 version: 1
 name: demo
 cloud: {{provider: local}}
 network: {{vcn_cidr: {net}.0.0/16, public_subnet_cidr: {net}.0.0/24, private_subnet_cidr: {net}.1.0/24,
-          ssh_allowed_cidrs: [127.0.0.0/8]}}
+          ssh_allowed_cidrs: [127.0.0.0/8]{ids}}}
 controller: {{shape: VM.Standard.E5.Flex, ocpus: 1, memory_gb: 8}}
 pools: {{cpu: {{shape: VM.Standard.E5.Flex, ocpus: 1, memory_gb: 8, count: 1, max_count: 2}}}}
 users: {{people: []}}
@@ -59,22 +63,22 @@ def net() -> Iterator[str]:
 class Folder:
     """A folder with the cluster.yml of everybody."""
 
-    def __init__(self, path: Path, net: str) -> None:
+    def __init__(self, path: Path, net: str, ids: str = "") -> None:
         path.mkdir()
         self.path = path
-        (path / "cluster.yml").write_text(CLUSTER.format(net=net))
+        (path / "cluster.yml").write_text(CLUSTER.format(net=net, ids=ids))
         self.events: list[Event] = []
 
     def cluster(self, cluster_id: str = "") -> Cluster:
         return Cluster(load(self.path / "cluster.yml"), on_event=self.events.append, cluster_id=cluster_id)
 
-    def build(self, cluster_id: str = "") -> int:
+    def build(self, cluster_id: str = "", consent: Consent = NONE) -> int:
         """What apply does until the resources exist. Returns the number of changes."""
         cluster = self.cluster(cluster_id)
         with cluster._run("apply", prepares=True) as run:
             terraform = cluster._provisioning.prepare(run)
             cluster._ownership.save()
-            changes = cluster._provisioning.apply(terraform, run, Consent())
+            changes = cluster._provisioning.apply(terraform, run, consent)
             assert cluster._run_lock._held, "others see that hosts are configured now, also at the first apply"
             return changes
 
@@ -208,13 +212,42 @@ def test_what_a_killed_first_apply_has_left_belongs_to_its_folder(
     assert ours.changes() == []
 
 
-@pytest.mark.parametrize("ours_is_first", [True, False], ids=["the other one is there", "the other one comes later"])
+def _existing(api: Api, net: str, *, dns: bool) -> str:
+    """An existing network. Returns its part of cluster.yml."""
+    vcn = api.vcn(f"{net}.0.0/16", "theirs")
+    subnets = {
+        name: api.subnet(
+            vcn, f"{net}.{number}.0/24", dns_label=name if dns else None, prohibit_public_ip_on_vnic=name == "private"
+        )
+        for number, name in enumerate(("public", "private"))
+    }
+    named = "".join(f", {name}_subnet_id: {subnet.id}" for name, subnet in subnets.items())
+    return f", vcn_id: {vcn.id}{named}"
+
+
+THERE, LATER = "the other one is there", "the other one comes later"
+
+
+@pytest.mark.parametrize(
+    ("network", "ours_is_first"),
+    [
+        pytest.param("own", True, id=THERE),
+        pytest.param("own", False, id=LATER),
+        pytest.param("existing", True, id=f"existing network, {THERE}"),
+        pytest.param("existing", False, id=f"existing network, {LATER}"),
+        pytest.param("existing, with DNS", True, id=f"existing network with DNS, {THERE}"),
+    ],
+)
 def test_of_two_first_applies_at_once_one_makes_the_cluster(
-    api: Api, net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours_is_first: bool
+    api: Api, net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours_is_first: bool, network: str
 ) -> None:
-    """Both have found no cluster of this name. The one whose network is older goes on."""
-    ours, theirs = Folder(tmp_path / "ours", net), Folder(tmp_path / "theirs", net)
-    # Where the other run is meanwhile: it has looked, and made nothing; or it has made its network.
+    """Both have found no cluster of this name. The one whose network is older goes on; in an existing one, the one
+    whose controller is older. With DNS a subnet takes no second host of a name.
+    """
+    ids = "" if network == "own" else _existing(api, net, dns=network.endswith("DNS"))
+    kept = _tagged(api)
+    ours, theirs = Folder(tmp_path / "ours", net, ids), Folder(tmp_path / "theirs", net, ids)
+    # Where the other run is meanwhile: it has looked, and made nothing; or it has made its network or controller.
     moment = "claim" if ours_is_first else "hold"
     act = getattr(Ownership, moment)
     first, second = (ours, theirs) if ours_is_first else (theirs, ours)
@@ -238,7 +271,9 @@ def test_of_two_first_applies_at_once_one_makes_the_cluster(
     else:
         theirs.build()
     identity = first.identity()["id"]
-    assert {each["gpucluster-id"] for each in _tagged(api).values()} == {identity}
+    made = {ocid: tags for ocid, tags in _tagged(api).items() if ocid not in kept}
+    assert {each["gpucluster-id"] for each in made.values()} == {identity}
+    assert {ocid: tags for ocid, tags in _tagged(api).items() if ocid in kept} == kept
     assert first.changes() == []
     assert identity in str(refused[0])
     assert "choose another `name`" in str(refused[0].hint)
@@ -246,9 +281,47 @@ def test_of_two_first_applies_at_once_one_makes_the_cluster(
     # The name is what has to change.
     file = second.path / "cluster.yml"
     file.write_text(file.read_text().replace("name: demo", "name: other"))
-    assert ("module.network.oci_core_vcn.this[0]", "create") in {
+    assert (NETWORK if network == "own" else CONTROLLER, "create") in {
         (change.address, change.action) for change in second.cluster().plan(preflight=False).changes
     }
+    assert second.cluster().contents().empty
+
+
+def test_in_an_existing_network_nothing_is_made_before_the_controller_is_held(
+    api: Api, net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Folder(tmp_path / "ours", net, _existing(api, net, dns=False))
+    take, kept = RunLock.take, _tagged(api)
+    seen: list[dict[str, dict[str, str]]] = []
+
+    def noting(self: RunLock, found: Sequence[Sighting], **options: Any) -> None:
+        take(self, found, **options)
+        seen.append({ocid: tags for ocid, tags in _tagged(api).items() if ocid not in kept})
+
+    monkeypatch.setattr(RunLock, "take", noting)
+    ours.build()
+    before, held = seen[0], list(seen[-1].values())
+    assert before == {}
+    assert [each["role"] for each in held] == ["controller"]
+    assert LOCK in held[0]
+    assert ours.changes() == []
+    assert not any(LOCK in each for each in _tagged(api).values())
+
+    # Where the controller is replaced, the new one carries the lock from then on.
+    (before_id,) = (ocid for ocid, tags in _tagged(api).items() if tags.get("role") == "controller")
+    state = ours.cluster().paths.terraform_state
+    content = json.loads(state.read_text())
+    (controller,) = (each for each in content["resources"] if each.get("module") == "module.controller"
+                     and each["type"] == "oci_core_instance")  # fmt: skip
+    controller["instances"][0]["status"] = "tainted"
+    state.write_text(json.dumps(content))
+    ours.build(consent=Consent(replace_nodes=True))
+    ((after_id, after),) = ((ocid, tags) for ocid, tags in seen[-1].items() if tags["role"] == "controller")
+    assert after_id != before_id
+    assert LOCK in after
+    assert not any(LOCK in each for each in _tagged(api).values())
+    assert ours.changes() == []
+    assert {ocid: tags for ocid, tags in _tagged(api).items() if ocid in kept} == kept
 
 
 def test_a_cluster_of_which_only_the_files_are_left_is_held_and_keeps_them(api: Api, net: str, tmp_path: Path) -> None:
