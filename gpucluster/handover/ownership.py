@@ -124,6 +124,11 @@ def is_first(found: Iterable[Sighting], own: str) -> bool:
     return first is None or first.identity == own
 
 
+def others(found: Iterable[Sighting], own: str) -> list[Sighting]:
+    """What stands of clusters of this name with another identity than ours."""
+    return [each for each in found if each.state not in GONE and each.identity not in ("", own)]
+
+
 def taken(folder: Folder, present: Sequence[Sighting], own: str) -> OtherClusterError:
     """The error for a cluster of this name that is another one, or may be."""
     label = _label(present)

@@ -19,7 +19,7 @@ from gpucluster.cloud.clusters import Sighting
 from gpucluster.cloud.lock_tag import carrier
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError, OtherClusterError
-from gpucluster.events import Sink, warn
+from gpucluster.events import Sink, info, warn
 from gpucluster.handover import ownership
 from gpucluster.handover.ownership import Folder
 from gpucluster.lifecycle.run_lock import RunLock
@@ -37,6 +37,9 @@ from gpucluster.workspace.saved_state import SavedIdentity, SavedState
 _LONGEST_TAG = 256
 # Seconds until a network that was just made is in the listings of the cloud, which may lag.
 _LISTED_TIMEOUT, _LISTED_INTERVAL = 60.0, 1.0
+# Seconds until a run that has begun a cluster of this name a moment later has seen ours, and removed its own one. What
+# it waits for is the launch of its controller.
+_REMOVAL_TIMEOUT = 300.0
 _NOT_LISTED = "the cloud does not list what this run has made: runs of other machines are not kept out"
 
 
@@ -190,6 +193,17 @@ class Ownership:
             self._lock.follow(found)
         else:
             warn(self._on_event, "cluster", _NOT_LISTED)
+
+    def await_removal_by_others(self) -> bool:
+        """Wait until runs that have begun a cluster of this name later, and had not seen ours, have removed it again.
+        Returns whether nothing of them stands any more.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        text = "another run has begun a cluster of this name later; waiting until it has removed it again"
+        info(self._on_event, "cluster", text)
+        return wait_until(lambda: not ownership.others(self._sightings(), self._id), _REMOVAL_TIMEOUT, _LISTED_INTERVAL)
 
     def require_first(self) -> None:
         """Refuse to go on if another cluster of this name was begun earlier than the one of this run.

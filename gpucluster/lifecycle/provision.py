@@ -61,6 +61,8 @@ class Consent:
 
 
 _COMPARTMENT = "oci_identity_compartment.elastic[0]"
+# How often a cluster that was just begun is looked at while others remove theirs.
+_SURVEYS = 5
 # What a controller alone brings into the state. A subscription to a marketplace image is not removed with it: the
 # compartment has one for all clusters.
 _WITH_CONTROLLER = ("module.controller", "terraform_data.image", "terraform_data.image_variant")
@@ -269,8 +271,9 @@ class Provisioning:
             TerraformError: what was made is in the state.
         """
         with run.phase("terraform"):
-            changes = 0 if self._ownership.is_visible else self._begin(terraform)
-            survey = self._survey(terraform)
+            began = not self._ownership.is_visible
+            changes = self._begin(terraform) if began else 0
+            survey = self._survey_of_new(terraform) if began else self._survey(terraform)
             self._resizing.drain(self._adoption.nodes_to_remove(survey), consent.drain_timeout)
             changes += self._adoption.remove(survey)
             with self._adoption.adopting(terraform, survey):
@@ -372,6 +375,16 @@ class Provisioning:
         survey = self._adoption.survey(terraform)
         self._set_images(terraform, survey.images)
         return survey
+
+    def _survey_of_new(self, terraform: Terraform) -> Survey:
+        """The first survey of a cluster that was just begun: others may have begun one of this name a moment later."""
+        for last in (*[False] * (_SURVEYS - 1), True):
+            try:
+                return self._survey(terraform)
+            except OtherClusterError:
+                if last or not self._ownership.await_removal_by_others():
+                    raise
+        raise AssertionError("the last survey returns or raises")
 
     def _set_images(self, terraform: Terraform, images: Mapping[str, str]) -> None:
         if images:

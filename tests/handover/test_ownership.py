@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpucluster.cloud.clusters import Sighting
 from gpucluster.errors import OtherClusterError
-from gpucluster.handover.ownership import Folder, identity, is_first, require_name
+from gpucluster.handover.ownership import Folder, identity, is_first, others, require_name
 
 A, B = "a" * 16, "b" * 16
 HOST, NETWORK, FILES = "instance", "vcn", "file_system"
@@ -146,3 +146,10 @@ def made(ocid: str, of: str, created: str, kind: str = NETWORK, state: str = "")
 )
 def test_of_two_that_begin_at_once_all_see_the_same_first_one(found: list[Sighting], first: str) -> None:
     assert {own for own in (A, B) if is_first(found, own)} == {first}
+
+
+def test_what_stands_of_others_is_what_names_another_identity() -> None:
+    theirs = [seen("h", of=B), seen("n", NETWORK, B), seen("f", FILES, B)]
+    ours = [seen("own", of=A), seen("older"), seen("gone", of=B, state="TERMINATING")]
+    assert others([*theirs, *ours], A) == theirs
+    assert others(ours, A) == []

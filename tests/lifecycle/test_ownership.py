@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +21,14 @@ import pytest
 from gpucluster.cloud.clusters import Sighting
 from gpucluster.cluster import Cluster
 from gpucluster.errors import LockedError, OtherClusterError, ToolError
-from gpucluster.events import Event
+from gpucluster.events import Event, Sink
 from gpucluster.handover.adoption import CONTROLLER, NETWORK
 from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.provision import Consent
 from gpucluster.lifecycle.run_lock import RunLock
 from gpucluster.oci.run_lock import Holder
 from gpucluster.oci.tags import LOCK
+from gpucluster.paths import import_root
 from gpucluster.spec import load
 from tests.addresses import free_range
 from tests.localcloud.api_harness import Api, running
@@ -68,9 +72,10 @@ class Folder:
         self.path = path
         (path / "cluster.yml").write_text(CLUSTER.format(net=net, ids=ids))
         self.events: list[Event] = []
+        self.on_event: Sink = self.events.append
 
     def cluster(self, cluster_id: str = "") -> Cluster:
-        return Cluster(load(self.path / "cluster.yml"), on_event=self.events.append, cluster_id=cluster_id)
+        return Cluster(load(self.path / "cluster.yml"), on_event=self.on_event, cluster_id=cluster_id)
 
     def build(self, cluster_id: str = "", consent: Consent = NONE) -> int:
         """What apply does until the resources exist. Returns the number of changes."""
@@ -285,6 +290,88 @@ def test_of_two_first_applies_at_once_one_makes_the_cluster(
         (change.address, change.action) for change in second.cluster().plan(preflight=False).changes
     }
     assert second.cluster().contents().empty
+
+
+# A first apply of another process, until the resources exist.
+RACER = """
+import sys
+from gpucluster.cluster import Cluster
+from gpucluster.errors import OtherClusterError
+from gpucluster.lifecycle.provision import Consent
+from gpucluster.spec import load
+cluster = Cluster(load(sys.argv[1]))
+with cluster._run("apply", prepares=True) as run:
+    terraform = cluster._provisioning.prepare(run)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        cluster._provisioning.apply(terraform, run, Consent())
+    except OtherClusterError:
+        print("refused")
+    else:
+        print("made", cluster._ownership.id)
+"""
+
+
+@pytest.mark.parametrize("existing", [False, True], ids=["own network", "existing network"])
+def test_of_first_applies_of_several_processes_exactly_one_goes_on(
+    api: Api, net: str, tmp_path: Path, existing: bool
+) -> None:
+    ids = _existing(api, net, dns=False) if existing else ""
+    kept = _tagged(api)
+    files = [Folder(tmp_path / name, net, ids).path / "cluster.yml" for name in "abc"]
+    with ExitStack() as stack:
+        racers = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", RACER, str(file)],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=import_root(),
+                )
+            )
+            for file in files
+        ]  # fmt: skip
+        for each in racers:
+            assert each.stdout is not None
+            assert each.stdout.readline() == "ready\n"
+        # All have found that nothing has this name.
+        for each in racers:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        said = [each.communicate()[0] for each in racers]
+    assert sorted(text.split()[0] for text in said) == ["made", "refused", "refused"]
+    (identity,) = (text.split()[1] for text in said if text.startswith("made"))
+    made = {ocid: tags for ocid, tags in _tagged(api).items() if ocid not in kept}
+    assert {each["gpucluster-id"] for each in made.values()} == {identity}
+    assert sum(each["role"] == "controller" for each in made.values()) == 1
+
+
+def test_the_first_one_waits_until_the_other_has_removed_what_it_made(
+    api: Api, net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run is a double: its network is made when ours holds the cluster, and removed when ours waits."""
+    ours, hold = Folder(tmp_path / "ours", net), Ownership.hold
+    made: list[str] = []
+
+    def meanwhile(self: Ownership) -> None:
+        monkeypatch.setattr(Ownership, "hold", hold)
+        details = oci.core.models.CreateVcnDetails(
+            cidr_blocks=["10.161.0.0/16"],
+            compartment_id=api.tenancy,
+            freeform_tags={"gpucluster": "demo", "gpucluster-id": "f" * 16, "role": "network"},
+        )
+        made.append(api.network.create_vcn(details).data.id)
+        hold(self)
+
+    def removes(event: Event) -> None:
+        if "begun a cluster of this name later" in event.message:
+            api.network.delete_vcn(made.pop())
+
+    monkeypatch.setattr(Ownership, "hold", meanwhile)
+    ours.on_event = removes
+    ours.build()
+    assert made == [], "nobody was waited for"
+    assert {each["gpucluster-id"] for each in _tagged(api).values()} == {ours.identity()["id"]}
 
 
 def test_in_an_existing_network_nothing_is_made_before_the_controller_is_held(
