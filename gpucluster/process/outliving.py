@@ -132,9 +132,14 @@ class InputProgram:
     """A program that runs beside us until its standard input is closed, for whatever reason: also if we are killed.
 
     It has a session of its own, so that Ctrl-C does not reach it. Its standard output is dropped.
+
+    Args:
+        inherited: file descriptors of ours that it gets, too.
     """
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
+    def __init__(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, inherited: Sequence[int] = ()
+    ) -> None:
         self._argv = tuple(argv)
         # A pipe that nobody reads would stop the program when it is full.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read as long as the program runs
@@ -146,6 +151,7 @@ class InputProgram:
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
             start_new_session=True,
+            pass_fds=inherited,
         )
 
     @property
@@ -172,20 +178,11 @@ class InputProgram:
         self._errors.seek(0)
         return Completed(self._argv, status, "", self._errors.read().decode(errors="replace"))
 
-    def close(self, timeout: float, *, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Close its standard input and wait until it has ended; kill it after `timeout` seconds.
-
-        Args:
-            meanwhile: called again and again until it has ended, where it may wait for something else than its input.
-        """
+    def close(self, timeout: float) -> None:
+        """Close its standard input and wait until it has ended; kill it after `timeout` seconds."""
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
-
-        def over() -> bool:
-            meanwhile()
-            return self._child.poll() is not None
-
-        if not wait_until(over, timeout, _POLL):
+        if not wait_until(lambda: self._child.poll() is not None, timeout, _POLL):
             self._child.kill()
             self._child.wait()
 

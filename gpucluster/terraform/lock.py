@@ -12,10 +12,12 @@ with the lock's ID, so it is added to the address.
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import socket
-import tempfile
+import struct
+import termios
 import time
 import urllib.error
 import urllib.request
@@ -23,7 +25,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -44,6 +45,7 @@ _RETRY = 1.0
 _START = 120.0
 _END = 60.0
 _HOLDER_TIMEOUT = 10.0
+_INT = struct.calcsize("i")
 
 T = TypeVar("T")
 # What to raise for the text of Terraform's errors.
@@ -136,28 +138,9 @@ class StateLock:
             signals.surely(self._release)
 
     def _take(self, program: Path, folder: Path, env: Mapping[str, str], deadline: float, failure: Failure) -> None:
-        """Start a console, which opens a FIFO when it evaluates its first line, and by then it has the lock. `_release`
-        ends it, whatever interrupts this."""
-        # Not every file system that holds a cluster's folder has FIFOs.
-        with tempfile.TemporaryDirectory(prefix="gpucluster-lock-") as place:
-            fifo = Path(place) / "held"
-            os.mkfifo(fifo, 0o600)
-            try:
-                self._ask(program, folder, env, fifo, deadline, failure)
-            except BaseException:
-                # While there is a FIFO: a console that opens it waits for us, and does not see the end of its input.
-                signals.surely(partial(self._release, lambda: _read_by_somebody(fifo)))
-                raise
-
-    def _ask(
-        self, program: Path, folder: Path, env: Mapping[str, str], fifo: Path, deadline: float, failure: Failure
-    ) -> None:
-        """Start consoles, one after the other, until one has the lock."""
+        """Start consoles, one after the other, until one has the lock. `_release` ends it, whatever interrupts this."""
         while True:
-            with signals.deferred():
-                console = self._console = process.InputProgram([str(program), "console"], env=env, cwd=folder)
-            console.send(f"file({_quoted(str(fifo))})\n")
-            done = _refusal(console, fifo)
+            done = self._start_console(program, folder, env)
             if done is None:
                 return
             self._release()
@@ -165,20 +148,40 @@ class StateLock:
                 raise failure(done.stderr)
             time.sleep(_RETRY)
 
-    def _release(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def _start_console(self, program: Path, folder: Path, env: Mapping[str, str]) -> process.Completed | None:
+        """Start a console whose first line reads from a pipe of ours, and by then it has the lock. If we are killed
+        meanwhile, the pipe ends, and the console after it: who opened a FIFO would wait for us for ever.
+
+        Returns:
+            How it ended if it did not get the lock; None if it holds it.
+        """
+        reads, writes = os.pipe()
+        try:
+            os.write(writes, b".")
+            with signals.deferred():
+                argv = [str(program), "console"]
+                console = self._console = process.InputProgram(argv, env=env, cwd=folder, inherited=(reads,))
+            console.send(f'file("/dev/fd/{reads}")\n')
+            return _refusal(console, reads)
+        finally:
+            # Both, or the console would wait for the end of the pipe.
+            with signals.deferred():
+                os.close(reads)
+                os.close(writes)
+
+    def _release(self) -> None:
         console, self._console, self._id, self._known = self._console, None, "", None
         if console is not None:
-            console.close(_END, meanwhile=meanwhile)
+            console.close(_END)
 
 
-def _quoted(text: str) -> str:
-    """A string of Terraform's language."""
-    return json.dumps(text, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
+def _refusal(console: process.InputProgram, pipe: int) -> process.Completed | None:
+    """How a console ended that did not get the lock; None if it holds it.
 
-
-def _refusal(console: process.InputProgram, fifo: Path) -> process.Completed | None:
-    """How a console ended that did not get the lock; None if it holds it."""
-    if not wait_until(lambda: _read_by_somebody(fifo) or console.ended() is not None, _START, _POLL):
+    Args:
+        pipe: our copy of the end that it reads.
+    """
+    if not wait_until(lambda: _is_read(pipe) or console.ended() is not None, _START, _POLL):
         raise ToolError(
             f"terraform console did not get the state's lock within {_START:.0f} s, and gave no reason",
             hint="Run the same command again",
@@ -186,15 +189,11 @@ def _refusal(console: process.InputProgram, fifo: Path) -> process.Completed | N
     return console.ended()
 
 
-def _read_by_somebody(fifo: Path) -> bool:
-    """Whether a program has it open; its read then ends."""
-    try:
-        # A stop between the two would leave it open, and the read would wait for what we write.
-        with signals.deferred():
-            os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:
-        return False
-    return True
+def _is_read(pipe: int) -> bool:
+    """Whether a program has read what was in the pipe."""
+    unread = bytearray(_INT)
+    fcntl.ioctl(pipe, termios.FIONREAD, unread)
+    return not any(unread)
 
 
 def _held_id(program: Path, folder: Path, env: Mapping[str, str]) -> str:

@@ -25,7 +25,7 @@ from gpucluster import process
 from gpucluster.errors import EnvironmentFault, InputError, LockedError, TerraformError
 from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths
-from gpucluster.terraform import backends
+from gpucluster.terraform import backends, lock
 from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
@@ -345,32 +345,75 @@ def test_a_run_holds_the_state_from_its_beginning_to_its_end(tmp_path: Path, kin
         assert there.apply(kind, config, note="other") == 1
 
 
+def _locks(double: Any) -> list[str]:
+    return [*double.locks, *(name for name in double.objects if name.endswith(".tflock"))]
+
+
 @pytest.mark.parametrize("kind", ["http", "s3"])
 def test_a_stop_while_the_console_waits_for_us_leaves_no_lock(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the lock, and opens the FIFO by which it says so: it does not see the end of its input there."""
+    """It has the lock, and reads the pipe by which it says so: it does not see the end of its input there."""
 
-    def stop(console: process.InputProgram, _fifo: Path) -> None:
-        tasks = Path(f"/proc/{console.pid}/task")
-        # The kernel's functions in which an open of a FIFO waits for who opens the other end.
-        names = ("wait_for_partner", "fifo_open")
-
-        def in_fifo() -> bool:
-            return any((each / "wchan").read_text() in names for each in tasks.iterdir())
-
-        wait_for("the console opens the FIFO", in_fifo, ignore=OSError)
+    def stop(_console: process.InputProgram, pipe: int) -> None:
+        wait_for("the console reads the pipe", lambda: lock._is_read(pipe))
+        assert _locks(double)
         raise KeyboardInterrupt
-
-    def held() -> list[str]:
-        return [*double.locks, *(name for name in double.objects if name.endswith(".tflock"))]
 
     with serving(s3=kind == "s3") as double:
         config = _http(double) if kind == "http" else {**_s3(double), "use_lockfile": True}
         monkeypatch.setattr("gpucluster.terraform.lock._refusal", stop)
         with pytest.raises(KeyboardInterrupt), Machine(tmp_path / "here").terraform(kind, config).hold_state():
             pytest.fail("the stop was lost")
-        assert held() == []
+        assert _locks(double) == []
+
+
+# A run that is killed when a console has begun, or when that has the lock and says so.
+_KILLED_EARLY = """
+import signal, sys
+sys.path[:0] = {path!r}
+from gpucluster.terraform import lock, runner
+from pathlib import Path
+from tests.waiting import wait_for
+runner.terraform_dir = lambda: Path({root!r})
+from tests.terraform.test_backends import Machine
+
+def stop(console, pipe):
+    if {locked!r}:
+        wait_for("the console reads the pipe", lambda: lock._is_read(pipe))
+    print("now", flush=True)
+    signal.pause()
+
+lock._refusal = stop
+with Machine(Path({folder!r})).terraform({kind!r}, {config!r}).hold_state():
+    pass
+"""
+
+
+@pytest.mark.parametrize("locked", [False, True], ids=["before the lock", "with the lock"])
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_a_run_that_is_killed_while_its_console_starts_leaves_no_lock(tmp_path: Path, kind: str, locked: bool) -> None:
+    here, there = tmp_path / "here", Machine(tmp_path / "there")
+    with serving(s3=kind == "s3") as double:
+        config = _http(double) if kind == "http" else {**_s3(double), "use_lockfile": True}
+        text = _KILLED_EARLY.format(
+            path=sys.path, root=str(tmp_path / "root"), folder=str(here), config=config, kind=kind, locked=locked
+        )
+        with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as killed:
+            try:
+                assert killed.stdout is not None
+                assert killed.stdout.readline() == "now\n"
+                assert bool(_locks(double)) or not locked
+            finally:
+                killed.kill()
+        try:
+            wait_for("the console has ended", lambda: not _terraforms(here.resolve()))
+        finally:
+            for pid in _terraforms(here.resolve()).values():
+                os.kill(pid, signal.SIGKILL)
+        assert _locks(double) == []
+        with there.terraform(kind, config).hold_state():
+            pass
 
 
 _KILLED = """
