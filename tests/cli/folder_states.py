@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
+from gpucluster import errors
 from gpucluster.cli import cli
 from tests.cli.test_other_cluster import CHANGES, FOR_KUBERNETES, ID, READS
 from tests.spec.spec_texts import LOCAL
@@ -56,6 +58,14 @@ case "$1" in
 esac
 """
 RUN = "20261126T100000-abcdef"
+_STATUSES = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+#: They end with the status of what they run on a host.
+_PASS_ON = {"ssh", "kubectl"}
+#: Words of Python, Ansible or Terraform that say nothing to people, and our own for a bug.
+_INTERNAL = re.compile(
+    r"is undefined|bug in gpucluster|Traceback|NoneType|\b[A-Z]\w+Error: |Errno|<class|has no attribute|object is not"
+    r"|codec can't|Expecting (value|property)|Extra data|Task failed|Finalization|\bPosixPath"
+)
 
 
 def state_of_a_cluster(version: int = 4, contract: int = 1, *, complete: bool = True) -> str:
@@ -190,6 +200,28 @@ class Outcome:
     exception: str
 
 
+def judge(outcomes: Iterable[Outcome]) -> list[str]:
+    """What is wrong with how commands have ended."""
+    return [f"{each.command}: {fault}: {each.output[-600:]}" for each in outcomes for fault in _faults(each)]
+
+
+def _faults(outcome: Outcome) -> list[str]:
+    faults = []
+    if outcome.exception:
+        faults.append(f"it raises {outcome.exception}")
+    if outcome.status not in _STATUSES and outcome.command not in _PASS_ON:
+        faults.append(f"it ends with {outcome.status}, which is not documented")
+    if found := _INTERNAL.search(outcome.output):
+        faults.append(f"it prints {found[0]!r}")
+    if outcome.status != 0 and outcome.command not in _PASS_ON and not outcome.exception:
+        said = outcome.result or {}
+        if not said.get("error"):
+            faults.append("it fails without a result")
+        elif not (said.get("hint") or said.get("findings")):
+            faults.append("it does not say what to do")
+    return faults
+
+
 def place_of(base: Path, command: str) -> Path:
     """The folder in which a command runs."""
     return base / command.replace(" ", "_")
@@ -231,11 +263,16 @@ def _run(folder: Path, command: str, junit: Path) -> Outcome:
     words += ["--junit", str(junit)] if command == "verify" else []
     done = CliRunner().invoke(cli, words)
     unhandled = "" if isinstance(done.exception, SystemExit | None) else repr(done.exception)
+    return Outcome(command, done.exit_code, done.output, result_of(done.stdout), unhandled)
+
+
+def result_of(output: str) -> Mapping[str, Any] | None:
+    """The result of a command with `--output json`; None if its last line is none."""
     try:
-        result = json.loads(done.stdout.splitlines()[-1])["data"]
+        result = json.loads(output.splitlines()[-1])["data"]
     except (ValueError, LookupError, TypeError):
-        result = None
-    return Outcome(command, done.exit_code, done.output, result, unhandled)
+        return None
+    return result if isinstance(result, dict) else None
 
 
 if __name__ == "__main__":

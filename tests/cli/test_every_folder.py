@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -21,21 +20,13 @@ from gpucluster import errors
 from gpucluster.cli import cli
 from gpucluster.paths import import_root
 from tests.cli import folder_states
-from tests.cli.folder_states import STATES, WORDS, Outcome
+from tests.cli.folder_states import STATES, WORDS, Outcome, judge
 from tests.cli.test_other_cluster import _commands
 from tests.terraform.state_doubles import serving
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slow]
 
-_STATUSES = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
-#: They end with the status of what they run on a host.
-_PASS_ON = {"ssh", "kubectl"}
-#: Words of Python, Ansible or Terraform that say nothing to people, and our own for a bug.
-_INTERNAL = re.compile(
-    r"is undefined|bug in gpucluster|Traceback|NoneType|\b[A-Z]\w+Error: |Errno|<class|has no attribute|object is not"
-    r"|codec can't|Expecting (value|property)|Extra data|Task failed|Finalization|\bPosixPath"
-)
 #: They start the server of the local cloud for real.
 _STARTS = (
     "apply",
@@ -61,28 +52,6 @@ def _with_the_folder() -> list[str]:
     return [name for name in _names() if name not in folder_states.OTHERS or name in ("list", "logs", "runs")]
 
 
-def _judge(outcomes: Iterable[Outcome]) -> list[str]:
-    """What is wrong with how commands have ended."""
-    return [f"{each.command}: {fault}: {each.output[-600:]}" for each in outcomes for fault in _faults(each)]
-
-
-def _faults(outcome: Outcome) -> list[str]:
-    faults = []
-    if outcome.exception:
-        faults.append(f"it raises {outcome.exception}")
-    if outcome.status not in _STATUSES and outcome.command not in _PASS_ON:
-        faults.append(f"it ends with {outcome.status}, which is not documented")
-    if found := _INTERNAL.search(outcome.output):
-        faults.append(f"it prints {found[0]!r}")
-    if outcome.status != 0 and outcome.command not in _PASS_ON and not outcome.exception:
-        said = outcome.result or {}
-        if not said.get("error"):
-            faults.append("it fails without a result")
-        elif not (said.get("hint") or said.get("findings")):
-            faults.append("it does not say what to do")
-    return faults
-
-
 @pytest.fixture
 def no_cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The local cloud can't start, and nothing is downloaded. Returns a folder for clusters."""
@@ -105,7 +74,7 @@ def _assert_junit(file: Path) -> None:
 def test_each_command_works_or_says_what_is_missing(state: str, no_cloud: Path, tmp_path: Path) -> None:
     names = _names() if state == "a fresh clone" else _with_the_folder()
     folder_states.write(no_cloud, STATES[state], names)
-    assert _judge(folder_states.walk(no_cloud, names, tmp_path / "verify.xml")) == []
+    assert judge(folder_states.walk(no_cloud, names, tmp_path / "verify.xml")) == []
     _assert_junit(tmp_path / "verify.xml")
 
 
@@ -113,7 +82,7 @@ def test_with_a_stopped_local_cloud(no_cloud: Path, tmp_path: Path, monkeypatch:
     """Its server is started for real, and finds no podman."""
     monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path / "home"))
     folder_states.write(no_cloud, STATES["a killed apply"], _STARTS)
-    assert _judge(folder_states.walk(no_cloud, _STARTS, tmp_path / "verify.xml")) == []
+    assert judge(folder_states.walk(no_cloud, _STARTS, tmp_path / "verify.xml")) == []
     _assert_junit(tmp_path / "verify.xml")
 
 
@@ -123,7 +92,7 @@ def test_without_the_right_to_write(no_cloud: Path, tmp_path: Path) -> None:
     folder_states.write(no_cloud, STATES["a killed apply"], names)
     words = [sys.executable, "-m", "tests.cli.folder_states", str(no_cloud), str(tmp_path / "verify.xml"), *names]
     outcomes = _in_read_only(no_cloud, words)
-    assert _judge(outcomes) == []
+    assert judge(outcomes) == []
     changed = [each.command for each in outcomes if each.status == 0 and each.command in ("init", "apply", "destroy")]
     assert changed == []
     _assert_junit(tmp_path / "verify.xml")
@@ -158,7 +127,7 @@ def test_a_fresh_clone_with_a_remote_state(locked: bool, no_cloud: Path, tmp_pat
         folder_states.write(no_cloud, STATES["a fresh clone"], names, more)
         outcomes = folder_states.walk(no_cloud, names, tmp_path / "verify.xml")
         assert (double.locks, double.changes.count("PUT")) == (before, 0)
-    assert _judge(outcomes) == []
+    assert judge(outcomes) == []
     results = {each.command: each.result or {} for each in outcomes}
     if locked:
         assert {each.status for each in outcomes} == {errors.EXIT_LOCKED}

@@ -10,6 +10,7 @@ import json
 import shlex
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ import pytest
 
 from gpucluster.dashboards import boards
 from gpucluster.operations.dashboard import PASSWORD_FILE
+from tests.addresses import free_port
+from tests.cli.folder_states import Outcome, judge, result_of
+from tests.cli.test_other_cluster import READS
 from tests.doubles.grafana import release as grafana
 from tests.doubles.pyxis import packages as pyxis
 from tests.e2e import budget
@@ -51,6 +55,9 @@ CLUSTER_YML = (
     + f"software: {{mirror: mirror, versions: {{pyxis: {pyxis.VERSION}}}}}\n"
     + "monitoring: {enabled: true, grafana: true, slurm_interval: 10}\n"
 )
+#: Of the commands that read a cluster, those that this one has no answer for: it has no such job, no Kubernetes, and a
+#: provider that is a part of gpucluster.
+REFUSED = {"job report", "job status", "job wait", "kubectl", "kubernetes status", "software lock-provider"}
 # It ends when somebody writes into its pipe: its nodes are there until then.
 JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\ncat gate\n"
 
@@ -134,6 +141,44 @@ def test_dashboards_are_reached_through_ssh_with_a_password(site: Site) -> None:
         "127.0.0.1:3000", "127.0.0.1:9090"
     }  # fmt: skip
     assert on_controller(site, "sudo", "stat", "--format", "%a-%U", PASSWORD_FILE) == "600-gpucluster-grafana"
+
+
+def test_each_command_that_reads_works_here_or_says_why_not(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All commands that read a cluster, by the list that click's commands are compared with."""
+    folder = site.folder / "written"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    outcomes = [_served(site) if name == "dashboard" else _read(site, name) for name in READS]
+    assert judge(outcomes) == []
+    assert {each.command for each in outcomes if each.status != 0} == REFUSED
+
+
+def _read(site: Site, name: str) -> Outcome:
+    words = {**READS, "ssh": ("--", "true")}[name]
+    process = site.start(*name.split(), *words)
+    output = rest_of(process)
+    return Outcome(name, process.returncode, output, result_of(output), "")
+
+
+def _served(site: Site) -> Outcome:
+    """`dashboard` serves until it is ended: its page is read once, by the port that was asked for."""
+    port = free_port()
+    argv = [sys.executable, "-m", "gpucluster", "--file", str(site.file), "dashboard", "--port", str(port)]
+    process = subprocess.Popen(argv, env=site.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        said = "".join(read_until(process, "Ctrl-C ends it"))
+        url = f"http://127.0.0.1:{port}/"
+        assert url in said
+        web = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            web.open(url, timeout=PATIENCE_S)
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest = rest_of(process)
+    assert rest.splitlines()[-1] == "the connection is closed"
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        web.open(url, timeout=PATIENCE_S)
+    return Outcome("dashboard", process.returncode, said + rest, {}, "")
 
 
 def bind_passwords(site: Site) -> dict[str, str]:
