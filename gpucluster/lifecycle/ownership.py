@@ -25,6 +25,7 @@ from gpucluster.handover.ownership import Folder
 from gpucluster.lifecycle.run_lock import RunLock
 from gpucluster.oci import tags
 from gpucluster.oci.run_lock import Holder
+from gpucluster.oci.states import GONE
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.runner import Terraform
@@ -78,6 +79,7 @@ class Ownership:
         self._proven = False
         self._is_new = False
         self._is_visible = False
+        self._has_hosts = False
         self._id = ""
         self._origin = ""
 
@@ -145,6 +147,7 @@ class Ownership:
         self._lock.take(found, only_look=only_look)
         self._is_new = not contents.entries and not found
         self._is_visible = carrier(found) is not None
+        self._has_hosts = any(each.kind == "instance" and each.state not in GONE for each in found)
         known = handover.Identity.parse(contents.outputs)
         saved = self._saved_here()
         if known.id and known.id == self._id:
@@ -160,6 +163,11 @@ class Ownership:
     def is_visible(self) -> bool:
         """Whether the cloud has something of the cluster that can say which run holds it."""
         return self._is_visible
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether the cloud had hosts of the cluster when this run began."""
+        return self._has_hosts
 
     def hold(self) -> None:
         """Hold the cluster that this run has just begun to make: others see it from now on.

@@ -294,8 +294,9 @@ class Provisioning:
             TerraformError: Terraform refused.
         """
         existing = self._spec.network.vcn_id is not None
-        if existing and any(is_host(address) for address in terraform.addresses()):
-            # That is no first apply: the controller of a cluster that stands is lost, and `_change` says so.
+        if existing and (self._ownership.has_hosts or any(is_host(address) for address in terraform.addresses())):
+            # That is no first apply: the controller of a cluster that stands is lost, or its state, too. What follows
+            # says so.
             return 0
         first, alone = (CONTROLLER, _WITH_CONTROLLER) if existing else (NETWORK, (NETWORK,))
         # What Terraform refuses of the whole, it refuses before anything exists.

@@ -410,6 +410,14 @@ def test_in_an_existing_network_nothing_is_made_before_the_controller_is_held(
     assert ours.changes() == []
     assert {ocid: tags for ocid, tags in _tagged(api).items() if ocid in kept} == kept
 
+    # Without its controller and its state it is no new cluster: nothing is made.
+    state.unlink()
+    api.compute.terminate_instance(after_id)
+    left = _tagged(api)
+    with pytest.raises(ToolError, match=r"state is empty.*gpucluster state recover"):
+        ours.build()
+    assert _tagged(api) == left
+
 
 def test_a_cluster_of_which_only_the_files_are_left_is_held_and_keeps_them(api: Api, net: str, tmp_path: Path) -> None:
     """As after a destroy that kept them: the network is made first, and carries the lock of the run."""
