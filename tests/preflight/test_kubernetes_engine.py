@@ -17,8 +17,13 @@ from gpucluster.preflight.queries.client import QueryClient
 from gpucluster.preflight.queries.cloud import CloudQueries
 from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import running
-from tests.spec.spec_texts import MINIMAL
+from tests.spec.spec_texts import KEY, MINIMAL
 
+IN_OCI = (
+    "cloud: {provider: oci, region: us-ashburn-1, compartment_id: ocid1.compartment.oc1..a}\n"
+    f"ssh: {{public_keys: [{KEY}]}}\n"
+    'controller: {image: {operating_system: Canonical Ubuntu, version: "24.04"}}'
+)
 OFFERED = ("v1.33.1", "v1.34.1", "v1.35.0")
 
 
@@ -68,6 +73,27 @@ def test_oke_says_itself_which_systems_its_nodes_may_have() -> None:
     text = MINIMAL.replace("shape: BM.GPU4.8, count: 1", f"{pool}, managed: true")
     managed = loads(f"{text}scheduler: kubernetes\nkubernetes: {{control_plane: oke}}\n")
     assert [each.reason for each in evaluate(managed, facts) if each.check == "image"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        ("Oracle-Linux-8.10-2025.06.17-0-OKE-1.33.1-879", None),
+        ("Oracle-Linux-8.10-2025.06.17-0-OKE-1.33.1-878", "error"),
+        ("Oracle-Linux-8.10-2025.06.17-0", "warning"),
+        ("ubuntu-22.04-hpc-2025.05", "warning"),
+    ],
+)
+def test_own_nodes_have_an_image_that_oracle_supports_on_them(name: str, level: str | None) -> None:
+    facts = Facts(images={"compute": FoundImage("ocid1.image.oc1..x", name, custom=True)})
+    image = "image: {ocid: ocid1.image.oc1..x, login_user: a}"
+    pool = f"shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 1, {image}"
+    text = MINIMAL.replace("shape: BM.GPU4.8, count: 1", pool).replace("cloud: {provider: local}", IN_OCI)
+    own = loads(f"{text}scheduler: kubernetes\nkubernetes: {{control_plane: oke}}\n")
+    levels = [each.level for each in evaluate(own, facts) if "self-managed" in each.reason]
+    assert levels == ([level] if level else [])
+    # It is Oracle's rule for its control plane alone.
+    assert not any("self-managed" in each.reason for each in evaluate(loads(text), facts))
 
 
 def test_the_endpoint_takes_an_address_of_its_subnet() -> None:

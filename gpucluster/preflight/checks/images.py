@@ -6,12 +6,14 @@ nothing is claimed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
 from gpucluster import shapes
 from gpucluster.errors import PreflightFinding as Finding
+from gpucluster.handover import kubernetes
 from gpucluster.oci import image_names
 from gpucluster.preflight import requirements
 from gpucluster.preflight.facts import Facts, FoundImage, Unknown
@@ -25,6 +27,11 @@ _PAGE = "docs/reference/systems.md"
 _LISTING = "Oracle Linux - GPU Cluster Networking Image"
 # As in the files that `init` writes and in the inventories.
 _PLACEHOLDER = "exampleuniqueid"
+# What Oracle supports on self-managed nodes of Kubernetes Engine, by the names of its images, such as
+# Oracle-Linux-8.10-2025.06.17-0-OKE-1.33.1-879; one build it names as an exception.
+# https://docs.oracle.com/en-us/iaas/Content/ContEng/Tasks/contengprereqsforselfmanagednodes.htm
+_OF_OKE, _REFUSED_BY_OKE = re.compile(r"^Oracle-Linux-[78]\.\S*-OKE-"), "-878"
+_OKE_PAGE = "docs/how-to/kubernetes-engine.md#release-and-images"
 _ROLES: dict[matrix.Role, str] = {"controller": "the controller", "login": "login nodes", "node": "nodes"}
 
 
@@ -75,7 +82,9 @@ def _lacking(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage) -> list
     Kubernetes Engine configures the nodes of a managed pool, and says itself which systems it supports.
     """
     pool = spec.pools.get(machine.name)
-    unsupported = [] if pool is not None and pool.managed else list(_system(machine, fact))
+    if pool is not None and pool.managed:
+        return list(_contents(spec, machine, fact))
+    unsupported = [*_system(machine, fact), *_self_managed(spec, machine, fact)]
     return unsupported if _errors(unsupported) else [*unsupported, *_contents(spec, machine, fact)]
 
 
@@ -155,6 +164,26 @@ def _system(machine: MachineGroup, fact: FoundImage) -> Iterator[Finding]:
             f"--operating-system '{nearest.operating_system}' --operating-system-version {nearest.version}"
         )
     yield Finding(level, "image", f"{reason} (image {_name(fact)})", action)
+
+
+def _self_managed(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage) -> Iterator[Finding]:
+    """Oracle supports few images on a node that joins Kubernetes Engine by itself, and does not check it there."""
+    if (
+        machine.name not in spec.pools
+        or not kubernetes.has_kubernetes_engine(spec)
+        or spec.cloud.traits.hardware_emulated
+    ):
+        return
+    name = _name(fact) or fact.id
+    if name.endswith(_REFUSED_BY_OKE):
+        reason = f"{machine.place}: Oracle excludes the image {name} from self-managed nodes of Kubernetes Engine"
+        yield Finding("error", "image", reason, f"Use another build ({_OKE_PAGE})")
+    elif not _OF_OKE.match(name):
+        reason = (
+            f"{machine.place}: Oracle supports self-managed nodes of Kubernetes Engine with OKE's images of Oracle "
+            f"Linux 7 and 8, and with Ubuntu that has OKE's packages; {name} does not say that it is one of them"
+        )
+        yield Finding("warning", "image", reason, f"What this means: {_OKE_PAGE}")
 
 
 def _role(machine: MachineGroup) -> matrix.Role:
