@@ -86,10 +86,14 @@ def _described(
     if chosen["pool"] or of_cluster:
         from dataclasses import replace
 
-        from gpucluster.operations.job_choice import job_for
+        from gpucluster.operations.job_choice import check_divided, job_for
 
         job = job_for(context.spec(), template, launcher, settings, nodes=nodes, pool=chosen["pool"], has_run=has_run)
-        return job if chosen["gpus"] is None else replace(job, gpus=chosen["gpus"])
+        job = job if chosen["gpus"] is None else replace(job, gpus=chosen["gpus"])
+        # The output of a job has what it took.
+        if chosen["pool"] and not has_run:
+            check_divided(context.spec(), chosen["pool"], job)
+        return job
     from gpucluster import shapes
     from gpucluster.jobs import choose
 

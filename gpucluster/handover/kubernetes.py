@@ -80,7 +80,7 @@ def pool_variables(
     """
     if spec.scheduler != "kubernetes":
         return {}
-    offered = labels.offered_devices(pool.hardware, virtual_functions=offers_functions(spec, pool))
+    offered = _offered_devices(spec, pool)
     return {
         "kubernetes_node_labels": node_labels(name, pool, outputs, elastic=False, hardware_emulated=hardware_emulated),
         "kubernetes_node_taints": labels.node_taints(pool.hardware),
@@ -120,8 +120,14 @@ def node_labels(name: str, pool: Pool, outputs: Outputs, *, elastic: bool, hardw
         elastic=elastic,
         zone=output.availability_domain if output else "",
         rdma_network=network if pool.uses_rdma else None,
+        mig_parts=pool.mig_parts,
         emulated=hardware_emulated,
     )
+
+
+def _offered_devices(spec: ClusterSpec, pool: Pool) -> dict[str, str]:
+    functions = offers_functions(spec, pool)
+    return labels.offered_devices(pool.hardware, virtual_functions=functions, mig_parts=pool.mig_parts)
 
 
 def offers_functions(spec: ClusterSpec, pool: Pool) -> bool:
@@ -213,7 +219,13 @@ def system_manifests(spec: ClusterSpec, *, hardware_emulated: bool) -> list[Mani
         rdma_cidr=spec.network.rdma_cidr,
         engine=has_kubernetes_engine(spec),
         emulated=hardware_emulated,
+        divided=divides_gpus(spec),
     )
+
+
+def divides_gpus(spec: ClusterSpec) -> bool:
+    """Whether GPUs of a pool are divided (MIG)."""
+    return any(pool.gpus.mig for pool in spec.pools.values())
 
 
 def system_images(spec: ClusterSpec, *, hardware_emulated: bool) -> list[str]:
@@ -242,6 +254,7 @@ def operator_charts(spec: ClusterSpec) -> list[OperatorChart]:
             rdma=gpus.gives_rdma(
                 spec.kubernetes.rdma, (pool.hardware for pool in spec.pools.values() if pool.uses_rdma)
             ),
+            divided=divides_gpus(spec),
         )
         found.append(operator_chart("gpu-operator", "gpu-operator", values))
     if spec.kubernetes.rdma == "sr-iov" and any(pool.uses_rdma for pool in spec.pools.values()):
@@ -274,7 +287,7 @@ def offered(spec: ClusterSpec, pool: Pool) -> dict[str, int]:
         pool.hardware, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False
     )
     sockets, cores, threads = (int(machine[key] or 0) for key in ("Sockets", "CoresPerSocket", "ThreadsPerCore"))
-    devices = labels.offered_devices(pool.hardware, virtual_functions=offers_functions(spec, pool))
+    devices = _offered_devices(spec, pool)
     return {
         "cpu": sockets * cores * threads,
         "memory": int(machine["RealMemory"] or 0) * 2**20,

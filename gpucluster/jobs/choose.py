@@ -73,7 +73,7 @@ def describe(
     if nodes < 1:
         raise InputError(f"a job has 1 node or more, and not {nodes}")
     if gpus is None:
-        gpus = shape.gpus if shape else 0
+        gpus = 1 if values.get("mig") else shape.gpus if shape else 0
     if rdma is None:
         rdma = shape.rdma if shape else False
     return Job(template, launcher, nodes, shape, gpus, rdma, values)
@@ -82,6 +82,9 @@ def describe(
 def refusal(job: Job) -> str:
     """Why the job can't run on this hardware, with what to do instead; "" if it can."""
     where = job.shape.name if job.shape else "this node"
+    profile = str(job.values.get("mig") or "")
+    if profile and (why := _no_instance(job, profile, where)):
+        return why
     if job.shape and job.gpus > job.shape.gpus:
         return f"{where} has {count(job.shape.gpus, 'GPU')}, and not {job.gpus}"
     if job.template.needs_gpus and not job.gpus:
@@ -91,6 +94,21 @@ def refusal(job: Job) -> str:
     if job.template.needs_rdma and not job.rdma:
         return f"{where} has no RDMA network. Take a pool that has one: --pool, --shape"
     return job.template.refuses(job)
+
+
+def _no_instance(job: Job, profile: str, where: str) -> str:
+    """Why the job can't have an instance of a divided GPU instead of whole GPUs; "" if it can."""
+    if job.template.whole_gpus:
+        return f"it measures the links between whole GPUs, which instances ({profile}) do not have"
+    if job.gpus > 1:
+        return f"CUDA uses one instance in a process, so a pod gets one {profile}, and not {job.gpus}. Take --gpus 1"
+    if job.shape:
+        from gpucluster import mig
+
+        known = mig.catalogue()[job.shape.mig_gpu].profiles if job.shape.mig_gpu else {}
+        if profile not in known:
+            return f"the GPUs of {where} have no profile {profile}. Known: {', '.join(known) or 'none'}"
+    return ""
 
 
 def from_dict(data: Mapping[str, Any]) -> Job:

@@ -351,6 +351,7 @@ class Template:
         refuses: "" or why it can't run on this hardware, with what to do instead.
         per_node: ranks on each node.
         needs_gpus, needs_rdma: whether it has no meaning on a shape without.
+        whole_gpus: whether it has no meaning on instances of divided GPUs.
         data_sets: options that name a data set of the catalogue of gpucluster, with its name there. Without a value
             they mean the one that `job prepare` brings to the share.
     """
@@ -368,6 +369,7 @@ class Template:
     refuses: Callable[[Job], str] = _always
     per_node: Callable[[Job], int] = one_for_each_gpu
     needs_gpus: bool = True
+    whole_gpus: bool = False
     needs_rdma: bool = False
     data_sets: Mapping[str, str] = field(default_factory=dict)
 

@@ -6,7 +6,9 @@ names below kubernetes.io.
 
 from __future__ import annotations
 
-from gpucluster.agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE
+from collections.abc import Sequence
+
+from gpucluster.agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE, divided_resources
 from gpucluster.agent.rules.labels import label_value
 from gpucluster.kubernetes.manifests import DOMAIN
 from gpucluster.shapes import Shape
@@ -34,6 +36,7 @@ def node_labels(
     elastic: bool,
     zone: str = "",
     rdma_network: str | None = None,
+    mig_parts: Sequence[str] = (),
     emulated: bool = False,
 ) -> dict[str, str]:
     """The labels of each node of a pool.
@@ -42,6 +45,7 @@ def node_labels(
         zone: its availability domain, such as `Uocm:PHX-AD-1`; empty if it is not known.
         rdma_network: the OCID of its cluster network or compute cluster; None if its nodes use no RDMA. Nodes with the
             same domain reach each other by RDMA, others do not.
+        mig_parts: what each GPU is divided into (`agent.rules.mig`); empty if none is.
         emulated: its nodes have not the hardware of their shape.
     """
     labels = {POOL: pool, SHAPE: shape.name, INSTANCE_TYPE: shape.name, ELASTIC: str(elastic).lower()}
@@ -49,6 +53,12 @@ def node_labels(
         labels[ZONE] = label_value(zone.rpartition(":")[2])
     if shape.gpus:
         labels |= {GPU_VENDOR: shape.gpu_vendor, GPU_TYPE: shape.gres_type or "", GPU_COUNT: str(shape.gpus)}
+    resources = divided_resources(mig_parts)
+    labels |= {
+        f"{DOMAIN}/{name.partition('/')[2]}": str(number)
+        for name, number in resources.items()
+        if name not in GPU_RESOURCES.values()
+    }
     if rdma_network is not None:
         labels |= {RDMA_DOMAIN: rdma_domain(rdma_network) or pool, RDMA_DEVICES: str(len(shape.rdma_devices))}
     if emulated and (shape.gpus or rdma_network is not None):
@@ -73,13 +83,25 @@ def rdma_domain(ocid: str) -> str:
     return label_value(ocid.rpartition(".")[2])
 
 
-def offered_devices(shape: Shape, *, virtual_functions: bool) -> dict[str, str]:
+def offered_devices(shape: Shape, *, virtual_functions: bool, mig_parts: Sequence[str] = ()) -> dict[str, str]:
     """The devices that a node of the shape offers to pods. Where it has not got them, its status gets this capacity.
 
     Args:
         virtual_functions: whether the cluster offers RDMA devices as a resource (`kubernetes.rdma: sr-iov`).
+        mig_parts: as for `node_labels`.
     """
-    found = {GPU_RESOURCES[shape.gpu_vendor]: str(shape.gpus)} if shape.gpus else {}
+    found = {name: str(number) for name, number in gpus_of_pods(shape, mig_parts).items()}
     if virtual_functions and shape.rdma:
         found[RDMA_RESOURCE] = str(len(shape.rdma_devices))
     return found
+
+
+def gpus_of_pods(shape: Shape, mig_parts: Sequence[str] = ()) -> dict[str, int]:
+    """What pods can have of a node's GPUs: the number by resource.
+
+    Args:
+        mig_parts: as for `node_labels`.
+    """
+    if mig_parts:
+        return divided_resources(mig_parts)
+    return {GPU_RESOURCES[shape.gpu_vendor]: shape.gpus} if shape.gpus else {}

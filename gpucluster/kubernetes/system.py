@@ -28,6 +28,7 @@ def system(
     rdma_cidr: str,
     engine: bool,
     emulated: bool,
+    divided: bool = False,
 ) -> list[Manifest]:
     """The objects of a cluster.
 
@@ -39,6 +40,7 @@ def system(
         engine: the control plane is that of Kubernetes Engine.
         emulated: its hosts have not the hardware of their shapes. Then no device plugin runs, which would find nothing:
             the status of the nodes says what they offer.
+        divided: whether GPUs of a pool are divided.
     """
     found = [namespace(SYSTEM_NAMESPACE, _PRIVILEGED)]
     if minor <= POLICIES_UNTIL:
@@ -52,6 +54,7 @@ def system(
             minor,
             rdma=gpus.gives_rdma(access, rdma_shapes),
             engine=engine,
+            divided=divided,
         )
         found += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()), rdma_cidr)
     return found

@@ -25,6 +25,7 @@ from gpucluster.handover.kubernetes import (
     pool_variables,
     system_manifests,
 )
+from gpucluster.kubernetes.labels import gpus_of_pods
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.paths import ClusterPaths, fault_of, write_whole
 from gpucluster.spec import ClusterSpec
@@ -232,7 +233,7 @@ class Verification:
             labels={name: of_pool["kubernetes_node_labels"] for name, of_pool in variables.items()},
             taints={name: of_pool["kubernetes_node_taints"] for name, of_pool in variables.items()},
             gpus={
-                node.name: spec.pools[name].hardware.gpus
+                node.name: gpus_of_pods(spec.pools[name].hardware, spec.pools[name].mig_parts)
                 for name, nodes in deployment.members.items()
                 for node in nodes
                 if spec.pools[name].hardware.has_nvidia_gpus

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gpucluster.agent.rules import mig
 from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import Job, Launcher, Template
-from gpucluster.text import did_you_mean
+from gpucluster.text import count, did_you_mean
 
 if TYPE_CHECKING:
-    from gpucluster.spec import ClusterSpec
+    from gpucluster.spec import ClusterSpec, Pool
 
 
 def job_for(
@@ -53,6 +54,57 @@ def job_for(
     raise InputError(f"{template.name} can't run on the pool {candidates[0]}: {why}")
 
 
+def check_divided(spec: ClusterSpec, name: str, job: Job) -> None:
+    """See that a job takes what there is on a pool whose GPUs are divided (`gpus.mig`).
+
+    Raises:
+        InputError: it takes whole GPUs, or an instance, that the nodes of the pool do not have.
+    """
+    pool = spec.pools[name]
+    if not job.gpus or not pool.gpus.mig:
+        if job.values.get("mig"):
+            raise InputError(
+                f"{job.template.name} can't run on the pool {name}: its GPUs are not divided, and the option mig is "
+                f"{job.values['mig']}",
+                where=str(spec.file),
+                hint="Leave out the option mig, or name another pool with --pool",
+            )
+        return
+    cannot = f"{job.template.name} can't run on the pool {name}: "
+    profiles = list(_instances(pool))
+    if spec.scheduler != "kubernetes":
+        raise InputError(
+            f"{cannot}templates count whole GPUs, and those of the pool are divided (gpus.mig)",
+            where=str(spec.file),
+            hint=f"Run: sbatch --gres=gpu:{mig.gres_type(profiles[0])}:1 ...; or name another pool with --pool",
+        )
+    profile, whole = str(job.values.get("mig") or ""), sum(not words for words in pool.mig_parts)
+    if profile and profile not in profiles:
+        raise InputError(
+            f"{cannot}its GPUs are not divided into {profile} (gpus.mig)",
+            where=str(spec.file),
+            hint=did_you_mean(profile, profiles) or f"Known: {', '.join(profiles)}",
+        )
+    if not profile and job.gpus > whole:
+        raise InputError(
+            f"{cannot}{whole} of {count(len(pool.mig_parts), 'GPU')} of its nodes are not divided (gpus.mig), and the "
+            f"job takes {job.gpus}",
+            where=str(spec.file),
+            hint=f"Take an instance: --set mig={profiles[0]}" + (f"; or whole GPUs: --gpus {whole}" if whole else ""),
+        )
+
+
+def _instances(pool: Pool) -> dict[str, None]:
+    """The profiles of the instances of a pool's nodes, in the order of cluster.yml."""
+    return {profile: None for group in pool.gpus.mig for profile in group.mig_devices}
+
+
+def _only_instance(pool: Pool) -> str:
+    """The profile of all that a pool's nodes have of GPUs; "" where there is a choice, or no GPU is divided."""
+    profiles = list(_instances(pool))
+    return profiles[0] if len(profiles) == 1 and all(pool.mig_parts) else ""
+
+
 def _on(
     spec: ClusterSpec,
     template: Template,
@@ -67,7 +119,12 @@ def _on(
     pool = spec.pools[name]
     known = {option.name for option in launcher.scheduler.options}
     rdma = pool.uses_rdma and not emulated
-    place = {"partition": pool.partition or name, "pool": name, "rdma": spec.kubernetes.rdma if rdma else ""}
+    place = {
+        "partition": pool.partition or name,
+        "pool": name,
+        "rdma": spec.kubernetes.rdma if rdma else "",
+        "mig": "" if emulated else _only_instance(pool),
+    }
     return choose.describe(
         template,
         launcher,

@@ -20,7 +20,6 @@ import yaml
 
 from gpucluster import process
 from gpucluster.agent.checks.model import Finding, Status
-from gpucluster.agent.rules.mig import gres_type
 from gpucluster.artifacts import catalogue, releases
 from gpucluster.artifacts.cache import sha256_of
 from gpucluster.errors import Finding as InputFinding
@@ -33,7 +32,7 @@ from gpucluster.jobs.model import EXIT_REQUIREMENT, LAST_LINES, Job, Launcher, N
 from gpucluster.kubernetes.manifests.workloads import JOB_LABEL
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.job_choice import job_for
+from gpucluster.operations.job_choice import check_divided, job_for
 from gpucluster.operations.rpc import RemoteConversation
 from gpucluster.operations.schedulers import require_slurm
 from gpucluster.spec import ClusterSpec
@@ -311,14 +310,7 @@ class Jobs:
             if why := choose.refusal(job):
                 raise InputError(f"{template.name} can't run on the pool {name}: {why}")
         pool = spec.pools[name]
-        if pool.gpus.mig and job.gpus:
-            profile = next(iter(pool.gpus.mig[0].mig_devices))
-            raise InputError(
-                f"{template.name} can't run on the pool {name}: templates count whole GPUs, and those of the pool are "
-                "divided (gpus.mig)",
-                where=str(spec.file),
-                hint=f"Run: sbatch --gres=gpu:{gres_type(profile)}:1 ...; or name another pool with --pool",
-            )
+        check_divided(spec, name, job)
         most = pool.count + pool.elastic_count
         if request.nodes > most:
             raise InputError(
@@ -362,7 +354,11 @@ class Jobs:
         """
         # The files of the job come with it.
         wanted = [each for each in render.requirements(job) if each.need is not Need.FILE_OF_JOB]
-        place = {"pool": pool, "gpus": job.gpus} if self._on_kubernetes else {"partition": job.text("partition")}
+        place = (
+            {"pool": pool, "gpus": job.gpus, "gpu_resource": kubernetes.gpu_resource(job)}
+            if self._on_kubernetes
+            else {"partition": job.text("partition")}
+        )
         answer = talk.ask(
             "check",
             user=user,

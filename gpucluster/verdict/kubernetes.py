@@ -8,13 +8,14 @@ from typing import Any
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
 from gpucluster.agent.health.kubernetes import CONDITION, SILENT
 from gpucluster.agent.kubernetes.certificates import WARN_WITHIN_DAYS
+from gpucluster.agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE, is_of_nvidia_gpus
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation, KubernetesExpectation
 from gpucluster.verdict.hosts import APPLY
 
 _ALWAYS = (Profile.QUICK, Profile.FULL)
 _QUERY_SECONDS = 30.0
-_GPU, _RDMA = "nvidia.com/gpu", "nvidia.com/rdma-vf"
+_GPU, _RDMA = GPU_RESOURCES["nvidia"], RDMA_RESOURCE
 #: Fewer days than these are no time for a person who is on holiday.
 _FEW_DAYS = 14
 _SHOWN = 5
@@ -103,9 +104,23 @@ def _is_ours(taint: Mapping[str, str]) -> bool:
 
 
 def _gpus(seen: Measurements, expected: Expectation, node: str) -> Outcome:
-    """Pods can have as many GPUs as the shape has."""
-    wanted = expected.kubernetes.gpus[node] if expected.kubernetes else 0
-    return _offered(seen, expected, node, _GPU, wanted, "GPU")
+    """Pods can have as many GPUs as the shape has, or the instances into which the pool divides them, and no others."""
+    wanted = expected.kubernetes.gpus[node] if expected.kubernetes else {}
+    row = _row(seen, node)
+    if row is None:
+        return Outcome(Status.FAIL, "is unknown to Kubernetes")
+    offered = {name: number for name, number in _values(row["allocatable"]).items() if is_of_nvidia_gpus(name)}
+    if not offered and expected.hardware_emulated:
+        return Outcome(Status.SKIP, "the hardware is emulated: there is no GPU")
+    found = [
+        f"{offered.get(name) or 0} of {count(number, 'GPU') if name == _GPU else f'{number} {name}'}"
+        for name, number in wanted.items()
+    ]
+    # kubelet goes on to list what its plugin has no more, with the number 0.
+    found += [f"{number} {name}, which its pool does not make" for name, number in offered.items()
+              if name not in wanted and number != "0"]  # fmt: skip
+    right = all(offered.get(name) == str(number) for name, number in wanted.items()) and len(found) == len(wanted)
+    return Outcome(Status.PASS if right else Status.FAIL, ", ".join(found), offered)
 
 
 def _functions(seen: Measurements, expected: Expectation, node: str) -> Outcome:

@@ -33,6 +33,7 @@ TASKS: list[dict[str, Any]] = [
 ]
 SEVEN = ",".join(f"1g.10gb:{start}" for start in range(7))
 UNIT = "gpucluster-mig"
+PROLOG = "/usr/local/lib/gpucluster/task-prolog"
 # What changes something is asked last: its words are kept for the test.
 NVIDIA_SMI = """\
 #!/bin/sh
@@ -45,12 +46,14 @@ esac
 """
 
 
-def apply(node: Booted, parts: tuple[str, ...], *options: str, check: bool = True) -> Played:
+def apply(
+    node: Booted, parts: tuple[str, ...], *options: str, check: bool = True, pool: str = "compute", **more: Any
+) -> Played:
     expected = replace(NODE, hardware_emulated=False, gpus=1, gpu_model="h100", mig=parts)
     node.put("/etc/gpucluster/checks.json", json.dumps(expected.to_dict()))
     devices = [{"type": each.type, "files": list(each.links)} for each in mig.devices(parts, "h100")] if parts else []
-    pools = [{**GPU_POOL, "name": "compute", "mig": devices}]
-    variables = INVENTORY | {"slurm_pools": pools, "slurm_hardware_emulated": False}
+    pools = [{**GPU_POOL, "name": pool, "mig": devices}]
+    variables = INVENTORY | {"slurm_pools": pools, "slurm_hardware_emulated": False} | more
     return node.play(TASKS, variables, *options, check=check)
 
 
@@ -95,3 +98,17 @@ def test_a_gpu_that_is_not_divided_stops_the_node_and_is_whole_again_without_mig
     assert enabled(node) == "not-found"
     assert node.sh(f"cat /srv/smi/calls; ls {MARKER} /run/gpucluster/mig/names", check=False).count("No such file") == 1
     assert apply(node, ()).changed == 0
+
+
+def test_with_kubernetes_the_unit_comes_before_kubelet_and_there_is_no_prolog_of_tasks(node: Booted) -> None:
+    node.sh(f"rm {PROLOG}")
+    kubernetes: dict[str, Any] = {"scheduler": "kubernetes", "slurm_enabled": False}
+    # Nodes of other pools have no task for it.
+    assert "mig" not in apply(node, (SEVEN,), pool="other", **kubernetes).said
+    refused = apply(node, (SEVEN,), check=False, **kubernetes)
+    assert "waits for a restart of the host" in refused.said, refused.said[-1500:]
+    assert "kubelet.service" in node.sh(f"systemctl show --property=Before {UNIT}")
+    assert "No such file" in node.sh(f"ls {PROLOG}", check=False)
+    assert enabled(node) == "enabled"
+    assert apply(node, (), **kubernetes).changed > 0
+    assert enabled(node) == "not-found"

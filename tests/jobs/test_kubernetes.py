@@ -164,6 +164,44 @@ def test_gpus_rdma_and_nccl_are_of_the_shape() -> None:
     assert pods(found)[0]["containers"][0]["resources"] == {}
 
 
+@pytest.mark.parametrize("launcher", _NAMES)
+def test_a_pod_gets_one_instance_of_a_divided_gpu_and_no_whole_one(launcher: str) -> None:
+    template = next(
+        each for each in registry.templates()
+        if launcher in each.launchers and not (each.whole_gpus or each.needs_rdma)
+    )  # fmt: skip
+    found = objects(template.name, launcher, shape="BM.GPU.H100.8", mig="1g.10gb+me")
+    validate_all(found, oldest=_OLDEST.get(launcher, 20))
+    for pod in pods(found):
+        assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/mig-1g.10gb.me": "1"}
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+
+
+@pytest.mark.parametrize(
+    ("template", "shape", "mig", "gpus", "says"),
+    [
+        ("nccl_tests", "BM.GPU.H100.8", "1g.10gb", None, "links between whole GPUs"),
+        ("pytorch_ddp", "BM.GPU.H100.8", "1g.10gb", 2, "a pod gets one 1g.10gb, and not 2"),
+        ("pytorch_ddp", "BM.GPU.H100.8", "1g.18gb", None, "no profile 1g.18gb. Known: 1g.10gb"),
+        ("pytorch_ddp", "BM.GPU.A10.4", "1g.10gb", None, "no profile 1g.10gb. Known: none"),
+        ("pytorch_ddp", "BM.GPU.H100.8", "1g.10gb", None, ""),
+        ("pytorch_ddp", "", "1g.10gb", None, ""),
+    ],
+)
+def test_what_can_not_run_on_an_instance_is_refused(
+    template: str, shape: str, mig: str, gpus: int | None, says: str
+) -> None:
+    chosen = registry.template(template)
+    job = choose.describe(
+        chosen, registry.launcher(chosen, "kubernetes-job"), {"image": "work:1", "mig": mig}, nodes=1,
+        shape=shapes.get(shape) if shape else None, gpus=gpus,
+    )  # fmt: skip
+    assert bool(choose.refusal(job)) == bool(says)
+    assert says in choose.refusal(job)
+    if not says:
+        assert (job.gpus, job.per_node) == (1, 1)
+
+
 def _said(found: list[dict[str, Any]]) -> str:
     """What the job prints of its RDMA devices."""
     (container,) = pods(found)[0]["containers"]

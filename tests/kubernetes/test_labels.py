@@ -72,3 +72,24 @@ def test_what_a_node_offers_without_having_it() -> None:
     assert offered(shapes.get("BM.GPU.H200.8"), virtual_functions=True) == both
     assert offered(shapes.get("BM.GPU.MI355X.8"), virtual_functions=False) == {"amd.com/gpu": "8"}
     assert offered(shapes.get("VM.Standard.E5.Flex"), virtual_functions=True) == {}
+
+
+def test_a_node_with_divided_gpus_says_and_offers_what_pods_can_ask_for() -> None:
+    """Names of resources: NVIDIA's plugin with the strategy `mixed`. Of labels: the same ends, of our domain."""
+    parts = ("3g.40gb:4,1g.10gb:0,1g.10gb+me:1", "1g.10gb:0,1g.10gb:1", "", "")
+    shape = shapes.get("BM.GPU.H100.8")
+    offered = labels.offered_devices(shape, virtual_functions=False, mig_parts=parts)
+    assert offered == {
+        "nvidia.com/gpu": "2",
+        "nvidia.com/mig-1g.10gb": "3",
+        "nvidia.com/mig-1g.10gb.me": "1",
+        "nvidia.com/mig-3g.40gb": "1",
+    }
+    own = _of("BM.GPU.H100.8", mig_parts=parts)
+    assert {name: value for name, value in own.items() if "mig" in name} == {
+        name.replace("nvidia.com", "gpucluster.io"): number for name, number in offered.items() if "mig" in name
+    }
+    assert all(_NAME.fullmatch(name.partition("/")[2]) for name in own)
+    whole = labels.offered_devices(shape, virtual_functions=False, mig_parts=("1g.10gb:0",) * 8)
+    assert whole == {"nvidia.com/mig-1g.10gb": "8"}
+    assert labels.node_taints(shape)[0]["key"] == "nvidia.com/gpu", "the taint is that of all nodes with GPUs"

@@ -84,6 +84,21 @@ def test_a_queue_has_what_the_shape_of_the_pool_has(tmp_path: Path) -> None:
     assert not of_kind("Topology", emulated), "no host of the local cloud has a place"
 
 
+def test_a_queue_counts_the_instances_of_divided_gpus(tmp_path: Path) -> None:
+    pools = MINIMAL.replace(
+        "shape: BM.GPU4.8, count: 1",
+        'shape: BM.GPU.H100.8, count: 1, gpus: {mig: [{devices: [0, 1, 2], mig_devices: {"1g.10gb+me": 1}}]}',
+    )
+    (tmp_path / "cluster.yml").write_text(f"{pools}scheduler: kubernetes\n")
+    found = queue_objects(load(tmp_path / "cluster.yml"), [], hardware_emulated=False)
+    validate_all(found)
+    (queue,) = of_kind("ClusterQueue", found).values()
+    (group,) = queue["resourceGroups"]
+    quotas = {each["name"]: each["nominalQuota"] for each in group["flavors"][0]["resources"]}
+    assert (quotas["nvidia.com/gpu"], quotas["nvidia.com/mig-1g.10gb.me"]) == ("5", "3")
+    assert "nvidia.com/mig-1g.10gb.me" in group["coveredResources"]
+
+
 def test_the_command_prints_what_kubectl_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("cluster.yml").write_text(f"{MINIMAL}scheduler: kubernetes\n")

@@ -32,12 +32,14 @@ def _system(
     software: str = "device-plugin",
     emulated: bool = False,
     engine: bool = False,
+    divided: bool = False,
 ) -> list[Any]:
     found = [shapes.get(name) for name in names]
     rdma = [shape for shape in found if shape.rdma]
     return system(
         found, rdma, minor=minor, software=cast("GpuSoftware", software),
         access=cast("networks.RdmaAccess", access), emulated=emulated, rdma_cidr="192.168.0.0/16", engine=engine,
+        divided=divided,
     )  # fmt: skip
 
 
@@ -140,6 +142,18 @@ def test_containers_with_gpus_may_open_the_rdma_devices_that_moved_into_their_po
     assert {"name": "MOFED_ENABLED", "value": "true"} in values["devicePlugin"]["env"]
     assert gpus.gives_rdma("device", [shapes.get("BM.GPU4.8")])
     assert not gpus.gives_rdma("device", [shapes.get("BM.GPU.MI300X.8")])
+
+
+def test_instances_of_divided_gpus_have_resources_of_their_own() -> None:
+    """With `single` the plugin does not start on a node that has two profiles, or whole GPUs beside divided ones."""
+    assert _settings(_system("BM.GPU.H100.8"))["MIG_STRATEGY"] == "single"
+    for minor in MINORS:
+        made = _system("BM.GPU.H100.8", minor=minor, divided=True)
+        assert _settings(made)["MIG_STRATEGY"] == "mixed"
+        validate_all(made, oldest=20)
+    values = gpus.operator_values(36, exporter=False, divided=True)
+    assert (values["mig"]["strategy"], values["migManager"]["enabled"]) == ("mixed", False)
+    assert gpus.operator_values(36, exporter=False)["migManager"]["enabled"] is True
 
 
 def test_emulated_hardware_has_no_plugin_that_finds_nothing() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from gpucluster.spec import loads
-from tests.spec.spec_texts import LOCAL, MARK, marked
+from tests.spec.spec_texts import LOCAL, MARK, MINIMAL, marked
 from tests.spec.test_spec_faults import findings
 
 SHAPE, POOL = "shape: BM.GPU4.8", "    count: 2"
@@ -48,11 +48,33 @@ def test_a_wrong_division_is_refused_at_its_place(row: tuple[str, str, str, str]
     assert words in found[3]
 
 
-@pytest.mark.parametrize("scheduler", ["kubernetes", "none"])
-def test_only_slurm_gives_instances_to_jobs(scheduler: str) -> None:
-    text = LOCAL.replace(SHAPE, H100).replace(POOL, mig('[{mig_devices: {"1g.10gb": 7}}]').replace(MARK, ""))
-    found = [each[3] for each in findings(f"scheduler: {scheduler}\n{text}") if each[2] == "pools.compute.gpus.mig"]
-    assert f"GPUs are divided for Slurm only, and the scheduler is {scheduler}" in found[0]
+SEVEN = LOCAL.replace(SHAPE, H100).replace(POOL, mig('[{mig_devices: {"1g.10gb": 7}}]').replace(MARK, ""))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("scheduler: none\n", "GPUs are divided for Slurm and Kubernetes, and the scheduler is none"),
+        ("scheduler: kubernetes\nkubernetes: {control_plane: oke}\n", "OKE makes these nodes"),
+        ("scheduler: kubernetes\n", ""),
+    ],
+)
+def test_gpus_are_divided_where_gpucluster_configures_the_nodes_for_a_scheduler(more: str, says: str) -> None:
+    text = SEVEN.replace("count: 2", "count: 2\n    managed: true") if "oke" in more else SEVEN
+    found = [each[3] for each in findings(f"{more}{text}") if each[2] == "pools.compute.gpus.mig"]
+    assert bool(found) == bool(says)
+    assert says in "".join(found)
+
+
+def test_a_quota_counts_instances_that_a_pool_makes() -> None:
+    quota = 'scheduler: kubernetes\nkubernetes: {user_quota: {gpu_instances: {"1g.10gb": 14, "1g.20gb": 2}}}\n'
+    (found,) = [each for each in findings(f"{quota}{SEVEN}") if "user_quota" in each[2]]
+    assert found[2] == "kubernetes.user_quota.gpu_instances.1g.20gb"
+    assert 'no pool divides its GPUs into "1g.20gb". Did you mean 1g.10gb?' in found[3]
+    divided = 'shape: BM.GPU.H100.8, count: 1, gpus: {mig: [{mig_devices: {"1g.10gb": 7}}]}'
+    text = MINIMAL.replace("shape: BM.GPU4.8, count: 1", divided)
+    spec = loads(quota.replace(', "1g.20gb": 2', "") + text)
+    assert spec.kubernetes.user_quota.gpu_instances == {"1g.10gb": 14}
 
 
 def test_groups_of_gpus_and_the_rest_whole() -> None:

@@ -47,7 +47,7 @@ _KUBERNETES = KubernetesExpectation(
     "1.34.2",
     {"compute": {"gpucluster.io/pool": "compute"}},
     {"compute": [TAINT]},
-    dict.fromkeys(NODES, 8),
+    {node: {"nvidia.com/gpu": 8} for node in NODES},
     rdma=dict.fromkeys(NODES, ("mlx5_0", "mlx5_1")),
     functions=dict.fromkeys(NODES, 16),
     daemonsets=("nvidia-device-plugin",),

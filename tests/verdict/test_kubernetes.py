@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.verdict.verdict import CheckResult
-from tests.verdict.samples import ENGINE, HEAD, KUBERNETES, TAINT, facts, verdict
+from tests.verdict.samples import ENGINE, HEAD, KUBERNETES, NODES, TAINT, facts, verdict
 
 
 def found(change: Callable[[dict[str, Any]], Any], **expected: Any) -> list[CheckResult]:
@@ -166,6 +166,30 @@ def test_certificates_warn_below_30_days_and_say_when_they_end() -> None:
     assert warned.message == "they end soon: a.crt in 29 days (2026-12-01T00:00:00Z)"
     (passed,) = [each for each in verdict(KUBERNETES, facts(KUBERNETES)).results if each.check == warned.check]
     assert passed.message == "the first ends in 200 days (2027-06-11T00:00:00Z)"
+
+
+def _divided(*allocatable: str) -> tuple[str, str]:
+    """What is said of a node whose pool divides GPUs, and that offers this."""
+    assert KUBERNETES.kubernetes is not None
+    gpus = {node: {"nvidia.com/gpu": 2, "nvidia.com/mig-1g.10gb": 42} for node in NODES}
+    expected = dataclasses.replace(KUBERNETES, kubernetes=dataclasses.replace(KUBERNETES.kubernetes, gpus=gpus))
+    seen = copy.deepcopy(facts(KUBERNETES))
+    seen[HEAD]["kubernetes_nodes"][0]["allocatable"] = [*allocatable, "nvidia.com/rdma-vf=16"]
+    results = verdict(expected, seen).results
+    (judged,) = [each for each in results if (each.check, each.subject) == ("kubernetes_gpus", NODES[0])]
+    return judged.status, judged.message
+
+
+def test_divided_gpus_are_judged_by_what_the_pool_makes() -> None:
+    good = "2 of 2 GPUs, 42 of 42 nvidia.com/mig-1g.10gb"
+    assert _divided("nvidia.com/gpu=2", "nvidia.com/mig-1g.10gb=42") == ("pass", good)
+    # What is there no more stays in the status of a node, as 0.
+    left = ("nvidia.com/gpu=2", "nvidia.com/mig-1g.10gb=42", "nvidia.com/mig-3g.40gb=0")
+    assert _divided(*left) == ("pass", good)
+    whole = "8 of 2 GPUs, 0 of 42 nvidia.com/mig-1g.10gb"
+    assert _divided("nvidia.com/gpu=8") == ("fail", whole)
+    more = f"{good}, 1 nvidia.com/mig-3g.40gb, which its pool does not make"
+    assert _divided("nvidia.com/gpu=2", "nvidia.com/mig-1g.10gb=42", "nvidia.com/mig-3g.40gb=1") == ("fail", more)
 
 
 def test_emulated_nodes_have_no_gpus_and_that_is_no_fault() -> None:

@@ -18,7 +18,7 @@ EMULATED = "gpucluster.io/emulated"
 _OUR_LABELS = "gpucluster.io/"
 #: Our taints of nodes with GPUs. An administrator's taint with the same key has another value.
 _OUR_TAINTS = tuple((name, "present") for name in GPU_RESOURCES.values())
-_RESOURCE = re.compile(r"[a-z0-9.-]+\.[a-z]+/[a-z0-9-]+")
+_RESOURCE = re.compile(r"[a-z0-9.-]+\.[a-z]+/[a-z0-9.-]+")
 _TRIES = 5
 
 

@@ -20,13 +20,13 @@ from gpucluster.agent.jobs.queue import Checked, Seen
 from gpucluster.agent.kubernetes import faults, job_objects, person_objects
 from gpucluster.agent.kubernetes.job_objects import JOB, KIND, NEEDED, WORKLOADS, Manifest, Owner
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
+from gpucluster.agent.rules.devices import GPU_RESOURCES
 
 #: Of a namespace ("" for any) and a job.
 _NAME = r"[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?"
 _ID = re.compile(rf"(?:([a-z0-9][a-z0-9-]{{0,62}})/)?({_NAME})")
 _OURS = "=".join(person_objects.MANAGED_BY)
 _POOL = "gpucluster.io/pool"
-_GPU = "nvidia.com/gpu"
 _SEE_NODES = "See: gpucluster kubectl -- get nodes"
 _NO_KIND = re.compile(r"no matches for kind|doesn't have a resource type|could not find the requested resource")
 #: Of Kubernetes itself: nobody runs them as a job.
@@ -58,8 +58,9 @@ class KubernetesQueue:
         """What is missing for a job on nodes of a pool: nodes, GPUs, images, data in the home."""
         self._owner(owner)
         pool, wanted, gpus = str(given.get("pool")), int(given.get("nodes", 1)), int(given.get("gpus", 0))
+        resource = str(given.get("gpu_resource") or GPU_RESOURCES["nvidia"])
         nodes = self._kubectl.list("nodes", labels=f"{_POOL}={pool}")
-        refused, delayed = _room(pool, nodes, wanted, gpus)
+        refused, delayed = _room(pool, nodes, wanted, gpus, resource)
         asked = given.get("requirements", [])
         found = requirements.check(owner, Path(owner.home), asked)
         return Checked(refused, delayed, [_requirement(each, nodes, owner) for each in found])
@@ -254,17 +255,18 @@ def _who(person: Owner) -> str:
     )
 
 
-def _room(pool: str, nodes: Sequence[Manifest], wanted: int, gpus: int) -> tuple[str, str]:
+def _room(pool: str, nodes: Sequence[Manifest], wanted: int, gpus: int, resource: str) -> tuple[str, str]:
     """Why a pool has not enough nodes, and what only delays the job."""
     if len(nodes) < wanted:
         return f"the pool {pool} has {len(nodes)} nodes in Kubernetes, and the job wants {wanted}. {_SEE_NODES}", ""
     offers = [
         each for each in nodes
-        if job_objects.quantity(((each.get("status") or {}).get("allocatable") or {}).get(_GPU, 0)) >= gpus
+        if job_objects.quantity(((each.get("status") or {}).get("allocatable") or {}).get(resource, 0)) >= gpus
     ]  # fmt: skip
     if len(offers) < wanted:
         return (
-            f"{len(offers)} nodes of the pool {pool} offer {gpus} of {_GPU}, and the job wants {wanted}. {_SEE_NODES}",
+            f"{len(offers)} nodes of the pool {pool} offer {gpus} of {resource}, and the job wants {wanted}. "
+            f"{_SEE_NODES}",
             "",
         )
     usable = [each for each in offers if not (each.get("spec") or {}).get("unschedulable") and _ready(each)]

@@ -11,11 +11,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpucluster.agent.kubernetes import admission
-from gpucluster.agent.rules.devices import GPU_RESOURCES
+from gpucluster.agent.rules.devices import GPU_RESOURCES, instance_resource
 from gpucluster.agent.rules.labels import HOST
 
 Manifest = dict[str, Any]
@@ -80,9 +80,11 @@ class Person:
 
 @dataclass(frozen=True)
 class Quota:
-    """What the pods of one person may have at the same time; None means no limit. Memory in GB."""
+    """What the pods of one person may have at the same time; None means no limit. Memory in GB; instances of divided
+    GPUs by the name of their profile."""
 
     gpus: int | None = None
+    gpu_instances: Mapping[str, int] = field(default_factory=dict)
     cpus: int | None = None
     memory_gb: int | None = None
     pods: int | None = None
@@ -234,6 +236,7 @@ def _pod_security(level: str, minor: int) -> dict[str, str]:
 def _quota(person: Person, quota: Quota) -> Manifest:
     hard = {
         **{f"requests.{name}": quota.gpus for name in GPU_RESOURCES.values()},
+        **{f"requests.{instance_resource(name)}": number for name, number in quota.gpu_instances.items()},
         "requests.cpu": quota.cpus,
         "requests.memory": None if quota.memory_gb is None else f"{quota.memory_gb}G",
         "pods": quota.pods if person.enabled else 0,

@@ -1,4 +1,4 @@
-"""Divides the GPUs, and makes the links that gres.conf names. Run as root at boot, before slurmd."""
+"""Divides the GPUs, and makes the links that gres.conf names. Run as root at boot, before slurmd and kubelet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from gpucluster.agent import programs
 from gpucluster.agent.checks.expected import NodeExpectation
-from gpucluster.agent.mig import collect, plan, refusals
+from gpucluster.agent.mig import collect, plan, pods, refusals
 from gpucluster.agent.rules import mig
 
 #: Written before the first change: this program has divided the GPUs of this host. Without it no GPU is made whole.
@@ -89,7 +89,7 @@ def _divide(node: Node, parts: Sequence[str], whole: str) -> list[str]:
         marker = node.path(MARKER)
         marker.parent.mkdir(parents=True, exist_ok=True)
         marker.touch()
-        with _alone(node) if any(step.mode for step in todo) else contextlib.nullcontext():
+        with pods.away(node), _alone(node) if any(step.mode for step in todo) else contextlib.nullcontext():
             for step in todo:
                 _take(node, step)
         cards = collect.read(node.run, _READ_S)

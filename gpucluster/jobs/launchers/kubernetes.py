@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import NamedTuple, cast, get_args
 
+from gpucluster.agent.rules.devices import GPU_RESOURCES, instance_resource
 from gpucluster.errors import InputError
 from gpucluster.jobs import launchers, pod_options
 from gpucluster.jobs.model import Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
@@ -21,6 +22,8 @@ from gpucluster.text import count
 _JOB_NAME = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 _OBJECT = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _RESOURCE = r"[a-z0-9.-]+/[A-Za-z0-9._-]+"
+#: Of an instance: as NVIDIA names it.
+_PROFILE = r"[1-9]g\.[0-9]+gb([+-][a-z.]+)?"
 _NO_ID = -1
 _NO_RDMA = "none"
 _NO_TOPOLOGY = "none"
@@ -47,6 +50,8 @@ KUBERNETES = Scheduler(
         Option("uid", "of the person; -1: the image's", Kind.INTEGER, _NO_ID, minimum=_NO_ID),
         Option("gid", "of the person; -1: the image's", Kind.INTEGER, _NO_ID, minimum=_NO_ID),
         Option("pool", "the nodes with this value of the label gpucluster.io/pool", Kind.NAME),
+        Option("mig", "the profile of an instance of a divided GPU, such as 1g.10gb: each pod gets one, and no whole "
+               "GPU", Kind.TEXT, pattern=_PROFILE),
         Option("cpus", "CPUs of each pod; 0: not asked for", Kind.INTEGER, 0, minimum=0),
         Option("memory_gb", "memory of each pod; 0: not asked for", Kind.INTEGER, 0, minimum=0),
         Option("time", "seconds that the job may take; 0: no limit", Kind.INTEGER, 0, minimum=0),
@@ -132,6 +137,7 @@ def _workload(job: Job, files: Mapping[str, str]) -> workloads.Workload:
         uid=None if uid == _NO_ID else uid,
         gid=None if gid == _NO_ID else gid,
         gpus=job.gpus,
+        gpu_resource=gpu_resource(job),
         cpus=int(job.number("cpus")),
         memory_gb=int(job.number("memory_gb")),
         seconds=int(job.number("time")),
@@ -189,6 +195,12 @@ def _rdma(job: Job) -> _Rdma:
             "namespace=gpucluster-operators",
         )
     return _Rdma(said=f"none, so the nodes reach each other by TCP: {why}")
+
+
+def gpu_resource(job: Job) -> str:
+    """What the pods of a job ask for as their GPUs."""
+    profile = str(job.values.get("mig") or "")
+    return instance_resource(profile) if profile else GPU_RESOURCES["nvidia"]
 
 
 def object_name(job: Job) -> str:

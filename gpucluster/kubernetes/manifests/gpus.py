@@ -17,7 +17,7 @@ from gpucluster.kubernetes.manifests import Manifest, daemon_set, metadata
 from gpucluster.kubernetes.manifests.networks import RdmaAccess
 from gpucluster.shapes import GpuVendor, Shape
 
-MigStrategy = Literal["none", "single", "mixed"]
+MigStrategy = Literal["single", "mixed"]
 #: containerd's runtime that NVIDIA's toolkit makes on the host, and the RuntimeClass that selects it.
 NVIDIA_RUNTIME = "nvidia"
 #: From this minor release on kubelet passes CDI devices from a plugin to the runtime (DevicePluginCDIDevices, beta).
@@ -43,7 +43,7 @@ def device_plugins(
     *,
     rdma: bool = False,
     engine: bool = False,
-    mig: MigStrategy = "single",
+    divided: bool = False,
 ) -> list[Manifest]:
     """The device plugins for the makers of a cluster's GPUs.
 
@@ -51,11 +51,11 @@ def device_plugins(
         minor: the minor number of the cluster's release.
         rdma: see `gives_rdma`.
         engine: the control plane is that of Kubernetes Engine, whose own plugin serves the nodes that it manages.
-        mig: how NVIDIA's plugin offers the parts of a GPU. `single` offers whole GPUs where no GPU is divided.
+        divided: whether GPUs of a pool are divided (`mig_strategy`).
     """
     found: list[Manifest] = []
     if "nvidia" in vendors:
-        found += [runtime_class(), _nvidia(minor, mig, rdma=rdma)]
+        found += [runtime_class(), _nvidia(minor, mig_strategy(divided=divided), rdma=rdma)]
     if "amd" in vendors:
         found.append(_amd())
     for each in found:
@@ -84,6 +84,16 @@ def runtime_class() -> Manifest:
     }
 
 
+def mig_strategy(*, divided: bool) -> MigStrategy:
+    """How NVIDIA's plugin offers GPUs that may be divided.
+
+    `mixed` has a resource for each profile, and whole GPUs beside them. `single` calls instances `nvidia.com/gpu`, too,
+    and fails where a node has instances of two profiles, or whole GPUs beside divided ones (internal/rm/device_map.go).
+    Where no GPU is divided, both offer whole GPUs.
+    """
+    return "mixed" if divided else "single"
+
+
 def device_list_strategy(minor: int) -> str:
     """How the plugin names devices to the runtime: by CDI where kubelet can, else by the environment of containers,
     which the runtime `nvidia` reads. So below that release `nvidia` is the default runtime of nodes with GPUs."""
@@ -99,17 +109,16 @@ def _nvidia(minor: int, mig: MigStrategy, *, rdma: bool) -> Manifest:
         "NVIDIA_DRIVER_ROOT": "/",
         "NVIDIA_VISIBLE_DEVICES": "all",
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
-        **({"NVIDIA_MIG_MONITOR_DEVICES": "all"} if mig != "none" else {}),
+        "NVIDIA_MIG_MONITOR_DEVICES": "all",
         **(_RDMA if rdma else {}),
     }
-    limits: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     return _plugin(
         "nvidia-device-plugin",
         "nvidia",
         {
             "env": [{"name": name, "value": value} for name, value in environment.items()],
             # Its chart gives SYS_ADMIN where MIG is watched: the driver asks for it.
-            "securityContext": limits if mig == "none" else {"capabilities": {"add": ["SYS_ADMIN"]}},
+            "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}},
         },
         {"/driver-root": ("/", True), "/var/run/cdi": ("/var/run/cdi", False)},
         runtimeClassName=NVIDIA_RUNTIME,
@@ -163,12 +172,14 @@ def _everywhere() -> list[dict[str, str]]:
     return [*gpu_tolerations(), {"key": "gpucluster.io/unhealthy", "operator": "Exists"}]
 
 
-def operator_values(minor: int, *, exporter: bool, rdma: bool = False, mig: MigStrategy = "single") -> dict[str, Any]:
+def operator_values(minor: int, *, exporter: bool, rdma: bool = False, divided: bool = False) -> dict[str, Any]:
     """The values of the chart gpu-operator for hosts that have the driver and the toolkit.
 
     Args:
         exporter: whether it runs its exporter of GPU metrics. Where the hosts are monitored, they have one.
         rdma: see `gives_rdma`.
+        divided: whether cluster.yml divides GPUs of a pool. The operator's MIG manager would make them whole again: its
+            configuration of a node without a label is all-disabled (deployments/gpu-operator/values.yaml).
     """
     settings = {"DEVICE_LIST_STRATEGY": device_list_strategy(minor), **(_RDMA if rdma else {})}
     software = images.software()
@@ -176,8 +187,8 @@ def operator_values(minor: int, *, exporter: bool, rdma: bool = False, mig: MigS
         "driver": {"enabled": False},
         "toolkit": {"enabled": False},
         "cdi": {"enabled": minor >= CDI_SINCE},
-        "mig": {"strategy": mig},
-        "migManager": {"enabled": True, "version": software["mig-manager"].tag},
+        "mig": {"strategy": mig_strategy(divided=divided)},
+        "migManager": {"enabled": not divided, "version": software["mig-manager"].tag},
         "devicePlugin": {
             "version": software["nvidia-device-plugin"].tag,
             "env": [{"name": name, "value": value} for name, value in settings.items()],

@@ -39,7 +39,6 @@ JOB_LABEL = f"{DOMAIN}/job"
 INDEX_LABEL = f"{DOMAIN}/job-index"
 _POOL_LABEL = f"{DOMAIN}/pool"
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_GPU = GPU_RESOURCES["nvidia"]
 _HOST = "kubernetes.io/hostname"
 #: Where pods see the files of the work.
 FILES = "/gpucluster-job"
@@ -64,6 +63,7 @@ class Workload:
         home: the path at which the claim `home` of the namespace is mounted.
         uid, gid: of the person; None for those of the image.
         gpus, cpus, memory_gb: of each pod; 0: not asked for.
+        gpu_resource: what `gpus` counts.
         seconds: how long it may take; 0 for ever.
         pool: whose nodes; "" for any.
         queue: the LocalQueue of Kueue that admits it, all pods or none; "" without.
@@ -95,6 +95,7 @@ class Workload:
     uid: int | None = None
     gid: int | None = None
     gpus: int = 0
+    gpu_resource: str = GPU_RESOURCES["nvidia"]
     cpus: int = 0
     memory_gb: int = 0
     seconds: int = 0
@@ -383,7 +384,7 @@ def _resources(work: Workload) -> dict[str, Any]:
     if work.memory_gb:
         asked["memory"] = f"{work.memory_gb}G"
     if work.gpus:
-        asked[_GPU] = str(work.gpus)
+        asked[work.gpu_resource] = str(work.gpus)
     if work.rdma_resource:
         asked[work.rdma_resource] = "1"
     asked |= work.rdma.container.get("resources", {}).get("limits", {})

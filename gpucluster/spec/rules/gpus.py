@@ -12,7 +12,8 @@ from gpucluster.spec.rules.context import RuleContext, usable
 from gpucluster.text import count, did_you_mean
 
 RULES = (
-    "`gpus.mig` of a pool is for Slurm, and for shapes whose GPUs can be divided: "
+    "`gpus.mig` of a pool is for Slurm and Kubernetes, not for nodes that OKE manages (`managed`), and for shapes "
+    "whose GPUs can be divided: "
     + ", ".join(f"`{shape.name}`" for shape in shapes.catalogue().values() if shape.mig_gpu)
     + ".",
     "An entry of `gpus.mig` names GPUs that the shape has, each once in the whole list; one without `devices` is the "
@@ -42,15 +43,14 @@ def check(context: RuleContext) -> None:
 def _gpu(context: RuleContext, path: Path, pool: Mapping[str, Any]) -> mig.Gpu | None:
     """The GPU of the pool; None where it can't be divided, which is reported."""
     scheduler = context.data.get("scheduler")
-    if scheduler != "slurm":
+    if scheduler not in ("slurm", "kubernetes"):
         if isinstance(scheduler, str):
-            message = f"GPUs are divided for Slurm only, and the scheduler is {scheduler}"
-            hint = (
-                "Delete it. NVIDIA's MIG manager divides them on nodes of Kubernetes: kubernetes.gpus: operator"
-                if scheduler == "kubernetes"
-                else "Delete it, and divide them with nvidia-smi"
-            )
-            context.error(path, message, hint, key=True)
+            message = f"GPUs are divided for Slurm and Kubernetes, and the scheduler is {scheduler}"
+            context.error(path, message, "Delete it, and divide them with nvidia-smi", key=True)
+        return None
+    if pool.get("managed") is True:
+        message = "OKE makes these nodes, and gpucluster runs no program on them that divides their GPUs"
+        context.error(path, message, "Write `managed: false`: its nodes join as instances of gpucluster", key=True)
         return None
     shape = shapes.catalogue().get(str(pool.get("shape")))
     if shape is None:

@@ -12,11 +12,11 @@ from gpucluster.spec.defaults import is_elastic, systems_of
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
 from gpucluster.spec.rules.containers import CONTAINER_NETWORKS
-from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.context import RuleContext, usable
 from gpucluster.spec.rules.network import check_usable, network_of
 from gpucluster.spec.rules.nodes import has_rdma
 from gpucluster.spec.sections.kubernetes import ADDON_PATTERN
-from gpucluster.text import count
+from gpucluster.text import count, did_you_mean
 
 #: Each node gets a part of `pod_cidr` of this size, the default of kube-controller-manager.
 NODE_PREFIX = 24
@@ -53,6 +53,7 @@ RULES = (
     "`kubernetes.rdma: device` is for shapes of which the places of RDMA interfaces on the PCI bus are known, "
     "`sr-iov` for those whose interfaces are also NVIDIA's. Both give pods addresses of `network.rdma_cidr`, so no "
     "pool has `rdma_addressing: cloud-init`.",
+    "A profile in `kubernetes.user_quota.gpu_instances` is one into which a pool divides its GPUs (`gpus.mig`).",
     f"`kubernetes.pod_cidr` has a /{NODE_PREFIX} for each node and one for the controller. It, `service_cidr`, "
     "`network.vcn_cidr`, `network.rdma_cidr` and, with `docker` or `containerd`, "
     f"{CONTAINER_NETWORKS} do not overlap, and `storage.home.server` is in neither.",
@@ -78,6 +79,7 @@ def check(context: RuleContext) -> None:
             context.error(("kubernetes", "oke"), "has no effect with control_plane self", "Delete the key", key=True)
         _check_release(context, section)
     _check_rdma(context, section.get("rdma"))
+    _check_quota(context)
     _check_ranges(context, section)
     if section.get("control_plane") == "oke":
         _check_endpoint(context)
@@ -173,6 +175,18 @@ def _check_rdma(context: RuleContext, access: Any) -> None:
         if pool.get("rdma_addressing") == "cloud-init":
             message = f"with kubernetes.rdma {access} its addresses, those of network.rdma_cidr, are for pods"
             context.error(("pools", name, "rdma_addressing"), message, "Write plugin, or kubernetes.rdma: host")
+
+
+def _check_quota(context: RuleContext) -> None:
+    pools = context.section("pools")
+    groups = [group for name in pools for _, group in usable(context.section("pools", name, "gpus").get("mig"))]
+    made = sorted({profile for group in groups for profile in group.get("mig_devices") or ()})
+    for profile in context.section("kubernetes", "user_quota", "gpu_instances"):
+        if profile not in made:
+            message = f"no pool divides its GPUs into {shown(profile)}"
+            hint = did_you_mean(profile, made) or (f"Known: {', '.join(made)}" if made else "Delete it")
+            path: Path = ("kubernetes", "user_quota", "gpu_instances", profile)
+            context.error(path, message, hint, key=True)
 
 
 def _check_one_scheduler(context: RuleContext, scheduler: str) -> None:

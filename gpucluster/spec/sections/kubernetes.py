@@ -27,7 +27,13 @@ CertificateHours = Annotated[int, Field(ge=1, le=720)]
 class UserQuota(Part):
     """What the pods in the namespace of one user may have at the same time."""
 
-    gpus: Number | None = Field(default=None, description="GPUs.", examples=[16])
+    gpus: Number | None = Field(default=None, description="GPUs, those that are not divided.", examples=[16])
+    gpu_instances: dict[str, Number] = Field(
+        default_factory=dict,
+        description="Instances of divided GPUs (`pools.NAME.gpus.mig`), by the name of their profile. Of a profile "
+        "that is not named, any number.",
+        examples=[{"1g.10gb": 14}],
+    )
     cpus: Number | None = Field(default=None, description="Processors, by the requests of the pods.", examples=[256])
     memory_gb: Number | None = Field(default=None, description="Memory in GB, by the requests.", examples=[2048])
     pods: Number | None = Field(default=None, description="Pods that have not ended.", examples=[100])

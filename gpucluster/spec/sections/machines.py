@@ -118,7 +118,8 @@ class MigGroup(Part):
     mig_devices: dict[str, InstanceCount] = Field(
         min_length=1,
         description="Instances of each of these GPUs: their number by the name of their profile, as `nvidia-smi mig "
-        "-lgip` lists them. Slurm's type of an instance is that name.",
+        "-lgip` lists them. That name is Slurm's type of an instance, and the end of its resource in Kubernetes: "
+        "`nvidia.com/mig-1g.10gb`.",
         examples=[{"1g.10gb": 7}],
     )
 
@@ -211,7 +212,7 @@ class Pool(Machine):
         description="What assigns addresses to RDMA interfaces. `plugin`: the Oracle Cloud Agent of the image. "
         "`cloud-init`: fixed addresses of `network.rdma_cidr`, for images without that plugin.",
     )
-    gpus: Gpus = Field(default_factory=Gpus, description="How the GPUs are used. Slurm only.")
+    gpus: Gpus = Field(default_factory=Gpus, description="How the GPUs are used.")
     platform: Platform = Field(default_factory=Platform, description="Firmware settings. Bare metal only.")
     capacity_reservation_id: str | None = Field(
         default=None,

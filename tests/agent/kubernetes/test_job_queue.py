@@ -18,7 +18,7 @@ from gpucluster.agent.accounts import Account
 from gpucluster.agent.conversation import Conversation
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.jobs import watch
-from gpucluster.agent.kubernetes import people
+from gpucluster.agent.kubernetes import hardware, people
 from gpucluster.agent.kubernetes.job_queue import KubernetesQueue
 from gpucluster.agent.kubernetes.person_objects import Person, Quota
 from gpucluster.kubernetes.manifests import workloads
@@ -118,6 +118,22 @@ def test_more_than_the_quota_ever_gives_is_refused_and_nothing_is_left(site: Sit
         site.submit("large", gpus=8)
     assert site.queue.look("large") is None
     assert not (Path(site.owner.home) / "gpucluster-jobs" / "large").exists()
+
+
+def test_a_job_asks_for_instances_of_divided_gpus_where_nodes_offer_them(site: Site) -> None:
+    resource = "nvidia.com/mig-1g.10gb.me"
+    asked: dict[str, Any] = {"pool": "gpu", "nodes": 2, "gpus": 1, "requirements": []}
+    assert site.queue.check(site.owner, Path(site.owner.home), asked).refused == ""
+    refused = site.queue.check(site.owner, Path(site.owner.home), {**asked, "gpu_resource": resource}).refused
+    assert refused.startswith(f"0 nodes of the pool gpu offer 1 of {resource}, and the job wants 2")
+    pools = [{"nodes": ["gpu-1", "gpu-2"], "labels": {"gpucluster.io/pool": "gpu"}, "emulated": {resource: "4"}}]
+    hardware.arrange(site.server.kubectl, pools)
+    assert site.queue.check(site.owner, Path(site.owner.home), {**asked, "gpu_resource": resource}).refused == ""
+    site.submit("instances", gpus=1, gpu_resource=resource)
+    wait_for("the job has its two pods", lambda: len(site.pods("instances")) == 2)
+    for pod in site.pods("instances"):
+        assert pod["spec"]["containers"][0]["resources"]["limits"] == {resource: "1"}
+    site.queue.cancel(site.queue.look("instances"))  # type: ignore[arg-type]
 
 
 def test_a_quota_that_others_use_up_is_the_reason_of_a_job_that_waits(site: Site) -> None:

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, needs_api_server, pytest.mark.xdist_group("kuber
 
 ADA = Person("ada", 10001, (10001,), "/home/ada")
 BOB = Person("bob", 10002, (10002,), "/home/bob")
-QUOTA = Quota(gpus=1, cpus=4, memory_gb=8, pods=3)
+QUOTA = Quota(gpus=1, gpu_instances={"1g.10gb": 2}, cpus=4, memory_gb=8, pods=3)
 
 
 def _openssl(*words: str) -> None:
@@ -182,6 +182,9 @@ def test_the_quota_refuses_what_is_too_much(start: People) -> None:
     gpus = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
     with pytest.raises(ApiFailed, match=r"exceeded quota: person.*nvidia.com/gpu"):
         _create(ada, _pod("gpus", container=gpus))
+    instances = {"resources": {"limits": {"nvidia.com/mig-1g.10gb": "3"}}}
+    with pytest.raises(ApiFailed, match=r"exceeded quota: person.*nvidia.com/mig-1g.10gb"):
+        _create(ada, _pod("instances", container=instances))
     with pytest.raises(ApiFailed, match=r"exceeded quota: no-system-priority"):
         _create(ada, _pod("first", priorityClassName="system-node-critical"))
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "open"},

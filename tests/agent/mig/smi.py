@@ -1,16 +1,17 @@
-"""A double of nvidia-smi for GPUs that can be divided, and of systemctl.
+"""A double of nvidia-smi for GPUs that can be divided, of systemctl, and of crictl.
 
 It keeps a mode and instances as the driver does, and answers in the forms of driver 580: NVIDIA's MIG User Guide
 ("Getting Started with MIG") has the lines of `-mig`, `mig -cgi`, `-dci`, `-dgi`, `-lgi` and `-L` and their refusals;
 public outputs have those of `-q -x` with MIG devices and their memory, and the refusal of `-dgi` while a compute
 instance is there.
 
-It does not prove that a real driver makes these instances, how long it takes, or that its words are the same in other
-releases.
+It does not prove that crictl's words are these in other releases, that a real driver makes these instances, how long it
+takes, or that its words are the same in other releases.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +65,7 @@ class Card:
     pending: str = ""
     made: list[Made] = field(default_factory=list)
     processes: list[tuple[int, str]] = field(default_factory=list)
-    #: Services, or "" for a holder that is no service; while one is active, a new mode is pending.
+    #: Services, containers, or "" for a holder that is no service; while one is active, a new mode is pending.
     held_by: list[str] = field(default_factory=list)
     #: How often a holder is still there before it has gone.
     busy: int = 0
@@ -86,11 +87,15 @@ class Smi:
     refuses: str | None = None
     dead: str = ""
     calls: list[str] = field(default_factory=list)
+    #: Running containers: by id the name of the container and the pod, which is its uid, too.
+    containers: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def __call__(self, argv: Sequence[str], _seconds: float) -> Said:
         words = list(argv)
         if words[0] == "systemctl":
             return self._systemctl(words[1:])
+        if words[0] == "crictl":
+            return self._crictl(words[1:])
         assert words[0] == "nvidia-smi"
         if self.dead:
             return Said(9, self.dead)
@@ -123,6 +128,25 @@ class Smi:
             self.active.append(name)
         return Said(0, "")
 
+    def _crictl(self, words: list[str]) -> Said:
+        """As crictl 1.36 answers, with a warning that it has no configuration."""
+        if words == ["ps", "--state", "Running", "--output", "json"]:
+            each = [
+                {"id": number, "state": "CONTAINER_RUNNING", "labels": {
+                    "io.kubernetes.container.name": name, "io.kubernetes.pod.name": pod,
+                    "io.kubernetes.pod.namespace": "user-ada", "io.kubernetes.pod.uid": pod,
+                }}
+                for number, (name, pod) in self.containers.items()
+            ]  # fmt: skip
+            return Said(
+                0, json.dumps({"containers": each}, indent=2) + "\nWARN[0000] image connect using default endpoints"
+            )
+        self.calls.append(f"crictl {' '.join(words)}")
+        # kubelet, while it runs, starts a container again at once.
+        if "kubelet.service" not in self.active:
+            del self.containers[words[-1]]
+        return Said(0, f"{words[-1]}\n")
+
     def _change(self, words: list[str]) -> Said:
         index = int(words[words.index("-i") + 1])
         card = self.cards[index]
@@ -151,7 +175,8 @@ class Smi:
     def _mode(self, index: int, card: Card, mode: str) -> Said:
         bus = f"00000000:{index + 7:02X}:00.0"
         why = NO_RESET if not card.resets else ""
-        if any(name in self.active or not name for name in card.held_by) or card.busy:
+        there = {*self.active, *(name for name, _pod in self.containers.values()), ""}
+        if there & set(card.held_by) or card.busy:
             card.busy = max(0, card.busy - 1)
             why = IN_USE
         if not why:

@@ -107,6 +107,7 @@ def _refuses(job: Job) -> str:
 
 TEMPLATE = Template(
     name="nccl_tests",
+    whole_gpus=True,
     title="nccl-tests: how fast the GPUs of all nodes exchange data",
     about=(
         "One rank for each GPU. NCCL's settings are those of the node (/etc/nccl.conf). The program is taken from the "
