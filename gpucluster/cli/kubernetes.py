@@ -185,8 +185,9 @@ def kubernetes_images(context: Context) -> None:
 def kubernetes_values(context: Context) -> None:
     """Print the values of the charts of operators.
 
-    And what installs them: NVIDIA's GPU operator with `kubernetes.gpus: operator`, its network operator with
-    `kubernetes.rdma: sr-iov`. Objects that need an operator wait for it, and the next `gpucluster apply` makes them.
+    And what installs them: NVIDIA's GPU operator with `kubernetes.gpus: operator`, its DRA driver with `dra-driver`,
+    its network operator with `kubernetes.rdma: sr-iov`. Objects that need an operator wait for it, and the next
+    `gpucluster apply` makes them.
     """
     with reporting(context) as reporter:
         from gpucluster.handover.kubernetes import operator_charts

@@ -98,6 +98,8 @@ def refusal(job: Job) -> str:
 
 def _no_instance(job: Job, profile: str, where: str) -> str:
     """Why the job can't have an instance of a divided GPU instead of whole GPUs; "" if it can."""
+    if job.values.get("gpu_claims"):
+        return f"it claims whole GPUs (gpu_claims), and is to have an instance ({profile})"
     if job.template.whole_gpus:
         return f"it measures the links between whole GPUs, which instances ({profile}) do not have"
     if job.gpus > 1:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from gpucluster.agent.kubernetes.person_objects import POLICIES_UNTIL, PRIVILEGED
+from gpucluster.kubernetes import images
 from gpucluster.kubernetes import manifests as objects
 from gpucluster.kubernetes.manifests import SYSTEM_NAMESPACE, Manifest, gpus, metadata, namespace, networks
 from gpucluster.kubernetes.manifests.networks import RdmaAccess
 from gpucluster.shapes import Shape
 
-GpuSoftware = Literal["device-plugin", "operator"]
+GpuSoftware = Literal["device-plugin", "operator", "dra-driver"]
 #: The name of this set of objects for `gpucluster-agent kubernetes apply`.
 SET = "system"
 # Its pods have directories and devices of their hosts. Releases without these labels have PodSecurityPolicy.
@@ -48,9 +49,9 @@ def system(
     vendors = {shape.gpu_vendor for shape in shapes if shape.gpus}
     rdma_shapes = tuple(rdma_shapes)
     if not emulated:
-        # NVIDIA's operator has its own plugin; AMD's GPUs have no part in it.
+        # NVIDIA's operator has its own plugin, and its DRA driver suffers none; AMD's GPUs have no part in either.
         found += gpus.device_plugins(
-            vendors - ({"nvidia"} if software == "operator" else set()),
+            vendors - ({"nvidia"} if software != "device-plugin" else set()),
             minor,
             rdma=gpus.gives_rdma(access, rdma_shapes),
             engine=engine,
@@ -75,10 +76,15 @@ def _use_of_policy() -> Manifest:
 def needed_images(
     manifests: Iterable[Manifest], vendors: Iterable[str], *, software: GpuSoftware, exporter: bool
 ) -> list[str]:
-    """The images of these objects and of NVIDIA's operator, sorted: what the archive has beside those of kubeadm.
+    """The images of these objects and of NVIDIA's operator or DRA driver, sorted: what the archive has beside those of
+    kubeadm.
 
     Args:
         exporter: whether the operator runs its exporter.
     """
-    of_operator = gpus.operator_images(exporter=exporter) if software == "operator" and "nvidia" in vendors else []
-    return sorted({*objects.images(manifests), *of_operator})
+    of_chart = []
+    if software == "operator" and "nvidia" in vendors:
+        of_chart = gpus.operator_images(exporter=exporter)
+    if software == "dra-driver" and "nvidia" in vendors:
+        of_chart = [images.reference("dra-driver")]
+    return sorted({*objects.images(manifests), *of_chart})

@@ -19,6 +19,7 @@ from gpucluster.errors import GpuClusterError, InputError, VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
 from gpucluster.handover.kubernetes import (
+    claims_gpus,
     node_names,
     offers_functions,
     pod_needs,
@@ -238,6 +239,7 @@ class Verification:
                 for node in nodes
                 if spec.pools[name].hardware.has_nvidia_gpus
             },
+            claims=claims_gpus(spec),
             rdma={
                 node.name: spec.pools[name].hardware.rdma_devices
                 for name, nodes in deployment.members.items()

@@ -124,6 +124,7 @@ def _on(
         "pool": name,
         "rdma": spec.kubernetes.rdma if rdma else "",
         "mig": "" if emulated else _only_instance(pool),
+        "gpu_claims": "true" if spec.kubernetes.gpus == "dra-driver" and pool.hardware.has_nvidia_gpus else "",
     }
     return choose.describe(
         template,

@@ -355,7 +355,12 @@ class Jobs:
         # The files of the job come with it.
         wanted = [each for each in render.requirements(job) if each.need is not Need.FILE_OF_JOB]
         place = (
-            {"pool": pool, "gpus": job.gpus, "gpu_resource": kubernetes.gpu_resource(job)}
+            # The scheduler alone knows which devices are free to be claimed.
+            {
+                "pool": pool,
+                "gpus": 0 if job.values["gpu_claims"] else job.gpus,
+                "gpu_resource": kubernetes.gpu_resource(job),
+            }
             if self._on_kubernetes
             else {"partition": job.text("partition")}
         )

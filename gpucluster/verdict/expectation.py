@@ -38,6 +38,7 @@ class KubernetesExpectation:
         taints: by pool, taints that its nodes must have: {key, value, effect}.
         gpus: by permanent node, what pods can have of its GPUs: the number by resource, so that divided GPUs
             (`nvidia.com/mig-1g.10gb`) are none of the whole ones. Nodes without GPUs are left out.
+        claims: whether pods claim GPUs of NVIDIA's DRA driver, and no device plugin offers them.
         functions: by permanent node, how many RDMA devices pods can have as a resource. Nodes without are left out.
         daemonsets: names of those that offer the hardware of nodes to pods.
         attachments: names of the networks that pods join by their RDMA interfaces.
@@ -52,6 +53,7 @@ class KubernetesExpectation:
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     taints: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    claims: bool = False
     functions: Mapping[str, int] = field(default_factory=dict)
     daemonsets: Sequence[str] = ()
     attachments: Sequence[str] = ()

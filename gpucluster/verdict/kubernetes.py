@@ -123,6 +123,27 @@ def _gpus(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     return Outcome(Status.PASS if right else Status.FAIL, ", ".join(found), offered)
 
 
+def _claimable(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+    """Pods can claim as many GPUs as the shape has, and no device plugin gives away the same ones."""
+    wanted = expected.kubernetes.gpus[node] if expected.kubernetes else {}
+    row = _row(seen, node)
+    if row is None:
+        return Outcome(Status.FAIL, "is unknown to Kubernetes")
+    listed = int(_values(seen["kubernetes_devices"]).get(row["registered"], "0"))
+    plugin = _values(row["allocatable"]).get(_GPU, "0")
+    found = f"{listed} of {count(wanted.get(_GPU, 0), 'GPU')}"
+    if plugin != "0":
+        return Outcome(
+            Status.FAIL, f"{found}, and a device plugin offers {plugin} {_GPU}: both give away the same GPUs"
+        )
+    return Outcome(Status.PASS if {_GPU: listed} == dict(wanted) else Status.FAIL, found, {"listed": listed})
+
+
+def _nodes_with_gpus(expected: Expectation, *, claims: bool) -> list[str]:
+    wanted = expected.kubernetes
+    return [node for node in expected.nodes if wanted.gpus.get(node)] if wanted and wanted.claims is claims else []
+
+
 def _functions(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     """Pods can have as many RDMA devices as the shape has."""
     wanted = expected.kubernetes.functions[node] if expected.kubernetes else 0
@@ -249,9 +270,20 @@ CHECKS = (
         remedy=f"See the log of the device plugin's pod on the node, and: {_LOOK}",
         reaction=Reaction.REPORT,
         judge=_gpus,
-        subjects=lambda expected: (
-            [node for node in expected.nodes if expected.kubernetes.gpus.get(node)] if expected.kubernetes else ()
-        ),
+        subjects=lambda expected: _nodes_with_gpus(expected, claims=False),
+    ),
+    ClusterCheck(
+        name="kubernetes_claims",
+        title="pods can claim all GPUs",
+        scope=Scope.NODE,
+        profiles=_ALWAYS,
+        needs=("kubernetes_nodes", "kubernetes_devices"),
+        timeout_s=_QUERY_SECONDS,
+        remedy="See: gpucluster kubectl -- get resourceslices, and the log of the DRA driver's pod on the node; to "
+        "install it: gpucluster kubernetes values",
+        reaction=Reaction.REPORT,
+        judge=_claimable,
+        subjects=lambda expected: _nodes_with_gpus(expected, claims=True),
     ),
     ClusterCheck(
         name="kubernetes_rdma_resource",

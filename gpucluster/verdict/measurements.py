@@ -18,7 +18,7 @@ UNREACHABLE = "unreachable"
 # Facts about the whole cluster, which the controller alone has.
 _OF_THE_CLUSTER = ("sinfo", "srun", "container_steps", "accounting", "autoscaler", "monitoring",
     "kubernetes_nodes", "kubernetes_control_plane", "kubernetes_names", "kubernetes_homes", "kubernetes_hardware",
-    "kubernetes_pods",
+    "kubernetes_pods", "kubernetes_devices",
 )  # fmt: skip
 # Why a fact may be missing on a host that has answered.
 _WHY = {
@@ -30,6 +30,7 @@ _WHY = {
     "home_fs": "its mounts were not read",
     "home_token_seen": "whether it has the controller's file was not read",
     "kubernetes_control_plane": "the control plane was not asked",
+    "kubernetes_devices": "the API server was not asked",
     "kubernetes_hardware": "the API server was not asked",
     "kubernetes_homes": "the API server was not asked",
     "kubernetes_names": "the DNS service was not asked",

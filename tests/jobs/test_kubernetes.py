@@ -24,7 +24,7 @@ from gpucluster.jobs.render import render
 from gpucluster.kubernetes.labels import node_taints
 from gpucluster.kubernetes.manifests.workloads import FILES, INDEX_LABEL, JOB_LABEL
 from tests.jobs.test_render import SHELLCHECK
-from tests.kubernetes.schemas import validate_all
+from tests.kubernetes.schemas import Invalid, validate_all
 from tests.waiting import PATIENCE_S
 
 _NAMES = tuple(each.name for each in LAUNCHERS)
@@ -162,6 +162,30 @@ def test_gpus_rdma_and_nccl_are_of_the_shape() -> None:
     found = objects("pytorch_ddp", "kubernetes-job", shape="VM.Standard.E5.Flex", synthetic="1")
     assert "nccl.conf" not in found[0]["data"]
     assert pods(found)[0]["containers"][0]["resources"] == {}
+
+
+@pytest.mark.parametrize("launcher", _NAMES)
+def test_pods_claim_their_gpus_where_the_job_says_so(launcher: str) -> None:
+    template = next(each for each in registry.templates() if launcher in each.launchers and not each.needs_rdma)
+    found = objects(template.name, launcher, shape="BM.GPU.H100.8", gpu_claims="true", job_name="mine", cpus="8")
+    # The schemas of Kubernetes from the first release that serves these claims to the newest.
+    validate_all(found, oldest=34)
+    with pytest.raises(Invalid, match=r"1\.33 does not serve resource\.k8s\.io/v1 ResourceClaimTemplate"):
+        validate_all(found, oldest=33)
+    (made,) = [each for each in found if each["kind"] == "ResourceClaimTemplate"]
+    assert made["metadata"]["labels"][JOB_LABEL] == "mine"
+    (request,) = made["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 8}
+    for pod in pods(found):
+        (own,) = pod["resourceClaims"]
+        assert own["resourceClaimTemplateName"] == made["metadata"]["name"]
+        resources = pod["containers"][0]["resources"]
+        # Never both: a plugin and a driver would each give away a GPU.
+        assert resources == {"requests": {"cpu": "8"}, "limits": {"cpu": "8"}, "claims": [{"name": own["name"]}]}
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+    if "mpi_allreduce" in {template.name}:
+        without = objects(template.name, launcher, gpu_claims="true")
+        assert "ResourceClaimTemplate" not in {each["kind"] for each in without}, "it takes no GPU"
 
 
 @pytest.mark.parametrize("launcher", _NAMES)

@@ -108,6 +108,11 @@ def validate(manifest: Mapping[str, Any], *, oldest: int = SUPPORTED_SINCE, newe
             raise Invalid(f"{_name(manifest)}: {problem}")
 
 
+def served_since(manifest: Mapping[str, Any]) -> int:
+    """The minor number of the first release that serves this kind; 0 for kinds that every release has."""
+    return _SINCE.get((str(manifest.get("apiVersion")), str(manifest.get("kind"))), 0)
+
+
 def validate_all(
     manifests: Iterable[Mapping[str, Any]], *, oldest: int = SUPPORTED_SINCE, newest: int | None = None
 ) -> None:

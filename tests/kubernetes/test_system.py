@@ -108,6 +108,29 @@ def test_with_the_operator_only_amd_has_a_plugin_of_ours() -> None:
     assert yaml.safe_load(yaml.safe_dump(values)) == values
 
 
+def test_with_the_dra_driver_no_plugin_gives_away_the_same_gpus() -> None:
+    assert _kinds(_system("BM.GPU4.8", software="dra-driver")) == {"Namespace gpucluster-system"}
+    assert "DaemonSet amd-device-plugin" in _kinds(_system("BM.GPU.MI300X.8", software="dra-driver"))
+    values = gpus.dra_driver_values(engine=False)
+    # Its chart fails without the first; the second needs hosts with NVLink between them.
+    assert values["gpuResourcesEnabledOverride"] is True
+    assert (values["resources"]["gpus"]["enabled"], values["resources"]["computeDomains"]["enabled"]) == (True, False)
+    entry = images.software()["dra-driver"]
+    assert entry.chart is not None
+    assert entry.tag == f"v{entry.chart.version}"
+    assert entry.reference in needed_images([], ["nvidia"], software="dra-driver", exporter=False)
+    assert needed_images([], ["amd"], software="dra-driver", exporter=False) == []
+    (rule,) = _selected(values["kubeletPlugin"]["affinity"])
+    assert rule == {"key": "gpucluster.io/gpu-vendor", "operator": "In", "values": ["nvidia"]}
+    both = _selected(gpus.dra_driver_values(engine=True)["kubeletPlugin"]["affinity"])
+    assert {"key": "gpucluster.io/host", "operator": "Exists"} in both
+    assert yaml.safe_load(yaml.safe_dump(values)) == values
+    # The parts of a pod in these values are those that Kubernetes has.
+    plugin = values["kubeletPlugin"]
+    pod = {"containers": [{"name": "gpus", "image": entry.reference}], **plugin}
+    validate({"apiVersion": "v1", "kind": "Pod", "metadata": manifests.metadata("p", "default"), "spec": pod})
+
+
 def test_in_kubernetes_engine_each_node_has_one_plugin() -> None:
     """Oracle's add-on, there from the beginning, leaves our hosts alone, and ours leaves the nodes that OKE manages."""
     (rule,) = _selected(gpus.on_hosts(ours=True))

@@ -73,6 +73,14 @@ def test_a_measurement_of_links_between_gpus_has_no_meaning_on_instances() -> No
         choice(spec(_SEVEN), "nccl_tests")
 
 
+def test_jobs_claim_gpus_where_the_cluster_has_nvidias_dra_driver() -> None:
+    of = spec("")
+    assert choice(of).values["gpu_claims"] is False
+    claims = of.model_copy(update={"kubernetes": of.kubernetes.model_copy(update={"gpus": "dra-driver"})})
+    job = choice(claims)
+    assert (job.values["gpu_claims"], job.gpus) == (True, 8)
+
+
 def test_with_slurm_templates_count_whole_gpus() -> None:
     with pytest.raises(InputError, match=r"templates count whole GPUs, .* divided \(gpus.mig\)") as raised:
         choice(spec(_SEVEN, "slurm"))

@@ -65,6 +65,8 @@ ENGINE = dataclasses.replace(
     KUBERNETES,
     kubernetes=dataclasses.replace(_KUBERNETES, managed={"service": 2}, control_plane="oke"),
 )
+#: With NVIDIA's DRA driver instead of a device plugin.
+CLAIMS = dataclasses.replace(KUBERNETES, kubernetes=dataclasses.replace(_KUBERNETES, claims=True, daemonsets=()))
 BEGAN = 1_800_000_000.0
 
 
@@ -104,7 +106,7 @@ def of_kubernetes(expected: KubernetesExpectation) -> dict[str, Any]:
             "cordoned": False, "reason": "", "taints": [TAINT],
             "conditions": [{"type": "Ready", "status": "True", "message": "kubelet is ready"}],
             "labels": [f"gpucluster.io/pool={managed.get(name, 'compute')}"],
-            "allocatable": ["nvidia.com/gpu=8", "nvidia.com/rdma-vf=16"],
+            "allocatable": [*([] if expected.claims else ["nvidia.com/gpu=8"]), "nvidia.com/rdma-vf=16"],
         }
         for name in (*NODES, *managed)
     ]  # fmt: skip
@@ -119,6 +121,7 @@ def of_kubernetes(expected: KubernetesExpectation) -> dict[str, Any]:
             "daemonsets": [{"name": "nvidia-device-plugin", "wanted": 2, "ready": 2}],
             "attachments": ["rdma-0", "rdma-1"],
         },
+        "kubernetes_devices": [f"{name}=8" for name in NODES] if expected.claims else [],
         "kubernetes_names": {"server": "10.96.0.10", "wanted": "10.96.0.1", "answer": "10.96.0.1", "error": ""},
         "kubernetes_homes": [{"user": "alice", "namespace": "user-alice", "phase": "Bound"}],
         "kubernetes_pods": pods_of_verify(),

@@ -15,13 +15,13 @@ from gpucluster.agent.checks.model import Missing, Status, evaluate
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 from gpucluster.verdict.measurements import measured
 from gpucluster.verdict.registry import CHECKS, CLUSTER_CHECKS
-from tests.verdict.samples import CLUSTER, ENGINE, FULL, KUBERNETES, MESH, Facts, facts, verdict
+from tests.verdict.samples import CLAIMS, CLUSTER, ENGINE, FULL, KUBERNETES, MESH, Facts, facts, verdict
 
-SAMPLES = {"slurm": CLUSTER, "mesh": MESH, "all": FULL, "kubernetes": KUBERNETES, "engine": ENGINE}
+SAMPLES = {"slurm": CLUSTER, "mesh": MESH, "all": FULL, "kubernetes": KUBERNETES, "engine": ENGINE, "claims": CLAIMS}
 
 
 def _sample(check: ClusterCheck) -> tuple[Expectation, Facts, str]:
-    for cluster in (FULL, MESH, KUBERNETES, ENGINE):
+    for cluster in (FULL, MESH, KUBERNETES, ENGINE, CLAIMS):
         if subjects := check.subjects(cluster):
             return cluster, facts(cluster), subjects[-1]
     raise AssertionError(f"no sample cluster has anything to check for {check.name}: add one to samples.py")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.verdict.verdict import CheckResult
-from tests.verdict.samples import ENGINE, HEAD, KUBERNETES, NODES, TAINT, facts, verdict
+from tests.verdict.samples import CLAIMS, ENGINE, HEAD, KUBERNETES, NODES, TAINT, facts, verdict
 
 
 def found(change: Callable[[dict[str, Any]], Any], **expected: Any) -> list[CheckResult]:
@@ -190,6 +190,25 @@ def test_divided_gpus_are_judged_by_what_the_pool_makes() -> None:
     assert _divided("nvidia.com/gpu=8") == ("fail", whole)
     more = f"{good}, 1 nvidia.com/mig-3g.40gb, which its pool does not make"
     assert _divided("nvidia.com/gpu=2", "nvidia.com/mig-1g.10gb=42", "nvidia.com/mig-3g.40gb=1") == ("fail", more)
+
+
+def _claimed(listed: str, *allocatable: str) -> tuple[str, str]:
+    """What is said of a node whose GPUs pods claim."""
+    seen = copy.deepcopy(facts(CLAIMS))
+    seen[HEAD]["kubernetes_nodes"][0]["registered"] = "10.0.1.4"
+    seen[HEAD]["kubernetes_nodes"][0]["allocatable"] += allocatable
+    seen[HEAD]["kubernetes_devices"] = [f"10.0.1.4={listed}"]
+    results = verdict(CLAIMS, seen).results
+    assert not [each for each in results if each.check == "kubernetes_gpus"], "no plugin offers them"
+    (judged,) = [each for each in results if (each.check, each.subject) == ("kubernetes_claims", NODES[0])]
+    return judged.status, judged.message
+
+
+def test_gpus_that_pods_claim_are_those_that_the_driver_has_listed() -> None:
+    assert _claimed("8") == _claimed("8", "nvidia.com/gpu=0") == ("pass", "8 of 8 GPUs")
+    assert _claimed("7") == ("fail", "7 of 8 GPUs")
+    both = "8 of 8 GPUs, and a device plugin offers 8 nvidia.com/gpu: both give away the same GPUs"
+    assert _claimed("8", "nvidia.com/gpu=8") == ("fail", both)
 
 
 def test_emulated_nodes_have_no_gpus_and_that_is_no_fault() -> None:

@@ -7,19 +7,22 @@ Each fact that can't be had is null, and `NAME_error` says why: what is not know
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, TypeVar
 
 from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.kubernetes import dns, nodes
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 from gpucluster.agent.kubernetes.person_objects import HOME, USER_NAME
+from gpucluster.agent.rules.devices import GPU_DRIVER
 
 #: A name that every cluster has, whatever its services are.
 NAME, _NAMESPACE, _SERVICE = "kubernetes.default.svc.cluster.local", "default", "kubernetes"
 _HARDWARE_NAMESPACE = "gpucluster-system"
 #: The kind of Multus, without which it does not exist.
 _ATTACHMENTS = "network-attachment-definitions.k8s.cni.cncf.io"
+#: What DRA drivers list; from Kubernetes 1.34 on each API server has it.
+_SLICES = "resourceslices.resource.k8s.io"
 _DNS_NAMESPACE, _DNS_SERVICE = "kube-system", "kube-dns"
 #: Seconds until the pods of DNS answer: what the scheduler could not place, it may look at again only after a minute.
 NAMES_IN_S = 75.0
@@ -40,6 +43,7 @@ def collect(kubectl: Kubectl, state: Callable[[], Any], *, is_node: bool = True)
         "kubernetes_nodes": lambda: [_listed(each) for each in nodes.list_nodes(kubectl)],
         "kubernetes_control_plane": state,
         "kubernetes_hardware": lambda: hardware(kubectl),
+        "kubernetes_devices": lambda: devices(kubectl),
         "kubernetes_names": lambda: names(kubectl, is_node=is_node),
         "kubernetes_homes": lambda: homes(kubectl),
     }
@@ -71,9 +75,41 @@ def hardware(kubectl: Kubectl) -> dict[str, Any]:
         }
         for each in kubectl.list("daemonsets", _HARDWARE_NAMESPACE)
     ]
-    kinds = kubectl.run("api-resources", "--no-headers", "--output=name", where="kinds").split()
-    attachments = kubectl.list(_ATTACHMENTS, _HARDWARE_NAMESPACE) if _ATTACHMENTS in kinds else []
+    attachments = kubectl.list(_ATTACHMENTS, _HARDWARE_NAMESPACE) if _ATTACHMENTS in _kinds(kubectl) else []
     return {"daemonsets": sets, "attachments": sorted(str(each["metadata"]["name"]) for each in attachments)}
+
+
+def _kinds(kubectl: Kubectl) -> list[str]:
+    return kubectl.run("api-resources", "--no-headers", "--output=name", where="kinds").split()
+
+
+def devices(kubectl: Kubectl) -> list[str]:
+    """How many whole GPUs of each node NVIDIA's DRA driver has listed for claims, `NODE=NUMBER`, by the names that the
+    API server has for nodes.
+    """
+    found = numbers_of_gpus(kubectl.list(_SLICES) if _SLICES in _kinds(kubectl) else [])
+    return [f"{node}={number}" for node, number in sorted(found.items())]
+
+
+def numbers_of_gpus(slices: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The number of whole GPUs by node, of ResourceSlices. Pure.
+
+    A driver that lists the devices of a pool anew writes slices of a higher generation, and removes the others later.
+    """
+    specs = [
+        each["spec"] for each in slices if each["spec"].get("driver") == GPU_DRIVER and each["spec"].get("nodeName")
+    ]
+    newest: dict[tuple[str, str], int] = {}
+    for spec in specs:
+        pool = (str(spec["nodeName"]), str(spec["pool"]["name"]))
+        newest[pool] = max(newest.get(pool, 0), int(spec["pool"]["generation"]))
+    found: dict[str, int] = {}
+    for spec in specs:
+        node, pool = str(spec["nodeName"]), spec["pool"]
+        if newest[node, str(pool["name"])] == int(pool["generation"]):
+            kinds = [(each.get("attributes") or {}).get("type") or {} for each in spec.get("devices") or []]
+            found[node] = found.get(node, 0) + sum(kind.get("string") == "gpu" for kind in kinds)
+    return found
 
 
 def _awaited(ask: Callable[[], _T], good: Callable[[_T], bool], seconds: float) -> _T:

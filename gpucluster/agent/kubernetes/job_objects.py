@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpucluster.agent.errors import Refused
+from gpucluster.agent.rules.devices import CLASS_QUOTA
 
 Manifest = dict[str, Any]
 
@@ -27,9 +28,11 @@ WORKLOADS: Mapping[str, str] = {
     "PyTorchJob": "pytorchjobs.kubeflow.org",
     "TrainJob": "trainjobs.trainer.kubeflow.org",
 }
+#: Also of a job whose pods claim GPUs, as kubectl knows it. A claim of a pod ends with the pod.
+CLAIMS = "resourceclaimtemplates.resource.k8s.io"
 #: What some of these need, as kubectl knows it: it is deleted after them.
 NEEDED: Mapping[str, str] = {"TrainJob": "trainingruntimes.trainer.kubeflow.org"}
-_BESIDE = frozenset({"ConfigMap", "Service", "TrainingRuntime"})
+_BESIDE = frozenset({"ConfigMap", "Service", "TrainingRuntime", "ResourceClaimTemplate"})
 _MOST_OBJECTS = 5000
 _HOME = "home"
 _NODES = "GPUCLUSTER_NODES"
@@ -261,13 +264,16 @@ def quantity(text: object) -> float:
     return float(found[1]) * _FACTORS[found[2] or ""] if found else 0.0
 
 
-def too_much(pod_spec: Mapping[str, Any], pods: int, quotas: Iterable[Manifest]) -> str:
+def too_much(
+    pod_spec: Mapping[str, Any], pods: int, quotas: Iterable[Manifest], claimed: Mapping[str, float] | None = None
+) -> str:
     """What a job asks for that is more than a quota ever gives; "" if it fits.
 
     Args:
         pod_spec: of one pod, with the requests that the namespace gives to those that have none.
+        claimed: what each pod claims (`claims`).
     """
-    asked = {"pods": float(pods)}
+    asked = {"pods": float(pods), **{name: number * pods for name, number in (claimed or {}).items()}}
     for container in pod_spec.get("containers") or []:
         for name, value in ((container.get("resources") or {}).get("requests") or {}).items():
             asked[f"requests.{name}"] = asked.get(f"requests.{name}", 0.0) + quantity(value) * pods
@@ -279,6 +285,18 @@ def too_much(pod_spec: Mapping[str, Any], pods: int, quotas: Iterable[Manifest])
                 what = name.replace("requests.", "")
                 return f"it asks for {what} {asked[name]:g} in all, and the quota of the user is {most}"
     return ""
+
+
+def claims(manifests: Iterable[Manifest]) -> dict[str, float]:
+    """How many devices each pod of a job claims, by the name that a quota has for their class."""
+    found: dict[str, float] = {}
+    for each in manifests:
+        if each["kind"] == "ResourceClaimTemplate":
+            for request in each["spec"]["spec"]["devices"]["requests"]:
+                exactly = request.get("exactly") or {}
+                name = CLASS_QUOTA.format(exactly.get("deviceClassName"))
+                found[name] = found.get(name, 0.0) + float(exactly.get("count", 1))
+    return found
 
 
 def images_of(nodes: Iterable[Manifest]) -> list[set[str]]:

@@ -18,7 +18,7 @@ from gpucluster.agent.errors import AgentError, Failed, Refused
 from gpucluster.agent.jobs import folder, requirements
 from gpucluster.agent.jobs.queue import Checked, Seen
 from gpucluster.agent.kubernetes import faults, job_objects, person_objects
-from gpucluster.agent.kubernetes.job_objects import JOB, KIND, NEEDED, WORKLOADS, Manifest, Owner
+from gpucluster.agent.kubernetes.job_objects import CLAIMS, JOB, KIND, NEEDED, WORKLOADS, Manifest, Owner
 from gpucluster.agent.kubernetes.kubectl import ApiFailed, Kubectl
 from gpucluster.agent.rules.devices import GPU_RESOURCES
 
@@ -129,7 +129,7 @@ class KubernetesQueue:
                 raise
             made = pod
         pods = max(job_objects.number_of_pods(spec), 1)
-        if why := job_objects.too_much(made["spec"], pods, quotas):
+        if why := job_objects.too_much(made["spec"], pods, quotas, job_objects.claims(objects)):
             raise Refused(
                 f"the job can never start: {why}", "Take fewer --nodes or --gpus, or raise kubernetes.user_quota"
             )
@@ -218,7 +218,7 @@ class KubernetesQueue:
     def _delete(self, name: str, namespace: str, kind: str) -> None:
         # What makes pods comes first; the ConfigMap, by which the job is found, comes last.
         needed = [NEEDED[kind]] if kind in NEEDED else []
-        for each in (WORKLOADS.get(kind, WORKLOADS["Job"]), *needed, "services", "configmaps"):
+        for each in (WORKLOADS.get(kind, WORKLOADS["Job"]), *needed, CLAIMS, "services", "configmaps"):
             try:
                 self._kubectl.run(
                     "delete", each, f"--namespace={namespace}", f"--selector={_OURS},{JOB}={name}",

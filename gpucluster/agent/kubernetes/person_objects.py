@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpucluster.agent.kubernetes import admission
-from gpucluster.agent.rules.devices import GPU_RESOURCES, instance_resource
+from gpucluster.agent.rules.devices import CLASS_QUOTA, GPU_CLASS, GPU_RESOURCES, instance_resource
 from gpucluster.agent.rules.labels import HOST
 
 Manifest = dict[str, Any]
@@ -43,6 +43,8 @@ PRIVILEGED = "gpucluster-privileged"
 #: Minor releases: labels of Pod Security (on by default since 1.23), PodSecurityPolicy (gone with 1.25), and
 #: ValidatingAdmissionPolicy v1, the only one of them that can compare a uid with that of a namespace.
 LABELS_SINCE, POLICIES_UNTIL, ADMISSION_SINCE = 23, 24, 30
+#: The release from which on pods can claim devices by an API that is stable (resource.k8s.io/v1).
+CLAIMS_SINCE = 34
 
 #: The seccomp profiles that pods of a policy may name (without it, none), and that of pods that name none.
 _PROFILES = "seccomp.security.alpha.kubernetes.io/allowedProfileNames"
@@ -167,6 +169,7 @@ def _person_rules() -> list[Manifest]:
         _rule("kubeflow.org", ["mpijobs", "pytorchjobs"], _ALL),
         _rule("trainer.kubeflow.org", ["trainjobs", "trainingruntimes"], _ALL),
         _rule("kueue.x-k8s.io", ["localqueues", "workloads"], _READ),
+        _rule("resource.k8s.io", ["resourceclaims", "resourceclaimtemplates"], _ALL),
         _rule("k8s.cni.cncf.io", ["network-attachment-definitions"], _READ),
     ]
 
@@ -213,7 +216,7 @@ def of_person(person: Person, quota: Quota, minor: int, api: Api, *, engine: boo
     level = "baseline" if minor >= ADMISSION_SINCE or minor <= POLICIES_UNTIL else "restricted"
     made = [
         _object("v1", "Namespace", place, labels={**labels, **_pod_security(level, minor)}, annotations=numbers),
-        _quota(person, quota),
+        _quota(person, quota, minor),
         _no_system_priority(place),
         _limits(place),
         _network_policy(place, api),
@@ -233,9 +236,11 @@ def _pod_security(level: str, minor: int) -> dict[str, str]:
     return {"pod-security.kubernetes.io/enforce": level} if minor >= LABELS_SINCE else {}
 
 
-def _quota(person: Person, quota: Quota) -> Manifest:
+def _quota(person: Person, quota: Quota, minor: int) -> Manifest:
     hard = {
         **{f"requests.{name}": quota.gpus for name in GPU_RESOURCES.values()},
+        # As many again, where pods claim devices: a node offers its GPUs in one of the two ways.
+        **({CLASS_QUOTA.format(GPU_CLASS): quota.gpus} if minor >= CLAIMS_SINCE else {}),
         **{f"requests.{instance_resource(name)}": number for name, number in quota.gpu_instances.items()},
         "requests.cpu": quota.cpus,
         "requests.memory": None if quota.memory_gb is None else f"{quota.memory_gb}G",

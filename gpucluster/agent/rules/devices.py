@@ -12,6 +12,10 @@ GPU_RESOURCES: Mapping[str, str] = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/
 RDMA_RESOURCE = "nvidia.com/rdma-vf"
 #: The annotation of a pod with the further networks that it takes, by Multus.
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
+#: The name of NVIDIA's DRA driver, and of the class of its whole GPUs (its chart, templates/deviceclass-gpu.yaml).
+GPU_DRIVER = GPU_CLASS = "gpu.nvidia.com"
+#: What a quota calls the devices of a class (Kubernetes, core/v1: ResourceClaimsPerClass).
+CLASS_QUOTA = "{}.deviceclass.resource.k8s.io/devices"
 _INSTANCE = "nvidia.com/mig-"
 
 

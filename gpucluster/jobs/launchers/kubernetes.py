@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import NamedTuple, cast, get_args
 
-from gpucluster.agent.rules.devices import GPU_RESOURCES, instance_resource
+from gpucluster.agent.rules.devices import GPU_CLASS, GPU_RESOURCES, instance_resource
 from gpucluster.errors import InputError
 from gpucluster.jobs import launchers, pod_options
 from gpucluster.jobs.model import Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
@@ -52,6 +52,8 @@ KUBERNETES = Scheduler(
         Option("pool", "the nodes with this value of the label gpucluster.io/pool", Kind.NAME),
         Option("mig", "the profile of an instance of a divided GPU, such as 1g.10gb: each pod gets one, and no whole "
                "GPU", Kind.TEXT, pattern=_PROFILE),
+        Option("gpu_claims", "pods claim their GPUs from NVIDIA's DRA driver (Kubernetes 1.34 and newer): they ask for "
+               "no nvidia.com/gpu", Kind.FLAG, default=False),
         Option("cpus", "CPUs of each pod; 0: not asked for", Kind.INTEGER, 0, minimum=0),
         Option("memory_gb", "memory of each pod; 0: not asked for", Kind.INTEGER, 0, minimum=0),
         Option("time", "seconds that the job may take; 0: no limit", Kind.INTEGER, 0, minimum=0),
@@ -138,6 +140,7 @@ def _workload(job: Job, files: Mapping[str, str]) -> workloads.Workload:
         gid=None if gid == _NO_ID else gid,
         gpus=job.gpus,
         gpu_resource=gpu_resource(job),
+        gpu_claim=GPU_CLASS if job.values["gpu_claims"] else "",
         cpus=int(job.number("cpus")),
         memory_gb=int(job.number("memory_gb")),
         seconds=int(job.number("time")),

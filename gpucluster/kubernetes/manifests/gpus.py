@@ -1,7 +1,8 @@
-"""What offers GPUs to pods: a device plugin for each maker, or the values of NVIDIA's GPU operator.
+"""What offers GPUs to pods: a device plugin for each maker, or the values of NVIDIA's GPU operator or DRA driver.
 
 The driver and the container toolkit are those of the host. Sources: NVIDIA/k8s-device-plugin v0.20.0 (its chart and
-README), NVIDIA/gpu-operator v26.7.0 (its values), ROCm/k8s-device-plugin v1.31.0.10 (its manifest).
+README), NVIDIA/gpu-operator v26.7.0 (its values), NVIDIA/k8s-dra-driver-gpu v0.4.0 (its chart),
+ROCm/k8s-device-plugin v1.31.0.10 (its manifest).
 """
 
 from __future__ import annotations
@@ -215,6 +216,32 @@ def operator_images(*, exporter: bool) -> list[str]:
     """The images that the chart gpu-operator uses with these values."""
     names = ["gpu-operator", "nvidia-device-plugin", "mig-manager", "node-feature-discovery"]
     return [images.reference(name) for name in [*names, *(["dcgm-exporter"] if exporter else [])]]
+
+
+def dra_driver_values(*, engine: bool) -> dict[str, Any]:
+    """The values of the chart dra-driver-nvidia-gpu for hosts that have the driver and CDI.
+
+    Its chart refuses to offer GPUs unless it is told that no device plugin is on the same nodes (templates/
+    validation.yaml). Its other half, domains of GPUs with NVLink between hosts, is off.
+
+    Args:
+        engine: the control plane is that of Kubernetes Engine, whose own plugin serves the nodes that it manages.
+    """
+    ours = {"key": GPU_VENDOR, "operator": "In", "values": ["nvidia"]}
+    rules: list[dict[str, Any]] = [ours, *([{"key": HOST, "operator": "Exists"}] if engine else [])]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": rules}]}
+    entry = images.software()["dra-driver"]
+    return {
+        "image": {"repository": entry.image, "tag": entry.tag},
+        "gpuResourcesEnabledOverride": True,
+        "resources": {"gpus": {"enabled": True}, "computeDomains": {"enabled": False}},
+        "nvidiaDriverRoot": "/",
+        "kubeletPlugin": {
+            "tolerations": _everywhere(),
+            # Its own asks for labels of node feature discovery.
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+        },
+    }
 
 
 def gpu_request(vendor: GpuVendor, count: int) -> dict[str, str]:

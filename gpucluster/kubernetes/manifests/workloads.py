@@ -48,6 +48,8 @@ _GROUP = "node"
 #: The label of the Job that a TrainJob's trainer is.
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 _NCCL = "nccl.conf"
+#: The name of a pod's claim, and of the request in it.
+_CLAIM = "gpus"
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Workload:
         uid, gid: of the person; None for those of the image.
         gpus, cpus, memory_gb: of each pod; 0: not asked for.
         gpu_resource: what `gpus` counts.
+        gpu_claim: GPUs are devices of this DeviceClass, which each pod claims; "": they are a resource.
         seconds: how long it may take; 0 for ever.
         pool: whose nodes; "" for any.
         queue: the LocalQueue of Kueue that admits it, all pods or none; "" without.
@@ -96,6 +99,7 @@ class Workload:
     gid: int | None = None
     gpus: int = 0
     gpu_resource: str = GPU_RESOURCES["nvidia"]
+    gpu_claim: str = ""
     cpus: int = 0
     memory_gb: int = 0
     seconds: int = 0
@@ -253,7 +257,17 @@ def _beside(work: Workload) -> list[Manifest]:
     data = dict(work.files)
     if work.nccl:
         data[_NCCL] = "".join(f"{name}={value}\n" for name, value in sorted(work.nccl.items()))
-    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(work), "data": data}]
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(work), "data": data}, *_claims(work)]
+
+
+def _claims(work: Workload) -> list[Manifest]:
+    """From which each pod gets a claim of its own, which ends with the pod."""
+    if not work.gpus or not work.gpu_claim:
+        return []
+    wanted = {"deviceClassName": work.gpu_claim, "allocationMode": "ExactCount", "count": work.gpus}
+    spec = {"spec": {"devices": {"requests": [{"name": _CLAIM, "exactly": wanted}]}}}
+    made = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": _metadata(work)}
+    return [{**made, "spec": spec}]
 
 
 def _service(work: Workload) -> Manifest:
@@ -344,6 +358,8 @@ def _pod(
             }
         },
     }
+    if _claims(work):
+        spec["resourceClaims"] = [{"name": _CLAIM, "resourceClaimTemplateName": work.name}]
     if work.pool:
         spec["nodeSelector"] = {_POOL_LABEL: work.pool}
     # Who names a pool means its nodes, also for work that takes none of their GPUs.
@@ -383,9 +399,10 @@ def _resources(work: Workload) -> dict[str, Any]:
         asked["cpu"] = str(work.cpus)
     if work.memory_gb:
         asked["memory"] = f"{work.memory_gb}G"
-    if work.gpus:
+    if work.gpus and not work.gpu_claim:
         asked[work.gpu_resource] = str(work.gpus)
     if work.rdma_resource:
         asked[work.rdma_resource] = "1"
     asked |= work.rdma.container.get("resources", {}).get("limits", {})
-    return {"requests": asked, "limits": dict(asked)} if asked else {}
+    amounts = {"requests": asked, "limits": dict(asked)} if asked else {}
+    return amounts | ({"claims": [{"name": _CLAIM}]} if _claims(work) else {})

@@ -7,6 +7,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from gpucluster import shapes
+from gpucluster.agent.kubernetes.person_objects import CLAIMS_SINCE
 from gpucluster.kubernetes.manifests.networks import has_virtual_functions
 from gpucluster.spec.defaults import is_elastic, systems_of
 from gpucluster.spec.document import Path
@@ -29,6 +30,7 @@ OLDEST_WITH_CALICO = 29
 #: The oldest minor release whose kubelet speaks version 1 of CRI, the only one of the containerd that hosts of Oracle
 #: Linux get (2.x; containerd's RELEASES.md).
 OLDEST_ON_ORACLE_LINUX = 23
+
 
 #: An add-on of OKE with a device plugin in it.
 _NVIDIA_OPERATOR = "NvidiaGpuOperator"
@@ -53,6 +55,9 @@ RULES = (
     "`kubernetes.rdma: device` is for shapes of which the places of RDMA interfaces on the PCI bus are known, "
     "`sr-iov` for those whose interfaces are also NVIDIA's. Both give pods addresses of `network.rdma_cidr`, so no "
     "pool has `rdma_addressing: cloud-init`.",
+    f"`kubernetes.gpus: dra-driver` needs `kubernetes.release` 1.{CLAIMS_SINCE}.0 or newer and a provider whose "
+    "hosts have their hardware, and no pool with NVIDIA's GPUs that is elastic, is `managed`, or divides them "
+    "(`gpus.mig`). With `kubernetes.rdma: device` no such pool uses RDMA.",
     "A profile in `kubernetes.user_quota.gpu_instances` is one into which a pool divides its GPUs (`gpus.mig`).",
     f"`kubernetes.pod_cidr` has a /{NODE_PREFIX} for each node and one for the controller. It, `service_cidr`, "
     "`network.vcn_cidr`, `network.rdma_cidr` and, with `docker` or `containerd`, "
@@ -80,6 +85,8 @@ def check(context: RuleContext) -> None:
         _check_release(context, section)
     _check_rdma(context, section.get("rdma"))
     _check_quota(context)
+    if section.get("gpus") == "dra-driver":
+        _check_claims(context, section)
     _check_ranges(context, section)
     if section.get("control_plane") == "oke":
         _check_endpoint(context)
@@ -187,6 +194,37 @@ def _check_quota(context: RuleContext) -> None:
             hint = did_you_mean(profile, made) or (f"Known: {', '.join(made)}" if made else "Delete it")
             path: Path = ("kubernetes", "user_quota", "gpu_instances", profile)
             context.error(path, message, hint, key=True)
+
+
+def _check_claims(context: RuleContext, section: dict[str, Any]) -> None:
+    """Whether pods can claim GPUs: of NVIDIA's DRA driver, which has all GPUs of a node or none."""
+    key: Path = ("kubernetes", "gpus")
+    release, otherwise = section.get("release"), "or write kubernetes.gpus: device-plugin"
+    if isinstance(release, str) and int(release.split(".")[1]) < CLAIMS_SINCE:
+        message = f"dra-driver needs the API resource.k8s.io/v1, which is there from 1.{CLAIMS_SINCE} on; release is "
+        hint = f"Write device-plugin, or kubernetes.release 1.{CLAIMS_SINCE}.0 or newer"
+        context.error(key, message + release, hint)
+    if context.provider is not None and context.provider.hardware_emulated:
+        message = "dra-driver lists devices of the host, and emulated GPUs are only numbers in the status of a node"
+        context.error(key, message, "Write device-plugin")
+    for name, pool in context.section("pools").items():
+        shape = shapes.catalogue().get(str(pool.get("shape"))) if isinstance(pool, dict) else None
+        if shape is None or not shape.has_nvidia_gpus:
+            continue
+        if is_elastic(pool):
+            message = "with dra-driver no pool is elastic: the autoscaler counts what pods ask for, and reads no claims"
+            context.error(("pools", name, "max_count"), message, f"Set max_count to count, {otherwise}")
+        if pool.get("managed") is True:
+            message = (
+                "with dra-driver no pool is managed: OKE runs a device plugin there, and both would give away the "
+            )
+            context.error(("pools", name, "managed"), f"{message}same GPUs", f"Write false, {otherwise}")
+        if context.section("pools", name, "gpus").get("mig"):
+            message = "with dra-driver no GPU is divided: which pods have instances is read from the record of plugins"
+            context.error(("pools", name, "gpus", "mig"), message, f"Delete it, {otherwise}", key=True)
+        if section.get("rdma") == "device" and has_rdma(pool):
+            message = f"with dra-driver pods get no files of RDMA devices (pool {name}): NVIDIA's plugin brings them"
+            context.error(("kubernetes", "rdma"), message, f"Write host or sr-iov, {otherwise}")
 
 
 def _check_one_scheduler(context: RuleContext, scheduler: str) -> None:

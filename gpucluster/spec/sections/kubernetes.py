@@ -18,7 +18,7 @@ ADDON_VERSION_PATTERN = r"^v[0-9]+\.[0-9]+(\.[0-9]+)?([-+.][0-9A-Za-z][0-9A-Za-z
 
 ControlPlane = Literal["self", "oke"]
 PodNetwork = Literal["calico", "routes"]
-GpuSoftware = Literal["device-plugin", "operator"]
+GpuSoftware = Literal["device-plugin", "operator", "dra-driver"]
 RdmaAccess = Literal["host", "device", "sr-iov"]
 AddonVersion = Annotated[str, Field(pattern=ADDON_VERSION_PATTERN, max_length=64)]
 CertificateHours = Annotated[int, Field(ge=1, le=720)]
@@ -84,8 +84,8 @@ class Kubernetes(Part):
     )
     gpus: GpuSoftware = Field(
         default="device-plugin",
-        description="What offers GPUs to pods: NVIDIA's `device-plugin`, or its `operator`. The driver is always "
-        "that of the host.",
+        description="What offers GPUs to pods: NVIDIA's `device-plugin`, its `operator`, or its `dra-driver`, with "
+        "which pods claim devices (Dynamic Resource Allocation). The driver is always that of the host.",
     )
     rdma: RdmaAccess = Field(
         default="host",
