@@ -154,12 +154,37 @@ def test_the_exporter_without_rights_gets_sys_of_a_pod(node: Booted) -> None:
 
         wait_for("the exporter has asked", answered, interval=1.5)
         after = {each.labels["collector"]: each.value for each in _collectors(node)}
-        assert after["rdma"] == 1, node.sh("journalctl --no-pager | tail --lines=40")
-    finally:
+        assert after["rdma"] == after["network"] == 1, node.sh("journalctl --no-pager | tail --lines=40")
+        # A socket of the namespace is passed, and the kernel says to a service in its sandbox that the mount is gone.
+        node.put("/srv/held.py", HELD)
+        node.sh("chmod 644 /srv/held.py; rm -f /run/held")
+        node.sh(
+            "systemd-run --unit=held --property=User=gpucluster-exporter --property=ProtectSystem=strict "
+            "--property=PrivateTmp=yes --property=RestrictAddressFamilies='AF_UNIX AF_INET' "
+            "--setenv=PYTHONPATH=/usr/local/bin/gpucluster-agent python3 /srv/held.py"
+        )
+        held = "journalctl --quiet --output=cat --unit=held"
+        wait_for("the service has the socket", lambda: "holds 1" in node.sh(held, check=False))
         node.sh("ip netns delete pod")
+        wait_for("the namespace has ended", lambda: "ended" in node.sh(held, check=False))
+    finally:
+        node.sh("ip netns delete pod", check=False)
     assert node.play(TASKS, given, name="compute-1").changed == 0
     node.play(TASKS, given | {"kubernetes_rdma": "host"}, name="compute-1")
     assert "rdma-namespaces" not in node.sh("ls /etc/systemd/system /etc/systemd/system/sockets.target.wants; ls /run")
+
+
+# It looks at the mounts once. What ends the namespace after that is the thread that the kernel wakes.
+HELD = """\
+import os, time
+from gpucluster.agent.exporter.namespaces import Namespaces
+held = Namespaces("/run/gpucluster-rdma-namespaces.sock", keeps=lambda sysfs: True)
+(sysfs,) = held.folders().values()
+print("holds", len(held._sockets), flush=True)
+while os.listdir(sysfs + "/class/net"):
+    time.sleep(0.05)
+print("ended", flush=True)
+"""
 
 
 def _collectors(node: Booted) -> Any:

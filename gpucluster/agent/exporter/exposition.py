@@ -46,7 +46,8 @@ METRICS: Mapping[str, Metric] = {
         "counter", "Files of counters of an RDMA port that could not be read, or have no number."
     ),
     "gpucluster_network_counter_total": Metric(
-        "counter", "A statistic of a network interface's driver: pause frames, discards, errors."
+        "counter",
+        "A statistic of a network interface's driver: pause frames, discards, errors. pci is the place of its card.",
     ),
     "gpucluster_network_read_errors_total": Metric(
         "counter", "How often the statistics of a network interface could not be read."

@@ -11,18 +11,26 @@ Which namespaces there are is said by the mounts that keep them: containerd and 
 `ip netns` does. A namespace that only processes keep is not found. No process of a pod is looked at, so nothing that
 a container has changed is followed, and there is no right to trace processes.
 
+Statistics of a driver (ethtool) are no files: the kernel gives them to a socket of the namespace. A socket that is
+open keeps its namespace, and with it the interfaces of a pod that has gone. So one is held only where an interface is
+that somebody reads, and it is closed as soon as the mount that kept the namespace is gone: the kernel wakes who polls
+/proc/self/mountinfo (proc_pid_mountinfo(5), fs/proc_namespace.c: mounts_poll).
+
 Two halves. `give` needs CAP_SYS_ADMIN, runs once for each question, reads nothing from who asks, and passes open
-folders. `Namespaces` asks it, without any right, when there are other namespaces than before.
+folders and sockets. `Namespaces` asks it, without any right, when there are other namespaces than before.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Callable
 
 from gpucluster.agent.rdma_files import names
 
@@ -67,7 +75,9 @@ def here(proc: str = "/proc") -> dict[str, str]:
 
 
 def give(asker: socket.socket, proc: str = "/proc") -> None:
-    """Send the folder of a new sysfs of each namespace: a message with its name, and the open folder.
+    """Send the folder of a new sysfs of each namespace, and a socket of it: a message with its name, and both open.
+
+    The socket has an address family of this host alone: who has it reaches no network by it.
 
     This process is in another network namespace and another mount namespace afterwards: it should end.
 
@@ -82,7 +92,9 @@ def give(asker: socket.socket, proc: str = "/proc") -> None:
     for name, path in wanted.items():
         folder = _sysfs(name, path)
         if folder is not None:
-            socket.send_fds(asker, [name.encode()], [folder])
+            # In the namespace that was entered last.
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as inside:
+                socket.send_fds(asker, [name.encode()], [folder, inside.fileno()])
             os.close(folder)
 
 
@@ -115,12 +127,17 @@ class Namespaces:
     Args:
         address: the socket that answers with `give`; "" for none, and then there are no namespaces.
         proc: where /proc is.
+        keeps: whether a socket of a namespace is needed, by the path of its /sys. By default of none.
     """
 
-    def __init__(self, address: str, proc: str = "/proc") -> None:
+    def __init__(self, address: str, proc: str = "/proc", keeps: Callable[[str], bool] | None = None) -> None:
         self._address, self._proc = address, proc
+        self._keeps = keeps or (lambda _sysfs: False)
         self._held: dict[str, int] = {}
         self._wanted: set[str] = set()
+        self._sockets: dict[str, socket.socket] = {}
+        self._lock = threading.Lock()
+        self._watched = False
 
     def folders(self) -> Mapping[str, str]:
         """Where /sys of each namespace is, by the name of the namespace.
@@ -133,12 +150,25 @@ class Namespaces:
         for name in [name for name, folder in self._held.items() if not _alive(folder)]:
             os.close(self._held.pop(name))
         self._wanted = set(here(self._proc))
-        if set(self._held) != self._wanted:
+        needed = {name for name in self._held if self._keeps(self._path(name))}
+        # An interface moves into a namespace after that was made.
+        if set(self._held) != self._wanted or not needed <= set(self._sockets):
             self.close()
             # What could not be had is for `missing` to say: what is there is read.
             with contextlib.suppress(OSError):
                 self._ask()
-        return {name: f"{self._proc}/self/fd/{folder}" for name, folder in self._held.items()}
+        else:
+            self._close_sockets(needed)
+        return {name: self._path(name) for name in self._held}
+
+    @contextlib.contextmanager
+    def inside(self, name: str) -> Iterator[socket.socket | None]:
+        """A socket of a namespace, while it is used; None where there is none, or the namespace has ended."""
+        with self._lock:
+            yield self._sockets.get(name)
+
+    def _path(self, name: str) -> str:
+        return f"{self._proc}/self/fd/{self._held[name]}"
 
     def missing(self) -> list[str]:
         """The namespaces that were there when `folders` looked, are still there, and could not be read.
@@ -152,6 +182,7 @@ class Namespaces:
         """Let go of all: a sysfs that is held open costs memory, and does not keep its namespace."""
         while self._held:
             os.close(self._held.popitem()[1])
+        self._close_sockets()
 
     def _ask(self) -> None:
         until = time.monotonic() + SECONDS
@@ -160,14 +191,58 @@ class Namespaces:
             connection.connect(self._address)
             while len(self._held) < MOST:
                 connection.settimeout(max(0.001, until - time.monotonic()))
-                text, folders, _flags, _address = socket.recv_fds(connection, _LONGEST_NAME, 1, socket.MSG_CMSG_CLOEXEC)
+                text, folders, _flags, _address = socket.recv_fds(connection, _LONGEST_NAME, 2, socket.MSG_CMSG_CLOEXEC)
                 if not text:
                     break
                 name = text.decode()
-                for folder in folders:
-                    if name in self._held:
-                        os.close(self._held.pop(name))
-                    self._held[name] = folder
+                self._take(name, folders)
+
+    def _take(self, name: str, descriptors: list[int]) -> None:
+        """Keep the folder and perhaps the socket of a namespace."""
+        if name in self._held:
+            os.close(self._held.pop(name))
+        for number, descriptor in enumerate(descriptors):
+            if number == 0:
+                self._held[name] = descriptor
+            elif self._keeps(self._path(name)):
+                with self._lock:
+                    self._sockets[name] = socket.socket(fileno=descriptor)
+                self._watch()
+            else:
+                os.close(descriptor)
+
+    # --- sockets end with what they are for -----
+
+    def _close_sockets(self, kept: Collection[str] = ()) -> None:
+        """Close all but these."""
+        with self._lock:
+            for name in [name for name in self._sockets if name not in kept]:
+                self._sockets.pop(name).close()
+
+    def _watch(self) -> None:
+        """Close each socket when its namespace is no longer kept, also while nobody reads."""
+        with self._lock:
+            if self._watched:
+                return
+            self._watched = True
+        threading.Thread(target=self._release, daemon=True).start()
+
+    def _release(self) -> None:
+        with open(f"{self._proc}/self/mountinfo", "rb") as mounts:
+            changes = select.poll()
+            changes.register(mounts, select.POLLPRI | select.POLLERR)
+            while True:
+                # Looked at before it waits: what has changed since the file was opened is said once.
+                try:
+                    kept = set(here(self._proc))
+                except OSError:
+                    kept = set()
+                self._close_sockets(kept)
+                with self._lock:
+                    if not self._sockets:
+                        self._watched = False
+                        return
+                changes.poll()
 
 
 def _alive(folder: int) -> bool:

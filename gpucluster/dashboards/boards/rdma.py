@@ -99,9 +99,9 @@ def rdma() -> Json:
                         "Counters of the network interfaces that tell of congestion.",
                         "short",
                         Query(
-                            "sum by (node, interface, counter) (rate(gpucluster_network_counter_total"
+                            "sum by (node, interface, pci, counter) (rate(gpucluster_network_counter_total"
                             f'{{{of}, counter=~".*(pause|discard).*"}}[$__rate_interval])) > 0',
-                            "{{node}} {{interface}} {{counter}}",
+                            "{{node}} {{interface}} {{pci}} {{counter}}",
                         ),
                     ),
                 ],

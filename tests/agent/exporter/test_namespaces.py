@@ -7,6 +7,7 @@ that moves. Where a test has RDMA devices, they are planted trees of files, pass
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Callable
 
@@ -23,10 +24,14 @@ import pytest
 
 from gpucluster.agent.exporter import namespaces
 from gpucluster.agent.exporter.collect import Place, Spec
+from gpucluster.agent.exporter.collect import network as network_module
+from gpucluster.agent.exporter.collect.ethtool import Ethtool
+from gpucluster.agent.exporter.collect.network import Network
 from gpucluster.agent.exporter.collect.rdma import Rdma
 from gpucluster.agent.exporter.exposition import page
 from gpucluster.agent.exporter.namespaces import Namespaces, find
 from gpucluster.agent.exporter.workers import Workers
+from tests.agent.exporter.test_network_samples import KernelDouble
 from tests.agent.exporter.trees import IB, MLX5, port
 from tests.agent.exposition import Series, having, of, series
 from tests.waiting import wait_for
@@ -97,13 +102,18 @@ def answering(answer: Callable[[socket.socket], object]) -> Iterator[str]:
 
 
 @contextmanager
-def passing(folders: Mapping[str, Path]) -> Iterator[str]:
-    """A double of `give`: it passes these folders, and neither looks for namespaces nor mounts anything."""
+def passing(folders: Mapping[str, Path], *, sockets: bool = False) -> Iterator[str]:
+    """A double of `give`: it passes these folders, and neither looks for namespaces nor mounts anything.
+
+    Args:
+        sockets: with each one a socket, which is of our own namespace.
+    """
 
     def answer(asker: socket.socket) -> None:
         for name, folder in folders.items():
             descriptor = os.open(folder, os.O_RDONLY)
-            socket.send_fds(asker, [name.encode()], [descriptor])
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as inside:
+                socket.send_fds(asker, [name.encode()], [descriptor, *([inside.fileno()] if sockets else [])])
             os.close(descriptor)
 
     with answering(answer) as address:
@@ -293,3 +303,109 @@ def test_who_asks_needs_no_right(namespace: str) -> None:
         os.chmod(address, 0o666)
         said = subprocess.run([sys.executable, "-c", ask, address, name], text=True, capture_output=True, check=False)
     assert said.stdout.split() == ["1500", "[]"], said.stderr
+
+
+# --- statistics of drivers, which a socket of the namespace gives -----
+
+
+def moved(sysfs: str) -> dict[str, str]:
+    """In place of `cards`: a veth device has no card, and a driver with statistics."""
+    names = os.listdir(f"{sysfs}/class/net")
+    return {name: "0000:0c:00.0" for name in names if name.startswith("moved")} if sysfs != "/sys" else {}
+
+
+def statistics(network: Network) -> dict[tuple[str, str], dict[str, float]]:
+    """By interface and place of the card, its statistics."""
+    text = page(line for subject in network.subjects() for line in network.samples(subject))
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for labels, value in having(series(text), "gpucluster_network_counter_total").items():
+        known = dict(labels)
+        found.setdefault((known["interface"], known["pci"]), {})[known["counter"]] = value
+    return found
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+@AS_ROOT
+def test_statistics_of_a_driver_go_on_in_a_namespace_and_do_not_keep_it(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespaces, "SECONDS", 60.0)
+    # All statistics of veth: it counts none of those that are kept.
+    monkeypatch.setattr(network_module, "chosen", lambda names: list(range(len(names))))
+    short, name = os.path.basename(namespace), f"net:[{os.stat(namespace).st_ino}]"
+    with activated() as address:
+        network = Network(Place(namespaces=address), places=moved)
+        found = statistics(network)
+        assert set(found) == {("moved0", "0000:0c:00.0"), ("moved1", "0000:0c:00.0")}
+        assert found["moved0", "0000:0c:00.0"]["peer_ifindex"] > 0
+        # One that comes later than its namespace, as the interfaces of a pod do.
+        ip("-n", short, "link", "delete", "moved0")
+        assert statistics(network) == {}
+        assert descriptors_of(name) == 0, "no socket keeps a namespace in which nothing is read"
+        ip("-n", short, "link", "add", "moved2", "type", "veth", "peer", "name", "moved3")
+        assert {interface for interface, _pci in statistics(network)} == {"moved2", "moved3"}
+        assert descriptors_of(name) == 1
+        # Nobody reads now. A socket that stayed open would keep the namespace, and the interfaces of its pod.
+        folder = network._namespaces._path(name)
+        ip("netns", "delete", short)
+        wait_for("the namespace has ended", lambda: not os.listdir(f"{folder}/class/net"))
+        assert statistics(network) == {}
+        network.close()
+
+
+def descriptors_of(name: str) -> int:
+    """How many sockets of a network namespace this process holds: the kernel says whose each is (SIOCGSKNS)."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{number}").startswith("socket:["):
+                own = fcntl.ioctl(int(number), 0x894C)
+                found += os.readlink(f"/proc/self/fd/{own}") == name
+                os.close(own)
+    return found
+
+
+@AS_ROOT
+def test_who_asks_for_statistics_needs_no_right(namespace: str) -> None:
+    ask = (
+        "import os, sys\n"
+        "from gpucluster.agent.exporter import namespaces\n"
+        "from gpucluster.agent.exporter.collect.ethtool import Ethtool\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "namespaces.SECONDS = 60.0\n"
+        "held = namespaces.Namespaces(sys.argv[1], keeps=lambda _sysfs: True)\n"
+        "held.folders()\n"
+        "with held.inside(sys.argv[2]) as inside: print(Ethtool(inside=inside).count('moved0') > 0)"
+    )
+    name = f"net:[{os.stat(namespace).st_ino}]"
+    with activated() as address:
+        os.chmod(os.path.dirname(address), 0o755)
+        os.chmod(address, 0o666)
+        said = subprocess.run([sys.executable, "-c", ask, address, name], text=True, capture_output=True, check=False)
+    assert said.stdout.split() == ["True"], said.stderr
+
+
+def test_interfaces_of_two_pods_with_one_name_are_told_apart_by_the_place_of_their_cards(tmp_path: Path) -> None:
+    kernel = KernelDouble({"net1": {"rx_discards_phy": 3}, "rdma0": {"rx_discards_phy": 1}})
+    trees = {}
+    for number, (tree, interface) in enumerate({"host": "rdma0", "one": "net1", "two": "net1"}.items()):
+        card = tmp_path / tree / f"devices/0000:0{number}:00.0/net/{interface}"
+        card.mkdir(parents=True)
+        (card / "device").symlink_to("../..")
+        links = tmp_path / tree / "class/net"
+        links.mkdir(parents=True)
+        (links / interface).symlink_to(card)
+        (links / "lo").mkdir()
+        (card / "device").unlink()
+        (card / "device").symlink_to(f"../../../0000:0{number}:00.0")
+        trees[tree] = tmp_path / tree
+    with passing({"net:[7]": trees["one"], "net:[8]": trees["two"]}, sockets=True) as address:
+        place = Place(str(trees["host"]), planted_proc(tmp_path, "net:[7]", "net:[8]"), namespaces=address)
+        network = Network(place, Ethtool(kernel.ioctl))
+        assert set(statistics(network)) == {
+            ("rdma0", "0000:00:00.0"), ("net1", "0000:01:00.0"), ("net1", "0000:02:00.0"),
+        }  # fmt: skip
+        network.close()

@@ -103,11 +103,11 @@ def test_names_are_asked_for_once_and_again_when_there_are_others(tmp_path: Path
     assert [hex(each) for each in kernel.asked] == ["0x37", "0x1b", "0x1d", "0x1d"]
     kernel.interfaces["rdma0"] = {"new_errors": 1, **MLX5}
     assert having(read(network), "gpucluster_network_counter_total") == {}, "a value of another name"
-    assert of(read(network), "gpucluster_network_counter_total", interface="rdma0", counter="new_errors") == 1
+    assert of(read(network), "gpucluster_network_counter_total", interface="rdma0", pci="", counter="new_errors") == 1
     # A driver may rename without another number.
     kernel.interfaces["rdma0"] = {"newer_errors": 1, **MLX5}
     clock.now += 601
-    assert of(read(network), "gpucluster_network_counter_total", interface="rdma0", counter="newer_errors") == 1
+    assert of(read(network), "gpucluster_network_counter_total", interface="rdma0", pci="", counter="newer_errors") == 1
 
 
 def test_an_interface_without_statistics_costs_itself(tmp_path: Path) -> None:
@@ -118,7 +118,8 @@ def test_an_interface_without_statistics_costs_itself(tmp_path: Path) -> None:
     for times in (1, 2):
         found = read(network)
         failed = {
-            name: of(found, "gpucluster_network_read_errors_total", interface=name) for name in network.subjects()
+            name: of(found, "gpucluster_network_read_errors_total", interface=name, pci="")
+            for name in network.subjects()
         }
         assert failed == {"rdma0": times, "rdma1": 0, "virtual": times}
 

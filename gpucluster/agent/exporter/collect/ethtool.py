@@ -27,11 +27,19 @@ Ioctl = Callable[[Any, int, bytes], Any]
 
 
 class Ethtool:
-    """Asks for names and values of the statistics of interfaces."""
+    """Asks for names and values of the statistics of interfaces.
 
-    def __init__(self, ioctl: Ioctl = fcntl.ioctl) -> None:
+    Args:
+        inside: a socket, of any family, of the network namespace in which they are; None for our own namespace.
+    """
+
+    def __init__(self, ioctl: Ioctl = fcntl.ioctl, inside: socket.socket | None = None) -> None:
         self._ioctl = ioctl
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._socket = inside or socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+
+    def through(self, inside: socket.socket) -> Ethtool:
+        """The same for the interfaces of another network namespace. Who has the socket closes it."""
+        return Ethtool(self._ioctl, inside)
 
     def count(self, interface: str) -> int:
         """How many statistics an interface has.
