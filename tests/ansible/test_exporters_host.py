@@ -165,8 +165,13 @@ def test_the_exporter_without_rights_gets_sys_of_a_pod(node: Booted) -> None:
         )
         held = "journalctl --quiet --output=cat --unit=held"
         wait_for("the service has the socket", lambda: "holds 1" in node.sh(held, check=False))
+        (said,) = [line for line in node.sh(held).splitlines() if line.startswith("holds 1")]
+        _holds, _number, process, folder = said.split()
+        sysfs = f"ls /proc/{process}/fd/{folder}/class/net"
+        assert "lo" in node.sh(sysfs)
         node.sh("ip netns delete pod")
-        wait_for("the namespace has ended", lambda: "ended" in node.sh(held, check=False))
+        wait_for("the namespace has ended", lambda: node.sh(sysfs).strip() == "")
+        node.sh("systemctl stop held")
     finally:
         node.sh("ip netns delete pod", check=False)
     assert node.play(TASKS, given, name="compute-1").changed == 0
@@ -176,14 +181,12 @@ def test_the_exporter_without_rights_gets_sys_of_a_pod(node: Booted) -> None:
 
 # It looks at the mounts once. What ends the namespace after that is the thread that the kernel wakes.
 HELD = """\
-import os, time
+import os, signal
 from gpucluster.agent.exporter.namespaces import Namespaces
 held = Namespaces("/run/gpucluster-rdma-namespaces.sock", keeps=lambda sysfs: True)
 (sysfs,) = held.folders().values()
-print("holds", len(held._sockets), flush=True)
-while os.listdir(sysfs + "/class/net"):
-    time.sleep(0.05)
-print("ended", flush=True)
+print("holds", len(held._sockets), os.getpid(), os.path.basename(sysfs), flush=True)
+signal.pause()
 """
 
 

@@ -94,7 +94,7 @@ def devices(kubectl: Kubectl) -> list[str]:
 def numbers_of_gpus(slices: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """The number of whole GPUs by node, of ResourceSlices. Pure.
 
-    A driver that lists the devices of a pool anew writes slices of a higher generation, and removes the others later.
+    A driver that lists the devices of a pool again writes slices of a higher generation, and removes the others later.
     """
     specs = [
         each["spec"] for each in slices if each["spec"].get("driver") == GPU_DRIVER and each["spec"].get("nodeName")

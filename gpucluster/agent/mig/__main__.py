@@ -16,7 +16,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="gpucluster-agent mig",
         description="Divide the GPUs of this node (MIG) as cluster.yml says (gpus.mig of its pool), and make the links "
-        "that Slurm's gres.conf names. With Kubernetes the device plugin starts anew. Nothing is done where they are "
+        "that Slurm's gres.conf names. With Kubernetes the device plugin is restarted. Nothing is done where they are "
         "divided already, and never while a program runs on a GPU that must change, or a pod has one.",
     )
     parser.add_argument("command", choices=["apply"])
