@@ -19,11 +19,18 @@ OTHERS, BEFORE = "others/", "before/"
 _SECONDS = 30 * 60.0
 
 
+#: The pods of `verify` ask for all GPUs of a node as a number of a resource.
+CLAIMED = "verify measures no GPUs that pods claim (kubernetes.gpus: dra-driver); run the job: gpucluster job submit "
+CLAIMED += "nccl_tests --nodes 1"
+
+
 def _no_gpus(pool: MeasuredPool, _subject: str) -> str:
     if pool.shape.gpus < 2:  # noqa: PLR2004 - one GPU exchanges nothing
         return f"{pool.shape.name} has {pool.shape.gpus or 'no'} GPU" + ("" if pool.shape.gpus == 1 else "s")
     if pool.divided:
         return f"GPUs of the pool {pool.name} are divided (MIG), and instances have no NVLink"
+    if pool.claimed:
+        return CLAIMED
     return "the hardware is emulated" if pool.emulated else ""
 
 

@@ -51,6 +51,7 @@ class MeasuredPool:
         nodes: how many there are.
         resource: the name of its GPUs in Kubernetes, where a pod measures all those of a node; "" with Slurm.
         divided: GPUs of its nodes are divided (MIG).
+        claimed: pods claim its GPUs of NVIDIA's DRA driver, and no node offers them as a resource.
     """
 
     name: str
@@ -61,6 +62,7 @@ class MeasuredPool:
     nodes: int = 2
     resource: str = ""
     divided: bool = False
+    claimed: bool = False
 
 
 def nccl(

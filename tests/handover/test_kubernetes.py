@@ -10,6 +10,7 @@ from typing import Any
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.cloud.providers import ControllerAccess
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
+from gpucluster.handover.kubernetes import offered as node_capacity
 from gpucluster.handover.kubernetes import pool_variables, system_images, system_manifests
 from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import loads
@@ -78,3 +79,23 @@ def test_the_autoscaler_knows_what_a_new_node_will_be() -> None:
     assert node.capacity["nvidia.com/gpu"] == shape.gpus
     assert 0 < node.capacity["memory"] < (shape.memory_mib or 0) * 2**20
     assert (node.architecture, node.idle_seconds) == ("amd64", 60.0)
+
+
+DIVIDED = KUBERNETES.replace(
+    "shape: BM.GPU4.8, count: 1",
+    'shape: BM.GPU.H100.8, count: 1, gpus: {mig: [{devices: [0], mig_devices: {"1g.10gb+me": 1, "3g.40gb": 1}}]}',
+)
+
+
+def test_a_pool_with_divided_gpus_says_so_in_everything_that_its_nodes_get() -> None:
+    found = of_pool(DIVIDED, emulated=True)
+    offered = {"nvidia.com/gpu": "7", "nvidia.com/mig-1g.10gb.me": "1", "nvidia.com/mig-3g.40gb": "1"}
+    # In the local cloud the scheduler, quotas and drains are real with these numbers.
+    assert found["kubernetes_emulated_devices"] == offered
+    assert found["kubernetes_node_labels"]["gpucluster.io/mig-3g.40gb"] == "1"
+    spec = loads(DIVIDED)
+    (plugin,) = [each for each in system_manifests(spec, hardware_emulated=False) if each["kind"] == "DaemonSet"]
+    environment = plugin["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "MIG_STRATEGY", "value": "mixed"} in environment
+    capacity = node_capacity(spec, spec.pools["compute"])
+    assert {name: str(number) for name, number in capacity.items() if "nvidia" in name} == offered
