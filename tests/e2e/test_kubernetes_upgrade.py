@@ -70,7 +70,8 @@ def end_the_api_server_after_the_next_start_of_kubelet(site: KubernetesSite) -> 
     site.on(site.controller, "mkdir", "-p", file.rpartition("/")[0])
     site.on(site.controller, "tee", file, stdin=DROP_IN)
     program = END.format(file=file, ended=ENDED, controller=site.controller)
-    site.on(site.controller, "sh", "-c", "cat > /root/end-the-api-server && chmod 755 $_", stdin=program)
+    place = "/root/end-the-api-server"
+    site.on(site.controller, "sh", "-c", f"cat > {place} && chmod 755 {place}", stdin=program)
     site.on(site.controller, "systemctl", "daemon-reload")
 
 
