@@ -178,4 +178,4 @@ def test_what_makes_pods_is_deleted_first_and_what_it_needs_after_it(kind: str) 
     KubernetesQueue(Recording())._delete("demo", "user-ada", kind)
     makes = job_objects.WORKLOADS.get(kind, "jobs.batch")
     needed = ["trainingruntimes.trainer.kubeflow.org"] if kind == "TrainJob" else []
-    assert deleted == [makes, *needed, "services", "configmaps"]
+    assert deleted == [makes, *needed, job_objects.CLAIMS, "services", "configmaps"]
