@@ -164,9 +164,10 @@ def check(runs: int) -> None:
 
     gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     bare = NodeExpectation(
-        shape="this machine", hardware_emulated=False, gpus=0, gpu_vendor="", gpu_model="", gpu_device_files=(),
-        gpu_pcie_width=0, nvlinks=0, nvlink_gb_per_s=0, fabric_manager=False, dcgm=False, rdma_devices=(),
-        rdma_link_gbps=0, drives=0, memory_mib=0, mounts=("/",), local_disk="", services=(), mig=(), off=(),
+        shape="this machine", hardware_emulated=False, gpus_emulated=False, gpus=0, gpu_vendor="", gpu_model="",
+        gpu_device_files=(), gpu_pcie_width=0, nvlinks=0, nvlink_gb_per_s=0, fabric_manager=False,
+        dcgm=False, rdma_devices=(), rdma_link_gbps=0, drives=0, memory_mib=0, mounts=("/",), local_disk="",
+        services=(), mig=(), off=(),
     )  # fmt: skip
     files = tuple(f"/dev/nvidia{index}" for index in range(gpus))
     with_gpus = replace(bare, gpus=gpus, gpu_vendor="nvidia", gpu_device_files=files, gpu_pcie_width=16, nvlinks=1)

@@ -275,6 +275,7 @@ class Cluster:
         with suppress(TerraformError):
             outputs = self.outputs()
         self._cloud.check()
+        self._cloud.check_gpus()
         self._cloud.start(to_build=False)
         self._cloud.check_network()
         return preflight.examine(self.spec, self._cloud, outputs)

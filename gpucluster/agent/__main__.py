@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "exporter": ("exporter.__main__", "metrics of this host for Prometheus"),
     "watch": ("watch.__main__", "say which jobs of this node are hung, or leave their GPUs idle"),
     "mig": ("mig.__main__", "divide the GPUs of this node as its pool says (MIG)"),
+    "gpu-links": ("gpu_links", "links to the GPUs of this node that Slurm's configuration names"),
     "check": ("checks.__main__", "check this host: GPUs, RDMA, services, file systems"),
 }
 #: Name of a link -> the command that it stands for.

@@ -1,8 +1,9 @@
 """Which GPU of this node a job's number means: Slurm's number in SLURM_JOB_GPUS, and in the file of a running job.
 
 Where no GPU is divided it is the number of a device file: gres.conf names /dev/nvidia0 and so on. Where GPUs are
-divided (MIG, `agent.mig`) it is the number of a link that gres.conf names, which leads to an instance or to a whole
-GPU. The links are what Slurm gives to jobs, so they decide here, too, and not what the node should have.
+divided (MIG, `agent.mig`), and where a node has some of the GPUs of a machine (`agent.gpu_links`), it is the number of
+a link that gres.conf names, which leads to an instance or to a whole GPU. The links are what Slurm gives to jobs, so
+they decide here, too, and not what the node should have.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Numbers:
     """
 
     def __init__(self, proc: str = "/proc", links: str = mig.FOLDER) -> None:
-        self._whole = by_minor(f"{proc}/driver/nvidia/gpus")
         targets, self.divided = _targets(links)
+        self._whole = by_minor(f"{proc}/driver/nvidia/gpus", _own(targets))
         self._of: dict[str, Gpu] = {}
         if not self.divided:
             return
@@ -137,18 +138,32 @@ def _text(path: str) -> str:
         return ""
 
 
-def by_minor(folder: str) -> dict[str, Gpu]:
+def _own(targets: Mapping[str, str]) -> frozenset[str] | None:
+    """The numbers of this host's device files, where all links lead to whole GPUs; None where they do not."""
+    found = [_WHOLE.fullmatch(target) for target in targets.values()]
+    return frozenset(each[1] for each in found if each) if found and all(found) else None
+
+
+def by_minor(folder: str, own: frozenset[str] | None = None) -> dict[str, Gpu]:
     """NVIDIA's GPUs by the number of their device files.
 
     Both numbers are the same on most hosts; on some boards they are not.
+
+    Args:
+        own: the device files that this host has. An instance of the local cloud sees all GPUs of its machine in /proc,
+            and NVIDIA's tools count those whose files it has. None: it has all.
     """
     found: dict[str, Gpu] = {}
-    for index, address in enumerate(rdma_files.names(folder)):
+    index = 0
+    for address in rdma_files.names(folder):
         try:
             text = rdma_files.text(f"{folder}/{address}/information")
         except OSError:
-            continue
+            text = ""
         minor, uuid = _MINOR.search(text), _UUID.search(text)
+        if own is not None and (minor is None or minor[1] not in own):
+            continue
         if minor:
             found[minor[1]] = Gpu(str(index), uuid[1] if uuid else "")
+        index += 1
     return found

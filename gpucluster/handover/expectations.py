@@ -7,6 +7,7 @@ from typing import Any
 
 from gpucluster import shapes
 from gpucluster.agent.checks.expected import NodeExpectation
+from gpucluster.agent.rules.mig import gpu_links
 from gpucluster.spec import ClusterSpec, Controller, Login, Pool
 
 
@@ -35,15 +36,17 @@ def node_expectation(
     return NodeExpectation(
         shape=machine.shape,
         hardware_emulated=hardware_emulated,
+        gpus_emulated=hardware_emulated and not spec.cloud.real_gpus,
         gpus=gpus,
         gpu_vendor=shape.gpu_vendor if gpus else "",
         gpu_model=(shape.gres_type or "") if gpus else "",
-        gpu_device_files=shape.gpu_device_files if gpus else (),
+        gpu_device_files=(gpu_links(gpus) if spec.cloud.real_gpus else shape.gpu_device_files) if gpus else (),
         gpu_pcie_width=shapes.GPU_PCIE_WIDTH if gpus else 0,
         nvlinks=shape.nvlinks if nvidia else 0,
         nvlink_gb_per_s=shape.nvlink_gb_per_s if nvidia else 0,
         fabric_manager=nvidia and shape.fabric_manager,
-        dcgm=nvidia and bool(spec.nvidia.dcgm),
+        # An instance that has GPUs of a machine has what the machine gives with them: no DCGM.
+        dcgm=nvidia and bool(spec.nvidia.dcgm) and not spec.cloud.real_gpus,
         rdma_devices=shape.rdma_devices if rdma else (),
         rdma_link_gbps=(shape.rdma_link_gbps or 0) if rdma else 0,
         drives=shape.nvme_count if pool else 0,

@@ -258,12 +258,13 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_extra_config": dict(spec.slurm.extra_config),
         "slurm_default_partition": default,
         "slurm_pools": [
-            _slurm_pool(name, pool, members.get(name, ()), pool.partition == default)
+            _slurm_pool(name, pool, members.get(name, ()), pool.partition == default, spec.cloud.real_gpus)
             for name, pool in spec.pools.items()
         ],
         "slurm_partitions": [_slurm_partition(spec, name, pools) for name, pools in spec.partitions.items()],
         "slurm_power": _slurm_power(spec, hardware_emulated) if spec.slurm.enabled and spec.elastic_pools else None,
         "slurm_hardware_emulated": hardware_emulated,
+        "slurm_gpus_emulated": hardware_emulated and not spec.cloud.real_gpus,
     }
 
 
@@ -272,7 +273,8 @@ def _minutes(hours: int | None) -> int | None:
     return None if hours is None else hours * 60
 
 
-def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -> dict[str, Any]:
+def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool, linked: bool) -> dict[str, Any]:
+    """A pool for Slurm. `linked`: each node has links to the GPUs that it was given, instead of the shape's files."""
     shape = shapes.get(pool.shape)
     devices = mig.devices(pool.mig_parts, shape.gres_type or "")
     node = shapes.slurm_node(shape, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False)
@@ -287,7 +289,7 @@ def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -
         "rdma": pool.uses_rdma,
         "nccl": nccl(pool),
         "gpu_vendor": shape.gpu_vendor if shape.gpus else None,
-        "gpu_device_files": list(shape.gpu_device_files),
+        "gpu_device_files": list(mig.gpu_links(shape.gpus) if linked else shape.gpu_device_files),
         # In the order of Slurm's numbers.
         "mig": [{"type": device.type, "files": list(device.links)} for device in devices],
         "partition": pool.partition,

@@ -168,6 +168,8 @@ class Provisioning:
         cloud, saved = self._cloud, self._saved
         with run.phase("cloud"):
             cloud.check()
+            if not keep_variables:  # a destroy launches nothing
+                cloud.check_gpus()
             plain = self._terraform()
             built = bool(saved.compartment) or plain.state_is_damaged or bool(plain.addresses())
             cloud.start(to_build=False)

@@ -42,8 +42,8 @@ _POLL = 0.05
 # The content of a home; `purge` removes these names and nothing else.
 _CONTENTS = (
     "cloud.db", "cloud.db-wal", "cloud.db-shm", "credentials", "endpoint.json", "exports", "faults.json",
-    "filesystems", "images", "instances", "log", "null", "process-engine.json", "processes", "providers", "server.lock",
-    "start.lock",
+    "filesystems", "gpus.json", "images", "instances", "log", "null", "process-engine.json", "processes", "providers",
+    "server.lock", "start.lock",
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ OTHERS, BEFORE = "others/", "before/"
 _SECONDS = 30 * 60.0
 
 
+_EMULATED = "the hardware is emulated, or that of this machine, of which nothing is published"
 #: The pods of `verify` ask for all GPUs of a node as a number of a resource.
 CLAIMED = "verify measures no GPUs that pods claim (kubernetes.gpus: dra-driver); run the job: gpucluster job submit "
 CLAIMED += "nccl_tests --nodes 1"
@@ -31,7 +32,7 @@ def _no_gpus(pool: MeasuredPool, _subject: str) -> str:
         return f"GPUs of the pool {pool.name} are divided (MIG), and instances have no NVLink"
     if pool.claimed:
         return CLAIMED
-    return "the hardware is emulated" if pool.emulated else ""
+    return _EMULATED if pool.emulated else ""
 
 
 def _no_network(pool: MeasuredPool, subject: str) -> str:
@@ -48,7 +49,7 @@ def _no_devices(pool: MeasuredPool, _subject: str) -> str:
     if pool.nodes < 2:  # noqa: PLR2004
         return "one node has no network to others"
     if pool.emulated:
-        return "the hardware is emulated"
+        return _EMULATED
     return BY_HAND if pool.resource else ""
 
 

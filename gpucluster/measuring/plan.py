@@ -47,7 +47,7 @@ class MeasuredPool:
 
     Args:
         rdma: its nodes are in an RDMA network.
-        emulated: its hardware is emulated: there is nothing to measure.
+        emulated: its hardware is emulated, or that of this machine, of which nothing is published: nothing is measured.
         nodes: how many there are.
         resource: the name of its GPUs in Kubernetes, where a pod measures all those of a node; "" with Slurm.
         divided: GPUs of its nodes are divided (MIG).

@@ -43,14 +43,18 @@ def job_for(
     if not candidates:
         raise InputError(f"{spec.file} has no pool", hint="Add one below `pools`")
     emulated = spec.cloud.traits.hardware_emulated and not has_run
-    jobs = [_on(spec, template, launcher, settings, nodes, name, emulated=emulated) for name in candidates]
+    gpus = spec.cloud.real_gpus
+    jobs = [_on(spec, template, launcher, settings, nodes, name, emulated=emulated, gpus=gpus) for name in candidates]
     for job in jobs:
         if not choose.refusal(job):
             return job
     why = choose.refusal(jobs[0])
-    if emulated and (template.needs_gpus or template.needs_rdma):
-        without = [each.name for each in registry.templates() if not (each.needs_gpus or each.needs_rdma)]
-        why = f"its GPUs and its network are emulated. These templates need none: {', '.join(without)}"
+    if emulated and (template.needs_rdma or (template.needs_gpus and not gpus)):
+        without = [
+            each.name for each in registry.templates() if not (each.needs_rdma or (each.needs_gpus and not gpus))
+        ]
+        what = "its network is emulated" if gpus else "its GPUs and its network are emulated"
+        why = f"{what}. These templates need none: {', '.join(without)}"
     raise InputError(f"{template.name} can't run on the pool {candidates[0]}: {why}")
 
 
@@ -114,8 +118,13 @@ def _on(
     name: str,
     *,
     emulated: bool,
+    gpus: bool,
 ) -> Job:
-    """Emulated GPUs compute nothing, and an emulated network is none."""
+    """Emulated GPUs compute nothing, and an emulated network is none.
+
+    Args:
+        gpus: those of this machine are in the nodes, perhaps of another model: then nothing is known of their figures.
+    """
     pool = spec.pools[name]
     known = {option.name for option in launcher.scheduler.options}
     rdma = pool.uses_rdma and not emulated
@@ -131,7 +140,7 @@ def _on(
         launcher,
         {**{option: value for option, value in place.items() if value and option in known}, **settings},
         nodes=nodes,
-        shape=pool.hardware,
-        gpus=0 if emulated else None,
+        shape=None if emulated and gpus else pool.hardware,
+        gpus=(pool.hardware.gpus if gpus else 0) if emulated else None,
         rdma=rdma,
     )

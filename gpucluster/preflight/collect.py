@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from gpucluster.cloud.client import Access, refusals
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.errors import CloudError
+from gpucluster.cloud.providers.interface import MachineGpus
+from gpucluster.errors import CloudError, GpuClusterError
 from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.preflight import requirements
 from gpucluster.preflight.facts import Facts, FirstCall, FoundImage, Unknown
@@ -44,11 +45,18 @@ def collect(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] 
     workers = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="preflight")
     try:
         collector = _Collector(spec, access, workers, outputs or {})
-        facts = collector.facts()
+        facts = replace(collector.facts(), machine_gpus=_machine_gpus(cloud) if spec.cloud.real_gpus else None)
         return replace(facts, images=collector.stand_ins(facts.images)) if cloud.hardware_emulated else facts
     finally:
         # Queries that ran out of time end by themselves; nothing waits for them.
         workers.shutdown(wait=False, cancel_futures=True)
+
+
+def _machine_gpus(cloud: CloudProvider) -> MachineGpus | Unknown | None:
+    try:
+        return cloud.machine_gpus()
+    except GpuClusterError as error:
+        return Unknown("gpus", "the GPUs of this machine", error.what, action=error.hint)
 
 
 class _Collector:

@@ -26,6 +26,7 @@ CHECKS: tuple[Check, ...] = (
     machines.single_resources,
     machines.capacity,
     machines.reservations,
+    machines.gpus_of_this_machine,
     images.images,
     kubernetes.release,
     machines.names,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from gpucluster.cloud.providers.interface import MachineGpus
+
 # Statuses of HTTP.
 NOT_FOUND = 404
 UNAUTHENTICATED = 401
@@ -304,6 +306,7 @@ class Facts:
         reservations: by pool.
         vcns: every network of the compartment; `vcn` is the existing one that the spec names.
         created: this cluster's storage and bastion, found by their tag.
+        machine_gpus: of the machine that runs the local cloud, where instances get them.
         mount_target: the address of this cluster's mount target, if it exists.
     """
 
@@ -327,6 +330,7 @@ class Facts:
     kubernetes_engine: KubernetesEngine | Unknown | None = None
     created: Created | Unknown | None = None
     mount_target: str = ""
+    machine_gpus: MachineGpus | Unknown | None = None
     ssh: SshPair | Unknown | None = None
     terraform: Program | None = None
 

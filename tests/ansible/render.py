@@ -70,6 +70,7 @@ INVENTORY: dict[str, Any] = {
         },
     ],
     "slurm_hardware_emulated": False,
+    "slurm_gpus_emulated": False,
 }
 #: Two RDMA pools in one partition, and a pool without RDMA; all of them elastic.
 ELASTIC: dict[str, Any] = {

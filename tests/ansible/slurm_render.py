@@ -92,6 +92,7 @@ def render(
         "slurm_default_partition": names[0],
         "slurm_pools": list(pools),
         "slurm_hardware_emulated": emulated,
+        "slurm_gpus_emulated": emulated,
         "health_enabled": checks,
     }
     known = role.variables(inventory, role="slurm", facts=role.host_facts(slurm=version))

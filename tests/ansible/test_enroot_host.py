@@ -57,6 +57,7 @@ class Cluster:
             **INVENTORY,
             "slurm_pools": [pool],
             "slurm_hardware_emulated": True,
+            "slurm_gpus_emulated": True,
             "containers_runtimes": ["enroot"] if version else [],
             "containers_storage": "/var/lib/gpucluster/containers",
             "software_files": files,

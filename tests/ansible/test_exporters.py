@@ -72,7 +72,7 @@ def test_no_unit_has_the_address_of_one_host() -> None:
     ("host", "changes", "gpu"),
     [
         ("compute-1", {}, True), ("compute-1", {"dcgm": True}, False), (CONTROLLER, {}, False),
-        ("compute-1", {"slurm_hardware_emulated": True}, False),
+        ("compute-1", {"slurm_hardware_emulated": True, "slurm_gpus_emulated": True}, False),
         ("compute-1", {"slurm_pools": [{**NVIDIA, "gpu_vendor": "amd"}]}, False),
         ("compute-1", {"slurm_pools": [{**NVIDIA, "gpu_vendor": None}]}, False),
     ],
@@ -101,7 +101,8 @@ WATCH = "gpucluster-watch.service"
     ("host", "changes", "watched"),
     [
         ("compute-1", {}, True), ("compute-1", {"dcgm": True}, True), (CONTROLLER, {}, False),
-        ("compute-1", {"slurm_enabled": False}, False), ("compute-1", {"slurm_hardware_emulated": True}, False),
+        ("compute-1", {"slurm_enabled": False}, False), ("compute-1", {"slurm_gpus_emulated": True}, False),
+        ("compute-1", {"slurm_hardware_emulated": True}, True),
         ("compute-1", {"slurm_pools": [{**NVIDIA, "gpu_vendor": "amd"}]}, False),
     ],
 )  # fmt: skip

@@ -33,6 +33,7 @@ VARIABLES = INVENTORY | {
     "monitoring_host_address": "127.0.0.1",
     "health_enabled": True,
     "slurm_hardware_emulated": True,
+    "slurm_gpus_emulated": True,
 }
 ELSEWHERE = {
     "monitoring_host": "demo-login-1",
@@ -113,7 +114,11 @@ def test_exporters_run_answer_and_go(node: Booted) -> None:
 
 def test_the_watcher_of_jobs_and_what_reports_its_words_run(node: Booted) -> None:
     units = ("gpucluster-watch", "gpucluster-watch-report")
-    apply_to_node = {"slurm_hardware_emulated": False, "gpucluster_hosts": INVENTORY["gpucluster_hosts"]}
+    apply_to_node = {
+        "slurm_hardware_emulated": False,
+        "slurm_gpus_emulated": False,
+        "gpucluster_hosts": INVENTORY["gpucluster_hosts"],
+    }
     node.play(TASKS, VARIABLES | apply_to_node, name="compute-1")
     seen = "/run/gpucluster-watch/jobs.json"
     wait_for("the watcher has looked", lambda: node.sh(f"cat {seen} 2>/dev/null", check=False))
@@ -137,7 +142,8 @@ def test_the_watcher_of_jobs_and_what_reports_its_words_run(node: Booted) -> Non
 def test_the_exporter_without_rights_gets_sys_of_a_pod(node: Booted) -> None:
     """Real: systemd's socket and sandbox, the kernel's namespaces. The pod is a namespace that `ip netns` keeps."""
     given = VARIABLES | {
-        "gpucluster_hosts": INVENTORY["gpucluster_hosts"], "slurm_hardware_emulated": False, "scheduler": "kubernetes",
+        "gpucluster_hosts": INVENTORY["gpucluster_hosts"], "slurm_hardware_emulated": False,
+        "slurm_gpus_emulated": False, "scheduler": "kubernetes",
         "kubernetes_rdma": "device", "slurm_pools": [GPU_POOL | {"rdma": True}],
     }  # fmt: skip
     node.play(TASKS, given, name="compute-1")

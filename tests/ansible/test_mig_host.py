@@ -53,7 +53,8 @@ def apply(
     node.put("/etc/gpucluster/checks.json", json.dumps(expected.to_dict()))
     devices = [{"type": each.type, "files": list(each.links)} for each in mig.devices(parts, "h100")] if parts else []
     pools = [{**GPU_POOL, "name": pool, "mig": devices}]
-    variables = INVENTORY | {"slurm_pools": pools, "slurm_hardware_emulated": False} | more
+    hardware = {"slurm_hardware_emulated": False, "slurm_gpus_emulated": False}
+    variables = INVENTORY | {"slurm_pools": pools} | hardware | more
     return node.play(TASKS, variables, *options, check=check)
 
 

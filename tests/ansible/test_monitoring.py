@@ -184,7 +184,9 @@ def test_the_monitor_reads_its_settings(tmp_path: Path) -> None:
     assert not found.autoscaler
     on_kubernetes = monitor_settings(known(slurm_pools=[pool], scheduler="kubernetes", slurm_enabled=False), tmp_path)
     assert (on_kubernetes.slurm, on_kubernetes.autoscaler) == (False, True)
-    emulated = monitor_settings(known(slurm_pools=[pool], slurm_hardware_emulated=True), tmp_path)
+    emulated = monitor_settings(
+        known(slurm_pools=[pool], slurm_hardware_emulated=True, slurm_gpus_emulated=True), tmp_path
+    )
     assert "dcgm" not in emulated.elastic["compute"].jobs
 
 

@@ -56,10 +56,34 @@ def test_no_line_lacks_its_value() -> None:
 def test_real_gpus_have_device_files_and_emulated_ones_stand_ins() -> None:
     real = render_slurm()["gres.conf"]
     assert "Name=gpu Type=a100 File=/dev/nvidia0,/dev/nvidia1," in real
-    emulated = render_slurm({"slurm_hardware_emulated": True})
+    emulated = render_slurm({"slurm_hardware_emulated": True, "slurm_gpus_emulated": True})
     assert "File=/var/lib/gpucluster/emulated-gpus/gpu[0-7]" in emulated["gres.conf"]
     assert settings(emulated["slurm.conf"])["SlurmdParameters"] == "config_overrides"
     assert "SlurmdParameters" not in settings(render_slurm()["slurm.conf"])
+
+
+def test_gpus_of_a_machine_have_links_that_slurmd_makes_before_it_starts() -> None:
+    links = ["/run/gpucluster/mig/gpu00", "/run/gpucluster/mig/gpu01"]
+    given = {
+        "slurm_hardware_emulated": True,
+        "slurm_pools": [
+            {**pool, "gpus": 2, "gpu_device_files": links} if pool["gpus"] else pool
+            for pool in variables(role="slurm")["slurm_pools"]
+        ],
+    }
+    files = render_slurm(given, facts=host_facts(cgroups=True))
+    assert f"File={','.join(links)}" in files["gres.conf"]
+    assert settings(files["cgroup.conf"])["ConstrainDevices"] == "yes"
+    assert settings(files["slurm.conf"])["SlurmdParameters"] == "config_overrides"
+    assert settings(files["slurm.conf"])["TaskPlugin"] == "task/cgroup"
+
+    def starts(changes: dict[str, Any]) -> bool:
+        known = variables({**given, **changes}, role="slurm") | {"group_names": ["compute", "pool_compute"]}
+        return "gpucluster-agent gpu-links" in render("slurm", "slurmd.service", known)
+
+    assert starts({})
+    assert not starts({"slurm_gpus_emulated": True})
+    assert not starts({"slurm_hardware_emulated": False})
 
 
 @pytest.mark.parametrize(
@@ -72,7 +96,9 @@ def test_real_gpus_have_device_files_and_emulated_ones_stand_ins() -> None:
     ],
 )
 def test_cgroups_are_used_where_every_node_has_them(cgroups: bool, emulated: bool, track: str, task: str) -> None:
-    files = render_slurm({"slurm_hardware_emulated": emulated}, facts=host_facts(cgroups=cgroups))
+    files = render_slurm(
+        {"slurm_hardware_emulated": emulated, "slurm_gpus_emulated": emulated}, facts=host_facts(cgroups=cgroups)
+    )
     found = settings(files["slurm.conf"])
     assert (found["ProctrackType"], found["TaskPlugin"]) == (track, task)
     assert ("ConstrainRAMSpace=yes" in files["cgroup.conf"]) is cgroups

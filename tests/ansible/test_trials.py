@@ -25,6 +25,7 @@ ADDRESS = "192.0.2.1"
 VARIABLES = INVENTORY | {
     "gpucluster_hosts": [{"name": name, "address": ADDRESS} for name in (CONTROLLER, "compute-1", "compute-2")],
     "slurm_hardware_emulated": True,
+    "slurm_gpus_emulated": True,
     # The account of this host that Ansible logs in with.
     "ansible_user": "root",
 }

@@ -53,6 +53,7 @@ OWN = {
     "agent/host_certificates.py": "/etc/ssh, /etc/sssd, and a folder of its own",
     "agent/kubernetes/": "/etc/kubernetes, /etc/gpucluster, /run/gpucluster",
     "agent/measure/": "/var/lib/gpucluster",
+    "agent/gpu_links.py": "/run/gpucluster",
     "agent/mig/": "/run/gpucluster, /var/lib/gpucluster",
     "agent/monitor/": "its own service",
     "agent/nccl/": "a file that its caller names, read",

@@ -263,7 +263,8 @@ class Machine:
         inventory = {
             "slurm_pools": pools, "slurm_partitions": partitions, "slurm_power": None, "slurm_accounting": False,
             "gpucluster_hosts": [{"name": role.CONTROLLER, "address": _ADDRESS}], "slurm_cluster_name": "test",
-            "slurm_default_partition": partitions[0]["name"], "slurm_hardware_emulated": False, "health_enabled": False,
+            "slurm_default_partition": partitions[0]["name"], "slurm_hardware_emulated": False,
+            "slurm_gpus_emulated": False, "health_enabled": False,
             "slurm_extra_config": {"SlurmdPidFile": "/run/slurmd-%n.pid", "SlurmdLogFile": "/var/log/slurm/%n.log"},
         }  # fmt: skip
         version = process.run(["slurmd", "-V"], env={"PATH": _PATH}).stdout.split()[-1]

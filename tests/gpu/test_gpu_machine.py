@@ -216,8 +216,9 @@ def test_the_node_checks_itself(machine: Machine) -> None:
 def _expect(machine: Machine, **more: Any) -> None:
     shape = _shape()
     expected = NodeExpectation(
-        shape=shape.name, hardware_emulated=False, gpus=len(gpus()), gpu_vendor="nvidia", gpu_model=model(),
-        gpu_device_files=tuple(gpus()), gpu_pcie_width=0, nvlinks=shape.nvlinks if len(gpus()) > 1 else 0,
+        shape=shape.name, hardware_emulated=False, gpus_emulated=False, gpus=len(gpus()), gpu_vendor="nvidia",
+        gpu_model=model(), gpu_device_files=tuple(gpus()), gpu_pcie_width=0,
+        nvlinks=shape.nvlinks if len(gpus()) > 1 else 0,
         nvlink_gb_per_s=shape.nvlink_gb_per_s if len(gpus()) > 1 else 0, fabric_manager=False, dcgm=False,
         rdma_devices=(), rdma_link_gbps=0, drives=0, memory_mib=0, mounts=(), local_disk="", services=(), mig=(),
         off=(),

@@ -64,6 +64,15 @@ def test_rdma_devices_are_expected_where_the_pool_uses_them() -> None:
     assert found.rdma_link_gbps == (400 if found.rdma_devices else 0)
 
 
+def test_an_instance_with_gpus_of_a_machine_has_links_to_them_and_no_dcgm() -> None:
+    real = {"cloud": {"provider": "local", "local": {"gpus": "real"}}}
+    found = expected("VM.GPU.A10.2", emulated=True, **real)
+    assert (found.hardware_emulated, found.gpus_emulated, found.gpus, found.dcgm) == (True, False, 2, False)
+    assert found.gpu_device_files == ("/run/gpucluster/mig/gpu00", "/run/gpucluster/mig/gpu01")
+    emulated = expected("VM.GPU.A10.2", emulated=True)
+    assert (emulated.gpus_emulated, emulated.gpu_device_files) == (True, ("/dev/nvidia0", "/dev/nvidia1"))
+
+
 def test_where_hardware_is_emulated_every_check_of_hardware_is_skipped() -> None:
     found = expected("BM.GPU.H200.8", emulated=True)
     assert found.hardware_emulated

@@ -115,6 +115,17 @@ def test_a_pool_gives_the_shape_and_the_partition(tmp_path: Path) -> None:
     assert "Did you mean compute?" in unknown.output
 
 
+def test_gpus_of_this_machine_run_jobs_and_nothing_is_known_of_their_figures(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yml"
+    file.write_text(Path(LOCAL).read_text().replace("  provider: local ", "  local: {gpus: real}\n  provider: local "))
+    made = data(job("render", "nccl_tests", "--nodes", "1", "--output", "json", file=str(file)))["job"]
+    assert (made["shape"], made["gpus"], made["rdma"]) == ("", 8, False)
+    refused = job("render", "rdma_perftest", file=str(file))
+    assert refused.exit_code == 2
+    assert "its network is emulated. These templates need none: " in refused.output
+    assert "nccl_tests" in refused.output
+
+
 @pytest.mark.parametrize(("row", "status", "word"), [(TUNED, 0, "PASS"), (MISTUNED, 1, "FAIL")])
 def test_judge_needs_nothing_but_the_output(tmp_path: Path, row: str, status: int, word: str) -> None:
     from gpucluster import shapes

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gpucluster import handover
 from gpucluster.cli.output import JsonLines, findings
+from gpucluster.cloud.providers.interface import MachineGpus
 from gpucluster.errors import PreflightError, PreflightFinding
 from gpucluster.preflight import Report, requirements
 from gpucluster.preflight.evaluate import CHECKS, evaluate
@@ -458,8 +459,21 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
     # file system
     "no file system": (SHARED, {"file_system": refused("storage")}, "error", "storage", FILES),
     "file system ends": (SHARED, {"file_system": FileSystem("DELETING", AD1)}, "error", "storage", "DELETING"),
+    # GPUs of this machine
+    "a shape with too many GPUs": (
+        (), {"machine_gpus": MachineGpus(2, 1)}, "error", "gpus",
+        "this machine has 2 GPUs, free 1; each machine of pools.h100 (BM.GPU.H100.8) needs 8",
+    ),
+    "too few GPUs are free": (
+        (), {"machine_gpus": MachineGpus(64, 15)}, "error", "gpus",
+        "this machine has 64 GPUs, free 15; the machines of pools.h100 that are yet to be launched need 16",
+    ),
+    "too few GPUs for elastic nodes": (
+        (), {"machine_gpus": MachineGpus(64, 63)}, "warning", "gpus", "free 63; pools.h100 need 64 more at max_count",
+    ),
+    "GPUs of this machine": ((), {"machine_gpus": MachineGpus(64, 64)}, "note", "gpus", "may be other cards than"),
     "file system elsewhere": (SHARED, {"file_system": FileSystem("ACTIVE", AD2)}, "error", "storage", f"is in {AD2}"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", [(), EXISTING, SHARED, RESERVED, LISTED, PERMANENT])
@@ -563,7 +577,7 @@ def test_every_check_is_in_the_table_and_has_a_case() -> None:
     told = {case[3] for case in CASES.values()}
     assert told == {
         "credentials", "clock", "region", "compartment", "ssh", "terraform", "domains", "shapes", "limits", "capacity",
-        "reservation", "image", "network", "names", "addresses", "overlap", "storage",
+        "reservation", "image", "network", "names", "addresses", "overlap", "storage", "gpus",
     }  # fmt: skip
 
 

@@ -49,6 +49,8 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "nothing": ("name: demo", "name:§", "name", "has no value"),
     "nothing for a section": ("  timezone: UTC", "", "", ""),
     "null for number": ("count: 2", "count: §null", "pools.compute.count", "has no value"),
+    # --- GPUs of this machine
+    "gpus of nobody": ("  provider: local", "  provider: local\n  local: {gpus: §some}", "cloud.local.gpus", "emulated"),
     # --- keys
     "unknown key": ("count: 2", "count: 2\n    §max_cout: 3", "pools.compute.max_cout", "unknown key. Did you mean max_count"),
     "unknown section": ("software:", "§sofware:", "sofware", "unknown key. Did you mean software?"),
@@ -352,6 +354,34 @@ def test_one_fault_is_told_once_and_at_its_place(row: tuple[str, str, str, str])
         assert found[:2] == (line, column)
 
 
+@pytest.mark.parametrize(
+    ("changes", "path", "words"),
+    [
+        ((("shape: BM.GPU4.8", "shape: BM.GPU.MI300X.8"),), "pools.compute.shape", "has AMD GPUs"),
+        (
+            (("count: 2", "count: 2\n    gpus: {mig: [{mig_devices: {3g.20gb: 2}}]}"),),
+            "pools.compute.gpus.mig",
+            "can't divide a GPU of this machine",
+        ),
+        (
+            (("name: demo", "name: demo\nscheduler: kubernetes"),),
+            "cloud.local.gpus",
+            "pods of the local cloud can't use",
+        ),
+    ],
+)
+def test_gpus_of_this_machine_are_nvidias_whole_ones_for_slurm(
+    changes: tuple[tuple[str, str], ...], path: str, words: str
+) -> None:
+    text = LOCAL.replace("  provider: local\n", "  provider: local\n  local: {gpus: real}\n")
+    loads(text)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    (found,) = [found for found in findings(text) if found[2] == path]
+    assert words in found[3]
+
+
 def at(path: str, text: str) -> tuple[int, int]:
     """Where the one error with that path was found."""
     (place,) = [found[:2] for found in findings(text) if found[2] == path]
@@ -514,6 +544,7 @@ def test_a_pipe_is_not_read(tmp_path: Path) -> None:
 
 # id: (what stands in OCI, what instead, path, words)
 OCI_ROWS = {
+    "gpus of this machine": ("  provider: oci\n", "  provider: oci\n  §local: {gpus: real}\n", "cloud.local", "has no meaning with provider oci. Delete it"),
     "distributions that differ": ("    image: {ocid: ocid1.image.oc1.iad.example, login_user: ubuntu}\n", '    image: {operating_system: Debian, version: "12"}\nslurm: {release: §distribution}\n', "slurm.release", "controller Ubuntu-24 with Slurm 23.11, pools.h100 Debian-12 with Slurm 22.05"),
     "distribution that is too old": ('version: "24.04"}\npools:', 'version: "22.04"}\nslurm: {release: §distribution}\npools:', "slurm.release", "Ubuntu-22 has Slurm 21.08, and the oldest that can be configured is 22.05"),
     "no region": ("  region: us-ashburn-1\n", "", "cloud.region", "is missing: provider oci needs it. Add `region: us-ashburn-1`"),

@@ -27,7 +27,10 @@ class NodeExpectation:
 
     Args:
         shape: its name, "" for a host of unknown hardware.
-        hardware_emulated: the host has less hardware than its shape (the local cloud). Checks of hardware are skipped.
+        hardware_emulated: the host has less hardware than its shape (the local cloud). Checks of hardware are skipped,
+            except for those of GPUs where `gpus_emulated` is false.
+        gpus_emulated: its GPUs are among what it lacks. False on a host of the local cloud whose GPUs are those of the
+            machine that runs it: `gpus` of them, perhaps of another model than the shape's.
         gpu_vendor: "nvidia", "amd", or "" without GPUs.
         gpu_model: as in Slurm's GRES: words of the product's name in lower case, joined by underscores.
         gpu_device_files: of the GPUs, in /dev.
@@ -50,6 +53,7 @@ class NodeExpectation:
 
     shape: str
     hardware_emulated: bool
+    gpus_emulated: bool
     gpus: int
     gpu_vendor: str
     gpu_model: str

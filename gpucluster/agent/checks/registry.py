@@ -81,11 +81,27 @@ def _real(expected: NodeExpectation) -> str:
 
 
 def _gpus(expected: NodeExpectation) -> str:
-    return _real(expected) if expected.gpus else "the shape has no GPUs"
+    if not expected.gpus:
+        return "the shape has no GPUs"
+    return _real(expected) if expected.gpus_emulated else ""
+
+
+def _bus(expected: NodeExpectation) -> str:
+    """An instance of the local cloud sees the PCI bus of the machine, with the GPUs of other instances."""
+    of_machine = (
+        "the PCI bus of this host has all GPUs of the machine that runs it" if expected.hardware_emulated else ""
+    )
+    return _gpus(expected) or of_machine
 
 
 def _nvidia(expected: NodeExpectation) -> str:
     return _gpus(expected) or ("" if expected.gpu_vendor in _MEASURED else "this is not measured on AMD's GPUs yet")
+
+
+def _card(expected: NodeExpectation) -> str:
+    """What the shape says of its card is known of no other one."""
+    other = "the GPUs are those of the machine that runs this host, and may be other cards than the shape's"
+    return _nvidia(expected) or (other if expected.hardware_emulated else "")
 
 
 def _mig(expected: NodeExpectation) -> str:
@@ -93,19 +109,20 @@ def _mig(expected: NodeExpectation) -> str:
 
 
 def _nvlinks(expected: NodeExpectation) -> str:
-    return _nvidia(expected) or ("" if expected.nvlinks else "the shape's GPUs have no NVLink that is known")
+    return _card(expected) or ("" if expected.nvlinks else "the shape's GPUs have no NVLink that is known")
 
 
 def _fabric(expected: NodeExpectation) -> str:
-    return _nvidia(expected) or ("" if expected.fabric_manager else "the shape needs no fabric manager")
+    return _card(expected) or ("" if expected.fabric_manager else "the shape needs no fabric manager")
 
 
 def _width(expected: NodeExpectation) -> str:
-    return _nvidia(expected) or ("" if expected.gpu_pcie_width else "the width of the shape's PCIe links is not known")
+    return _card(expected) or ("" if expected.gpu_pcie_width else "the width of the shape's PCIe links is not known")
 
 
 def _dcgm(expected: NodeExpectation) -> str:
-    return _nvidia(expected) or ("" if expected.dcgm else "DCGM is not installed (nvidia.dcgm in cluster.yml)")
+    here = "DCGM is not on hosts of the local cloud" if expected.hardware_emulated else ""
+    return _nvidia(expected) or here or ("" if expected.dcgm else "DCGM is not installed (nvidia.dcgm in cluster.yml)")
 
 
 def _rdma(expected: NodeExpectation) -> str:
@@ -184,7 +201,7 @@ _GPU = (
     ),
     _check(
         "gpu_bus", "GPUs that answer on the PCI bus", "pci_gpus", gpu.on_bus,
-        when=_ALWAYS, applies=_gpus, drain=True, remedy=_RESTART,
+        when=_ALWAYS, applies=_bus, drain=True, remedy=_RESTART,
     ),
     _check(
         "gpu_device_files", "device files of the GPUs", "gpu_device_files", gpu.device_files,
@@ -193,7 +210,7 @@ _GPU = (
     ),
     _check(
         "gpu_model", "model of the GPUs", "nvidia_smi", gpu.model,
-        when=_NO_JOB, applies=_nvidia, remedy="Compare the instance's shape with cluster.yml",
+        when=_NO_JOB, applies=_card, remedy="Compare the instance's shape with cluster.yml",
     ),
     _check(
         "gpu_ecc", "uncorrectable memory errors since the last reset", "nvidia_smi", gpu.ecc,

@@ -12,10 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-#: The links and the record of a node. In /run: instances do not outlive a boot.
+#: The links and the record of a node. In /run: instances do not outlive a boot. A node that has some of the GPUs of a
+#: machine (the local cloud) has links to whole GPUs here.
 FOLDER = "/run/gpucluster/mig"
 #: In it: a line for each device, `7 MIG-c7384736-...`, for the prolog of tasks.
 NAMES = "names"
+
+
+def gpu_link(number: int) -> str:
+    """The link to what Slurm counts as this GPU: Slurm takes the number from its end."""
+    return f"{FOLDER}/gpu{number:02d}"
+
+
+def gpu_links(gpus: int) -> tuple[str, ...]:
+    """The links of a node with so many whole GPUs (`agent.gpu_links`)."""
+    return tuple(map(gpu_link, range(gpus)))
 
 
 class Instance(NamedTuple):
@@ -38,8 +49,8 @@ class Device(NamedTuple):
 
     @property
     def link(self) -> str:
-        """The link to the capability of the GPU instance, or to the whole GPU. Slurm takes the number from its end."""
-        return f"{FOLDER}/gpu{self.number:02d}"
+        """The link to the capability of the GPU instance, or to the whole GPU."""
+        return gpu_link(self.number)
 
     @property
     def compute_link(self) -> str:

@@ -23,6 +23,14 @@ class ControllerAccess:
     authentication: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class MachineGpus:
+    """The GPUs of the machine that runs the local cloud: how many, and how many no instance has."""
+
+    total: int
+    free: int
+
+
 def elastic_compartment(spec: ClusterSpec) -> str:
     """The compartment of elastic nodes, as `Access.elastic` has it."""
     iam = spec.iam
@@ -50,6 +58,21 @@ class CloudProvider(Protocol):
         Raises:
             InputError: they are in use.
             CloudError: the cloud refused.
+        """
+
+    def check_gpus(self) -> None:
+        """Check, before machines are launched, that the cloud can give them GPUs, where cluster.yml wants real ones of
+        this machine.
+
+        Raises:
+            EnvironmentFault: it can't.
+        """
+
+    def machine_gpus(self) -> MachineGpus | None:
+        """The GPUs of this machine; None where instances get none of them, or where the cloud runs elsewhere.
+
+        Raises:
+            GpuClusterError: they can't be found out.
         """
 
     def start(self, *, to_build: bool) -> None:

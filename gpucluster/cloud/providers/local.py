@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from gpucluster import process
 from gpucluster.cloud.client import Access, all_pages, refusals
-from gpucluster.cloud.providers.interface import ControllerAccess, elastic_compartment
+from gpucluster.cloud.providers.interface import ControllerAccess, MachineGpus, elastic_compartment
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError
 from gpucluster.events import Sink
@@ -125,6 +125,23 @@ class LocalCloudProvider:
                 ],
             )
 
+    def check_gpus(self) -> None:
+        """Podman must know GPUs of this machine, and be able to hand them out."""
+        from gpucluster.localcloud.podman.command import check_devices
+
+        if self.machine_gpus() is not None:
+            check_devices()
+
+    def machine_gpus(self) -> MachineGpus | None:
+        """Those that CDI specifications of this machine name, for a cluster with `cloud.local.gpus: real`."""
+        from gpucluster.localcloud import control
+        from gpucluster.localcloud.compute import machine_gpus
+
+        if not self._spec.cloud.real_gpus or control.elsewhere(self.home):
+            return None
+        found = machine_gpus.offer(self.home)
+        return MachineGpus(len(found.every), len(found.free))
+
     def _has_network(self) -> bool:
         """Whether the cluster has a VCN, by its tag."""
         access = self.access()
@@ -135,6 +152,7 @@ class LocalCloudProvider:
     def start(self, *, to_build: bool) -> None:
         """Start the API server if it does not run. Build the base images if instances will be launched."""
         from gpucluster.localcloud import control
+        from gpucluster.localcloud.compute import machine_gpus
         from gpucluster.localcloud.image.base_image import ensure_image
 
         if control.elsewhere(self.home):
@@ -145,6 +163,7 @@ class LocalCloudProvider:
                 if contents is not None:
                     ensure_image(self.home, self._on_event, contents)
         self._offer_kubernetes()
+        machine_gpus.hand_out(self.home, self._spec.name, real=self._spec.cloud.real_gpus)
         control.start(self.home, self._on_event)
 
     def _offer_kubernetes(self) -> None:

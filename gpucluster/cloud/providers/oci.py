@@ -30,6 +30,13 @@ class OciCloudProvider:
     def check_network(self) -> None:
         """Networks of OCI are separate from each other."""
 
+    def check_gpus(self) -> None:
+        """Its GPUs are not those of this machine."""
+
+    def machine_gpus(self) -> None:
+        """None: its GPUs are not those of this machine."""
+        return
+
     def start(self, *, to_build: bool) -> None:
         """It always runs."""
 

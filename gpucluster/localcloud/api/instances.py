@@ -6,7 +6,7 @@ import time
 from functools import partial
 
 from gpucluster.localcloud.api.kinds import TAGS
-from gpucluster.localcloud.compute import lifecycle
+from gpucluster.localcloud.compute import lifecycle, machine_gpus
 from gpucluster.localcloud.compute.launch_images import choose_image
 from gpucluster.localcloud.compute.launching import register
 from gpucluster.localcloud.compute.shape_config import shape_config
@@ -108,8 +108,10 @@ def _update(cloud: CloudState, call: Call) -> Reply:
         if "shape" in body or "shapeConfig" in body:
             before = (instance.body["shape"], instance.body["shapeConfig"])
             shape = str(body.get("shape", instance.body["shape"]))
+            wanted = shape_config(shape, body.get("shapeConfig") or instance.body["shapeConfig"])
+            machine_gpus.check_shape(instance, shape)
             instance.body["shape"] = shape
-            instance.body["shapeConfig"] = shape_config(shape, body.get("shapeConfig") or instance.body["shapeConfig"])
+            instance.body["shapeConfig"] = machine_gpus.describe(wanted, instance.hidden.get(machine_gpus.MEMBER, ()))
             # A running instance is rebooted (docs: UpdateInstanceDetails.shape, shapeConfig).
             reboots = instance.state == LifecycleState.RUNNING and before != (shape, instance.body["shapeConfig"])
         cloud.store.save(instance)

@@ -10,7 +10,7 @@ import binascii
 import re
 from typing import Any
 
-from gpucluster.localcloud.compute import addresses, capacity, service_limits
+from gpucluster.localcloud.compute import addresses, capacity, machine_gpus, service_limits
 from gpucluster.localcloud.compute.capacity import check_reserved
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
 from gpucluster.localcloud.compute.launch_images import choose_image
@@ -66,6 +66,8 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
     vnic_details: Json = {"subnetId": details.get("subnetId"), **(details.get("createVnicDetails") or {})}
     subnet = cloud.related("subnet", vnic_details["subnetId"])
     _check_admission(cloud, details, body)
+    devices = machine_gpus.assign(cloud, body)
+    body["shapeConfig"] = machine_gpus.describe(body["shapeConfig"], devices)
     instance = cloud.new("instance", body)
     hidden = _network_rows(cloud, instance, subnet, vnic_details, details.get("hostnameLabel"))
     hidden |= boot_rows(cloud, instance, details, image)
@@ -77,6 +79,7 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
         "vcn": subnet.body["vcnId"],
         "pool": pool,
         "compute_cluster": cluster,
+        machine_gpus.MEMBER: devices,
     }
     hidden["work_request"] = cloud.begin_work("LaunchInstance", "instance", instance)
     instance.hidden = hidden

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from gpucluster.errors import GpuClusterError
+from gpucluster.localcloud.compute import machine_gpus
 from gpucluster.localcloud.compute.addresses import engine_network
 from gpucluster.localcloud.compute.custom_images import remove_unused
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
@@ -131,6 +132,7 @@ def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
         hosts={gateway: SERVICE_HOSTS},
         trusted_ca=cloud.home / "credentials" / "ca.pem",
         folders=cloud.node_folders(),
+        devices=tuple(hidden.get(machine_gpus.MEMBER, ())),
     )
 
 

@@ -20,7 +20,7 @@ from gpucluster import process
 from gpucluster.errors import CloudError
 from gpucluster.localcloud.engine.protocol import LABEL_OCID, LaunchRequest, RunState, mac_address
 from gpucluster.localcloud.engine.seed import Seed
-from gpucluster.localcloud.podman.command import error_text, podman, probe
+from gpucluster.localcloud.podman.command import DEVICES_LABEL, error_text, podman, probe
 from gpucluster.localcloud.podman.host import settings
 
 # On each container: the folder of this host that is removed with the instance.
@@ -228,6 +228,8 @@ def remove_image(image: str) -> None:
 
 def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
     labels = {**request.labels, _FOLDER_LABEL: str(folder)}
+    if request.devices:
+        labels[DEVICES_LABEL] = " ".join(request.devices)
     return [
         "--detach",
         "--replace",
@@ -245,6 +247,7 @@ def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
         *([f"--mount=type=bind,source={request.trusted_ca},destination={_CA_TARGET},ro"] if request.trusted_ca else []),
         *(f"--mount=type=bind,source={place},destination={at},ro" for at, place in request.folders.items()),
         *(f"--mount=type=bind,source={place},destination={at}" for at, place in request.writable_folders.items()),
+        *(f"--device={device}" for device in request.devices),
         "--restart=no",
         "--log-driver=k8s-file",
         "--log-opt=max-size=1mb",

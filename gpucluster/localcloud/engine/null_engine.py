@@ -66,6 +66,7 @@ class NullEngine:
                 "ip": request.ip,
                 "network": request.network,
                 "hostname": request.hostname,
+                **({"devices": request.devices} if request.devices else {}),
             },
         )
 
@@ -105,6 +106,11 @@ class NullEngine:
     def states(self) -> Mapping[str, RunState] | None:
         """The recorded ones."""
         return {instance.name: instance.state for instance in self.instances()}
+
+    def devices_in_use(self) -> list[str]:
+        """The recorded ones."""
+        records = [json.loads(path.read_text()) for path in _records(self.root / "machines")]
+        return [device for record in records for device in record.get("devices", [])]
 
     def commit(self, name: str, image: str) -> None:
         """Record it."""

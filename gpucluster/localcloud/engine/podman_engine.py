@@ -17,7 +17,7 @@ from gpucluster.localcloud.engine.protocol import (
 )
 from gpucluster.localcloud.image import base_image
 from gpucluster.localcloud.image.contents import Contents, all_contents, folder_of
-from gpucluster.localcloud.podman.command import probe
+from gpucluster.localcloud.podman.command import devices_in_containers, probe
 
 
 @dataclass
@@ -101,6 +101,10 @@ class PodmanEngine:
     def states(self) -> Mapping[str, RunState]:
         """The states that Podman lists."""
         return {entry.name: entry.state for entry in containers.listing(self._label)}
+
+    def devices_in_use(self) -> list[str]:
+        """Those that labels of containers name."""
+        return devices_in_containers()
 
     def commit(self, name: str, image: str) -> None:
         """Make an image of a container's disk."""

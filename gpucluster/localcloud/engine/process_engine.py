@@ -58,7 +58,15 @@ class ProcessEngine(NullEngine):
         """Not asked for: the processes use the network of this machine."""
 
     def launch(self, request: LaunchRequest) -> None:
-        """Start the process. A leftover process of the same name is killed first."""
+        """Start the process. A leftover process of the same name is killed first.
+
+        Raises:
+            CloudError: the instance should have devices: every process sees all of this host.
+        """
+        if request.devices:
+            raise CloudError(
+                f"{request.name} can't get GPUs of this machine: the engine makes processes, not containers"
+            )
         if self.state(request.name) == RunState.RUNNING:
             self._kill(request.name)
         record = {
@@ -114,6 +122,10 @@ class ProcessEngine(NullEngine):
         self._sweep(unrecorded=True)
         names = sorted(path.name for path in (self.root / "machines").iterdir() if not path.name.startswith("."))
         return [EngineInstance(name, self.state(name), self._record(name)["ocid"]) for name in names]
+
+    def devices_in_use(self) -> list[str]:
+        """None: see `launch`."""
+        return []
 
     def states(self) -> None:
         """Thousands of processes: looking at each of them is not cheap."""

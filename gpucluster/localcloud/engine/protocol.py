@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -43,6 +43,7 @@ class LaunchRequest:
         trusted_ca: a file with the certificate of the API, which the instance sees as /run/localcloud/ca.pem.
         folders: folders of this host by the path where the instance sees them, and can't write; `writable_folders`:
             those that it can write.
+        devices: of this host, as the engine names them.
     """
 
     name: str
@@ -62,6 +63,7 @@ class LaunchRequest:
     trusted_ca: Path | None = field(default=None, kw_only=True)
     folders: Mapping[str, Path] = field(default_factory=dict, kw_only=True)
     writable_folders: Mapping[str, Path] = field(default_factory=dict, kw_only=True)
+    devices: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,9 @@ class Engine(Protocol):
 
     def states(self) -> Mapping[str, RunState] | None:
         """The state of every instance of this home by name, in one cheap call; None if the engine has no such call."""
+
+    def devices_in_use(self) -> Collection[str]:
+        """The `LaunchRequest.devices` of all instances on this host, also of those of other homes."""
 
     def commit(self, name: str, image: str) -> None:
         """Make an image of an instance's disk."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import sys
 
 from gpucluster import process
 from gpucluster.errors import CloudError, EnvironmentFault
 from gpucluster.localcloud.podman.host import settings, static_problems
+
+# The first release that knows CDI (its RELEASE_NOTES.md).
+_WITH_CDI = [4, 1]
+#: On a container: the devices of this host that it has, separated by spaces.
+DEVICES_LABEL = "gpucluster.devices"
 
 
 def podman(*arguments: str, check: bool = True, timeout: float = 300) -> process.Completed:
@@ -33,6 +40,27 @@ def error_text(done: process.Completed) -> str:
     """Podman's error text, without lines that are unrelated to the failure."""
     lines = [line for line in done.stderr.splitlines() if line.strip() and "failed to connect to syslog" not in line]
     return "\n".join(lines[-5:]).removeprefix("Error: ") or "no error text"
+
+
+def devices_in_containers() -> list[str]:
+    """The devices that containers of this host have, running or not, by their labels."""
+    listed = podman("ps", "--all", "--filter", f"label={DEVICES_LABEL}", "--format", "json").stdout
+    return [name for each in json.loads(listed) for name in (each["Labels"] or {}).get(DEVICES_LABEL, "").split()]
+
+
+def check_devices() -> None:
+    """Check that Podman can give devices of a CDI specification to a container.
+
+    Raises:
+        EnvironmentFault: it is too old.
+    """
+    said = podman("version", "--format", "{{.Client.Version}}").stdout.strip()
+    numbers = [int(part) for part in re.findall(r"\d+", said)[:2]]
+    if numbers < _WITH_CDI:
+        raise EnvironmentFault(
+            f"Podman {said} can't give GPUs to instances",
+            hint=f"Install Podman {'.'.join(map(str, _WITH_CDI))} or later: Debian 12 has 4.3",
+        )
 
 
 def probe(image: str | None = None) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gpucluster import handover
+from gpucluster import handover, text
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.preflight import requirements
 from gpucluster.preflight.facts import Created, Facts, Instance, LimitKey, Unknown
 from gpucluster.preflight.requirements import MachineGroup
+from gpucluster.shapes import catalogue
 from gpucluster.spec import ClusterSpec
 
 _LABEL = 63
@@ -126,6 +127,42 @@ def capacity(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
             reason = f"{count} of {shape} are to be launched in {domain}, and hosts for {free} are free now"
             action = "If the launch fails, run apply again later, use another domain, or reserve capacity"
             yield Finding("warning", "capacity", f"{reason} ({fact.status})", action)
+
+
+def gpus_of_this_machine(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """The machine that runs the local cloud has GPUs enough for the instances that get them."""
+    found = facts.machine_gpus
+    if found is None or isinstance(found, Unknown) or isinstance(facts.instances, Unknown):
+        return
+    has = f"this machine has {text.count(found.total, 'GPU')}, free {found.free}"
+    wanted = permanent = 0
+    users = []
+    for machine in _machines(spec, facts):
+        shape = catalogue().get(machine.shape)
+        of_shape = shape.gpus if shape else 0
+        if of_shape > found.total and machine.most:
+            reason = f"{has}; each machine of {machine.place} ({machine.shape}) needs {of_shape}"
+            yield Finding(
+                "error", "gpus", reason, f"Choose a shape with at most {found.total}, or `cloud.local.gpus: emulated`"
+            )
+            return
+        missing = requirements.still_missing(machine, _instances(facts))
+        permanent += missing * of_shape
+        elastic = sum(each.elastic and each.pool == machine.name for each in _instances(facts))
+        wanted += (missing + max(machine.most - machine.count - elastic, 0)) * of_shape
+        users += [machine.place] if of_shape else []
+    if permanent > found.free:
+        reason = f"{has}; the machines of {', '.join(users)} that are yet to be launched need {permanent}"
+        yield Finding("error", "gpus", reason, "Lower count, or choose a shape with fewer GPUs")
+    elif wanted > found.free:
+        reason = f"{has}; {', '.join(users)} need {wanted} more at max_count"
+        yield Finding("warning", "gpus", reason, "Lower max_count: not all elastic nodes can be launched")
+    if users:
+        reason = (
+            f"{', '.join(users)}: the GPUs are those of this machine, and may be other cards than the shape's: what is "
+            "known of the shape's card (model, NVLink, PCIe) is not checked, and nothing is measured against it"
+        )
+        yield Finding("note", "gpus", reason, "")
 
 
 def reservations(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:

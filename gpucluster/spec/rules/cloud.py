@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from gpucluster import shapes
 from gpucluster.spec.messages import shown
-from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.context import RuleContext, usable
 
 RULES = (
     "Provider `oci` needs `cloud.region`, `cloud.compartment_id`, every `image`, and `ssh.public_key_file` or "
     "`ssh.public_keys`.",
+    "`cloud.local` is for provider `local`. `gpus: real` in it is for Slurm or no scheduler, for shapes with NVIDIA "
+    "GPUs or none, and for GPUs that are not divided.",
 )
 
 
 def check(context: RuleContext) -> None:
     """Add every error of `cloud`."""
+    _check_local(context)
     cloud, provider = context.section("cloud"), context.provider
     if provider is None:
         return
@@ -29,3 +33,26 @@ def check(context: RuleContext) -> None:
     if provider.only_region and cloud.get("region") not in (None, provider.only_region):
         message = f"provider {context.provider_name} has one region; got {shown(cloud['region'])}"
         context.error(("cloud", "region"), message, f"Delete the line, or write {provider.only_region}")
+
+
+def _check_local(context: RuleContext) -> None:
+    """What instances get of this machine."""
+    provider, path = context.provider, ("cloud", "local")
+    if provider is not None and not provider.hardware_emulated and context.written(path):
+        context.error(path, f"has no meaning with provider {context.provider_name}", "Delete it", key=True)
+        return
+    if context.section(*path).get("gpus") != "real":
+        return
+    scheduler = context.data.get("scheduler")
+    if scheduler == "kubernetes":
+        # kubelet would need NVIDIA's device plugin and container toolkit in instances, beside what the machine gives.
+        message = "pods of the local cloud can't use GPUs of this machine, and the scheduler is kubernetes"
+        context.error((*path, "gpus"), message, "Delete it, or write `scheduler: slurm`")
+    for name, pool in context.section("pools").items():
+        shape = shapes.catalogue().get(str(pool.get("shape")))
+        if shape is not None and shape.gpus and not shape.has_nvidia_gpus:
+            message = f"{shape.name} has AMD GPUs, and `cloud.local.gpus: real` hands out NVIDIA's"
+            context.error(("pools", name, "shape"), message, "Use a shape with NVIDIA GPUs, or emulated ones")
+        if list(usable(context.section("pools", name, "gpus").get("mig"))):
+            message = "an instance of the local cloud can't divide a GPU of this machine, which other instances see too"
+            context.error(("pools", name, "gpus", "mig"), message, "Delete it, or `cloud.local.gpus: real`", key=True)

@@ -83,6 +83,18 @@ PROVIDERS: Mapping[ProviderName, ProviderTraits] = MappingProxyType(
 )
 
 
+class Local(Part):
+    """What the local cloud takes from the machine that runs it."""
+
+    gpus: Literal["emulated", "real"] = Field(
+        default="emulated",
+        description="`emulated`: Slurm counts the GPUs of a shape, and there is no device. `real`: an instance gets as "
+        "many NVIDIA GPUs of this machine as its shape has, each for itself. They may be other cards than the shape's. "
+        "This machine needs NVIDIA's driver and a CDI specification (`nvidia-ctk cdi generate`).",
+        examples=["real"],
+    )
+
+
 class Cloud(Part):
     """The cloud, and where in it the cluster is created."""
 
@@ -125,6 +137,13 @@ class Cloud(Part):
         "exist in the tenancy.",
         examples=[{"Operations.CostCenter": "42"}],
     )
+
+    local: Local = Field(default_factory=Local, description="What instances get of this machine. Provider local only.")
+
+    @property
+    def real_gpus(self) -> bool:
+        """Whether instances of the local cloud get GPUs of this machine. Their other hardware stays emulated."""
+        return self.traits.hardware_emulated and self.local.gpus == "real"
 
     @property
     def traits(self) -> ProviderTraits:

@@ -22,6 +22,7 @@ DEVICES = ("mlx5_0", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_9", "mlx5_10"
 NODE = NodeExpectation(
     shape="BM.GPU.H200.8",
     hardware_emulated=False,
+    gpus_emulated=False,
     gpus=8,
     gpu_vendor="nvidia",
     gpu_model="h200",
@@ -42,7 +43,9 @@ NODE = NodeExpectation(
     mig=("",) * 8,
     off=(),
 )
-EMULATED = replace(NODE, hardware_emulated=True)
+EMULATED = replace(NODE, hardware_emulated=True, gpus_emulated=True)
+#: An instance of the local cloud with GPUs of the machine that runs it.
+GIVEN = replace(NODE, hardware_emulated=True)
 
 _PORT = {
     "state": "4: ACTIVE",

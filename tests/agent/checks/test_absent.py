@@ -12,7 +12,7 @@ import pytest
 
 from gpucluster.agent.checks import registry
 from gpucluster.agent.checks.model import Check, Missing, Refused, Status
-from tests.agent.checks.measured import EMULATED, NODE, healthy, judged, planted
+from tests.agent.checks.measured import EMULATED, GIVEN, NODE, healthy, judged, planted
 
 CASES = [(check.name, name) for check in registry.CHECKS for name in check.needs]
 OF_GPUS = [check for check in registry.CHECKS if check.needs == ("nvidia_smi",)]
@@ -167,6 +167,69 @@ def test_emulated_hardware_is_never_passed() -> None:
         assert (found.status, found.message) == (Status.SKIP, "the hardware of this host is emulated"), name
     others = {check.name for check in registry.CHECKS} - hardware
     assert others == {"root_file_system", "mounts", "services", "failed_units", "leftover_processes"}
+
+
+def test_of_a_machine_s_own_gpus_what_is_measured_is_judged_and_what_the_shape_says_is_not() -> None:
+    emulated = {
+        "rdma_devices",
+        "rdma_links",
+        "rdma_speed",
+        "rdma_pcie",
+        "rdma_errors",
+        "drives",
+        "memory",
+        "local_disk",
+    }
+    for name in (*emulated, "clock", "clock_jump"):
+        assert judged(name, healthy(), GIVEN).status is Status.SKIP, name
+    for name in ("gpu_model", "gpu_pcie_width", "gpu_nvlink", "gpu_nvlink_errors", "gpu_fabric", "fabric_manager"):
+        found = judged(name, healthy(), GIVEN)
+        assert (found.status, "may be other cards" in found.message) == (Status.SKIP, True), name
+    assert judged("dcgm_short", healthy(), GIVEN).message == "DCGM is not on hosts of the local cloud"
+    assert "the PCI bus of this host has all GPUs" in judged("gpu_bus", healthy(), GIVEN).message
+    judged_ones = {"gpu_count", "gpu_driver", "gpu_device_files", "gpu_ecc", "gpu_repair", "gpu_row_remap", "gpu_xid"}
+    for name in judged_ones:
+        assert judged(name, healthy(), GIVEN).status is Status.PASS, name
+    measurements = healthy()
+    measurements["nvidia_smi"]["gpus"].pop()
+    measurements["nvidia_smi"]["attached"] = "7"
+    assert judged("gpu_count", measurements, GIVEN).status is Status.FAIL
+
+
+def test_a_card_of_a_workstation_that_has_no_ecc_is_no_fault_and_no_pass() -> None:
+    measurements = healthy()
+    for gpu in measurements["nvidia_smi"]["gpus"]:
+        for name in [name for name in gpu if name.startswith(("ecc_errors/", "remapped_rows/"))]:
+            del gpu[name]
+        gpu |= {"ecc_mode/current_ecc": "N/A", "ecc_errors": "N/A", "remapped_rows": "N/A"}
+    for name in ("gpu_ecc", "gpu_row_remap"):
+        assert judged(name, measurements, GIVEN).status is Status.SKIP, name
+        assert judged(name, measurements).status is Status.UNKNOWN, "a node of OCI has it"
+    # What is an error and no missing property stays unknown.
+    measurements["nvidia_smi"]["gpus"][3]["ecc_mode/current_ecc"] = "ERR!"
+    assert judged("gpu_ecc", measurements, GIVEN).status is Status.UNKNOWN
+
+
+def test_driver_and_kernel_log_are_those_of_the_machine() -> None:
+    measurements = healthy()
+    measurements["driver"] = {"loaded": "580.95.05", "library": "580.95.05", "on_disk": ""}
+    assert judged("gpu_driver", measurements, GIVEN).status is Status.PASS
+    assert judged("gpu_driver", measurements).status is Status.WARN
+    measurements["driver"]["library"] = "575.1.1"
+    assert judged("gpu_driver", measurements, GIVEN).status is Status.FAIL
+    measurements["kernel_log"]["whole"] = False
+    assert judged("gpu_xid", measurements, GIVEN).status is Status.SKIP
+    assert judged("gpu_xid", measurements).status is Status.UNKNOWN
+    event = {
+        "xid": 79,
+        "pci": "0000:01:00",
+        "text": "GPU has fallen off the bus",
+        "fatal": False,
+        "count": 1,
+        "age_s": 60,
+    }
+    measurements["kernel_log"]["xids"] = [event]
+    assert judged("gpu_xid", measurements, GIVEN).status is Status.FAIL
 
 
 def test_every_measurement_of_the_registry_is_made_and_needed() -> None:

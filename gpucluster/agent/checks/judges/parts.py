@@ -21,12 +21,18 @@ NO_VALUE = (
     "err!",
     "unknown",
 )
+# Those of them that say that the thing has no such value. With an error it may have one.
+_NOT_THERE = ("n/a", "[n/a]", "not supported", "[not supported]")
 _MOST_NAMED = 4
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
 class Absent(Exception):
     """A value that a judge needs is not in the measurement."""
+
+
+class NoValue(Absent):
+    """The program says that this thing has no such value, such as the counters of a memory without ECC."""
 
 
 class Broken(Exception):
@@ -45,13 +51,19 @@ def leaf(leaves: Mapping[str, str], path: str) -> str:
 
     Raises:
         Broken: the program says instead that the thing does not work.
+        NoValue: the program says that the thing has none.
         Absent: there is none, or the program says that it could not be read.
     """
     text = str(leaves.get(path, "")).strip()
     if is_broken(text):
         raise Broken(text)
     if text.lower() in NO_VALUE:
-        raise Absent(f"{path.rsplit('/', 1)[-1]} is {text!r}" if text else f"there is no {path.rsplit('/', 1)[-1]}")
+        name = path.rsplit("/", 1)[-1]
+        # A text may stand in place of a whole group of values.
+        groups = [path.rsplit("/", cut)[0] for cut in range(1, path.count("/") + 1)]
+        said = text or next((str(leaves[group]).strip() for group in groups if group in leaves), "")
+        kind = NoValue if said.lower() in _NOT_THERE else Absent
+        raise kind(f"{name} is {text!r}" if text else f"there is no {name}")
     return text
 
 
@@ -84,10 +96,13 @@ def yes(text: str) -> bool:
     return answers[text.lower()]
 
 
-def each(things: Mapping[str, Any], judge_one: Callable[[Any], Iterable[Part]], good: str) -> Outcome:
+def each(
+    things: Mapping[str, Any], judge_one: Callable[[Any], Iterable[Part]], good: str, *, any_model: bool = False
+) -> Outcome:
     """Judge things one by one, and sum up. What is absent in one makes that one unknown.
 
     Args:
+        any_model: nothing is known of the model of the things: a value that one does not have is skipped.
         things: by the name that messages have for it.
         good: the message where nothing is wrong.
     """
@@ -97,6 +112,8 @@ def each(things: Mapping[str, Any], judge_one: Callable[[Any], Iterable[Part]], 
             found = [Part(status, f"{name}: {message}") for status, message in judge_one(thing)]
         except Broken as error:
             found = [Part(Status.FAIL, f"{name}: {error}")]
+        except NoValue as error:
+            found = [Part(Status.SKIP if any_model else Status.UNKNOWN, f"{name}: {error}")]
         except Absent as error:
             found = [Part(Status.UNKNOWN, f"{name}: {error}")]
         parts += found or [Part(Status.PASS, "")]

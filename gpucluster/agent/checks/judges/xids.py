@@ -73,7 +73,7 @@ def _status(xid: int, text: str, *, fatal: bool) -> Status:
     return Status.PASS if not fatal and (xid in OF_PROGRAMS or xid in IGNORED) else Status.WARN
 
 
-def judge(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
+def judge(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """Nothing in the kernel log since the boot asks for a reset, a restart or a repair."""
     log = measured["kernel_log"]
     parts = []
@@ -89,7 +89,9 @@ def judge(measured: Measurements, _expected: NodeExpectation, _subject: str) -> 
     if log["whole"]:
         parts.append(Part(Status.PASS, ""))
     else:
-        parts.append(Part(Status.UNKNOWN, f"the kernel log reaches back {log['covers_s'] / 60:.0f} min only"))
+        # The log of a host of the local cloud is that of its machine, which may run for months.
+        status = Status.SKIP if expected.hardware_emulated else Status.UNKNOWN
+        parts.append(Part(status, f"the kernel log reaches back {log['covers_s'] / 60:.0f} min only"))
     return sum_up(parts, "no Xid that asks for a reset or a repair since the boot")
 
 
