@@ -109,7 +109,7 @@ test-build: system-packages $(VENV)/dev.stamp ## build Slurm from its source and
 
 # It installs nothing beside Python packages: the driver, Slurm and MPI are those of the machine. -rs names what is missing.
 .PHONY: test-gpu
-test-gpu: $(VENV)/dev.stamp ## test Slurm, containers and checks with the real GPUs of this machine: two minutes
+test-gpu: $(VENV)/dev.stamp ## test Slurm, containers and checks with the real GPUs of this machine: ten minutes with two of them
 	GPUCLUSTER_TEST_GPU=1 $(BIN)/python -m pytest -n 0 -rs tests/gpu
 
 # To build Kubernetes, and to make images of it. Debian 13 has no Go that is old enough for its source.

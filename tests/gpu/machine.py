@@ -91,7 +91,7 @@ while os.read(0, 4096): pass
 def need_machine() -> None:
     """Skip the test where it is not asked for, because it keeps GPUs busy, or where this machine can't do it."""
     if not os.environ.get("GPUCLUSTER_TEST_GPU"):
-        pytest.skip("it keeps all GPUs of this machine busy for two minutes: make test-gpu")
+        pytest.skip("it keeps all GPUs of this machine busy for ten minutes: make test-gpu")
     absent = [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
     reasons = {
         f"not installed: {', '.join(absent)}": bool(absent),
