@@ -273,12 +273,12 @@ def job_judge(context: Context, name: str, output_file: str, launcher: str, **ch
     can't be judged.
     """
     with reporting(context) as reporter:
-        from gpucluster.jobs import registry
+        from gpucluster.jobs import outputs, registry
 
         template = registry.template(name)
         text = _read(output_file)
         judged = _judged(context, template, text, launcher, chosen)
-        result = template.judge(text, judged)
+        result = outputs.judged(judged, text)
         data = {"command": "job judge", "job": judged.to_dict(), **result.to_dict()}
         good = result.status.value in ("pass", "warn")
         reporter.result(

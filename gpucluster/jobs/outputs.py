@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpucluster.agent import bounded
-from gpucluster.jobs.model import HEADER
+from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.jobs.model import HEADER, Job, Result
+from gpucluster.text import printable
 
 #: Lines of a rank may be long; longer ones are of a program that ran wild.
 _LONGEST_OBJECT = 1 << 16
 _LONGEST_CAUSE = 300
+#: Characters of a cause by which it is known in another text.
+_KNOWN_BY = 60
 
 
 def header(text: str) -> Mapping[str, Any] | None:
@@ -89,3 +94,17 @@ def cause(text: str) -> str:
         if found:
             return " ".join(found[0].split())[:_LONGEST_CAUSE] + (f" ({advice})" if advice else "")
     return ""
+
+
+def judged(job: Job, text: str) -> Result:
+    """What the output of a job says: the template's judgement, and where that could not be made, the line with the
+    cause.
+    """
+    result = job.template.judge(text, job)
+    why = cause(text) if result.status is Status.UNKNOWN else ""
+    # The template may have found it as well, in its own words.
+    words = why.removeprefix("NCCL WARN ")[:_KNOWN_BY]
+    if not why or any(words in finding.message for finding in result.findings):
+        return result
+    finding = Finding("job", job.template.name, Status.UNKNOWN, f"the output says: {printable(why)}")
+    return replace(result, findings=(finding, *result.findings))

@@ -594,9 +594,9 @@ class Jobs:
 
 def judged(job: Job, output: str, state: str, exit_status: int | None) -> Result:
     """What the output of a job says, and how the job ended."""
-    result = job.template.judge(output, job)
     if state == _COMPLETED:
-        return result
+        return outputs.judged(job, output)
+    result = job.template.judge(output, job)
     name = job.template.name
     if exit_status == EXIT_REQUIREMENT:
         # The script writes one line for each node, which begins with its name.
