@@ -23,17 +23,18 @@ NVIDIA_SMI: Mapping[int, str] = {
 }
 #: The status of a GPU that works, and whose infoROM is corrupted.
 INFOROM = 14
-#: What an answer says of a GPU that does not work, in lower case. NVML's texts of its results (nvmlErrorString), and
-#: nvidia-smi's own. 255 is the status of every other error, so only the words tell these apart.
-WORDS = (
-    "couldn't communicate with the nvidia driver",
-    "driver/library version mismatch",
-    "gpu is lost",
-    "gpu requires reset",
-    "has fallen off the bus",
-    "no devices were found",
-    "unable to determine the device handle",
-)
+#: What an answer says of a GPU that does not work, in lower case, and what that means. NVML's texts of its results
+#: (nvmlErrorString), and nvidia-smi's own. 255 is the status of every other error, so only the words tell these apart;
+#: and a GPU whose handle is refused ends with 9 as well, which alone means the driver.
+WORDS: Mapping[str, str] = {
+    "couldn't communicate with the nvidia driver": NVIDIA_SMI[9],
+    "driver/library version mismatch": NVIDIA_SMI[18],
+    "gpu is lost": NVIDIA_SMI[15],
+    "gpu requires reset": NVIDIA_SMI[16],
+    "has fallen off the bus": NVIDIA_SMI[15],
+    "no devices were found": NVIDIA_SMI[6],
+    "unable to determine the device handle": "a GPU can't be reached",
+}
 #: dcgmi ends with the low byte of a result of DCGM, which is negative: -21 is the status 235. Source: DCGM 4.6,
 #: dcgmi/main_dcgmi.cpp and dcgmlib/dcgm_structs.h (dcgmReturn_t). -2 is what dcgmi adds for wrong arguments. Here are
 #: those that say why there is no diagnosis.
@@ -77,12 +78,12 @@ _LONGEST = 200
 def refusal(status: int, output: str, errors: str) -> str:
     """What nvidia-smi said of the driver or a GPU; empty where it said no such thing."""
     lines = [" ".join(line.split()) for line in (*output.splitlines(), *errors.splitlines())]
-    said = next((line for line in lines if any(words in line.lower() for words in WORDS)), "")
-    if not said and status not in NVIDIA_SMI:
+    told = ((line, meaning) for line in lines for words, meaning in WORDS.items() if words in line.lower())
+    said, meaning = next(told, ("", NVIDIA_SMI.get(status, "")))
+    if not meaning:
         return ""
-    meaning = NVIDIA_SMI.get(status, "")
     said = said or next((line for line in lines if line and not line.startswith("<")), "")
-    return "; ".join(part for part in (meaning, f"nvidia-smi ended with status {status}: {said[:_LONGEST]}") if part)
+    return f"{meaning}; nvidia-smi ended with status {status}: {said[:_LONGEST]}"
 
 
 def result_of_dcgmi(status: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import pytest
 
-from gpucluster.agent.checks import registry
+from gpucluster.agent.checks import refusals, registry
 from gpucluster.agent.checks.collect.place import Host, measure
 from gpucluster.agent.checks.judges.rdma import LIMITS
 from gpucluster.agent.checks.model import Missing, Refused, Status
@@ -208,6 +208,11 @@ def test_an_nvidia_smi_that_fails(host: Host, answer: Answer, reason: str) -> No
         (
             Answer(255, b"Unable to determine the device handle for GPU0000:BA:00.0: Unknown Error\n", b"", ""),
             "device handle for GPU0000:BA:00.0",
+        ),
+        # The same with the status of a driver that is not loaded: the words count
+        *(
+            (Answer(9, f"Unable to do it: {words}\n".encode(), b"", ""), f"{meaning}; nvidia-smi ended with status 9")
+            for words, meaning in refusals.WORDS.items()
         ),
         (Answer(6, b"No devices were found\n", b"", ""), "no GPU was found"),
         (Answer(12, b"", b"", ""), "can't be loaded"),
