@@ -208,3 +208,12 @@ def test_no_expression_has_an_escape_for_a_line_break() -> None:
         if "regex_" not in expression and re.search(r"\\[nt]", expression)
     ]
     assert found == []
+
+
+def test_nothing_is_joined_to_the_last_line_of_the_sandbox() -> None:
+    """Jinja takes the newline from the end of what is included, and systemd ignores a line that it can't read."""
+    including = [file for file in (ANSIBLE / "roles").glob("*/templates/*") if "'sandbox.j2'" in file.read_text()]
+    assert len(including) > 10
+    for file in including:
+        _before, after = file.read_text().split("{% include 'sandbox.j2' %}")
+        assert after in ("", "\n") or after.startswith("\n\n"), file

@@ -71,6 +71,7 @@ def test_the_addresses_of_a_cluster_that_was_never_built_matter_only_to_those_wh
 
     cloud = SimpleNamespace(
         check=lambda: None,
+        check_gpus=lambda: called.append("gpus") if asked else None,
         start=lambda **_: None,
         check_network=lambda: called.append("network"),
         access=access,
