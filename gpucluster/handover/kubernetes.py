@@ -228,12 +228,6 @@ def divides_gpus(spec: ClusterSpec) -> bool:
     return any(pool.gpus.mig for pool in spec.pools.values())
 
 
-def claims_gpus(spec: ClusterSpec) -> bool:
-    """Whether pods claim GPUs of NVIDIA's DRA driver, instead of asking for a number of a resource."""
-    nvidia = any(pool.hardware.has_nvidia_gpus for pool in spec.pools.values())
-    return spec.scheduler == "kubernetes" and spec.kubernetes.gpus == "dra-driver" and nvidia
-
-
 def system_images(spec: ClusterSpec, *, hardware_emulated: bool) -> list[str]:
     """The images of these objects, for the archive: beside those that kubeadm and the network of pods need."""
     vendors = {pool.hardware.gpu_vendor for pool in spec.pools.values() if pool.hardware.gpus}
@@ -263,7 +257,7 @@ def operator_charts(spec: ClusterSpec) -> list[OperatorChart]:
             divided=divides_gpus(spec),
         )
         found.append(operator_chart("gpu-operator", "gpu-operator", values))
-    if claims_gpus(spec):
+    if spec.claiming_pools:
         values = gpus.dra_driver_values(engine=has_kubernetes_engine(spec))
         found.append(operator_chart("dra-driver", "dra-driver-nvidia-gpu", values))
     if spec.kubernetes.rdma == "sr-iov" and any(pool.uses_rdma for pool in spec.pools.values()):

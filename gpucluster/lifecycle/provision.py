@@ -297,7 +297,7 @@ class Provisioning:
         """
         existing = self._spec.network.vcn_id is not None
         if existing and (self._ownership.has_hosts or any(is_host(address) for address in terraform.addresses())):
-            # That is no first apply: the controller of a cluster that stands is lost, or its state, too. What follows
+            # It is not a first apply: the controller of a cluster that stands is lost, or its state, too. What follows
             # says so.
             return 0
         first, alone = (CONTROLLER, _WITH_CONTROLLER) if existing else (NETWORK, (NETWORK,))
@@ -381,13 +381,14 @@ class Provisioning:
 
     def _survey_of_new(self, terraform: Terraform) -> Survey:
         """The first survey of a cluster that was just begun: others may have begun one of this name a moment later."""
-        for last in (*[False] * (_SURVEYS - 1), True):
+        left = _SURVEYS
+        while True:
             try:
                 return self._survey(terraform)
             except OtherClusterError:
-                if last or not self._ownership.await_removal_by_others():
+                left -= 1
+                if not left or not self._ownership.await_removal_by_others():
                     raise
-        raise AssertionError("the last survey returns or raises")
 
     def _set_images(self, terraform: Terraform, images: Mapping[str, str]) -> None:
         if images:

@@ -19,7 +19,6 @@ from gpucluster.errors import GpuClusterError, InputError, VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
 from gpucluster.handover.kubernetes import (
-    claims_gpus,
     node_names,
     offers_functions,
     pod_needs,
@@ -239,7 +238,7 @@ class Verification:
                 for node in nodes
                 if spec.pools[name].hardware.has_nvidia_gpus
             },
-            claims=claims_gpus(spec),
+            claims=bool(spec.claiming_pools),
             rdma={
                 node.name: spec.pools[name].hardware.rdma_devices
                 for name, nodes in deployment.members.items()

@@ -17,12 +17,12 @@ SEARCH, WRITE, PING = "search", "ib_write_bw", "rping"
 #: Optional: what the other nodes or pairs of the pool reach in GB/s, and what the cluster reached before.
 OTHERS, BEFORE = "others/", "before/"
 _SECONDS = 30 * 60.0
-
-
 _EMULATED = "the hardware is emulated, or that of this machine, of which nothing is published"
 #: The pods of `verify` ask for all GPUs of a node as a number of a resource.
-CLAIMED = "verify measures no GPUs that pods claim (kubernetes.gpus: dra-driver); run the job: gpucluster job submit "
-CLAIMED += "nccl_tests --nodes 1"
+CLAIMED = (
+    "verify measures no GPUs that pods claim (kubernetes.gpus: dra-driver); run the job: gpucluster job submit "
+    "nccl_tests --nodes 1"
+)
 
 
 def _no_gpus(pool: MeasuredPool, _subject: str) -> str:

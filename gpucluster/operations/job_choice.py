@@ -43,16 +43,18 @@ def job_for(
     if not candidates:
         raise InputError(f"{spec.file} has no pool", hint="Add one below `pools`")
     emulated = spec.cloud.traits.hardware_emulated and not has_run
-    gpus = spec.cloud.real_gpus
-    jobs = [_on(spec, template, launcher, settings, nodes, name, emulated=emulated, gpus=gpus) for name in candidates]
+    jobs = [_on(spec, template, launcher, settings, nodes, name, emulated=emulated) for name in candidates]
     for job in jobs:
         if not choose.refusal(job):
             return job
     why = choose.refusal(jobs[0])
-    if emulated and (template.needs_rdma or (template.needs_gpus and not gpus)):
-        without = [
-            each.name for each in registry.templates() if not (each.needs_rdma or (each.needs_gpus and not gpus))
-        ]
+    gpus = spec.cloud.real_gpus
+
+    def needs_hardware(each: Template) -> bool:
+        return each.needs_rdma or (each.needs_gpus and not gpus)
+
+    if emulated and needs_hardware(template):
+        without = [each.name for each in registry.templates() if not needs_hardware(each)]
         what = "its network is emulated" if gpus else "its GPUs and its network are emulated"
         why = f"{what}. These templates need none: {', '.join(without)}"
     raise InputError(f"{template.name} can't run on the pool {candidates[0]}: {why}")
@@ -118,14 +120,11 @@ def _on(
     name: str,
     *,
     emulated: bool,
-    gpus: bool,
 ) -> Job:
-    """Emulated GPUs compute nothing, and an emulated network is none.
-
-    Args:
-        gpus: those of this machine are in the nodes, perhaps of another model: then nothing is known of their figures.
+    """Emulated GPUs compute nothing, and an emulated network is none. GPUs of this machine may be of another model than
+    the shape's, so nothing is known of their figures.
     """
-    pool = spec.pools[name]
+    pool, gpus = spec.pools[name], spec.cloud.real_gpus
     known = {option.name for option in launcher.scheduler.options}
     rdma = pool.uses_rdma and not emulated
     place = {
@@ -133,7 +132,7 @@ def _on(
         "pool": name,
         "rdma": spec.kubernetes.rdma if rdma else "",
         "mig": "" if emulated else _only_instance(pool),
-        "gpu_claims": "true" if spec.kubernetes.gpus == "dra-driver" and pool.hardware.has_nvidia_gpus else "",
+        "gpu_claims": "true" if name in spec.claiming_pools else "",
     }
     return choose.describe(
         template,

@@ -20,7 +20,6 @@ from gpucluster.agent.checks.model import Finding, Missing, Status
 from gpucluster.agent.rules.devices import GPU_RESOURCES
 from gpucluster.errors import GpuClusterError, ProcessError, ToolError
 from gpucluster.events import Sink, info, warn
-from gpucluster.handover.kubernetes import claims_gpus
 from gpucluster.measuring import checks, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey
@@ -130,7 +129,7 @@ class Measuring:
         if self._spec.scheduler == "kubernetes" and pool.hardware.gpus:
             resource = GPU_RESOURCES[pool.hardware.gpu_vendor]
         divided = bool(pool.gpus.mig)
-        claimed = claims_gpus(self._spec) and pool.hardware.has_nvidia_gpus
+        claimed = name in self._spec.claiming_pools
         return MeasuredPool(
             name, pool.partition or name, pool.hardware, pool.uses_rdma, emulated, nodes, resource, divided, claimed
         )  # fmt: skip

@@ -99,6 +99,12 @@ class ClusterSpec(Part):
         return {name: pool for name, pool in self.pools.items() if pool.elastic}
 
     @property
+    def claiming_pools(self) -> dict[str, Pool]:
+        """Those whose GPUs pods claim of NVIDIA's DRA driver, instead of asking for a number of a resource."""
+        by_claim = self.scheduler == "kubernetes" and self.kubernetes.gpus == "dra-driver"
+        return {name: pool for name, pool in self.pools.items() if by_claim and pool.hardware.has_nvidia_gpus}
+
+    @property
     def machines(self) -> tuple[Machine, ...]:
         """The controller, the login nodes if there are any, and the pools."""
         return (self.controller, *([self.login] if self.login.count else []), *self.pools.values())

@@ -357,6 +357,32 @@ class Machine:
         wait_for(what, lambda: self.run(*argv, check=False).returncode == 0, interval=0.1, state=self.logs)
 
 
+def uuids(said: str) -> list[str]:
+    """The UUIDs of GPUs in a text, as `nvidia-smi -L` has them."""
+    return re.findall(r"GPU-[0-9a-f-]{36}", said)
+
+
+def gpus_of_two_jobs(machine: Machine, partition: str, script: str, word: str) -> tuple[list[str], list[str]]:
+    """Submit two jobs with a GPU each to one node; the UUIDs that each prints, taken while both run.
+
+    Args:
+        script: prints them and then `word`, and goes on until it is ended.
+    """
+    if len(gpus()) < 2:
+        pytest.skip("this machine has one GPU")
+    outputs = [f"/home/{USER}/two-jobs-{number}.out" for number in (1, 2)]
+    held = (f"--partition={partition}", "--gpus=1", "--mem=1G", "--cpus-per-gpu=2")
+    for output in outputs:
+        machine.as_user("sbatch", "--quiet", f"--output={output}", "--chdir=/", *held, f"--wrap={script}")
+    try:
+        wait_for(f"both say {word}", lambda: all(word in machine.read(file) for file in outputs), state=machine.logs)
+        first, second = (uuids(machine.read(file)) for file in outputs)
+        return first, second
+    finally:
+        machine.as_user("scancel", "--full", f"--user={USER}", check=False)
+        machine.await_idle()
+
+
 def bring_agent(machine: Machine) -> str:
     """Put the agent there, as hosts have it; returns its path."""
     place = f"{SHARED}/gpucluster-agent"

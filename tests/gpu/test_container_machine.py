@@ -26,8 +26,7 @@ from gpucluster import process
 from gpucluster.paths import ansible_dir
 from tests.ansible.loading import read
 from tests.ansible.render import EMPTY_POOL, GPU_POOL, evaluate, host_facts, render, variables
-from tests.gpu.machine import SHARED, USER, Machine, gpus, need_machine, run_module
-from tests.waiting import wait_for
+from tests.gpu.machine import SHARED, USER, Machine, gpus, gpus_of_two_jobs, need_machine, run_module, uuids
 
 POOL = "whole"
 IMAGE = f"{SHARED}/gpu.sqsh"
@@ -181,10 +180,6 @@ def inside(*words: str) -> list[str]:
     return [f"--container-image={IMAGE}", *words]
 
 
-def uuids(said: str) -> list[str]:
-    return re.findall(r"GPU-[0-9a-f-]{36}", said)
-
-
 def test_a_step_runs_inside_of_the_image(machine: Machine) -> None:
     assert srun(machine, *inside("cat", "/marker")).stdout == "inside\n"
 
@@ -208,21 +203,9 @@ def test_a_container_computes_on_the_gpu_of_its_job_and_sees_no_other(machine: M
 
 
 def test_containers_of_two_jobs_have_different_gpus(machine: Machine) -> None:
-    if len(gpus()) < 2:
-        pytest.skip("this machine has one GPU")
-    outputs = [f"/home/{USER}/container-{number}.out" for number in (1, 2)]
-    step = " ".join(("srun", *inside("cuda", "wait")))
-    for output in outputs:
-        held = (f"--partition={POOL}", "--gpus=1", "--mem=1G", "--cpus-per-gpu=2")
-        machine.as_user("sbatch", "--quiet", f"--output={output}", "--chdir=/", *held, f"--wrap={step}")
-    try:
-        wait_for("both compute", lambda: all("computes" in machine.read(file) for file in outputs), state=machine.logs)
-        first, second = (uuids(machine.read(file)) for file in outputs)
-        assert len(first) == len(second) == 1
-        assert first != second
-    finally:
-        machine.run("scancel", f"--user={USER}")
-        machine.await_idle()
+    first, second = gpus_of_two_jobs(machine, POOL, " ".join(("srun", *inside("cuda", "wait"))), "computes")
+    assert len(first) == len(second) == 1
+    assert first != second
 
 
 def test_a_container_leaves_nothing_on_the_node(machine: Machine) -> None:

@@ -17,16 +17,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpucluster import process
 from gpucluster.handover.user_data import BootSettings, LocalDiskSettings, RdmaAddressing, user_data
 from gpucluster.paths import ansible_dir
 from tests.gpu.machine import Machine, gpus, need_machine, run_module
+from tests.loop_drives import blank_drive
 
 PATH = "/opt/localdisk"
 INTERFACES = ("enp12s0f0", "enp12s0f1")
 DISK, RDMA = "/usr/local/sbin/gpucluster-local-disk", "/usr/local/sbin/gpucluster-rdma-addresses"
-#: The smallest file system that mkfs.xfs makes has 300 MB; the file is sparse.
-DRIVE_BYTES = 400 << 20
 
 
 @dataclass(frozen=True)
@@ -46,16 +44,8 @@ class Booted:
 @pytest.fixture(scope="module")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     need_machine()
-    file = tmp_path_factory.mktemp("drive") / "blank"
-    with file.open("wb") as blank:
-        blank.truncate(DRIVE_BYTES)
-    done = process.run(["losetup", "--find", "--show", str(file)], check=False)
-    if done.returncode != 0:
-        pytest.skip(f"this machine has no loop device to spare: {done.stderr.strip()}")
-    try:
-        yield done.stdout.strip()
-    finally:
-        process.run(["losetup", "--detach", done.stdout.strip()], check=False)
+    with blank_drive(tmp_path_factory.mktemp("drive")) as device:
+        yield device
 
 
 @pytest.fixture(scope="module")

@@ -37,9 +37,11 @@ from tests.gpu.machine import (
     Machine,
     bring_agent,
     gpus,
+    gpus_of_two_jobs,
     model,
     need_machine,
     node_of,
+    uuids,
 )
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -92,10 +94,6 @@ def halves(machine: Machine) -> Machine:
     return machine
 
 
-def uuids(said: str) -> list[str]:
-    return re.findall(r"GPU-[0-9a-f-]{36}", said)
-
-
 # --- what a job may touch -----
 
 
@@ -128,21 +126,10 @@ def test_each_node_guards_its_own_gpus(halves: Machine) -> None:
 
 
 def test_two_jobs_on_a_node_have_different_gpus(machine: Machine) -> None:
-    if len(gpus()) < 2:
-        pytest.skip("this machine has one GPU")
-    held = f"--partition={WHOLE}", "--gpus=1", "--mem=1G", "--cpus-per-gpu=2"
-    outputs = [f"/home/{USER}/held-{number}.out" for number in (1, 2)]
     script = f"nvidia-smi -L; exec {sys.executable} -I {SHARED}/hold.py 0"
-    for output in outputs:
-        machine.as_user("sbatch", "--quiet", f"--output={output}", "--chdir=/", *held, f"--wrap={script}")
-    try:
-        wait_for("both hold a GPU", lambda: all("held" in machine.read(file) for file in outputs), state=machine.logs)
-        first, second = (uuids(machine.read(file)) for file in outputs)
-        assert len(first) == len(second) == 1
-        assert first != second
-    finally:
-        machine.as_user("scancel", "--full", f"--user={USER}", check=False)
-        machine.await_idle()
+    first, second = gpus_of_two_jobs(machine, WHOLE, script, "held")
+    assert len(first) == len(second) == 1
+    assert first != second
 
 
 # --- what a job may take, and what it leaves -----

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,13 +26,12 @@ from tests.containers import base_image
 from tests.localcloud import emulated_machine
 from tests.localcloud.boot_harness import Instance, World, a_world
 from tests.localcloud.emulated_machine import EmulatedMachine
+from tests.loop_drives import blank_drive, blank_file
 from tests.waiting import wait_for
 
 # Instances are shared, and each test finds what the ones before it have left.
 pytestmark = [pytest.mark.containers, pytest.mark.story]
 
-# The smallest file system that mkfs.xfs makes has 300 MB; the file is sparse.
-DRIVE_BYTES = 400 * 1024 * 1024
 PATH = "/mnt/localdisk"
 DISK, RDMA = "/usr/local/sbin/gpucluster-local-disk", "/usr/local/sbin/gpucluster-rdma-addresses"
 # In the order in which they are loaded.
@@ -56,23 +56,8 @@ Drive = Callable[[], str]
 @pytest.fixture(scope="module")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drive]:
     """Makes blank drives: loop devices, which end after the instances (this fixture is asked for before `world`)."""
-    made: list[str] = []
-
-    def make() -> str:
-        file = tmp_path_factory.mktemp("drive") / "blank"
-        with file.open("wb") as blank:
-            blank.truncate(DRIVE_BYTES)
-        done = process.run(["losetup", "--find", "--show", str(file)], check=False)
-        if done.returncode != 0:
-            pytest.skip(f"this host has no loop device to spare: {done.stderr.strip()}")
-        made.append(done.stdout.strip())
-        return made[-1]
-
-    try:
-        yield make
-    finally:
-        for device in made:
-            process.run(["losetup", "--detach", device], check=False)
+    with ExitStack() as drives:
+        yield lambda: drives.enter_context(blank_drive(tmp_path_factory.mktemp("drive")))
 
 
 @dataclass(frozen=True)
@@ -378,7 +363,7 @@ def striped(tmp_path: Path) -> Iterator[Striped]:
     image, kernel, name = base_image(), emulated_machine.kernel(), f"gcinit-{secrets.token_hex(4)}"
     drives = tuple(tmp_path / f"drive{number}" for number in range(1, 5))
     for drive in drives:
-        _blank(drive)
+        blank_file(drive)
     try:
         process.run(["podman", "create", f"--name={name}", "--network=none", "--pull=never", image])
         root = Path(process.run(["podman", "mount", name]).stdout.strip())
@@ -398,11 +383,6 @@ def striped(tmp_path: Path) -> Iterator[Striped]:
         process.run(["podman", "rm", "--force", "--volumes", "--time=0", name], check=False)
 
 
-def _blank(drive: Path) -> None:
-    with drive.open("wb") as file:
-        file.truncate(DRIVE_BYTES)
-
-
 @pytest.mark.xdist_group("emulated-machine")
 def test_four_drives_become_one_file_system_that_outlives_a_reboot(striped: Striped) -> None:
     first, outcome = striped.boot()
@@ -417,7 +397,7 @@ def test_four_drives_become_one_file_system_that_outlives_a_reboot(striped: Stri
 
     # The data on all four drives is lost; even so, a script must not decide that.
     lost = striped.machine.drives[0]
-    _blank(lost)
+    blank_file(lost)
     third, outcome = striped.boot()
     assert (third["mounted"], outcome.partition("\n")[0]) == ("", "failed")
     assert "nvme" in outcome

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.handover.kubernetes import claims_gpus, operator_charts
+from gpucluster.handover.kubernetes import operator_charts
 from gpucluster.spec import loads
 from tests.spec.spec_texts import KEY, OCI
 from tests.spec.test_spec_faults import findings
@@ -28,12 +28,12 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pods_claim_gpus_by_a_driver_that_an_administrator_installs() -> None:
     for text in (KUBERNETES, OKE):
         spec = loads(text)
-        assert claims_gpus(spec)
+        assert spec.claiming_pools
         (chart,) = operator_charts(spec)
         assert chart.name == "dra-driver"
         assert "--version=0.4.0" in chart.command
     amd = loads(KUBERNETES.replace("BM.GPU.H100.8", "BM.GPU.MI300X.8"))
-    assert not claims_gpus(amd)
+    assert not amd.claiming_pools
     assert operator_charts(amd) == []
 
 

@@ -13,8 +13,8 @@ a container has changed is followed, and there is no right to trace processes.
 
 Statistics of a driver (ethtool) are no files: the kernel gives them to a socket of the namespace. A socket that is
 open keeps its namespace, and with it the interfaces of a pod that has gone. So one is held only where an interface is
-that somebody reads, and it is closed as soon as the mount that kept the namespace is gone: the kernel wakes who polls
-/proc/self/mountinfo (proc_pid_mountinfo(5), fs/proc_namespace.c: mounts_poll).
+that a collector reads, and it is closed as soon as the mount that kept the namespace is gone: the kernel wakes who
+polls /proc/self/mountinfo (proc_pid_mountinfo(5), fs/proc_namespace.c: mounts_poll).
 
 Two halves. `give` needs CAP_SYS_ADMIN, runs once for each question, reads nothing from who asks, and passes open
 folders and sockets. `Namespaces` asks it, without any right, when there are other namespaces than before.
@@ -34,6 +34,8 @@ from typing import Callable
 
 from gpucluster.agent.rdma_files import names
 
+#: What a collector calls them together, beside the devices that it has found.
+SUBJECT = "network namespaces"
 #: Namespaces that are looked at. kubelet allows 110 pods unless it is told otherwise; a process has 1024 open files.
 MOST = 512
 #: Seconds for all of them. One takes a quarter of a millisecond; the process that gives them has to start first. Less
@@ -179,6 +181,16 @@ class Namespaces:
         """
         return sorted((self._wanted & set(here(self._proc))) - set(self._held)) if self._address else []
 
+    def require_all(self) -> None:
+        """Fail where there are namespaces that could not be read, and perhaps devices in them.
+
+        Raises:
+            OSError: with their number; or the mounts of this host can't be read.
+        """
+        missing = self.missing()
+        if missing:
+            raise OSError(f"{len(missing)} could not be read, such as {missing[0]}")
+
     def close(self) -> None:
         """Let go of all: a sysfs that is held open costs memory, and does not keep its namespace."""
         while self._held:
@@ -221,7 +233,7 @@ class Namespaces:
                 self._sockets.pop(name).close()
 
     def _watch(self) -> None:
-        """Close each socket when its namespace is no longer kept, also while nobody reads."""
+        """Close each socket when its namespace is no longer kept, also between scrapes."""
         with self._lock:
             if self._watched:
                 return

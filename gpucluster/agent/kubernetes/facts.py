@@ -6,8 +6,9 @@ Each fact that can't be had is null, and `NAME_error` says why: what is not know
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable, TypeVar
 
 from gpucluster.agent.errors import AgentError, Failed
@@ -39,11 +40,13 @@ def collect(kubectl: Kubectl, state: Callable[[], Any], *, is_node: bool = True)
         state: says what `kubernetes state` says of the control plane.
         is_node: whether this host is a node, and so reaches the addresses of services.
     """
+    # One question for both parts that want it. An answer that fails is not kept.
+    kinds = functools.cache(lambda: _kinds(kubectl))
     parts: Mapping[str, Callable[[], Any]] = {
         "kubernetes_nodes": lambda: [_listed(each) for each in nodes.list_nodes(kubectl)],
         "kubernetes_control_plane": state,
-        "kubernetes_hardware": lambda: hardware(kubectl),
-        "kubernetes_devices": lambda: devices(kubectl),
+        "kubernetes_hardware": lambda: hardware(kubectl, kinds),
+        "kubernetes_devices": lambda: devices(kubectl, kinds),
         "kubernetes_names": lambda: names(kubectl, is_node=is_node),
         "kubernetes_homes": lambda: homes(kubectl),
     }
@@ -63,9 +66,12 @@ def _listed(node: dict[str, Any]) -> dict[str, Any]:
     return {**node, **{part: [f"{key}={value}" for key, value in node[part].items()] for part in _SETS}}
 
 
-def hardware(kubectl: Kubectl) -> dict[str, Any]:
+def hardware(kubectl: Kubectl, kinds: Callable[[], Collection[str]]) -> dict[str, Any]:
     """What offers the hardware of nodes to pods: {daemonsets: [{name, wanted, ready}], attachments: [name]}, both of
     gpucluster's own namespace; `wanted` and `ready` are numbers of nodes.
+
+    Args:
+        kinds: gives the names of all kinds that the API server has.
     """
     sets = [
         {
@@ -75,19 +81,19 @@ def hardware(kubectl: Kubectl) -> dict[str, Any]:
         }
         for each in kubectl.list("daemonsets", _HARDWARE_NAMESPACE)
     ]
-    attachments = kubectl.list(_ATTACHMENTS, _HARDWARE_NAMESPACE) if _ATTACHMENTS in _kinds(kubectl) else []
+    attachments = kubectl.list(_ATTACHMENTS, _HARDWARE_NAMESPACE) if _ATTACHMENTS in kinds() else []
     return {"daemonsets": sets, "attachments": sorted(str(each["metadata"]["name"]) for each in attachments)}
 
 
-def _kinds(kubectl: Kubectl) -> list[str]:
-    return kubectl.run("api-resources", "--no-headers", "--output=name", where="kinds").split()
+def _kinds(kubectl: Kubectl) -> frozenset[str]:
+    return frozenset(kubectl.run("api-resources", "--no-headers", "--output=name", where="kinds").split())
 
 
-def devices(kubectl: Kubectl) -> list[str]:
+def devices(kubectl: Kubectl, kinds: Callable[[], Collection[str]]) -> list[str]:
     """How many whole GPUs of each node NVIDIA's DRA driver has listed for claims, `NODE=NUMBER`, by the names that the
-    API server has for nodes.
+    API server has for nodes. `kinds`: as for `hardware`.
     """
-    found = numbers_of_gpus(kubectl.list(_SLICES) if _SLICES in _kinds(kubectl) else [])
+    found = numbers_of_gpus(kubectl.list(_SLICES) if _SLICES in kinds() else [])
     return [f"{node}={number}" for node, number in sorted(found.items())]
 
 

@@ -55,4 +55,6 @@ def _check_local(context: RuleContext) -> None:
             context.error(("pools", name, "shape"), message, "Use a shape with NVIDIA GPUs, or emulated ones")
         if list(usable(context.section("pools", name, "gpus").get("mig"))):
             message = "an instance of the local cloud can't divide a GPU of this machine, which other instances see too"
-            context.error(("pools", name, "gpus", "mig"), message, "Delete it, or `cloud.local.gpus: real`", key=True)
+            context.error(
+                ("pools", name, "gpus", "mig"), message, "Delete it, or write `cloud.local.gpus: emulated`", key=True
+            )

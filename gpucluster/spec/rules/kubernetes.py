@@ -31,7 +31,6 @@ OLDEST_WITH_CALICO = 29
 #: Linux get (2.x; containerd's RELEASES.md).
 OLDEST_ON_ORACLE_LINUX = 23
 
-
 #: An add-on of OKE with a device plugin in it.
 _NVIDIA_OPERATOR = "NvidiaGpuOperator"
 #: Keys of a pool that OKE's node pools have no setting for.
@@ -201,9 +200,9 @@ def _check_claims(context: RuleContext, section: dict[str, Any]) -> None:
     key: Path = ("kubernetes", "gpus")
     release, otherwise = section.get("release"), "or write kubernetes.gpus: device-plugin"
     if isinstance(release, str) and int(release.split(".")[1]) < CLAIMS_SINCE:
-        message = f"dra-driver needs the API resource.k8s.io/v1, which is there from 1.{CLAIMS_SINCE} on; release is "
-        hint = f"Write device-plugin, or kubernetes.release 1.{CLAIMS_SINCE}.0 or newer"
-        context.error(key, message + release, hint)
+        since = f"1.{CLAIMS_SINCE}"
+        message = f"dra-driver needs the API resource.k8s.io/v1, which is there from {since} on; release is {release}"
+        context.error(key, message, f"Write device-plugin, or kubernetes.release {since}.0 or newer")
     if context.provider is not None and context.provider.hardware_emulated:
         message = "dra-driver lists devices of the host, and emulated GPUs are only numbers in the status of a node"
         context.error(key, message, "Write device-plugin")
@@ -217,8 +216,9 @@ def _check_claims(context: RuleContext, section: dict[str, Any]) -> None:
         if pool.get("managed") is True:
             message = (
                 "with dra-driver no pool is managed: OKE runs a device plugin there, and both would give away the "
+                "same GPUs"
             )
-            context.error(("pools", name, "managed"), f"{message}same GPUs", f"Write false, {otherwise}")
+            context.error(("pools", name, "managed"), message, f"Write false, {otherwise}")
         if context.section("pools", name, "gpus").get("mig"):
             message = "with dra-driver no GPU is divided: which pods have instances is read from the record of plugins"
             context.error(("pools", name, "gpus", "mig"), message, f"Delete it, {otherwise}", key=True)

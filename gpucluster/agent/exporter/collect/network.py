@@ -17,7 +17,7 @@ from gpucluster.agent import rdma_files
 from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.collect.ethtool import Ethtool
 from gpucluster.agent.exporter.exposition import sample
-from gpucluster.agent.exporter.namespaces import Namespaces
+from gpucluster.agent.exporter.namespaces import SUBJECT, Namespaces
 
 # A driver such as mlx5 has thousands of statistics. Kept are those that say why a network is slow: frames that stop the
 # sender (802.3x and by priority), packets that were thrown away, and errors; and the events of congestion of RoCE.
@@ -33,8 +33,6 @@ _OF_A_QUEUE = re.compile(
 #: Of one interface.
 MOST = 128
 _NAMES_AGE_S = 600.0
-# A subject beside the interfaces.
-_MISSING = "network namespaces"
 
 
 class _Known(NamedTuple):
@@ -81,7 +79,7 @@ class Network:
         for namespace, sysfs in self._namespaces.folders().items():
             for name, pci in self._places(sysfs).items():
                 self._there[f"{namespace} {name}"] = _Interface(namespace, name, pci)
-        return [*self._there, *([_MISSING] if self._place.namespaces else [])]
+        return [*self._there, *([SUBJECT] if self._place.namespaces else [])]
 
     def samples(self, subject: str) -> Iterator[str]:
         """The lines of one interface; only how often it failed, where its driver has no statistics.
@@ -89,10 +87,8 @@ class Network:
         Raises:
             OSError: there are network namespaces that could not be read, and perhaps interfaces in them.
         """
-        if subject == _MISSING:
-            missing = self._namespaces.missing()
-            if missing:
-                raise OSError(f"{len(missing)} could not be read, such as {missing[0]}")
+        if subject == SUBJECT:
+            self._namespaces.require_all()
             return
         interface = self._there[subject]
         labels = {"interface": interface.name, "pci": interface.pci}

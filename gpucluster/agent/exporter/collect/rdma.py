@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from gpucluster.agent import rdma_files
 from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.exposition import label, sample
-from gpucluster.agent.exporter.namespaces import Namespaces
+from gpucluster.agent.exporter.namespaces import SUBJECT, Namespaces
 from gpucluster.agent.rdma_files import DATA_UNIT, Port
 
 # Drivers without port_rcv_data and port_xmit_data (irdma) count the octets of the IP packets that carry RDMA.
 _RECEIVED_OCTETS, _TRANSMITTED_OCTETS = ("ip4InOctets", "ip6InOctets"), ("ip4OutOctets", "ip6OutOctets")
 _RATE = re.compile(r"([\d.]+) Gb/sec")
 _BITS, _GIGA = 8, 1e9
-# A subject beside the devices.
-_MISSING = "network namespaces"
 
 
 class Rdma:
@@ -45,7 +43,7 @@ class Rdma:
                 if name not in taken:
                     taken.add(name)
                     self._moved[f"{namespace} {name}"] = device
-        return [*own, *self._moved, *([_MISSING] if self._place.namespaces else [])]
+        return [*own, *self._moved, *([SUBJECT] if self._place.namespaces else [])]
 
     def samples(self, subject: str) -> Iterator[str]:
         """The lines of all ports of a device.
@@ -53,10 +51,8 @@ class Rdma:
         Raises:
             OSError: there are network namespaces that could not be read, and perhaps devices in them.
         """
-        if subject == _MISSING:
-            missing = self._namespaces.missing()
-            if missing:
-                raise OSError(f"{len(missing)} could not be read, such as {missing[0]}")
+        if subject == SUBJECT:
+            self._namespaces.require_all()
             return
         device = self._moved.get(subject, subject)
         for port in rdma_files.ports(device):
