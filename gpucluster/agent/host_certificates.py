@@ -1,16 +1,11 @@
 """Certificates for the ssh host keys of the cluster's hosts, and the directory entries of nodes from baked images.
 
-The role `base` creates the cluster's ssh authority. `gpucluster-agent host-certificate answer` serves one connection
-of a host that asks: systemd starts it with the connection as its standard streams. `request` asks, on every host, until
-the host has a certificate for its key.
-
-A host proves by the network who it is. The cloud delivers packets for an address only to the instance that has it, and
-on that instance only root may use a port below 1024. The names in the certificate are those that the controller knows
-for this address; the request names none. It needs no secret, so a node that boots from a baked image can ask too.
+The role `base` creates the cluster's ssh CA on the controller, and `gpucluster-agent host-certificate answer` serves
+one connection there (`ssh_ca`). `request` asks, on every host, until the host has a certificate for its key. It needs
+no secret, so a node that boots from a baked image can ask too.
 
 Such a node has no entry in the directory yet. It makes a password, and sends the hash with the same request: what is
-on the network opens nothing. The controller makes the entry for the node that the autoscaler has launched at this
-address (`booting_nodes`). What Slurm says of an address is not enough for that: slurmd of any node can say it.
+on the network opens nothing.
 """
 
 from __future__ import annotations
@@ -25,32 +20,25 @@ import signal
 import socket
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
-from gpucluster.agent import booting_nodes, programs
-from gpucluster.agent.errors import AgentError, Failed, Refused
+from gpucluster.agent import passwords, programs
+from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.notify import notify
-from gpucluster.agent.users import passwords
-from gpucluster.agent.users.hosts import in_service, lists
 
-KEY = Path("/etc/gpucluster/authority/ssh_ca")
-#: What `answer` knows of the hosts, on the controller; what `request` needs, on every host.
-KNOWN = Path("/etc/gpucluster/host-names.json")
+#: What `request` needs, on every host.
 SETTINGS = Path("/etc/gpucluster/host-certificate.json")
 HOST_KEY = Path("/etc/ssh/ssh_host_ed25519_key.pub")
-#: On the controller: the nodes that boot from baked images, and the configuration of the directory.
-BOOTING = booting_nodes.FILE
-DIRECTORY = Path("/etc/gpucluster/directory.json")
 
-_TYPE = "ssh-ed25519"
+#: The type of the keys.
+TYPE = "ssh-ed25519"
 _CERTIFICATE = "ssh-ed25519-cert-v01@openssh.com"
-_LONGEST = 4096
-_FIRST_UNPRIVILEGED = 1024
+#: Bytes of a request, and of an answer.
+LONGEST = 4096
 # A connection's own ports; those below 600 belong to services.
 _PORTS = range(1023, 600, -1)
 _ANSWER_SECONDS = 20.0
@@ -58,9 +46,12 @@ _ANSWER_SECONDS = 20.0
 # an entry can do nothing else, and is known to the autoscaler within seconds of its boot.
 _PAUSE, _LONGEST_PAUSE = 2.0, 60.0
 _PAUSE_FOR_ENTRY, _LONGEST_PAUSE_FOR_ENTRY = 1.0, 10.0
-# The second line of a request, and that of an answer.
-_HASH = re.compile(r"directory (\{CRYPT\}\S{1,200})\n?")
+# The second line of an answer.
 _ENTRY = re.compile(r"directory entry ([a-z0-9][a-z0-9-]{0,62})\n?")
+
+
+#: Adds a part of the program: its name, its line of help, and what runs it.
+Add = Callable[[str, str, Callable[[], None]], None]
 
 
 @dataclass(frozen=True)
@@ -79,152 +70,39 @@ def parse(text: str) -> Certificate | None:
         return None
     try:
         fields = base64.b64decode(words[1], validate=True)
-        _type, rest = _string(fields)
-        _nonce, rest = _string(rest)
-        point, rest = _string(rest)
+        _type, rest = read_string(fields)
+        _nonce, rest = read_string(rest)
+        point, rest = read_string(rest)
         _serial, kind = struct.unpack_from(">QI", rest)
-        _id, rest = _string(rest[12:])
-        principals, rest = _string(rest)
+        _id, rest = read_string(rest[12:])
+        principals, rest = read_string(rest)
         rest = rest[16:]  # valid after, valid before
         for _ in range(3):  # critical options, extensions, reserved
-            _field, rest = _string(rest)
-        authority, _rest = _string(rest)
+            _field, rest = read_string(rest)
+        authority, _rest = read_string(rest)
         if kind != 2:  # noqa: PLR2004 - SSH_CERT_TYPE_HOST
             return None
         names = []
         while principals:
-            name, principals = _string(principals)
+            name, principals = read_string(principals)
             names.append(name.decode())
-        signer = _string(authority)[0].decode()
+        signer = read_string(authority)[0].decode()
     except (ValueError, struct.error):
         return None
-    key = struct.pack(">I", len(_TYPE)) + _TYPE.encode() + struct.pack(">I", len(point)) + point
+    key = struct.pack(">I", len(TYPE)) + TYPE.encode() + struct.pack(">I", len(point)) + point
     return Certificate(
-        f"{_TYPE} {base64.b64encode(key).decode()}",
+        f"{TYPE} {base64.b64encode(key).decode()}",
         f"{signer} {base64.b64encode(authority).decode()}",
         frozenset(names),
     )
 
 
-def _string(data: bytes) -> tuple[bytes, bytes]:
+def read_string(data: bytes) -> tuple[bytes, bytes]:
     """The first string of ssh's format, and the rest."""
     (size,) = struct.unpack_from(">I", data)
     if size > len(data) - 4:
         raise ValueError(size)
     return data[4 : 4 + size], data[4 + size :]
-
-
-# ---- the authority
-
-
-def sign(public_key: str, names: Sequence[str], key: Path = KEY) -> str:
-    """A certificate for a host key.
-
-    Args:
-        names: those that the certificate is for; the first one is its id.
-
-    Raises:
-        Refused: it is no ed25519 key.
-        Failed: there is no authority, or ssh-keygen refused.
-    """
-    words = public_key.split()
-    try:
-        good = len(words) == 2 and words[0] == _TYPE and _string(base64.b64decode(words[1]))[0] == _TYPE.encode()  # noqa: PLR2004
-    except (ValueError, struct.error):
-        good = False
-    if not good:
-        raise Refused("the request is no ed25519 host key", "Run: ssh-keygen -A")
-    if not key.is_file():
-        raise Failed(f"there is no ssh authority in {key}", "Run: gpucluster apply")
-    with tempfile.TemporaryDirectory(prefix="gpucluster-") as folder:
-        file = Path(folder) / "host.pub"
-        file.write_text(f"{words[0]} {words[1]}\n")
-        _keygen("-q", "-s", str(key), "-I", names[0], "-h", "-n", ",".join(names), str(file))
-        return (Path(folder) / "host-cert.pub").read_text()
-
-
-def _keygen(*words: str) -> str:
-    done = programs.call(["ssh-keygen", *words])
-    if done.returncode != 0:
-        raise Failed(f"ssh-keygen: {done.stderr.strip()}", "Install openssh-client, or openssh")
-    return done.stdout
-
-
-def names_of(address: str, known: Mapping[str, Any]) -> list[str]:
-    """The names of the host with this address; empty if none of the cluster's hosts has it.
-
-    Args:
-        known: `hosts` are the permanent ones, with their names by address; `elastic` the hostlists of the others, whose
-            addresses the scheduler knows while they are in service, and the autoscaler before that if they boot from a
-            baked image; `domain` is that of the nodes, and may be empty.
-
-    Raises:
-        Failed: the scheduler does not answer.
-    """
-    found: list[str] = list(known["hosts"].get(address, ()))
-    booting = _booting(address, known)
-    if booting is not None:
-        found = [booting.node]
-    if not found and known["elastic"]:
-        found = [name for name, there in in_service(",".join(known["elastic"])).items() if there == address]
-        # An address that two nodes have says nothing about either.
-        found = found if len(found) == 1 else []
-    domain = known["domain"]
-    return [*found, *([f"{found[0]}.{domain}"] if domain else []), address] if found else []
-
-
-def _booting(address: str, known: Mapping[str, Any]) -> booting_nodes.BootingNode | None:
-    """The node that boots from a baked image at this address. The autoscaler can name no permanent host, and no address
-    of one.
-    """
-    if address in known["hosts"]:
-        return None
-    found = booting_nodes.find(address, BOOTING)
-    return found if found is not None and any(lists(nodes, found.node) for nodes in known["elastic"]) else None
-
-
-def answer(address: str, port: int, text: str, known: Mapping[str, Any], key: Path = KEY) -> str:
-    """The certificate for the host at the other end of a connection.
-
-    Args:
-        text: the host's public key, and in a second line `directory HASH` if it needs an entry in the directory. Then
-            the second line of the answer says `directory entry NAME`, or why there is none.
-
-    Raises:
-        Refused: another user than root has asked, or no host of the cluster.
-        Failed: the certificate could not be made.
-    """
-    if port >= _FIRST_UNPRIVILEGED:
-        raise Refused(f"port {port} of {address} may belong to any user", "Ask as root")
-    names = names_of(address, known)
-    if not names:
-        raise Refused(f"no host of this cluster has the address {address} now", "Ask again when the scheduler knows it")
-    first, _, rest = text.partition("\n")
-    hashed = _HASH.fullmatch(rest)
-    if hashed is None:
-        return sign(text, names, key)
-    return sign(first, names, key) + _entry(address, known, hashed[1])
-
-
-def _entry(address: str, known: Mapping[str, Any], hashed: str) -> str:
-    # A host that asks for a certificate alone does not pay for these.
-    from gpucluster.agent.users import base_tree
-    from gpucluster.agent.users.config import Config
-    from gpucluster.agent.users.host_entries import Wanted
-
-    def host() -> Wanted | None:
-        found = _booting(address, known)
-        return Wanted(found.node, found.instance) if found else None
-
-    try:
-        return f"directory entry {base_tree.admit(Config.load(DIRECTORY), host, hashed)}\n"
-    except (AgentError, OSError) as error:
-        reason = error.message if isinstance(error, AgentError) else str(error)
-        sys.stderr.write(f"no directory entry for {address}: {reason}\n")
-        return f"no directory entry: {reason}\n"
-
-
-# ---- a host that asks
 
 
 def is_valid(certificate: Certificate | None, host_key: str, authority: str, name: str) -> bool:
@@ -256,7 +134,7 @@ def ask(address: str, port: int, public_key: str, hashed: str = "") -> str:
 
 
 def _received(connection: socket.socket) -> Iterator[bytes]:
-    left = _LONGEST
+    left = LONGEST
     while left > 0 and (part := connection.recv(left)):
         left -= len(part)
         yield part
@@ -402,38 +280,36 @@ class Entry:
 # ---- the program
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of the two parts; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="gpucluster-agent host-certificate", description=_summary())
+def add_parts(add: Add) -> None:
+    """Add what every host can do."""
+    add("request", "get a certificate for this host", lambda: request(json.loads(SETTINGS.read_text())))
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    description: str | None = __doc__,
+    parts_of: Callable[[Add], None] = add_parts,
+) -> int:
+    """Run one of the parts; returns the exit status.
+
+    Args:
+        argv: the arguments; those of this process by default.
+        description: its first line is shown.
+        parts_of: adds the parts.
+    """
+    parser = argparse.ArgumentParser(
+        prog="gpucluster-agent host-certificate", description=(description or "").splitlines()[0]
+    )
     parts = parser.add_subparsers(dest="part", required=True)
-    parts.add_parser("answer", help="serve one host")
-    parts.add_parser("request", help="get a certificate for this host")
+
+    def add(name: str, text: str, run: Callable[[], None]) -> None:
+        parts.add_parser(name, help=text).set_defaults(run=run)
+
+    parts_of(add)
     options = parser.parse_args(argv)
     try:
-        if options.part == "answer":
-            _serve()
-        else:
-            request(json.loads(SETTINGS.read_text()))
+        options.run()
     except AgentError as error:
         sys.stderr.write(f"gpucluster-agent host-certificate: {error.message}\n")
         return error.status
     return 0
-
-
-def _summary() -> str:
-    return (__doc__ or "").splitlines()[0]
-
-
-def _serve() -> None:
-    """One connection. What is refused is told to the host as well: only root there can have asked, or nobody."""
-    address, port = os.environ.get("REMOTE_ADDR", ""), os.environ.get("REMOTE_PORT", "")
-    # An IPv4 address, as systemd shows it for a socket that serves both.
-    address = re.sub("^::ffff:", "", address)
-    try:
-        text = answer(
-            address, int(port or _FIRST_UNPRIVILEGED), sys.stdin.read(_LONGEST), json.loads(KNOWN.read_text())
-        )
-    except AgentError as error:
-        sys.stdout.write(f"{error.message}\n")
-        raise
-    sys.stdout.write(text)

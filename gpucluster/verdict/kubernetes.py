@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
-from gpucluster.agent.health.kubernetes import CONDITION, SILENT
+from gpucluster.agent.health.kubernetes import SILENT
+from gpucluster.agent.health.node_object import CONDITION
 from gpucluster.agent.kubernetes.certificates import WARN_WITHIN_DAYS
 from gpucluster.agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE, is_of_nvidia_gpus
 from gpucluster.text import count

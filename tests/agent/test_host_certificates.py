@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent import booting_nodes, host_certificates, programs
+from gpucluster.agent import booting_nodes, host_certificates, programs, ssh_ca
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.users import hosts
 from tests.listener import answering
@@ -47,13 +47,13 @@ def authority(tmp_path: Path) -> Path:
 def in_service(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The elastic nodes that Slurm says are in service; a double of sinfo."""
     nodes: dict[str, str] = {}
-    monkeypatch.setattr(host_certificates, "in_service", lambda _names: nodes)
+    monkeypatch.setattr(ssh_ca, "in_service", lambda _names: nodes)
     return nodes
 
 
 def test_what_is_signed_is_what_is_read(authority: Path, tmp_path: Path) -> None:
     key = pair(tmp_path / "host")
-    text = host_certificates.sign(key, ["compute-1", "10.0.1.2"], authority)
+    text = ssh_ca.sign(key, ["compute-1", "10.0.1.2"], authority)
     signer = " ".join(authority.with_name("ca.pub").read_text().split()[:2])
     assert host_certificates.parse(text) == host_certificates.Certificate(
         key, signer, frozenset({"compute-1", "10.0.1.2"})
@@ -70,7 +70,7 @@ def test_a_host_gets_the_names_of_its_address_and_no_other(in_service: dict[str,
     in_service.update({"compute-e1": "10.0.1.9", "compute-e2": "10.0.1.8", "compute-e3": "10.0.1.8"})
 
     def names(address: str) -> list[str]:
-        return host_certificates.names_of(address, KNOWN)
+        return ssh_ca.names_of(address, KNOWN)
 
     assert names("10.0.0.2") == ["demo-controller", "ocid1.instance.c", "demo-controller.nodes.example", "10.0.0.2"]
     assert names("10.0.1.9") == ["compute-e1", "compute-e1.nodes.example", "10.0.1.9"]
@@ -86,9 +86,9 @@ def test_only_root_of_a_host_of_the_cluster_is_served(
 ) -> None:
     key = pair(tmp_path / "host")
     with pytest.raises(Refused, match="may belong to any user"):
-        host_certificates.answer("10.0.1.2", 1024, key, KNOWN, authority)
+        ssh_ca.answer("10.0.1.2", 1024, key, KNOWN, authority)
     with pytest.raises(Refused, match="no host of this cluster"):
-        host_certificates.answer("10.0.9.9", 900, key, KNOWN, authority)
+        ssh_ca.answer("10.0.9.9", 900, key, KNOWN, authority)
     for bad in (
         "",
         "x",
@@ -98,20 +98,20 @@ def test_only_root_of_a_host_of_the_cluster_is_served(
         "ssh-ed25519 A",
     ):
         with pytest.raises(Refused, match="no ed25519 host key"):
-            host_certificates.answer("10.0.1.2", 900, bad, KNOWN, authority)
+            ssh_ca.answer("10.0.1.2", 900, bad, KNOWN, authority)
     with pytest.raises(Failed, match="no ssh authority"):
-        host_certificates.answer("10.0.1.2", 900, key, KNOWN, tmp_path / "nowhere")
-    assert host_certificates.parse(host_certificates.answer("10.0.1.2", 900, key, KNOWN, authority))
+        ssh_ca.answer("10.0.1.2", 900, key, KNOWN, tmp_path / "nowhere")
+    assert host_certificates.parse(ssh_ca.answer("10.0.1.2", 900, key, KNOWN, authority))
     del in_service
 
 
 def test_which_elastic_nodes_are_known_is_asked_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert vars(host_certificates)["in_service"] is hosts.in_service
+    assert vars(ssh_ca)["in_service"] is hosts.in_service
     lines = "compute-e1 idle 10.0.1.9\ncompute-e2 idle~ 10.0.1.8\ncompute-e3 mix# 10.0.1.7\n"
     monkeypatch.setattr(programs, "call", lambda *_a, **_k: subprocess.CompletedProcess([], 0, lines, ""))
-    assert host_certificates.names_of("10.0.1.9", KNOWN)[0] == "compute-e1"
+    assert ssh_ca.names_of("10.0.1.9", KNOWN)[0] == "compute-e1"
     # Powered down: its address may be another host's now. Powering up: it has not reported itself.
-    assert host_certificates.names_of("10.0.1.8", KNOWN) == host_certificates.names_of("10.0.1.7", KNOWN) == []
+    assert ssh_ca.names_of("10.0.1.8", KNOWN) == ssh_ca.names_of("10.0.1.7", KNOWN) == []
 
 
 def test_the_autoscaler_s_word_names_a_node_before_slurm_does(
@@ -119,11 +119,11 @@ def test_the_autoscaler_s_word_names_a_node_before_slurm_does(
 ) -> None:
     """What it says of other hosts counts for nothing. Entries in the directory: tests/security/test_entries_at_boot."""
     file = tmp_path / "nodes.json"
-    monkeypatch.setattr(host_certificates, "BOOTING", file)
+    monkeypatch.setattr(ssh_ca, "BOOTING", file)
 
     def names(address: str, node: str) -> list[str]:
         file.write_text(json.dumps(booting_nodes.content([(address, booting_nodes.BootingNode(node, "ocid1"))])))
-        return host_certificates.names_of(address, KNOWN)
+        return ssh_ca.names_of(address, KNOWN)
 
     assert names("10.0.1.9", "compute-e1") == ["compute-e1", "compute-e1.nodes.example", "10.0.1.9"]
     assert names("10.0.1.9", "compute-e5") == names("10.0.1.9", "demo-controller") == []
@@ -131,9 +131,9 @@ def test_the_autoscaler_s_word_names_a_node_before_slurm_does(
     # Two nodes with one address: one of them is not what it says.
     two = [("10.0.1.9", booting_nodes.BootingNode(name, name)) for name in ("compute-e1", "compute-e2")]
     file.write_text(json.dumps(booting_nodes.content(two)))
-    assert host_certificates.names_of("10.0.1.9", KNOWN) == []
+    assert ssh_ca.names_of("10.0.1.9", KNOWN) == []
     in_service["compute-e3"] = "10.0.1.9"
-    assert host_certificates.names_of("10.0.1.9", KNOWN)[0] == "compute-e3"
+    assert ssh_ca.names_of("10.0.1.9", KNOWN)[0] == "compute-e3"
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def serving(authority: Path, known: dict[str, Any], more: str = "") -> Iterator[
         more: what else the program changes before it answers.
     """
     program = (
-        "import sys, json; from pathlib import Path; from gpucluster.agent import host_certificates as h;"
+        "import sys, json; from pathlib import Path; from gpucluster.agent import ssh_ca as h;"
         f"h.KNOWN = Path({str(authority) + '.json'!r});{more}"
         f"h.answer.__defaults__ = (Path({str(authority)!r}),); sys.exit(h.main(['answer']))"
     )

@@ -50,7 +50,9 @@ OWN = {
     "agent/exporter/": "/run/gpucluster, and pipes",
     "agent/health/": "/var/lib/gpucluster-health, its own service",
     "agent/home_files.py": "a mount of its own, read-only",
-    "agent/host_certificates.py": "/etc/ssh, /etc/sssd, and a folder of its own",
+    "agent/durable_file.py": "a file that its caller names",
+    "agent/host_certificates.py": "/etc/ssh, /etc/sssd",
+    "agent/ssh_ca.py": "/etc/gpucluster, and a folder of its own",
     "agent/kubernetes/": "/etc/kubernetes, /etc/gpucluster, /run/gpucluster",
     "agent/measure/": "/var/lib/gpucluster",
     "agent/gpu_links.py": "/run/gpucluster",
@@ -65,7 +67,7 @@ OWN = {
     "agent/watch/": "/run/gpucluster-watch, its own service; /proc and /run/gpucluster/jobs, read",
     "agent/users/on_host.py": "spools of cron and at, and whether /etc/pam.d has a file",
     "agent/users/lock.py": "/run",
-    "agent/users/passwords.py": "/etc/gpucluster, /var/lib/gpucluster-directory, and a file of its own",
+    "agent/passwords.py": "/etc/gpucluster, /var/lib/gpucluster-directory, and a file of its own",
     "agent/foreign_folder.py": "the one module",
 }
 _OS = {

@@ -23,11 +23,11 @@ from gpucluster.agent.health.slurm import NoSlurm
 from gpucluster.agent.health.store import Store, now
 from gpucluster.agent.reactions.control import Reactions
 from gpucluster.agent.reactions.jobs import SlurmJobs
-from gpucluster.agent.reactions.message import Said
 from gpucluster.agent.reactions.policy import Choice, Settings
 from gpucluster.agent.watch import __main__ as watch
 from gpucluster.agent.watch import kept
 from gpucluster.agent.watch.judge import State
+from gpucluster.agent.watch.message import Said
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S
 

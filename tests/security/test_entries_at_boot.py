@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent import booting_nodes
-from gpucluster.agent.users import passwords
+from gpucluster.agent import booting_nodes, passwords
 from tests.agent.users.harness import CONFIG, KEY, SUFFIX, Controller, host_dn
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow]

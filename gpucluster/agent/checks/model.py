@@ -263,3 +263,8 @@ class Report:
             return cls(words[0], Profile(data["profile"]), *times, words[1], findings)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a report of checks: {error}") from None
+
+
+def accusations(report: Report, drains: Collection[str]) -> list[Finding]:
+    """The findings of a report that are a reason to drain."""
+    return [each for each in report.findings if each.status is Status.FAIL and each.check in drains]

@@ -365,3 +365,8 @@ def limits(checks: tuple[NodeCheck, ...], total_s: float) -> dict[str, float]:
         for name in check.needs:
             found[name] = max(found.get(name, 0.0), min(check.timeout_s, total_s))
     return found
+
+
+def drains() -> frozenset[str]:
+    """The names of the checks whose failure drains the node."""
+    return frozenset(check.name for check in CHECKS if check.reaction is Reaction.DRAIN)

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
@@ -13,14 +14,28 @@ from gpucluster.agent import in_child
 from gpucluster.agent.checks.model import Finding, Profile, Report, Status
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.health import credentials
-from gpucluster.agent.health.service import Answer
 
+#: Where the health service listens, on the controller.
+PORT = 6823
 _SECONDS = 5.0
 _LONGEST_ANSWER = 64 * 1024
 #: Of a finding in a message: an error may have put a whole log into it.
 _LONGEST_WORDS = 2000
 _MOST_EVIDENCE = 8000
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node gets.
+
+    Args:
+        drained: the node takes no jobs, for its failed checks.
+        reason: why; or why the failure has no consequence.
+    """
+
+    drained: bool
+    reason: str
 
 
 def measure(profile: Profile, seconds: float, checks: Callable[[Profile], Report]) -> Report:

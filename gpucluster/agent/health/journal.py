@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent.durable_file import replace, sync_folder
 from gpucluster.agent.health.policy import AGAIN, Kind, Moment, Record
 
 #: When the file is longer than this, in bytes, records that matter no more are left out of it.
@@ -56,7 +57,7 @@ class Journal:
             file.flush()
             os.fsync(file.fileno())
         if new:
-            _sync(self._file.parent)
+            sync_folder(self._file.parent)
 
     def shorten(self, now: Moment) -> None:
         """Leave out what matters no more, if the file has become long."""
@@ -70,32 +71,6 @@ class Journal:
             if now.since(record.at) < 2 * AGAIN or number > closed.get(record.node, -1)
         ]
         replace(self._file, "".join(_line(record) for record in kept))
-
-
-def replace(file: Path, text: str, *, mode: int = 0o640, durable: bool = True) -> None:
-    """Write a file as a whole, or not at all.
-
-    Args:
-        durable: it is on the disk when this returns.
-    """
-    new = file.with_name(f".{file.name}.{os.getpid()}.new")
-    with new.open("w") as stream:
-        os.fchmod(stream.fileno(), mode)
-        stream.write(text)
-        if durable:
-            stream.flush()
-            os.fsync(stream.fileno())
-    new.replace(file)
-    if durable:
-        _sync(file.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def to_dict(record: Record) -> dict[str, Any]:

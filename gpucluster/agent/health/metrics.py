@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Callable
 
 from gpucluster.agent.checks.model import Status, worst
+from gpucluster.agent.durable_file import replace
 from gpucluster.agent.health import policy
-from gpucluster.agent.health.journal import replace, to_dict
+from gpucluster.agent.health.journal import to_dict
 from gpucluster.agent.health.policy import Kind, Moment, Node
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.store import Store

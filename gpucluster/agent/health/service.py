@@ -24,19 +24,21 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from gpucluster.agent import bounded
-from gpucluster.agent.checks.model import Profile, Report
+from gpucluster.agent.checks.model import Profile, Report, accusations
 from gpucluster.agent.errors import AgentError, Failed, Refused
 from gpucluster.agent.health import credentials, metrics
+from gpucluster.agent.health.client import Answer
 from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.policy import Action, Moment
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.slurm import Slurm
-from gpucluster.agent.health.store import Store, accusations
+from gpucluster.agent.health.store import Store
 from gpucluster.agent.notify import notify
-from gpucluster.agent.reactions import message
 from gpucluster.agent.reactions.control import Reactions
 from gpucluster.agent.record import kept
+from gpucluster.agent.record.sending import KIND
 from gpucluster.agent.rules import reasons
+from gpucluster.agent.watch import message
 
 #: Bytes of a message, and findings of a report.
 LONGEST = 256 * 1024
@@ -57,19 +59,6 @@ class Receipt:
     """
 
     kept: bool
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a node gets.
-
-    Args:
-        drained: the node takes no jobs, for its failed checks.
-        reason: why; or why the failure has no consequence.
-    """
-
-    drained: bool
-    reason: str
 
 
 class Service:
@@ -114,8 +103,8 @@ class Service:
         if uid != 0:
             raise Refused(f"a report of {address} by uid {uid}: only root reports")
         raw = _object(text)
-        if kept.KIND in raw:
-            return self._keep(address, raw[kept.KIND], len(text))
+        if KIND in raw:
+            return self._keep(address, raw[KIND], len(text))
         if message.KIND in raw:
             return self._hear(address, raw[message.KIND])
         report = _report(raw)

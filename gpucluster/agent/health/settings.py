@@ -15,8 +15,6 @@ from gpucluster.agent.reactions import policy as reactions
 from gpucluster.agent.rules import pool_names
 
 FILE = Path("/etc/gpucluster/health.json")
-#: Where the service answers.
-PORT = 6823
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.agent import bounded
-from gpucluster.agent.checks.model import Finding, Profile, Report, Status
-from gpucluster.agent.health.journal import Journal, moment, replace
+from gpucluster.agent.checks.model import Finding, Profile, Report
+from gpucluster.agent.durable_file import replace
+from gpucluster.agent.health.journal import Journal, moment
 from gpucluster.agent.health.policy import Evidence, Moment
 
 FOLDER = Path("/var/lib/gpucluster/health")
@@ -227,8 +228,3 @@ def _object(file: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return raw if isinstance(raw, dict) else {}
-
-
-def accusations(report: Report, drains: Collection[str]) -> list[Finding]:
-    """The findings of a report that are a reason to drain."""
-    return [each for each in report.findings if each.status is Status.FAIL and each.check in drains]

@@ -1,4 +1,4 @@
-"""`gpucluster-agent kubernetes`, on the hosts of a cluster with Kubernetes.
+"""`gpucluster-agent kubernetes` on the controller: its own commands, and those of every host (`node_commands`).
 
 - `serve` answers what an operator's machine asks of the control plane
 - `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
@@ -9,21 +9,12 @@
 - `health-access` does that for the health service
 - `await` waits until the API server answers without a break, after a step of an upgrade
 - `pods` runs pods for `verify` on nodes that standard input names, and says what they found
-- `check-host` looks at a host before it joins
-- `images` brings the images of the cluster's own software, and keeps them
-- `authority` writes which control plane a host belongs to
-- `place` lets the node of this host say where it is in the RDMA network
-- `routes` follows the nodes, and keeps a host's routes to their pods
 - `grant` gives a user of this host access: a request of `gpucluster-kubeconfig`, from a socket of systemd
-- `token` writes the credential with which programs of this instance reach a control plane of Kubernetes Engine
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -32,20 +23,15 @@ from typing import Any, Callable, NoReturn
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
 from gpucluster.agent.kubernetes import (
-    authority,
     certificates,
     facts,
     health_access,
-    instance_token,
-    joining,
     namespaces,
-    node_images,
+    node_commands,
     nodes,
     own_kubeconfig,
     people_requests,
-    place,
     pod_checks,
-    routes,
     service_access,
     state,
     steady,
@@ -54,9 +40,9 @@ from gpucluster.agent.kubernetes import (
 from gpucluster.agent.kubernetes.drain import Drain, Left
 from gpucluster.agent.kubernetes.etcd import Etcd
 from gpucluster.agent.kubernetes.failures import told
-from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
+from gpucluster.agent.kubernetes.kubectl import Kubectl, checked_name
+from gpucluster.agent.kubernetes.node_commands import Command
 
-_STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: Seconds for a control plane that was just started.
 _READY_WITHIN_S = 60.0
 #: Seconds that a drain may wait.
@@ -226,70 +212,6 @@ def keep_health_access(kubectl: Kubectl, *, wanted: bool) -> int:
     return 0
 
 
-@told
-def keep_place(kubectl: Kubectl) -> int:
-    """Let the node of this host have the labels of its place, and print what changed; returns the exit status.
-
-    A metadata service without an answer is no failure: the labels stay as they are, and standard error says why.
-    """
-    try:
-        given = place.asked()
-    except AgentError as error:
-        sys.stderr.write(f"the labels of the RDMA network stay as they are: {error.message}\n")
-        return 0
-    changes = place.keep(kubectl, given)
-    sys.stdout.write("".join(f"{label}: {value or 'removed'}\n" for label, value in sorted(changes.items())))
-    return 0
-
-
-def check_host(text: str) -> int:
-    """Print what is wrong with this host before it joins, a line each; returns the exit status.
-
-    Args:
-        text: JSON, see `joining.look`.
-    """
-    try:
-        given = json.loads(text)
-        found = joining.look(given if isinstance(given, dict) else {})
-    except ValueError:
-        found = [{"message": "this is no JSON", "hint": ""}]
-    except AgentError as error:
-        found = [{"message": error.message, "hint": error.hint}]
-    sys.stdout.write("".join(f"{each['message']}. {each['hint']}\n" for each in found))
-    return 1 if found else 0
-
-
-@told
-def keep_images(text: str) -> int:
-    """Bring the images of the cluster's own software, and print what was done; returns the exit status.
-
-    Args:
-        text: JSON, see `node_images.keep`.
-    """
-    try:
-        given = json.loads(text)
-        done = node_images.keep(given if isinstance(given, dict) else {})
-    except ValueError:
-        sys.stderr.write("gpucluster-agent kubernetes: this is no JSON\n")
-        return 2
-    sys.stdout.write(f"{node_images.summary(done)}\n")
-    return 0
-
-
-@told
-def write_authority() -> int:
-    """Write which control plane this host belongs to; returns the exit status."""
-    sys.stdout.write(authority.of_host() + "\n")
-    return 0
-
-
-@told
-def write_credential(cluster: str) -> int:
-    """Write an ExecCredential, as client-go asks for it; returns the exit status."""
-    sys.stdout.write(json.dumps(instance_token.credential(cluster)) + "\n")
-    return 0
-
-
 def print_facts(kubectl: Kubectl, control_plane: str) -> int:
     """Print what `verify` asks for, as JSON; returns the exit status.
 
@@ -325,51 +247,34 @@ def print_pods(kubectl: Kubectl, text: str) -> int:
     return 0
 
 
+COMMANDS: Mapping[str, Command] = {
+    **node_commands.COMMANDS,
+    "serve": lambda kubectl, _options: serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
+    "apply": lambda kubectl, _options: wanted.from_input(lambda given: wanted.applied(kubectl, time.sleep, given)),
+    "arrange": lambda kubectl, _options: wanted.from_input(lambda given: wanted.arranged(kubectl, given)),
+    "facts": lambda kubectl, options: print_facts(kubectl, options.control_plane),
+    "pods": lambda kubectl, _options: print_pods(kubectl, sys.stdin.read()),
+    "ready": lambda kubectl, _options: await_ready(kubectl),
+    "renew": lambda kubectl, _options: renew(kubectl),
+    "access": lambda kubectl, _options: wanted.from_input(
+        lambda given: {"changed": service_access.keep(kubectl, time.sleep, given)}
+    ),
+    "health-access": lambda kubectl, options: keep_health_access(kubectl, wanted=not options.absent),
+    "await": lambda kubectl, _options: await_server(kubectl),
+    "grant": lambda kubectl, _options: own_kubeconfig.serve(
+        lambda uid, request: people_requests.for_uid(kubectl, uid, request)
+    ),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument(
-        "command",
-        choices=[
-            "serve", "facts", "ready", "renew", "access", "health-access", "check-host", "images", "authority",
-            "apply", "arrange", "place", "pods", "routes", "token", "await", "grant",
-        ],
-    )  # fmt: skip
-    parser.add_argument("--cluster", default="", help="token: the OCID of the control plane")
+    parser = node_commands.parser_of(COMMANDS, __doc__ or "")
     parser.add_argument("--absent", action="store_true", help="health-access: remove it")
-    parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
-    parser.add_argument("--node", default="", help="routes: the name of this host in the API; default: its host name")
     parser.add_argument(
         "--control-plane", choices=["self", "oke"], default="self", help="facts: who runs it; default: %(default)s"
     )
-    options = parser.parse_args(argv)
-    if os.geteuid() != 0:
-        sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
-        return 1
-    for number in _STOPPED_BY:
-        signal.signal(number, _stop)
-    kubectl = Kubectl(options.kubeconfig)
-    programs: Mapping[str, Callable[[], int]] = {
-        "serve": lambda: serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
-        "apply": lambda: wanted.from_input(lambda given: wanted.applied(kubectl, time.sleep, given)),
-        "arrange": lambda: wanted.from_input(lambda given: wanted.arranged(kubectl, given)),
-        "facts": lambda: print_facts(kubectl, options.control_plane),
-        "pods": lambda: print_pods(kubectl, sys.stdin.read()),
-        "ready": lambda: await_ready(kubectl),
-        "renew": lambda: renew(kubectl),
-        "access": lambda: wanted.from_input(lambda given: {"changed": service_access.keep(kubectl, time.sleep, given)}),
-        "health-access": lambda: keep_health_access(kubectl, wanted=not options.absent),
-        "check-host": lambda: check_host(sys.stdin.read()),
-        "images": lambda: keep_images(sys.stdin.read()),
-        "authority": write_authority,
-        "routes": lambda: routes.main(options.pods, options.node),
-        "token": lambda: write_credential(options.cluster),
-        "place": lambda: keep_place(kubectl),
-        "await": lambda: await_server(kubectl),
-        "grant": lambda: own_kubeconfig.serve(lambda uid, request: people_requests.for_uid(kubectl, uid, request)),
-    }
-    return programs[options.command]()
+    return node_commands.run(parser, COMMANDS, argv, _stop)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,8 @@ Kubernetes Engine, which knows a node by its address: there a label has the name
 
 from __future__ import annotations
 
-import os
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from gpucluster.agent.errors import Refused
@@ -23,9 +20,6 @@ from gpucluster.agent.rules.reasons import storable
 REASON = "gpucluster.io/drain-reason"
 #: Annotations of the autoscaler: why it has cordoned a node; that it was gpucluster that has.
 WHY, CORDONED_BY, US = "gpucluster.io/why", "gpucluster.io/cordoned-by", "gpucluster"
-#: The arguments of this host's kubelet; its name is among them where it is not that of the host.
-_ARGUMENTS = Path("/var/lib/kubelet/kubeadm-flags.env")
-_OWN_NAME = re.compile(r"--hostname-override=(\S+)")
 
 
 def list_nodes(kubectl: Kubectl) -> list[dict[str, Any]]:
@@ -73,15 +67,6 @@ def find(kubectl: Kubectl, host: str) -> dict[str, Any]:
         hint = f"Find out which one is wrong, and remove its label: kubectl label node NAME {HOST}-"
         raise Refused(f"several nodes have the label {HOST}={host}: {names}", hint)
     return found[0]
-
-
-def registered_name() -> str:
-    """The name of this host's node."""
-    try:
-        found = _OWN_NAME.search(_ARGUMENTS.read_text(encoding="utf-8"))
-    except OSError:
-        found = None
-    return found[1].strip('"') if found else os.uname().nodename
 
 
 def described(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.agent.errors import Failed
-from gpucluster.agent.kubernetes import nodes
 from gpucluster.agent.kubernetes.kubectl import Kubectl, checked_name
+from gpucluster.agent.kubernetes.node_name import registered_name
 from gpucluster.agent.rules.labels import PLACE, label_value
 
 URL = "http://169.254.169.254/opc/v2/host/rdmaTopologyData"
@@ -80,7 +80,7 @@ def keep(kubectl: Kubectl, data: Mapping[str, Any], name: str = "") -> dict[str,
         Failed: the API server gives no answer, or refuses. No label was changed.
     """
     wanted = labels(data)
-    node = checked_name(name or nodes.registered_name())
+    node = checked_name(name or registered_name())
     has = kubectl.get("node", node)["metadata"].get("labels") or {}
     changes: dict[str, str | None] = {label: None for label in PLACE if label in has and label not in wanted}
     changes.update({label: value for label, value in wanted.items() if has.get(label) != value})

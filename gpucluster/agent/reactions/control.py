@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gpucluster.agent import bounded
+from gpucluster.agent.durable_file import replace as replace_file
 from gpucluster.agent.errors import AgentError, Failed
-from gpucluster.agent.health import journal
 from gpucluster.agent.reactions import policy
 from gpucluster.agent.reactions.jobs import Jobs
-from gpucluster.agent.reactions.message import Said
 from gpucluster.agent.reactions.policy import Act, Job, Kind, Record, Remark
 from gpucluster.agent.watch.judge import State
+from gpucluster.agent.watch.message import Said
 
 FILE = "reactions.json"
 #: Lines in outputs of jobs begin so.
@@ -232,7 +232,7 @@ class Reactions:
         for old in [key for key, each in records.items() if each.wall < since and not each.pending and key != number]:
             del records[old]
         kept = dict(sorted(records.items(), key=lambda each: each[1].wall)[-_MOST:])
-        journal.replace(self._file, json.dumps({key: _to_dict(each) for key, each in kept.items()}))
+        replace_file(self._file, json.dumps({key: _to_dict(each) for key, each in kept.items()}))
 
     def _say_once(self, about: str, words: str) -> None:
         if self._failed.get(about) != words:

@@ -35,7 +35,7 @@ def _end(options: argparse.Namespace) -> None:
 
 
 def _send(options: argparse.Namespace, place: Path) -> None:
-    from gpucluster.agent.health.settings import PORT
+    from gpucluster.agent.health.client import PORT
     from gpucluster.agent.record import queue, sending
 
     signal.alarm(_SENDER_S)

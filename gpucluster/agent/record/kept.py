@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gpucluster.agent import bounded
+from gpucluster.agent.durable_file import replace
 from gpucluster.agent.errors import Refused
-from gpucluster.agent.health.journal import replace
 
-#: The member of a message to the health service that says that it is a record, and no report.
-KIND = "job_record"
 FOLDER = Path("/var/lib/gpucluster/job-records")
 #: Bytes of one record, and entries in it.
 LONGEST, MOST_ENTRIES = 192 * 1024, 4000

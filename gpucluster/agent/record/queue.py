@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
+from gpucluster.agent.durable_file import replace
 from gpucluster.agent.errors import AgentError, Refused
-from gpucluster.agent.health.journal import replace
 
 FOLDER = Path("/var/lib/gpucluster/job-record-queue")
 #: Records, their bytes, and their age in seconds.

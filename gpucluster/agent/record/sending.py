@@ -7,8 +7,9 @@ from typing import Callable
 
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.health import client
-from gpucluster.agent.record.kept import KIND
 
+#: The member of a message to the health service that says that it is a record, and no report.
+KIND = "job_record"
 _SECONDS = 10.0
 
 

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
+from gpucluster.agent import passwords
 from gpucluster.agent.errors import Failed, Refused
-from gpucluster.agent.users import host_entries, hosts, lock, passwords
+from gpucluster.agent.users import host_entries, hosts, lock
 from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.controller import Controller
 from gpucluster.agent.users.host_entries import JOINING_SECONDS, Cluster, HostEntry, Wanted

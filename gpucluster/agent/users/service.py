@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from gpucluster.agent import passwords
 from gpucluster.agent.errors import AgentError, Failed, Refused, Unconfirmed
-from gpucluster.agent.users import base_tree, hosts, lock, passwords, values
+from gpucluster.agent.users import base_tree, hosts, lock, values
 from gpucluster.agent.users.access import Access
 from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.controller import Controller

@@ -17,9 +17,8 @@ from typing import Callable
 from gpucluster.agent.errors import AgentError, Failed, of_system
 from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.health import client as health
-from gpucluster.agent.health.settings import PORT
-from gpucluster.agent.reactions import message
-from gpucluster.agent.watch import client, collect, judge, kept, ras, stacks
+from gpucluster.agent.health.client import PORT
+from gpucluster.agent.watch import client, collect, judge, kept, message, ras, stacks
 from gpucluster.agent.watch.collect import Running
 from gpucluster.agent.watch.judge import Finding, Gpu, Limits, Look, Memory, State
 

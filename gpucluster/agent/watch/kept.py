@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpucluster.agent import bounded
-from gpucluster.agent.health.journal import replace
+from gpucluster.agent.durable_file import replace
 from gpucluster.agent.watch.judge import Finding, State
 
 FILE = Path("/run/gpucluster-watch/jobs.json")

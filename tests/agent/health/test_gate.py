@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from gpucluster.agent.checks import registry
 from gpucluster.agent.checks.model import Profile, Report, Status
-from gpucluster.agent.health import __main__ as program
 from gpucluster.agent.health import client
+from gpucluster.agent.health import node_commands as program
 from gpucluster.agent.rules import reasons
 from tests.agent.health.doubles import report
 
@@ -24,7 +25,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def measure(profile: Profile, _seconds: float, _checks: Any) -> Report:
         host["measured"].append(profile)
-        return report("gpu-e1", {min(program._drains()): host["finds"]}, profile)
+        return report("gpu-e1", {min(registry.drains()): host["finds"]}, profile)
 
     monkeypatch.setattr(client, "measure", measure)
     monkeypatch.setattr(program, "publish", lambda _kubectl, one, *_: host["published"].append(one.profile))
@@ -47,7 +48,7 @@ def test_an_elastic_node_of_kubernetes_that_fails_does_not_join_and_says_why_in_
     assert gate(node, "--hold") == 1
     said = capsys.readouterr().err
     assert said.startswith(reasons.FAILED_CHECKS)
-    assert min(program._drains()) in said
+    assert min(registry.drains()) in said
     # It is asked again as often as the configuration is tried.
     assert gate(node, "--hold") == 1
     node["finds"] = Status.PASS

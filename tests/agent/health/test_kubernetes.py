@@ -13,7 +13,8 @@ import pytest
 from gpucluster.agent.checks.model import Status
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.health.control import Control
-from gpucluster.agent.health.kubernetes import CONDITION, Follower, KubernetesNodes, condition, publish
+from gpucluster.agent.health.kubernetes import Follower, KubernetesNodes
+from gpucluster.agent.health.node_object import CONDITION, condition, publish
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.store import Store
 from gpucluster.agent.kubernetes import health_access

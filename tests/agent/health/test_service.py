@@ -18,8 +18,8 @@ from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.service import Listener, Service
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.store import Store
-from gpucluster.agent.reactions import message
 from gpucluster.agent.record import kept, sending
+from gpucluster.agent.watch import message
 from gpucluster.agent.watch.kept import Seen
 from tests.addresses import free_port
 from tests.agent.health.doubles import DRAINS, ControllerClock, SlurmDouble, nodes, report
@@ -77,9 +77,9 @@ class Site:
         found: dict[str, Any] = json.loads(answer)
         return found
 
-    def send(self, sent: Report, address: str = HOME, uid: int = 0) -> service.Answer:
+    def send(self, sent: Report, address: str = HOME, uid: int = 0) -> client.Answer:
         answer = self.service.receive(address, f"{uid} {json.dumps(sent.to_dict())}")
-        assert isinstance(answer, service.Answer)
+        assert isinstance(answer, client.Answer)
         return answer
 
 
@@ -93,14 +93,14 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def test_a_report_is_kept_and_a_failure_drains(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "seal", lambda text: f"0 {text}")
-    assert client.send(report("compute-1", GOOD), HOME, site.listener.port, PATIENCE_S) == service.Answer(False, "")
+    assert client.send(report("compute-1", GOOD), HOME, site.listener.port, PATIENCE_S) == client.Answer(False, "")
     assert site.slurm.changes == []
     answer = client.send(report("compute-1", BAD), HOME, site.listener.port, PATIENCE_S)
-    assert answer == service.Answer(True, "gpucluster: check failed: gpu: gpu is fail")
+    assert answer == client.Answer(True, "gpucluster: check failed: gpu: gpu is fail")
     assert site.slurm.state["compute-1"].drained
     # It stays so for a second job, and ends with the repair.
     assert client.send(report("compute-1", BAD), HOME, site.listener.port, PATIENCE_S).drained
-    assert client.send(report("compute-1", GOOD), HOME, site.listener.port, PATIENCE_S) == service.Answer(
+    assert client.send(report("compute-1", GOOD), HOME, site.listener.port, PATIENCE_S) == client.Answer(
         False, "passed since: gpu"
     )
     assert Store(site.store.folder, interval=300).reports()["compute-1"]["periodic"].report.status is Status.PASS

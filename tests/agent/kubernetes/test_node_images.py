@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.errors import Failed, Refused
-from gpucluster.agent.kubernetes import __main__ as program
+from gpucluster.agent.kubernetes import node_commands as program
 from gpucluster.agent.kubernetes import node_images
 from tests import image_archive
 from tests.image_archive import Image

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.errors import Refused
-from gpucluster.agent.kubernetes import faults, hardware, nodes
+from gpucluster.agent.kubernetes import faults, hardware, node_name, nodes
 from gpucluster.agent.kubernetes.drain import Drain
 from gpucluster.agent.kubernetes.kubectl import ApiFailed
 from gpucluster.agent.rules.labels import HOST
@@ -48,8 +48,8 @@ def test_a_host_reads_the_name_of_its_node_from_kubelets_arguments(
     file = tmp_path / "kubeadm-flags.env"
     if text is not None:
         file.write_text(text)
-    monkeypatch.setattr(nodes, "_ARGUMENTS", file)
-    assert nodes.registered_name() == (name or os.uname().nodename)
+    monkeypatch.setattr(node_name, "_ARGUMENTS", file)
+    assert node_name.registered_name() == (name or os.uname().nodename)
 
 
 @needs_api_server

@@ -13,9 +13,9 @@ import pytest
 
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.reactions.control import FILE, Reactions, told
-from gpucluster.agent.reactions.message import Said
 from gpucluster.agent.reactions.policy import FRESH_S, Choice, Job, Settings
 from gpucluster.agent.watch.judge import State
+from gpucluster.agent.watch.message import Said
 
 JOB = Job("7", "7", "RUNNING", "run-1", "gpu", frozenset({"n1", "n2"}), others=frozenset({"n3"}), age=9000)
 HUNG = Said("7", State.HUNG, 240.0, "rank 1 is behind", "1", 9, "n1")

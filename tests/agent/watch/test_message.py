@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.errors import Failed, Refused
-from gpucluster.agent.reactions import message
-from gpucluster.agent.watch import kept
+from gpucluster.agent.watch import kept, message
 from gpucluster.agent.watch.__main__ import Reporter
 from gpucluster.agent.watch.judge import State
 
