@@ -47,7 +47,7 @@ check-style: check-types
 	$(BIN)/ruff format --check .
 	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/lint-imports --no-logo
 # Hosts run the agent with Python 3.9 and later, and modules with what ansible-core supports there, 3.8 and later.
-	$(BIN)/vermin --quiet --target=3.9- --no-tips --violations gpucluster/agent
+	$(BIN)/vermin --quiet --target=3.9- --no-tips --violations gpucluster/controller gpucluster/node_agent
 	$(BIN)/vermin --quiet --target=3.8- --no-tips --violations ansible/library ansible/module_utils
 # Jobs run with what other sites have: Grid Engine is at home on systems with Python 3.6 and bash 4.2.
 	$(BIN)/vermin --quiet --target=3.6- --no-tips --violations $(wildcard gpucluster/jobs/templates/*/files)

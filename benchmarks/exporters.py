@@ -15,7 +15,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from gpucluster.agent.exporter.collect import Place
+from gpucluster.node_agent.exporter.collect import Place
 
 DEVICES, COUNTERS, INTERVAL_S = 16, 60, 15.0
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -84,7 +84,7 @@ def scrape(argv: list[str], port: int, runs: int, pause: float) -> tuple[float, 
 
 def main(runs: int) -> None:
     """Print both."""
-    from tests.agent.zipapp import install
+    from tests.agent_program import install
     from tests.ansible.test_exporters import UNITS, command, known
 
     def say(name: str, found: tuple[float, float, int]) -> None:

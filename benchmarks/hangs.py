@@ -39,8 +39,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from gpucluster.agent.watch import __main__ as watch
-from gpucluster.agent.watch import client, judge, ras
+from gpucluster.node_agent.watch import __main__ as watch
+from gpucluster.node_agent.watch import client, judge, ras
 
 FORK = multiprocessing.get_context("fork")
 LIMIT_S, START_S, PHASE_S = 75.0, 90.0, 65.0

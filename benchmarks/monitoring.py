@@ -16,10 +16,10 @@ import threading
 import time
 from pathlib import Path
 
-from gpucluster.agent.monitor.collector import Collector, Slurm
-from gpucluster.agent.monitor.settings import ElasticPool, Settings
-from tests.agent.monitor.real_prometheus import prometheus
+from gpucluster.controller.monitor.collector import Collector, Slurm
+from gpucluster.controller.monitor.settings import ElasticPool, Settings
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
+from tests.controller.monitor.real_prometheus import prometheus
 
 NODES, JOBS, HOSTS = 10_000, 10_000, 1_000
 _SAMPLES = Path(__file__).parents[1] / "tests" / "dashboards" / "samples"

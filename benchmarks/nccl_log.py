@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from gpucluster.agent.scrub import scrubbed
+from gpucluster.controller.scrub import scrubbed
 from gpucluster.measuring import results
 from gpucluster.measuring.results import Answer
 from tests.measuring.nccl_double import output

@@ -159,8 +159,8 @@ def fabric(cases: int = 10_000) -> None:
 
 def check(runs: int) -> None:
     """A prolog's checks, as the program that hosts have: an archive."""
-    from gpucluster.agent.checks.expected import NodeExpectation
     from gpucluster.artifacts import agent_archive
+    from gpucluster.node_agent.checks.expected import NodeExpectation
 
     gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     bare = NodeExpectation(

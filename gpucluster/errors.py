@@ -31,7 +31,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpucluster.agent.errors import UNCONFIRMED
+from gpucluster.node_agent.errors import UNCONFIRMED
 
 EXIT_SUCCESS = 0
 EXIT_FAILED = 1

@@ -10,7 +10,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from gpucluster.agent.rules.mig import Instance
+from gpucluster.node_agent.rules.mig import Instance
 
 
 class DoesNotFit(Exception):

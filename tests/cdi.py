@@ -20,7 +20,7 @@ from gpucluster.localcloud.podman.cdi import FOLDERS
 
 MAJOR = 195
 SMI = Path(__file__).parent / "doubles/nvidia_smi/nvidia-smi"
-_SAID = Path(__file__).parent / "agent/checks/data/nvidia-smi-q-x.xml"
+_SAID = Path(__file__).parent / "node_agent/checks/data/nvidia-smi-q-x.xml"
 
 
 def uuid(number: int) -> str:

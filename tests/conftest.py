@@ -23,7 +23,7 @@ settings.load_profile("tests")
 # The files that take longest, longest first. A worker has a file to its end, so one that begins late makes all wait.
 LONGEST = (
     # about three quarters of a minute and more, each
-    "agent/test_oldest_python.py",
+    "node_agent/test_oldest_python.py",
     "autoscaler/daemon/test_harness_crashes.py",
     "lifecycle/test_ownership.py",
     "terraform/test_bad_luck.py",
@@ -35,7 +35,7 @@ LONGEST = (
     "ansible/test_docker_host.py",
     "localcloud/test_traps.py",
     "ansible/test_containerd_host.py",
-    "agent/backup/test_backup_slurm.py",
+    "controller/backup/test_backup_slurm.py",
     "autoscaler/daemon/test_crash.py",
     "autoscaler/daemon/test_real_slurm.py",
     "ansible/test_elastic_slurm.py",

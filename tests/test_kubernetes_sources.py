@@ -66,7 +66,7 @@ def test_what_is_missing_fails_a_test_that_was_asked_for(monkeypatch: pytest.Mon
 
 
 def test_missing_programs_fail_a_test_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.agent.kubernetes import api_server
+    from tests.controller.kubernetes import api_server
 
     monkeypatch.setattr(sources, "CACHE", tmp_path)
     monkeypatch.delenv("GPUCLUSTER_KUBERNETES_BINARIES", raising=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpucluster import mig, shapes
-from gpucluster.agent.rules import mig as rules
-from gpucluster.agent.rules.mig import Instance
+from gpucluster.node_agent.rules import mig as rules
+from gpucluster.node_agent.rules.mig import Instance
 
 GPUS = list(mig.catalogue().values())
 H100 = mig.catalogue()["H100-80GB"]

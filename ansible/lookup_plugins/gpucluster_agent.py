@@ -13,7 +13,7 @@ DOCUMENTATION = """
 name: gpucluster_agent
 short_description: The program gpucluster-agent for hosts, in base64, or its SHA-256
 description:
-  - A zipapp of the Python package C(gpucluster.agent). The operator's machine and the controller have the package
+  - A zipapp of the Python package C(gpucluster.node_agent). The operator's machine and the controller have the package
     beside their Ansible. The same version gives the same bytes on both.
   - With the term C(sha256) the result is the checksum of the file, in hexadecimal digits.
 options: {}

@@ -1,9 +1,9 @@
-"""The agent as one file for hosts: a zipapp of `gpucluster.agent`, built from the package that runs now.
+"""The agent as one file for hosts: a zipapp of `gpucluster.node_agent`, built from the package that runs now.
 
 The operator's machine builds it for `apply` and `image bake`, and the controller builds it for new elastic nodes, from
 the wheel that it has. The same version gives the same bytes everywhere: entries are sorted, have one fixed time and
 are stored without compression, because the output of zlib differs between its versions. Bytecode is made on each host
-(`gpucluster.agent.compiled`): it depends on the host's Python.
+(`gpucluster.node_agent.compiled`): it depends on the host's Python.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import io
 import zipfile
 
-from gpucluster.agent import version
-from gpucluster.agent.interpreter import PYTHON
+from gpucluster.node_agent import version
+from gpucluster.node_agent.interpreter import PYTHON
 
 INTERPRETER = f"{PYTHON} -I"
 _TIME = (2020, 1, 1, 0, 0, 0)
@@ -21,11 +21,11 @@ _MAIN = """\
 import sys
 from pathlib import Path
 
-from gpucluster.agent import compiled
+from gpucluster.node_agent import compiled
 
 compiled.use(Path(sys.path[0]))
 
-from gpucluster.agent.__main__ import main
+from gpucluster.node_agent.__main__ import main
 
 sys.exit(main())
 """

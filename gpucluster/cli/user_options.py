@@ -61,7 +61,7 @@ def _keys(source: str) -> list[str]:
     """The public keys of a file, or of standard input."""
     from pathlib import Path
 
-    from gpucluster.agent.rules import ssh_keys
+    from gpucluster.controller.rules import ssh_keys
     from gpucluster.spec import keys
 
     try:

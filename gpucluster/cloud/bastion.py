@@ -12,10 +12,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpucluster.agent import bounded
 from gpucluster.cloud.client import Access, all_pages, model, refusals
 from gpucluster.errors import CloudError, ToolError
 from gpucluster.events import Sink, info
+from gpucluster.node_agent import bounded
 from gpucluster.oci import tags
 from gpucluster.oci.states import LifecycleState
 from gpucluster.paths import ClusterPaths, write_private

@@ -19,11 +19,11 @@ from typing import Any
 import yaml
 
 from gpucluster import process
-from gpucluster.agent import bounded
 from gpucluster.configuration import ansible_playbook
 from gpucluster.environment import Program
 from gpucluster.errors import AnsibleError, EnvironmentFault, InputError
 from gpucluster.events import Event, EventKind, LogLevel, Sink
+from gpucluster.node_agent import bounded
 from gpucluster.paths import ClusterPaths, ansible_dir, import_root, write_private
 from gpucluster.process import signals
 from gpucluster.spec.document import TEMPLATE

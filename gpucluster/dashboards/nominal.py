@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from textwrap import wrap
 
-from gpucluster.agent.checks.judges import rdma, xids
+from gpucluster.node_agent.checks.judges import rdma, xids
 from gpucluster.shapes import Shape
 
 _BYTES_PER_GB_S = 1_000_000_000 // 8  # of one Gb/s
 _WIDTH = 120
 _HEADER = """\
-# Written by tests/golden from shapes.toml and the limits of the checks (gpucluster/agent/checks): don't edit it.
+# Written by tests/golden from shapes.toml and the limits of the checks (gpucluster/node_agent/checks): don't edit it.
 groups:
   - name: gpucluster-shapes
     rules:

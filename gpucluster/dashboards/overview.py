@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from gpucluster.agent.checks.model import Status
-from gpucluster.agent.rules.slurm_nodes import SIGNS
+from gpucluster.controller.rules.slurm_nodes import SIGNS
+from gpucluster.node_agent.checks.model import Status
 from gpucluster.pages.colours import Tone
 from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_DRAINED, sinfo_word
 

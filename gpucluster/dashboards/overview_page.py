@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
-from gpucluster.agent.checks.model import BY_WEIGHT, Status
 from gpucluster.dashboards import overview as model
 from gpucluster.dashboards.overview import TONES, Node, NodeKind, Overview, Series
+from gpucluster.node_agent.checks.model import BY_WEIGHT, Status
 from gpucluster.pages import plots, tables, units
 from gpucluster.pages.colours import Tone
 from gpucluster.pages.frame import Section, page

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.agent.checks.expected import NodeExpectation
-from gpucluster.agent.rules.mig import gpu_links
+from gpucluster.node_agent.checks.expected import NodeExpectation
+from gpucluster.node_agent.rules.mig import gpu_links
 from gpucluster.spec import ClusterSpec, Controller, Login, Pool
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.agent.rules import mig
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
@@ -24,6 +23,7 @@ from gpucluster.handover.names import (
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
+from gpucluster.node_agent.rules import mig
 from gpucluster.spec import PROVIDERS, ClusterSpec, Controller, Login, Pool
 from gpucluster.spec.defaults import systems_of
 from gpucluster.ssh import GATEWAY, Host

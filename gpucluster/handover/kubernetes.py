@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.agent.kubernetes.person_objects import POLICIES_UNTIL, PRIVILEGED
 from gpucluster.cloud.members import Member
+from gpucluster.controller.kubernetes.person_objects import POLICIES_UNTIL, PRIVILEGED
 from gpucluster.handover.outputs import OkeOutput, Outputs
 from gpucluster.kubernetes import labels
 from gpucluster.kubernetes.images import OperatorChart, operator_chart

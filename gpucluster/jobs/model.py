@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpucluster.agent.checks.model import Finding, Status, worst
 from gpucluster.errors import InputError
+from gpucluster.node_agent.checks.model import Finding, Status, worst
 
 if TYPE_CHECKING:
     from gpucluster.shapes import Shape

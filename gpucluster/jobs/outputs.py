@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpucluster.agent import bounded
-from gpucluster.agent.checks.model import Finding, Status
 from gpucluster.jobs.model import HEADER, Job, Result
+from gpucluster.node_agent import bounded
+from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.text import printable
 
 #: Lines of a rank may be long; longer ones are of a program that ran wild.

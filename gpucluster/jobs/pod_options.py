@@ -9,8 +9,8 @@ import re
 import shlex
 from typing import Any, NamedTuple
 
-from gpucluster.agent.rules.labels import is_label
 from gpucluster.errors import InputError
+from gpucluster.node_agent.rules.labels import is_label
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: They tell the pods of a job who they are.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpucluster.agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE, divided_resources
-from gpucluster.agent.rules.labels import label_value
 from gpucluster.kubernetes.manifests import DOMAIN
+from gpucluster.node_agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE, divided_resources
+from gpucluster.node_agent.rules.labels import label_value
 from gpucluster.shapes import Shape
 
 POOL = f"{DOMAIN}/pool"

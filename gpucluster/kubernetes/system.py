@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from gpucluster.agent.kubernetes.person_objects import POLICIES_UNTIL, PRIVILEGED
+from gpucluster.controller.kubernetes.person_objects import POLICIES_UNTIL, PRIVILEGED
 from gpucluster.kubernetes import images
 from gpucluster.kubernetes import manifests as objects
 from gpucluster.kubernetes.manifests import SYSTEM_NAMESPACE, Manifest, gpus, metadata, namespace, networks

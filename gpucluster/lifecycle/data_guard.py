@@ -15,11 +15,11 @@ from functools import partial
 from typing import Protocol
 
 from gpucluster import process
-from gpucluster.agent import bounded
-from gpucluster.agent.interpreter import PYTHON_IN_SHELL
 from gpucluster.artifacts import agent_archive
 from gpucluster.cloud.file_systems import FileSystem, FileSystems
 from gpucluster.errors import DataGuardError, GpuClusterError
+from gpucluster.node_agent import bounded
+from gpucluster.node_agent.interpreter import PYTHON_IN_SHELL
 from gpucluster.oci.tags import UsersFiles
 from gpucluster.ssh import SshClient
 from gpucluster.text import count

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpucluster.agent.rules.reasons import UPGRADED
 from gpucluster.errors import AnsibleError, ToolError
 from gpucluster.events import Sink, warn
 from gpucluster.kubernetes.upgrades import Step
+from gpucluster.node_agent.rules.reasons import UPGRADED
 from gpucluster.operations.kubernetes import ControlPlane, KubernetesNode
 from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade
 from gpucluster.workspace.run import Run

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpucluster import handover
-from gpucluster.agent.checks.model import Finding, Status
-from gpucluster.agent.rules.reasons import FAILED_CHECKS, FOR_A_PERSON
 from gpucluster.errors import VerifyError
 from gpucluster.events import Sink, info, warn
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.replace import ElasticReplacement, is_elastic
 from gpucluster.lifecycle.verification import failed
+from gpucluster.node_agent.checks.model import Finding, Status
+from gpucluster.node_agent.rules.reasons import FAILED_CHECKS, FOR_A_PERSON
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining, SlurmNode
 from gpucluster.operations.health import HealthService

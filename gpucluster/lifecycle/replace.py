@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpucluster import handover
-from gpucluster.agent.rules.reasons import CHANGED, from_administrator
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event, EventKind, Sink
+from gpucluster.node_agent.rules.reasons import CHANGED, from_administrator
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.oci.states import GONE
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode

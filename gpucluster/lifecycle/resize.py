@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from gpucluster import handover
-from gpucluster.agent.rules.reasons import CHANGED, REMOVED
 from gpucluster.cloud.cluster_network import ClusterNetwork, NetworkStatus
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import numbered_names
@@ -30,6 +29,7 @@ from gpucluster.errors import GpuClusterError, InputError, ReplacementError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.lifecycle.hosts import Hosts
+from gpucluster.node_agent.rules.reasons import CHANGED, REMOVED
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gpucluster import handover
-from gpucluster.agent.checks.model import Finding, Status
 from gpucluster.artifacts.catalogue import slurm_version
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration.runner import PlaybookResult
@@ -27,6 +26,7 @@ from gpucluster.handover.kubernetes import (
 )
 from gpucluster.kubernetes.labels import gpus_of_pods
 from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.paths import ClusterPaths, fault_of, write_whole
 from gpucluster.spec import ClusterSpec
 from gpucluster.verdict import junit, reports

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
-from gpucluster.agent.nccl.limits import SAME_SHARE
+from gpucluster.node_agent.nccl.limits import SAME_SHARE
 
 #: Below this share of what the cluster reached before, or of what its other nodes reach, a result is bad.
 SHARE = SAME_SHARE

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpucluster.agent.checks.model import Check, Measurements, Outcome, Profile, Reaction, Scope, Status, worst
-from gpucluster.agent.nccl import judge, limits
 from gpucluster.fabric.model import Verdict
 from gpucluster.measuring import baseline
 from gpucluster.measuring.plan import MeasuredPool
+from gpucluster.node_agent.checks.model import Check, Measurements, Outcome, Profile, Reaction, Scope, Status, worst
+from gpucluster.node_agent.nccl import judge, limits
 
 #: Measurements: a Verdict of nccl-tests with NCCL's own choice of algorithm, and with a ring.
 DEFAULT, RING = f"nccl_{limits.DEFAULT}", f"nccl_{limits.RING}"

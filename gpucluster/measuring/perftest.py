@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpucluster.agent.measure.launch import DEVICE, PING, PINGS, RATE
+from gpucluster.controller.measure.launch import DEVICE, PING, PINGS, RATE
 
 _HEADER = re.compile(r"^\s*#bytes\s+#iterations\s+BW peak\[(\S+)\]\s+BW average\[(\S+)\]")
 _ROW = re.compile(r"^\s*(\d+)\s+\d+\s+([\d.]+)\s+([\d.]+)\s+[\d.]+")

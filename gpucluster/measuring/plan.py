@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.agent.measure.request import NCCL, RDMA
-from gpucluster.agent.nccl import limits
+from gpucluster.controller.measure.request import NCCL, RDMA
+from gpucluster.node_agent.nccl import limits
 from gpucluster.shapes import Shape
 
 # Rows of 1 and of 8 GiB: cards with little memory end with the first one. The larger one is judged.

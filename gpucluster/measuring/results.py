@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.agent.checks.model import Missing, Refused
-from gpucluster.agent.measure.launch import NO_PERFTEST, NO_PROGRAM, NO_RPING
-from gpucluster.agent.measure.result import TOO_LONG
-from gpucluster.agent.nccl import collectives, judge, text_output
-from gpucluster.agent.nccl.measurement import Measurement
-from gpucluster.agent.nccl.shape_limits import SHAPES
+from gpucluster.controller.measure.launch import NO_PERFTEST, NO_PROGRAM, NO_RPING
+from gpucluster.controller.measure.result import TOO_LONG
 from gpucluster.measuring import perftest
+from gpucluster.node_agent.checks.model import Missing, Refused
+from gpucluster.node_agent.nccl import collectives, judge, text_output
+from gpucluster.node_agent.nccl.measurement import Measurement
+from gpucluster.node_agent.nccl.shape_limits import SHAPES
 
 _ENDED = "ended"
 BUILD = (

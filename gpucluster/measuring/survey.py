@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpucluster.agent.checks.model import Check, Finding, Missing, Refused, Status, evaluate
-from gpucluster.agent.nccl import collectives, limits
-from gpucluster.agent.nccl.judge import Verdict
-from gpucluster.agent.nccl.shape_limits import SHAPES
 from gpucluster.fabric import diagnosis
 from gpucluster.fabric.model import Fabric, Measurement, Results
 from gpucluster.fabric.model import Verdict as Found
 from gpucluster.measuring import baseline, checks, plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.results import Answer, Nccl
+from gpucluster.node_agent.checks.model import Check, Finding, Missing, Refused, Status, evaluate
+from gpucluster.node_agent.nccl import collectives, limits
+from gpucluster.node_agent.nccl.judge import Verdict
+from gpucluster.node_agent.nccl.shape_limits import SHAPES
 
 #: Runs jobs and returns each answer by the id of its job. First: what they are about, for people.
 Run = Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Answer | Missing]]
@@ -29,7 +29,7 @@ Pair = tuple[str, str]
 
 _ALGORITHMS = (limits.DEFAULT, limits.RING)
 #: sinfo's word for a node that no job uses; with a sign behind it, the node is powered down, planned or silent. Also
-#: that of `gpucluster.agent.measure.pods`.
+#: that of `gpucluster.controller.measure.pods`.
 _IDLE = "idle"
 _PAIR = 2
 #: From this number of nodes on there are two groups and more, which say what is healthy.
@@ -41,7 +41,7 @@ class Survey:
 
     Args:
         nodes: all of the pool that are wanted.
-        states: of every node, as sinfo prints them, or `gpucluster.agent.measure.pods`.
+        states: of every node, as sinfo prints them, or `gpucluster.controller.measure.pods`.
         before: what the cluster reached before, see `baseline`.
     """
 

@@ -21,8 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from gpucluster import process
-from gpucluster.agent import bounded
 from gpucluster.errors import EnvironmentFault, InputError, ToolError
+from gpucluster.node_agent import bounded
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.operations.users import require_directory

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.agent import bounded
 from gpucluster.errors import ToolError
+from gpucluster.node_agent import bounded
 from gpucluster.operations.controller import CONFIGURATION_RECORD as _FILE
 from gpucluster.operations.controller import ControllerConnection
 

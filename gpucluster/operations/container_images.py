@@ -1,6 +1,6 @@
 """Container images that all nodes share: imported once, by a job, to a squashfs file beside the homes.
 
-The program on the controller (`gpucluster.agent.images`) does the work and knows which names and addresses are valid.
+The program on the controller (`gpucluster.controller.images`) does the work and knows which names and addresses are valid.
 Nothing here takes the cluster's lock: several users may import images at the same time, also during an apply.
 """
 

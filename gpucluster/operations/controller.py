@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from gpucluster import process
-from gpucluster.agent import bounded
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.errors import GpuClusterError, InputError, ProcessError, ToolError
 from gpucluster.events import Sink, warn
 from gpucluster.handover.names import LOGIN, elastic_names, elastic_prefix, is_login_name
+from gpucluster.node_agent import bounded
 from gpucluster.oci.names import number_of
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gpucluster import process
-from gpucluster.agent.monitor.prometheus import PORT as PROMETHEUS_PORT
+from gpucluster.controller.monitor.prometheus import PORT as PROMETHEUS_PORT
 from gpucluster.dashboards import addresses
 from gpucluster.dashboards.addresses import GRAFANA_PORT, Subject
 from gpucluster.errors import EnvironmentFault, InputError, ProcessError, ToolError

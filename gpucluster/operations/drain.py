@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpucluster import process
-from gpucluster.agent.rules.reasons import drained_by_apply
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Event, EventKind, Sink, warn
+from gpucluster.node_agent.rules.reasons import drained_by_apply
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.slurm.states import JOB_ON_NODES, SINFO_BUSY, SINFO_CLOSED, sinfo_word
 from gpucluster.waiting import wait_until

@@ -6,10 +6,10 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from gpucluster.agent import bounded
-from gpucluster.agent.checks.model import Finding
-from gpucluster.agent.health.policy import Action
+from gpucluster.controller.health.policy import Action
 from gpucluster.errors import ToolError
+from gpucluster.node_agent import bounded
+from gpucluster.node_agent.checks.model import Finding
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.text import printable
 from gpucluster.verdict.repair import Decision

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gpucluster.agent.rules import mig
 from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import Job, Launcher, Template
+from gpucluster.node_agent.rules import mig
 from gpucluster.text import count, did_you_mean
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.agent import bounded
 from gpucluster.errors import InputError, ToolError
 from gpucluster.jobs.report import facts
 from gpucluster.jobs.report.build import Report, build, request
 from gpucluster.jobs.report.queries import means, request_now
 from gpucluster.jobs.report.summary import watched
+from gpucluster.node_agent import bounded
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.text import printable
 

@@ -19,7 +19,6 @@ from typing import Any
 import yaml
 
 from gpucluster import process
-from gpucluster.agent.checks.model import Finding, Status
 from gpucluster.artifacts import catalogue, releases
 from gpucluster.artifacts.cache import sha256_of
 from gpucluster.errors import Finding as InputFinding
@@ -30,6 +29,7 @@ from gpucluster.jobs import choose, outputs, registry, render
 from gpucluster.jobs.launchers import kubernetes
 from gpucluster.jobs.model import EXIT_REQUIREMENT, LAST_LINES, Job, Launcher, Need, Requirement, Result, Template
 from gpucluster.kubernetes.manifests.workloads import JOB_LABEL
+from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.job_choice import check_divided, job_for

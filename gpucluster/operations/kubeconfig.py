@@ -24,11 +24,11 @@ from cryptography.x509.oid import NameOID
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from gpucluster.agent.kubernetes import kubeconfig
-from gpucluster.agent.kubernetes.kubectl import ADMIN
-from gpucluster.agent.kubernetes.person_objects import OPERATORS
-from gpucluster.agent.rules.names import NAME_PATTERN
+from gpucluster.controller.kubernetes import kubeconfig
+from gpucluster.controller.kubernetes.person_objects import OPERATORS
+from gpucluster.controller.rules.names import NAME_PATTERN
 from gpucluster.errors import InputError, ToolError
+from gpucluster.node_agent.kubernetes.kubectl import ADMIN
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.kubernetes import ControlPlane
 from gpucluster.operations.users import require_directory

@@ -15,9 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from gpucluster import process
-from gpucluster.agent.rules.reasons import drained_by_apply
 from gpucluster.errors import GpuClusterError, InputError, ToolError
 from gpucluster.events import Event, EventKind, Sink, warn
+from gpucluster.node_agent.rules.reasons import drained_by_apply
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.rpc import RemoteConversation
 from gpucluster.spec import ClusterSpec
@@ -196,7 +196,7 @@ class ControlPlane:
         self._open = open_session or self._connect
 
     def ask(self, operation: str, on_progress: Callable[[Any], None] = lambda _: None, **arguments: Any) -> Any:
-        """The result of one operation of `agent/kubernetes`.
+        """The result of one operation of `controller/kubernetes`.
 
         Raises:
             InputError: it is refused.

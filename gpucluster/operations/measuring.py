@@ -16,13 +16,13 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from gpucluster import process
-from gpucluster.agent.checks.model import Finding, Missing, Status
-from gpucluster.agent.rules.devices import GPU_RESOURCES
 from gpucluster.errors import GpuClusterError, ProcessError, ToolError
 from gpucluster.events import Sink, info, warn
 from gpucluster.measuring import checks, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey
+from gpucluster.node_agent.checks.model import Finding, Missing, Status
+from gpucluster.node_agent.rules.devices import GPU_RESOURCES
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.rpc import RemoteConversation
 from gpucluster.spec import ClusterSpec
@@ -45,7 +45,7 @@ class Session(Protocol):
     """A conversation with the controller's program."""
 
     def nodes(self) -> Mapping[str, str]:
-        """Every node's state, as sinfo prints it, with signs; or as `gpucluster.agent.measure.pods` has it."""
+        """Every node's state, as sinfo prints it, with signs; or as `gpucluster.controller.measure.pods` has it."""
 
     def run(self, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.Answer | Missing]:
         """Run jobs to their end; each answer by the id of its job. A job without an answer is missing."""

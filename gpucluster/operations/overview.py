@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from gpucluster import shapes
-from gpucluster.agent import bounded
-from gpucluster.agent.checks.model import BY_WEIGHT, Status, worst
 from gpucluster.dashboards import overview as model
 from gpucluster.dashboards.overview import Overview, Part
 from gpucluster.errors import ToolError
 from gpucluster.handover.names import monitoring_host
+from gpucluster.node_agent import bounded
+from gpucluster.node_agent.checks.model import BY_WEIGHT, Status, worst
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Answer, Inquiry
 from gpucluster.operations.status import SOURCES, ClusterState

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gpucluster import process
-from gpucluster.agent import bounded
 from gpucluster.errors import (
     EXIT_UNCONFIRMED,
     InputError,
@@ -25,6 +24,7 @@ from gpucluster.errors import (
     ToolError,
     UnconfirmedError,
 )
+from gpucluster.node_agent import bounded
 from gpucluster.ssh import SSH_FAILED, unreachable
 from gpucluster.text import printable
 

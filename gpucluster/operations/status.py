@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from gpucluster.agent.kubernetes.certificates import WARN_WITHIN_DAYS
 from gpucluster.cloud.tagged_resources import TaggedResource, certainly_listed
+from gpucluster.controller.kubernetes.certificates import WARN_WITHIN_DAYS
 from gpucluster.handover.adoption import missing, untracked
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection

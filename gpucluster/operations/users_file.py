@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpucluster.agent.rules import ssh_keys
+from gpucluster.controller.rules import ssh_keys
 from gpucluster.errors import Finding, InputError
 from gpucluster.spec import document, keys
 from gpucluster.spec.document import Document, Place

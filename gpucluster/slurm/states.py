@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from gpucluster.agent.rules import slurm_nodes
+from gpucluster.controller.rules import slurm_nodes
 
 # --- nodes, as scontrol prints them -----
 

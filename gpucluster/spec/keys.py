@@ -1,11 +1,11 @@
-"""Files with public ssh keys. The rules for keys are `gpucluster.agent.rules.ssh_keys`, as on the controller."""
+"""Files with public ssh keys. The rules for keys are `gpucluster.controller.rules.ssh_keys`, as on the controller."""
 
 from __future__ import annotations
 
 import stat
 from pathlib import Path
 
-from gpucluster.agent.rules.ssh_keys import HOW_TO_MAKE_ONE, BadKey, check, refuse_other_formats
+from gpucluster.controller.rules.ssh_keys import HOW_TO_MAKE_ONE, BadKey, check, refuse_other_formats
 
 MAX_FILE_BYTES = 64 * 1024
 

@@ -1,4 +1,4 @@
-"""Names that a cluster.yml must not use. Those of users and groups are in `gpucluster.agent.rules.names`."""
+"""Names that a cluster.yml must not use. Those of users and groups are in `gpucluster.controller.rules.names`."""
 
 from __future__ import annotations
 

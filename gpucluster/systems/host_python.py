@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import resources
 
-from gpucluster.agent.interpreter import PYTHON
+from gpucluster.node_agent.interpreter import PYTHON
 
 #: ansible-core 2.19 needs Python 3.8 on a host, 2.21 needs 3.9 (`_PY_MIN` in its module_utils/basic.py); so does the
 #: agent.

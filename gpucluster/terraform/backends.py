@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpucluster.agent import bounded
 from gpucluster.errors import EnvironmentFault, InputError
+from gpucluster.node_agent import bounded
 
 # The first release of Terraform that has the backend, with the settings that we write.
 _SINCE = {"local": (1, 5), "http": (1, 5), "s3": (1, 6), "oci": (1, 12)}

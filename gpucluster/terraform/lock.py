@@ -30,8 +30,8 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from gpucluster import process
-from gpucluster.agent import bounded
 from gpucluster.errors import GpuClusterError, ToolError
+from gpucluster.node_agent import bounded
 from gpucluster.process import signals
 from gpucluster.terraform import messages
 from gpucluster.terraform.backends import ADDRESS_VARIABLE, BackendConfig

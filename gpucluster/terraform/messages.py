@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucluster.agent import bounded
 from gpucluster.events import Event, EventKind
+from gpucluster.node_agent import bounded
 
 # The box that Terraform draws around an error.
 _BOX = str.maketrans("", "", "╷│╵")

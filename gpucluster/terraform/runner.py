@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpucluster import process
-from gpucluster.agent import bounded
 from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError, LockedError, TerraformError
 from gpucluster.events import Sink, info, warn
+from gpucluster.node_agent import bounded
 from gpucluster.paths import ClusterPaths, read_saved, terraform_dir, write_private
 from gpucluster.terraform import diagnosis, messages, provider_lock, summary
 from gpucluster.terraform.backends import BackendConfig

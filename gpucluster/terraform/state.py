@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from gpucluster.agent import bounded
 from gpucluster.errors import InputError, TerraformError
 from gpucluster.events import Sink, warn
+from gpucluster.node_agent import bounded
 from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig, StateLocation

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from gpucluster.agent.checks.model import Check, Profile
 from gpucluster.errors import InputError
+from gpucluster.node_agent.checks.model import Check, Profile
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.slurm.hostlists import HostlistError, expand
 from gpucluster.text import did_you_mean

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree as ET
 
-from gpucluster.agent.checks.model import Scope, Status
+from gpucluster.node_agent.checks.model import Scope, Status
 from gpucluster.verdict.verdict import CheckResult, Verdict
 
 # XML 1.0 has no way to write these.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
-from gpucluster.agent.kubernetes.pod_checks import FAILED, READY
+from gpucluster.controller.kubernetes.pod_checks import FAILED, READY
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 

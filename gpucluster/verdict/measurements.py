@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.agent.checks.model import Measurements, Missing
+from gpucluster.node_agent.checks.model import Measurements, Missing
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
 Facts = Mapping[str, Mapping[str, Any]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpucluster.agent.checks.model import Check, Profile
+from gpucluster.node_agent.checks.model import Check, Profile
 from gpucluster.verdict.registry import CLUSTER_CHECKS, HOST_CHECKS, MEASURED_CHECKS
 from gpucluster.verdict.verdict import title_of
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.agent.checks import registry
-from gpucluster.agent.checks.model import Check, Profile
 from gpucluster.measuring import checks as measuring
+from gpucluster.node_agent.checks import registry
+from gpucluster.node_agent.checks.model import Check, Profile
 from gpucluster.verdict import hosts, kubernetes, kubernetes_pods, monitoring, reports, scheduler
 from gpucluster.verdict.expectation import ClusterCheck
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from gpucluster.agent.checks.model import Check, Finding, Reaction, Scope, Status
-from gpucluster.agent.health.policy import Action
+from gpucluster.controller.health.policy import Action
 from gpucluster.measuring.plan import nodes_of
+from gpucluster.node_agent.checks.model import Check, Finding, Reaction, Scope, Status
 
 
 class Standing(StrEnum):

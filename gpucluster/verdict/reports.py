@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.agent import bounded
-from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Report, Scope, Status
-from gpucluster.agent.checks.registry import BY_NAME, TOTAL_S
+from gpucluster.node_agent import bounded
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Reaction, Report, Scope, Status
+from gpucluster.node_agent.checks.registry import BY_NAME, TOTAL_S
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
 # A clock is read to the microsecond, a report may be rounded.

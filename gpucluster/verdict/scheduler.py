@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.slurm import advisories
 from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_RESUMABLE, NodeHealth, node_health, sinfo_word

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from gpucluster.agent import bounded, scrub
+from gpucluster.controller import scrub
+from gpucluster.node_agent import bounded
 
 _WORD = r"(?:key|token|pass|secret|credential|cookie|authorization|private|netrc)"
 _NAME = re.compile(_WORD, re.IGNORECASE)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucluster.agent.checks.model import Check, Finding, Scope, Status, evaluate, worst
+from gpucluster.node_agent.checks.model import Check, Finding, Scope, Status, evaluate, worst
 from gpucluster.text import count
 from gpucluster.verdict import reports
 from gpucluster.verdict.expectation import Expectation, Level

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpucluster.agent import bounded
+from gpucluster.node_agent import bounded
 from gpucluster.paths import ClusterPaths, write_private
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpucluster.agent.rules import ssh_keys
+from gpucluster.controller.rules import ssh_keys
 from gpucluster.errors import EnvironmentFault
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec

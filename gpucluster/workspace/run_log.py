@@ -24,8 +24,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from gpucluster.agent import bounded
 from gpucluster.errors import EnvironmentFault, LockedError
+from gpucluster.node_agent import bounded
 from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.waiting import wait_until
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 
-from gpucluster.agent import bounded
+from gpucluster.node_agent import bounded
 from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.ssh import Host
 

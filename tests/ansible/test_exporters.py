@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpucluster.agent.exporter import __main__ as exporter
-from gpucluster.agent.watch import __main__ as watch
 from gpucluster.artifacts import catalogue
+from gpucluster.node_agent.exporter import __main__ as exporter
+from gpucluster.node_agent.watch import __main__ as watch
 from gpucluster.spec import load
 from tests.addresses import free_port
-from tests.agent.zipapp import install
+from tests.agent_program import install
 from tests.ansible.loading import ANSIBLE, read
 from tests.ansible.render import CONTROLLER, ELASTIC, GPU_POOL, evaluate, render, variables
 from tests.spec.spec_texts import KEY, OCI

@@ -198,7 +198,7 @@ def test_the_exporter_without_rights_gets_sys_of_a_pod(node: Booted) -> None:
 # It looks at the mounts once. What ends the namespace after that is the thread that the kernel wakes.
 HELD = """\
 import os, signal
-from gpucluster.agent.exporter.namespaces import Namespaces
+from gpucluster.node_agent.exporter.namespaces import Namespaces
 held = Namespaces("/run/gpucluster-rdma-namespaces.sock", keeps=lambda sysfs: True)
 (sysfs,) = held.folders().values()
 print("holds", len(held._sockets), os.getpid(), os.path.basename(sysfs), flush=True)

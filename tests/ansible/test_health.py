@@ -9,10 +9,10 @@ from typing import get_args
 
 import pytest
 
-from gpucluster.agent.checks import expected
-from gpucluster.agent.health.settings import Settings
-from gpucluster.agent.kubernetes import health_access
-from gpucluster.agent.reactions import policy as reactions
+from gpucluster.controller.health.settings import Settings
+from gpucluster.controller.kubernetes import health_access
+from gpucluster.controller.reactions import policy as reactions
+from gpucluster.node_agent.checks import expected
 from gpucluster.spec.sections.monitoring import OnHang
 from tests.ansible.loading import read
 from tests.ansible.render import ELASTIC, evaluate, render, render_slurm, variables

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from gpucluster.agent import ca
+from gpucluster.controller import ca
 from tests.ansible.loading import ANSIBLE, load
 
 gpucluster_host = load("library/gpucluster_host.py")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.interpreter import PYTHON
 from gpucluster.localcloud.image import traps
+from gpucluster.node_agent.interpreter import PYTHON
 from gpucluster.systems import host_python, matrix
 from tests.ansible.in_container import Host, Played, host
 from tests.ansible.loading import ANSIBLE, read

@@ -6,7 +6,7 @@ import json
 
 from jinja2 import Environment
 
-from gpucluster.agent.images import importer
+from gpucluster.controller.images import importer
 from tests.ansible.loading import ANSIBLE
 
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from gpucluster import shapes
-from gpucluster.agent.kubernetes import routes
 from gpucluster.kubernetes.labels import node_labels, node_taints
+from gpucluster.node_agent.kubernetes import routes
 from tests.ansible.loading import ANSIBLE, read, tasks_of
 from tests.ansible.render import CONTROLLER, evaluate, host_facts, render, variables
 from tests.kubernetes.schemas import validate_all

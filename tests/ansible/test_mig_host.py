@@ -1,6 +1,6 @@
 """The role mig on a booted host, with real systemd: its unit, a GPU that is not divided, and the way back.
 
-nvidia-smi is a double that answers from files, in the words of tests/agent/mig/smi.py. It never divides a GPU: the
+nvidia-smi is a double that answers from files, in the words of tests/node_agent/mig/smi.py. It never divides a GPU: the
 driver's list of capabilities (/proc/driver/nvidia-caps) can't be planted in a container.
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.mig.apply import MARKER
-from gpucluster.agent.rules import mig
-from tests.agent.checks.measured import NODE
-from tests.agent.mig.smi import H100, Card, Smi
+from gpucluster.node_agent.mig.apply import MARKER
+from gpucluster.node_agent.rules import mig
 from tests.ansible.booted import Booted, booted
 from tests.ansible.in_container import Played
 from tests.ansible.render import GPU_POOL, INVENTORY
+from tests.node_agent.checks.measured import NODE
+from tests.node_agent.mig.smi import H100, Card, Smi
 
 pytestmark = pytest.mark.containers
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from gpucluster import shapes
-from gpucluster.agent.gpu_numbers import Numbers
-from gpucluster.agent.record import node
-from gpucluster.agent.rules import mig
 from gpucluster.mig import catalogue
+from gpucluster.node_agent.gpu_numbers import Numbers
+from gpucluster.node_agent.record import node
+from gpucluster.node_agent.rules import mig
 from tests.ansible import render as role
 from tests.ansible.slurm_render import ADDRESS, CONTROLLER, pool, render
 from tests.containers import base_image, of_this_run

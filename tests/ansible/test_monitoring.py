@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucluster.agent.monitor import settings as monitor
 from gpucluster.artifacts import catalogue
+from gpucluster.controller.monitor import settings as monitor
 from gpucluster.spec import load
 from tests.ansible.loading import ANSIBLE, read
 from tests.ansible.render import CONTROLLER, ELASTIC, GPU_POOL, evaluate, host_facts, render, render_slurm, variables

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.checks.expected import PATH, parse
-from gpucluster.agent.checks.model import Profile, Report
+from gpucluster.node_agent.checks.expected import PATH, parse
+from gpucluster.node_agent.checks.model import Profile, Report
 from gpucluster.verdict import reports
 from tests.ansible.loading import load
 from tests.ansible.render import evaluate, variables

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.addresses import free_port
-from tests.agent.monitor.real_prometheus import Running, prometheus
+from tests.controller.monitor.real_prometheus import Running, prometheus
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow

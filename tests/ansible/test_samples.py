@@ -20,9 +20,9 @@ from ansible.errors import AnsibleError
 from ansible.plugins.loader import lookup_loader
 
 from gpucluster.jobs import templates
-from tests.agent.nccl.outputs import TUNED, output
-from tests.agent.zipapp import install
+from tests.agent_program import install
 from tests.ansible.loading import ANSIBLE
+from tests.node_agent.nccl.outputs import TUNED, output
 
 SAMPLES = ANSIBLE / "roles" / "samples" / "files"
 SCRIPTS = sorted(SAMPLES.glob("*/*.sh"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.users import config, lock
+from gpucluster.controller.users import config, lock
 from tests.ansible.loading import ANSIBLE
 from tests.ansible.render import ELASTIC, render, variables
 

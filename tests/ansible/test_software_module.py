@@ -24,7 +24,7 @@ import ansible
 from gpucluster import process
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.host import settings
-from tests.agent.zipapp import install
+from tests.agent_program import install
 from tests.ansible.loading import ANSIBLE, ModuleFailed
 from tests.containers import of_this_run
 from tests.image_home import image_home

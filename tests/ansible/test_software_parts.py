@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent import release_server as server_program
+from gpucluster.controller import release_server as server_program
 from tests.ansible.loading import FakeModule, ModuleFailed, load
 from tests.mirror import Mirror
 from tests.waiting import PATIENCE_S, wait_for

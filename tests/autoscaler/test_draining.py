@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from gpucluster.agent.rules.reasons import CHANGED, REMOVED
 from gpucluster.errors import ToolError
 from gpucluster.events import Event
+from gpucluster.node_agent.rules.reasons import CHANGED, REMOVED
 from gpucluster.operations import drain
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode, jobs_of, nodes_of

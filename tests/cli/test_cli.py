@@ -199,7 +199,7 @@ def test_rendering_a_job_loads_nothing_that_it_does_not_need(tmp_path: Path) -> 
         "asyncio",
         "concurrent.futures",
         "cryptography",
-        "gpucluster.agent.checks.registry",
+        "gpucluster.node_agent.checks.registry",
         "gpucluster.cli.clusters",
         "gpucluster.cluster",
         "gpucluster.jobs.report",

@@ -15,17 +15,17 @@ PACKAGE = Path(__file__).parents[2] / "gpucluster"
 
 #: Modules that work as root in folders of others, and their functions that work elsewhere, with the place.
 FOREIGN: dict[str, dict[str, str]] = {
-    "agent/images/importer.py": {},
-    "agent/images/store.py": {"locked": "/run: locks"},
-    "agent/jobs/datasets.py": {"locked": "/run: locks"},
-    "agent/rootless_containers.py": {
+    "controller/images/importer.py": {},
+    "controller/images/store.py": {"locked": "/run: locks"},
+    "controller/jobs/datasets.py": {"locked": "/run: locks"},
+    "node_agent/rootless_containers.py": {
         "read": "/etc",
         "append": "/etc",
         "locked": "/etc",
         "stop_all": "/run/user: names",
     },
-    "agent/share.py": {},
-    "agent/users/homes.py": {},
+    "controller/share.py": {},
+    "controller/users/homes.py": {},
     "autoscaler/daemon/join.py": {
         "run": "/var/lib/gpucluster-join",
         "_play": "/var/lib/gpucluster-join",
@@ -35,40 +35,40 @@ FOREIGN: dict[str, dict[str, str]] = {
 }
 #: Modules that work in homes, as the owner: in a child process that has given up root's rights, or in a job.
 AS_OWNER = {
-    "agent/jobs/folder.py": "accounts.work_as",
-    "agent/jobs/requirements.py": "accounts.work_as",
-    "agent/users/home_contents.py": "accounts.work_as",
-    "agent/watch/stacks.py": "accounts.work_as",
-    "agent/kubernetes/own_kubeconfig.py": "the user's own program",
+    "controller/jobs/folder.py": "accounts.work_as",
+    "controller/jobs/requirements.py": "accounts.work_as",
+    "controller/users/home_contents.py": "accounts.work_as",
+    "node_agent/watch/stacks.py": "accounts.work_as",
+    "controller/kubernetes/own_kubeconfig.py": "the user's own program",
 }
 #: Other modules of the agent that change files: where only root of this host, or the service itself, can.
 OWN = {
-    "agent/backup/": "/var/lib/gpucluster, and the data of slapd and etcd while they are stopped",
-    "agent/ca.py": "/etc/gpucluster",
-    "agent/checks/": "/var/lib/gpucluster/checks, and a folder of its own",
-    "agent/compiled.py": "/var/cache/gpucluster",
-    "agent/exporter/": "/run/gpucluster, and pipes",
-    "agent/health/": "/var/lib/gpucluster-health, its own service",
-    "agent/home_files.py": "a mount of its own, read-only",
-    "agent/durable_file.py": "a file that its caller names",
-    "agent/host_certificates.py": "/etc/ssh, /etc/sssd",
-    "agent/ssh_ca.py": "/etc/gpucluster, and a folder of its own",
-    "agent/kubernetes/": "/etc/kubernetes, /etc/gpucluster, /run/gpucluster",
-    "agent/measure/": "/var/lib/gpucluster",
-    "agent/gpu_links.py": "/run/gpucluster",
-    "agent/mig/": "/run/gpucluster, /var/lib/gpucluster",
-    "agent/monitor/": "its own service",
-    "agent/nccl/": "a file that its caller names, read",
-    "agent/record/": "/run/gpucluster/jobs of the node; on the controller its own service",
-    "agent/reactions/": "/var/lib/gpucluster/health, the health service's own",
-    "agent/rdma_files.py": "/sys, read",
-    "agent/release_server.py": "/var/lib/gpucluster, read",
-    "agent/seal.py": "a host that becomes an image, where no user works",
-    "agent/watch/": "/run/gpucluster-watch, its own service; /proc and /run/gpucluster/jobs, read",
-    "agent/users/on_host.py": "spools of cron and at, and whether /etc/pam.d has a file",
-    "agent/users/lock.py": "/run",
-    "agent/passwords.py": "/etc/gpucluster, /var/lib/gpucluster-directory, and a file of its own",
-    "agent/foreign_folder.py": "the one module",
+    "controller/backup/": "/var/lib/gpucluster, and the data of slapd and etcd while they are stopped",
+    "controller/ca.py": "/etc/gpucluster",
+    "node_agent/checks/": "/var/lib/gpucluster/checks, and a folder of its own",
+    "node_agent/compiled.py": "/var/cache/gpucluster",
+    "node_agent/exporter/": "/run/gpucluster, and pipes",
+    "controller/health/": "/var/lib/gpucluster-health, its own service",
+    "node_agent/home_files.py": "a mount of its own, read-only",
+    "node_agent/durable_file.py": "a file that its caller names",
+    "node_agent/host_certificates.py": "/etc/ssh, /etc/sssd",
+    "controller/ssh_ca.py": "/etc/gpucluster, and a folder of its own",
+    "controller/kubernetes/": "/etc/kubernetes, /etc/gpucluster, /run/gpucluster",
+    "controller/measure/": "/var/lib/gpucluster",
+    "node_agent/gpu_links.py": "/run/gpucluster",
+    "node_agent/mig/": "/run/gpucluster, /var/lib/gpucluster",
+    "controller/monitor/": "its own service",
+    "node_agent/nccl/": "a file that its caller names, read",
+    "node_agent/record/": "/run/gpucluster/jobs of the node; on the controller its own service",
+    "controller/reactions/": "/var/lib/gpucluster/health, the health service's own",
+    "node_agent/rdma_files.py": "/sys, read",
+    "controller/release_server.py": "/var/lib/gpucluster, read",
+    "node_agent/host_identity.py": "a host that becomes an image, where no user works",
+    "node_agent/watch/": "/run/gpucluster-watch, its own service; /proc and /run/gpucluster/jobs, read",
+    "controller/users/on_host.py": "spools of cron and at, and whether /etc/pam.d has a file",
+    "controller/users/lock.py": "/run",
+    "node_agent/passwords.py": "/etc/gpucluster, /var/lib/gpucluster-directory, and a file of its own",
+    "node_agent/foreign_folder.py": "the one module",
 }
 _OS = {
     "access", "chmod", "chown", "lchown", "link", "listdir", "lstat", "makedirs", "mkdir", "mkfifo", "mknod", "open",
@@ -127,7 +127,7 @@ def test_root_takes_no_path_in_folders_of_others(name: str) -> None:
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     assert set(FOREIGN[name]) <= defined, "a function that is not there any more"
     found = [f"{name}:{line}: {what}" for line, what in path_functions(tree, set(FOREIGN[name]))]
-    assert not found, f"{found}: use gpucluster.agent.foreign_folder, or work as the owner"
+    assert not found, f"{found}: use gpucluster.node_agent.foreign_folder, or work as the owner"
 
 
 def test_each_module_that_changes_files_says_where() -> None:

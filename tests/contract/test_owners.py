@@ -22,7 +22,7 @@ FACTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "who makes the GPUs of a shape": (
         r"""gres_type[^\n]*startswith|["']mi3\d\dx["']|gpu_vendor *[=!]=""",
-        ("shapes.py", "agent/nccl/shape_limits.py"),  # the second is generated from shapes.toml
+        ("shapes.py", "node_agent/nccl/shape_limits.py"),  # the second is generated from shapes.toml
     ),
     "which cloud emulates hardware": (r"^    +hardware_emulated *= *(?:True|False),?$", ("spec/sections/cloud.py",)),
     "the image of the local cloud": (r"""["']Debian["'], *["']version["']""", ("spec/sections/cloud.py",)),
@@ -42,8 +42,8 @@ FACTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("oci/refusals.py", "localcloud/"),  # the local cloud is the one that refuses
     ),
     "lifecycle states of OCI": (r"""^    TERMINATING *= *["']TERMINATING["']""", ("oci/states.py",)),
-    "types of ssh keys": (r"""["']ssh-ed25519["'] *:""", ("agent/rules/ssh_keys.py",)),
-    "names that belong to the system": (r"\b_apt\b", ("agent/rules/names.py",)),
+    "types of ssh keys": (r"""["']ssh-ed25519["'] *:""", ("controller/rules/ssh_keys.py",)),
+    "names that belong to the system": (r"\b_apt\b", ("controller/rules/names.py",)),
     "suggestions for a misspelled word": (r"get_close_matches\(", ("text.py",)),
 }
 

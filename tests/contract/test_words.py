@@ -14,7 +14,7 @@ EXEMPT = {"tests/contract/test_words.py", "docs/reference/glossary.md"}
 # A text of others, and the HCL of an earlier release, which is compared as it was.
 AS_THEY_ARE = ("LICENSE", "tests/terraform/release_0_1/")
 # System accounts that no user may have the name of; one of Ubuntu's is called landscape.
-SYSTEM_NAMES = "gpucluster/agent/rules/names.py"
+SYSTEM_NAMES = "gpucluster/controller/rules/names.py"
 
 PRIVATE = {
     "wish": r"wish",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.agent.exporter import exposition
-from gpucluster.agent.health import metrics as health
-from gpucluster.agent.monitor import slurm_metrics
 from gpucluster.autoscaler.daemon.metrics import Metrics
+from gpucluster.controller.health import metrics as health
+from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import boards, metrics
+from gpucluster.node_agent.exporter import exposition
 from tests.dashboards import promql, promtool
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.monitor import prometheus as agent
 from gpucluster.autoscaler.daemon.metrics import Metrics
+from gpucluster.controller.monitor import prometheus as agent
 from gpucluster.dashboards import boards
 from gpucluster.process import Completed
 from tests.dashboards import prometheus, promtool

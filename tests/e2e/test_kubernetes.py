@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.kubernetes import routes
-from gpucluster.agent.kubernetes.containers import PARTS
+from gpucluster.controller.kubernetes.containers import PARTS
+from gpucluster.node_agent.kubernetes import routes
 from tests.e2e import budget
 from tests.e2e.kubernetes_site import KubernetesSite, pod, service
 from tests.e2e.site_harness import PATIENCE_TO_BUILD_S

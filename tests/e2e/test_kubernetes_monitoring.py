@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.agent.exporter import trees
 from tests.e2e.kubernetes_site import KubernetesSite
 from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
+from tests.node_agent.exporter import trees
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(PATIENCE_TO_BUILD_S)]
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gpucluster import process, shapes
-from gpucluster.agent.checks.model import Status
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey
+from gpucluster.node_agent.checks.model import Status
 from gpucluster.operations.measuring import RemoteSession
 from tests import image_archive
 from tests.e2e.kubernetes_site import KubernetesSite

@@ -20,12 +20,12 @@ import oci
 import pytest
 
 from gpucluster import environment, shapes
-from gpucluster.agent.exporter import exposition
-from gpucluster.agent.health import metrics as health
-from gpucluster.agent.monitor import slurm_metrics
 from gpucluster.autoscaler.daemon.metrics import Metrics
+from gpucluster.controller.health import metrics as health
+from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import boards, metrics, nominal
 from gpucluster.localcloud.state import member_types
+from gpucluster.node_agent.exporter import exposition
 from gpucluster.spec import template
 from gpucluster.systems import matrix
 from gpucluster.verdict import reference

@@ -31,7 +31,7 @@ import pytest
 
 from gpucluster import process, shapes
 from gpucluster.paths import ansible_dir
-from tests.agent.zipapp import install
+from tests.agent_program import install
 from tests.ansible import render as role
 from tests.waiting import PATIENCE_S, wait_for
 

@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 
 from gpucluster import process, shapes
-from gpucluster.agent.checks.expected import NodeExpectation
-from gpucluster.agent.checks.model import Finding, Missing, Status
-from gpucluster.agent.nccl import text_output
 from gpucluster.events import Event
 from gpucluster.measuring import results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey
+from gpucluster.node_agent.checks.expected import NodeExpectation
+from gpucluster.node_agent.checks.model import Finding, Missing, Status
+from gpucluster.node_agent.nccl import text_output
 from gpucluster.operations.measuring import RemoteSession
 from tests.gpu.machine import (
     NCCL_CONF,

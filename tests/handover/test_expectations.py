@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from gpucluster import shapes
-from gpucluster.agent.checks import registry
-from gpucluster.agent.checks.expected import NodeExpectation
 from gpucluster.handover.expectations import node_expectation
+from gpucluster.node_agent.checks import registry
+from gpucluster.node_agent.checks.expected import NodeExpectation
 from gpucluster.spec import ClusterSpec, loads
 from tests.spec import unbuilt_shapes
 

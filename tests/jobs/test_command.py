@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpucluster.cli import cli
-from tests.agent.nccl.outputs import MISTUNED, TUNED, output
+from tests.node_agent.nccl.outputs import MISTUNED, TUNED, output
 
 REPOSITORY = Path(__file__).parents[2]
 LOCAL = str(REPOSITORY / "inventories" / "local" / "cluster.yml")

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster import shapes
-from gpucluster.agent.checks.model import Status
 from gpucluster.jobs import choose, outputs, registry
 from gpucluster.jobs.model import HEADER, Job, Result
-from tests.agent.nccl.outputs import ALONE, MISTUNED, TUNED, output
+from gpucluster.node_agent.checks.model import Status
+from tests.node_agent.nccl.outputs import ALONE, MISTUNED, TUNED, output
 
 
 def job(name: str, shape: str = "", nodes: int = 2, settings: dict[str, str] | None = None) -> Job:

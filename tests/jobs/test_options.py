@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster import shapes
-from gpucluster.agent.reactions import policy
+from gpucluster.controller.reactions import policy
 from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import Job, Kind, Option, Ranks

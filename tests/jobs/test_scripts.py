@@ -17,9 +17,9 @@ from gpucluster import shapes
 from gpucluster.jobs import choose, outputs, registry
 from gpucluster.jobs.model import EXIT_REQUIREMENT, Rendered
 from gpucluster.jobs.render import render
-from tests.agent.nccl.outputs import TUNED, output
-from tests.agent.zipapp import install
+from tests.agent_program import install
 from tests.jobs.slurm_steps import program, run
+from tests.node_agent.nccl.outputs import TUNED, output
 
 pytestmark = pytest.mark.slow
 

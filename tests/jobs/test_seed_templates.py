@@ -18,13 +18,13 @@ import pytest
 from click.testing import CliRunner
 
 from gpucluster import shapes
-from gpucluster.agent.checks.model import Status
 from gpucluster.cli import cli
 from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import Job, Rendered, Result
 from gpucluster.jobs.render import render
 from gpucluster.measuring import perftest
+from gpucluster.node_agent.checks.model import Status
 from tests.jobs import seed_outputs
 
 GPU4 = "BM.GPU4.8"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.kubernetes import job_objects
-from gpucluster.agent.kubernetes.facts import numbers_of_gpus
-from gpucluster.agent.kubernetes.person_objects import Api, Person, Quota, objects
+from gpucluster.controller.kubernetes import job_objects
+from gpucluster.controller.kubernetes.person_objects import Api, Person, Quota, objects
+from gpucluster.controller.kubernetes.verify_facts import numbers_of_gpus
 from gpucluster.kubernetes.manifests import workloads
 from tests.kubernetes.schemas import validate, validate_all
 

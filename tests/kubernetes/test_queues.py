@@ -11,11 +11,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from gpucluster.agent.rules.labels import PLACE
 from gpucluster.cli import cli
 from gpucluster.handover.kubernetes import queue_objects
 from gpucluster.kubernetes.manifests.queues import LEVELS, TOPOLOGY, QueuedPool, queues
 from gpucluster.kubernetes.operator_apis import OperatorApi, api_version, due, operator_apis
+from gpucluster.node_agent.rules.labels import PLACE
 from gpucluster.spec import load
 from tests.kubernetes.custom_resources import SCHEMAS
 from tests.kubernetes.schemas import Invalid, validate, validate_all

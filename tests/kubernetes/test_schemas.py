@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucluster.agent.kubernetes.person_objects import Api, Person, Quota, objects
+from gpucluster.controller.kubernetes.person_objects import Api, Person, Quota, objects
 from gpucluster.kubernetes import manifests
 from gpucluster.spec.sections.kubernetes import NEWEST_RELEASE
 from tests.kubernetes import schemas

@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from gpucluster import shapes
-from gpucluster.agent.rules.devices import NETWORKS
 from gpucluster.kubernetes import images, manifests
 from gpucluster.kubernetes.manifests import gpus, networks
 from gpucluster.kubernetes.system import GpuSoftware, needed_images, system
+from gpucluster.node_agent.rules.devices import NETWORKS
 from gpucluster.shapes import GpuVendor, Shape
-from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
+from tests.controller.kubernetes.api_server import ApiServer, needs_api_server, running
 from tests.kubernetes.schemas import releases, validate, validate_all
 
 ALL = list(shapes.catalogue().values())

@@ -192,7 +192,7 @@ def test_the_controller_is_asked_with_the_agent_of_this_version(
     assert _look(tmp_path)(SHARE) == Found({"alice": 3})
     assert ssh.asked == [CONTROLLER.name]
     assert ssh.command.endswith("home-files 10.77.1.2:/mnt/home")
-    assert "gpucluster/agent/home_files.py" in zipfile.ZipFile(BytesIO(ssh.sent)).namelist()
+    assert "gpucluster/node_agent/home_files.py" in zipfile.ZipFile(BytesIO(ssh.sent)).namelist()
 
 
 def test_a_node_is_asked_where_the_controller_can_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,11 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from gpucluster.agent.rules.reasons import CHANGED, FAILED_CHECKS, UPGRADED
 from gpucluster.errors import AnsibleError, InputError, ToolError
 from gpucluster.events import Event
 from gpucluster.kubernetes.upgrades import Release, Step
 from gpucluster.lifecycle.kubernetes_upgrade import Upgrading
+from gpucluster.node_agent.rules.reasons import CHANGED, FAILED_CHECKS, UPGRADED
 from gpucluster.operations.kubernetes import ControlPlane, KubernetesNode, PlaneState, Problem, Space
 from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade, plan
 from gpucluster.spec import loads

@@ -1,6 +1,6 @@
 """After a configuration: the directory has kept the key that another machine made, and Terraform's state gets it.
 
-Terraform is a double that holds the output `identity`. The directory's part is met in tests/agent/users, and two
+Terraform is a double that holds the output `identity`. The directory's part is met in tests/controller/users, and two
 machines with one state in tests/workspace/test_login_keys.py.
 """
 

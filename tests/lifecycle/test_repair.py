@@ -12,17 +12,17 @@ from typing import Any, cast
 
 import pytest
 
-from gpucluster.agent.checks.model import Finding, Status
-from gpucluster.agent.health.control import Control
-from gpucluster.agent.health.policy import Node as ServiceNode
-from gpucluster.agent.health.policy import Settings
-from gpucluster.agent.health.store import Store
-from gpucluster.agent.rules.reasons import CHANGED, FAILED_CHECKS, FOR_A_PERSON
+from gpucluster.controller.health.control import Control
+from gpucluster.controller.health.policy import Node as ServiceNode
+from gpucluster.controller.health.policy import Settings
+from gpucluster.controller.health.store import Store
 from gpucluster.errors import InputError, ToolError, VerifyError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.repair import Fix, Repair, findings_of, pools_of, standing
 from gpucluster.lifecycle.replace import ElasticReplacement
+from gpucluster.node_agent.checks.model import Finding, Status
+from gpucluster.node_agent.rules.reasons import CHANGED, FAILED_CHECKS, FOR_A_PERSON
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining, SlurmNode
 from gpucluster.operations.health import HealthService
@@ -33,7 +33,7 @@ from gpucluster.verdict.expectation import Level
 from gpucluster.verdict.repair import Standing
 from gpucluster.verdict.verdict import Verdict, of_findings
 from gpucluster.workspace.run import Run
-from tests.agent.health.doubles import IDLE, ControllerClock, SlurmDouble
+from tests.controller.health.doubles import IDLE, ControllerClock, SlurmDouble
 from tests.spec.spec_texts import LOCAL
 
 SPEC = loads(LOCAL.replace("    count: 2\n", "    count: 2\n    max_count: 4\n", 1), "cluster.yml")

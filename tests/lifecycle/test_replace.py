@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from gpucluster.agent.rules.reasons import CHANGED
 from gpucluster.cloud.elastic_instances import ElasticInstance, ElasticInstances
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event
 from gpucluster.lifecycle import replace as replacing
 from gpucluster.lifecycle.replace import Chosen, ElasticReplacement, OnKubernetes, OnSlurm, choose, is_elastic
+from gpucluster.node_agent.rules.reasons import CHANGED
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode
 from gpucluster.operations.kubernetes import ControlPlane, KubernetesNode
 from gpucluster.spec import loads

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from gpucluster.agent.rules.reasons import UPGRADED
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import ToolError
 from gpucluster.events import Event
 from gpucluster.lifecycle.hosts import Hosts
 from gpucluster.lifecycle.resize import Resizing
+from gpucluster.node_agent.rules.reasons import UPGRADED
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.kubernetes import ControlPlane
@@ -22,8 +22,8 @@ from gpucluster.operations.schedulers import kubernetes_nodes
 from gpucluster.spec import loads
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
-from tests.agent.kubernetes.api_server import needs_api_server, running
-from tests.agent.kubernetes.objects import node, pod
+from tests.controller.kubernetes.api_server import needs_api_server, running
+from tests.controller.kubernetes.objects import node, pod
 from tests.lifecycle.test_resize import instance, raw_outputs
 from tests.operations.test_kubernetes import control_plane
 from tests.spec.spec_texts import MINIMAL

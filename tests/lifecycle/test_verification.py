@@ -15,13 +15,13 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from gpucluster import handover
-from gpucluster.agent.checks.model import Finding, Profile, Status
 from gpucluster.cloud.members import Member
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import InputError, ToolError, VerifyError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.verification import Request, Verification, in_junit
+from gpucluster.node_agent.checks.model import Finding, Profile, Status
 from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec, load
 from gpucluster.verdict.expectation import Level

@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from gpucluster import process
-from gpucluster.agent.interpreter import PYTHON
 from gpucluster.handover.user_data import BootSettings, LocalDiskSettings, RdmaAddressing, user_data
 from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
+from gpucluster.node_agent.interpreter import PYTHON
 from tests.containers import base_image
 from tests.localcloud import emulated_machine
 from tests.localcloud.boot_harness import Instance, World, a_world

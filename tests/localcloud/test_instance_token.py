@@ -16,9 +16,9 @@ from typing import Any
 import oci
 import pytest
 
-from gpucluster.agent.errors import Failed, Refused
-from gpucluster.agent.kubernetes import instance_token
 from gpucluster.localcloud.kubernetes import tokens
+from gpucluster.node_agent.errors import Failed, Refused
+from gpucluster.node_agent.kubernetes import instance_token
 from tests.localcloud.api_harness import running
 from tests.localcloud.test_api_container_engine import cluster
 from tests.localcloud.test_metadata import Site

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import gpucluster.localcloud.image
-from gpucluster.agent.rules import labels
 from gpucluster.errors import InputError
+from gpucluster.node_agent.rules import labels
 from gpucluster.systems import units
 from tests.security.test_text_languages import HOSTILE, TEMPLATES
 

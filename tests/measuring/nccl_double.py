@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucluster.agent.checks.model import Missing
 from gpucluster.fabric.model import Measurement
 from gpucluster.measuring.results import Answer
-from tests.agent.nccl.outputs import BOUNDS, HEADER, UNITS, row
+from gpucluster.node_agent.checks.model import Missing
 from tests.fabric.simulator import Network
+from tests.node_agent.nccl.outputs import BOUNDS, HEADER, UNITS, row
 
 SHAPE_GPUS = 8
 #: What the simulator calls healthy, and what an H100 reaches, in GB/s.

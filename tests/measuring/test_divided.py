@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpucluster import shapes
-from gpucluster.agent.checks.model import Check
 from gpucluster.measuring import checks
 from gpucluster.measuring.plan import MeasuredPool
+from gpucluster.node_agent.checks.model import Check
 
 
 @pytest.mark.parametrize("check", [checks.NODE, checks.PAIR, checks.POOL, checks.FABRIC_NODE], ids=lambda one: one.name)

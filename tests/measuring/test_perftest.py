@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpucluster.agent.measure.launch import DEVICE
+from gpucluster.controller.measure.launch import DEVICE
 from gpucluster.measuring import perftest
 
 HEAD = """\

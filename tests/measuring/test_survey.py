@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gpucluster import shapes
-from gpucluster.agent.checks.model import Finding, Missing, Status, evaluate
 from gpucluster.fabric.model import Verdict
 from gpucluster.measuring import checks, plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.results import Answer
 from gpucluster.measuring.survey import Survey
+from gpucluster.node_agent.checks.model import Finding, Missing, Status, evaluate
 from tests.fabric.simulator import Fault, Network
 from tests.measuring.nccl_double import Session, output, write_bw
 

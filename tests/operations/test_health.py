@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from gpucluster.agent.checks.model import Finding, Status
-from gpucluster.agent.health.policy import Action
+from gpucluster.controller.health.policy import Action
 from gpucluster.errors import ToolError
+from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.operations.health import HealthService
 from gpucluster.verdict.repair import Decision
 from tests.doubles.controller import ControllerDouble, said

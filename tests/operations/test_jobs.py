@@ -17,17 +17,17 @@ from typing import Any, cast
 import pytest
 
 from gpucluster import process
-from gpucluster.agent.checks.model import Status
 from gpucluster.errors import InputError, Interrupted, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import LAST_LINES
+from gpucluster.node_agent.checks.model import Status
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.jobs import JobRequest, Jobs, judged
 from gpucluster.operations.rpc import RemoteConversation
 from gpucluster.spec import ClusterSpec, loads
-from tests.agent.zipapp import install
+from tests.agent_program import install
 
 NAME = "mpi_allreduce"
 TEXT = """\
@@ -422,7 +422,7 @@ class Share:
 
 @pytest.fixture
 def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Share]:
-    from tests.agent.jobs import share_harness
+    from tests.controller.jobs import share_harness
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with share_harness.share("2m") as folder:

@@ -21,7 +21,7 @@ import pytest
 from gpucluster import process
 from gpucluster.errors import InputError, ToolError
 from gpucluster.operations.rpc import RemoteConversation
-from tests.agent.zipapp import install
+from tests.agent_program import install
 from tests.autoscaler.slurm_harness import HOOKS, SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S
 

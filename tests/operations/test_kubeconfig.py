@@ -14,13 +14,13 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from gpucluster.agent.kubernetes import client_certificates
-from gpucluster.agent.kubernetes.kubectl import Kubectl
-from gpucluster.agent.kubernetes.person_objects import OPERATORS
+from gpucluster.controller.kubernetes import client_certificates
+from gpucluster.controller.kubernetes.person_objects import OPERATORS
 from gpucluster.errors import InputError, ToolError
+from gpucluster.node_agent.kubernetes.kubectl import Kubectl
 from gpucluster.operations.kubeconfig import Kubeconfigs, kubectl_argv
 from gpucluster.spec import load, template
-from tests.agent.kubernetes.api_server import binaries, needs_api_server, running
+from tests.controller.kubernetes.api_server import binaries, needs_api_server, running
 
 _SSH = ["ssh", "-F", "/x/ssh_config", "demo-controller"]
 

@@ -11,18 +11,18 @@ from unittest.mock import Mock
 import pytest
 
 from gpucluster import process
-from gpucluster.agent.rules.reasons import CHANGED
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event
+from gpucluster.node_agent.rules.reasons import CHANGED
 from gpucluster.operations.kubernetes import ControlPlane
 from gpucluster.operations.rpc import RemoteConversation
-from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
-from tests.agent.kubernetes.objects import budget, node, pod
+from tests.controller.kubernetes.api_server import ApiServer, needs_api_server, running
+from tests.controller.kubernetes.objects import budget, node, pod
 
 
 def control_plane(kubeconfig: Path, kubectl: str, events: list[Event]) -> ControlPlane:
     """That of a kubeconfig; the program of the controller runs here instead of there."""
-    program = "import sys; from gpucluster.agent.kubernetes.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from gpucluster.controller.kubernetes.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
     @contextmanager
     def session() -> Iterator[RemoteConversation]:

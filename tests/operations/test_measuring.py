@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from gpucluster import process
-from gpucluster.agent.checks.model import Finding, Missing, Status
 from gpucluster.errors import LockedError, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.measuring import checks
+from gpucluster.node_agent.checks.model import Finding, Missing, Status
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.measuring import Measuring, RemoteSession, Session
 from gpucluster.spec import ClusterSpec, loads

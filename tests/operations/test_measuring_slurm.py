@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 
 from gpucluster import process, shapes
-from gpucluster.agent.checks.model import Missing, Refused, Status
-from gpucluster.agent.measure.result import MOST_OUTPUT
+from gpucluster.controller.measure.result import MOST_OUTPUT
 from gpucluster.errors import LockedError
 from gpucluster.events import Event
 from gpucluster.measuring import plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey
+from gpucluster.node_agent.checks.model import Missing, Refused, Status
 from gpucluster.operations.measuring import RemoteSession
-from tests.agent.zipapp import install
+from tests.agent_program import install
 from tests.autoscaler.slurm_harness import HOOKS, SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S, wait_for
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.agent.monitor.collector import Collector, Lists, Slurm
-from gpucluster.agent.monitor.settings import ElasticPool, Host, Settings
+from gpucluster.controller.monitor.collector import Collector, Lists, Slurm
+from gpucluster.controller.monitor.settings import ElasticPool, Host, Settings
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S, wait_for
 

@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent import programs
-from gpucluster.agent.errors import Failed
-from gpucluster.agent.health.control import Control
-from gpucluster.agent.health.service import Listener, Service
-from gpucluster.agent.health.settings import Settings as HealthSettings
-from gpucluster.agent.health.slurm import NoSlurm
-from gpucluster.agent.health.store import Store, now
-from gpucluster.agent.reactions.control import Reactions
-from gpucluster.agent.reactions.jobs import SlurmJobs
-from gpucluster.agent.reactions.policy import Choice, Settings
-from gpucluster.agent.watch import __main__ as watch
-from gpucluster.agent.watch import kept
-from gpucluster.agent.watch.judge import State
-from gpucluster.agent.watch.message import Said
+from gpucluster.controller.health.control import Control
+from gpucluster.controller.health.service import Listener, Service
+from gpucluster.controller.health.settings import Settings as HealthSettings
+from gpucluster.controller.health.slurm import NoSlurm
+from gpucluster.controller.health.store import Store, now
+from gpucluster.controller.reactions.control import Reactions
+from gpucluster.controller.reactions.jobs import SlurmJobs
+from gpucluster.controller.reactions.policy import Choice, Settings
+from gpucluster.node_agent import programs
+from gpucluster.node_agent.errors import Failed
+from gpucluster.node_agent.watch import __main__ as watch
+from gpucluster.node_agent.watch import kept
+from gpucluster.node_agent.watch.judge import State
+from gpucluster.node_agent.watch.message import Said
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S
 

@@ -17,10 +17,10 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpucluster.agent.users import desired, values
 from gpucluster.cli import cli
 from gpucluster.cli.user_options import settings_of
 from gpucluster.cluster import Cluster
+from gpucluster.controller.users import desired, values
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError, UnconfirmedError
 from gpucluster.events import Event
 from gpucluster.spec import load

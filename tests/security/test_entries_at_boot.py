@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent import booting_nodes, passwords
-from tests.agent.users.harness import CONFIG, KEY, SUFFIX, Controller, host_dn
+from gpucluster.controller import booting_nodes
+from gpucluster.node_agent import passwords
+from tests.controller.users.harness import CONFIG, KEY, SUFFIX, Controller, host_dn
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow]
 NODE, OTHER, ADDRESS, THERE = "gpu-e1", "gpu-e2", "10.0.1.9", "10.0.1.8"

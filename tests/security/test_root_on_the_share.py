@@ -22,15 +22,15 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent import share as shares
-from gpucluster.agent.accounts import Account, account
-from gpucluster.agent.errors import AgentError
-from gpucluster.agent.foreign_folder import Folder
-from gpucluster.agent.images.store import Store as Images
-from gpucluster.agent.jobs import datasets
-from gpucluster.agent.users.homes import REMOVED, Homes
-from gpucluster.agent.users.state import User
-from tests.agent.jobs.share_harness import share
+from gpucluster.controller import share as shares
+from gpucluster.controller.images.store import Store as Images
+from gpucluster.controller.jobs import datasets
+from gpucluster.controller.users.homes import REMOVED, Homes
+from gpucluster.controller.users.state import User
+from gpucluster.node_agent.accounts import Account, account
+from gpucluster.node_agent.errors import AgentError
+from gpucluster.node_agent.foreign_folder import Folder
+from tests.controller.jobs.share_harness import share
 from tests.security.hostile import TRIES, Victim, at_every_step, empty, racing, victim
 
 __all__ = ["victim"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.agent.users.harness import KEY, SUFFIX, Controller, host_dn
+from tests.controller.users.harness import KEY, SUFFIX, Controller, host_dn
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow]
 HOST, OTHER = "compute-1", "compute-2"

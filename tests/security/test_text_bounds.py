@@ -21,16 +21,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpucluster
-from gpucluster.agent import bounded
-from gpucluster.agent.backup import archive
-from gpucluster.agent.checks.model import Report
-from gpucluster.agent.errors import Refused
-from gpucluster.agent.foreign_folder import Folder
-from gpucluster.agent.jobs import datasets
 from gpucluster.configuration.runner import _agent_error
+from gpucluster.controller.backup import archive
+from gpucluster.controller.jobs import datasets
 from gpucluster.errors import InputError
 from gpucluster.jobs import outputs
 from gpucluster.jobs.model import HEADER
+from gpucluster.node_agent import bounded
+from gpucluster.node_agent.checks.model import Report
+from gpucluster.node_agent.errors import Refused
+from gpucluster.node_agent.foreign_folder import Folder
 from gpucluster.operations import backup, users_file
 from gpucluster.spec import load
 from gpucluster.spec.document import MAX_BYTES

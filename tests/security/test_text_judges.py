@@ -16,20 +16,20 @@ from pathlib import Path
 import pytest
 
 from gpucluster import handover, shapes
-from gpucluster.agent.rules import names as name_rules
-from gpucluster.agent.users import ldif
-from gpucluster.agent.users.state import CLASSES, User
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
+from gpucluster.controller.rules import names as name_rules
+from gpucluster.controller.users import ldif
+from gpucluster.controller.users.state import CLASSES, User
 from gpucluster.errors import InputError
 from gpucluster.handover.names import permanent_names
 from gpucluster.slurm import config_keys
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.spec.sections.users import Person
-from tests.agent.users.in_container import CONFIG
 from tests.ansible import render as role
 from tests.ansible.in_container import Host, host
 from tests.ansible.slurm_render import ADDRESS, CONTROLLER, FILES, in_container, pool, render
+from tests.controller.users.in_container import CONFIG
 from tests.security.test_text_languages import HOSTILE, TEMPLATES
 from tests.spec.spec_texts import MINIMAL
 

@@ -30,9 +30,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucluster.agent.users import ldif
 from gpucluster.configuration import runner
 from gpucluster.configuration.runner import Ansible, without_templates, write_inventory
+from gpucluster.controller.users import ldif
 from gpucluster.errors import InputError
 from gpucluster.jobs import shell
 from gpucluster.pages import markup

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent import programs
-from gpucluster.agent import rootless_containers as rootless
-from gpucluster.agent.errors import AgentError
+from gpucluster.node_agent import programs
+from gpucluster.node_agent import rootless_containers as rootless
+from gpucluster.node_agent.errors import AgentError
 from tests.ansible.loading import load
 from tests.ansible.render import render
 from tests.ansible.test_enroot import known

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import gpucluster
-from gpucluster.agent.rules import reasons
-from gpucluster.agent.rules.slurm_nodes import node_flags
+from gpucluster.controller.rules.slurm_nodes import node_flags
+from gpucluster.node_agent.rules import reasons
 from gpucluster.oci.states import LifecycleState
 from gpucluster.slurm import states
 from gpucluster.slurm.states import JobState, NodeState, node_health, sinfo_word

@@ -1,6 +1,6 @@
 """Users are checked twice: in cluster.yml on the operator's machine, and by the agent on the controller.
 
-Both use the rules of `gpucluster.agent.rules`. What one accepts and the other refuses would fail in the middle of an
+Both use the rules of `gpucluster.controller.rules`. What one accepts and the other refuses would fail in the middle of an
 apply, so whole users are compared here as well.
 """
 
@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucluster.agent import errors
-from gpucluster.agent.rules import ssh_keys
-from gpucluster.agent.users import config, desired, values
-from gpucluster.agent.users import plan as plans
-from gpucluster.agent.users import state as states
+from gpucluster.controller.rules import ssh_keys
+from gpucluster.controller.users import config, desired, values
+from gpucluster.controller.users import plan as plans
+from gpucluster.controller.users import state as states
 from gpucluster.errors import InputError
+from gpucluster.node_agent import errors
 from gpucluster.spec import load
-from tests.agent.users.harness import CONFIG
 from tests.ansible.loading import read
+from tests.controller.users.harness import CONFIG
 from tests.spec.spec_texts import KEY, LOCAL, public_key
 
 ACCOUNTS = values.LocalAccounts(users={}, groups={}, logins=set(), shells={"/bin/bash"})

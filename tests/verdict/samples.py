@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
-from gpucluster.agent.checks.model import Finding, Profile, Report, Status
+from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
 from gpucluster.verdict.expectation import Expectation, KubernetesExpectation, Level
 from gpucluster.verdict.registry import host_checks
 from gpucluster.verdict.verdict import Line, Verdict, judge

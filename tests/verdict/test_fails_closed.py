@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.checks.model import Missing, Status, evaluate
+from gpucluster.node_agent.checks.model import Missing, Status, evaluate
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 from gpucluster.verdict.measurements import measured
 from gpucluster.verdict.registry import CHECKS, CLUSTER_CHECKS

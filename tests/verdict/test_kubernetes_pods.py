@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.checks.model import Finding, evaluate
+from gpucluster.node_agent.checks.model import Finding, evaluate
 from gpucluster.verdict.kubernetes_pods import CHECKS
 from tests.verdict.samples import KUBERNETES, pods_of_verify
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucluster.agent.checks.model import Check, Finding, Outcome, Profile, Reaction, Scope, Status
-from gpucluster.agent.health.policy import Action
+from gpucluster.controller.health.policy import Action
 from gpucluster.measuring.plan import nodes_of
+from gpucluster.node_agent.checks.model import Check, Finding, Outcome, Profile, Reaction, Scope, Status
 from gpucluster.verdict.repair import (
     Decision,
     Node,

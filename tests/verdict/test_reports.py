@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.checks.model import Finding, Profile, Report, Status
+from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
 from gpucluster.verdict import reports
 from gpucluster.verdict.expectation import narrowed
 from tests.verdict.samples import BEGAN, FULL, KUBERNETES, NODES, agent_check, facts, lines, report, verdict

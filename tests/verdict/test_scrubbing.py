@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.scrub import HIDDEN
+from gpucluster.controller.scrub import HIDDEN
 from gpucluster.verdict.scrubbing import scrubbed
 
 SECRET = "hunter2-Zq8"

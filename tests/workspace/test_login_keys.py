@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.agent.rules import ssh_keys
+from gpucluster.controller.rules import ssh_keys
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from gpucluster.ssh import Host

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gpucluster.agent.health.store import BOOTING, FOLDER
 from gpucluster.autoscaler.decide.types import BOOTING as BOOTING_STATES
 from gpucluster.autoscaler.decide.types import NodeClaim
+from gpucluster.controller.health.store import BOOTING, FOLDER
 
 BOOT_REPORTS = FOLDER / BOOTING
 

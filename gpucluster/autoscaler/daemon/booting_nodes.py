@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from gpucluster.agent.booting_nodes import BootingNode, content
 from gpucluster.autoscaler.daemon.executor import WorkQueue
 from gpucluster.autoscaler.daemon.logs import Log
 from gpucluster.autoscaler.decide.rate import Rate
 from gpucluster.autoscaler.decide.types import ClaimState, NodeClaim
+from gpucluster.controller.booting_nodes import BootingNode, content
 from gpucluster.paths import write_whole
 
 _READABLE = 0o644

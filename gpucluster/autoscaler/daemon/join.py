@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import process
-from gpucluster.agent.foreign_folder import Folder
-from gpucluster.agent.notify import notify
 from gpucluster.autoscaler.daemon import join_key
 from gpucluster.autoscaler.daemon.join_arrivals import PATIENCE, SETTLE, WINDOW, Arrival, answering, due, overdue
 from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
@@ -31,6 +29,8 @@ from gpucluster.autoscaler.daemon.join_requests import FOLDER, RESULT, Request, 
 from gpucluster.autoscaler.daemon.logs import Log
 from gpucluster.autoscaler.policy import JOIN_PUBLIC_KEY, Policy
 from gpucluster.errors import GpuClusterError, InputError
+from gpucluster.node_agent.foreign_folder import Folder
+from gpucluster.node_agent.notify import notify
 from gpucluster.paths import ansible_dir, write_private
 from gpucluster.text import count
 

@@ -24,10 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import process
-from gpucluster.agent.kubernetes.nodes import CORDONED_BY, US, WHY
-from gpucluster.agent.kubernetes.nodes import REASON as DRAIN_REASON
-from gpucluster.agent.rules import unhealthy
-from gpucluster.agent.rules.reasons import PREFIX, storable
 from gpucluster.autoscaler.daemon.logs import Log
 from gpucluster.autoscaler.decide import pods as placement
 from gpucluster.autoscaler.decide.pods import Member, Placed, Placement, Pod, Requirement, Taint, Template, Toleration
@@ -42,7 +38,11 @@ from gpucluster.autoscaler.decide.types import (
     Node,
     PowerDown,
 )
+from gpucluster.controller.kubernetes.nodes import CORDONED_BY, US, WHY
+from gpucluster.controller.kubernetes.nodes import REASON as DRAIN_REASON
+from gpucluster.controller.rules import unhealthy
 from gpucluster.errors import GpuClusterError, ToolError
+from gpucluster.node_agent.rules.reasons import PREFIX, storable
 from gpucluster.paths import write_private
 
 #: Labels and annotations of gpucluster on pods and nodes.

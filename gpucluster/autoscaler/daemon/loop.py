@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gpucluster.agent.notify import notify
 from gpucluster.autoscaler.daemon import join_requests, prolog_markers, status
 from gpucluster.autoscaler.daemon.boot_reports import BootReports
 from gpucluster.autoscaler.daemon.booting_nodes import BootingNodes
@@ -52,6 +51,7 @@ from gpucluster.autoscaler.decide.types import (
 from gpucluster.autoscaler.decide.words import VERBS
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import GpuClusterError
+from gpucluster.node_agent.notify import notify
 from gpucluster.paths import write_private
 from gpucluster.slurm.states import wanted
 from gpucluster.text import count

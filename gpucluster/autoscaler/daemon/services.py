@@ -109,7 +109,7 @@ def _exit() -> None:
 
 def _booting_file(policy: Policy) -> Path | None:
     """In the folder that systemd makes for the service, and removes with it: only a running one keeps it up to date."""
-    from gpucluster.agent import booting_nodes
+    from gpucluster.controller import booting_nodes
 
     folder = os.environ.get("RUNTIME_DIRECTORY")
     # Nodes of Kubernetes boot from no baked image.

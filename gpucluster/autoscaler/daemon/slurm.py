@@ -20,8 +20,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpucluster import process
-from gpucluster.agent.rules import slurm_nodes
-from gpucluster.agent.rules.reasons import storable
 from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
@@ -33,7 +31,9 @@ from gpucluster.autoscaler.decide.types import (
     Node,
     PowerDown,
 )
+from gpucluster.controller.rules import slurm_nodes
 from gpucluster.errors import GpuClusterError, ToolError
+from gpucluster.node_agent.rules.reasons import storable
 from gpucluster.slurm.hostlists import HostlistError, expand
 from gpucluster.slurm.states import NodeState
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpucluster.agent.rules.reasons import from_administrator, from_gpucluster
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.pools import TRY_NOW
 from gpucluster.autoscaler.decide.types import Action, ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
 from gpucluster.autoscaler.decide.words import SCHEDULERS, VERBS, SchedulerWords, describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS, Policy
+from gpucluster.node_agent.rules.reasons import from_administrator, from_gpucluster
 from gpucluster.text import count
 
 _PHASES = {

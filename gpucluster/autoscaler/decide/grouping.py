@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gpucluster.agent.rules.reasons import PREFIX
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
 from gpucluster.autoscaler.decide.types import ACCEPTED, ClaimState, Job, Node, NodeClaim
+from gpucluster.node_agent.rules.reasons import PREFIX
 
 # Seconds until Slurm shows that nodes were given up.
 POWER_DOWN_SHOWS = 15.0

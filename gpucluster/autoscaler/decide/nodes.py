@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpucluster.agent.rules.reasons import FAILED_CHECKS, PREFIX, from_administrator, from_gpucluster
 from gpucluster.autoscaler.decide import pools
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
@@ -29,6 +28,7 @@ from gpucluster.autoscaler.decide.types import (
 )
 from gpucluster.autoscaler.decide.words import timestamp
 from gpucluster.autoscaler.policy import MAX_ORPHANS_PER_PASS, STRIKES
+from gpucluster.node_agent.rules.reasons import FAILED_CHECKS, PREFIX, from_administrator, from_gpucluster
 from gpucluster.oci.states import STOPPED, LifecycleState
 from gpucluster.slurm.states import IMPAIRED, NodeState, wanted
 from gpucluster.text import count

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpucluster.agent.rules.reasons import PREFIX
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan_builder import ASK_AGAIN, PlanBuilder
 from gpucluster.autoscaler.decide.types import STARTED, ClaimState, CoolDown, Fault, Instance, NodeClaim, Terminate
 from gpucluster.autoscaler.decide.words import describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_BOOT_FAILURES, MAX_ORPHANS_PER_PASS
+from gpucluster.node_agent.rules.reasons import PREFIX
 from gpucluster.slurm.states import wanted
 from gpucluster.text import count
 

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpucluster.agent.rules.reasons import PREFIX
 from gpucluster.autoscaler.decide import admission, pools
 from gpucluster.autoscaler.decide.grouping import Gang
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
@@ -23,6 +22,7 @@ from gpucluster.autoscaler.decide.types import (
 )
 from gpucluster.autoscaler.decide.words import describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS
+from gpucluster.node_agent.rules.reasons import PREFIX
 from gpucluster.slurm.states import JobState
 
 # For so many seconds after a job was postponed, a start time or a hold that did not take effect is set again, with so

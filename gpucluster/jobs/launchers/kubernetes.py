@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import NamedTuple, cast, get_args
 
-from gpucluster.agent.rules.devices import GPU_CLASS, GPU_RESOURCES, instance_resource
 from gpucluster.errors import InputError
 from gpucluster.jobs import launchers, pod_options
 from gpucluster.jobs.model import Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
 from gpucluster.kubernetes.manifests import Manifest, networks, queues, to_yaml, workloads
 from gpucluster.kubernetes.manifests.networks import PodRdma, RdmaAccess
+from gpucluster.node_agent.rules.devices import GPU_CLASS, GPU_RESOURCES, instance_resource
 from gpucluster.text import count
 
 #: Names of objects get endings, and become names of hosts, which have at most 63 characters.

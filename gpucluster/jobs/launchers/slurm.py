@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpucluster.agent.reactions.policy import Choice
+from gpucluster.controller.reactions.policy import Choice
 from gpucluster.jobs.model import (
     OPEN_MPI,
     Job,

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from gpucluster.agent.record.difference import CONGESTION, ERRORS, PAUSE, RETRANSMITS
-from gpucluster.agent.rules.slurm_jobs import ENDED
+from gpucluster.controller.rules.slurm_jobs import ENDED
 from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import Expectation
@@ -18,6 +17,7 @@ from gpucluster.jobs.report import queries
 from gpucluster.jobs.report.facts import Known, Step
 from gpucluster.jobs.report.queries import Means, Plot
 from gpucluster.jobs.report.summary import Remark, remarks
+from gpucluster.node_agent.record.difference import CONGESTION, ERRORS, PAUSE, RETRANSMITS
 from gpucluster.pages.series import Line, summary
 from gpucluster.text import count
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.agent.record.difference import CONGESTION, ERRORS, ETHERNET, FILES, PAUSE, RDMA, RETRANSMITS
+from gpucluster.node_agent.record.difference import CONGESTION, ERRORS, ETHERNET, FILES, PAUSE, RDMA, RETRANSMITS
 
 #: Words that stand for those that are left out.
 USER, ACCOUNT, ADDRESS = "user-1", "account-1", "[address]"

@@ -7,11 +7,11 @@ from collections import defaultdict
 
 from markupsafe import Markup
 
-from gpucluster.agent.record.difference import CONGESTION, RDMA
-from gpucluster.agent.rules.slurm_jobs import WAITING
+from gpucluster.controller.rules.slurm_jobs import WAITING
 from gpucluster.jobs.report.build import GROUPS, Report
 from gpucluster.jobs.report.facts import DeviceUse, counted
 from gpucluster.jobs.report.text import counter_row, facts_of, step_row, title
+from gpucluster.node_agent.record.difference import CONGESTION, RDMA
 from gpucluster.pages.colours import Tone
 from gpucluster.pages.frame import Section, page
 from gpucluster.pages.markup import element, joined

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpucluster.agent.record.difference import CONGESTION, ERRORS, PAUSE, RDMA, RETRANSMITS
-from gpucluster.agent.rules.slurm_jobs import ENDED
+from gpucluster.controller.rules.slurm_jobs import ENDED
 from gpucluster.jobs.report.facts import DeviceUse, Known
 from gpucluster.jobs.report.queries import IDLE, Means
+from gpucluster.node_agent.record.difference import CONGESTION, ERRORS, PAUSE, RDMA, RETRANSMITS
 from gpucluster.pages.colours import Tone
 from gpucluster.pages.units import BYTES, BYTES_PER_SECOND, RATIO
 from gpucluster.text import count

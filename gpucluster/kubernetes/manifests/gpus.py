@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
-from gpucluster.agent.rules.devices import GPU_RESOURCES
-from gpucluster.agent.rules.labels import HOST
 from gpucluster.kubernetes import images
 from gpucluster.kubernetes.labels import GPU_VENDOR, gpu_tolerations
 from gpucluster.kubernetes.manifests import Manifest, daemon_set, metadata
 from gpucluster.kubernetes.manifests.networks import RdmaAccess
+from gpucluster.node_agent.rules.devices import GPU_RESOURCES
+from gpucluster.node_agent.rules.labels import HOST
 from gpucluster.shapes import GpuVendor, Shape
 
 MigStrategy = Literal["single", "mixed"]

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import Any, Literal
 
-from gpucluster.agent.rules.devices import NETWORKS, RDMA_RESOURCE
 from gpucluster.kubernetes import images
 from gpucluster.kubernetes.labels import INSTANCE_TYPE, gpu_tolerations
 from gpucluster.kubernetes.manifests import SYSTEM_NAMESPACE, Manifest, daemon_set, metadata
+from gpucluster.node_agent.rules.devices import NETWORKS, RDMA_RESOURCE
 from gpucluster.shapes import Shape
 
 RdmaAccess = Literal["host", "device", "sr-iov"]

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from gpucluster.agent.rules.labels import PLACE
 from gpucluster.kubernetes.labels import POOL, gpu_tolerations
 from gpucluster.kubernetes.manifests import Manifest, metadata
 from gpucluster.kubernetes.operator_apis import api_version
+from gpucluster.node_agent.rules.labels import PLACE
 
 #: The topology of RDMA networks on OCI.
 TOPOLOGY = "gpucluster-rdma"

@@ -26,12 +26,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucluster.agent.rules.devices import GPU_RESOURCES, NETWORKS
 from gpucluster.kubernetes.labels import gpu_tolerations
 from gpucluster.kubernetes.manifests import DOMAIN, Manifest, metadata
 from gpucluster.kubernetes.manifests.networks import PodRdma
 from gpucluster.kubernetes.manifests.queues import topology_annotations
 from gpucluster.kubernetes.operator_apis import api_version
+from gpucluster.node_agent.rules.devices import GPU_RESOURCES, NETWORKS
 
 #: All objects of one piece of work have it, with its name: so it is listed and deleted.
 JOB_LABEL = f"{DOMAIN}/job"

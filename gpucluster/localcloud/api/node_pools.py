@@ -16,7 +16,6 @@ import time
 from concurrent.futures import wait
 from functools import partial
 
-from gpucluster.agent.rules.labels import is_label
 from gpucluster.localcloud.api.container_engine import KIND as CLUSTER
 from gpucluster.localcloud.api.container_engine import NODE_POOL as KIND
 from gpucluster.localcloud.api.container_engine import versions
@@ -43,6 +42,7 @@ from gpucluster.localcloud.state.wire import (
     page,
     required,
 )
+from gpucluster.node_agent.rules.labels import is_label
 
 _WORK = "clustersworkrequest"
 _READY_S = 600.0

@@ -18,7 +18,7 @@ from http.client import NOT_FOUND, OK
 from pathlib import Path
 from typing import Any
 
-from gpucluster.agent.kubernetes import kubeconfig
+from gpucluster.controller.kubernetes import kubeconfig
 from gpucluster.errors import CloudError
 from gpucluster.localcloud.compute.addresses import engine_network
 from gpucluster.localcloud.engine.link_local import METADATA_ADDRESS

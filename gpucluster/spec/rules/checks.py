@@ -17,7 +17,7 @@ def check(context: RuleContext) -> None:
     if not off:
         return
     # It imports the collectors and judges of all checks, which few files name.
-    from gpucluster.agent.checks import registry
+    from gpucluster.node_agent.checks import registry
 
     for position, name in usable(off):
         if name not in registry.BY_NAME:

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.agent.kubernetes.person_objects import CLAIMS_SINCE
+from gpucluster.controller.kubernetes.person_objects import CLAIMS_SINCE
 from gpucluster.kubernetes.manifests.networks import has_virtual_functions
 from gpucluster.spec.defaults import is_elastic, systems_of
 from gpucluster.spec.document import Path

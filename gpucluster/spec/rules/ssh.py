@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpucluster.agent.rules import ssh_keys
-from gpucluster.agent.rules.ssh_keys import BadKey
+from gpucluster.controller.rules import ssh_keys
+from gpucluster.controller.rules.ssh_keys import BadKey
 from gpucluster.spec import keys
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown

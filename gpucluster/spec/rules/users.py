@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.agent.rules import names as name_rules
-from gpucluster.agent.rules import ssh_keys
+from gpucluster.controller.rules import names as name_rules
+from gpucluster.controller.rules import ssh_keys
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
 from gpucluster.spec.rules.context import RuleContext, usable

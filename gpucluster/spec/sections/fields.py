@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpucluster.agent.rules import names as name_rules
+from gpucluster.controller.rules import names as name_rules
 
 NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,13}[a-z0-9])?$"
 POOL_NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$"

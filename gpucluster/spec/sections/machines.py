@@ -8,7 +8,7 @@ from typing import Literal, cast
 from pydantic import Field
 
 from gpucluster import mig, shapes
-from gpucluster.agent.rules import mig as mig_rules
+from gpucluster.node_agent.rules import mig as mig_rules
 from gpucluster.spec.sections.fields import (
     IMAGE_PATTERN,
     POOL_NAME_PATTERN,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from gpucluster.agent.rules.names import FULL_NAME_CHARACTERS
+from gpucluster.controller.rules.names import FULL_NAME_CHARACTERS
 from gpucluster.spec.sections.fields import (
     SLURM_CLUSTER_PATTERN,
     AbsolutePath,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.agent.checks.model import Finding, Profile, Report, Status
-from gpucluster.agent.health.policy import Moment
-from gpucluster.agent.health.store import BOOTING, Store
 from gpucluster.autoscaler.daemon.boot_reports import BootReports
 from gpucluster.autoscaler.decide.types import ClaimState, NodeClaim
+from gpucluster.controller.health.policy import Moment
+from gpucluster.controller.health.store import BOOTING, Store
+from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
 
 ADDRESS, NODE, REASON = "10.0.0.7", "gpu-e1", "mounts: nothing is mounted there"
 AT = 1000.0

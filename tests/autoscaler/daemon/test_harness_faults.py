@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import pytest
 
-from gpucluster.agent.rules.reasons import FAILED_CHECKS
 from gpucluster.cloud.client import Access
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.replace import ElasticReplacement, OnSlurm
+from gpucluster.node_agent.rules.reasons import FAILED_CHECKS
 from gpucluster.oci.states import GONE
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining

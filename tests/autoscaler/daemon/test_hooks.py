@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.agent.interpreter import PYTHON
 from gpucluster.autoscaler import policy
 from gpucluster.autoscaler.daemon import hooks
 from gpucluster.autoscaler.daemon.spool import KINDS, Spool
+from gpucluster.node_agent.interpreter import PYTHON
 from tests.processor import growth
 from tests.waiting import PATIENCE_S
 

@@ -15,10 +15,6 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent.kubernetes import service_access
-from gpucluster.agent.kubernetes.nodes import CORDONED_BY, WHY
-from gpucluster.agent.kubernetes.nodes import REASON as DRAIN_REASON
-from gpucluster.agent.rules import reasons, unhealthy
 from gpucluster.autoscaler.daemon.kubernetes import (
     GANG,
     GANG_SIZE,
@@ -35,9 +31,14 @@ from gpucluster.autoscaler.decide.explain import jobs_called
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.pods import Template
 from gpucluster.autoscaler.decide.types import Delay, Drain, Hold, MarkDown, Observation, PowerDown
+from gpucluster.controller.kubernetes import service_access
+from gpucluster.controller.kubernetes.nodes import CORDONED_BY, WHY
+from gpucluster.controller.kubernetes.nodes import REASON as DRAIN_REASON
+from gpucluster.controller.rules import unhealthy
 from gpucluster.kubernetes.manifests import autoscaler, to_json
+from gpucluster.node_agent.rules import reasons
 from gpucluster.slurm.states import JobState
-from tests.agent.kubernetes.api_server import ApiServer, binaries, needs_api_server, running
+from tests.controller.kubernetes.api_server import ApiServer, binaries, needs_api_server, running
 from tests.doubles.clock import Clock
 
 pytestmark = [pytest.mark.slow, needs_api_server, pytest.mark.xdist_group("kubernetes-api-server")]

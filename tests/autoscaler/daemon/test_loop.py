@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from gpucluster.agent import booting_nodes
 from gpucluster.autoscaler.daemon import hooks
 from gpucluster.autoscaler.daemon.clock import SteadyClock
 from gpucluster.autoscaler.daemon.ledger import Ledger
@@ -36,6 +35,7 @@ from gpucluster.autoscaler.decide.types import (
     Terminate,
 )
 from gpucluster.autoscaler.policy import Policy
+from gpucluster.controller import booting_nodes
 from tests.autoscaler.slurm_double import COMING, LEAVING, UP, SlurmDouble, SlurmFile, job
 from tests.doubles.clock import Clock
 from tests.waiting import PATIENCE_S, wait_for

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster.agent.rules.reasons import LONGEST, storable
 from gpucluster.autoscaler.daemon.slurm import BATCH, SlurmClient, SlurmUnavailable
 from gpucluster.autoscaler.decide.types import Annotate, Delay, Drain, Hold, Launch, MarkDown, Node, PowerDown
+from gpucluster.node_agent.rules.reasons import LONGEST, storable
 from tests.processor import growth
 
 NODE = (

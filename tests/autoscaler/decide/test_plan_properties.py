@@ -7,7 +7,6 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster.agent.rules.reasons import from_administrator
 from gpucluster.autoscaler.decide.explain import explain_job, explain_node
 from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.types import (
@@ -30,6 +29,7 @@ from gpucluster.autoscaler.decide.types import (
     Terminate,
 )
 from gpucluster.autoscaler.policy import Limits
+from gpucluster.node_agent.rules.reasons import from_administrator
 from tests.autoscaler.builders import (
     COMING,
     DEAD,

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import pytest
 
-from gpucluster.agent.rules import reasons
 from gpucluster.autoscaler.decide.explain import explain_job, explain_node
 from gpucluster.autoscaler.decide.types import (
     Annotate,
@@ -31,6 +30,7 @@ from gpucluster.autoscaler.decide.types import (
     Terminate,
 )
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS
+from gpucluster.node_agent.rules import reasons
 from tests.autoscaler.builders import (
     BUSY,
     COMING,

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from gpucluster.agent.rules.reasons import from_administrator, from_gpucluster
 from gpucluster.autoscaler.decide.explain import explain_job, explain_node
 from gpucluster.autoscaler.decide.nodes import MAX_HEALED_PER_PASS
 from gpucluster.autoscaler.decide.types import (
@@ -20,6 +19,7 @@ from gpucluster.autoscaler.decide.types import (
     PowerDown,
     Terminate,
 )
+from gpucluster.node_agent.rules.reasons import from_administrator, from_gpucluster
 from tests.autoscaler.builders import (
     BUSY,
     COMING,

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.agent.record.node import record
 from gpucluster.jobs.report import facts
 from gpucluster.jobs.report.build import Report, build, request
+from gpucluster.node_agent.record.node import record
 
 START = 1_790_000_000.0
 

@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from gpucluster.agent.checks.model import Finding, Status
 from gpucluster.jobs.model import (
     Expectation,
     Figure,
@@ -21,6 +20,7 @@ from gpucluster.jobs.model import (
     Template,
 )
 from gpucluster.jobs.outputs import last_run
+from gpucluster.node_agent.checks.model import Finding, Status
 
 _PER_GPU, _TOTAL, _EFFICIENCY = "img_per_s_per_gpu", "img_per_s", "efficiency"
 _UNITS = {_PER_GPU: "img/s", _TOTAL: "img/s", _EFFICIENCY: ""}

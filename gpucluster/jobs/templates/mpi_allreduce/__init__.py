@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpucluster.agent.checks.model import Finding, Status
 from gpucluster.jobs.model import (
     Expectation,
     Figure,
@@ -17,6 +16,7 @@ from gpucluster.jobs.model import (
     Template,
 )
 from gpucluster.jobs.outputs import last_run, number, objects
+from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.text import count
 
 _BUSBW = "busbw"

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from gpucluster.agent.checks.model import Finding, Status
-from gpucluster.agent.nccl import collectives, limits, text_output
-from gpucluster.agent.nccl.judge import Wanted
-from gpucluster.agent.nccl.judge import judge as judge_measurement
-from gpucluster.agent.nccl.shape_limits import SHAPES
 from gpucluster.jobs.model import (
     Expectation,
     Figure,
@@ -21,6 +16,11 @@ from gpucluster.jobs.model import (
     Template,
 )
 from gpucluster.jobs.outputs import last_run
+from gpucluster.node_agent.checks.model import Finding, Status
+from gpucluster.node_agent.nccl import collectives, limits, text_output
+from gpucluster.node_agent.nccl.judge import Wanted
+from gpucluster.node_agent.nccl.judge import judge as judge_measurement
+from gpucluster.node_agent.nccl.shape_limits import SHAPES
 
 _BUSBW = "busbw"
 _UNIT = "GB/s"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.agent.checks.model import Finding, Status
 from gpucluster.jobs.model import (
     Expectation,
     Figure,
@@ -20,6 +19,7 @@ from gpucluster.jobs.model import (
     Template,
 )
 from gpucluster.jobs.outputs import number, objects
+from gpucluster.node_agent.checks.model import Finding, Status
 
 _ACCURACY = "accuracy"
 #: Seed 003 reached 0.8046 after 10 epochs, and 0.856 after 200.

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpucluster.agent.checks.model import Finding, Status, worst
-from gpucluster.agent.measure.launch import NO_DEVICE, NO_PERFTEST, NO_RPING, RDMA_SCRIPT
-from gpucluster.agent.nccl import limits
+from gpucluster.controller.measure.launch import NO_DEVICE, NO_PERFTEST, NO_RPING, RDMA_SCRIPT
 from gpucluster.jobs.model import (
     Expectation,
     Figure,
@@ -25,6 +23,8 @@ from gpucluster.jobs.model import (
 from gpucluster.jobs.outputs import last_run
 from gpucluster.measuring import perftest
 from gpucluster.measuring.results import INSTALL_PERFTEST, INSTALL_RPING
+from gpucluster.node_agent.checks.model import Finding, Status, worst
+from gpucluster.node_agent.nccl import limits
 from gpucluster.text import count
 
 _BANDWIDTH, _LATENCY, _SHARE = "bandwidth", "latency", "link_share"

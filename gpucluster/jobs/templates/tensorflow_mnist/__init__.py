@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterator
 
-from gpucluster.agent.checks.model import Finding, Status
 from gpucluster.jobs.model import (
     Expectation,
     Figure,
@@ -21,6 +20,7 @@ from gpucluster.jobs.model import (
     Template,
 )
 from gpucluster.jobs.outputs import last_run, objects
+from gpucluster.node_agent.checks.model import Finding, Status
 
 _LOSS, _ACCURACY, _SECONDS = "loss", "accuracy", "seconds_per_epoch"
 _UNITS = {_LOSS: "", _ACCURACY: "", _SECONDS: "s"}

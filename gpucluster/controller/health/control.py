@@ -1,0 +1,203 @@
+"""Carries out what the policy decides: write the decision, tell Slurm, write that it is done.
+
+A process that is killed at any point leaves a state from which the next pass goes on: a drain that is in the journal
+and not in Slurm is done again, one that is in Slurm and not marked as done is marked.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Callable
+
+from gpucluster.controller.health import policy
+from gpucluster.controller.health.policy import Action, Decision, Evidence, Kind, Moment, Node, Record
+from gpucluster.controller.health.slurm import Slurm
+from gpucluster.controller.health.store import Store
+from gpucluster.node_agent.checks.model import Finding, Status
+from gpucluster.node_agent.errors import AgentError, Refused
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A decision, and what became of it.
+
+    Args:
+        done: Slurm has done it. Of a decision that asks for nothing: True.
+        problem: why it is not done.
+    """
+
+    decision: Decision
+    done: bool
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `health react` prints it."""
+        decision = self.decision
+        reason = f"{decision.reason} (not done: {self.problem})" if self.problem else decision.reason
+        return {
+            "node": decision.node,
+            "action": decision.action.value,
+            "done": self.done,
+            "reason": reason,
+            "checks": list(decision.checks),
+        }
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What one pass saw and did."""
+
+    at: Moment
+    carried: tuple[Carried, ...]
+    nodes: Mapping[str, Node]
+    evidence: tuple[Evidence, ...]
+    breakers: Mapping[str, policy.Breaker]
+    suspects: Mapping[tuple[str, str], int]
+
+
+class Control:
+    """The one place that drains and undrains nodes for their checks.
+
+    Args:
+        drains: the checks whose failure drains.
+        moment: the present moment.
+        say: where loud words go.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        slurm: Slurm,
+        settings: policy.Settings,
+        *,
+        drains: Collection[str],
+        moment: Callable[[], Moment],
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self._store, self._slurm, self._settings = store, slurm, settings
+        self._drains, self._moment = drains, moment
+        self._say = say or _to_stderr
+        self._said: dict[str, str] = {}
+
+    def is_quiet(self, node: str | None = None) -> bool:
+        """Whether a pass would have nothing to do: nothing has failed, and no drain of ours is in force.
+
+        Args:
+            node: look at this one alone.
+        """
+        drained = policy.open_drains(self._store.journal.read())
+        if drained if node is None else node in drained:
+            return False
+        return not any(each.accuses for each in self._store.evidence(self._moment(), self._drains, node))
+
+    def react(self, findings: Sequence[Finding], *, shadow: bool) -> Outlook:
+        """Decide on what `verify` has found. A failure drains, a pass can undrain; anything else is refused.
+
+        Raises:
+            Refused: a finding is neither.
+        """
+        for finding in findings:
+            if finding.status not in (Status.PASS, Status.FAIL) or not finding.subject:
+                message = f"{finding.check} of {finding.subject or 'no node'}: {finding.status.value} decides nothing"
+                raise Refused(message, "Give findings that pass or fail, each for one node")
+        if shadow or self._settings.shadow:
+            return self.run(findings, shadow=True)
+        with self._store.locked():
+            self._store.add_findings(findings, self._moment())
+        return self.run(findings)
+
+    def run(self, findings: Sequence[Finding] = (), *, shadow: bool = False) -> Outlook:
+        """One pass.
+
+        Args:
+            findings: they decide now, besides what nodes have reported.
+            shadow: nothing is written and nothing is done.
+
+        Raises:
+            Failed: Slurm does not answer.
+        """
+        with self._store.locked():
+            now = self._moment()
+            nodes = self._slurm.nodes()
+            journal = self._store.journal
+            records = journal.read()
+            settled = policy.settle(now, nodes, records)
+            settings = replace(self._settings, shadow=self._settings.shadow or shadow)
+            if not shadow:
+                journal.append(*settled)
+            records += settled
+            evidence = _with(self._store.evidence(now, self._drains), findings, now)
+            decisions = policy.decide(now, evidence, nodes, records, settings)
+            asked = {finding.subject for finding in findings}
+            if findings:
+                # Who asks about some nodes gets an answer about these, and nothing else is done on the way.
+                decisions = [each for each in decisions if each.node in asked]
+            carried = [self._carry_out(each, nodes, shadow=shadow) for each in decisions]
+            if not shadow:
+                journal.shorten(now)
+            after = journal.read()
+        return Outlook(
+            now,
+            tuple(carried),
+            nodes,
+            tuple(evidence),
+            policy.breakers(now, nodes, after, settings),
+            policy.suspects(nodes, evidence),
+        )
+
+    def _carry_out(self, decision: Decision, nodes: Mapping[str, Node], *, shadow: bool) -> Carried:
+        journal, name = self._store.journal, decision.node
+        if decision.action is Action.NONE:
+            self._say_once(name, f"{name} fails {', '.join(decision.checks)}: {decision.reason}")
+            return Carried(decision, done=True)
+        node = nodes[name]
+        at, about = self._moment(), (node.pool, decision.checks, decision.reason, node.instance)
+        if decision.action is Action.SHADOW:
+            if not shadow and not decision.repeats:
+                journal.append(Record(Kind.SHADOW, name, at, *about))
+            self._say_once(name, f"shadow mode: {name} {decision.reason}")
+            return Carried(decision, done=True)
+        try:
+            # Somebody may have decided on the node since it was read.
+            fresh = self._slurm.nodes(name).get(name)
+            if fresh is None or (not fresh.ours if decision.action is Action.UNDRAIN else not fresh.free):
+                return Carried(decision, done=False, problem="somebody else has changed the node meanwhile")
+            if decision.action is Action.UNDRAIN:
+                journal.append(Record(Kind.UNDRAIN, name, at, *about))
+                self._slurm.undrain(name)
+                journal.append(Record(Kind.ENDED, name, self._moment()))
+            else:
+                if not decision.repeats:
+                    kind = Kind.PERSON if decision.action is Action.PERSON else Kind.DRAIN
+                    journal.append(Record(kind, name, at, *about))
+                self._slurm.drain(name, decision.reason)
+                journal.append(Record(Kind.DONE, name, self._moment()))
+        except AgentError as error:
+            self._say_once(name, f"{name}: {decision.action.value} is not done: {error.message}")
+            return Carried(decision, done=False, problem=error.message)
+        self._said.pop(name, None)
+        self._say(f"{name}: {decision.action.value}: {decision.reason}")
+        return Carried(decision, done=True)
+
+    def _say_once(self, name: str, words: str) -> None:
+        if self._said.get(name) != words:
+            self._said[name] = words
+            self._say(words)
+
+
+def _with(evidence: Sequence[Evidence], findings: Sequence[Finding], now: Moment) -> list[Evidence]:
+    """The findings in the place of older results."""
+    given = {
+        (each.subject, each.check): Evidence(
+            each.subject, each.check, each.status, each.message, now, drains=True, current=True
+        )
+        for each in findings
+    }
+    return [*(each for each in evidence if (each.node, each.check) not in given), *given.values()]
+
+
+def _to_stderr(words: str) -> None:
+    sys.stderr.write(f"{words}\n")
+    sys.stderr.flush()

@@ -1,0 +1,115 @@
+"""Slurm's commands, for the health service: which nodes there are, drain and undrain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Callable, Protocol
+
+from gpucluster.controller.health.policy import Node
+from gpucluster.controller.rules import slurm_nodes
+from gpucluster.node_agent import programs
+from gpucluster.node_agent.errors import Failed
+
+_SECONDS = 20.0
+_HINT = "Run: systemctl status slurmctld"
+
+
+class Slurm(Protocol):
+    """What the service needs of Slurm. Each call raises Failed where Slurm does not do it."""
+
+    def nodes(self, *names: str) -> dict[str, Node]:
+        """All nodes, or those with these names."""
+
+    def addresses(self) -> Mapping[str, str]:
+        """Address -> node, of the nodes in service. An address that two nodes have is left out."""
+
+    def drain(self, node: str, reason: str) -> None:
+        """Let a node take no new jobs."""
+
+    def undrain(self, node: str) -> None:
+        """Let it take jobs again."""
+
+
+class NoSlurm:
+    """A cluster without Slurm: it has no nodes that anybody could drain."""
+
+    def nodes(self, *_names: str) -> dict[str, Node]:
+        """None."""
+        return {}
+
+    def addresses(self) -> Mapping[str, str]:
+        """None: all hosts are permanent."""
+        return {}
+
+    def drain(self, node: str, reason: str) -> None:
+        """Never asked for: the policy knows no nodes."""
+        raise Failed(f"{node} is not drained ({reason}): this cluster has no Slurm")
+
+    def undrain(self, node: str) -> None:
+        """Never asked for."""
+        raise Failed(f"{node} is not undrained: this cluster has no Slurm")
+
+
+class SlurmCommands:
+    """The real one.
+
+    Args:
+        pool_of: the pool of a node.
+    """
+
+    def __init__(self, pool_of: Callable[[str], str]) -> None:
+        self._pool_of = pool_of
+
+    def nodes(self, *names: str) -> dict[str, Node]:
+        """All nodes, or those with these names."""
+        found = {}
+        for line in self._lines(*names):
+            found[line.name] = Node(line.name, self._pool_of(line.name), line.flags, line.reason, line.instance_id)
+        return found
+
+    def addresses(self) -> Mapping[str, str]:
+        """Address -> node, of the nodes in service."""
+        found: dict[str, str] = {}
+        twice = set()
+        for line in self._lines():
+            if Node(line.name, "", line.flags).away or not line.address:
+                continue
+            if line.address in found:
+                twice.add(line.address)
+            found[line.address] = line.name
+        return {address: name for address, name in found.items() if address not in twice}
+
+    def drain(self, node: str, reason: str) -> None:
+        """Let a node take no new jobs."""
+        ask("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
+
+    def undrain(self, node: str) -> None:
+        """Let it take jobs again."""
+        ask("scontrol", "update", f"nodename={node}", "state=resume")
+
+    def _lines(self, *names: str) -> list[slurm_nodes.NodeLine]:
+        argv = ("scontrol", "--oneliner", "show", "node", ",".join(names)) if names else _ALL
+        text = ask(*argv)
+        try:
+            return list(slurm_nodes.parse(text))
+        except ValueError as error:
+            raise Failed(f"the output of scontrol show nodes can't be read: {error}", _HINT) from error
+
+
+def ask(*argv: str) -> str:
+    """What a command of Slurm prints. Times are in UTC.
+
+    Raises:
+        Failed: Slurm refuses, or does not answer.
+    """
+    kept = {name: os.environ[name] for name in ("PATH", "SLURM_CONF") if name in os.environ}
+    words = [f"{name}={value}" for name, value in {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8"}.items()]
+    done = programs.call(["env", "-i", *words, *argv], seconds=_SECONDS)
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or "without a message")[-300:]
+        raise Failed(f"Slurm refused: {said}", _HINT)
+    return done.stdout
+
+
+_ALL = ("scontrol", "--oneliner", "show", "nodes")

@@ -1,0 +1,218 @@
+"""`gpucluster-agent jobs serve`: submits jobs for users, and says what becomes of them, to an operator's machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable, NoReturn
+
+from gpucluster.controller import scrub
+from gpucluster.controller.conversation import Conversation, Gone
+from gpucluster.controller.health.store import FOLDER
+from gpucluster.controller.jobs import datasets, folder, watch
+from gpucluster.controller.jobs.kubernetes_queue import KubernetesQueue
+from gpucluster.controller.jobs.queue import Queue, Seen, now
+from gpucluster.controller.jobs.slurm_queue import SlurmQueue
+from gpucluster.controller.reactions.control import told
+from gpucluster.node_agent.accounts import Account, account, account_of, work_as
+from gpucluster.node_agent.errors import AgentError, Failed, Refused, of_system
+
+LOCKS = "/run/gpucluster-jobs"
+_STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: Seconds for files in a home, and for a large output.
+_SECONDS, _OUTPUT_SECONDS = 30.0, 60.0
+_SMALL = 2 << 20
+_QUEUES: Mapping[str, Callable[[], Queue]] = {"slurm": SlurmQueue, "kubernetes": KubernetesQueue}
+
+
+def _stop(*_: Any) -> NoReturn:
+    raise Gone
+
+
+class Session:
+    """Answers the requests of one conversation.
+
+    Args:
+        locks: a folder of this machine.
+        queue: the scheduler of the cluster.
+    """
+
+    def __init__(self, talk: Conversation, locks: Path, queue: Queue) -> None:
+        self._talk = talk
+        self._queue = queue
+        self._locks = locks
+        self._until_end = contextlib.ExitStack()
+        self._data: tuple[datasets.Store, datasets.Wanted] | None = None
+
+    def close(self) -> None:
+        """Release what is locked."""
+        self._until_end.close()
+
+    def answer(self, operation: Any, given: Any) -> Any:
+        """The result of one operation.
+
+        Raises:
+            AgentError: it failed, or there is no such operation.
+            Gone: nobody waits for it.
+        """
+        operations: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+            "check": self._check,
+            "submit": self._submit,
+            "wait": self._wait,
+            "output": self._output,
+            "result": self._keep_result,
+            "cancel": self._cancel,
+            "dataset.begin": self._begin_data,
+            "dataset.add": self._add_data,
+            "dataset.publish": self._publish_data,
+        }
+        if operation not in operations:
+            raise Refused(f"there is no operation {str(operation)[:40]!r}", f"One of: {', '.join(operations)}")
+        if not isinstance(given, dict):
+            raise Refused("the arguments are not an object")
+        return operations[operation](given)
+
+    def _check(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        owner = account(given.get("user"))
+        refused, delayed, found = self._queue.check(owner, _share(given), given)
+        return {"nodes": refused, "delayed": delayed, "requirements": found, "home": owner.home}
+
+    def _submit(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        owner = account(given.get("user"))
+        share = _share(given)
+        if share not in Path(owner.home).parents:
+            raise Refused(
+                f"the home of {owner.name} is not on the share: {owner.home}", "Name another user with --user"
+            )
+        if not share.is_mount():
+            raise Failed(f"{share} is not mounted here", "Run: gpucluster apply")
+        template, record = folder.checked_template(given.get("template")), given.get("record", {})
+        if not isinstance(record, dict):
+            raise Refused("the record is no object")
+        job, place = self._queue.submit(owner, template, {**record, "submitted_at": now()}, given)
+        return {"id": job, "folder": str(place), "user": owner.name}
+
+    def _wait(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        job = self._queue.checked_id(given.get("id"))
+        seen = watch.until_ended(self._talk, self._queue, job, float(given.get("seconds", 1e9)))
+        return {**seen._asdict(), "ended": seen.ended}
+
+    def _output(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        seen, owner, place, record = self._ours(given.get("id"))
+        name = str(record.get("output", "")).replace("{job}", seen.id)
+        output = b""
+        if name and "/" not in name:
+            most = folder.HEAD + folder.TAIL + _SMALL
+            output = work_as(owner, lambda: folder.output(place, name), seconds=_OUTPUT_SECONDS, most=most)
+        kept = json.loads(_as(owner, lambda: json.dumps(folder.result(place)).encode()))
+        return {
+            "job": {**seen._asdict(), "ended": seen.ended}, "user": owner.name, "record": record, "result": kept,
+            "output": scrub.scrubbed(output.decode(errors="replace")), "told": told(FOLDER, seen.id),
+        }  # fmt: skip
+
+    def _keep_result(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        _seen, owner, place, _record = self._ours(given.get("id"))
+        value = given.get("result")
+        if not isinstance(value, dict):
+            raise Refused("the result is no object")
+        folder.as_owner(owner, lambda: folder.write_result(place, value))
+        return {"file": str(place / folder.RESULT)}
+
+    def _cancel(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        seen, owner, _place, _record = self._ours(given.get("id"))
+        self._queue.cancel(seen)
+        return {"id": seen.id, "user": owner.name, "ended": seen.ended, "state": seen.state}
+
+    def _ours(self, given: Any) -> tuple[Seen, Account, Path, dict[str, Any]]:
+        """A job that was submitted from here, with its user, its folder and what was submitted.
+
+        Raises:
+            Refused: the queue does not know it, or it is another one.
+        """
+        job = self._queue.checked_id(given)
+        seen = self._queue.look(job)
+        if seen is None:
+            raise self._queue.unknown(job)
+        owner, place = account_of(seen.uid), Path(seen.folder)
+        record: dict[str, Any] = {}
+        with contextlib.suppress(Failed):
+            record = json.loads(_as(owner, lambda: json.dumps(folder.record(place)).encode()))
+        if not record:
+            raise self._queue.foreign(seen, owner)
+        return seen, owner, place, record
+
+    def _begin_data(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        wanted = datasets.wanted(given.get("dataset"))
+        store = datasets.Store(_share(given), self._locks)
+        self.close()
+        self._until_end.enter_context(store.locked(wanted.name))
+        self._data = store, wanted
+        return store.begin(wanted)
+
+    def _add_data(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        store, wanted = self._begun()
+        return store.add(wanted, given.get("offset"), given.get("data"))
+
+    def _publish_data(self, _given: Mapping[str, Any]) -> dict[str, Any]:
+        store, wanted = self._begun()
+        return store.publish(wanted)
+
+    def _begun(self) -> tuple[datasets.Store, datasets.Wanted]:
+        if self._data is None:
+            raise Refused("no data set was begun")
+        return self._data
+
+
+def _share(given: Mapping[str, Any]) -> Path:
+    share = Path(str(given.get("share", "")))
+    if not share.is_absolute() or ".." in share.parts:
+        raise Refused(f"this is no home share: {str(share)[:80]!r}")
+    return share
+
+
+def _as(owner: Account, work: Callable[[], bytes]) -> bytes:
+    return work_as(owner, work, seconds=_SECONDS, most=_SMALL)
+
+
+def serve(talk: Conversation, locks: Path, queue: Queue) -> int:
+    """Answer requests until the other end is gone; returns the exit status. Jobs go on."""
+    session = Session(talk, locks, queue)
+    try:
+        while True:
+            given = talk.request()
+            try:
+                talk.say(result=session.answer(given.get("operation"), given.get("arguments", {})))
+            except AgentError as error:
+                talk.say_error(error)
+            except OSError as error:
+                talk.say_error(of_system(error))
+    except Gone:
+        return 0
+    finally:
+        session.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = argparse.ArgumentParser(prog="gpucluster-agent jobs", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--locks", type=Path, default=Path(LOCKS), help="for data sets: one run at a time")
+    parser.add_argument("--scheduler", choices=sorted(_QUEUES), default="slurm", help="default: %(default)s")
+    parser.add_argument("command", choices=["serve"])
+    options = parser.parse_args(argv)
+    if os.geteuid() != 0:
+        sys.stderr.write("gpucluster-agent jobs: only root can run this\n")
+        return 1
+    for number in _STOPPED_BY:
+        signal.signal(number, _stop)
+    queue = _QUEUES[options.scheduler]()
+    return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), options.locks, queue)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

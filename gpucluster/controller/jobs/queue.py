@@ -1,0 +1,92 @@
+"""What both schedulers have in common: a job as it is seen, and what can be asked of the queue that has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from gpucluster.controller.rules.slurm_jobs import ENDED
+from gpucluster.node_agent.accounts import Account
+from gpucluster.node_agent.errors import Refused
+
+
+class Seen(NamedTuple):
+    """A job.
+
+    Args:
+        uid: of its user.
+        state: in Slurm's words, such as PENDING.
+        reason: why it waits; "" if it does not.
+        exit_status: of its script; None where nobody knows it.
+        patience: seconds after which nobody waits for it any more: `reason` does not go away by itself. 0: for ever.
+    """
+
+    id: str
+    uid: int
+    state: str
+    nodes: str
+    reason: str
+    folder: str
+    exit_status: int | None = None
+    patience: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it changes any more."""
+        return self.state in ENDED
+
+
+class Checked(NamedTuple):
+    """What a queue says of a job before it has it.
+
+    Args:
+        refused: why it can never start; "" if it can.
+        delayed: what only delays it.
+        requirements: the state of each, in their order: {need, name, state, message}.
+    """
+
+    refused: str
+    delayed: str
+    requirements: list[dict[str, str]]
+
+
+class Queue(Protocol):
+    """A scheduler with jobs of users.
+
+    Attributes:
+        title: its name, as the beginning of a sentence.
+        late_s: seconds in which it may not know a job that it has: its accounting is late.
+    """
+
+    title: str
+    late_s: float
+
+    def checked_id(self, given: object) -> str:
+        """The name of a job. Raises Refused where it can't be one."""
+
+    def check(self, owner: Account, share: Path, given: Mapping[str, Any]) -> Checked:
+        """What is missing for a job. Raises AgentError where nobody knows."""
+
+    def submit(
+        self, owner: Account, template: str, record: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> tuple[str, Path]:
+        """Take a job of a user; returns its name and its folder. Raises AgentError; nothing is left then."""
+
+    def look(self, job: str) -> Seen | None:
+        """A job, also one that has ended; None if it is not known. Raises Failed without an answer."""
+
+    def cancel(self, seen: Seen) -> None:
+        """End a job and whatever it has. Raises Failed without an answer."""
+
+    def unknown(self, job: str) -> Refused:
+        """The error for a job that it does not know."""
+
+    def foreign(self, seen: Seen, owner: Account) -> Refused:
+        """The error for a job that was not submitted from here."""
+
+
+def now() -> str:
+    """The time as records have it: UTC, ISO 8601."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,162 @@
+"""The directory's base tree (DIT): units, counters, the cluster's groups, and the entries with which hosts bind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+
+from gpucluster.controller.users import host_entries, hosts, lock
+from gpucluster.controller.users.config import Config
+from gpucluster.controller.users.controller import Controller
+from gpucluster.controller.users.host_entries import JOINING_SECONDS, Cluster, HostEntry, Wanted
+from gpucluster.controller.users.ldap import Ldap
+from gpucluster.controller.users.state import State
+from gpucluster.node_agent import passwords
+from gpucluster.node_agent.errors import Failed, Refused
+
+#: For how long a node that boots waits for another change of the directory. It asks again.
+_LOCK_SECONDS = 10.0
+
+
+def make(controller: Controller, wanted: Iterable[Wanted] = ()) -> bool:
+    """Create what is missing; returns whether anything changed. The caller holds the lock.
+
+    Args:
+        wanted: the hosts of this run. Those of earlier ones keep their entries, but for elastic nodes that are gone.
+
+    Raises:
+        Failed: the server does not accept a password, or the file of passwords can't be used.
+    """
+    plan = controller.plan(controller.state(), {})
+    changed = controller.apply(plan)
+    changed = _keep_shared_entry(controller, plan.state) or changed
+    entries = _read(controller.config.hosts_file)
+    asked = list(wanted)
+    if entries is None and not asked:
+        # The passwords of hosts are not known any more: they still have them, and the next apply makes new ones.
+        return changed
+    before = entries or {}
+    now = int(time.time())
+    after = host_entries.put(before, asked, passwords.made, now)
+    if asked:
+        after = host_entries.without_removed(after, _cluster(controller.config), now)
+    return _store(controller.config, controller.ldap, plan.state, before, after) or changed
+
+
+def revoke(
+    controller: Controller, permanent: Collection[str], configured: Collection[str], pools: Collection[str]
+) -> tuple[bool, list[str]]:
+    """Remove the entries of hosts that are gone, and the entry that all hosts shared when none needs it any more. The
+    caller holds the lock.
+
+    Args:
+        permanent: the permanent hosts of the cluster.
+        configured: those that bind with an entry of their own since this run.
+        pools: the elastic pools.
+
+    Returns:
+        Whether anything changed, and for each entry that nodes of baked images share, why it has not ended.
+    """
+    config = controller.config
+    before = _read(config.hosts_file)
+    if before is None:
+        return False, []
+    cluster = _cluster(config, permanent, pools)
+    after = host_entries.without_removed(before, cluster, int(time.time()))
+    state = controller.state()
+    changed = _store(config, controller.ldap, state, before, after)
+    # Nodes that an earlier release launched may still be joining, with the shared entry.
+    joining = bool(pools) and time.time() - min((entry.made for entry in after.values()), default=0) < JOINING_SECONDS
+    unnamed = joining or cluster.unnamed(after) or not set(permanent) <= set(configured) & set(after)
+    if not unnamed:
+        changed = _remove_shared_entry(controller, state) or changed
+    return changed, host_entries.shared_entries(after, cluster)
+
+
+def admit(config: Config, host: Callable[[], Wanted | None], hashed: str) -> str:
+    """Make the entry of an elastic node that boots, with a password of which only the hash is known here; returns its
+    name. It reads no users, so it costs the same in a directory with many.
+
+    Args:
+        host: which node asks. It is looked at under the lock: who has waited for it may be another node's past.
+
+    Raises:
+        Refused: it is none, or what it sent is no hash.
+        Failed: the directory or its lock is not available, or the file of passwords can't be used.
+    """
+    directory = Ldap(config.uri)
+    # Slurm may take its time, and others must not wait for it. What is made meanwhile stays in its first hour.
+    cluster = _cluster(config)
+    with lock.held(seconds=_LOCK_SECONDS):
+        wanted = host()
+        if wanted is None:
+            raise Refused("no node boots at this address now", "Ask again when the autoscaler knows it")
+        before = _read(config.hosts_file)
+        if before is None:
+            # Of the other hosts nothing would be known, and their entries would go.
+            raise Failed(f"there is no {config.hosts_file}", "Run: gpucluster apply")
+        now = int(time.time())
+        after = host_entries.without_removed(host_entries.put_hash(before, wanted, hashed, now), cluster, now)
+        state = State.read(config, directory.search(config.hosts_dn, "one", ["userPassword"]))
+        _store(config, directory, state, before, after)
+    return wanted.name
+
+
+def _cluster(config: Config, permanent: Collection[str] | None = None, pools: Collection[str] | None = None) -> Cluster:
+    lists = [name for name in config.hosts.login_user_by_host if hosts.is_hostlist(name)]
+    try:
+        existing: Collection[str] | None = hosts.existing(",".join(lists)) if lists else ()
+    except Failed:
+        existing = None
+    return Cluster(permanent, lambda name: any(hosts.lists(nodes, name) for nodes in lists), existing, pools)
+
+
+def _store(
+    config: Config, directory: Ldap, state: State, before: Mapping[str, HostEntry], after: Mapping[str, HostEntry]
+) -> bool:
+    """The file first: whatever ends this, the next run makes the directory like it."""
+    if after != before:
+        passwords.write_file(config.hosts_file, host_entries.text(after))
+    records = host_entries.records(config, after, state.hosts)
+    directory.apply(records)
+    return after != before or bool(records)
+
+
+def _read(file: Path) -> dict[str, HostEntry] | None:
+    """The entries in the file; None without one.
+
+    Raises:
+        Failed: it is damaged.
+    """
+    try:
+        return host_entries.parse(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        # Not the error itself: it may quote the file.
+        hint = "Remove it and run `gpucluster apply`: every host gets a new password"
+        raise Failed(f"{file} can't be read ({type(error).__name__})", hint) from None
+
+
+# ---- the entry that all hosts shared in an earlier release
+
+
+def _keep_shared_entry(controller: Controller, state: State) -> bool:
+    """As long as its password file is there, hosts may have the password: also after a restore."""
+    file, dn = controller.config.service_password_file, controller.config.service_dn
+    plan = controller.plan(state, {})
+    if not file.exists():
+        plan.remove_service()
+    elif not (state.service_password and controller.ldap.accepts(dn, file)):
+        plan.service_password(passwords.crypted([file.read_text(encoding="utf-8").strip()])[0])
+    return controller.apply(plan)
+
+
+def _remove_shared_entry(controller: Controller, state: State) -> bool:
+    """The entry first: as long as the file is there, the next run tries again."""
+    file = controller.config.service_password_file
+    plan = controller.plan(state, {})
+    plan.remove_service()
+    changed = controller.apply(plan)
+    return passwords.remove_file(file) or changed

@@ -1,0 +1,236 @@
+"""The entries with which hosts bind to the directory, one for each host. Pure.
+
+The controller has the passwords in a file of root. An entry exists as long as its line in that file does: a restored
+backup, or an entry that was changed by hand, is put right from the file. Of a node that boots from a baked image the
+file has the hash alone: the node makes its password itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+
+from gpucluster.controller.users import ldif
+from gpucluster.controller.users.config import Config
+from gpucluster.controller.users.state import policy_dn
+from gpucluster.node_agent.errors import Refused
+
+#: An entry of an elastic node stays for this time, whatever the scheduler says: the node may be joining.
+JOINING_SECONDS = 3600
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,251}")
+#: SHA-512 of the C library with its own number of rounds: each bind costs slapd as many as the hash asks for.
+_HASH = re.compile(r"\{CRYPT\}\$6\$[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{86}")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A host that is to have an entry.
+
+    Args:
+        instance: the OCID of its instance, empty if it is not known. Another one gets another password.
+    """
+
+    name: str
+    instance: str = ""
+
+
+@dataclass(frozen=True)
+class HostEntry:
+    """What the controller's file has of a host.
+
+    Args:
+        password: empty where only the host knows it.
+        made: when the password was made, in seconds since 1970.
+        image_of: the pool whose baked images of an earlier release have this password. No new one is made.
+        superseded: since when that pool is known to have another image, whose nodes make entries of their own, in
+            seconds since 1970; 0 as long as no such node has booted.
+    """
+
+    name: str
+    password: str
+    hash: str
+    made: int
+    instance: str = ""
+    image_of: str = ""
+    superseded: int = 0
+
+
+Entries = Mapping[str, HostEntry]
+
+
+def parse(text: str) -> dict[str, HostEntry]:
+    """The entries of the controller's file, by name.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is not well formed.
+    """
+    return {name: HostEntry(name=name, **fields) for name, fields in json.loads(text)["hosts"].items()}
+
+
+def text(entries: Entries) -> str:
+    """The content of the controller's file."""
+    hosts = {name: asdict(entry) for name, entry in sorted(entries.items())}
+    for fields in hosts.values():
+        del fields["name"]
+    return json.dumps({"hosts": hosts}, indent=1) + "\n"
+
+
+def wanted(hosts: Mapping[str, object]) -> list[Wanted]:
+    """The hosts of a request.
+
+    Args:
+        hosts: name -> OCID of its instance, or an empty text.
+
+    Raises:
+        Refused: a name is none, or a value is no text.
+    """
+    found = []
+    for name, instance in hosts.items():
+        if not _NAME.fullmatch(name) or not isinstance(instance, str):
+            raise Refused(f"{name[:60]!r} is no host with an instance", 'Write {"NAME": "OCID", ...}')
+        found.append(Wanted(name, instance))
+    return found
+
+
+def put(
+    entries: Entries, hosts: Iterable[Wanted], make: Callable[[int], list[tuple[str, str]]], now: int
+) -> dict[str, HostEntry]:
+    """The entries, with one for each of these hosts. A host that exists keeps its password, a re-created one does not.
+
+    Args:
+        make: gives this number of new passwords, each with its hash.
+    """
+    missing = [host for host in hosts if not _serves(entries.get(host.name), host)]
+    made = zip(missing, make(len(missing)) if missing else [])
+    new = {host.name: HostEntry(host.name, password, hashed, now, host.instance) for host, (password, hashed) in made}
+    return {**entries, **new}
+
+
+def _serves(entry: HostEntry | None, host: Wanted) -> bool:
+    # The host needs a password, and may have had an entry of which only the hash is known.
+    return entry is not None and bool(entry.password) and host.instance in ("", entry.instance)
+
+
+def put_hash(entries: Entries, host: Wanted, hashed: str, now: int) -> dict[str, HostEntry]:
+    """The entries, with one for this host, which has made its password itself. It takes the place of the one before.
+
+    Raises:
+        Refused: it is no hash that slapd should work with.
+    """
+    if not _HASH.fullmatch(hashed):
+        raise Refused("this is no hash of a password", "Make one with: openssl passwd -6")
+    known = entries.get(host.name)
+    if known is not None and (known.hash, known.instance) == (hashed, host.instance):
+        return dict(entries)
+    return {**entries, host.name: HostEntry(host.name, "", hashed, now, host.instance)}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Which hosts exist.
+
+    Args:
+        permanent: the names of the permanent hosts; None if it is not known, and all of them stay.
+        elastic: whether a name is one of an elastic node, which may exist or not.
+        existing: the elastic nodes that exist; None if the scheduler does not say, and all of them stay.
+        pools: the elastic pools, which may have images; None if they are not known.
+    """
+
+    permanent: Collection[str] | None
+    elastic: Callable[[str], bool]
+    existing: Collection[str] | None
+    pools: Collection[str] | None = None
+
+    def unnamed(self, entries: Entries) -> bool:
+        """Whether an elastic node may exist that has no entry of its own: an earlier release may have configured it."""
+        return self.existing is None or any(name not in entries for name in self.existing)
+
+
+def without_removed(entries: Entries, cluster: Cluster, now: int) -> dict[str, HostEntry]:
+    """The entries of the hosts that exist, and of images of elastic pools that an earlier release has baked, as long as
+    a node may bind with theirs.
+    """
+    marked = _with_superseded(entries, cluster, now)
+
+    def stays(entry: HostEntry) -> bool:
+        if entry.image_of:
+            elastic = cluster.pools is None or entry.image_of in cluster.pools
+            return elastic and (not entry.superseded or _bound_by(entry, marked, cluster) != [])
+        if cluster.elastic(entry.name):
+            joining = now - entry.made < JOINING_SECONDS
+            return joining or cluster.existing is None or entry.name in cluster.existing
+        return cluster.permanent is None or entry.name in cluster.permanent
+
+    return {name: entry for name, entry in marked.items() if stays(entry)}
+
+
+def _with_superseded(entries: Entries, cluster: Cluster, now: int) -> dict[str, HostEntry]:
+    """A node that has made its password itself has booted from an image of this release. From then on the pool launches
+    none from an older one.
+    """
+    own_image = {_pool(entry.name) for entry in entries.values() if cluster.elastic(entry.name) and not entry.password}
+    return {
+        name: replace(entry, superseded=now) if entry.image_of in own_image and not entry.superseded else entry
+        for name, entry in entries.items()
+    }
+
+
+def _bound_by(shared: HostEntry, entries: Entries, cluster: Cluster) -> list[str] | None:
+    """The nodes that exist and may have no other entry than the one of their image; None if they are not known."""
+    if cluster.existing is None:
+        return None
+
+    def has_own(entry: HostEntry | None) -> bool:
+        # An entry that the controller has made before may be of an earlier instance with that name.
+        return entry is not None and (not entry.password or 0 < shared.superseded <= entry.made)
+
+    nodes = (name for name in cluster.existing if _pool(name) == shared.image_of and not has_own(entries.get(name)))
+    return sorted(nodes)
+
+
+def _pool(node: str) -> str:
+    """The pool of an elastic node: pools name theirs `gpu-e1`."""
+    return node.rpartition("-e")[0]
+
+
+def shared_entries(entries: Entries, cluster: Cluster) -> list[str]:
+    """Why the entries that nodes of baked images share have not ended, in one sentence for each."""
+    return [
+        f"nodes from an older baked image of pool {entry.image_of} share the entry {name} of the directory. "
+        f"{_why_it_stays(entry, entries, cluster)}"
+        for name, entry in sorted(entries.items())
+        if entry.image_of
+    ]
+
+
+def _why_it_stays(entry: HostEntry, entries: Entries, cluster: Cluster) -> str:
+    pool, nodes = entry.image_of, _bound_by(entry, entries, cluster)
+    if not entry.superseded:
+        again = f"If the pool was not baked again since: gpucluster image bake {pool}"
+        return f"It ends after a node has booted from a newer one. {again}"
+    if nodes is None:
+        return "It stays, because the scheduler does not say which nodes exist"
+    return f"It ends when these are gone: {' '.join(nodes)}. To remove them now: gpucluster replace {' '.join(nodes)}"
+
+
+def records(config: Config, entries: Entries, present: Mapping[str, str]) -> list[str]:
+    """The LDIF records that make the directory's entries of hosts those of the controller's file.
+
+    Args:
+        present: name (DN, lower case) -> stored hash, of the entries below the unit.
+    """
+    policy = policy_dn(config, "services")
+    by_dn = {f"cn={name},{config.hosts_dn}": entry for name, entry in sorted(entries.items())}
+    known = {dn.lower() for dn in by_dn}
+    changes = [ldif.delete(dn) for dn in present if dn not in known]
+    for dn, entry in by_dn.items():
+        stored = present.get(dn.lower())
+        if stored is None:
+            classes = [("objectClass", "organizationalRole"), ("objectClass", "simpleSecurityObject")]
+            own = [("cn", entry.name), ("userPassword", entry.hash), ("pwdPolicySubentry", policy)]
+            changes.append(ldif.add(dn, [*classes, *own]))
+        elif stored != entry.hash:
+            changes.append(ldif.modify(dn, replace={"userPassword": [entry.hash], "pwdPolicySubentry": [policy]}))
+    return changes

@@ -1,0 +1,241 @@
+"""Slurm associations: which users may submit jobs, and with which account."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpucluster.controller.users.config import Accounting
+from gpucluster.node_agent import programs
+from gpucluster.node_agent.errors import Failed, Refused
+
+_SECONDS = 30.0
+_AT_A_TIME = 200
+_JOBS_END_SECONDS = 60.0
+_JOBS_POLL_SECONDS = 0.2
+#: The state of a job that is over while its nodes clean up. With a node that does not answer this may never end.
+_OVER = "COMPLETING"
+#: Slurm's level of users who see the jobs of all, and that of all others. Nobody else's level is touched.
+_OPERATOR, _NO_LEVEL = "Operator", "None"
+#: Limits of jobs that may be submitted: none, and any number.
+_BLOCKED, _NO_LIMIT = "0", "-1"
+
+
+@dataclass(frozen=True)
+class Association:
+    """An existing association.
+
+    Args:
+        default: whether it is the user's default account.
+        limit: how many jobs may be submitted with it; empty where no limit is set.
+    """
+
+    account: str
+    default: bool
+    limit: str = ""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it takes no jobs."""
+        return self.limit == _BLOCKED
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The desired association of a user.
+
+    Args:
+        account: None: the present one, or else the cluster's default.
+        enabled: None leaves a limit unchanged; an administrator may have set one.
+        limits: account -> the limit that is restored when the user is enabled again.
+        operator: whether the user sees and changes the jobs of all. None leaves that unchanged.
+    """
+
+    account: str | None
+    enabled: bool | None
+    limits: Mapping[str, str] = field(default_factory=dict)
+    operator: bool | None = None
+
+
+def plan(
+    have: Mapping[str, Sequence[Association]],
+    want: Mapping[str, Wanted],
+    slurm: Accounting,
+    levels: Mapping[str, str] | None = None,
+) -> list[tuple[str, ...]]:
+    """The arguments for sacctmgr that lead to what is wanted. Users who need the same change are put together.
+
+    Args:
+        levels: user -> present level of administration; of a new user, none.
+    """
+    levels = levels or {}
+    steps: dict[tuple[str, ...], list[str]] = {}
+    cluster = f"cluster={slurm.cluster}"
+    for name, wanted in sorted(want.items()):
+        mine = have.get(name, ())
+        now = next((one.account for one in mine if one.default), mine[0].account if mine else None)
+        account = wanted.account or now or slurm.account
+        kept = [one for one in mine if one.account == account]
+        if not kept:
+            steps.setdefault(("add", "user", cluster, f"account={account}"), []).append(name)
+        if account != now and mine:
+            steps.setdefault(("modify", "user", "where", cluster, "set", f"defaultaccount={account}"), []).append(name)
+            for one in mine:
+                if one.account != account:
+                    steps.setdefault(("delete", "user", "where", cluster, f"account={one.account}"), []).append(name)
+        if wanted.enabled is False and not (kept and kept[0].blocked):
+            steps.setdefault(("modify", "user", "where", cluster, "set", f"maxsubmitjobs={_BLOCKED}"), []).append(name)
+        for one in kept if wanted.enabled else ():
+            if one.blocked:
+                limit = wanted.limits.get(one.account, _NO_LIMIT)
+                where = (cluster, f"account={one.account}", "set", f"maxsubmitjobs={limit}")
+                steps.setdefault(("modify", "user", "where", *where), []).append(name)
+        present, level = levels.get(name, _NO_LEVEL), _OPERATOR if wanted.operator else _NO_LEVEL
+        if wanted.operator is not None and {present, level} == {_OPERATOR, _NO_LEVEL}:
+            steps.setdefault(("modify", "user", "where", "set", f"adminlevel={level}"), []).append(name)
+    # An association is deleted only when the user has another one.
+    order = {"add": 0, "modify": 1, "delete": 2}
+    return [
+        _with_names(words, names[start : start + _AT_A_TIME])
+        for words, names in sorted(steps.items(), key=lambda step: order[step[0][0]])
+        for start in range(0, len(names), _AT_A_TIME)
+    ]
+
+
+def _with_names(words: tuple[str, ...], names: Sequence[str]) -> tuple[str, ...]:
+    """Put the names where sacctmgr expects them: after `where`, else after the first two words."""
+    at = words.index("where") + 1 if "where" in words else 2
+    return (*words[:at], f"name={','.join(names)}", *words[at:])
+
+
+class Slurm:
+    """The accounting database, through sacctmgr."""
+
+    def __init__(self, slurm: Accounting) -> None:
+        self._slurm = slurm
+        self._known_accounts: set[str] | None = None
+
+    def associations(self) -> dict[str, list[Association]]:
+        """The associations of every user.
+
+        Raises:
+            Failed: the database does not answer.
+        """
+        fields = "user,account,maxsubmitjobs"
+        lines = self._rows("list", "associations", f"cluster={self._slurm.cluster}", f"format={fields}")
+        defaults = dict(self._rows("list", "users", "format=user,defaultaccount"))
+        found: dict[str, list[Association]] = {}
+        for user, account, limit in lines:
+            if user:
+                one = Association(account, defaults.get(user) == account, limit)
+                found.setdefault(user, []).append(one)
+        return found
+
+    def accounts(self) -> dict[str, str]:
+        """User -> default account."""
+        return {user: account for user, account in self._rows("list", "users", "format=user,defaultaccount") if account}
+
+    def check_accounts(self, names: Iterable[str]) -> None:
+        """Check that these accounts exist.
+
+        Raises:
+            Refused: one does not.
+            Failed: the database does not answer.
+        """
+        if self._known_accounts is None:
+            self._known_accounts = {account for (account,) in self._rows("list", "accounts", "format=account")}
+        for name in sorted(set(names) - self._known_accounts):
+            raise Refused(f"Slurm has no account {name}", f"Run: sudo sacctmgr --immediate add account {name}")
+
+    def associate(self, want: Mapping[str, Wanted], new_users: Callable[[Iterable[str]], object]) -> set[str]:
+        """Make associations as wanted; returns the users whose association changed.
+
+        Args:
+            want: user -> the desired association.
+            new_users: is called with the users who have none yet, before they get one.
+
+        Raises:
+            Failed: the database does not answer, or refuses.
+        """
+        have = self.associations()
+        new_users(name for name in want if name not in have)
+        levels = dict(self._rows("list", "users", "format=user,adminlevel"))
+        steps = plan(have, want, self._slurm, levels)
+        for words in steps:
+            self._sacctmgr(*words)
+        listed = [word[len("name=") :].split(",") for words in steps for word in words if word.startswith("name=")]
+        return {name for names in listed for name in names}
+
+    def limits(self, name: str) -> dict[str, str]:
+        """Account -> how many jobs a user may submit with it, where an administrator has set a limit."""
+        return {one.account: one.limit for one in self.associations().get(name, ()) if one.limit and not one.blocked}
+
+    def block(self, name: str) -> None:
+        """Accept no more jobs of a user who is about to be removed."""
+        if not all(one.blocked for one in self.associations().get(name, ())):
+            where = (f"name={name}", f"cluster={self._slurm.cluster}")
+            self._sacctmgr("modify", "user", "where", *where, "set", f"maxsubmitjobs={_BLOCKED}")
+
+    def remove(self, name: str) -> bool:
+        """Delete all associations of a user; returns whether there were any."""
+        if name not in self.associations():
+            return False
+        self._sacctmgr("delete", "user", "where", f"name={name}", f"cluster={self._slurm.cluster}")
+        return True
+
+    def end_jobs(self, uid: int) -> int:
+        """Cancel all jobs of a user, also those submitted meanwhile, and wait until they are over.
+
+        Slurm does not know which processes a finished job has left on a node: see hosts.py.
+
+        Returns:
+            How many jobs there were that were not over.
+
+        Raises:
+            Failed: the controller does not answer, or a job does not end.
+        """
+        cancelled: set[str] = set()
+        ended: set[str] = set()
+        until = time.monotonic() + _JOBS_END_SECONDS
+        while states := self._jobs(uid):
+            # Finished jobs as well: a requeued job is listed like them, and would start again.
+            self._cancel([job for job in states if job not in cancelled])
+            cancelled.update(states)
+            left = [job for job, state in states.items() if state != _OVER]
+            ended.update(left)
+            if not left:
+                break
+            if time.monotonic() > until:
+                raise Failed(f"{len(left)} jobs do not end: {' '.join(left[:5])}", "To see their nodes, run: squeue")
+            time.sleep(_JOBS_POLL_SECONDS)
+        return len(ended)
+
+    def _cancel(self, jobs: Sequence[str]) -> None:
+        for start in range(0, len(jobs), _AT_A_TIME):
+            done = programs.call(["scancel", "--quiet", *jobs[start : start + _AT_A_TIME]], seconds=_SECONDS)
+            if done.returncode != 0:
+                raise Failed(f"jobs can't be cancelled: {_line(done.stderr)}", "Run: systemctl status slurmctld")
+
+    def _jobs(self, uid: int) -> dict[str, str]:
+        """Job number -> state. Slurm's own filter by user fails for users who are no longer in the directory."""
+        done = programs.call(["squeue", "--all", "--noheader", "--format=%U %A %T"], seconds=_SECONDS)
+        if done.returncode != 0:
+            raise Failed(f"Slurm does not answer: {_line(done.stderr)}", "Run: systemctl status slurmctld")
+        rows = [line.split() for line in done.stdout.splitlines()]
+        return {job: state for owner, job, state in rows if owner == str(uid)}
+
+    def _rows(self, *words: str) -> list[list[str]]:
+        done = self._sacctmgr("--noheader", "--parsable2", *words)
+        return [line.split("|") for line in done.splitlines() if line]
+
+    def _sacctmgr(self, *words: str) -> str:
+        done = programs.call(["sacctmgr", "--immediate", *words], seconds=_SECONDS)
+        if done.returncode != 0:
+            message = _line(done.stderr.strip() or done.stdout)
+            raise Failed(f"Slurm's accounting answers with an error: {message}", "Run: systemctl status slurmdbd")
+        return done.stdout
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

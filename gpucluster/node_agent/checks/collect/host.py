@@ -1,0 +1,182 @@
+"""The host itself: services, file systems, memory, drives, clock, and processes that a job has left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import Any
+
+from gpucluster.node_agent.checks.collect import samples
+from gpucluster.node_agent.checks.collect.place import Host, Unmeasured, entries, read, read_or_none
+from gpucluster.node_agent.checks.model import Missing
+
+_CLOCK_FILE = "clock.json"
+# Ids of users begin here on all systems that we support; `nobody` is none.
+_FIRST_UID = 1000
+_NOBODY = 65534
+_MOUNT_POINT, _OPTIONS = 4, 5
+# Columns of `chronyc -c tracking`.
+_OFFSET, _LEAP = 4, 13
+_TICKS = os.sysconf("SC_CLK_TCK")
+# Seconds until systemd is asked again.
+_PAUSES_S = (0.2, 0.5)
+
+
+def services(host: Host, seconds: float) -> dict[str, str]:
+    """The state of each service that should run. systemd that reads its units again says nothing of them: it is asked
+    again.
+    """
+    units = list(host.expected.services)
+    argv = ["systemctl", "show", "--property=Id,LoadState,ActiveState", "--", *[f"{unit}.service" for unit in units]]
+    found: dict[str, str] = {}
+    for pause in (*_PAUSES_S, 0.0):
+        found = _states(host.output(argv, seconds))
+        if found.keys() >= set(units):
+            break
+        time.sleep(pause)
+    return found
+
+
+def _states(text: str) -> dict[str, str]:
+    found = {}
+    for block in text.split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        name = values.get("Id", "").rpartition(".service")[0]
+        if name and "ActiveState" in values:
+            installed = values.get("LoadState") != "not-found"
+            found[name] = values["ActiveState"] if installed else "not installed"
+    return found
+
+
+def failed_units(host: Host, seconds: float) -> list[str]:
+    """Names of units that have failed."""
+    text = host.output(["systemctl", "list-units", "--state=failed", "--plain", "--no-legend", "--no-pager"], seconds)
+    return [line.split()[0] for line in text.splitlines() if line.split()]
+
+
+def root(host: Host, _seconds: float) -> dict[str, Any]:
+    """Space of the root file system."""
+    return _space(host, "/")
+
+
+def local_disk(host: Host, _seconds: float) -> dict[str, Any]:
+    """Space of the local drives."""
+    if host.expected.local_disk not in _mounted(host):
+        raise Unmeasured(f"nothing is mounted at {host.expected.local_disk}")
+    return _space(host, host.expected.local_disk)
+
+
+def _space(host: Host, path: str) -> dict[str, Any]:
+    found = os.statvfs(host.path(path))
+    return {
+        "bytes": found.f_blocks * found.f_frsize,
+        "free_bytes": found.f_bavail * found.f_frsize,
+        "inodes": found.f_files,
+        "free_inodes": found.f_ffree,
+        "read_only": "ro" in _mounted(host).get(path, ()),
+    }
+
+
+def _mounted(host: Host) -> dict[str, list[str]]:
+    """By mount point its options; the last one counts where several lie on each other."""
+    rows = [line.split() for line in read(host.path("/proc/self/mountinfo")).splitlines()]
+    return {_unescaped(row[_MOUNT_POINT]): row[_OPTIONS].split(",") for row in rows if len(row) > _OPTIONS}
+
+
+def _unescaped(path: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
+
+
+def mounts(host: Host, seconds: float) -> dict[str, dict[str, Any]]:
+    """Whether something is mounted at each path, and whether it answers in time: `stat` asks the file server."""
+    mounted = _mounted(host)
+    limit = seconds / max(1, len(host.expected.mounts))
+    found = {}
+    for path in host.expected.mounts:
+        there = path in mounted
+        found[path] = {"mounted": there, "fault": _silent(host, path, limit) if there else ""}
+    return found
+
+
+def _silent(host: Host, path: str, seconds: float) -> str:
+    """Why a file system does not answer, or ""."""
+    done = host.ask(["stat", "--file-system", "--format=%b", str(host.path(path))], seconds, 1024)
+    return done.fault or (done.errors.decode(errors="replace").strip() or "no answer" if done.status else "")
+
+
+def memory_mib(host: Host, _seconds: float) -> int:
+    """Memory that the kernel sees, in MiB."""
+    found = re.search(r"^MemTotal:\s+(\d+) kB$", read(host.path("/proc/meminfo")), re.MULTILINE)
+    if found is None:
+        raise Unmeasured("/proc/meminfo has no MemTotal")
+    return int(found[1]) // 1024
+
+
+def drives(host: Host, _seconds: float) -> dict[str, str]:
+    """Local NVMe drives and their states; "" where one can't be read."""
+    folder = host.path("/sys/class/nvme")
+    if not host.path("/sys/class").is_dir():
+        raise Unmeasured("there is no /sys/class")
+    found = {}
+    for name in entries(folder):
+        if (read_or_none(folder / name / "transport") or "pcie") == "pcie":
+            found[name] = read_or_none(folder / name / "state") or ""
+    return found
+
+
+def clock(host: Host, seconds: float) -> dict[str, Any]:
+    """Whether the clock follows a time server, and by how many seconds it is off where chrony says that."""
+    try:
+        row = host.output(["chronyc", "-n", "-c", "tracking"], seconds / 2).strip().split(",")
+        return {"synchronised": row[_LEAP] != "Not synchronised", "offset_s": float(row[_OFFSET])}
+    except (Unmeasured, IndexError, ValueError):
+        answer = host.output(["timedatectl", "show", "--property=NTPSynchronized", "--value"], seconds / 2).strip()
+    if answer not in ("yes", "no"):
+        raise Unmeasured(f"timedatectl says {answer[:40]!r}")
+    return {"synchronised": answer == "yes", "offset_s": None}
+
+
+def clock_jump(host: Host, _seconds: float) -> dict[str, Any]:
+    """By how many seconds the clock has moved against the time since the boot, since the last check of this boot."""
+    boot, now = host.boot_id(), host.wall() - host.monotonic()
+    file = host.state / _CLOCK_FILE
+    before = samples.load(file)
+    samples.keep(file, {"boot": boot, "offset": now})
+    known = isinstance(before, dict) and before.get("boot") == boot
+    offset = before.get("offset") if known else None
+    return {"seconds": round(now - offset, 3) if isinstance(offset, (int, float)) else None}
+
+
+def leftovers(host: Host, _seconds: float) -> dict[str, Any] | Missing:
+    """Processes of users outside jobs: their number, users, and seconds of CPU that they have used.
+
+    Slurm puts each process of a job into a control group named after it. The user's own systemd is no leftover.
+    """
+    folder = host.path("/proc")
+    users: set[int] = set()
+    count, cpu = 0, 0.0
+    seen = 0
+    for name in filter(str.isdigit, entries(folder)):
+        status = read_or_none(folder / name / "status") or ""
+        uid = re.search(r"^Uid:\s+(\d+)", status, re.MULTILINE)
+        if uid is None:
+            continue  # it has ended
+        seen += 1
+        if int(uid[1]) < _FIRST_UID or int(uid[1]) == _NOBODY:
+            continue
+        groups = read_or_none(folder / name / "cgroup") or ""
+        if "/job_" in groups or groups.endswith("/init.scope"):
+            continue
+        users.add(int(uid[1]))
+        count += 1
+        cpu += _cpu_seconds(read_or_none(folder / name / "stat") or "")
+    if not seen:
+        return Missing("/proc shows no process")
+    return {"processes": count, "users": sorted(users)[:64], "cpu_s": round(cpu, 1)}
+
+
+def _cpu_seconds(stat: str) -> float:
+    """Of the line of /proc/PID/stat, the time in user and system mode."""
+    fields = stat.rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / _TICKS if len(fields) > 12 else 0.0  # noqa: PLR2004 - proc(5): fields 14, 15

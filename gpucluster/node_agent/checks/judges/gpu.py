@@ -1,0 +1,323 @@
+"""Judges of NVIDIA GPUs, on what `nvidia-smi -q -x` and `nvidia-smi nvlink` say.
+
+The names of the values are those of driver 580 (DTD v13); where a driver before it has another name, both are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Callable
+
+from gpucluster.node_agent.checks.expected import NodeExpectation
+from gpucluster.node_agent.checks.judges.parts import Absent, Part, each, is_broken, leaf, number, sum_up, yes
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
+
+Leaves = Mapping[str, str]
+
+#: More remapped rows than this after uncorrectable errors: replace the GPU. Source: Oracle's HPC stack 3.1.
+MOST_ROWS_REMAPPED = 512
+#: The driver from which on `nvidia-smi` has these values for certain; older ones are not asked for them.
+_DRIVER_WITH_REPAIRS = 580
+_LINK = "pci/pci_gpu_link_info/"
+_VOLATILE = "ecc_errors/volatile/"
+# Of drivers before 580, where `gpu_recovery_action` says it.
+_RESET = "gpu_reset_status/reset_required"
+_DRAIN_AND_RESET = "gpu_reset_status/drain_and_reset_recommended"
+_REMAPPED = "remapped_rows/remapped_row_"
+_RETIRED = "retired_pages/"
+# Before Ampere pages are retired, from Ampere on rows are remapped. Source: NVIDIA, "GPU Memory Error Management".
+_RETIRES_PAGES = ("Volta", "Pascal", "Maxwell", "Kepler", "Turing")
+
+
+def count(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """As many GPUs as the shape has."""
+    gpus = measured["nvidia_smi"]["gpus"]
+    found, said = len(gpus), int(number(measured["nvidia_smi"]["attached"]))
+    if found != said:
+        return Outcome(Status.UNKNOWN, f"nvidia-smi counts {said} GPUs and describes {found}")
+    for index, gpu in enumerate(gpus):
+        words = next((value for value in gpu.values() if is_broken(value)), "")
+        if words:
+            return Outcome(Status.FAIL, f"GPU {index}: {words}", {"found": found, "expected": expected.gpus})
+    status = Status.PASS if found == expected.gpus else Status.FAIL
+    return Outcome(status, f"{found} of {expected.gpus} GPUs", {"found": found, "expected": expected.gpus})
+
+
+def model(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """The GPUs of the shape."""
+    wanted = expected.gpu_model.split("_")
+
+    def one(leaves: Leaves) -> Iterable[Part]:
+        name = leaf(leaves, "product_name")
+        words = name.lower().replace("-", " ").split()
+        if not any(words[start : start + len(wanted)] == wanted for start in range(len(words))):
+            yield Part(Status.FAIL, f"it is {name}, not {' '.join(wanted).upper()}")
+
+    return _each_gpu(measured, expected, one, f"all are {' '.join(wanted).upper()}")
+
+
+def ecc(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """No uncorrectable error of memory since the last reset."""
+
+    def one(leaves: Leaves) -> Iterable[Part]:
+        if not yes(leaf(leaves, "ecc_mode/current_ecc")):
+            yield Part(Status.WARN, "ECC is switched off")
+            return
+        names = _ecc_counters(leaves)
+        bad = {name: int(number(leaf(leaves, _VOLATILE + name))) for name in names}
+        wrong = [f"{value} {name}" for name, value in bad.items() if value]
+        if wrong:
+            yield Part(Status.FAIL, "uncorrectable ECC errors: " + ", ".join(wrong))
+
+    return _each_gpu(measured, expected, one, "no uncorrectable ECC errors since the last reset")
+
+
+def _ecc_counters(leaves: Leaves) -> tuple[str, ...]:
+    if f"{_VOLATILE}double_bit/total" in leaves:  # Volta
+        return ("double_bit/total",)
+    if f"{_VOLATILE}sram_uncorrectable" in leaves:  # drivers before 550
+        return ("sram_uncorrectable", "dram_uncorrectable")
+    return ("sram_uncorrectable_parity", "sram_uncorrectable_secded", "dram_uncorrectable")
+
+
+def repairs(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """What the driver says itself of the health of a GPU's memory and of what it needs."""
+    said = [Part(Status.WARN, warning) for warning in measured["nvidia_smi"]["warnings"]]
+    driver, one = measured["nvidia_smi"]["driver"], _repairs_of
+    if number(driver) < _DRIVER_WITH_REPAIRS:
+        one = _reset_of
+        if not said and not any(_RESET in leaves for leaves in measured["nvidia_smi"]["gpus"]):
+            return Outcome(Status.SKIP, f"driver {driver} does not say it; {_DRIVER_WITH_REPAIRS} and later do")
+    good = "the driver asks for nothing"
+    found = _each_gpu(measured, expected, one, good)
+    return sum_up([*said, Part(found.status, found.message)], good)
+
+
+def _reset_of(leaves: Leaves) -> Iterable[Part]:
+    told = [name for name in (_RESET, _DRAIN_AND_RESET) if name in leaves]
+    if not told:
+        yield Part(Status.SKIP, "its driver does not say whether it must be reset")
+    for name in told:
+        if yes(leaf(leaves, name)):
+            yield Part(Status.FAIL, f"the driver says: {name.rpartition('/')[2].replace('_', ' ')}")
+
+
+def _repairs_of(leaves: Leaves) -> Iterable[Part]:
+    action = leaf(leaves, "gpu_recovery_action")
+    if action.lower() != "none":
+        yield Part(Status.FAIL, f"the driver asks for: {action}")
+    if not yes(leaf(leaves, "ecc_mode/current_ecc")):
+        return  # the check gpu_ecc says it
+    for name, what in (
+        ("aggregate/sram_threshold_exceeded", "too many errors of SRAM in its life"),
+        ("unrepairable_memory", "memory that can't be repaired"),
+    ):
+        if yes(leaf(leaves, f"ecc_errors/{name}")):
+            yield Part(Status.FAIL, what)
+    for name in ("channel_repair_pending", "tpc_repair_pending"):
+        if yes(leaf(leaves, f"ecc_errors/{name}")):
+            yield Part(Status.WARN, f"{name.replace('_', ' ')}: reset the GPU when it is idle")
+
+
+def row_remap(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """No row of memory waits to be remapped, and none could not be."""
+
+    def one(leaves: Leaves) -> Iterable[Part]:
+        if leaf(leaves, "product_architecture") in _RETIRES_PAGES:
+            yield Part(Status.SKIP, "it retires pages")
+            return
+        # A text instead of values: N/A.
+        if "remapped_rows" in leaves and _divided(leaves):
+            yield Part(Status.SKIP, "it is divided (MIG), and nvidia-smi does not tell its rows")
+            return
+        if yes(leaf(leaves, f"{_REMAPPED}failure")):
+            yield Part(Status.FAIL, "a row of memory could not be remapped: replace the GPU")
+        if yes(leaf(leaves, f"{_REMAPPED}pending")):
+            yield Part(Status.FAIL, "rows of memory wait to be remapped: reset the GPU")
+        rows = int(number(leaf(leaves, f"{_REMAPPED}unc")))
+        if rows > MOST_ROWS_REMAPPED:
+            yield Part(Status.FAIL, f"{rows} rows remapped after uncorrectable errors, more than {MOST_ROWS_REMAPPED}")
+
+    return _each_gpu(measured, expected, one, "no row waits to be remapped")
+
+
+def retired_pages(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """No page of memory waits to be retired (GPUs before Ampere)."""
+
+    def one(leaves: Leaves) -> Iterable[Part]:
+        if leaf(leaves, "product_architecture") not in _RETIRES_PAGES:
+            yield Part(Status.SKIP, "it remaps rows")
+            return
+        if yes(leaf(leaves, f"{_RETIRED}pending_retirement")):
+            yield Part(Status.FAIL, "pages of memory wait to be retired: reset the GPU")
+        for kind in ("multiple_single_bit_retirement", "double_bit_retirement"):
+            number(leaf(leaves, f"{_RETIRED}{kind}/retired_count"))
+
+    return _each_gpu(measured, expected, one, "no page waits to be retired")
+
+
+def pcie_width(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """Each GPU uses all its PCIe lanes."""
+
+    def one(leaves: Leaves) -> Iterable[Part]:
+        now = int(number(leaf(leaves, f"{_LINK}link_widths/current_link_width")))
+        if now < expected.gpu_pcie_width:
+            yield Part(Status.FAIL, f"PCIe x{now}, not x{expected.gpu_pcie_width}")
+
+    return _each_gpu(measured, expected, one, f"PCIe x{expected.gpu_pcie_width} on all GPUs")
+
+
+def pcie_speed(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """Each GPU's PCIe link has its full speed. A GPU that rests may have lowered it."""
+
+    def one(leaves: Leaves) -> Iterable[Part]:
+        most = int(number(leaf(leaves, f"{_LINK}pcie_gen/max_link_gen")))
+        now = int(number(leaf(leaves, f"{_LINK}pcie_gen/current_link_gen")))
+        if leaf(leaves, "performance_state") != "P0":
+            if now < most:
+                yield Part(Status.SKIP, "it rests, and so may its link")
+        elif now < most:
+            yield Part(Status.FAIL, f"PCIe generation {now}, not {most}")
+
+    return _each_gpu(measured, expected, one, "all PCIe links have their full speed")
+
+
+def clocks(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """The hardware slows no GPU down. Idle, a power cap and settings of applications are no faults."""
+
+    def one(leaves: Leaves) -> Iterable[Part]:
+        for name, what in (
+            ("hw_thermal_slowdown", "the hardware lowers the clock: too hot"),
+            ("hw_power_brake_slowdown", "the hardware lowers the clock: the power supply asks for it"),
+            ("hw_slowdown", "the hardware lowers the clock"),
+        ):
+            if yes(_event_reason(leaves, name)):
+                yield Part(Status.FAIL, what)
+                return
+        if yes(_event_reason(leaves, "sw_thermal_slowdown")):
+            yield Part(Status.WARN, "the driver lowers the clock: it is hot")
+
+    return _each_gpu(measured, expected, one, "no GPU is slowed down")
+
+
+def _event_reason(leaves: Leaves, name: str) -> str:
+    before_535 = f"clocks_throttle_reasons/clocks_throttle_reason_{name}"
+    return leaf(leaves, before_535 if before_535 in leaves else f"clocks_event_reasons/clocks_event_reason_{name}")
+
+
+def persistence(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """The driver stays loaded between jobs."""
+
+    def one(leaves: Leaves) -> Iterable[Part]:
+        if not yes(leaf(leaves, "persistence_mode")):
+            yield Part(Status.WARN, "persistence mode is off")
+
+    return _each_gpu(measured, expected, one, "persistence mode is on")
+
+
+def fabric(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """Each GPU has joined the NVLink fabric. GPUs before Hopper do not say it."""
+
+    def one(leaves: Leaves) -> Iterable[Part]:
+        if leaf(leaves, "product_architecture") in (*_RETIRES_PAGES, "Ampere"):
+            yield Part(Status.SKIP, "its generation does not say it")
+            return
+        state = leaf(leaves, "fabric/state")
+        if state.lower() == "in progress":
+            yield Part(Status.WARN, "it is joining the NVLink fabric")
+        elif state.lower() != "completed":
+            yield Part(Status.FAIL, f"it has not joined the NVLink fabric: {state}")
+        else:
+            status = leaf(leaves, "fabric/status")
+            if status.lower() != "success":
+                yield Part(Status.FAIL, f"it could not join the NVLink fabric: {status}")
+
+    return _each_gpu(measured, expected, one, "all GPUs have joined the NVLink fabric")
+
+
+def nvlink(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """Each GPU has its NVLink links, at full speed."""
+
+    def one(links: Mapping[str, Any]) -> Iterable[Part]:
+        speeds = [str(link.get("speed", "")) for link in links.values()]
+        dead = [name for name, link in links.items() if str(link.get("speed", "")).strip("<>").lower() == "inactive"]
+        if dead:
+            yield Part(Status.FAIL, f"{len(dead)} links are inactive: {', '.join(dead[:8])}")
+        elif len(speeds) != expected.nvlinks:
+            # A list that ends too early is no proof.
+            yield Part(Status.UNKNOWN, f"nvidia-smi lists {len(speeds)} of {expected.nvlinks} links")
+        slow = [text for text in speeds if text.strip("<>").lower() != "inactive"]
+        slow = [text for text in slow if number(text) < expected.nvlink_gb_per_s]
+        if slow:
+            yield Part(Status.FAIL, f"{len(slow)} links at {slow[0]}, not {expected.nvlink_gb_per_s} GB/s")
+
+    return _each_linked(measured, expected, one, f"{expected.nvlinks} NVLink links on each GPU")
+
+
+def nvlink_errors(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """No NVLink link had to recover. Replays are the link's own way to correct an error."""
+
+    def one(links: Mapping[str, Any]) -> Iterable[Part]:
+        if len(links) != expected.nvlinks:
+            raise Absent(f"nvidia-smi lists {len(links)} of {expected.nvlinks} links")
+        for name, link in links.items():
+            if "recovery errors" not in link:
+                raise Absent(f"link {name} has no count of recoveries")
+            if number(link["recovery errors"]) > 0:
+                yield Part(Status.WARN, f"link {name} has recovered {link['recovery errors']} times")
+
+    return _each_linked(measured, expected, one, "no NVLink link had to recover")
+
+
+def _divided(leaves: Leaves) -> bool:
+    return leaves.get("mig_mode/current_mig", "") == "Enabled"
+
+
+def _each_linked(
+    measured: Measurements,
+    expected: NodeExpectation,
+    one: Callable[[Mapping[str, Any]], Iterable[Part]],
+    good: str,
+) -> Outcome:
+    divided = [_divided(gpu) for gpu in measured["nvidia_smi"]["gpus"]]
+    gpus = measured["nvlink"]
+    parts = []
+    for index in range(expected.gpus):
+        name = f"GPU {index}"
+        if index >= len(divided) or name not in gpus:
+            parts.append(Part(Status.UNKNOWN, f"{name}: nvidia-smi does not list its links"))
+        elif divided[index]:
+            parts.append(Part(Status.SKIP, f"{name}: it is divided (MIG), and uses no links"))
+        else:
+            found = each({name: gpus[name]}, one, good)
+            parts.append(Part(found.status, found.message))
+    return sum_up(parts, good)
+
+
+def _each_gpu(
+    measured: Measurements, expected: NodeExpectation, one: Callable[[Leaves], Iterable[Part]], good: str
+) -> Outcome:
+    gpus = {f"GPU {index}": gpu for index, gpu in enumerate(measured["nvidia_smi"]["gpus"])}
+    # A host of the local cloud has the cards of a workstation: some have no ECC.
+    return each(gpus, one, good, any_model=expected.hardware_emulated)
+
+
+def on_bus(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """All GPUs answer on the PCI bus, whatever the driver says."""
+    if not isinstance(measured["pci_gpus"], list):
+        raise Absent("it is no list of devices")
+    gpus = [device for device in measured["pci_gpus"] if device["vendor"] == expected.gpu_vendor]
+    lost = [device["address"] for device in gpus if device["lost"]]
+    evidence = {"found": len(gpus), "expected": expected.gpus, "lost": lost}
+    if lost:
+        return Outcome(Status.FAIL, f"GPUs that no longer answer: {', '.join(lost)}", evidence)
+    status = Status.PASS if len(gpus) == expected.gpus else Status.FAIL
+    return Outcome(status, f"{len(gpus)} of {expected.gpus} GPUs on the PCI bus", evidence)
+
+
+def device_files(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """Slurm's device files of the GPUs exist."""
+    missing = [name for name in expected.gpu_device_files if not measured["gpu_device_files"][name]]
+    if missing:
+        return Outcome(Status.FAIL, f"no {', '.join(missing[:8])}", {"missing": missing})
+    return Outcome(Status.PASS, f"{len(measured['gpu_device_files'])} device files")

@@ -1,0 +1,140 @@
+"""Judges of the host itself: services, file systems, memory, drives, clock, what a job has left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpucluster.node_agent.checks.expected import NodeExpectation
+from gpucluster.node_agent.checks.judges.parts import Absent, Part, each, number
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
+
+#: Below this, programs on the host fail; and the part of the file system below which it is said. In bytes, and 1.
+LEAST_FREE_BYTES = 1 << 30
+LITTLE_FREE = 0.1
+#: How far the clock may be off, in seconds. munge refuses messages that are 300 s old.
+CLOCK_WARN_S = 1.0
+CLOCK_FAIL_S = 60.0
+#: A clock that moved by more than this between two checks has jumped: corrections in small steps are far slower.
+CLOCK_JUMP_S = 2.0
+# States of a systemd unit that does not run.
+_STOPPED = ("inactive", "failed", "deactivating")
+
+
+def services(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """The host's services run."""
+
+    def one(name: str) -> Iterable[Part]:
+        if name not in measured["services"]:
+            raise Absent("systemd said nothing of it")
+        state = measured["services"][name]
+        if state in ("activating", "reloading"):
+            yield Part(Status.WARN, f"it is {state}")
+        elif state != "active":
+            yield Part(Status.FAIL, f"it is {state}")
+
+    return each({name: name for name in expected.services}, one, f"{', '.join(expected.services)} run")
+
+
+def fabric_manager(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
+    """The fabric manager runs."""
+    state = measured["fabric_manager"]
+    status = Status.PASS if state == "active" else Status.FAIL if state in _STOPPED else Status.UNKNOWN
+    return Outcome(status, f"nvidia-fabricmanager is {state}")
+
+
+def failed_units(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
+    """No systemd unit has failed."""
+    failed = list(measured["failed_units"])
+    if failed:
+        return Outcome(Status.WARN, f"failed: {', '.join(failed[:6])}", {"units": failed[:64]})
+    return Outcome(Status.PASS, "no unit has failed")
+
+
+def root(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
+    """The root file system can be written and has space."""
+    return _space(measured["root"], Status.FAIL)
+
+
+def local_disk(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
+    """The local disk can be written; that it is full is the users' own affair."""
+    return _space(measured["local_disk"], Status.WARN)
+
+
+def _space(disk: Mapping[str, Any], full: Status) -> Outcome:
+    evidence = dict(disk)
+    if disk["read_only"]:
+        return Outcome(Status.FAIL, "it is mounted read only", evidence)
+    free = f"{disk['free_bytes'] / (1 << 30):.1f} GiB of {disk['bytes'] / (1 << 30):.1f} free"
+    if disk["free_bytes"] < min(LEAST_FREE_BYTES, disk["bytes"] * LITTLE_FREE):
+        return Outcome(full, free, evidence)
+    if disk["inodes"] and not disk["free_inodes"]:
+        return Outcome(full, "no inode is free", evidence)
+    little = disk["free_bytes"] < disk["bytes"] * LITTLE_FREE
+    return Outcome(Status.WARN if little else Status.PASS, free, evidence)
+
+
+def mounts(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """The file systems are mounted and answer. One that does not answer is no fault of the host that is sure."""
+
+    def one(path: str) -> Iterable[Part]:
+        if path not in measured["mounts"]:
+            raise Absent("it was not looked at")
+        found = measured["mounts"][path]
+        if not found["mounted"]:
+            yield Part(Status.FAIL, "nothing is mounted there")
+        elif found["fault"]:
+            yield Part(Status.UNKNOWN, found["fault"])
+
+    return each({path: path for path in expected.mounts}, one, f"{', '.join(expected.mounts)} answer")
+
+
+def memory(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """The kernel sees the memory that Slurm gives to jobs."""
+    mib = int(number(measured["memory_mib"]))
+    status = Status.PASS if mib >= expected.memory_mib else Status.FAIL
+    return Outcome(status, f"{mib} MiB of memory, {expected.memory_mib} needed", {"mib": mib})
+
+
+def drives(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+    """The local drives exist and work."""
+    found: Mapping[str, str] = measured["drives"]
+    live = [name for name, state in found.items() if state == "live"]
+    silent = [name for name, state in found.items() if not state]
+    evidence = {"drives": dict(found), "expected": expected.drives}
+    if len(live) >= expected.drives:
+        return Outcome(Status.PASS, f"{len(live)} local drives", evidence)
+    if len(live) + len(silent) >= expected.drives:
+        return Outcome(Status.UNKNOWN, f"the state of {', '.join(silent)} could not be read", evidence)
+    return Outcome(Status.FAIL, f"{len(live)} of {expected.drives} local drives work", evidence)
+
+
+def clock(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
+    """The clock follows a time server."""
+    found = measured["clock"]
+    offset = found["offset_s"]
+    if not found["synchronised"]:
+        return Outcome(Status.WARN, "the clock follows no time server", dict(found))
+    if offset is None:
+        return Outcome(Status.PASS, "the clock follows a time server")
+    off = abs(number(offset))
+    status = Status.FAIL if off > CLOCK_FAIL_S else Status.WARN if off > CLOCK_WARN_S else Status.PASS
+    return Outcome(status, f"the clock is off by {off:.3f} s", dict(found))
+
+
+def clock_steady(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
+    """The clock has not jumped since the last check of this boot."""
+    jump = measured["clock_jump"]["seconds"]
+    if jump is None:
+        return Outcome(Status.SKIP, "the first check since the boot: there is nothing to compare with")
+    status = Status.WARN if abs(number(jump)) > CLOCK_JUMP_S else Status.PASS
+    return Outcome(status, f"the clock has moved by {jump:+.3f} s against the time since the boot")
+
+
+def leftovers(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
+    """No process of a user is left that belongs to no job."""
+    found = measured["leftovers"]
+    if not found["processes"]:
+        return Outcome(Status.PASS, "no process is left behind")
+    text = f"{found['processes']} processes of users belong to no job and have used {found['cpu_s']:.0f} s of CPU"
+    return Outcome(Status.WARN, text, dict(found))

@@ -1,0 +1,315 @@
+"""Certificates for the ssh host keys of the cluster's hosts, and the directory entries of nodes from baked images.
+
+The role `base` creates the cluster's ssh CA on the controller, and `gpucluster-agent host-certificate answer` serves
+one connection there (`ssh_ca`). `request` asks, on every host, until the host has a certificate for its key. It needs
+no secret, so a node that boots from a baked image can ask too.
+
+Such a node has no entry in the directory yet. It makes a password, and sends the hash with the same request: what is
+on the network opens nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+from gpucluster.node_agent import passwords, programs
+from gpucluster.node_agent.errors import AgentError, Failed
+from gpucluster.node_agent.notify import notify
+
+#: What `request` needs, on every host.
+SETTINGS = Path("/etc/gpucluster/host-certificate.json")
+HOST_KEY = Path("/etc/ssh/ssh_host_ed25519_key.pub")
+
+#: The type of the keys.
+TYPE = "ssh-ed25519"
+_CERTIFICATE = "ssh-ed25519-cert-v01@openssh.com"
+#: Bytes of a request, and of an answer.
+LONGEST = 4096
+# A connection's own ports; those below 600 belong to services.
+_PORTS = range(1023, 600, -1)
+_ANSWER_SECONDS = 20.0
+# Seconds between two requests, twice as long each time: each one starts a program on the controller. A node that needs
+# an entry can do nothing else, and is known to the autoscaler within seconds of its boot.
+_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
+_PAUSE_FOR_ENTRY, _LONGEST_PAUSE_FOR_ENTRY = 1.0, 10.0
+# The second line of an answer.
+_ENTRY = re.compile(r"directory entry ([a-z0-9][a-z0-9-]{0,62})\n?")
+
+
+#: Adds a part of the program: its name, its line of help, and what runs it.
+Add = Callable[[str, str, Callable[[], None]], None]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a host certificate says. Keys are `type base64`, as in a public key file."""
+
+    key: str
+    authority: str
+    names: frozenset[str]
+
+
+def parse(text: str) -> Certificate | None:
+    """Read a certificate for an ed25519 host key; None if it is none. (PROTOCOL.certkeys of OpenSSH.)"""
+    words = text.split()
+    if len(words) < 2 or words[0] != _CERTIFICATE:  # noqa: PLR2004 - type and content
+        return None
+    try:
+        fields = base64.b64decode(words[1], validate=True)
+        _type, rest = read_string(fields)
+        _nonce, rest = read_string(rest)
+        point, rest = read_string(rest)
+        _serial, kind = struct.unpack_from(">QI", rest)
+        _id, rest = read_string(rest[12:])
+        principals, rest = read_string(rest)
+        rest = rest[16:]  # valid after, valid before
+        for _ in range(3):  # critical options, extensions, reserved
+            _field, rest = read_string(rest)
+        authority, _rest = read_string(rest)
+        if kind != 2:  # noqa: PLR2004 - SSH_CERT_TYPE_HOST
+            return None
+        names = []
+        while principals:
+            name, principals = read_string(principals)
+            names.append(name.decode())
+        signer = read_string(authority)[0].decode()
+    except (ValueError, struct.error):
+        return None
+    key = struct.pack(">I", len(TYPE)) + TYPE.encode() + struct.pack(">I", len(point)) + point
+    return Certificate(
+        f"{TYPE} {base64.b64encode(key).decode()}",
+        f"{signer} {base64.b64encode(authority).decode()}",
+        frozenset(names),
+    )
+
+
+def read_string(data: bytes) -> tuple[bytes, bytes]:
+    """The first string of ssh's format, and the rest."""
+    (size,) = struct.unpack_from(">I", data)
+    if size > len(data) - 4:
+        raise ValueError(size)
+    return data[4 : 4 + size], data[4 + size :]
+
+
+def is_valid(certificate: Certificate | None, host_key: str, authority: str, name: str) -> bool:
+    """Whether a host needs no other certificate."""
+    return (
+        certificate is not None
+        and certificate.key == host_key
+        and certificate.authority == authority
+        and name in certificate.names
+    )
+
+
+def ask(address: str, port: int, public_key: str, hashed: str = "") -> str:
+    """What the authority answers.
+
+    Args:
+        hashed: of the password of the entry that the host needs; empty if it needs none.
+
+    Raises:
+        OSError: there is no answer.
+    """
+    with _from_a_port_of_root(address, port) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        lines = [public_key, *([f"directory {hashed}"] if hashed else [])]
+        connection.sendall("".join(f"{line}\n" for line in lines).encode())
+        connection.shutdown(socket.SHUT_WR)
+        parts = list(_received(connection))
+    return b"".join(parts).decode(errors="replace")
+
+
+def _received(connection: socket.socket) -> Iterator[bytes]:
+    left = LONGEST
+    while left > 0 and (part := connection.recv(left)):
+        left -= len(part)
+        yield part
+
+
+def _from_a_port_of_root(address: str, port: int) -> socket.socket:
+    for own in _PORTS:
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(_ANSWER_SECONDS)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            connection.bind(("", own))
+            connection.connect((address, port))
+        except OSError as error:
+            connection.close()
+            if error.errno in (98, 99):  # EADDRINUSE, EADDRNOTAVAIL: this port is in use
+                continue
+            raise
+        return connection
+    raise OSError(98, "all ports of root are in use")
+
+
+def request(settings: Mapping[str, Any], host_key: Path = HOST_KEY) -> None:
+    """Wait until this host has a certificate for its key, and let sshd use it.
+
+    A node that boots from a baked image gets its entry in the directory first. systemd, and so what follows this
+    service, waits for the entry alone.
+    """
+    target = host_key.with_name(host_key.name.replace(".pub", "-cert.pub"))
+    entry = Entry.needed(settings)
+    if entry is None:
+        notify("READY=1")
+    told, pause = "", _PAUSE if entry is None else _PAUSE_FOR_ENTRY
+    while True:
+        try:
+            text, said = _missing(settings, host_key, target, entry)
+            if entry is not None and entry.take(said):
+                entry, pause = None, _PAUSE
+                notify("READY=1")
+            elif entry is not None:
+                raise Failed(said.strip()[:200] or "the controller makes no directory entry")
+            _check(text, settings, host_key)
+            break
+        except (OSError, Failed) as error:
+            reason = error.message if isinstance(error, Failed) else str(error)
+        if reason != told:
+            sys.stderr.write(f"no {'certificate' if entry is None else 'directory entry'} yet: {reason}\n")
+            sys.stderr.flush()
+            told = reason
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE if entry is None else _LONGEST_PAUSE_FOR_ENTRY)
+    if text:
+        new = target.with_name(f".{target.name}.new")
+        new.write_text(text)
+        new.chmod(0o644)
+        new.replace(target)
+        _reload(str(settings["sshd"]))
+
+
+def _reload(unit: str) -> None:
+    """As sshd's unit does it; systemd itself would want a right that this service does not have (CAP_SYS_ADMIN)."""
+    main = programs.call(["systemctl", "show", "--property=MainPID", "--value", unit]).stdout.strip()
+    # One that does not run reads its configuration when it starts.
+    if main.isdigit() and int(main) > 1:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(main), signal.SIGHUP)
+
+
+def _missing(settings: Mapping[str, Any], host_key: Path, target: Path, entry: Entry | None) -> tuple[str, str]:
+    """The certificate that this host lacks, or what is said instead, and what is said of its entry. Empty where it
+    needs none.
+
+    Raises:
+        OSError: there is no host key yet, or no answer.
+    """
+    key = _own_key(host_key)
+    has_one = target.is_file() and is_valid(parse(target.read_text()), key, settings["authority"], _own_name())
+    if has_one and entry is None:
+        return "", ""
+    text = ask(settings["address"], settings["port"], key, entry.hashed if entry else "")
+    first, _, rest = text.partition("\n")
+    # Without a certificate all of it is the reason.
+    return ("" if has_one else f"{first}\n"), rest or first
+
+
+def _check(text: str, settings: Mapping[str, Any], host_key: Path) -> None:
+    """Refuse what is no certificate for this host and its key, if there is anything.
+
+    Raises:
+        Failed: it is none.
+    """
+    if text and not is_valid(parse(text), _own_key(host_key), settings["authority"], _own_name()):
+        raise Failed(text.strip()[:200] or "no answer")
+
+
+def _own_key(host_key: Path) -> str:
+    return " ".join(host_key.read_text().split()[:2])
+
+
+def _own_name() -> str:
+    # At the first boot the name may come later than this program.
+    return socket.gethostname().partition(".")[0]
+
+
+class Entry:
+    """The entry with which this node is to bind to the directory, and the password that nobody else knows.
+
+    Args:
+        sssd: the configuration of SSSD, which has neither.
+    """
+
+    def __init__(self, sssd: Path) -> None:
+        self._sssd = sssd
+        ((self._password, self.hashed),) = passwords.made(1)
+
+    @classmethod
+    def needed(cls, settings: Mapping[str, Any]) -> Entry | None:
+        """The entry of a node that needs one.
+
+        Args:
+            settings: `directory` names the configuration of SSSD, in baked images alone.
+
+        Raises:
+            Failed: openssl is missing.
+        """
+        file = settings.get("directory")
+        if not file or re.search(r"^ldap_default_authtok = \S", Path(file).read_text(), re.MULTILINE):
+            return None
+        return cls(Path(file))
+
+    def take(self, said: str) -> bool:
+        """Write name and password where SSSD reads them, if the controller says that it has made the entry."""
+        made = _ENTRY.fullmatch(said)
+        if made is None:
+            return False
+        text = self._sssd.read_text()
+        text = re.sub(r"^(ldap_default_bind_dn = cn=)[^,\n]*", rf"\g<1>{made[1]}", text, flags=re.MULTILINE)
+        text = re.sub(r"^(ldap_default_authtok =).*", rf"\1 {self._password}", text, flags=re.MULTILINE)
+        passwords.write_file(self._sssd, text, like=self._sssd.stat())
+        return True
+
+
+# ---- the program
+
+
+def add_parts(add: Add) -> None:
+    """Add what every host can do."""
+    add("request", "get a certificate for this host", lambda: request(json.loads(SETTINGS.read_text())))
+
+
+def main(
+    argv: Sequence[str] | None = None,
+    description: str | None = __doc__,
+    parts_of: Callable[[Add], None] = add_parts,
+) -> int:
+    """Run one of the parts; returns the exit status.
+
+    Args:
+        argv: the arguments; those of this process by default.
+        description: its first line is shown.
+        parts_of: adds the parts.
+    """
+    parser = argparse.ArgumentParser(
+        prog="gpucluster-agent host-certificate", description=(description or "").splitlines()[0]
+    )
+    parts = parser.add_subparsers(dest="part", required=True)
+
+    def add(name: str, text: str, run: Callable[[], None]) -> None:
+        parts.add_parser(name, help=text).set_defaults(run=run)
+
+    parts_of(add)
+    options = parser.parse_args(argv)
+    try:
+        options.run()
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent host-certificate: {error.message}\n")
+        return error.status
+    return 0

@@ -1,0 +1,1 @@
+"""What hosts of a cluster with Kubernetes run themselves: joining, images, routes to pods, labels, tokens."""

@@ -1,0 +1,24 @@
+"""How a command of `gpucluster-agent kubernetes` ends that failed: a line on standard error, and its exit status."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Callable
+
+from gpucluster.node_agent.errors import AgentError, of_system
+
+
+def told(command: Callable[..., int]) -> Callable[..., int]:
+    """Let a command that raises AgentError or OSError print why, and what to do next, and return its exit status."""
+
+    @functools.wraps(command)
+    def run(*given: Any, **named: Any) -> int:
+        try:
+            return command(*given, **named)
+        except (AgentError, OSError) as error:
+            failure = of_system(error) if isinstance(error, OSError) else error
+            sys.stderr.write(f"gpucluster-agent kubernetes: {failure.message}. {failure.hint}\n")
+            return failure.status
+
+    return run

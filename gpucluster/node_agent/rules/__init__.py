@@ -1,0 +1,1 @@
+"""Rules that nodes, the controller and the operator's machine share. Pure."""

@@ -1,0 +1,86 @@
+"""The file in which the watcher keeps what it has found: the exporter shows it, and administrators.
+
+Times in it are seconds of time.monotonic(), which is one for all programs of a host until it boots again. The file is
+gone then, too, and a clock that is set makes nothing look old or new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpucluster.node_agent import bounded
+from gpucluster.node_agent.durable_file import replace
+from gpucluster.node_agent.watch.judge import Finding, State
+
+FILE = Path("/run/gpucluster-watch/jobs.json")
+_LARGEST = 1 << 20
+
+
+class Seen(NamedTuple):
+    """What a job does on this node.
+
+    Attributes:
+        since: when that began.
+        rank, pid, host, collective: of the rank to look at; "" and 0 where it is not known.
+        idle: seconds for which GPUs have had no process, by their numbers.
+    """
+
+    job_id: str
+    state: str
+    since: float
+    words: str = ""
+    rank: str = ""
+    pid: int = 0
+    host: str = ""
+    collective: str = ""
+    idle: Mapping[str, float] = {}
+
+
+def seen(job_id: str, found: Finding, here: str) -> Seen:
+    """A finding with the names of this node's things.
+
+    Args:
+        here: the name of this node where the process is its own; else "".
+    """
+    rank = found.rank
+    return Seen(
+        job_id,
+        found.state.value,
+        found.since,
+        found.words,
+        "" if rank is None else str(rank.rank),
+        0 if rank is None else rank.pid,
+        "" if rank is None else here or rank.host,
+        found.collective,
+        {str(number): seconds for number, seconds in found.idle.items()},
+    )
+
+
+def write(jobs: Sequence[Seen], at: float, file: Path = FILE) -> None:
+    """Replace the file.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    content = {"version": 1, "at": at, "jobs": [each._asdict() for each in jobs]}
+    replace(file, json.dumps(content, separators=(",", ":")), durable=False)
+
+
+def read(file: Path = FILE) -> tuple[float, list[Seen]]:
+    """When the watcher looked last, and what it saw.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is not a file of the watcher.
+    """
+    found: Any = bounded.load(file, _LARGEST)
+    try:
+        jobs = [Seen(**{key: value for key, value in each.items() if key in Seen._fields}) for each in found["jobs"]]
+        at = float(found["at"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is not a file of the watcher: {error}") from None
+    states = [state.value for state in State]
+    return at, [each for each in jobs if each.state in states]

@@ -1,0 +1,221 @@
+"""The entries with which hosts bind: which ones exist, and how a cluster gets them that had one for all hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gpucluster.controller.users import host_entries
+from gpucluster.controller.users.config import Config
+from gpucluster.controller.users.host_entries import JOINING_SECONDS, Cluster, HostEntry, Wanted
+from gpucluster.controller.users.hosts import lists
+from gpucluster.node_agent.errors import Refused
+from tests.controller.users.harness import CONFIG, SUFFIX, Controller, host_dn
+
+NOW = 1_000_000
+OLD = NOW - JOINING_SECONDS
+SHARED, SHARED_FILE = CONFIG["service"]["dn"], CONFIG["service"]["password_file"]
+
+
+def entry(name: str, made: int = OLD, instance: str = "i", image_of: str = "") -> HostEntry:
+    return HostEntry(name, f"password of {name}", f"hash of {name}", made, instance, image_of)
+
+
+def entries(*found: HostEntry) -> dict[str, HostEntry]:
+    return {each.name: each for each in found}
+
+
+def made(number: int) -> list[tuple[str, str]]:
+    return [(f"new {each}", f"new hash {each}") for each in range(number)]
+
+
+def cluster(permanent: tuple[str, ...] = (), existing: tuple[str, ...] | None = ()) -> Cluster:
+    return Cluster(permanent, lambda name: lists("gpu-e[1-8]", name), existing, ["gpu"])
+
+
+def test_who_stays_keeps_the_password_and_who_is_made_again_does_not() -> None:
+    known = entries(entry("a"), entry("b"), entry("c", instance=""), entry("d"))
+    wanted = [Wanted("a", "i"), Wanted("b", "other"), Wanted("c", "i"), Wanted("d"), Wanted("e", "i")]
+    after = host_entries.put(known, wanted, made, NOW)
+    assert [after[name].password for name in "abcde"] == [
+        "password of a", "new 0", "new 1", "password of d", "new 2",
+    ]  # fmt: skip
+    assert (after["b"].made, after["b"].instance) == (NOW, "other")
+    assert host_entries.put(known, [Wanted("a", "i")], lambda _: pytest.fail("no password is made"), NOW) == known
+
+
+def hashed(letter: str) -> str:
+    return "{CRYPT}$6$salt$" + letter * 86
+
+
+def test_a_node_of_an_image_has_an_entry_whose_password_only_the_node_knows() -> None:
+    known = entries(entry("a"), entry("gpu-e1"))
+    after = host_entries.put_hash(known, Wanted("gpu-e1", "new"), hashed("x"), NOW)
+    assert after == known | {"gpu-e1": HostEntry("gpu-e1", "", hashed("x"), NOW, "new")}
+    assert host_entries.parse(host_entries.text(after)) == after
+    # Asked again, because the answer was lost; then by the next instance with that name.
+    assert host_entries.put_hash(after, Wanted("gpu-e1", "new"), hashed("x"), NOW + 9) == after
+    last = host_entries.put_hash(after, Wanted("gpu-e1", "newer"), hashed("x"), NOW + 9)
+    assert (last["gpu-e1"].instance, last["gpu-e1"].made) == ("newer", NOW + 9)
+    # Where the controller configures a host, it needs a password that it knows.
+    assert host_entries.put(after, [Wanted("gpu-e1", "")], made, NOW)["gpu-e1"].password == "new 0"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "word",
+        "$6$salt$" + "x" * 86,
+        "{CRYPT}$6$salt$" + "x" * 85,
+        "{CRYPT}$6$salt$" + "x" * 86 + "\nuserPassword: other",
+        # slapd would compute for minutes at each bind.
+        "{CRYPT}$6$rounds=999999999$salt$" + "x" * 86,
+        "{CLEARTEXT}" + "x" * 86,
+        "{CRYPT}$1$salt$" + "x" * 86,
+    ],
+)
+def test_what_is_no_hash_of_the_kind_that_hosts_make_is_refused(bad: str) -> None:
+    with pytest.raises(Refused, match="no hash of a password"):
+        host_entries.put_hash({}, Wanted("gpu-e1", "i"), bad, NOW)
+
+
+def test_an_entry_goes_with_its_host() -> None:
+    known = entries(entry("a"), entry("b"), entry("gpu-e1"), entry("gpu-e2"), entry("gpu-e3", NOW - 5))
+    assert set(host_entries.without_removed(known, cluster(("a",), ("gpu-e1",)), NOW)) == {"a", "gpu-e1", "gpu-e3"}
+    # A join knows nothing of permanent hosts, and without the scheduler no elastic node is known to be gone.
+    unknown = replace(cluster(), permanent=None, existing=None)
+    assert host_entries.without_removed(known, unknown, NOW) == known
+    # The pool is no more.
+    assert set(host_entries.without_removed(known, Cluster(("a",), lambda _: False, (), ()), NOW)) == {"a"}
+
+
+def test_images_of_an_earlier_release_keep_their_entry_while_the_pool_is_elastic() -> None:
+    known = entries(entry("image-gpu", image_of="gpu"), entry("image-cpu", image_of="cpu"))
+    assert set(host_entries.without_removed(known, cluster(), NOW)) == {"image-gpu"}
+    assert host_entries.without_removed(known, replace(cluster(), pools=None), NOW) == known
+
+
+def test_of_several_pools_the_one_that_was_baked_again_loses_its_shared_entry() -> None:
+    def lists_both(name: str) -> bool:
+        return lists("gpu-e[1-8]", name) or lists("gpu-big-e[1-8]", name)
+
+    known = entries(
+        entry("image-gpu", image_of="gpu"),
+        entry("image-gpu-big", image_of="gpu-big"),
+        HostEntry("gpu-e1", "", "hash", NOW, "i"),
+    )
+    both = Cluster((), lists_both, ("gpu-e1", "gpu-big-e1"), ["gpu", "gpu-big"])
+    after = host_entries.without_removed(known, both, NOW)
+    assert set(after) == {"image-gpu-big", "gpu-e1"}
+    assert after["image-gpu-big"].superseded == 0
+    # When it was seen first stays.
+    beside = replace(both, existing=("gpu-e1", "gpu-e2"))
+    first = host_entries.without_removed(known, beside, NOW)
+    assert host_entries.without_removed(first, beside, NOW + 9)["image-gpu"].superseded == NOW
+    # A permanent host is no proof, whatever its name.
+    named = replace(beside, elastic=lambda _: False, permanent=("gpu-e1",))
+    assert host_entries.without_removed(known, named, NOW)["image-gpu"].superseded == 0
+
+
+def test_a_node_without_an_entry_may_be_of_an_earlier_release() -> None:
+    assert not cluster(existing=("gpu-e1",)).unnamed(entries(entry("gpu-e1")))
+    assert cluster(existing=("gpu-e1", "gpu-e2")).unnamed(entries(entry("gpu-e1")))
+    assert cluster(existing=None).unnamed({})
+
+
+def test_the_directory_is_made_like_the_file() -> None:
+    config = Config.parse(CONFIG)
+    present = {host_dn("a"): "hash of a", host_dn("b"): "{CRYPT}another", host_dn("gone"): "x"}
+    records = host_entries.records(config, entries(entry("a"), entry("b"), entry("c")), present)
+    assert [record.split("\n")[:2] for record in records] == [
+        [f"dn: {host_dn('gone')}", "changetype: delete"],
+        [f"dn: {host_dn('b')}", "changetype: modify"],
+        [f"dn: {host_dn('c')}", "changetype: add"],
+    ]
+    assert all(f"cn=services,ou=policies,{SUFFIX}" in record for record in records[1:])
+
+
+def test_the_file_is_read_as_it_was_written() -> None:
+    known = entries(entry("a"), entry("image-gpu", image_of="gpu"))
+    assert host_entries.parse(host_entries.text(known)) == known
+
+
+@pytest.mark.parametrize("name", ["", "a,ou=people", "a b", "a=b", "ü", "-a", "a\n", "a" * 253])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match="is no host"):
+        host_entries.wanted({name: ""})
+
+
+# ---- with a real slapd
+
+
+@pytest.fixture
+def controller() -> Iterator[Controller]:
+    with Controller() as started:
+        yield started
+
+
+def _hosts(controller: Controller, *configured: str) -> bool:
+    """The end of an apply with two hosts, after these were configured."""
+    hosts = {"permanent": ["ctl", "node-1"], "configured": list(configured), "pools": []}
+    return bool(controller.request("converge", hosts=hosts)["changed"])
+
+
+def _shared_reads(controller: Controller, password: str) -> int:
+    bind = ("-x", "-H", CONFIG["uri"], "-D", SHARED, "-w", password)
+    return controller.run("ldapsearch", *bind, "-b", SUFFIX, "1.1", check=False)[0]
+
+
+@pytest.mark.containers
+@pytest.mark.slow
+def test_a_cluster_with_one_entry_for_all_hosts_changes_to_one_for_each(controller: Controller) -> None:
+    controller.run("sh", "-c", f"umask 077; printf word-of-all >{SHARED_FILE}")
+    hosts = {"ctl": "i-0", "node-1": "i-1"}
+    assert controller.request("base_tree", hosts=hosts)["changed"] is True
+    assert controller.request("base_tree", hosts=hosts)["changed"] is False
+    # Before any host is configured both are read.
+    assert _shared_reads(controller, "word-of-all") == 0
+    first = controller.entries()
+    assert controller.bound("node-1", first["node-1"]["password"], "ldapwhoami")[0] == 0
+    # A host that was not reached still has the old one.
+    assert _hosts(controller, "ctl") is False
+    assert _shared_reads(controller, "word-of-all") == 0
+    assert _hosts(controller, "ctl", "node-1") is True
+    assert _shared_reads(controller, "word-of-all") == 49
+    assert controller.run("test", "-e", SHARED_FILE, check=False)[0] == 1
+    assert _hosts(controller, "ctl", "node-1") is False
+    assert controller.request("base_tree", hosts=hosts)["changed"] is False
+    assert controller.entries() == first
+
+    # A directory of another time, as a restore leaves it: other passwords, hosts that are gone, and the entry of all.
+    manager = ("-Q", "-Y", "EXTERNAL", "-H", CONFIG["uri"])
+    controller.run("ldappasswd", *manager, "-s", "of-another-time", host_dn("node-1"))
+    classes = "objectClass: organizationalRole\nobjectClass: simpleSecurityObject\nuserPassword: old\n"
+    more = f"dn: {host_dn('gone')}\n{classes}\ndn: {SHARED}\n{classes}"
+    controller.run("ldapadd", *manager, given=more)
+    controller.run("ldapdelete", *manager, host_dn("ctl"))
+    assert controller.bound("gone", "old", "ldapwhoami")[0] == 0
+    request = json.dumps({"operation": "base_tree", "arguments": {"lock_held": True}})
+    controller.run("cluster", "request", given=request)
+    for host in hosts:
+        assert controller.bound(host, first[host]["password"], "ldapwhoami")[0] == 0, host
+    assert controller.bound("node-1", "of-another-time", "ldapwhoami")[0] == 49
+    assert controller.bound("gone", "old", "ldapwhoami")[0] == 49
+    assert _shared_reads(controller, "old") == 49
+
+    # Without the file no password is known: hosts keep theirs until the next apply.
+    controller.run("rm", CONFIG["hosts_file"])
+    controller.run("cluster", "request", given=request)
+    assert controller.bound("node-1", first["node-1"]["password"], "ldapwhoami")[0] == 0
+    controller.request("base_tree", hosts=hosts)
+    assert controller.bound("node-1", first["node-1"]["password"], "ldapwhoami")[0] == 49
+    assert controller.bound("node-1", controller.entries()["node-1"]["password"], "ldapwhoami")[0] == 0
+    controller.run("sh", "-c", f"echo secret-word >{CONFIG['hosts_file']}")
+    status, said = controller.answer("base_tree", hosts=hosts)
+    assert status == 1
+    assert "can't be read" in said["error"]["message"]
+    assert "secret-word" not in json.dumps(said)
