@@ -173,7 +173,7 @@ def check(runs: int) -> None:
     with_gpus = replace(bare, gpus=gpus, gpu_vendor="nvidia", gpu_device_files=files, gpu_pcie_width=16, nvlinks=1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "gpucluster-agent").write_bytes(agent_archive.build())
+        (folder / "gpucluster-agent").write_bytes(agent_archive.of_node())
         for what, expected, aim in (("prolog without GPUs", bare, 0.5), (f"prolog, {gpus} GPUs", with_gpus, 2.0)):
             (folder / "checks.json").write_text(json.dumps(expected.to_dict()))
             argv = [sys.executable, "-I", str(folder / "gpucluster-agent"), "check", "--profile", "prolog"]

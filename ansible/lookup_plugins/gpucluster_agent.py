@@ -13,9 +13,10 @@ DOCUMENTATION = """
 name: gpucluster_agent
 short_description: The program gpucluster-agent for hosts, in base64, or its SHA-256
 description:
-  - A zipapp of the Python package C(gpucluster.node_agent). The operator's machine and the controller have the package
-    beside their Ansible. The same version gives the same bytes on both.
-  - With the term C(sha256) the result is the checksum of the file, in hexadecimal digits.
+  - A zipapp of the Python package C(gpucluster.node_agent); with the term C(controller) instead of C(node), of
+    C(gpucluster.controller) as well. The operator's machine and the controller have the packages beside their Ansible.
+    The same version gives the same bytes on both.
+  - With the second term C(sha256) the result is the checksum of the file, in hexadecimal digits.
 options: {}
 author: gpucluster
 """
@@ -25,7 +26,7 @@ EXAMPLES = """
   gpucluster_service:
     files:
       - path: /usr/local/bin/gpucluster-agent
-        content_base64: "{{ lookup('gpucluster_agent') }}"
+        content_base64: "{{ lookup('gpucluster_agent', 'node') }}"
         mode: "0755"
 """
 
@@ -46,5 +47,5 @@ class LookupModule(LookupBase):  # type: ignore[misc]
                 f"the Python that runs Ansible has no package gpucluster ({error}); run `gpucluster apply`, or install "
                 "gpucluster beside ansible-core"
             ) from error
-        archive = agent_archive.build()
+        archive = agent_archive.of_controller() if terms[0] == "controller" else agent_archive.of_node()
         return [hashlib.sha256(archive).hexdigest() if "sha256" in terms else base64.b64encode(archive).decode()]

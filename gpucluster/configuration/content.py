@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpucluster import agent
-from gpucluster.paths import ansible_dir
+from gpucluster.node_agent import version
+from gpucluster.paths import ansible_dir, import_root
 
 
 def digest() -> str:
     """Two installations of gpucluster with the same digest configure hosts in the same way."""
     found = hashlib.sha256()
-    for root in (ansible_dir(), Path(agent.__file__).parent):
+    for root in (ansible_dir(), *(import_root() / "gpucluster" / each for each in version.packages())):
         for file in _files(root):
             found.update(f"{file.relative_to(root)}\0".encode())
             found.update(hashlib.sha256(file.read_bytes()).digest())

@@ -114,7 +114,7 @@ class ShareLook:
 
     def _ask_host(self, name: str, sources: Sequence[str], *, direct: bool = False) -> Found | str:
         """Ask one host, through the controller; with `direct`, also past one that does not answer."""
-        program, command = agent_archive.build(), f"{_RUN_AGENT} home-files {shlex.join(sources)}"
+        program, command = agent_archive.of_node(), f"{_RUN_AGENT} home-files {shlex.join(sources)}"
         client = self._ssh_client()
         argvs = [client.argv(name, [command]), *([client.argv(name, [command], direct=True)] if direct else [])]
         reason = ""

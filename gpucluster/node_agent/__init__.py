@@ -1,6 +1,7 @@
-"""Programs that run on the hosts of a cluster: users, backup, container images and the other host-side commands.
+"""Programs that run on every host of a cluster: checks, metrics, records of jobs, host certificates, and others.
 
 The package is delivered as one zipapp, `/usr/local/bin/gpucluster-agent` (`gpucluster.artifacts.agent_archive` builds
-it). It runs on the host's own Python, 3.9 or later, so it uses the standard library only and imports nothing of
-gpucluster but itself. `rules/` holds pure rules that `gpucluster.spec` imports as well. `__main__` lists the commands.
+it); that of the controller has `gpucluster.controller` as well. It runs on the host's own Python, 3.9 or later, so it
+uses the standard library only and imports nothing of gpucluster but itself. What both packages use is here. Every
+module is needed by a command of nodes; `__main__` lists them.
 """

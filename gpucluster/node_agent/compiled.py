@@ -24,7 +24,7 @@ import gpucluster.node_agent
 INSTALLED = Path("/usr/local/bin/gpucluster-agent")
 FOLDER = Path("/var/cache/gpucluster")
 
-_PACKAGE = "gpucluster/agent/"
+_PACKAGE = "gpucluster/"
 # A daemon of the agent before this one may still import from its file.
 _KEPT_FILES = 2
 # The end of a zip file without a comment: signature, six fields, size and offset of its directory, length of a comment.
@@ -50,7 +50,9 @@ def use(archive: Path, installed: Path = INSTALLED, folder: Path = FOLDER) -> No
         if not file.exists():
             build(archive, file)
         if trusted(folder) and trusted(file):
-            gpucluster.node_agent.__path__.insert(0, str(file / _PACKAGE))
+            # The package itself is imported already; the others of the agent are not.
+            gpucluster.__path__.insert(0, str(file / _PACKAGE))
+            gpucluster.node_agent.__path__.insert(0, str(file / _PACKAGE / "node_agent"))
 
 
 def name(archive: Path) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from importlib import resources
+from collections.abc import Iterator, Sequence
+from importlib import resources, util
 from typing import Any
 
 import gpucluster
 
-PACKAGE = "gpucluster/agent"
+#: The packages of the agent: nodes have the first one, the controller and Prometheus' host have both.
+NODE_AGENT, CONTROLLER = "node_agent", "controller"
 
 
 def package_version() -> str:
@@ -17,12 +18,24 @@ def package_version() -> str:
     return gpucluster.__version__
 
 
-def files() -> list[tuple[str, bytes]]:
-    """Path (`gpucluster/agent/...`) and content of every Python file of the agent, sorted by path.
+def packages() -> tuple[str, ...]:
+    """The packages of the agent that are here."""
+    return tuple(each for each in (NODE_AGENT, CONTROLLER) if util.find_spec(f"gpucluster.{each}") is not None)
+
+
+def files(names: Sequence[str] = ()) -> list[tuple[str, bytes]]:
+    """Path (`gpucluster/node_agent/...`) and content of every Python file of the agent, sorted by path.
 
     The result is the same whether the agent runs from a folder or from the zipapp.
+
+    Args:
+        names: of the packages; without any, those that are here.
     """
-    return sorted(_below(resources.files("gpucluster.node_agent"), PACKAGE))
+    return sorted(
+        file
+        for each in names or packages()
+        for file in _below(resources.files(f"gpucluster.{each}"), f"gpucluster/{each}")
+    )
 
 
 def _below(folder: Any, path: str) -> Iterator[tuple[str, bytes]]:
@@ -33,10 +46,14 @@ def _below(folder: Any, path: str) -> Iterator[tuple[str, bytes]]:
             yield from _below(entry, f"{path}/{entry.name}")
 
 
-def checksum() -> str:
-    """SHA-256 over version, paths and contents, in hexadecimal digits. It does not depend on how they are packed."""
+def checksum(names: Sequence[str] = ()) -> str:
+    """SHA-256 over version, paths and contents, in hexadecimal digits. It does not depend on how they are packed.
+
+    Args:
+        names: see `files`.
+    """
     found = hashlib.sha256(package_version().encode())
-    for path, content in files():
+    for path, content in files(names):
         found.update(f"\n{path} {len(content)}\n".encode())
         found.update(content)
     return found.hexdigest()

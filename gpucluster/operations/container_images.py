@@ -1,7 +1,7 @@
 """Container images that all nodes share: imported once, by a job, to a squashfs file beside the homes.
 
-The program on the controller (`gpucluster.controller.images`) does the work and knows which names and addresses are valid.
-Nothing here takes the cluster's lock: several users may import images at the same time, also during an apply.
+The program on the controller (`gpucluster.controller.images`) does the work and knows which names and addresses are
+valid. Nothing here takes the cluster's lock: several users may import images at the same time, also during an apply.
 """
 
 from __future__ import annotations

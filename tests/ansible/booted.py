@@ -61,8 +61,8 @@ class Booted(Host):
         subprocess.run(["podman", "cp", str(source), f"{self.name}:{path}"], check=True, capture_output=True)
 
     def install_agent(self) -> None:
-        """The agent, as the role base installs it."""
-        self.put("/usr/local/bin/gpucluster-agent", agent_archive.build(), 0o755)
+        """The agent of a node, as the role base installs it."""
+        self.put("/usr/local/bin/gpucluster-agent", agent_archive.of_node(), 0o755)
 
 
 @contextlib.contextmanager

@@ -189,14 +189,14 @@ def test_the_controller_builds_the_same_agent_for_nodes(packages: Path, tmp_path
     with zipfile.ZipFile(_own(_ensure(packages))) as archive:
         archive.extractall(tmp_path / "installed")
     assert (tmp_path / "installed/gpucluster/_data/ansible/lookup_plugins/gpucluster_agent.py").is_file()
-    code = "from gpucluster.artifacts import agent_archive; sys.stdout.buffer.write(agent_archive.build())"
+    code = "from gpucluster.artifacts import agent_archive; sys.stdout.buffer.write(agent_archive.of_node())"
     done = subprocess.run(
         [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path / 'installed')!r}); {code}"],
         check=True,
         capture_output=True,
         cwd=tmp_path,
     )
-    assert done.stdout == agent_archive.build()
+    assert done.stdout == agent_archive.of_node()
 
 
 def test_another_file_is_another_wheel_and_the_same_files_are_the_same(

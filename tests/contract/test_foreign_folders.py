@@ -51,7 +51,9 @@ OWN = {
     "controller/health/": "/var/lib/gpucluster-health, its own service",
     "node_agent/home_files.py": "a mount of its own, read-only",
     "node_agent/durable_file.py": "a file that its caller names",
+    "node_agent/health/": "/run/gpucluster",
     "node_agent/host_certificates.py": "/etc/ssh, /etc/sssd",
+    "node_agent/kubernetes/": "/etc/kubernetes, /etc/cni, /run/gpucluster",
     "controller/ssh_ca.py": "/etc/gpucluster, and a folder of its own",
     "controller/kubernetes/": "/etc/kubernetes, /etc/gpucluster, /run/gpucluster",
     "controller/measure/": "/var/lib/gpucluster",
@@ -59,7 +61,8 @@ OWN = {
     "node_agent/mig/": "/run/gpucluster, /var/lib/gpucluster",
     "controller/monitor/": "its own service",
     "node_agent/nccl/": "a file that its caller names, read",
-    "node_agent/record/": "/run/gpucluster/jobs of the node; on the controller its own service",
+    "node_agent/record/": "/run/gpucluster/jobs, /var/lib/gpucluster",
+    "controller/job_records.py": "/var/lib/gpucluster/job-records, its own service",
     "controller/reactions/": "/var/lib/gpucluster/health, the health service's own",
     "node_agent/rdma_files.py": "/sys, read",
     "controller/release_server.py": "/var/lib/gpucluster, read",
@@ -89,6 +92,13 @@ _CHANGING = {
     "chmod", "chown", "lchown", "makedirs", "mkdir", "mknod", "mkfifo", "rename", "rmdir", "rmtree", "symlink",
     "symlink_to", "touch", "truncate", "unlink", "write_bytes", "write_text", "copytree", "copy2", "copyfile",
 }  # fmt: skip
+
+
+def sources() -> list[Path]:
+    """All modules of the programs of hosts."""
+    found = [file for name in ("controller", "node_agent") for file in sorted((PACKAGE / name).rglob("*.py"))]
+    assert found
+    return found
 
 
 def path_functions(tree: ast.AST, elsewhere: set[str]) -> Iterator[tuple[int, str]]:
@@ -133,7 +143,7 @@ def test_root_takes_no_path_in_folders_of_others(name: str) -> None:
 def test_each_module_that_changes_files_says_where() -> None:
     listed = (*FOREIGN, *AS_OWNER, *OWN)
     unlisted = []
-    for file in sorted((PACKAGE / "agent").rglob("*.py")):
+    for file in sources():
         name = file.relative_to(PACKAGE).as_posix()
         calls = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
         changes = {each.func.attr for each in calls if isinstance(each.func, ast.Attribute)} & _CHANGING
@@ -151,7 +161,7 @@ def test_what_is_listed_is_there() -> None:
 def test_the_modules_of_homes_are_used_as_the_owner() -> None:
     """Outside of their own module, what works in a home is called in what `work_as` and its like are given."""
     found = []
-    for file in sorted((PACKAGE / "agent").rglob("*.py")):
+    for file in sources():
         name = file.relative_to(PACKAGE).as_posix()
         modules = {"users/homes.py": "home_contents", "jobs/__main__.py": "folder"}
         module = next((each for end, each in modules.items() if name.endswith(end)), "")

@@ -238,7 +238,8 @@ def test_a_node_of_an_image_waits_for_its_entry_and_writes_it_where_sssd_reads_i
     ready = Notified(monkeypatch)
     kept, name = tmp_path / "hash", gethostname().partition(".")[0]
     double = (
-        "from gpucluster.controller.users import base_tree as b; from gpucluster.controller.users.config import Config as C;"
+        "from gpucluster.controller.users import base_tree as b;"
+        "from gpucluster.controller.users.config import Config as C;"
         "from gpucluster.node_agent.errors import Refused; C.load = classmethod(lambda *a: None);"
         f"\ndef admit(_config, _host, hashed):\n file = Path({str(kept)!r})\n"
         " if not file.exists(): raise Refused('no node boots at this address now', 'Ask again')\n"

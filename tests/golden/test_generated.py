@@ -69,7 +69,7 @@ def test_the_tables_of_the_code_are_in_their_pages(page: str, made: Callable[[],
 
 # --- from the shapes -----
 
-LIMITS = REPOSITORY / "gpucluster" / "agent" / "nccl" / "shape_limits.py"
+LIMITS = REPOSITORY / "gpucluster" / "node_agent" / "nccl" / "shape_limits.py"
 LINE = 120
 #: What a pair lacks whose bandwidth is a third of the wires'.
 FABRIC = ("NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_GID_INDEX")

@@ -18,18 +18,20 @@ from tests.agent_program import install
 class Host:
     """A place with an agent whose bytecode lies beside it."""
 
-    def __init__(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, base: Path, monkeypatch: pytest.MonkeyPatch, *, node: bool) -> None:
+        self.node = node
         self.base, self.cache, self.agent = base, base / "cache", base / "gpucluster-agent"
         main = agent_archive._MAIN.replace(
             "sys.path[0])", f"sys.path[0]), Path({str(self.agent)!r}), Path({str(self.cache)!r})"
         )
         assert main != agent_archive._MAIN
         # What has been imported says from where, on standard error.
-        end = "import atexit\natexit.register(lambda: sys.stderr.write(sys.modules['gpucluster.node_agent.seff'].__file__))\n"
+        seff = "sys.modules['gpucluster.node_agent.seff'].__file__"
+        end = f"import atexit\natexit.register(lambda: sys.stderr.write({seff}))\n"
         monkeypatch.setattr(agent_archive, "_MAIN", main.replace("sys.exit(", end + "sys.exit("))
 
     def install(self) -> None:
-        install(self.base)
+        install(self.base, node=self.node)
 
     def start(self, *before: str) -> str:
         """Where the modules came from: "source" or "bytecode"."""
@@ -39,10 +41,10 @@ class Host:
         )
         assert (done.returncode, done.stdout[:11]) == (0, "usage: seff"), done.stderr
         place = done.stderr.splitlines()[-1]
-        if place.startswith(f"{self.agent}/gpucluster/agent/seff.py"):
+        if place.startswith(f"{self.agent}/gpucluster/node_agent/seff.py"):
             return "source"
         assert place.startswith(f"{self.cache}/agent-"), place
-        assert place.endswith(".zip/gpucluster/agent/seff.pyc"), place
+        assert place.endswith(".zip/gpucluster/node_agent/seff.pyc"), place
         return "bytecode"
 
     def files(self) -> list[str]:
@@ -51,7 +53,8 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    made = Host(tmp_path, monkeypatch)
+    """The controller: its agent has both packages."""
+    made = Host(tmp_path, monkeypatch, node=False)
     made.install()
     return made
 
@@ -70,13 +73,30 @@ def test_the_first_start_makes_bytecode_and_all_use_it(host: Host) -> None:
 
 
 @root_only
+def test_a_node_has_bytecode_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Host(tmp_path, monkeypatch, node=True)
+    node.install()
+    assert [node.start(), node.start()] == ["bytecode"] * 2
+
+
+@root_only
+def test_modules_of_both_packages_come_from_it(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = "import gpucluster.controller.share as m; sys.stderr.write(m.__file__ + '\\n')\n"
+    monkeypatch.setattr(agent_archive, "_MAIN", agent_archive._MAIN.replace("import atexit", f"{shown}import atexit"))
+    host.install()
+    argv = [sys.executable, "-I", str(host.agent), "seff", "--help"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[0].endswith(".zip/gpucluster/controller/share.pyc")
+
+
+@root_only
 def test_a_link_to_the_agent_uses_it(host: Host) -> None:
     host.start()
     (host.base / "seff").symlink_to(host.agent)
     done = subprocess.run(
         [sys.executable, "-I", str(host.base / "seff"), "--help"], capture_output=True, text=True, check=True
     )
-    assert done.stderr.endswith(".zip/gpucluster/agent/seff.pyc"), done.stderr
+    assert done.stderr.endswith(".zip/gpucluster/node_agent/seff.pyc"), done.stderr
 
 
 @root_only
@@ -142,7 +162,7 @@ def test_an_agent_that_changes_has_its_own_and_only_the_last_two_stay(
     seen = []
     for number in range(3):
         changed = [(path, content + b"# %d\n" % number) for path, content in files]
-        monkeypatch.setattr(version, "files", lambda changed=changed: changed)
+        monkeypatch.setattr(version, "files", lambda _names=(), changed=changed: changed)
         host.install()
         assert host.start() == "bytecode"
         seen.append(host.files())

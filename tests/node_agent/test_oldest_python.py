@@ -23,7 +23,7 @@ from tests.image_home import image_home
 
 HERE = Path(__file__).resolve()
 CHECKOUT = HERE.parents[2]
-AGENT = CHECKOUT / "gpucluster" / "agent"
+AGENT = tuple(CHECKOUT / "gpucluster" / name for name in ("node_agent", "controller"))
 MODULES = tuple(ansible_dir() / name for name in ("library", "module_utils", "action_plugins", "lookup_plugins"))
 SUITE = "bullseye"
 # This Python can't make what GPUCLUSTER_TEST_KUBERNETES asks for.
@@ -39,7 +39,7 @@ REQUIREMENTS = [
 @pytest.mark.parametrize(
     ("target", "folders"),
     # The older one is the oldest that our ansible-core supports on hosts.
-    [("3.9-", (AGENT,)), ("3.8-", MODULES)],
+    [("3.9-", AGENT), ("3.8-", MODULES)],
     ids=["agent", "modules"],
 )
 def test_no_newer_feature_is_used(target: str, folders: tuple[Path, ...]) -> None:
@@ -95,9 +95,9 @@ def _install_packages(target: Path) -> None:
 #: Parts of the agent's tests that take about the same time, so that several workers can share them. The last one has
 #: what no other has. Examples of hypothesis are fewer here (conftest.py): values are no matter of a version.
 PARTS: dict[str, tuple[str, ...]] = {
-    "checks": ("backup", "checks"),
-    "exporter": ("exporter", "record"),
-    "health": ("health", "images", "monitor"),
+    "checks": ("controller/backup", "node_agent/checks"),
+    "exporter": ("node_agent/exporter", "node_agent/record"),
+    "health": ("controller/health", "controller/images", "controller/monitor"),
     "others": (),
 }
 
@@ -107,9 +107,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     "part", [pytest.param(part, marks=pytest.mark.xdist_group(f"oldest-python-{part}")) for part in PARTS]
 )
 def test_the_agent_s_tests_pass(part: str, python: list[str], tmp_path: Path) -> None:
-    folders = [str(HERE.parent / name) for name in PARTS[part]]
-    elsewhere = [str(HERE.parent / name) for names in PARTS.values() for name in names]
-    what = folders or [str(HERE.parent), *(f"--ignore={folder}" for folder in elsewhere)]
+    tests = HERE.parents[1]
+    folders = [str(tests / name) for name in PARTS[part]]
+    elsewhere = [f"--ignore={tests / name}" for names in PARTS.values() for name in names]
+    what = folders or [str(tests / "node_agent"), str(tests / "controller"), *elsewhere]
     done = subprocess.run(
         [
             # Without the project's options: pytest-xdist, which some of them are for, is not there.

@@ -1,7 +1,7 @@
 """Users are checked twice: in cluster.yml on the operator's machine, and by the agent on the controller.
 
-Both use the rules of `gpucluster.controller.rules`. What one accepts and the other refuses would fail in the middle of an
-apply, so whole users are compared here as well.
+Both use the rules of `gpucluster.controller.rules`. What one accepts and the other refuses would fail in the middle of
+an apply, so whole users are compared here as well.
 """
 
 from __future__ import annotations

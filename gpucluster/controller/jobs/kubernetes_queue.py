@@ -1,4 +1,4 @@
-"""Kubernetes as a queue of jobs of users (`agent.jobs.queue.Queue`).
+"""Kubernetes as a queue of jobs of users (`queue.Queue`).
 
 Objects are created in the name of the user, so that rights, quota and policies of the user's namespace count. Uid,
 groups, home and namespace are those of the directory, and never those of the request.

@@ -31,7 +31,7 @@ _SECONDS = 60.0
 _LONGEST = 65536
 _CREDENTIALS = struct.Struct("3i")
 
-#: The uid of who asks, and the certificate request -> what a kubeconfig needs (`people_requests.for_uid`).
+#: The uid of who asks, and the certificate request -> what a kubeconfig needs (`users.kubernetes_requests.for_uid`).
 Grant = Callable[[int, str], Mapping[str, Any]]
 
 

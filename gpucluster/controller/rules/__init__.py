@@ -1,6 +1,6 @@
-"""Rules that programs on hosts and the operator's side share. Pure: nothing here touches the system.
+"""Rules that the controller and the operator's side share. Pure: nothing here touches the system.
 
-The names, ids and ssh keys that users may have: the agent checks requests with them on the controller, and
-`gpucluster.spec` checks cluster.yml with them, so that both accept the same. And what Slurm prints about nodes: the
-autoscaler and the agent read it, and write reasons. Modules here import the standard library and each other.
+The names, ids and ssh keys that users may have: the controller checks requests with them, and `gpucluster.spec` checks
+cluster.yml with them, so that both accept the same. And what Slurm prints about nodes: the autoscaler and the health
+service read it. Modules here import the standard library and rules.
 """

@@ -41,7 +41,7 @@ def folders(home: Path) -> Mapping[str, Path]:
     place = home / "kubernetes" / "agent"
     make_private(place.parent)
     place.mkdir(exist_ok=True)
-    file, content = place / "gpucluster-agent", agent_archive.build()
+    file, content = place / "gpucluster-agent", agent_archive.of_node()
     if not file.exists() or file.read_bytes() != content:
         part = place / f".part-{os.urandom(4).hex()}"
         part.write_bytes(content)

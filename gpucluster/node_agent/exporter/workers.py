@@ -5,7 +5,8 @@ is gone). Such a process is killed at its limit. What it had read until then is 
 what it hung on for a while. While the kernel does not end more than a few of them, no further one is started: a hanging
 device costs a fixed number of processes, whatever the number of scrapes.
 
-`gpucluster.node_agent.checks.side_by_side` starts a process for each measurement instead: right for a program that ends.
+`gpucluster.node_agent.checks.side_by_side` starts a process for each measurement instead: right for a program that
+ends.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Rules that nodes, the controller and the operator's machine share. Pure."""
+"""Rules that nodes share with the controller and the operator's side: devices, labels, MIG, reasons of a drain.
+
+Pure: nothing here touches the system. Those that no node needs are in `gpucluster.controller.rules`.
+"""

@@ -166,7 +166,7 @@ def test_an_image_has_several_names() -> None:
 
 @pytest.mark.parametrize("kind", [*job_objects.WORKLOADS, "NoSuchKind"])
 def test_what_makes_pods_is_deleted_first_and_what_it_needs_after_it(kind: str) -> None:
-    """The double of kubectl records what it is asked for. Real objects are deleted in test_job_queue.py."""
+    """The double of kubectl records what it is asked for. Real objects are deleted in jobs/test_kubernetes_queue.py."""
     deleted: list[str] = []
 
     class Recording(Kubectl):

@@ -156,7 +156,7 @@ def test_the_probe_is_found_in_the_archive_that_hosts_have(tmp_path: Path) -> No
 
     whole = Path(gpucluster.__file__).parent
     with zipfile.ZipFile(tmp_path / "agent", "w") as archive:
-        for file in (*whole.glob("*.py"), *whole.glob("agent/**/*.py")):
+        for file in (*whole.glob("*.py"), *whole.glob("controller/**/*.py"), *whole.glob("node_agent/**/*.py")):
             archive.write(file, file.relative_to(whole.parent))
     code = "from gpucluster.controller.kubernetes import pod_checks as p; print(p.__file__, len(p._probe()))"
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path / "agent")}, check=True,

@@ -1,4 +1,7 @@
-"""The check `gpu_mig`: what is there against what the pool says, by a double of nvidia-smi (tests/node_agent/mig/smi.py)."""
+"""The check `gpu_mig`: what is there against what the pool says.
+
+nvidia-smi is a double (tests/node_agent/mig/smi.py).
+"""
 
 from __future__ import annotations
 
