@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "gpucluster.controller.kubernetes.own_kubeconfig", "a kubeconfig for who runs this (`gpucluster-kubeconfig`)",
     ),
     "measure": (
-        "gpucluster.controller.measure.__main__", 
+        "gpucluster.controller.measure.__main__",
         "measure nodes by Slurm jobs, for level `full` of `gpucluster verify`",
     ),
 }  # fmt: skip

@@ -45,7 +45,7 @@ def node_labels(
         zone: its availability domain, such as `Uocm:PHX-AD-1`; empty if it is not known.
         rdma_network: the OCID of its cluster network or compute cluster; None if its nodes use no RDMA. Nodes with the
             same domain reach each other by RDMA, others do not.
-        mig_parts: what each GPU is divided into (`agent.rules.mig`); empty if none is.
+        mig_parts: what each GPU is divided into (`node_agent.rules.mig`); empty if none is.
         emulated: its nodes have not the hardware of their shape.
     """
     labels = {POOL: pool, SHAPE: shape.name, INSTANCE_TYPE: shape.name, ELASTIC: str(elastic).lower()}

@@ -3,8 +3,8 @@
 An instance of the local cloud has some of the GPUs of a machine, with the machine's numbers of their device files, such
 as /dev/nvidia5. Which ones differs from node to node, and all nodes of a pool have one gres.conf: it names links.
 Slurm's numbers are those of the links, 0 and up, as CUDA counts the devices that a process can open. They are in the
-folder of divided GPUs (`agent.rules.mig`): what asks for the meaning of Slurm's numbers finds them there
-(`agent.gpu_numbers`).
+folder of divided GPUs (`node_agent.rules.mig`): what asks for the meaning of Slurm's numbers finds them there
+(`node_agent.gpu_numbers`).
 """
 
 from __future__ import annotations

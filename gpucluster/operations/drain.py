@@ -102,7 +102,7 @@ class Draining:
         """Drain these nodes, and wait until no job is on them. Names that Slurm does not know are skipped.
 
         Args:
-            reasons: why, by the node's name: one of `agent.rules.reasons`.
+            reasons: why, by the node's name: one of `node_agent.rules.reasons`.
             timeout: seconds to wait. With 0 there is no wait: jobs are requeued, or cancelled if they can't be
                 requeued; and if Slurm does not answer, that is only a warning.
 

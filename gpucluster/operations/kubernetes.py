@@ -271,7 +271,7 @@ class ControlPlane:
         Kubernetes does not know are skipped.
 
         Args:
-            reasons: why, by the node's name: one of `agent.rules.reasons`.
+            reasons: why, by the node's name: one of `node_agent.rules.reasons`.
             timeout: seconds to wait. With 0 there is no wait: pods are deleted, work and budgets included; and if
                 Kubernetes does not answer, that is only a warning.
 

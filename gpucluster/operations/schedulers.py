@@ -19,7 +19,7 @@ class SchedulerNodes(Protocol):
         know are skipped.
 
         Args:
-            reasons: why, by the node's name: one of `agent.rules.reasons`.
+            reasons: why, by the node's name: one of `node_agent.rules.reasons`.
             timeout: seconds to wait. With 0 there is no wait: what runs there is ended; and if the scheduler does not
                 answer, that is only a warning.
 

@@ -8,7 +8,7 @@
 | Jinja | `spec.document` and `configuration.runner.without_templates` refuse | here, with the real Ansible |
 | HCL | JSON: Terraform takes values of variables and of a backend as they are | here, with the real Terraform |
 | slurm.conf | the rule of `slurm.extra_config` refuses | here; test_text_judges.py, with Slurm's own parser |
-| LDIF | `agent.users.ldif.line` | here; test_text_judges.py, with the real slapadd |
+| LDIF | `controller.users.ldif.line` | here; test_text_judges.py, with the real slapadd |
 | units of systemd | `systems.units` | tests/ansible/test_unit_values.py, with the real systemd-analyze |
 | HTML | `pages.markup` | here |
 | a terminal | `text.terminal` | test_text_terminal.py |

@@ -2,7 +2,7 @@
 
 `serve` answers requests, one JSON object a line, until the connection ends; `__main__` has the table of operations.
 `gpucluster.node_agent.kubernetes.kubectl` is the only module that runs kubectl, `faults` beside it says what its errors
-mean, `pods` and `namespaces` what its objects mean, `nodes` and `drain` change nodes. `people` makes namespaces and access follow the directory, by the objects of
-`person_objects`; `client_certificates` signs what people and operators log in with, `kubeconfig` says what their files
-have, and by `own_kubeconfig` people ask for one.
+mean, `pods` and `namespaces` what its objects mean. `nodes` and `drain` change nodes. `people` makes namespaces and
+access follow the directory, by the objects of `person_objects`; `client_certificates` signs what people and operators
+log in with, `kubeconfig` says what their files have, and by `own_kubeconfig` people ask for one.
 """

@@ -70,7 +70,7 @@ class Owner(NamedTuple):
 
 
 class State(NamedTuple):
-    """How a job is; see `agent.jobs.queue.Seen`."""
+    """How a job is; see `controller.jobs.queue.Seen`."""
 
     state: str
     nodes: str

@@ -1,4 +1,4 @@
-"""What the autoscaler may do in Kubernetes; `agent.kubernetes.service_access` makes its account.
+"""What the autoscaler may do in Kubernetes; `controller.kubernetes.service_access` makes its account.
 
 The rights are those of `autoscaler.daemon.kubernetes` and no others. Who may patch pods may change their images, too:
 Kubernetes has no right for annotations alone.

@@ -25,7 +25,7 @@ def gpu_link(number: int) -> str:
 
 
 def gpu_links(gpus: int) -> tuple[str, ...]:
-    """The links of a node with this number of whole GPUs (`agent.gpu_links`)."""
+    """The links of a node with this number of whole GPUs (`node_agent.gpu_links`)."""
     return tuple(map(gpu_link, range(gpus)))
 
 
