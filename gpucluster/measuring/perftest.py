@@ -2,8 +2,8 @@
 
 Source: perftest's README and sources (`src/perftest_parameters.h`, the formats RESULT_FMT_G, REPORT_FMT and
 RESULT_FMT_LAT): a header such as `#bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]`, then one row. A
-job prints a line before each device's output (`controller.measure.launch`); without it the device is the one that perftest
-names. rping's client prints `ping data: ...` for each message that came back (rdma-core,
+job prints a line before each device's output (`controller.measure.launch`); without it the device is the one that
+perftest names. rping's client prints `ping data: ...` for each message that came back (rdma-core,
 `librdmacm/examples/rping.c`).
 """
 

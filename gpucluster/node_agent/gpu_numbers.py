@@ -1,7 +1,7 @@
 """Which GPU of this node a job's number means: Slurm's number in SLURM_JOB_GPUS, and in the file of a running job.
 
 Where no GPU is divided it is the number of a device file: gres.conf names /dev/nvidia0 and so on. Where GPUs are
-divided (MIG, `node_agent.mig`), and where a node has some of the GPUs of a machine (`node_agent.gpu_links`), it is the number of
+divided (MIG, `mig`), and where a node has some of the GPUs of a machine (`gpu_links`), it is the number of
 a link that gres.conf names, which leads to an instance or to a whole GPU. The links are what Slurm gives to jobs, so
 they decide here, too, and not what the node should have.
 """

@@ -8,8 +8,8 @@ in values that depend on others; model.py and `sections/` define the values of e
 rules between keys; messages.py turns errors into text. template.py writes a first file, reference.py the
 documentation.
 
-May import `shapes`, `oci`, `controller.rules`, `errors` and `text`. It reads the files that a cluster.yml names, and nothing
-else of the system.
+May import `shapes`, `oci`, `controller.rules`, `node_agent.rules`, `errors` and `text`. It reads the files that a
+cluster.yml names, and nothing else of the system.
 """
 
 from __future__ import annotations

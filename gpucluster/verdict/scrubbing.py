@@ -1,4 +1,4 @@
-"""Removes secrets from evidence: from JSON values by the names under which they stand, from texts with `controller.scrub`.
+"""Removes secrets from evidence: from JSON values by the names that they have, from texts with `controller.scrub`.
 
 Rather too much is removed than too little: who needs a value can measure again.
 """

@@ -46,7 +46,7 @@ class NodeExpectation:
         mounts: paths at which a file system must be mounted.
         local_disk: where the local drives are mounted, or "".
         services: systemd units that must run.
-        mig: of each GPU, in the order of nvidia-smi, what it is divided into (`node_agent.rules.mig`), "" for a whole one;
+        mig: of each GPU, in the order of nvidia-smi, what it is divided into (`rules.mig`), "" for a whole one;
             () on a host whose pool divides none.
         off: names of checks that cluster.yml switches off.
     """

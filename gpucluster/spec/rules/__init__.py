@@ -3,7 +3,7 @@
 A rule sees valid values only, so that one error is reported once and hides no other. Each module has `check`, which
 adds the errors that it finds, and `RULES`, the same rules as text for the reference page. images.py and nodes.py belong
 to machines.py and pools.py: the rules of images and of single nodes. May import `spec.messages`, `spec.model` and what
-is below them, `shapes`, `controller.rules` and the agent's registry of checks.
+is below them, `shapes`, `controller.rules`, `node_agent.rules` and the registry of checks of hosts.
 """
 
 from __future__ import annotations
