@@ -1,7 +1,7 @@
 """The Python of each system's hosts: what programs of gpucluster and Ansible's modules run with.
 
-`host_python.sh` finds or installs it, and makes the link that everything uses (`node_agent.interpreter.PYTHON`). It runs
-at the first boot, from user data, and in Ansible's first task on hosts that have no link.
+`host_python.sh` finds or installs it, and makes the link that everything uses (`node_agent.interpreter.PYTHON`). It
+runs at the first boot, from user data, and in Ansible's first task on hosts that have no link.
 """
 
 from __future__ import annotations

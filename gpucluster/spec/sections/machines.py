@@ -245,7 +245,7 @@ class Pool(Machine):
 
     @property
     def mig_parts(self) -> tuple[str, ...]:
-        """What each GPU of a node is divided into (`node_agent.rules.mig`), "" for a whole one; () if none is divided."""
+        """What each GPU of a node is divided into (`node_agent.rules.mig`), "" for a whole one; () if none is."""
         if not self.gpus.mig:
             return ()
         gpu = mig.catalogue()[self.hardware.mig_gpu]
