@@ -33,8 +33,9 @@ for path in sys.argv[2:]:
 def host() -> Iterator[Booted]:
     with booted() as node:
         node.put("/root/ask.py", ASK)
-        assert node.play([AGENT], {}).changed == 1
-        assert node.play([AGENT], {}).changed == 0
+        # Files are served by the controller.
+        assert node.play([AGENT], {"agent_kind": "controller"}).changed == 1
+        assert node.play([AGENT], {"agent_kind": "controller"}).changed == 0
         yield node
 
 
