@@ -302,8 +302,12 @@ class Cluster:
         drain_timeout: float = DRAIN_TIMEOUT,
         preflight: bool = True,
         accept_host_keys: bool = False,
+        all_tasks: bool = False,
     ) -> Result:
         """Create or update the cluster, then verify it: the cloud's resources, the hosts' configuration, the checks.
+
+        Where neither what the hosts are configured from nor a host has changed since the last apply, of the tasks only
+        those for users and accounts run.
 
         Args:
             delete_data: allow a plan that deletes or replaces the file system with the users' homes.
@@ -311,6 +315,7 @@ class Cluster:
             drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
             preflight: ask the cloud in advance whether it would accept the spec.
             accept_host_keys: trust the ssh host keys that the hosts answer with now, whatever the state says.
+            all_tasks: run every task on the hosts, also where nothing has changed.
 
         Raises:
             VerifyError: everything was built, but a check failed or could not run.
@@ -322,7 +327,7 @@ class Cluster:
             if accept_host_keys:
                 self._provisioning.forget_host_keys(terraform)
                 self._hosts.forget_keys()
-            built = self._build(terraform, run, consent)
+            built = self._build(terraform, run, consent, all_tasks=all_tasks)
             verdict = self._verification.run(built.deployment, run, built.facts)
             result = self._result(run, built.deployment, built=built, verdict=verdict)
         return result
@@ -361,13 +366,15 @@ class Cluster:
         terraform = self._provisioning.prepare(run, to_build=True)
         return self._build(terraform, run, Consent(drain_timeout=drain_timeout, recreate=tuple(nodes))).deployment
 
-    def _build(self, terraform: Terraform, run: Run, consent: Consent) -> _Built:
+    def _build(self, terraform: Terraform, run: Run, consent: Consent, *, all_tasks: bool = False) -> _Built:
         """Change the resources, and configure the hosts."""
         refuse_what_stays(self.spec, self._controller, self._record)
         changes = self._provisioning.apply(terraform, run, consent)
         deployment = self._hosts.reach(run)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
-        configured = self._configuration.apply(deployment, run, verify=self._verification.variables(deployment))
+        configured = self._configuration.apply(
+            deployment, run, verify=self._verification.variables(deployment), all_tasks=all_tasks
+        )
         self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
         self._keep_login_keys(terraform, self._configuration.login_keys(deployment, configured))
         resumed = self._resizing.resume_changed()

@@ -16,7 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import gpucluster_fork_server
+from ansible.module_utils import gpucluster_applied, gpucluster_fork_server
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpucluster_gpus import survey
 
@@ -48,6 +48,16 @@ options:
     type: list
     elements: str
     required: true
+  inputs:
+    description: >-
+      A digest of what this run works from. The fact C(changed_since) says what is not as the last complete run with
+      these inputs left it. Without it all tasks are wanted, and nothing is recorded.
+    type: str
+    default: ""
+  complete:
+    description: The run has configured the host. What it left is recorded, for C(changed_since) of a later run.
+    type: bool
+    default: false
 author: gpucluster
 """
 
@@ -348,11 +358,14 @@ def main() -> None:
             "agent": {"type": "path", "required": True},
             "packages": {"type": "dict", "required": True},
             "purposes": {"type": "list", "elements": "str", "required": True},
+            "inputs": {"type": "str", "default": ""},
+            "complete": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
-    # First, and not in check mode: it writes a program.
-    python = gpucluster_fork_server.REAL if module.check_mode else gpucluster_fork_server.start()
+    # First, and not in check mode: it writes a program. At the end of a run it is there.
+    starts = not (module.check_mode or module.params["complete"])
+    python = gpucluster_fork_server.start() if starts else gpucluster_fork_server.REAL
     user = module.params["user"]
     found = facts(user, module.params["key"])
     lists = module.params["packages"].get(found["system"])
@@ -363,14 +376,20 @@ def main() -> None:
         )
     for_time = ["time"] if found["can_set_time"] and not found["time_service"] else []
     wanted = [name for kind in (*module.params["purposes"], *for_time) for name in lists[kind]]
-    found["python"] = python
     found["agent"] = program_checksum(Path(module.params["agent"]))
     found["missing_packages"] = missing_packages(wanted)
     found["fuse"] = mounts_images(wanted, found["missing_packages"])
     # expanduser does not change the ~ of an unknown user.
     if found["user_home"].startswith("~"):
         module.fail_json(msg=f"there is no user {user} on this host; set ansible_user to the image's login user")
-    module.exit_json(changed=False, ansible_facts={"gpucluster_host": found})
+    inputs = module.params["inputs"]
+    if module.params["complete"]:
+        module.exit_json(changed=False, differing=gpucluster_applied.record(inputs, found) if inputs else [])
+    found["changed_since"] = gpucluster_applied.changed_since("" if module.check_mode else inputs, found)
+    if inputs and not module.check_mode:
+        # Also where nothing has changed: all tasks run on all hosts where one of them has.
+        gpucluster_applied.begin(inputs, keep=not found["changed_since"]["reason"])
+    module.exit_json(changed=False, ansible_facts={"gpucluster_host": {**found, "python": python}})
 
 
 if __name__ == "__main__":

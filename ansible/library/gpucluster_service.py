@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 
+from ansible.module_utils import gpucluster_applied
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpucluster_accounts import ACCOUNT_SPEC, make_accounts
 from ansible.module_utils.gpucluster_files import FILE_SPEC, Files
 from ansible.module_utils.gpucluster_trials import TRIAL_SPEC, run_trials
-from ansible.module_utils.gpucluster_units import UNIT_SPEC, run_units
+from ansible.module_utils.gpucluster_units import UNIT_SPEC, full_name, run_units
 
 DOCUMENTATION = """
 module: gpucluster_service
@@ -168,6 +169,9 @@ def main() -> None:
             module.fail_json(msg=f"{item['path']}: {error.strerror}", paths=files.paths)
     wanted = module.params["units"]
     units = run_units(module, wanted, module.params["timeout"], files.restore) if wanted else {}
+    if not module.check_mode:
+        paths = [item["path"] for item in module.params["files"]]
+        gpucluster_applied.note(paths, [full_name(unit["name"]) for unit in wanted])
     changed = bool(accounts or files.paths or any(units.values()))
     module.exit_json(changed=changed, accounts=accounts, paths=files.paths, diff=files.diff, **units)
 

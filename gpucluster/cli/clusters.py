@@ -189,6 +189,7 @@ def plan(context: Context, provider: str, detailed_exitcode: bool, skip_prefligh
 @click.option(
     "--accept-host-keys", is_flag=True, help="Trust the ssh host keys that the hosts have now, whatever the state says."
 )
+@click.option("--all-tasks", is_flag=True, help="Run every task on the hosts, also where nothing has changed.")
 @SKIP_PREFLIGHT
 def apply(
     context: Context,
@@ -197,6 +198,7 @@ def apply(
     replace_nodes: bool,
     drain_timeout: float | None,
     accept_host_keys: bool,
+    all_tasks: bool,
     skip_preflight: bool,
 ) -> None:
     """Create or update the cluster, then verify it."""
@@ -209,6 +211,7 @@ def apply(
             drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout,
             preflight=not skip_preflight,
             accept_host_keys=accept_host_keys,
+            all_tasks=all_tasks,
         )
         reporter.result(result.to_dict(), summary(result) + next_steps(cluster, result))
 

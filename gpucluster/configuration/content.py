@@ -1,10 +1,13 @@
-"""A digest of what configures the hosts: the playbooks and roles, and the programs that are installed there."""
+"""Digests of what configures the hosts: of the playbooks, roles and programs that are installed there, and of all that
+one run works from."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from gpucluster.node_agent import version
 from gpucluster.paths import ansible_dir, import_root
@@ -17,6 +20,23 @@ def digest() -> str:
         for file in _files(root):
             found.update(f"{file.relative_to(root)}\0".encode())
             found.update(hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def inputs(inventory: Mapping[str, Any]) -> str:
+    """Two runs with the same inputs bring hosts to the same state. Folders of this machine count by what is in them.
+
+    Args:
+        inventory: the whole inventory of the run. Its release files have their checksums in it.
+    """
+    variables = dict(inventory["all"]["vars"])
+    variables.pop("software_directory", None)
+    wheels = variables.pop("autoscaler_wheels", None)
+    found = hashlib.sha256(digest().encode())
+    compared = {**inventory, "all": {**inventory["all"], "vars": variables}}
+    found.update(json.dumps(compared, sort_keys=True).encode())
+    for wheel in _files(Path(wheels)) if wheels else ():
+        found.update(f"{wheel.name}\0{hashlib.sha256(wheel.read_bytes()).hexdigest()}".encode())
     return found.hexdigest()
 
 

@@ -18,7 +18,7 @@ from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration import content
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
 from gpucluster.errors import ToolError
-from gpucluster.events import Sink, warn
+from gpucluster.events import Sink, info, warn
 from gpucluster.handover import configuration_diff
 from gpucluster.lifecycle import elastic_age
 from gpucluster.lifecycle.downloads import Downloads
@@ -95,20 +95,24 @@ class Configuration:
         *,
         verify: Mapping[str, Any],
         slurm_upgrade: bool = False,
+        all_tasks: bool = False,
     ) -> PlaybookResult:
         """Configure each host for its role in the cluster, and collect what `verify` checks.
 
-        From now on users may reach the share.
+        From now on users may reach the share. Where neither the inputs of the last complete run nor a host has changed
+        since, only users, accounts and checks are looked at.
 
         Args:
             verify: the variables that say what is collected.
             slurm_upgrade: allow another release of Slurm than the hosts have.
+            all_tasks: run every task, whatever has changed.
 
         Raises:
             AnsibleError: a task failed or a host can't be reached.
         """
         with run.phase("ansible"):
-            file = write_inventory(self._paths, self.inventory(deployment))
+            inventory = self.inventory(deployment)
+            file = write_inventory(self._paths, inventory)
             self._file_systems().note(deployment.outputs.home_file_system_id, UsersFiles.IN_USE)
             this = {
                 **self.settings(deployment.outputs, {host.name: host.instance_id for host in deployment.hosts}),
@@ -121,9 +125,13 @@ class Configuration:
             # An apply that is interrupted from now on must not look like a complete one.
             self._record.write({**this, "complete": False, "time": _now()})
             variables = {**verify, **({"slurm_upgrade": True} if slurm_upgrade else {})}
+            # Objects of Kubernetes are no files.
+            if not (slurm_upgrade or all_tasks or self._spec.scheduler == "kubernetes"):
+                variables["applied_inputs"] = content.inputs(inventory)
             done = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)
             self._record.write({**this, "complete": True, "time": _now()})
             self._name_nodes_behind(elastic)
+            self._say_what_changed(done)
             for text in done.facts.get(deployment.controller.name, {}).get("gpucluster_shared_entries") or ():
                 warn(self._on_event, "ansible", printable(str(text)))
             return done
@@ -140,6 +148,17 @@ class Configuration:
         }
         before = self._record.read(timeout=_RECORD_TIMEOUT) if fingerprints else None
         return elastic_age.recorded(before, fingerprints, time.time())
+
+    def _say_what_changed(self, done: PlaybookResult) -> None:
+        """Which hosts were not as the last apply left them, or that all were."""
+        changes = {host: facts["gpucluster_host"]["changed_since"] for host, facts in done.facts.items()}
+        for host, change in changes.items():
+            if change["differing"]:
+                differing = ", ".join(printable(str(each)) for each in change["differing"])
+                info(self._on_event, "ansible", f"{host} was not as the last apply left it: {differing}")
+        if not any(change["reason"] for change in changes.values()):
+            text = "no host has changed since the last apply: users and accounts were updated, other tasks left out"
+            info(self._on_event, "ansible", text)
 
     def _name_nodes_behind(self, elastic: Mapping[str, Any]) -> None:
         """An elastic node is configured when it is new: nothing changes on those that are up."""

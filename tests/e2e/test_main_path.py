@@ -40,6 +40,7 @@ CLUSTER_YML = worked_example("local")
 # A machine that runs other tests may answer late.
 STATUS = ("status", "--timeout", "60")
 CONTROLLER, NODES = "demo-controller", ("compute-1", "compute-2")
+UNCHANGED = "no host has changed since the last apply: users and accounts were updated, other tasks left out"
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,25 @@ def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
     names = " ".join(check["name"] for check in result["checks"])
     assert "a job runs in pool" in names
     assert len(containers(site.home)) == 3
+
+
+def apply(site: Site) -> tuple[dict[str, Any], list[str]]:
+    """The result of an apply, and what it said beside its phases."""
+    code, events = site.run("apply")
+    assert code == 0, events[-8:]
+    return events[-1]["data"], [event["message"] for event in events if event["kind"] == "log"]
+
+
+def test_the_second_apply_changes_nothing_although_the_clouds_server_has_died(site: Site) -> None:
+    os.kill(site.good("local", "status")["pid"], signal.SIGKILL)
+    with budget.held(site, "local: nothing to do"):
+        result, said = apply(site)
+    assert UNCHANGED in said
+    assert result["changes"] == 0
+    assert set(result["changed"].values()) == {0}, result["changed"]
+    assert all_pass(result), result["checks"]
+    own = {check["subject"] for check in result["checks"] if check["check"] == "root_file_system"}
+    assert own == {CONTROLLER, *NODES}
 
 
 def test_a_directory_user_logs_in_and_a_two_node_job_runs_to_its_end(site: Site) -> None:
@@ -313,15 +333,27 @@ def test_a_job_does_not_start_on_a_node_whose_checks_fail(site: Site) -> None:
     assert site.as_alice(f"srun -w {node} hostname").strip() == node
 
 
-def test_the_second_apply_changes_nothing_although_the_clouds_server_has_died(site: Site) -> None:
-    os.kill(site.good("local", "status")["pid"], signal.SIGKILL)
-    with budget.held(site, "local: nothing to do"):
-        result = site.good("apply")
-    assert result["changes"] == 0
-    assert set(result["changed"].values()) == {0}, result["changed"]
+def test_what_somebody_changed_on_a_host_is_put_back(site: Site) -> None:
+    limits, conf = "/etc/security/limits.d/90-gpucluster.conf", "/etc/slurm/slurm.conf"
+    before = site.root(NODES[0], f"cat {limits}")
+    # Others have changed the nodes since then, too.
+    apply(site)
+    site.root(NODES[0], f"echo '# by hand' >> {limits}; systemctl stop sssd")
+    site.root(CONTROLLER, f"rm {conf}")
+    result, said = apply(site)
     assert all_pass(result), result["checks"]
-    own = {check["subject"] for check in result["checks"] if check["check"] == "root_file_system"}
-    assert own == {CONTROLLER, *NODES}
+    assert f"{NODES[0]} was not as the last apply left it: file {limits}, unit sssd.service" in said
+    assert any(f"{CONTROLLER} was not as the last apply left it: " in text and f"file {conf}" in text for text in said)
+    assert site.root(NODES[0], f"cat {limits}; systemctl is-active sssd") == f"{before}active\n"
+    assert "ClusterName" in site.root(CONTROLLER, f"cat {conf}")
+
+
+def test_users_and_accounts_are_put_back_where_no_host_has_changed(site: Site) -> None:
+    site.root(CONTROLLER, "sacctmgr --immediate delete user alice")
+    result, said = apply(site)
+    assert UNCHANGED in said
+    assert result["changed"][CONTROLLER] == 1
+    assert site.as_alice("sacctmgr --noheader --parsable2 show user alice format=user").strip() == "alice"
 
 
 def test_plan_status_ssh_inventory_and_output_tell_the_same(site: Site) -> None:

@@ -1,0 +1,226 @@
+"""What the last complete apply left on a host, and whether the host is still like that.
+
+`gpucluster apply` need not ask each task again where nothing has changed: neither what the run works from (the
+inventory, the roles, the programs: one digest, the `inputs`) nor what it made. The second is compared on the host:
+every file below `TREES` by content, owner and mode, the other files that tasks wrote, the packages, the units that
+tasks started, the mounts of fstab, the boot, and the host's facts. Files that no task wrote are compared, too: a change
+that nobody explains only means that all tasks run.
+
+While a run works, its tasks note in `JOURNAL` what they left (`note`). At its end `record` compares that with the disk:
+a file that somebody edited in between must not become what is right. The record is removed as soon as a run begins to
+change the host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+RECORD = Path("/var/lib/gpucluster/applied.json")
+JOURNAL = Path("/run/gpucluster-applied")
+FORMAT = 1
+# What is renewed before it ends (certificates: 60 days before) is renewed by tasks.
+MAX_AGE = 7 * 24 * 3600
+TREES = ("/etc", "/usr/local")
+# Thousands of files of Python packages: by size and time of change.
+LARGE_TREES = ("/opt/gpucluster",)
+# They change with the clock, or by each start of a container.
+VOLATILE = frozenset({"/etc/.pwd.lock", "/etc/adjtime", "/etc/mtab", "/etc/resolv.conf"})
+# Larger files are archives and programs: by size and time of change.
+READ_WHOLE = 1 << 20
+PACKAGES = ("/var/lib/dpkg/status", "/var/lib/rpm/rpmdb.sqlite", "/usr/lib/sysimage/rpm/rpmdb.sqlite")
+BOOT = "/proc/sys/kernel/random/boot_id"
+FSTAB, MOUNTS = "/etc/fstab", "/proc/self/mounts"
+UP = ("active", "reloading")
+_SHOWN = 5
+
+
+def state_of(path: str, *, whole: int = READ_WHOLE) -> str:
+    """What is at a path, in one word: content, owner and mode.
+
+    Args:
+        whole: of larger files size and time of change stand for the content.
+    """
+    try:
+        state = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return "absent"
+    kind, owner = stat.S_IFMT(state.st_mode), f"{stat.S_IMODE(state.st_mode):o}:{state.st_uid}:{state.st_gid}"
+    if kind == stat.S_IFLNK:
+        return f"link {os.readlink(path)}"
+    if kind != stat.S_IFREG:
+        return f"{kind:o} {owner}"
+    if state.st_size > whole:
+        return f"{owner} {state.st_size} {state.st_mtime_ns}"
+    with open(path, "rb") as file:
+        return f"{owner} {hashlib.blake2b(file.read(), digest_size=16).hexdigest()}"
+
+
+def below(trees: Iterable[str]) -> Iterator[str]:
+    """All paths below some folders; file systems that are mounted there are not entered."""
+    for tree in trees:
+        pending = [tree]
+        while pending:
+            folder = pending.pop()
+            try:
+                entries = list(os.scandir(folder))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for entry in entries:
+                if entry.path in VOLATILE or entry.name == "__pycache__":
+                    continue
+                yield entry.path
+                if entry.is_dir(follow_symlinks=False) and not os.path.ismount(entry.path):
+                    pending.append(entry.path)
+
+
+def unit_states(names: Iterable[str]) -> dict[str, str]:
+    """For each unit whether it is up, and whether it starts at the next boot."""
+    wanted = sorted(names)
+    if not wanted:
+        return {}
+    command = ["systemctl", "show", "--property=Id,ActiveState,UnitFileState", "--", *wanted]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "SYSTEMCTL_SKIP_SYSV": "1"}
+    )
+    found = {}
+    # In the order of the names; an alias has another Id.
+    for name, block in zip(wanted, done.stdout.strip().split("\n\n")):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        up = "up" if values.get("ActiveState") in UP else values.get("ActiveState", "unknown")
+        found[name] = f"{up} {values.get('UnitFileState', '')}"
+    return found
+
+
+def fstab_mounts() -> dict[str, str]:
+    """The file systems of fstab that are mounted, by mount point."""
+    points = {fields[1] for fields in _table(FSTAB) if len(fields) > 1 and not fields[0].startswith("#")}
+    return {fields[1]: f"{fields[0]} {fields[2]}" for fields in _table(MOUNTS) if fields[1] in points}
+
+
+def _table(path: str) -> list[list[str]]:
+    try:
+        return [line.split() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError:
+        return []
+
+
+def snapshot(noted: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """All that is compared.
+
+    Args:
+        noted: the files and units of the tasks, as `note` keeps them.
+        facts: of the host.
+    """
+    files = {path: state_of(path) for path in {*below(TREES), *noted["files"], *PACKAGES}}
+    files.update({path: state_of(path, whole=0) for path in below(LARGE_TREES)})
+    return {
+        "file": files,
+        "unit": unit_states(noted["units"]),
+        "mount": fstab_mounts(),
+        "fact": {**{name: json.dumps(value, sort_keys=True) for name, value in facts.items()}, "boot": _boot()},
+    }
+
+
+def _boot() -> str:
+    return Path(BOOT).read_text(encoding="utf-8").strip()
+
+
+def differences(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Some names of what is not as it was: they explain why all tasks run."""
+    found = [
+        f"{kind} {name}"
+        for kind in sorted({*before, *now})
+        for name in sorted({*before.get(kind, {}), *now.get(kind, {})})
+        if before.get(kind, {}).get(name) != now.get(kind, {}).get(name)
+    ]
+    more = len(found) - _SHOWN
+    return found[:_SHOWN] + ([f"{more} more"] if more > 0 else [])
+
+
+def changed_since(inputs: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Why the tasks have to run: `reason`, which is empty if the host is as the last complete apply left it; and
+    `differing`, some of what is not.
+
+    Args:
+        inputs: what this run works from; empty if all tasks shall run.
+    """
+    if not inputs:
+        return {"reason": "all tasks are wanted", "differing": []}
+    reason, differing = "", []
+    try:
+        record = json.loads(RECORD.read_text(encoding="utf-8"))
+        if record["format"] != FORMAT:
+            reason = "another version of gpucluster"
+        elif record["inputs"] != inputs:
+            reason = "other inputs"
+        elif not 0 <= time.time() - record["time"] < MAX_AGE:
+            reason = "the last complete run was days ago"
+        else:
+            differing = differences(record["snapshot"], snapshot(record["noted"], facts))
+            reason = "the host has changed" if differing else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        reason = "no complete run is known"
+    return {"reason": reason, "differing": differing}
+
+
+def begin(inputs: str, *, keep: bool) -> None:
+    """A run may change the host from now on.
+
+    Args:
+        keep: the record stays until the run is complete.
+    """
+    if not keep:
+        RECORD.unlink(missing_ok=True)
+    _write(JOURNAL, json.dumps({"inputs": inputs}) + "\n")
+
+
+def note(files: Iterable[str], units: Iterable[str]) -> None:
+    """Note what a task has left: its files as they are now, and the units that it was about.
+
+    Nothing is noted outside of an apply.
+    """
+    try:
+        journal = os.open(JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    except OSError:
+        return
+    with os.fdopen(journal, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"files": {path: state_of(path) for path in files}, "units": list(units)}) + "\n")
+
+
+def record(inputs: str, facts: Mapping[str, Any]) -> list[str]:
+    """Record what a complete run left. Returns what differs from what its tasks left; then nothing is recorded."""
+    noted: dict[str, Any] = {"files": {}, "units": []}
+    try:
+        first, *lines = [json.loads(line) for line in JOURNAL.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return ["the journal of the run"]
+    JOURNAL.unlink()
+    if first != {"inputs": inputs}:
+        return ["another run at the same time"]
+    for line in lines:
+        noted["files"].update(line["files"])
+        noted["units"] += [name for name in line["units"] if name not in noted["units"]]
+    seen = snapshot(noted, facts)
+    differing = differences({"file": noted["files"]}, {"file": {path: seen["file"][path] for path in noted["files"]}})
+    if not differing:
+        RECORD.parent.mkdir(mode=0o755, exist_ok=True)
+        made = {"format": FORMAT, "inputs": inputs, "time": time.time(), "noted": noted, "snapshot": seen}
+        _write(RECORD, json.dumps(made))
+    return differing
+
+
+def _write(path: Path, text: str) -> None:
+    """In one piece, for root alone."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)
