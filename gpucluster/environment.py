@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import cache
 
 
 class Program(StrEnum):
@@ -122,7 +123,13 @@ RULES = (
 
 def reaches(name: str, program: Program) -> bool:
     """Whether a variable of the caller is passed on to a program."""
-    return program in next(rule for rule in RULES if rule.matches(name)).reaches
+    return program in _rule(name).reaches
+
+
+@cache
+def _rule(name: str) -> Rule:
+    """The rule of a variable. A command starts ten programs, each with the forty variables of its caller."""
+    return next(rule for rule in RULES if rule.matches(name))
 
 
 def child(caller: Mapping[str, str], program: Program, *, home: str) -> dict[str, str]:

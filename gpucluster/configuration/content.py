@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,12 @@ from gpucluster.node_agent import version
 from gpucluster.paths import ansible_dir, import_root
 
 
+@cache
 def digest() -> str:
-    """Two installations of gpucluster with the same digest configure hosts in the same way."""
+    """Two installations of gpucluster with the same digest configure hosts in the same way.
+
+    The files are read once: they are those of the installation that runs.
+    """
     found = hashlib.sha256()
     for root in (ansible_dir(), *(import_root() / "gpucluster" / each for each in version.packages())):
         for file in _files(root):
