@@ -151,12 +151,13 @@ class Configuration:
 
     def _say_what_changed(self, done: PlaybookResult) -> None:
         """Which hosts were not as the last apply left them, or that all were."""
-        changes = {host: facts["gpucluster_host"]["changed_since"] for host, facts in done.facts.items()}
+        seen = {host: facts["gpucluster_host"] for host, facts in done.facts.items() if "gpucluster_host" in facts}
+        changes = {host: fact["changed_since"] for host, fact in seen.items()}
         for host, change in changes.items():
             if change["differing"]:
                 differing = ", ".join(printable(str(each)) for each in change["differing"])
                 info(self._on_event, "ansible", f"{host} was not as the last apply left it: {differing}")
-        if not any(change["reason"] for change in changes.values()):
+        if changes and not any(change["reason"] for change in changes.values()):
             text = "no host has changed since the last apply: users and accounts were updated, other tasks left out"
             info(self._on_event, "ansible", text)
 

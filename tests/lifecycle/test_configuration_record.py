@@ -43,9 +43,11 @@ class Steps:
     hardware_emulated: bool = False
     nodes: tuple[ElasticInstance, ...] = ()
     events: list[Event] = field(default_factory=list)
+    inputs: list[object] = field(default_factory=list)
 
     def run(self, playbook: str, _inventory: Path, *, run_id: str, variables: Mapping[str, object]) -> PlaybookResult:
-        assert not variables, "an upgrade of Slurm was not asked for"
+        assert set(variables) <= {"applied_inputs"}, "an upgrade of Slurm was not asked for"
+        self.inputs.append(variables.get("applied_inputs"))
         self.done.append(playbook)
         return self.ends()
 
@@ -172,6 +174,43 @@ def test_an_apply_says_which_nodes_share_an_entry_of_the_directory(tmp_path: Pat
     assert deployment.controller.name in facts
     configuration.apply(deployment, _run(configuration), verify={})
     assert [(each.status, each.message) for each in steps.events] == [(LogLevel.WARNING, said)]
+
+
+def _changed(reason: str, *differing: str) -> dict[str, Any]:
+    return {"gpucluster_host": {"changed_since": {"reason": reason, "differing": list(differing)}}}
+
+
+def test_an_apply_says_what_was_not_as_the_last_one_left_it(tmp_path: Path) -> None:
+    facts = {"h100-1": _changed("the host has changed", "file /etc/a\x1b[2J", "unit b"), "h100-2": _changed("")}
+    steps = Steps(lambda: PlaybookResult({}, facts, {}))
+    configuration = _configuration(tmp_path, steps)
+    configuration.apply(_deployment(configuration), _run(configuration), verify={})
+    (said,) = [each.message for each in steps.events]
+    assert said.startswith("h100-1 was not as the last apply left it: file /etc/a")
+    assert said.endswith(", unit b")
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize(("reasons", "all_are"), [(("", ""), True), (("", "other inputs"), False)])
+def test_an_apply_says_when_no_host_has_changed(tmp_path: Path, reasons: tuple[str, ...], all_are: bool) -> None:
+    facts = {f"h100-{number}": _changed(reason) for number, reason in enumerate(reasons)}
+    steps = Steps(lambda: PlaybookResult({}, facts, {}))
+    configuration = _configuration(tmp_path, steps)
+    configuration.apply(_deployment(configuration), _run(configuration), verify={})
+    assert any("no host has changed" in each.message for each in steps.events) is all_are
+
+
+def test_tasks_are_left_out_only_where_an_apply_may(tmp_path: Path) -> None:
+    steps = Steps()
+    configuration = _configuration(tmp_path, steps)
+    deployment = _deployment(configuration)
+    configuration.apply(deployment, _run(configuration), verify={})
+    configuration.apply(deployment, _run(configuration), verify={})
+    configuration.apply(deployment, _run(configuration), verify={}, all_tasks=True)
+    first, second, all_tasks = steps.inputs
+    assert first
+    assert first == second
+    assert all_tasks is None
 
 
 def test_a_record_of_an_earlier_release_accuses_no_node() -> None:
