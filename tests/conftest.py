@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import resource
 import signal
@@ -71,6 +72,18 @@ def pytest_unconfigure() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--order=SEED`: files, and tests within each, in another order; without it the longest files come first."""
     parser.addoption("--order", default="", help="shuffle files and the tests in them; the seed is any word")
+
+
+def pytest_collection() -> None:
+    """What is collected lives to the end. The garbage collector would look through all of it again and again."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Objects that tests create are collected as ever, and none of those from before."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -11,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import yaml
 from ansible.plugins.loader import filter_loader, lookup_loader
 
 from ansible import module_utils
 from gpucluster.paths import ansible_dir
+from tests.documents import parse
 
 ANSIBLE = ansible_dir()
 # As ansible.cfg says, for templates that are evaluated without a playbook.
@@ -62,7 +64,13 @@ def _no_bytecode() -> Iterator[None]:
 
 def read(path: Path | str) -> Any:
     """A YAML file below the ansible folder."""
-    return yaml.safe_load((ANSIBLE / path).read_text())
+    return copy.deepcopy(_parsed((ANSIBLE / path).read_text()))
+
+
+@functools.cache
+def _parsed(text: str) -> Any:
+    """Each text once: most tests of roles read the same files."""
+    return parse(text)
 
 
 def tasks_of(items: Any) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,13 @@ from typing import Any
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
+from gpucluster.configuration import ansible_playbook
 from tests.ansible.loading import ANSIBLE, read
+
+# As in playbooks of ours, each text is compiled once: tests/configuration/test_ansible_playbook.py proves that it gives
+# the same. The folder is removed at the end of this process.
+_COMPILED = tempfile.TemporaryDirectory(prefix="compiled-templates-")
+ansible_playbook.keep_templates(Path(_COMPILED.name))
 
 CONTROLLER = "demo-controller"
 NODES = ("compute-1", "compute-2")

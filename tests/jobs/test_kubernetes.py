@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpucluster import process, shapes
 from gpucluster.errors import InputError
@@ -23,6 +22,7 @@ from gpucluster.jobs.launchers.kubernetes import LAUNCHERS
 from gpucluster.jobs.render import render
 from gpucluster.kubernetes.labels import node_taints
 from gpucluster.kubernetes.manifests.workloads import FILES, INDEX_LABEL, JOB_LABEL
+from tests.documents import parse_all
 from tests.jobs.test_render import SHELLCHECK
 from tests.kubernetes.schemas import Invalid, validate_all
 from tests.waiting import PATIENCE_S
@@ -42,7 +42,7 @@ def objects(template: str, launcher: str, nodes: int = 2, shape: str = "", **giv
         nodes=nodes, shape=shapes.get(shape) if shape else None,
     )  # fmt: skip
     rendered = render(job)
-    return list(yaml.safe_load_all(rendered.files[rendered.script].text))
+    return parse_all(rendered.files[rendered.script].text)
 
 
 def _templates(value: Any) -> Iterator[dict[str, Any]]:
@@ -301,7 +301,7 @@ def test_one_node_needs_no_rdma_and_a_part_of_a_node_gets_none() -> None:
     given = {"image": "work:1", "synthetic": "1", "rdma": "device"}
     launcher, shape = registry.launcher(chosen, "kubernetes-job"), shapes.get("BM.GPU4.8")
     rendered = render(choose.describe(chosen, launcher, given, nodes=2, shape=shape, gpus=4))
-    found = list(yaml.safe_load_all(rendered.files[rendered.script].text))
+    found = parse_all(rendered.files[rendered.script].text)
     assert "RDMA devices go with all GPUs of a node (8), and this job takes 4" in _said(found)
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpucluster import shapes
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.launchers.kubernetes import KUBERNETES
 from gpucluster.jobs.model import Job, Rendered
 from gpucluster.jobs.render import render
+from tests.documents import parse_all
 
 #: GPUs and RDMA, GPUs alone, RDMA alone, neither.
 PLACES = (("BM.GPU4.8", 1), ("BM.GPU4.8", 16), ("BM.GPU3.8", 1), ("BM.HPC2.36", 16), ("VM.Standard.E5.Flex", 2))
@@ -78,7 +78,7 @@ def _script(rendered: Rendered) -> str:
     text = rendered.files[rendered.script].text
     # With Kubernetes it is a text in an object.
     launcher = rendered.job.launcher
-    return str(next(yaml.safe_load_all(text))["data"][launcher.script]) if launcher.wrap else text
+    return str(parse_all(text)[0]["data"][launcher.script]) if launcher.wrap else text
 
 
 def test_all_kinds_of_jobs_are_there() -> None:
@@ -173,8 +173,8 @@ def test_what_sbatch_reads_is_in_front_of_the_first_command(scripts: dict[str, t
 
 
 def test_no_setting_of_the_network_is_written_again(scripts: dict[str, tuple[Path, Rendered]]) -> None:
-    for _file, rendered in scripts.values():
-        texts = [_script(rendered), *(file.text for name, file in rendered.files.items() if name != rendered.script)]
+    for script, rendered in scripts.values():
+        texts = [script.read_text(), *(file.text for name, file in rendered.files.items() if name != rendered.script)]
         for text in texts:
             assert not re.search(r"(NCCL_(IB|SOCKET|NET|CROSS)_|UCX_)\w+=", text)
 
