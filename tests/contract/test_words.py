@@ -33,6 +33,23 @@ PRIVATE = {
     "downstairs": r"\bdownstairs\b|\bupstairs\b|\bstairs\b",
     "unfinished plural": r"\b(?:change|check|error|file|group|host|image|instance|job|key|line|node|pool|user)\(s\)",
 }
+#: Small letters of which each text that has the word has some: looking for them takes a hundredth of the time.
+LETTERS = {
+    "make way": ("make",),
+    "look ahead": ("look",),
+    "say --option": ("say --",),
+    "hourglass, waist": ("hourglass", "waist"),
+    "downstairs": ("stairs",),
+    "unfinished plural": ("(s)",),
+}
+
+
+def places(word: str, text: str) -> list[tuple[int, str]]:
+    """Number and content of each line that has the word."""
+    if not any(letters in text.lower() for letters in LETTERS.get(word, (word,))):
+        return []
+    pattern = re.compile(PRIVATE[word], re.IGNORECASE)
+    return [(number, line) for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)]
 
 
 def tracked() -> list[str]:
@@ -43,31 +60,30 @@ def tracked() -> list[str]:
     return [name for name in named if (ROOT / name).is_file()]
 
 
-def texts() -> dict[str, list[str]]:
+def texts() -> dict[str, str]:
     found = {}
     for name in tracked():
         try:
-            found[name] = (ROOT / name).read_text(encoding="utf-8").splitlines()
+            found[name] = (ROOT / name).read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
     return found
 
 
 @pytest.fixture(scope="module")
-def lines() -> dict[str, list[str]]:
+def content() -> dict[str, str]:
     return texts()
 
 
 @pytest.mark.parametrize("word", PRIVATE)
-def test_no_word_of_our_own_stands_where_the_field_has_one(word: str, lines: dict[str, list[str]]) -> None:
-    pattern = re.compile(PRIVATE[word], re.IGNORECASE)
-    places = [
+def test_no_word_of_our_own_stands_where_the_field_has_one(word: str, content: dict[str, str]) -> None:
+    found = [
         f"{name}:{number}: {line.strip()[:120]}"
-        for name, text in lines.items()
-        for number, line in enumerate(text, 1)
-        if pattern.search(line) and not (word == "landscape" and name == SYSTEM_NAMES)
+        for name, text in content.items()
+        if not (word == "landscape" and name == SYSTEM_NAMES)
+        for number, line in places(word, text)
     ]
-    assert not places, f"{len(places)} lines say {word!r}:\n" + "\n".join(places[:40])
+    assert not found, f"{len(found)} lines say {word!r}:\n" + "\n".join(found[:40])
 
 
 @pytest.mark.parametrize(
@@ -78,14 +94,19 @@ def test_no_word_of_our_own_stands_where_the_field_has_one(word: str, lines: dic
         ("door", "class Door:"),
         ("door", "open_door = 1"),
         ("anew", "it is made anew"),
+        ("make way", "MAKE_WAY = 1"),
+        ("look ahead", "Look ahead"),
         ("say --option", "or say --delete-data"),
+        ("hourglass, waist", "the waist"),
+        ("hourglass, waist", "an hourglass"),
+        ("downstairs", "Upstairs"),
         ("unfinished plural", "3 node(s)"),
     ],
 )
 def test_the_list_finds_them(word: str, text: str) -> None:
-    assert re.search(PRIVATE[word], text, re.IGNORECASE)
+    assert places(word, f"a line\n{text}\n") == [(2, text)]
 
 
 @pytest.mark.parametrize(("word", "text"), [("mend", "we recommend an amendment"), ("door", "indoors")])
 def test_the_list_leaves_other_words_alone(word: str, text: str) -> None:
-    assert not re.search(PRIVATE[word], text, re.IGNORECASE)
+    assert places(word, text) == []

@@ -34,7 +34,8 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="binds a port below 1024"
 
 
 def pair(file: Path, kind: str = "ed25519") -> str:
-    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "x", "-f", str(file)], check=True)
+    short = ["-b", "1024"] if kind == "rsa" else []  # a long one may take seconds
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, *short, "-N", "", "-C", "x", "-f", str(file)], check=True)
     return " ".join(file.with_name(f"{file.name}.pub").read_text().split()[:2])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -52,6 +53,7 @@ class Operation:
         return self.method, re.sub(r"\{\w+\}", "{}", self.path)
 
 
+@functools.cache
 def operations(client: str) -> list[Operation]:
     """The operations of a client."""
     module, _, name = client.rpartition(".")

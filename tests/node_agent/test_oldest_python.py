@@ -1,5 +1,6 @@
-"""The agent and the Ansible modules on the oldest Python of hosts, and what a tool says of the versions that they need.
+"""The agent and the Ansible modules on the oldest Python of hosts.
 
+What vermin says of the versions that they need is a part of `make check-style`.
 The agent's tests run on a real CPython 3.9, the one of Debian 11 (Oracle Linux 9 has the same). Its packages are
 unpacked into the cache, not installed. Not proved here: the libraries around it, such as an older openssl.
 """
@@ -23,7 +24,6 @@ from tests.image_home import image_home
 
 HERE = Path(__file__).resolve()
 CHECKOUT = HERE.parents[2]
-AGENT = tuple(CHECKOUT / "gpucluster" / name for name in ("node_agent", "controller"))
 MODULES = tuple(ansible_dir() / name for name in ("library", "module_utils", "action_plugins", "lookup_plugins"))
 SUITE = "bullseye"
 # This Python can't make what GPUCLUSTER_TEST_KUBERNETES asks for.
@@ -34,19 +34,6 @@ REQUIREMENTS = [
     *("exceptiongroup", "hypothesis<6.142", "iniconfig<2.2", "pytest<8.5", "pytest-timeout", "tomli"),
     "typing-extensions",
 ]
-
-
-@pytest.mark.parametrize(
-    ("target", "folders"),
-    # The older one is the oldest that our ansible-core supports on hosts.
-    [("3.9-", AGENT), ("3.8-", MODULES)],
-    ids=["agent", "modules"],
-)
-def test_no_newer_feature_is_used(target: str, folders: tuple[Path, ...]) -> None:
-    vermin = [sys.executable, "-c", "from vermin.main import main; main()"]
-    argv = [*vermin, f"--target={target}", "--no-tips", "--violations", *map(str, folders)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")

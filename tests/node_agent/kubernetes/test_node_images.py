@@ -19,8 +19,8 @@ from gpucluster.node_agent.kubernetes import node_images
 from tests import image_archive
 from tests.image_archive import Image
 
-CTR = """#!{python}
-import io, json, pathlib, sys, tarfile
+CTR = """#!{python} -IS
+import io, json, pathlib, sys
 store = pathlib.Path({store!r})
 images = json.loads(store.read_text())
 assert sys.argv[1:3] == ["--namespace=k8s.io", "images"], sys.argv
@@ -31,6 +31,7 @@ if verb == "list":
         if all(labels.get(key[8:-1]) == value for key, _, value in wanted):
             print(name)
 elif verb == "import":
+    import tarfile
     data = sys.stdin.buffer.read() if words[0] == "-" else pathlib.Path(words[0]).read_bytes()
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
