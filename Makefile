@@ -48,7 +48,8 @@ check-style: check-types
 	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/lint-imports --no-logo
 # Hosts run the agent with Python 3.9 and later, and modules with what ansible-core supports there, 3.8 and later.
 	$(BIN)/vermin --quiet --target=3.9- --no-tips --violations gpucluster/controller gpucluster/node_agent
-	$(BIN)/vermin --quiet --target=3.8- --no-tips --violations ansible/library ansible/module_utils
+	$(BIN)/vermin --quiet --target=3.8- --no-tips --violations ansible/library ansible/module_utils \
+	    ansible/action_plugins ansible/lookup_plugins
 # Jobs run with what other sites have: Grid Engine is at home on systems with Python 3.6 and bash 4.2.
 	$(BIN)/vermin --quiet --target=3.6- --no-tips --violations $(wildcard gpucluster/jobs/templates/*/files)
 	$(BIN)/yamllint --strict .
@@ -59,7 +60,7 @@ check-types:
 
 .PHONY: check-tests
 check-tests:
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=3 -m "$(FAST)"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=3 --hypothesis-profile=check -m "$(FAST)"
 
 # FILES="tests/spec tests/cli/test_cli.py": these tests only. CHANGED=1: those that reach what differs from the main branch;
 # CHANGED=COMMIT: from a commit. ORDER=SEED: in another order.

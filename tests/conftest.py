@@ -19,6 +19,8 @@ from tests.waiting import PATIENCE_S
 
 # How long an example takes says how busy the machine is, and nothing of the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For `make check`: more examples find more, but most of what is wrong is found by the first ones. `make test` has all.
+settings.register_profile("check", settings.get_profile("tests"), max_examples=25)
 settings.load_profile("tests")
 
 # The files that take longest, longest first. A worker has a file to its end, so one that begins late makes all wait.

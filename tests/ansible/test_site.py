@@ -52,6 +52,7 @@ def update(store: Any) -> None:
     subprocess.run(store.update, check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_certificates_come_into_the_store_and_leave_it(store: Any, authorities: list[str]) -> None:
     wanted = {trust.fingerprint(text): text for text in authorities}
     assert trust.change(store, wanted, check=True)

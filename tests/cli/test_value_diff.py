@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.cli.summaries import plan_text
@@ -14,6 +14,7 @@ from gpucluster.cli.value_diff import changed_lines, differences
 from gpucluster.lifecycle.plan import Plan
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.terraform.plan import UNKNOWN, Change
+from tests.examples import examples
 
 RULE = {
     "description": "Inside the VCN", "icmp_options": [], "protocol": "all", "source": "10.0.0.0/16",
@@ -65,13 +66,13 @@ def test_values_that_look_alike(before: Any, after: Any) -> None:
     _check(before, after)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(VALUES, VALUES)
 def test_two_different_values_never_look_the_same(before: Any, after: Any) -> None:
     _check(before, after)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.dictionaries(st.sampled_from(sorted(RULE)), VALUES), st.dictionaries(st.sampled_from(sorted(RULE)), VALUES))
 def test_two_different_rules_never_look_the_same(before: Any, after: Any) -> None:
     _check([{**RULE, **before}], [{**RULE, **after}, RULE], "ingress_security_rules")

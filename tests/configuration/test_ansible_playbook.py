@@ -68,6 +68,7 @@ def results(tmp_path: Path) -> tuple[str, str]:
     return (tmp_path / "ansible/out").read_text(), (tmp_path / "ansible/copied").read_text()
 
 
+@pytest.mark.slow
 def test_what_one_run_has_compiled_serves_the_next_and_gives_the_same(
     play: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ class LookupModule(LookupBase):
 """
 
 
+@pytest.mark.slow
 def test_the_collector_of_a_task_leaves_alone_what_existed_before(
     play: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

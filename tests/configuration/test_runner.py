@@ -69,6 +69,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 def test_the_caller_s_environment_does_not_reach_the_playbook(
     play: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_the_caller_s_environment_does_not_reach_the_playbook(
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"secret-of-the" in file.read_bytes()]
 
 
+@pytest.mark.slow
 def test_a_killed_playbook_is_told_as_one(play: Callable[..., Any], tmp_path: Path) -> None:
     def kill(event: Event) -> None:
         if event.name != "ready":
@@ -112,6 +114,7 @@ def test_a_killed_playbook_is_told_as_one(play: Callable[..., Any], tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.slow
 def test_a_stop_signal_ends_the_playbook(play: Callable[..., Any], tmp_path: Path, number: signal.Signals) -> None:
     main = threading.main_thread().ident
     assert main is not None
@@ -194,6 +197,7 @@ def test_the_reason_of_a_failed_task(case: str) -> None:
 
 
 @pytest.mark.usefixtures("play")
+@pytest.mark.slow
 def test_a_run_may_go_on_without_a_host_that_can_not_be_reached(tmp_path: Path) -> None:
     paths = ClusterPaths(tmp_path / ".gpucluster")
     gone = {"ansible_host": "127.0.0.1", "ansible_port": 9, "ansible_ssh_retries": 0, "ansible_connection": "ssh"}

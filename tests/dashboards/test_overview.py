@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpucluster.dashboards.overview import (
@@ -24,6 +24,7 @@ from gpucluster.dashboards.overview import (
 from gpucluster.dashboards.overview_page import KIND, html
 from gpucluster.pages.frame import is_page
 from tests.dashboards.overview_samples import AUTOSCALER, HEALTH, NOW, VERDICT, nodes, sample, silent
+from tests.examples import examples
 from tests.pages.reading import read
 
 MEGABYTE = 1_000_000
@@ -160,6 +161,7 @@ def test_nodes_that_are_powered_down_are_no_trouble_and_not_listed() -> None:
     assert "1 and 1 powered down" in section(html(found), "summary")
 
 
+@pytest.mark.slow
 def test_two_thousand_nodes_are_a_page_that_can_be_read_and_sent() -> None:
     page = html(sample(2000))
     assert len(page.encode()) < 1 * MEGABYTE
@@ -172,6 +174,7 @@ def test_two_thousand_nodes_are_a_page_that_can_be_read_and_sent() -> None:
     assert table.count("<tr>") == 1 + 4
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_down_as_a_whole_is_still_a_page() -> None:
     down = tuple(
         Node(f"gpu-{index}", "down*", pool="gpu", reason="Not responding", stale=True) for index in range(5000)
@@ -191,7 +194,7 @@ def test_the_facts_are_json() -> None:
 TEXT = st.text(max_size=30)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(TEXT, TEXT, TEXT)
 @example("", " ", "")
 def test_names_of_people_and_jobs_are_only_text(one: str, two: str, three: str) -> None:

@@ -19,13 +19,16 @@ def fabric(network: Network, *, known: bool = True, rails: int = 4) -> Fabric:
 
 
 # The benchmark does the same with 10,000.
-@pytest.mark.parametrize("first", range(0, 500, 50))
+@pytest.mark.parametrize(
+    "first", [0, 50, *(pytest.param(first, marks=pytest.mark.slow) for first in range(100, 500, 50))]
+)
 def test_what_was_planted_is_found_and_nothing_else(first: int) -> None:
     for seed in range(first, first + 50):
         network = random_network(seed)
         assert difference(network, diagnose(network, fabric(network))) == {}, (seed, network.faults)
 
 
+@pytest.mark.slow
 def test_without_a_published_figure_no_healthy_node_is_accused() -> None:
     for seed in range(1000, 1100):
         network = random_network(seed)

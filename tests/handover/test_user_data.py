@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster import shapes
@@ -32,6 +32,7 @@ from gpucluster.handover.user_data import (
 from gpucluster.paths import ansible_dir
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.systems import host_python
+from tests.examples import examples
 from tests.spec.spec_texts import LOCAL
 
 pytestmark = pytest.mark.slow
@@ -149,7 +150,7 @@ def subnets(draw: st.DrawFn) -> tuple[RdmaAddressing, str]:
 
 
 @given(subnets())
-@settings(max_examples=60)
+@examples(60)
 def test_the_shell_computes_the_same_addresses(case: tuple[RdmaAddressing, str]) -> None:
     rdma, host = case
     wanted = [rdma.address(index, host) for index in range(len(INTERFACES))]

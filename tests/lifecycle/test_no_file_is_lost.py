@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -33,6 +32,7 @@ from gpucluster.spec import loads
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.state import StateContents, StateEntry
 from gpucluster.workspace.saved_state import SavedState
+from tests.examples import examples
 from tests.spec.spec_texts import LOCAL
 
 SPEC = loads(LOCAL.replace("    max_count: 4", "    count: 1"), "cluster.yml")
@@ -353,7 +353,7 @@ class Clusters(RuleBasedStateMachine):
 
 
 def test_no_file_is_lost_whatever_is_missing_or_killed() -> None:
-    run_state_machine_as_test(Clusters, settings=settings(max_examples=100, stateful_step_count=25))
+    run_state_machine_as_test(Clusters, settings=examples(100, stateful_step_count=25))
 
 
 # --- what was seen -----

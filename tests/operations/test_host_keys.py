@@ -151,6 +151,7 @@ def test_a_new_machine_refuses_another_host_at_the_controllers_address(machine: 
 
 
 @pytest.mark.parametrize("key", [OTHER, OTHER_TYPE], ids=["another key", "a key of another type"])
+@pytest.mark.slow
 def test_a_run_refuses_it_at_once_and_so_does_ansible(machine: Machine, key: asyncssh.SSHKey) -> None:
     machine.record(RIGHT)
     with _host(key) as port:

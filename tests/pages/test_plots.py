@@ -3,12 +3,13 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.pages.plots import MOST_LINES, MOST_ROWS, Bar, Mark, Strip, bars, heat_strips, sparkline, time_series
 from gpucluster.pages.series import Band, Line, Point
 from gpucluster.pages.units import BYTES_PER_SECOND, COUNT, RATIO, WATTS, Unit
+from tests.examples import examples
 from tests.pages.reading import drawings, read
 
 T = 1764072000.0
@@ -90,7 +91,7 @@ def test_a_hundred_thousand_points_are_a_small_plot() -> None:
     assert len(time_series("Use", [Line("a", points)], BYTES_PER_SECOND)) < 12_000
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(st.lists(st.tuples(ANY, ANY), max_size=6), max_size=4),
     st.text(max_size=20),
@@ -140,6 +141,7 @@ def test_heat_shows_missing_values_as_missing() -> None:
     assert [each.text for each in read(html).all("td")] == ["", "100 %"]
 
 
+@pytest.mark.slow
 def test_heat_of_many_rows_and_cells_stays_small_and_keeps_the_highest() -> None:
     rows = [Strip(f"gpu-{row}", [(row + cell) % 7 / 7 for cell in range(5000)]) for row in range(1000)]
     html = heat_strips("Use", rows, RATIO)

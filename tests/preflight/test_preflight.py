@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster import handover
@@ -37,6 +37,7 @@ from gpucluster.preflight.facts import (
     Vcn,
 )
 from gpucluster.spec import ClusterSpec
+from tests.examples import examples
 from tests.preflight.preflight_facts import (
     AD1,
     AD2,
@@ -638,7 +639,7 @@ def specs(tmp_path_factory: pytest.TempPathFactory) -> list[ClusterSpec]:
     return [desired(folder, *changes) for changes in ((), EXISTING, SHARED, RESERVED, LISTED)]
 
 
-@settings(max_examples=60, derandomize=True)
+@examples(60, derandomize=True)
 @given(facts=_any(Facts))
 def test_no_facts_make_it_raise(facts: Facts, specs: list[ClusterSpec]) -> None:
     for spec in specs:

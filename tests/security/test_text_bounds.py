@@ -54,6 +54,7 @@ def test_a_deep_text_is_no_value(text: str) -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
+@pytest.mark.slow
 def test_a_value_of_ours_is_read_as_it_is(value: Any) -> None:
     assert bounded.loads(json.dumps(value)) == value
 
@@ -184,6 +185,7 @@ def test_a_member_before_the_manifest_or_not_in_it(tmp_path: Path) -> None:
         assert not (folder / members[1][0]).exists() or members[1][0] != archive.ACCOUNTING
 
 
+@pytest.mark.slow
 def test_a_bomb_fills_no_disk(tmp_path: Path) -> None:
     """Ten times what a backup may have in any case, packed a thousand to one."""
     size = 10 * (1 << 26)

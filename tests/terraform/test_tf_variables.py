@@ -220,6 +220,7 @@ def test_good_values_are_taken(terraform: str, terraform_environment: Mapping[st
 
 
 @pytest.mark.parametrize(("path", "value", "message"), WRONG, ids=[f"{path}={value}"[:60] for path, value, _ in WRONG])
+@pytest.mark.slow
 def test_a_wrong_value_is_refused(
     terraform: str, terraform_environment: Mapping[str, str], folder: Path, path: str, value: Any, message: str
 ) -> None:
@@ -294,6 +295,7 @@ def _spec_with(values: Mapping[str, Any]) -> ClusterSpec:
     return loads(json.dumps(data))
 
 
+@pytest.mark.slow
 def test_terraform_takes_what_cluster_yml_can_have(
     terraform: str, terraform_environment: Mapping[str, str], folder: Path
 ) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.autoscaler.daemon import ledger as module
@@ -37,6 +37,7 @@ from gpucluster.autoscaler.decide.types import (
     Terminate,
 )
 from gpucluster.errors import LockedError
+from tests.examples import examples
 from tests.processor import growth
 
 # What SQLite keeps as text: everything but lone halves of characters.
@@ -91,7 +92,7 @@ def scratch() -> Iterator[Path]:
 
 
 @given(steps=st.lists(MEMORIES, min_size=1, max_size=4))
-@settings(max_examples=60)
+@examples(60)
 def test_what_is_committed_is_loaded(steps: list[Memory]) -> None:
     with scratch() as directory:
         with Ledger(directory) as ledger:
@@ -253,6 +254,7 @@ import sys
 from dataclasses import replace
 from gpucluster.autoscaler.daemon.ledger import *
 from gpucluster.autoscaler.decide.types import ClaimState
+from tests.examples import examples
 with Ledger(Path(sys.argv[1])) as ledger:
     memory = ledger.load()
     for n in range(100000):

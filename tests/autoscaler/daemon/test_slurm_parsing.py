@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.autoscaler.daemon.slurm import BATCH, SlurmClient, SlurmUnavailable
 from gpucluster.autoscaler.decide.types import Annotate, Delay, Drain, Hold, Launch, MarkDown, Node, PowerDown
 from gpucluster.node_agent.rules.reasons import LONGEST, storable
+from tests.examples import examples
 from tests.processor import growth
 
 NODE = (
@@ -293,7 +294,7 @@ def test_version(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=600))
-@settings(max_examples=300)
+@examples(300)
 def test_words_are_harmless(words: str) -> None:
     made = storable(words)
     assert len(made) <= LONGEST

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.autoscaler.daemon import spool as module
 from gpucluster.autoscaler.daemon.spool import Spool, SpoolError, parse
 from gpucluster.autoscaler.decide.types import Intent
 from gpucluster.slurm.hostlists import MOST, HostlistError, expand
+from tests.examples import examples
 from tests.processor import growth
 
 RECORD = {"version": 1, "kind": "resume", "at": 5.5, "nodes": "gpu-e[1-2]", "resume": None}
@@ -62,7 +63,7 @@ def test_what_is_no_hostlist(text: str) -> None:
 
 
 @given(st.text("ab-[],019", max_size=14))
-@settings(max_examples=400)
+@examples(400)
 def test_whatever_is_written_ends_soon(text: str) -> None:
     with contextlib.suppress(HostlistError):
         assert len(expand(text)) <= MOST
@@ -198,7 +199,7 @@ ANYTHING = st.recursive(VALUES, lambda kids: st.lists(kids, max_size=3) | st.dic
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(RECORD, ANYTHING)))
-@settings(max_examples=300)
+@examples(300)
 def test_a_record_is_understood_or_refused(changes: dict[str, Any]) -> None:
     for raw in (changes, {**RECORD, **changes}):
         with contextlib.suppress(ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.autoscaler.decide.explain import explain_job, explain_node
@@ -44,6 +44,7 @@ from tests.autoscaler.builders import (
     policy,
     pool,
 )
+from tests.examples import examples
 
 POLICY = policy(
     pool("a", names=3, max_nodes=2, baked=False),
@@ -209,7 +210,7 @@ def launches(plan: Plan) -> list[Launch]:
     return [action for action in plan.actions if isinstance(action, Launch)]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(observations())
 def test_no_look_is_too_odd(seen: tuple[Observation, Memory]) -> None:
     observation, memory = seen
@@ -257,7 +258,7 @@ def test_no_look_is_too_odd(seen: tuple[Observation, Memory]) -> None:
                 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(observations())
 def test_without_slurm_or_the_cloud_or_while_paused_nothing_is_done(seen: tuple[Observation, Memory]) -> None:
     observation, memory = seen
@@ -271,7 +272,7 @@ def test_without_slurm_or_the_cloud_or_while_paused_nothing_is_done(seen: tuple[
     assert decide(observation, paused, POLICY, NOON).actions == ()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(observations())
 def test_everything_can_be_explained(seen: tuple[Observation, Memory]) -> None:
     observation, memory = seen
@@ -281,7 +282,7 @@ def test_everything_can_be_explained(seen: tuple[Observation, Memory]) -> None:
         assert all(explain_job(number, observation, memory, POLICY, NOON))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.sampled_from(["off", "up"]), min_size=5, max_size=5))
 def test_at_rest_nothing_is_done_and_nothing_new_is_remembered(rest: list[str]) -> None:
     known, standing = {}, []

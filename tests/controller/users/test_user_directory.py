@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from gpucluster.controller.rules.names import NAME_PATTERN, RESERVED_NAMES
 from gpucluster.controller.users import ldif
 from tests.controller.users.harness import HOMES, KEY, SUFFIX, Controller
+from tests.examples import examples
 from tests.spec.spec_texts import public_key
 from tests.waiting import wait_for
 
@@ -137,7 +138,7 @@ def test_the_base_tree_is_made_once(controller: Controller) -> None:
         lambda name: not re.fullmatch(NAME_PATTERN, name) or name in RESERVED_NAMES
     )
 )
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@examples(200, suppress_health_check=list(HealthCheck))
 def _refused(controller: Controller, name: str) -> None:
     for operation, given_ in (
         ("user.add", {"name": name}),
@@ -179,7 +180,7 @@ def test_hostile_names_change_nothing(controller: Controller) -> None:
     st.text(min_size=1, max_size=60).filter(lambda text: text.isprintable() and any(map(str.isalpha, text))),
     st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=40),
 )
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@examples(6, suppress_health_check=list(HealthCheck))
 def _round_trip(controller: Controller, name: str, full_name: str, password: str) -> None:
     status, said = controller.answer("user.add", name=name, full_name=full_name, password=password)
     if status == 2:

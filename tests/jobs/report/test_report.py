@@ -280,6 +280,7 @@ def test_an_array_points_to_its_tasks() -> None:
 # --- sizes -----
 
 
+@pytest.mark.slow
 def test_a_thousand_nodes_and_thousands_of_steps_are_a_page_of_normal_size() -> None:
     names = [f"gpu-{at}" for at in range(1, 1001)]
     raw = known(
