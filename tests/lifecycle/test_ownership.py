@@ -201,14 +201,24 @@ def test_a_cluster_of_an_earlier_release_gets_an_identity_by_apply(
         theirs.cluster(controller).destroy(delete_data=True)
 
 
-def test_what_a_killed_first_apply_has_left_belongs_to_its_folder(
-    api: Api, net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No host, and no state yet: nobody else may adopt it."""
+def test_a_cluster_of_which_not_all_is_left_belongs_to_its_folder(api: Api, net: str, tmp_path: Path) -> None:
     ours, theirs = Folder(tmp_path / "ours", net), Folder(tmp_path / "theirs", net)
     ours.build()
+
+    # Only the files, as after a destroy that kept them: the network is made first, and carries the lock of the run.
+    cluster = ours.cluster()
+    with cluster._run("destroy") as run:
+        terraform = cluster._provisioning.prepare(run, to_build=False, keep_variables=True)
+        terraform.apply(terraform.plan(destroy=True, only=(NETWORK,)))
+    kinds = {ocid.split(".")[1] for ocid in _tagged(api)}
+    assert kinds == {"filesystem"}
+    (files,) = _tagged(api)
+    ours.build()
+    assert files in _tagged(api)
+
+    # No host, and no state yet, as after a first apply that was killed: nobody else may adopt it.
     ours.cluster().paths.terraform_state.unlink()
-    for each in api.compute.list_instances(api.tenancy).data:
+    for each in api.compute.list_instances(api.tenancy, lifecycle_state="RUNNING").data:
         api.compute.terminate_instance(each.id)
     for act in (theirs.build, theirs.cluster().destroy):
         with pytest.raises(OtherClusterError, match="hosts          none"):
@@ -417,18 +427,3 @@ def test_in_an_existing_network_nothing_is_made_before_the_controller_is_held(
     with pytest.raises(ToolError, match=r"state is empty.*gpucluster state recover"):
         ours.build()
     assert _tagged(api) == left
-
-
-def test_a_cluster_of_which_only_the_files_are_left_is_held_and_keeps_them(api: Api, net: str, tmp_path: Path) -> None:
-    """As after a destroy that kept them: the network is made first, and carries the lock of the run."""
-    ours = Folder(tmp_path / "ours", net)
-    ours.build()
-    cluster = ours.cluster()
-    with cluster._run("destroy") as run:
-        terraform = cluster._provisioning.prepare(run, to_build=False, keep_variables=True)
-        terraform.apply(terraform.plan(destroy=True, only=(NETWORK,)))
-    kinds = {ocid.split(".")[1] for ocid in _tagged(api)}
-    assert kinds == {"filesystem"}
-    (files,) = _tagged(api)
-    ours.build()
-    assert files in _tagged(api)
