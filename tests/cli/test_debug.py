@@ -42,25 +42,19 @@ def _python(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[s
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "env"),
-    [
-        (["--debug", "validate", "-o", "json"], {}),
-        (["validate", "--debug", "-o", "json"], {}),
-        (["validate", "-o", "json"], {"GPUCLUSTER_DEBUG": "1"}),
-    ],
-    ids=["before the command", "after the command", "environment"],
-)
-def test_an_error_of_ours_has_its_traceback(words: list[str], env: dict[str, str], tmp_path: Path) -> None:
+def test_an_error_of_ours_has_its_traceback(tmp_path: Path) -> None:
     (tmp_path / "cluster.yml").write_text("version: 1\nname: Bad_Name\n")
-    done = _run(*words, cwd=tmp_path, **env)
-    assert done.returncode == 2
-    assert "Traceback (most recent call last)" in done.stderr
-    assert "InputError" in done.stderr
-    assert "Traceback" not in done.stdout
-    assert '"exit_code": 2' in done.stdout
     plain = _run("validate", "-o", "json", cwd=tmp_path)
-    assert (plain.stdout.count("\n"), plain.stderr) == (done.stdout.count("\n"), "")
+    assert plain.stderr == ""
+    before, after = ("--debug", "validate", "-o", "json"), ("validate", "--debug", "-o", "json")
+    for words, env in ((before, {}), (after, {}), (("validate", "-o", "json"), {"GPUCLUSTER_DEBUG": "1"})):
+        done = _run(*words, cwd=tmp_path, **env)
+        assert done.returncode == 2, words
+        assert "Traceback (most recent call last)" in done.stderr, words
+        assert "InputError" in done.stderr
+        assert "Traceback" not in done.stdout
+        assert '"exit_code": 2' in done.stdout
+        assert plain.stdout.count("\n") == done.stdout.count("\n")
 
 
 def test_a_bug_of_ours_has_its_traceback_and_its_file(tmp_path: Path) -> None:
