@@ -84,7 +84,7 @@ def work(context):
     with reporting(context) as reporter:
         cluster = Cluster(load(os.path.join(FOLDER, "cluster.yml")), cluster_id="{ID}")
         sys.setprofile(profile)
-        with cluster._run("restore") as run, run.phase("work"):
+        with cluster._parts.identity.runs.run("restore") as run, run.phase("work"):
             waits = ["sh", "-c", "while read word; do echo $word; done", FOLDER]
             process.run(waits, input="one")
             process.stream(waits, on_line=lambda line: None, input="one")

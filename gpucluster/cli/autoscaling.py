@@ -21,7 +21,7 @@ def _run_remotely(context: Context, *arguments: str) -> NoReturn:
         from gpucluster.cli.output import say
 
         kind = "json" if context.output == "json" else "text"
-        done = cluster.run_autoscaler([*arguments, "--output", kind])
+        done = cluster.autoscaler.run([*arguments, "--output", kind])
         say(done.stdout, newline=False)
         say(done.stderr, err=True, newline=False)
     sys.exit(done.returncode)

@@ -27,7 +27,7 @@ def backup(context: Context, path: str | None) -> None:
 
     with cluster_of(context) as (cluster, reporter):
         file = Path(path or f"{cluster.spec.name}-{datetime.now().astimezone():%Y%m%dT%H%M%S}.tar.gz")
-        made = cluster.backup(file)
+        made = cluster.backup.create(file)
         reporter.result({"command": "backup", **made.to_dict()}, f"{made.file} written: {_content(made.to_dict())}")
 
 
@@ -43,7 +43,7 @@ def restore(context: Context, path: str, force: bool) -> None:
     from pathlib import Path
 
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.restore(Path(path), force=force)
+        done = cluster.backup.restore(Path(path), force=force)
         reporter.result(
             {"command": "restore", **done.to_dict()},
             "\n".join((f"{path} is restored: {_content(done.to_dict())}", *_consequences(done))),

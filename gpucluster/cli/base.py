@@ -381,7 +381,7 @@ def open_cluster(context: Context, reporter: Reporter, provider: str = "bundled"
     from gpucluster.cluster import Cluster
 
     cluster = Cluster(spec, on_event=reporter, provider=provider, cluster_id=context.cluster_id)
-    cluster.require_name()
+    cluster.state.require_name()
     return cluster
 
 

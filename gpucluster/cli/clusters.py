@@ -341,7 +341,7 @@ def destroy(context: Context, provider: str, delete_data: bool, yes: bool) -> No
     """
     with cluster_of(context, provider) as (cluster, reporter):
         if context.can_ask and not yes:
-            cluster.require_own()
+            cluster.state.require_own()
             contents = cluster.contents()
             reporter.close()
             if not contents.empty:
@@ -412,7 +412,7 @@ def output(context: Context) -> None:
     import json
 
     with cluster_of(context) as (cluster, reporter):
-        outputs = dict(cluster.known_outputs())
+        outputs = dict(cluster.state.outputs())
         reporter.result({"command": "output", "outputs": outputs}, json.dumps(outputs, indent=2))
 
 
@@ -422,7 +422,7 @@ def inventory(context: Context) -> None:
     import json
 
     with cluster_of(context) as (cluster, reporter):
-        hosts = dict(cluster.inventory())
+        hosts = dict(cluster.hosts.inventory())
         reporter.result({"command": "inventory", "inventory": hosts}, json.dumps(hosts, indent=2))
 
 
@@ -484,7 +484,7 @@ def ssh(context: Context, host: tuple[str, ...]) -> None:
         from gpucluster.ssh import SSH_FAILED
 
         name = host[0] if host else None
-        status = process.call(cluster.ssh_argv(name, remote))
-        if status == SSH_FAILED and cluster.has_new_key(name):
-            status = process.call(cluster.ssh_argv(name, remote))
+        status = process.call(cluster.hosts.ssh_argv(name, remote))
+        if status == SSH_FAILED and cluster.hosts.has_new_key(name):
+            status = process.call(cluster.hosts.ssh_argv(name, remote))
     sys.exit(status)

@@ -67,7 +67,7 @@ def dashboard(
             _write(cluster, reporter, page, timeout, open_browser=open_browser)
             return
         if password:
-            found = cluster.dashboard_password()
+            found = cluster.dashboard.password()
             reporter.result({"command": "dashboard", "password": found}, found)
             return
         from gpucluster.dashboards.addresses import Subject
@@ -112,7 +112,7 @@ def _forward(cluster: Cluster, reporter: Reporter, subject: Subject, port: int |
             click.launch(page.url)
 
     with contextlib.suppress(KeyboardInterrupt):
-        cluster.forward_dashboard(subject, port, on_open)
+        cluster.dashboard.forward(subject, port, on_open)
     data = {"command": "dashboard", **({"url": shown[0].url} if shown else {})}
     reporter.result(data, "the connection is closed")
 

@@ -26,7 +26,7 @@ def image() -> None:
 def image_bake(context: Context, pool: str, provider: str) -> None:
     """Bake an image that the elastic nodes of POOL boot from."""
     with cluster_of(context, provider) as (cluster, reporter):
-        result = cluster.bake(pool)
+        result = cluster.images.bake(pool)
         reporter.result(result.to_dict(), summary(result))
 
 
@@ -55,7 +55,7 @@ def image_list(context: Context) -> None:
     from gpucluster.cli.output import table
 
     with cluster_of(context) as (cluster, reporter):
-        images = cluster.images()
+        images = cluster.images.list()
         rows = [
             [each.pool, each.name, each.state, each.fingerprint, f"{each.created_at:%Y-%m-%d %H:%M}"] for each in images
         ]

@@ -37,7 +37,7 @@ def kubeconfig(context: Context, user: str | None, target: Path | None, local_po
     is given.
     """
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.kubeconfigs.write(user, target, local_port)
+        done = cluster.kubernetes.write_kubeconfig(user, target, local_port=local_port)
         text = f"{done.file} written: {done.user}, for {done.hours} h. Use it: export KUBECONFIG={done.file}"
         if done.forward:
             text += f"\nFirst forward the port, until Ctrl-C: {done.forward}"
@@ -73,7 +73,7 @@ def kubectl(context: Context, words: tuple[str, ...]) -> None:
         from gpucluster.ssh import SSH_FAILED
 
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        status = process.call(cluster.kubectl_argv(words, terminal=terminal))
-        if status == SSH_FAILED and cluster.has_new_key():
-            status = process.call(cluster.kubectl_argv(words, terminal=terminal))
+        status = process.call(cluster.kubernetes.kubectl_argv(words, terminal=terminal))
+        if status == SSH_FAILED and cluster.hosts.has_new_key():
+            status = process.call(cluster.kubernetes.kubectl_argv(words, terminal=terminal))
     sys.exit(status)

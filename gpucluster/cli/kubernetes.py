@@ -37,7 +37,7 @@ def kubernetes_status(context: Context) -> None:
     warnings.
     """
     with cluster_of(context) as (cluster, reporter):
-        state = cluster.control_plane.state()
+        state = cluster.kubernetes.state()
         ended = "failed" if state.has_failed else "success"
         reporter.result({"command": "kubernetes status", "status": ended, **state.to_dict()}, "\n".join(_state(state)))
         if state.has_failed:
@@ -54,8 +54,8 @@ def kubernetes_certificates(context: Context, renew: bool) -> None:
     `gpucluster apply` and a timer on the controller renew them when less than 90 days are left.
     """
     with cluster_of(context) as (cluster, reporter):
-        renewed = cluster.renew_kubernetes_certificates(_ALL_DAYS) if renew else ()
-        found = cluster.control_plane.certificates()
+        renewed = cluster.kubernetes.renew_certificates(_ALL_DAYS) if renew else ()
+        found = cluster.kubernetes.certificates()
         lines = [*([f"{count(len(renewed), 'certificate')} renewed"] if renew else []), *map(_certificate, found)]
         result = {"certificates": [{**vars(each)} for each in found], "renewed": list(renewed)}
         reporter.result({"command": "kubernetes certificates", **result}, "\n".join(lines))
@@ -69,7 +69,7 @@ def kubernetes_compact(context: Context) -> None:
     for some seconds.
     """
     with cluster_of(context) as (cluster, reporter):
-        before, after = cluster.compact_etcd()
+        before, after = cluster.kubernetes.compact_etcd()
         words = f"etcd: {_space(before)} before, {_space(after)} now"
         reporter.result({"command": "kubernetes compact", "before": vars(before), "after": vars(after)}, words)
 
@@ -95,8 +95,8 @@ def kubernetes_upgrade(
         from gpucluster.operations.drain import DRAIN_TIMEOUT
 
         if not only_plan:
-            cluster.require_own()
-        plan = cluster.plan_kubernetes_upgrade(release)
+            cluster.state.require_own()
+        plan = cluster.kubernetes.plan_upgrade(release)
         if only_plan:
             reporter.result({"command": "kubernetes upgrade", **plan.to_dict()}, "\n".join(_plan(plan)))
             return
@@ -104,7 +104,7 @@ def kubernetes_upgrade(
         if plan.steps and context.can_ask and not yes:
             reporter.close()
             _confirm_upgrade(plan)
-        done = cluster.upgrade_kubernetes(
+        done = cluster.kubernetes.upgrade(
             release, drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout
         )
         lines = [f"kubernetes upgrade: everything is at {plan.release}, after {count(len(plan.steps), 'step')}"]

@@ -35,14 +35,13 @@ def slurm_upgrade(context: Context, provider: str, release: str | None, only_pla
     An interrupted upgrade is continued by the same command.
     """
     with cluster_of(context, provider) as (cluster, reporter):
-        wanted = cluster.at_release(release)
         if not only_plan:
-            wanted.require_own()
-        plan = wanted.plan_slurm_upgrade()
+            cluster.state.require_own()
+        plan = cluster.slurm.plan_upgrade(release)
         if only_plan:
             reporter.result({"command": "slurm upgrade", **plan.to_dict()}, _plan(plan))
             return
-        done = wanted.upgrade_slurm()
+        done = cluster.slurm.upgrade(release)
         lines = [f"slurm upgrade: Slurm {plan.version} is now {plan.release}, on {count(len(done.changed), 'host')}"]
         if done.slurm_copy:
             lines.append(f"What Slurm had stored before is on the controller, for root: {done.slurm_copy}")

@@ -96,7 +96,7 @@ def software_lock_provider(context: Context, provider: str) -> None:
     run takes only this version of the provider, with these checksums.
     """
     with cluster_of(context, provider) as (cluster, reporter):
-        file, changed = cluster.lock_provider()
+        file, changed = cluster.state.lock_provider()
         text = f"Commit {file}" if changed else f"{file.name} has it already"
         reporter.result({"command": "software lock-provider", "lock_file": str(file), "changed": changed}, text)
 

@@ -34,14 +34,14 @@ def state_recover(context: Context, provider: str) -> None:
     with cluster_of(context, provider) as (cluster, reporter):
         if context.can_ask:
             try:
-                cluster.require_own()
+                cluster.state.require_own()
             except OtherClusterError as error:
                 reporter.close()
-                recovered = cluster.named(_confirmed(cluster, error)).recover()
+                recovered = cluster.state.recover(_confirmed(cluster, error))
             else:
-                recovered = cluster.recover()
+                recovered = cluster.state.recover()
         else:
-            recovered = cluster.recover()
+            recovered = cluster.state.recover()
         reporter.result(recovered.to_dict(), _text(recovered))
 
 
@@ -54,7 +54,7 @@ def state_unlock(context: Context, lock_id: str) -> None:
     only if that run was killed, or its machine is off.
     """
     with cluster_of(context) as (cluster, reporter):
-        removed = cluster.unlock(lock_id)
+        removed = cluster.state.unlock(lock_id)
         result = {"command": "state unlock", "id": lock_id, "run": removed}
         reporter.result(result, f"the lock is removed: {removed}")
 

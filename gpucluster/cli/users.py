@@ -38,7 +38,7 @@ def user_add(context: Context, name: str, **options: Any) -> None:
         if not added.ssh_keys:
             text += "\nThe user has no ssh key yet and can't log in. "
             text += f"Next: gpucluster user edit {printable(added.name)} --ssh-key FILE"
-        addresses = cluster.login_addresses()
+        addresses = cluster.hosts.login_addresses()
         through = ", through a session of the bastion" if cluster.spec.network.access == "bastion" else ""
         ways = " or ".join(f"ssh {printable(added.name)}@{address}" for address in addresses)
         text += f"\nLogin: {ways}{through}" if added.ssh_keys else ""

@@ -34,9 +34,9 @@ class Baking:
 
     def __init__(
         self,
+        *,
         spec: ClusterSpec,
         paths: ClusterPaths,
-        *,
         images: Callable[[], BakedImages],
         elastic: Callable[[], ElasticInstances],
         pool_members: Callable[[], PoolMembers],

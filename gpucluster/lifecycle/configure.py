@@ -49,12 +49,12 @@ class Configuration:
 
     def __init__(
         self,
+        *,
         spec: ClusterSpec,
         paths: ClusterPaths,
         cloud: CloudProvider,
         login_keys: LoginKeys,
         downloads: Downloads,
-        *,
         version: str,
         record: ConfigurationRecord,
         ansible: Callable[[], Ansible],

@@ -75,7 +75,7 @@ class Deployment:
         return self.hosts[1] if self.outputs.login else self.controller
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HostSources:
     """What it takes to find the hosts of one cluster and to let ssh reach them.
 

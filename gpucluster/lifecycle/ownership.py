@@ -56,6 +56,7 @@ class Ownership:
 
     def __init__(
         self,
+        *,
         spec: ClusterSpec,
         paths: ClusterPaths,
         saved: SavedState,
@@ -63,7 +64,6 @@ class Ownership:
         terraform: Callable[[], Terraform],
         on_event: Sink,
         lock: RunLock,
-        *,
         remote: bool = False,
         named: str = "",
     ) -> None:
@@ -106,20 +106,20 @@ class Ownership:
         if contents is not None:
             self._require_name(contents)
 
-    def require_outputs(self, outputs: Mapping[str, Any]) -> None:
-        """Refuse the outputs of another cluster than cluster.yml names.
-
-        Args:
-            outputs: of the state. Those of a cluster that was destroyed have no hosts.
+    def outputs(self) -> Mapping[str, Any]:
+        """Terraform's outputs; empty without a state. Those of a cluster that was destroyed have no hosts.
 
         Raises:
-            OtherClusterError: with both names.
+            OtherClusterError: they are of another cluster than cluster.yml names.
+            TerraformError: the state can't be read.
         """
+        outputs = self._terraform().outputs()
         if outputs.get("cluster"):
-            said = handover.Identity.parse(outputs).name
+            name = handover.Identity.parse(outputs).name
             where = "" if self._remote else str(self._paths.terraform_state)
             folder = Folder(self._spec.name, str(self._spec.file), known=("cluster",), state=where)
-            ownership.require_name(folder, {said} - {""})
+            ownership.require_name(folder, {name} - {""})
+        return outputs
 
     def require(self, *, strict: bool = False, state: bool = True, only_look: bool = False) -> None:
         """Refuse to go on if the cloud has a cluster of this name that is not known to be the one of this folder.

@@ -90,12 +90,12 @@ class Planning:
 
     def __init__(
         self,
+        *,
         spec: ClusterSpec,
         provisioning: Provisioning,
         configuration: Configuration,
         record: ConfigurationRecord,
         directory: DirectoryClient,
-        *,
         outputs: Callable[[], Mapping[str, Any]],
         on_event: Sink,
     ) -> None:

@@ -111,6 +111,7 @@ class Provisioning:
 
     def __init__(
         self,
+        *,
         spec: ClusterSpec,
         cloud: CloudProvider,
         saved: SavedState,

@@ -70,6 +70,7 @@ class Repair:
 
     def __init__(
         self,
+        *,
         spec: ClusterSpec,
         health: HealthService,
         draining: Draining,

@@ -349,6 +349,7 @@ class Resizing:
 
     def __init__(
         self,
+        *,
         spec: ClusterSpec,
         cloud: CloudProvider,
         elastic: Callable[[], ElasticInstances],

@@ -72,6 +72,7 @@ class Teardown:
 
     def __init__(
         self,
+        *,
         spec: ClusterSpec,
         paths: ClusterPaths,
         saved: SavedState,
@@ -79,7 +80,6 @@ class Teardown:
         guard: DataGuard,
         elastic_teardown: ElasticTeardown,
         baking: Baking,
-        *,
         terraform: Callable[[], Terraform],
         elastic: Callable[[], ElasticInstances],
         adoption: Adoption,

@@ -83,6 +83,18 @@ class Request:
             raise InputError("there is no such folder", where=str(self.junit.parent), hint=hint)
 
 
+def level_of(name: Level | str) -> Level:
+    """The level of this name.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        return Level(name)
+    except ValueError:
+        raise InputError(f"there is no level {name}", hint=f"Levels: {', '.join(Level)}") from None
+
+
 class Measurement(Protocol):
     """Runs jobs that measure nodes and the network between them."""
 
@@ -115,10 +127,10 @@ class Verification:
 
     def __init__(
         self,
+        *,
         spec: ClusterSpec,
         paths: ClusterPaths,
         cloud: CloudProvider,
-        *,
         collect: Callable[[str, Deployment, Run, Mapping[str, Any]], PlaybookResult],
         measurement: Measurement,
         on_event: Sink,
@@ -165,6 +177,19 @@ class Verification:
             if not verdict.passed:
                 raise failed(verdict)
         return verdict
+
+    def verdict(
+        self,
+        deployment: Deployment,
+        run: Run,
+        request: Request = Request(),
+    ) -> Verdict:
+        """The same, where a verdict that did not pass is no error."""
+        try:
+            return self.run(deployment, run, request=request)
+        except VerifyError as error:
+            verdict: Verdict = error.verdict
+            return verdict
 
     @staticmethod
     def _evidence(run: Run, verdict: Verdict, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,12 +60,12 @@ class ControllerConnection:
 
     def __init__(
         self,
+        *,
         spec: ClusterSpec,
         paths: ClusterPaths,
         locate: Locator,
         bastion: Callable[[], Bastion],
         on_event: Sink,
-        *,
         require_own: Callable[[], None] = lambda: None,
     ) -> None:
         self._require_own = require_own

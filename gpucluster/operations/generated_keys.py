@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from gpucluster.errors import GpuClusterError, InputError
@@ -66,6 +67,10 @@ class GeneratedKeys:
         with self._login_keys.replacing(name) as public:
             self._users.replace_generated_key(name, public)
         return self._described(name, public)
+
+    def private_key(self, name: str) -> Path:
+        """Where the private half of a user's generated key is or would be on this machine. Asks nobody."""
+        return self._login_keys.private_key(name)
 
     def _described(self, name: str, public: str) -> GeneratedKey:
         private = str(self._login_keys.private_key(name)) if self._login_keys.is_here(name, public) else ""

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.errors import InputError, ToolError
+from gpucluster.handover.names import monitoring_host
 from gpucluster.jobs.report import facts
 from gpucluster.jobs.report.build import Report, build, request
 from gpucluster.jobs.report.queries import means, request_now
 from gpucluster.jobs.report.summary import watched
 from gpucluster.node_agent import bounded
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.schedulers import require_slurm
+from gpucluster.spec import ClusterSpec
 from gpucluster.text import printable
 
 _MONITOR = "sudo -n /usr/local/bin/gpucluster-agent monitor"
@@ -25,15 +28,12 @@ _REFUSED = 2
 
 
 class JobReports:
-    """Reports of the jobs of one cluster.
+    """Reports of the jobs of one cluster, which needs Slurm."""
 
-    Args:
-        monitoring_host: where Prometheus runs; None is the controller.
-    """
-
-    def __init__(self, controller: ControllerConnection, monitoring_host: str | None = None) -> None:
+    def __init__(self, spec: ClusterSpec, controller: ControllerConnection) -> None:
+        self._spec = spec
         self._controller = controller
-        self._monitoring_host = monitoring_host
+        self._monitoring_host = monitoring_host(spec)
 
     def report(self, job: str, *, anonymous: bool = False) -> Report:
         """The report of a job. Without Prometheus it has no series, and says so.
@@ -43,9 +43,10 @@ class JobReports:
             anonymous: without the names of users and accounts.
 
         Raises:
-            InputError: Slurm knows no such job.
+            InputError: Slurm knows no such job, or the cluster has no Slurm.
             ToolError: the controller does not answer.
         """
+        require_slurm(self._spec, "job report", kubernetes="See its pods: gpucluster ssh -- sudo kubectl get pods -A")
         known = facts.read(self._ask(f"jobs -- {shlex.quote(job)}", ""), anonymous=anonymous)
         queries = request(known)
         answer: Mapping[str, Any] = {}

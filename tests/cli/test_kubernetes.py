@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from gpucluster.cli import cli
 from gpucluster.cli.base import Context
-from gpucluster.cluster import Cluster
+from gpucluster.cluster import composition
 from gpucluster.operations.kubernetes import Certificate, ControlPlane, KubernetesNode, PlaneState, Problem, Space
 from gpucluster.spec import template
 
@@ -56,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _run(monkeypatch: pytest.MonkeyPatch, *words: str, problems: tuple[Problem, ...] = ()) -> tuple[int, str]:
-    monkeypatch.setattr(Cluster, "control_plane", property(lambda _: _PlaneDouble(problems)))
+    monkeypatch.setattr(composition, "ControlPlane", lambda *_: _PlaneDouble(problems))
     done = CliRunner().invoke(cli, ["kubernetes", *words])
     return done.exit_code, done.output
 
@@ -148,7 +148,7 @@ def test_an_upgrade_that_is_refused_begins_nothing(folder: Path, monkeypatch: py
         status, output = _run(monkeypatch, "upgrade", "--yes", "--to", wanted)
         assert (status, words in output) == (2, True), output
     monkeypatch.setattr(Context, "can_ask", True)
-    monkeypatch.setattr(Cluster, "control_plane", property(lambda _: _PlaneDouble()))
+    monkeypatch.setattr(composition, "ControlPlane", lambda *_: _PlaneDouble())
     done = CliRunner().invoke(cli, ["kubernetes", "upgrade", "--to", "1.34.2"], input="n\n")
     assert done.exit_code == 2
     assert "compute-1: 1.33.1 to 1.34.2" in done.output

@@ -106,7 +106,11 @@ class Site:
     def teardown(self) -> ElasticTeardown:
         saved = SavedState(self.paths)
         controller = ControllerConnection(
-            self.spec, self.paths, lambda **_: saved.hosts(), lambda: pytest.fail("no bastion"), self.events.append
+            spec=self.spec,
+            paths=self.paths,
+            locate=lambda **_: saved.hosts(),
+            bastion=lambda: pytest.fail("no bastion"),
+            on_event=self.events.append,
         )
         return ElasticTeardown(self.spec, lambda: self.elastic, controller)  # type: ignore[arg-type, return-value]
 
@@ -135,7 +139,7 @@ def _ssh(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Sequence[str]], Comp
 
 
 def test_words_for_the_autoscaler_reach_it_whole(cluster: Cluster) -> None:
-    argv = cluster.autoscaler_argv(["pause", "new firewall; reboot 'now' $(id)"])
+    argv = cluster.autoscaler.argv(["pause", "new firewall; reboot 'now' $(id)"])
     assert argv[0] == "ssh"
     assert argv[-3:-1] == ["demo-controller", "--"]
     # What the remote shell makes of it is what was said.
@@ -147,7 +151,7 @@ def test_without_elastic_pools_there_is_nobody_to_ask(tmp_path: Path) -> None:
     (tmp_path / "cluster.yml").write_text(LOCAL.replace("    max_count: 4", "    count: 1"))
     plain = Cluster(load(tmp_path / "cluster.yml"))
     with pytest.raises(InputError, match="no elastic pool"):
-        plain.autoscaler_argv(["status"])
+        plain.autoscaler.argv(["status"])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ def test_without_elastic_pools_there_is_nobody_to_ask(tmp_path: Path) -> None:
 )
 def test_only_elastic_pools_are_baked(cluster: Cluster, pool: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        cluster.bake(pool)
+        cluster.images.bake(pool)
     assert not list(cluster.paths.runs.iterdir()), "nothing may have begun"
 
 
@@ -164,7 +168,7 @@ def test_with_kubernetes_no_image_is_baked(tmp_path: Path) -> None:
     (tmp_path / "cluster.yml").write_text(text)
     on_kubernetes = Cluster(load(tmp_path / "cluster.yml"))
     with pytest.raises(InputError, match="nodes of pool compute boot from no baked image: with Kubernetes") as caught:
-        on_kubernetes.bake("compute")
+        on_kubernetes.images.bake("compute")
     assert "elastic nodes need no image" in caught.value.hint
     assert not on_kubernetes.paths.runs.exists(), "nothing may have begun"
 
@@ -172,9 +176,9 @@ def test_with_kubernetes_no_image_is_baked(tmp_path: Path) -> None:
 def test_the_status_of_an_autoscaler_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 255, "", "Warning\nssh: connect to host: No route\n"))
     with pytest.raises(ToolError, match="the controller can't be reached: ssh: connect to host: No route"):
-        cluster.autoscaler_status()
+        cluster.autoscaler.status()
     _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 1, '{"healthy": false}', ""))
-    assert cluster.autoscaler_status() == {"healthy": False}
+    assert cluster.autoscaler.status() == {"healthy": False}
 
 
 def test_jobs_on_nodes_that_go_are_told(site: Site, monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> None:
@@ -298,8 +302,8 @@ def test_the_image_that_fits_is_used_and_another_is_warned_of_once(site: Site, e
         pytest.fail("nothing but images is asked for")
 
     baking = Baking(
-        site.spec,
-        site.paths,
+        spec=site.spec,
+        paths=site.paths,
         images=ImagesDouble,  # type: ignore[arg-type]
         elastic=unused,
         pool_members=unused,

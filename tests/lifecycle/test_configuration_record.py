@@ -83,9 +83,9 @@ def _configuration(
     keys = LoginKeys(spec, paths, lambda: in_state or {})
     nothing: Any = SimpleNamespace(note=lambda *_: None)
     return Configuration(
-        spec, paths, steps, keys, steps, version="0.1", record=steps, ansible=lambda: steps,
-        bastion=lambda: pytest.fail("no bastion"), file_systems=lambda: nothing, elastic=lambda: steps,
-        on_event=steps.events.append,
+        spec=spec, paths=paths, cloud=steps, login_keys=keys, downloads=steps, version="0.1", record=steps,
+        ansible=lambda: steps, bastion=lambda: pytest.fail("no bastion"), file_systems=lambda: nothing,
+        elastic=lambda: steps, on_event=steps.events.append,
     )  # fmt: skip
 
 

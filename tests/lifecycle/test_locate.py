@@ -14,6 +14,7 @@ import pytest
 
 from gpucluster.cluster import Cluster
 from gpucluster.errors import CloudError, InputError, TerraformError, ToolError
+from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.spec import load
 from gpucluster.ssh import Host
 from gpucluster.terraform.runner import Terraform
@@ -66,7 +67,7 @@ def _named(cluster: Cluster, api: Api) -> Cluster:
         and each.freeform_tags.get("role") == "controller"
         and each.lifecycle_state == "RUNNING"
     )
-    return cluster.named(controller)
+    return Cluster(cluster.spec, cluster_id=controller)
 
 
 def _configured(cluster: Cluster) -> list[str]:
@@ -75,20 +76,20 @@ def _configured(cluster: Cluster) -> list[str]:
 
 
 def test_without_folder_and_state_the_hosts_are_found_by_their_tags(cluster: Cluster) -> None:
-    assert cluster.ssh_argv(None, ["true"])[-3:] == ["demo-controller", "--", "true"]
+    assert cluster.hosts.ssh_argv(None, ["true"])[-3:] == ["demo-controller", "--", "true"]
     assert _configured(cluster) == [
         "demo-controller", "demo-login-2 login", "demo-login-10", "compute-1", "compute-2", "*",
     ]  # fmt: skip
-    assert cluster.ssh_argv("compute-2")[-1] == "compute-2"
+    assert cluster.hosts.ssh_argv("compute-2")[-1] == "compute-2"
     assert cluster.paths.root.stat().st_mode & 0o77 == 0
 
 
 @pytest.mark.parametrize("content", _DAMAGED)
 def test_a_damaged_cache_is_written_again(cluster: Cluster, content: str) -> None:
-    cluster.ssh_argv()
+    cluster.hosts.ssh_argv()
     good = (cluster.paths.root / "hosts.json").read_text()
     (cluster.paths.root / "hosts.json").write_text(content)
-    cluster.ssh_argv()
+    cluster.hosts.ssh_argv()
     assert (cluster.paths.root / "hosts.json").read_text() == good
 
 
@@ -98,14 +99,14 @@ def test_the_state_goes_before_the_tags_and_the_cache_before_both(
     outputs = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json").read_text())
     outputs["cluster"]["controller"]["name"] = "by-state"
     del outputs["cluster"]["pools"]["compute"]
-    monkeypatch.setattr(Cluster, "outputs", lambda _: outputs)
+    monkeypatch.setattr(Ownership, "outputs", lambda _: outputs)
     fresh = Cluster(cluster.spec)
-    assert fresh.ssh_argv()[-1] == "by-state"
-    monkeypatch.setattr(Cluster, "outputs", lambda _: pytest.fail("the cache was not used"))
-    assert Cluster(cluster.spec).ssh_argv()[-1] == "by-state"
+    assert fresh.hosts.ssh_argv()[-1] == "by-state"
+    monkeypatch.setattr(Ownership, "outputs", lambda _: pytest.fail("the cache was not used"))
+    assert Cluster(cluster.spec).hosts.ssh_argv()[-1] == "by-state"
     shutil.rmtree(cluster.paths.ssh)  # hosts.json alone reaches nobody
-    monkeypatch.setattr(Cluster, "outputs", lambda _: {})
-    assert Cluster(cluster.spec).ssh_argv()[-1] == "demo-controller"
+    monkeypatch.setattr(Ownership, "outputs", lambda _: {})
+    assert Cluster(cluster.spec).hosts.ssh_argv()[-1] == "demo-controller"
 
 
 def test_a_cluster_that_was_built_again_elsewhere_is_found_when_ssh_reaches_nobody(
@@ -121,19 +122,19 @@ case "$*" in *demo-controller*) echo '{"result": {"groups": []}}';; *) exit 255;
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", str(ssh.parent), prepend=":")
     assert cluster.groups.list() == ()
-    assert cluster.ssh_argv()[-1] == "demo-controller"
+    assert cluster.hosts.ssh_argv()[-1] == "demo-controller"
 
 
 def test_a_state_that_cannot_be_read_hides_no_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreadable(_: Cluster) -> Any:
+    def unreadable(_: Ownership) -> Any:
         raise ToolError("the state can't be read")
 
-    monkeypatch.setattr(Cluster, "outputs", unreadable)
-    assert Cluster(cluster.spec).ssh_argv()[-1] == "demo-controller"
+    monkeypatch.setattr(Ownership, "outputs", unreadable)
+    assert Cluster(cluster.spec).hosts.ssh_argv()[-1] == "demo-controller"
     (cluster.spec.file).write_text(APART_FROM_THE_DEMO.replace("name: demo", "name: never"))
     shutil.rmtree(cluster.paths.root)
     with pytest.raises(ToolError, match="the state can't be read"):
-        Cluster(load(cluster.spec.file)).ssh_argv()
+        Cluster(load(cluster.spec.file)).hosts.ssh_argv()
 
 
 @pytest.mark.parametrize("output", ["identity", "cluster"], ids=["now", "an earlier version"])
@@ -175,12 +176,12 @@ def test_another_compartment_of_elastic_nodes_is_refused_while_some_run_in_the_p
 def test_a_damaged_state_is_not_an_empty_cluster(cluster: Cluster, content: str) -> None:
     cluster.paths.create()
     cluster.paths.terraform_state.write_text(content)
-    for act in (cluster.plan, cluster.destroy, cluster.outputs):
+    for act in (cluster.plan, cluster.destroy, cluster.state.outputs):
         with pytest.raises(TerraformError, match="is damaged") as caught:
             act()
         assert "gpucluster state recover" in caught.value.hint
     assert cluster.paths.terraform_state.read_text() == content
-    assert cluster.ssh_argv()[-1] == "demo-controller"
+    assert cluster.hosts.ssh_argv()[-1] == "demo-controller"
 
 
 def test_a_damaged_state_of_nothing_is_set_aside(cluster: Cluster) -> None:
@@ -192,7 +193,7 @@ def test_a_damaged_state_of_nothing_is_set_aside(cluster: Cluster) -> None:
 
 
 def test_without_its_state_a_cluster_has_no_inventory(cluster: Cluster) -> None:
-    for ask in (cluster.inventory, cluster.known_outputs):
+    for ask in (cluster.hosts.inventory, cluster.state.outputs):
         with pytest.raises(ToolError, match="this folder has no state of it") as caught:
             ask()
         assert "gpucluster state recover" in caught.value.hint
@@ -203,7 +204,7 @@ def test_where_nothing_is_no_local_cloud_is_started(tmp_path: Path, monkeypatch:
     (tmp_path / "cluster.yml").write_text(APART_FROM_THE_DEMO)
     cluster = Cluster(load(tmp_path / "cluster.yml"))
     with pytest.raises(ToolError, match="there is no cluster yet"):
-        cluster.ssh_argv()
+        cluster.hosts.ssh_argv()
     assert cluster.status()["state"] == "absent"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.yml"]
 
@@ -213,7 +214,7 @@ def test_two_controllers_are_not_guessed_between(cluster: Cluster, api: Api) -> 
     second = api.launch(subnet, "second", freeform_tags={"gpucluster": "demo", "role": "controller"})
     try:
         with pytest.raises(CloudError, match="2 controllers") as caught:
-            cluster.ssh_argv()
+            cluster.hosts.ssh_argv()
         assert second.id in caught.value.where
     finally:
         api.compute.terminate_instance(second.id)
@@ -228,8 +229,8 @@ def test_the_key_of_an_earlier_version_is_adopted(cluster: Cluster, api: Api) ->
     for file in (new, new.with_suffix(".pub")):
         file.unlink(missing_ok=True)
     try:
-        assert cluster._cloud.ssh_key() == new
-        assert cluster._cloud.authorized_keys() == ("ssh-ed25519 AAAA old",)
+        assert cluster._parts.cloud.ssh_key() == new
+        assert cluster._parts.cloud.authorized_keys() == ("ssh-ed25519 AAAA old",)
         assert (new.read_text(), new.stat().st_mode & 0o777) == ("private\n", 0o600)
         assert old.exists()  # the ssh configuration of the last run names it
     finally:
@@ -240,11 +241,11 @@ def test_the_key_of_an_earlier_version_is_adopted(cluster: Cluster, api: Api) ->
 def test_the_nodes_of_a_cluster_without_a_controller_are_reached_directly(
     cluster: Cluster, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert cluster._locator.nodes_alone() == ()  # it has a controller
+    assert cluster._parts.connections.locator.nodes_alone() == ()  # it has a controller
     (tmp_path / "cluster.yml").write_text(APART_FROM_THE_DEMO.replace("name: demo", "name: alone"))
     alone = Cluster(load(tmp_path / "cluster.yml"))
-    assert alone._locator.locate() == ()
-    (node,) = alone._locator.nodes_alone()
+    assert alone._parts.connections.locator.locate() == ()
+    (node,) = alone._parts.connections.locator.nodes_alone()
     assert (node.name, node.address.startswith("10.77.")) == ("alone-1", True)
     assert "ProxyCommand" not in (alone.paths.ssh / "config").read_text()
 
@@ -255,8 +256,8 @@ def test_to_reach_the_nodes_alone_does_not_hide_the_controller_from_the_next_com
     (tmp_path / "cluster.yml").write_text(APART_FROM_THE_DEMO.replace("name: demo", "name: alone"))
     alone = Cluster(load(tmp_path / "cluster.yml"))
     stopped = Host("alone-controller", "10.39.0.9", "debian", "ocid1.instance.test..stopped")
-    alone._saved.save_hosts([stopped], set())
-    alone._ssh_client().write([stopped])
-    assert alone._locator.locate() == alone._saved.hosts() != ()
-    assert alone._locator.nodes_alone() != ()
-    assert alone._saved.hosts() == ()
+    alone._parts.identity.saved.save_hosts([stopped], set())
+    alone._parts.programs.ssh().write([stopped])
+    assert alone._parts.connections.locator.locate() == alone._parts.identity.saved.hosts() != ()
+    assert alone._parts.connections.locator.nodes_alone() != ()
+    assert alone._parts.identity.saved.hosts() == ()

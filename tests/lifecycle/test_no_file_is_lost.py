@@ -229,13 +229,13 @@ def destroy(world: World, *, delete_data: bool, events: list[Event] | None = Non
 
     nowhere = ClusterPaths(Path("/nonexistent/gpucluster"))
     teardown = Teardown(
-        SPEC,
-        nowhere,
-        SavedState(nowhere),
-        none,
-        DataGuard(lambda: cast(Any, FileSystemsDouble(world)), look),
-        none,
-        none,
+        spec=SPEC,
+        paths=nowhere,
+        saved=SavedState(nowhere),
+        cloud=none,
+        guard=DataGuard(lambda: cast(Any, FileSystemsDouble(world)), look),
+        elastic_teardown=none,
+        baking=none,
         terraform=lambda: cast(Any, TerraformOfWorld(world)),
         elastic=lambda: none,
         adoption=Adoption("demo", lambda: cast(Any, TaggedDouble(world)), ignore),

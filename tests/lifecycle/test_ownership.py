@@ -80,11 +80,12 @@ class Folder:
     def build(self, cluster_id: str = "", consent: Consent = NONE) -> int:
         """What apply does until the resources exist. Returns the number of changes."""
         cluster = self.cluster(cluster_id)
-        with cluster._run("apply", prepares=True) as run:
-            terraform = cluster._provisioning.prepare(run)
-            cluster._ownership.save()
-            changes = cluster._provisioning.apply(terraform, run, consent)
-            assert cluster._run_lock._held, "others see that hosts are configured now, also at the first apply"
+        parts = cluster._parts
+        with parts.identity.runs.run("apply", prepares=True) as run:
+            terraform = parts.phases.provisioning.prepare(run)
+            parts.identity.ownership.save()
+            changes = parts.phases.provisioning.apply(terraform, run, consent)
+            assert parts.identity.run_lock._held, "others see that hosts are configured now, also at the first apply"
             return changes
 
     def changes(self) -> list[tuple[str, str]]:
@@ -93,7 +94,7 @@ class Folder:
         return sorted((change.address.rpartition(".module.")[2], change.action) for change in plan.changes)
 
     def identity(self) -> dict[str, Any]:
-        return dict(self.cluster().outputs()["identity"])
+        return dict(self.cluster().state.outputs()["identity"])
 
 
 def _tagged(api: Api) -> dict[str, dict[str, str]]:
@@ -129,14 +130,14 @@ def test_an_identity_from_the_first_apply_to_the_destroy(api: Api, net: str, tmp
         if held != own:
             with pytest.raises(LockedError, match="ada@build-3"):
                 ours.build()
-    ours.cluster()._saved.lock_id = own.id
+    ours.cluster()._parts.identity.saved.lock_id = own.id
     assert ours.changes() == []
     assert _tagged(api)[vcn.id] == marked
     assert ours.build() == 0
     assert _tagged(api) == tags
 
     # Another folder: refused, and what it knows of ours changes nothing.
-    for act in (theirs.build, theirs.cluster().destroy, theirs.cluster().recover):
+    for act in (theirs.build, theirs.cluster().destroy, theirs.cluster().state.recover):
         with pytest.raises(OtherClusterError, match=identity["id"]) as refused:
             act()
         assert identity["origin"] in str(refused.value)
@@ -147,14 +148,14 @@ def test_an_identity_from_the_first_apply_to_the_destroy(api: Api, net: str, tmp
     state.unlink()
     with pytest.raises(ToolError, match=r"state is empty.*gpucluster state recover"):
         ours.build()
-    assert len(ours.cluster().recover().adopted) > 5
+    assert len(ours.cluster().state.recover().adopted) > 5
     assert {action for _, action in ours.changes()} <= {"update"}, "arguments that no API returns"
     shutil.rmtree(ours.cluster().paths.root)
     with pytest.raises(OtherClusterError, match="this folder has no state of it"):
-        ours.cluster().recover()
+        ours.cluster().state.recover()
     with pytest.raises(ToolError, match=f"gpucluster state recover --cluster-id {identity['id']}"):
         ours.build(identity["id"])
-    ours.cluster(identity["id"]).recover()
+    ours.cluster(identity["id"]).state.recover()
     assert ours.identity() == identity
     assert _tagged(api) == tags
     ours.build()
@@ -292,7 +293,8 @@ def test_of_two_first_applies_at_once_one_makes_the_cluster(
     assert first.changes() == []
     assert identity in str(refused[0])
     assert "choose another `name`" in str(refused[0].hint)
-    assert not second.cluster().paths.terraform_state.exists() or not second.cluster().outputs()
+    rest = second.cluster()
+    assert not rest.paths.terraform_state.exists() or not rest._parts.identity.ownership.outputs()
     # The name is what has to change.
     file = second.path / "cluster.yml"
     file.write_text(file.read_text().replace("name: demo", "name: other"))
@@ -310,16 +312,16 @@ from gpucluster.errors import OtherClusterError
 from gpucluster.lifecycle.provision import Consent
 from gpucluster.spec import load
 cluster = Cluster(load(sys.argv[1]))
-with cluster._run("apply", prepares=True) as run:
-    terraform = cluster._provisioning.prepare(run)
+with cluster._parts.identity.runs.run("apply", prepares=True) as run:
+    terraform = cluster._parts.phases.provisioning.prepare(run)
     print("ready", flush=True)
     sys.stdin.readline()
     try:
-        cluster._provisioning.apply(terraform, run, Consent())
+        cluster._parts.phases.provisioning.apply(terraform, run, Consent())
     except OtherClusterError:
         print("refused")
     else:
-        print("made", cluster._ownership.id)
+        print("made", cluster._parts.identity.ownership.id)
 """
 
 

@@ -91,7 +91,8 @@ def _plan(tmp_path: Path, events: list[Event] | None = None, **answers: Any) -> 
     paths.create()
     on_event = ignore if events is None else events.append
     planning = Planning(
-        spec, double, double, double, double, outputs=lambda: double.outputs, on_event=on_event
+        spec=spec, provisioning=double, configuration=double, record=double, directory=double,
+        outputs=lambda: double.outputs, on_event=on_event,
     )  # fmt: skip
     return planning.plan(Run("plan", paths, ignore), preflight=True)
 

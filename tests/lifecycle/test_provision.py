@@ -44,19 +44,19 @@ def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
     )
     resizing: Any = SimpleNamespace(drain=lambda *_: None, new_disks=lambda *_: {"ocid1.c"})
     return Provisioning(
-        spec,
-        cloud,
-        SavedState(paths),
-        lambda env=None: empty,
-        unused,
-        unused,
-        unused,
-        resizing,
-        unused,
-        adoption,
-        unused,
-        SimpleNamespace(is_visible=True, require_name=lambda: None, require=lambda **_: None),  # type: ignore[arg-type]
-        ignore,
+        spec=spec,
+        cloud=cloud,
+        saved=SavedState(paths),
+        terraform=lambda env=None: empty,
+        downloads=unused,
+        baking=unused,
+        elastic_teardown=unused,
+        resizing=resizing,
+        tagged=unused,
+        adoption=adoption,
+        login_keys=unused,
+        ownership=SimpleNamespace(is_visible=True, require_name=lambda: None, require=lambda **_: None),  # type: ignore[arg-type]
+        on_event=ignore,
     )
 
 

@@ -126,12 +126,12 @@ def repaired(world: ClusterDouble, tmp_path: Path, fix: Fix, events: list[Event]
     paths = ClusterPaths.of(tmp_path / "cluster.yml")
     paths.create()
     repair = Repair(
-        SPEC,
-        HealthService(cast(ControllerConnection, world)),
-        cast(Draining, world),
-        cast(ElasticReplacement, world),
-        world.recreate,
-        events.append if events is not None else ignore,
+        spec=SPEC,
+        health=HealthService(cast(ControllerConnection, world)),
+        draining=cast(Draining, world),
+        elastic=cast(ElasticReplacement, world),
+        recreate=world.recreate,
+        on_event=events.append if events is not None else ignore,
     )
     deployment: Any = None
     verdict = world.check(deployment)

@@ -336,14 +336,14 @@ def asked_of_slurm(slurm: str) -> list[str]:
 
     controller = cast(ControllerConnection, SimpleNamespace(ssh_argv=silent, hosts=lambda: ("controller",)))
     resizing = Resizing(
-        spec,
-        cast(CloudProvider, None),
-        lambda: cast(ElasticInstances, SimpleNamespace(instances=lambda: ())),
-        controller,
-        Draining(controller, ignore, required=spec.slurm.enabled),
-        cast(Hosts, None),
-        cast(ConfigurationRecord, None),
-        ignore,
+        spec=spec,
+        cloud=cast(CloudProvider, None),
+        elastic=lambda: cast(ElasticInstances, SimpleNamespace(instances=lambda: ())),
+        controller=controller,
+        nodes=Draining(controller, ignore, required=spec.slurm.enabled),
+        hosts=cast(Hosts, None),
+        record=cast(ConfigurationRecord, None),
+        on_event=ignore,
     )
     plan = Plan((Change(instance("compute", 2), "delete"),), Path("plan.tfplan"))
     assert resizing.drain_and_detach(cast(Terraform, SimpleNamespace(outputs=lambda: raw)), plan) == plan

@@ -39,14 +39,14 @@ def change(plane: ControlPlane, plan: Plan, timeout: float) -> Resizing:
     members = [{"id": f"ocid1.{n}", "name": f"compute-{n}", "private_ip": f"10.0.0.{n}"} for n in numbers]
     raw = raw_outputs(kind="instances", cluster_network_id=None, instances=members)
     resizing = Resizing(
-        loads(SPEC, "cluster.yml"),
-        cast(CloudProvider, None),
-        lambda: cast(ElasticInstances, SimpleNamespace(instances=lambda: ())),
-        cast(ControllerConnection, SimpleNamespace(hosts=lambda: ("controller",))),
-        plane,
-        cast(Hosts, None),
-        cast(ConfigurationRecord, None),
-        lambda _: None,
+        spec=loads(SPEC, "cluster.yml"),
+        cloud=cast(CloudProvider, None),
+        elastic=lambda: cast(ElasticInstances, SimpleNamespace(instances=lambda: ())),
+        controller=cast(ControllerConnection, SimpleNamespace(hosts=lambda: ("controller",))),
+        nodes=plane,
+        hosts=cast(Hosts, None),
+        record=cast(ConfigurationRecord, None),
+        on_event=lambda _: None,
     )
     terraform: Any = SimpleNamespace(outputs=lambda: raw)
     resizing.drain_and_detach(cast(Terraform, terraform), plan, replace_nodes=True, drain_timeout=timeout)

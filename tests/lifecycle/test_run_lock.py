@@ -36,7 +36,7 @@ import signal, sys
 from gpucluster.cluster import Cluster
 from gpucluster.spec import load
 cluster = Cluster(load(sys.argv[1]), cluster_id=sys.argv[2])
-with cluster._run("kubernetes upgrade"):
+with cluster._parts.identity.runs.run("kubernetes upgrade"):
     print("held", flush=True)
     signal.pause()
 """
@@ -78,7 +78,7 @@ class Folder:
         return Cluster(load(self.file), cluster_id=ID)
 
     def change(self) -> None:
-        with self.cluster()._run("restore"):
+        with self.cluster()._parts.identity.runs.run("restore"):
             pass
 
     def run(self, *words: str) -> Result:
@@ -158,7 +158,7 @@ def test_of_many_that_want_the_cluster_at_once_one_gets_it(cloud: Api, vcn: str,
         return found
 
     def hold(folder: Folder) -> None:
-        lock = folder.cluster()._run_lock
+        lock = folder.cluster()._parts.identity.run_lock
         lock.begin("apply")
         try:
             lock.take([Sighting("demo", "vcn", vcn, "demo")])
@@ -186,7 +186,7 @@ def test_of_many_that_want_the_cluster_at_once_one_gets_it(cloud: Api, vcn: str,
 
 def test_the_lock_leaves_what_others_change_meanwhile(cloud: Api, vcn: str, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "here")
-    tag = LockTag(folder.cluster()._cloud.access(), "vcn", vcn)
+    tag = LockTag(folder.cluster()._parts.cloud.access(), "vcn", vcn)
     tries = []
 
     def change(present: Holder | None) -> Holder:
@@ -213,7 +213,7 @@ def test_the_lock_leaves_what_others_change_meanwhile(cloud: Api, vcn: str, tmp_
 
 def test_a_remote_state_has_a_lock_of_its_own_and_this_one_is_respected(cloud: Api, vcn: str, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "here")
-    lock = folder.cluster()._run_lock
+    lock = folder.cluster()._parts.identity.run_lock
     lock._remote = True
     found = [Sighting("demo", "vcn", vcn, "demo")]
     lock.begin("apply")
@@ -236,7 +236,7 @@ def test_a_stop_or_a_lost_answer_while_the_lock_is_taken_leaves_none(
         monkeypatch.setattr(LockTag, "_update", update)
         raise error
 
-    lock = Folder(tmp_path / "here").cluster()._run_lock
+    lock = Folder(tmp_path / "here").cluster()._parts.identity.run_lock
     lock.begin("apply")
     monkeypatch.setattr(LockTag, "_update", interrupted)
     with pytest.raises(type(error)):

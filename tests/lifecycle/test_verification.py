@@ -94,9 +94,9 @@ class Site:
     def verify(self, request: Request = Request(), measurement: Any = None) -> Any:  # noqa: B008
         cloud: Any = SimpleNamespace(hardware_emulated=True)
         verification = Verification(
-            self.spec,
-            self.paths,
-            cloud,
+            spec=self.spec,
+            paths=self.paths,
+            cloud=cloud,
             collect=self.collect,
             measurement=measurement or Measurement(),
             on_event=self.events.append,

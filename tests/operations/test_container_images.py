@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from gpucluster.cli import cli, images
 from gpucluster.cluster import Cluster
+from gpucluster.cluster.images import ImageOperations
 from gpucluster.errors import InputError, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.spec import load
@@ -174,7 +175,7 @@ def test_import_on_the_command_line(controller: Images) -> None:
 
 
 def test_list_and_remove_on_the_command_line(controller: Images, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cluster, "images", lambda _: ())
+    monkeypatch.setattr(ImageOperations, "list", lambda _: ())
     controller.answers({"result": {"images": [IMAGE]}})
     text = controller.run("image", "list", "--output", "text").output
     assert "there are no baked images" in text
@@ -188,7 +189,7 @@ def test_list_and_remove_on_the_command_line(controller: Images, monkeypatch: py
 
 
 def test_where_there_can_be_none_the_list_asks_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cluster, "images", lambda _: ())
+    monkeypatch.setattr(ImageOperations, "list", lambda _: ())
     without = Images(folder, LOCAL)
     done = without.run("image", "list", "--output", "text")
     assert (done.exit_code, done.output.strip()) == (0, "there are no baked images")

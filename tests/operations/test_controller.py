@@ -45,11 +45,11 @@ def controller(tmp_path: Path, programs: Path) -> ControllerConnection:
     save_controller(tmp_path, "demo-controller")
     paths = ClusterPaths(tmp_path / ".gpucluster")
     return ControllerConnection(
-        loads(LOCAL, "cluster.yml"),
-        paths,
-        lambda **_: SavedState(paths).hosts(),
-        lambda: pytest.fail("no bastion"),
-        ignore,
+        spec=loads(LOCAL, "cluster.yml"),
+        paths=paths,
+        locate=lambda **_: SavedState(paths).hosts(),
+        bastion=lambda: pytest.fail("no bastion"),
+        on_event=ignore,
     )
 
 
@@ -123,7 +123,13 @@ def test_ssh_login_takes_a_login_node_that_answers(tmp_path: Path, programs: Pat
     def connection(*hosts: str) -> ControllerConnection:
         found = tuple(SavedHost(name, "10.0.0.9", None) for name in hosts)
         paths = ClusterPaths(tmp_path / ".gpucluster")
-        return ControllerConnection(loads(LOCAL), paths, lambda **_: found, lambda: pytest.fail("no bastion"), ignore)
+        return ControllerConnection(
+            spec=loads(LOCAL),
+            paths=paths,
+            locate=lambda **_: found,
+            bastion=lambda: pytest.fail("no bastion"),
+            on_event=ignore,
+        )
 
     assert connection(*names).ssh_argv("login", ["true"])[-3:] == ["demo-login-2", "--", "true"]
     # Where no other is left, ssh itself says why.
@@ -157,11 +163,11 @@ def test_a_stopped_autoscaler_names_what_runs_on_its_nodes(
     events: list[Event] = []
     spec = loads(text, "cluster.yml")
     controller = ControllerConnection(
-        spec,
-        ClusterPaths(tmp_path / ".gpucluster"),
-        lambda **_: (SavedHost(f"{spec.name}-controller", "10.0.0.9", None),),
-        lambda: pytest.fail("no bastion"),
-        events.append,
+        spec=spec,
+        paths=ClusterPaths(tmp_path / ".gpucluster"),
+        locate=lambda **_: (SavedHost(f"{spec.name}-controller", "10.0.0.9", None),),
+        bastion=lambda: pytest.fail("no bastion"),
+        on_event=events.append,
     )
     controller.stop_autoscaler(["compute-e1"], "the cluster is being removed")
     assert [each.message for each in events] == said
@@ -188,7 +194,9 @@ def test_an_elastic_node_is_reached_from_the_controller(tmp_path: Path, programs
     )
     found = (SavedHost("demo-controller", "10.0.0.9", None),)
     paths = ClusterPaths(tmp_path / ".gpucluster")
-    connection = ControllerConnection(spec, paths, lambda **_: found, lambda: pytest.fail("no bastion"), ignore)
+    connection = ControllerConnection(
+        spec=spec, paths=paths, locate=lambda **_: found, bastion=lambda: pytest.fail("no bastion"), on_event=ignore
+    )
     argv = connection.ssh_argv("cpu-e2", ["echo", "'a  b'; echo $((1 + 1))"])
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["at demo-controller", "at cpu-e2", "a  b", "2"]

@@ -168,7 +168,9 @@ def _dashboard(folder: Path, steps: list[Callable[[], None]], events: list[Event
     paths = ClusterPaths(folder / ".gpucluster")
     spec = loads(text, str(folder / "cluster.yml"))
     locate = lambda **_: SavedState(paths).hosts()  # noqa: E731
-    connection = ControllerConnection(spec, paths, locate, lambda: pytest.fail("no bastion"), events.append)
+    connection = ControllerConnection(
+        spec=spec, paths=paths, locate=locate, bastion=lambda: pytest.fail("no bastion"), on_event=events.append
+    )
 
     def sleep(_seconds: float) -> None:
         if not steps:

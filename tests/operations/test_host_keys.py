@@ -96,10 +96,10 @@ class Machine:
         self.consoles: Any = SimpleNamespace(fingerprints=lambda _ocid: {fingerprint(_text(RIGHT))})
         unused: Any = SimpleNamespace(start_if_used=lambda: None, members=None)
         self.sources = HostSources(
-            loads(LOCAL, "cluster.yml"),
-            self.paths,
-            unused,
-            SavedState(self.paths),
+            spec=loads(LOCAL, "cluster.yml"),
+            paths=self.paths,
+            cloud=unused,
+            saved=SavedState(self.paths),
             outputs=lambda: self.outputs,
             pool_members=lambda: unused,
             bastion=lambda: pytest.fail("no bastion"),
@@ -107,7 +107,11 @@ class Machine:
             consoles=lambda: self.consoles,
         )
         self.connection = ControllerConnection(
-            self.sources.spec, self.paths, HostLocator(self.sources).locate, self.sources.bastion, ignore
+            spec=self.sources.spec,
+            paths=self.paths,
+            locate=HostLocator(self.sources).locate,
+            bastion=self.sources.bastion,
+            on_event=ignore,
         )
 
     def record(self, key: asyncssh.SSHKey) -> None:

@@ -10,8 +10,12 @@ import pytest
 from gpucluster import process
 from gpucluster.errors import InputError, ToolError
 from gpucluster.operations.job_reports import JobReports
+from gpucluster.spec import loads
 from tests.doubles.controller import Asked, ControllerDouble, said
 from tests.jobs.report.made_up import START, answer, known
+from tests.spec.spec_texts import LOCAL
+
+ON_LOGIN = LOCAL + "login: {count: 1}\nmonitoring: {enabled: true, host: login-1}\n"
 
 
 def controller(jobs: Any, query: Any = None, status: int = 0, errors: str = "") -> ControllerDouble:
@@ -29,8 +33,8 @@ def controller(jobs: Any, query: Any = None, status: int = 0, errors: str = "") 
     return ControllerDouble(of)
 
 
-def reports(double: ControllerDouble, *host: str) -> JobReports:
-    return JobReports(double, *host)  # type: ignore[arg-type]
+def reports(double: ControllerDouble, text: str = LOCAL) -> JobReports:
+    return JobReports(loads(text, "cluster.yml"), double)  # type: ignore[arg-type]
 
 
 def test_a_report_comes_from_two_questions() -> None:
@@ -42,7 +46,7 @@ def test_a_report_comes_from_two_questions() -> None:
 
 def test_prometheus_is_asked_on_its_own_host() -> None:
     double = controller(known(), answer(known()))
-    assert reports(double, "demo-login-1").report("12").plots
+    assert reports(double, ON_LOGIN).report("12").plots
     assert [asked.host for asked in double.asked] == [None, "demo-login-1"]
 
 
@@ -58,7 +62,7 @@ def test_what_the_watcher_says_of_a_job_that_runs() -> None:
         "watch:wasted": [{"labels": {}, "values": [[START, 3.25]]}],
     }
     double = ControllerDouble(said(json.dumps({"prometheus": True, "results": results, "errors": {}})))
-    assert reports(double, "demo-login-1").watched("12") == (
+    assert reports(double, ON_LOGIN).watched("12") == (
         "The job is hung: rank 2, process 1399 on gpu-1, is behind in AllReduce.",
         "GPUs without a process have cost 3.2 GPU hours.",
     )

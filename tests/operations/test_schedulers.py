@@ -19,14 +19,14 @@ from tests.spec.spec_texts import MINIMAL
     ("command", "words", "hint"),
     [
         (lambda cluster: cluster.verify(fix=Fix()), "verify --fix", "gpucluster replace NODE"),
-        (lambda cluster: cluster.plan_slurm_upgrade(), "slurm upgrade", "gpucluster kubernetes upgrade --plan"),
+        (lambda cluster: cluster.slurm.plan_upgrade(), "slurm upgrade", "gpucluster kubernetes upgrade --plan"),
         (
-            lambda cluster: cluster.at_release("26.05").plan_slurm_upgrade(),
+            lambda cluster: cluster.slurm.plan_upgrade("26.05"),
             "slurm upgrade",
             "gpucluster kubernetes upgrade --plan",
         ),
         (lambda cluster: cluster.container_images.list(), "an image for jobs of Enroot", "Name the image in a pod"),
-        (lambda cluster: cluster.job_reports, "job report", "kubectl get pods"),
+        (lambda cluster: cluster.job_reports.report("7"), "job report", "kubectl get pods"),
     ],
 )
 def test_a_command_of_slurm_names_that_for_kubernetes(

@@ -175,14 +175,14 @@ def test_a_generated_key_is_shown_and_replaced_where_its_private_half_is(control
     shown = controller.run("user", "key", "bob")
     assert "generated on another machine (build-3): .gpucluster/ssh/bob_ed25519 there" in shown.stdout, shown.output
     assert "gpucluster user key bob --replace" in shown.stdout
-    assert not controller.cluster.person_key("bob").exists()
+    assert not controller.cluster.generated_keys.private_key("bob").exists()
     # What is refused changes nothing here.
     controller.answers('{"error": {"message": "the directory is full", "hint": ""}}', status=1)
     assert controller.run("user", "key", "bob", "--replace").exit_code == 1
-    assert not controller.cluster.person_key("bob").exists()
+    assert not controller.cluster.generated_keys.private_key("bob").exists()
     (controller.folder / "answer.json").unlink()
     status, said = controller.json("user", "key", "bob", "--replace")
-    private = controller.cluster.person_key("bob")
+    private = controller.cluster.generated_keys.private_key("bob")
     assert (status, said["replaced"], said["private"]) == (0, True, str(private))
     assert controller.cluster.users.show("bob").ssh_keys == (KEY, said["public"])
     assert "PRIVATE KEY" in private.read_text()

@@ -80,13 +80,13 @@ class Machine:
 
         elastic = ElasticInstances(access, NAME, self.events.append)
         Teardown(
-            self._cluster.spec,
-            self._paths,
-            SavedState(self._paths),
-            nothing,
-            DataGuard(lambda: FileSystems(access, NAME), look),
-            nothing,
-            cast(Any, SimpleNamespace(retire_all=retire_all)),
+            spec=self._cluster.spec,
+            paths=self._paths,
+            saved=SavedState(self._paths),
+            cloud=nothing,
+            guard=DataGuard(lambda: FileSystems(access, NAME), look),
+            elastic_teardown=nothing,
+            baking=cast(Any, SimpleNamespace(retire_all=retire_all)),
             terraform=lambda: cast(Terraform, self.terraform),
             elastic=lambda: elastic,
             adoption=Adoption(NAME, tagged, self.events.append),

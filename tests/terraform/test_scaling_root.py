@@ -101,14 +101,14 @@ class Cluster:
         cloud = SimpleNamespace(access=lambda: self.access)
         elastic = ElasticInstances(self.access, self.spec.name, ignore)
         return Resizing(
-            self.spec,
-            cast(CloudProvider, cloud),
-            lambda: elastic,
-            cast(ControllerConnection, silent),
-            Draining(cast(ControllerConnection, silent), self.events.append),
-            cast(Hosts, SimpleNamespace(forget=self._forget)),
-            cast(ConfigurationRecord, SimpleNamespace(reopen=lambda: self.forgotten.append((["record"], [])))),
-            self.events.append,
+            spec=self.spec,
+            cloud=cast(CloudProvider, cloud),
+            elastic=lambda: elastic,
+            controller=cast(ControllerConnection, silent),
+            nodes=Draining(cast(ControllerConnection, silent), self.events.append),
+            hosts=cast(Hosts, SimpleNamespace(forget=self._forget)),
+            record=cast(ConfigurationRecord, SimpleNamespace(reopen=lambda: self.forgotten.append((["record"], [])))),
+            on_event=self.events.append,
         )
 
     def _forget(self, *, rebooted: list[str], replaced: list[str]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from gpucluster.cluster import Cluster
 from gpucluster.events import Event
+from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.spec import load
 from tests.doubles.terraform import TerraformDouble
 from tests.spec.spec_texts import KEY, LOCAL
@@ -30,8 +31,8 @@ def _keep(file: Path, state: Mapping[str, str], directory: str, monkeypatch: pyt
     events: list[Event] = []
     terraform = TerraformDouble({"id": "ab12", "login_keys": dict(state)})
     cluster = Cluster(load(file), on_event=events.append)
-    monkeypatch.setattr(cluster, "outputs", terraform.outputs)
-    cluster._keep_login_keys(terraform, {"bob": [directory], "alice": [KEY]})  # type: ignore[arg-type]
+    monkeypatch.setattr(Ownership, "outputs", lambda _: terraform.outputs())
+    cluster._parts.phases.building._keep_login_keys(terraform, {"bob": [directory], "alice": [KEY]})  # type: ignore[arg-type]
     return terraform.identity, "\n".join(event.message for event in events)
 
 

@@ -1,0 +1,372 @@
+"""A cluster and its operations: `Cluster`.
+
+`gpucluster COMMAND` is `Cluster.COMMAND()`, and `gpucluster GROUP COMMAND` a method of the attribute of that name:
+`gpucluster slurm upgrade` is `cluster.slurm.upgrade()`. `composition` puts the parts of the package together.
+
+Only one run at a time: every method that changes something holds the cluster's lock. A run may be killed at any point;
+the next run finds out what exists and continues from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpucluster import __version__, handover, preflight
+from gpucluster.cloud import clusters
+from gpucluster.cloud.clusters import CloudContents
+from gpucluster.cluster.autoscaler import AutoscalerOperations
+from gpucluster.cluster.backup import BackupOperations
+from gpucluster.cluster.composition import Options, compose
+from gpucluster.cluster.hosts import HostOperations
+from gpucluster.cluster.images import ImageOperations
+from gpucluster.cluster.kubernetes import KubernetesOperations
+from gpucluster.cluster.slurm import SlurmOperations
+from gpucluster.cluster.state import StateOperations
+from gpucluster.dashboards.overview import Overview
+from gpucluster.errors import TerraformError
+from gpucluster.events import Sink, ignore, warn
+from gpucluster.handover import iam
+from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.lifecycle.plan import Plan
+from gpucluster.lifecycle.provision import Consent, network_compartment
+from gpucluster.lifecycle.repair import Fix
+from gpucluster.lifecycle.replace import choose
+from gpucluster.lifecycle.result import Result
+from gpucluster.lifecycle.verification import Request, in_junit, level_of
+from gpucluster.operations import overview, status
+from gpucluster.operations.container_images import ContainerImages
+from gpucluster.operations.dashboard import Dashboard
+from gpucluster.operations.drain import DRAIN_TIMEOUT
+from gpucluster.operations.generated_keys import GeneratedKeys
+from gpucluster.operations.job_reports import JobReports
+from gpucluster.operations.jobs import Jobs
+from gpucluster.operations.schedulers import kubernetes_nodes, require_slurm
+from gpucluster.operations.users import Groups, Users
+from gpucluster.paths import ClusterPaths
+from gpucluster.spec import ClusterSpec
+from gpucluster.verdict.expectation import Level
+from gpucluster.verdict.verdict import Verdict
+from gpucluster.workspace import evidence
+from gpucluster.workspace.run_history import past_runs
+from gpucluster.workspace.run_log import RunStatus, read_runs
+
+
+class Cluster:
+    """The cluster that a `ClusterSpec` describes.
+
+    Args:
+        on_event: is called with each event as it happens, by one thread at a time.
+        provider: "bundled" (the stand-in) or "registry" (the real oracle/oci) for the local cloud's Terraform.
+        cluster_id: the identity of the cluster in the cloud that may be changed from here, although this folder has no
+            state of it; for a cluster without an identity the OCID of its controller.
+
+    Attributes:
+        spec: what cluster.yml says.
+        paths: the files of this machine that belong to the cluster.
+        users: the users in the cluster's directory.
+        groups: the groups in the cluster's directory.
+        generated_keys: the generated login keys of the users of cluster.yml with `generate_key`.
+        jobs: jobs from templates, and what they need.
+        job_reports: what jobs used, and what stands out.
+        container_images: the container images that all nodes share.
+        images: the baked images that elastic nodes boot from.
+        slurm: Slurm's release.
+        kubernetes: the control plane of Kubernetes, its release, and access to its API.
+        autoscaler: the autoscaler of elastic nodes.
+        hosts: ssh to the hosts, and Ansible's inventory.
+        dashboard: Grafana's or Prometheus' pages on a port of this machine.
+        backup: users, accounting and the control plane in a file.
+        state: Terraform's state, outputs and lock.
+    """
+
+    def __init__(
+        self, spec: ClusterSpec, *, on_event: Sink = ignore, provider: str = "bundled", cluster_id: str = ""
+    ) -> None:
+        parts = compose(Options(spec=spec, on_event=on_event, provider=provider, cluster_id=cluster_id))
+        connections = parts.connections
+        self._parts = parts
+        self.spec: ClusterSpec = spec
+        self.paths: ClusterPaths = parts.paths
+        self.users: Users = Users(connections.directory)
+        self.groups: Groups = Groups(connections.directory)
+        self.generated_keys: GeneratedKeys = GeneratedKeys(spec, parts.identity.login_keys, self.users)
+        self.container_images: ContainerImages = ContainerImages(spec, connections.controller, parts.on_event)
+        self.jobs: Jobs = Jobs(spec, connections.controller, self.container_images, parts.on_event)
+        self.job_reports: JobReports = JobReports(spec, connections.controller)
+        self.images: ImageOperations = ImageOperations(parts, self.apply)
+        self.slurm: SlurmOperations = SlurmOperations(parts)
+        self.kubernetes: KubernetesOperations = KubernetesOperations(parts)
+        self.autoscaler: AutoscalerOperations = AutoscalerOperations(parts)
+        self.hosts: HostOperations = HostOperations(parts)
+        self.dashboard: Dashboard = Dashboard(spec, connections.controller, parts.on_event)
+        self.backup: BackupOperations = BackupOperations(parts)
+        self.state: StateOperations = StateOperations(parts)
+
+    def preflight(self) -> preflight.Report:
+        """Ask the cloud in advance whether it would accept the spec. Reads only, except that the local cloud is
+        started.
+
+        Raises:
+            GpuClusterError: see `errors`; what the cloud would refuse is in the report.
+        """
+        parts = self._parts
+        outputs: Mapping[str, Any] = {}
+        # Before the first run there is no state to read, and a backend may not answer yet.
+        with suppress(TerraformError):
+            outputs = parts.identity.ownership.outputs()
+        parts.cloud.check()
+        parts.cloud.check_gpus()
+        parts.cloud.start(to_build=False)
+        parts.cloud.check_network()
+        return preflight.examine(self.spec, parts.cloud, outputs)
+
+    def plan(self, *, preflight: bool = True) -> Plan:
+        """What `apply` would change: resources, hosts, and their configuration. Nothing is changed, except that the
+        local cloud is started.
+
+        Args:
+            preflight: ask the cloud in advance whether it would accept the spec.
+
+        Raises:
+            GpuClusterError: see `errors`; nothing was created.
+        """
+        parts = self._parts
+        with parts.identity.runs.run("plan", prepares=True) as run:
+            plan = parts.phases.planning.plan(run, preflight=preflight)
+        return plan
+
+    def apply(
+        self,
+        *,
+        delete_data: bool = False,
+        replace_nodes: bool = False,
+        drain_timeout: float = DRAIN_TIMEOUT,
+        preflight: bool = True,
+        accept_host_keys: bool = False,
+        all_tasks: bool = False,
+    ) -> Result:
+        """Create or update the cluster, then verify it: the cloud's resources, the hosts' configuration, the checks.
+
+        Where neither what the hosts are configured from nor a host has changed since the last apply, of the tasks only
+        those for users and accounts run.
+
+        Args:
+            delete_data: allow a plan that deletes or replaces the file system with the users' homes.
+            replace_nodes: allow a plan that recreates the controller, or permanent nodes that cluster.yml asks for.
+            drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
+            preflight: ask the cloud in advance whether it would accept the spec.
+            accept_host_keys: trust the ssh host keys that the hosts answer with now, whatever the state says.
+            all_tasks: run every task on the hosts, also where nothing has changed.
+
+        Raises:
+            VerifyError: everything was built, but a check failed or could not run.
+            GpuClusterError: see `errors`; what was built stays, and the next apply continues from there.
+        """
+        parts, phases = self._parts, self._parts.phases
+        consent = Consent(delete_data, replace_nodes, drain_timeout)
+        with parts.identity.runs.run("apply", prepares=True) as run:
+            terraform = phases.provisioning.prepare(run, to_build=True, preflight=preflight)
+            if accept_host_keys:
+                phases.provisioning.forget_host_keys(terraform)
+                parts.connections.hosts.forget_keys()
+            built = phases.building.build(terraform, run, consent, all_tasks=all_tasks)
+            verdict = phases.verification.run(built.deployment, run, built.facts)
+            result = phases.building.result(run, built.deployment, built=built, verdict=verdict)
+        return result
+
+    def replace(self, nodes: Sequence[str], *, drain_timeout: float = DRAIN_TIMEOUT) -> Result:
+        """Put another machine in the place of each of these nodes, when its jobs have ended, then verify the cluster.
+
+        A permanent node is recreated under its name. An elastic one is given up: the autoscaler terminates its instance
+        and launches another one when a job needs it. May be killed at any point; the next `apply` ends what was begun.
+
+        Args:
+            drain_timeout: seconds to wait for jobs on these nodes; with 0 they are requeued, or cancelled.
+
+        Raises:
+            InputError: there is no such node; or a node is permanent, and cluster.yml asks for other changes as well.
+            ToolError: jobs still run there, or a person has drained an elastic one.
+            VerifyError: the nodes were replaced, but a check failed or could not run.
+            GpuClusterError: see `errors`.
+        """
+        parts, phases = self._parts, self._parts.phases
+        chosen = choose(self.spec, nodes)
+        with parts.identity.runs.run("replace", prepares=True) as run:
+            terraform = phases.provisioning.prepare(run, to_build=True)
+            if chosen.elastic:
+                with run.phase("elastic nodes"):
+                    phases.elastic_replacement.replace(chosen.elastic, drain_timeout)
+            built = None
+            if chosen.permanent:
+                built = phases.building.build(
+                    terraform, run, Consent(drain_timeout=drain_timeout, recreate=chosen.permanent)
+                )
+
+            def check(deployment: Deployment) -> Verdict:
+                return phases.verification.verdict(deployment, run)
+
+            deployment = built.deployment if built else parts.connections.hosts.reach(run)
+            verdict = phases.repair.prove(deployment, chosen.permanent, check)
+            result = phases.building.result(run, deployment, built=built, verdict=verdict)
+        return result
+
+    def verify(
+        self,
+        *,
+        level: Level | str = Level.QUICK,
+        pools: Sequence[str] = (),
+        nodes: str = "",
+        junit: Path | None = None,
+        record_baseline: bool = False,
+        fix: Fix | None = None,
+    ) -> Result:
+        """Say whether the cluster is good, and which host is not.
+
+        Args:
+            level: "quick", the checks that `apply` ends with; or "full", also those that need nodes for themselves.
+            pools: check the nodes of these pools alone.
+            nodes: check these permanent nodes alone; Slurm's hostlist, such as "compute-[1-4,7]".
+            junit: write the results as JUnit XML into this file, also when checks fail or nothing can be checked.
+            record_baseline: what level full measures becomes what later measurements are compared with, where nothing
+                is published.
+            fix: take nodes that failed out of service, replace them, check what that touches again, and let them into
+                service. None: only say what is found.
+
+        Raises:
+            VerifyError: a check failed or could not run; with `fix`: at the end.
+            InputError: there is no such level, pool or node, or the file can't be written; nodes can't be taken out of
+                service without Slurm; or the answer to a question was no.
+            ToolError: no apply has configured the hosts yet.
+        """
+        request = Request(level_of(level), pools, nodes, junit, record_baseline)
+        request.check_file()
+        with in_junit(junit, self.spec.name) as final:
+            request.check(self.spec)
+            if fix:
+                by_hand = "Run `gpucluster verify`, then `gpucluster replace NODE` for a node that failed"
+                require_slurm(self.spec, "verify --fix", kubernetes=by_hand, otherwise=by_hand)
+            return self._verify(request, fix, final)
+
+    def _verify(self, request: Request, fix: Fix | None, final: Callable[[Verdict], None]) -> Result:
+        parts, phases = self._parts, self._parts.phases
+        changes = bool(fix or request.record_baseline or request.level is Level.FULL)
+        with parts.identity.runs.run("verify", changes=changes) as run:
+            with run.phase("cloud"):
+                parts.cloud.start(to_build=False)
+            deployment = parts.connections.hosts.reach(run)
+            if not phases.configuration.configured():
+                warn(parts.on_event, "hosts", "the last apply did not configure the hosts to the end")
+            repaired = None
+            if fix is None:
+                verdict = phases.verification.run(deployment, run, request=request)
+            else:
+
+                def check(deployment: Deployment) -> Verdict:
+                    return phases.verification.verdict(deployment, run, request)
+
+                verdict, repaired = phases.repair.run(run, deployment, check(deployment), check, fix)
+            final(verdict)
+            result = replace(phases.building.result(run, deployment, verdict=verdict), repair=repaired)
+        return result
+
+    def destroy(self, *, delete_data: bool = False) -> Result:
+        """Remove everything that `apply` made; what it did not make is left alone.
+
+        Args:
+            delete_data: delete the homes' file system even if users' files are in it.
+
+        Raises:
+            DataGuardError: there are users' files, or nobody can tell.
+        """
+        parts, phases = self._parts, self._parts.phases
+        with parts.identity.runs.run("destroy", prepares=True) as run:
+            terraform = phases.provisioning.prepare(run, keep_variables=True)
+            removed = phases.teardown.run(terraform, run, delete_data=delete_data)
+            parts.identity.run_lock.forget()
+            result = Result(run.command, RunStatus.SUCCESS, run.elapsed, run.phases, changes=removed)
+        return result
+
+    def status(self, *, timeout: float = status.TIMEOUT) -> dict[str, Any]:
+        """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs: see `operations.status`. Reads
+        only, except that a local cloud with resources is started.
+
+        Args:
+            timeout: seconds to wait for the answers of the cloud, the state and the controller.
+        """
+        parts = self._parts
+        return status.status(
+            self.spec,
+            status.Sources(
+                resources=parts.clients.tagged,
+                contents=lambda: parts.programs.terraform().contents(),
+                hosts=parts.connections.controller.hosts,
+                hosts_saved_at=parts.identity.saved.hosts_saved_at,
+                controller=parts.connections.controller,
+                kubernetes_nodes=lambda: kubernetes_nodes(parts.connections.control_plane),
+                certificates=parts.connections.control_plane.certificates,
+                record=parts.connections.record,
+                runs=read_runs(self.paths),
+            ),
+            timeout,
+        )
+
+    def overview(self, *, timeout: float = overview.TIMEOUT) -> Overview:
+        """The state of the cluster on one page: see `dashboards.overview`. Reads only, except that a local cloud with
+        resources is started.
+
+        Args:
+            timeout: seconds to wait for all answers together.
+
+        Raises:
+            ToolError: there is no cluster, or nothing is known of it.
+        """
+        return overview.overview(
+            self.spec,
+            overview.Sources(
+                status=lambda: self.status(timeout=timeout * overview.STATUS_PART),
+                controller=self._parts.connections.controller,
+                evidence=lambda: evidence.newest(self.paths),
+                runs=lambda: past_runs(self.paths),
+            ),
+            version=__version__,
+            timeout=timeout,
+        )
+
+    def contents(self) -> CloudContents:
+        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove. Reads only.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        mine = (each for each in self.clusters() if each.name == self.spec.name)
+        return next(mine, CloudContents(self.spec.name))
+
+    def clusters(self) -> tuple[CloudContents, ...]:
+        """What exists of each cluster in the compartment of this one, itself included. Reads only.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        parts = self._parts
+        if not parts.cloud.in_use():
+            return ()
+        parts.cloud.start_if_used()
+        return clusters.in_compartment(parts.cloud.access())
+
+    def policies(self) -> iam.Policies:
+        """The permissions that the cluster and its operator need. Reads only, except that the local cloud is
+        started."""
+        parts = self._parts
+        parts.cloud.start(to_build=False)
+        outputs = parts.identity.ownership.outputs()
+        access = parts.cloud.access()
+        return iam.policies(
+            self.spec,
+            compartment_id=access.compartment_id,
+            controller_id=handover.Outputs.parse(outputs).controller.id if outputs else None,
+            network_compartment_id=network_compartment(self.spec, access),
+        )

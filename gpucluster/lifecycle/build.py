@@ -1,0 +1,136 @@
+"""Change a cluster's resources and configure its hosts, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucluster.configuration.runner import PlaybookResult
+from gpucluster.events import Sink, warn
+from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.hosts import Deployment, Hosts
+from gpucluster.lifecycle.plan import refuse_what_stays
+from gpucluster.lifecycle.provision import Consent, Provisioning
+from gpucluster.lifecycle.resize import Resizing
+from gpucluster.lifecycle.result import Result
+from gpucluster.lifecycle.verification import Verification
+from gpucluster.operations.configuration_record import ConfigurationRecord
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.spec import ClusterSpec
+from gpucluster.terraform.runner import Terraform
+from gpucluster.verdict.verdict import Verdict
+from gpucluster.workspace.login_keys import LoginKeys
+from gpucluster.workspace.run import Run
+from gpucluster.workspace.run_log import RunStatus
+
+
+@dataclass(frozen=True)
+class Built:
+    """A cluster whose hosts a run has configured.
+
+    Args:
+        changes: how many resources Terraform has changed.
+        facts: what the hosts said at the end of the configuration; None if they are in another state by now.
+    """
+
+    deployment: Deployment
+    configured: PlaybookResult
+    changes: int = 0
+    facts: PlaybookResult | None = None
+
+
+class Building:
+    """Builds one cluster."""
+
+    def __init__(
+        self,
+        *,
+        spec: ClusterSpec,
+        controller: ControllerConnection,
+        record: ConfigurationRecord,
+        hosts: Hosts,
+        provisioning: Provisioning,
+        configuration: Configuration,
+        verification: Verification,
+        resizing: Resizing,
+        login_keys: LoginKeys,
+        on_event: Sink,
+    ) -> None:
+        self._spec = spec
+        self._controller = controller
+        self._record = record
+        self._hosts = hosts
+        self._provisioning = provisioning
+        self._configuration = configuration
+        self._verification = verification
+        self._resizing = resizing
+        self._login_keys = login_keys
+        self._on_event = on_event
+
+    def build(self, terraform: Terraform, run: Run, consent: Consent, *, all_tasks: bool = False) -> Built:
+        """Change the resources, and configure the hosts.
+
+        Args:
+            all_tasks: run every task on the hosts, also where nothing has changed.
+
+        Raises:
+            GpuClusterError: see `errors`; what was built stays, and the next run continues from there.
+        """
+        refuse_what_stays(self._spec, self._controller, self._record)
+        changes = self._provisioning.apply(terraform, run, consent)
+        deployment = self._hosts.reach(run)
+        self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
+        configured = self._configuration.apply(
+            deployment, run, verify=self._verification.variables(deployment), all_tasks=all_tasks
+        )
+        self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
+        self._keep_login_keys(terraform, self._configuration.login_keys(deployment, configured))
+        resumed = self._resizing.resume_changed()
+        # Nodes that were resumed are in another state than when their facts were collected.
+        return Built(deployment, configured, changes, facts=None if resumed else configured)
+
+    def recreate(self, run: Run, nodes: Sequence[str], drain_timeout: float) -> Deployment:
+        """Recreate permanent nodes within a run that has begun with something else."""
+        terraform = self._provisioning.prepare(run, to_build=True)
+        return self.build(terraform, run, Consent(drain_timeout=drain_timeout, recreate=tuple(nodes))).deployment
+
+    def upgrade(self, deployment: Deployment, run: Run, *, slurm: bool = False) -> tuple[Built, Verdict]:
+        """Configure the hosts for another release, and verify them. Resources stay.
+
+        Args:
+            slurm: move Slurm to the release of the spec.
+
+        Raises:
+            VerifyError: a check failed or could not run.
+            GpuClusterError: see `errors`; the next run continues from there.
+        """
+        variables = self._verification.variables(deployment)
+        configured = self._configuration.apply(deployment, run, verify=variables, slurm_upgrade=slurm)
+        verdict = self._verification.run(deployment, run, configured)
+        return Built(deployment, configured), verdict
+
+    def result(
+        self, run: Run, deployment: Deployment, *, built: Built | None = None, verdict: Verdict | None = None
+    ) -> Result:
+        """How a run ended that has succeeded."""
+        configured = built.configured if built else None
+        return Result(
+            run.command,
+            RunStatus.SUCCESS,
+            run.elapsed,
+            run.phases,
+            roles=configured.roles if configured else {},
+            changes=built.changes if built else 0,
+            changed={host: tasks.changed for host, tasks in configured.hosts.items()} if configured else {},
+            verdict=verdict,
+            login=self._login_keys.login_commands(deployment.login),
+        )
+
+    def _keep_login_keys(self, terraform: Terraform, directory: Mapping[str, Sequence[str]]) -> None:
+        """The directory has kept keys that another machine has generated: say so, and use them from now on."""
+        if kept := self._login_keys.differing(directory):
+            self._provisioning.correct_login_keys(terraform, kept)
+        for name, public in kept.items():
+            if not self._login_keys.is_here(name, public):
+                where = self._login_keys.whereabouts(name, public)
+                warn(self._on_event, "users", f"the key of {name} was not changed. {name} logs in {where}")
