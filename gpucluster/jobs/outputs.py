@@ -58,6 +58,15 @@ def number(found: Mapping[str, Any], key: str) -> float | None:
     return float(value)
 
 
+def finding(job: Job, check: str, status: Status, message: str) -> Finding:
+    """What a judge has found about a job.
+
+    Args:
+        check: what was judged, such as "steadiness".
+    """
+    return Finding(check, job.template.name, status, message)
+
+
 #: What says why a job ended, before the lines of those that ended because of it: a line, and what to do. Sources:
 #: NVIDIA/pyxis#39 and #168 (a registry that was not asked), NVIDIA/nccl#872, torch's ProcessGroupNCCL.cpp, ld.so(8),
 #: open-mpi/ompi#12495 (with srun a message now and then reaches a rank that is still in MPI_Init, which then crashes).
@@ -104,7 +113,7 @@ def judged(job: Job, text: str) -> Result:
     why = cause(text) if result.status is Status.UNKNOWN else ""
     # The template may have found it as well, in its own words.
     words = why.removeprefix("NCCL WARN ")[:_KNOWN_BY]
-    if not why or any(words in finding.message for finding in result.findings):
+    if not why or any(words in each.message for each in result.findings):
         return result
-    finding = Finding("job", job.template.name, Status.UNKNOWN, f"the output says: {printable(why)}")
-    return replace(result, findings=(finding, *result.findings))
+    reason = finding(job, "job", Status.UNKNOWN, f"the output says: {printable(why)}")
+    return replace(result, findings=(reason, *result.findings))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from gpucluster.errors import InputError
-from gpucluster.node_agent.checks.model import Check, Profile
+from gpucluster.node_agent.checks.model import Check, Profile, Reaction, Scope
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.slurm.hostlists import HostlistError, expand
 from gpucluster.text import did_you_mean
@@ -122,14 +122,23 @@ class Expectation:
         return next(pool for pool, nodes in self.pools.items() if node in nodes)
 
 
-@dataclass(frozen=True)
+#: Seconds for the facts of a host, which a playbook collects.
+FACTS_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterCheck(Check[Expectation]):
-    """A check that the operator's side judges.
+    """A check that the operator's side judges. Without other arguments it is about the whole cluster, runs at every
+    level, judges facts of hosts, and is only reported.
 
     Args:
         subjects: what it is judged for; none if there is nothing of the kind in this cluster.
     """
 
+    scope: Scope = Scope.CLUSTER
+    profiles: Collection[Profile] = (Profile.QUICK, Profile.FULL)
+    timeout_s: float = FACTS_SECONDS
+    reaction: Reaction = Reaction.REPORT
     subjects: Callable[[Expectation], Sequence[str]] = lambda _expected: ()
 
 

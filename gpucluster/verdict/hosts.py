@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Reaction, Scope, Status
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
-# Levels `quick` and `full` of verify have them all.
-_ALWAYS = (Profile.QUICK, Profile.FULL)
-# How long the playbook waits for what a host says of itself, at most.
-_FACTS_SECONDS = 60.0
 APPLY = "Run: gpucluster apply"
 _ABSENT = "absent"
 
@@ -119,11 +115,8 @@ CHECKS = (
         name="host_answers",
         title="hosts answer",
         scope=Scope.HOST,
-        profiles=_ALWAYS,
         needs=("hostname",),
-        timeout_s=_FACTS_SECONDS,
         remedy="See what answers under its address: gpucluster ssh HOST",
-        reaction=Reaction.REPORT,
         judge=_answers,
         subjects=lambda expected: expected.hosts,
     ),
@@ -131,9 +124,7 @@ CHECKS = (
         name="home_share",
         title="the home share is one file system",
         scope=Scope.HOST,
-        profiles=_ALWAYS,
         needs=("home_fs", "home_token_seen"),
-        timeout_s=_FACTS_SECONDS,
         remedy=f"Look at `systemctl status` of the mount on the host. {APPLY}",
         reaction=Reaction.DRAIN,
         judge=_home,
@@ -143,9 +134,7 @@ CHECKS = (
         name="users_resolve",
         title="users have accounts",
         scope=Scope.HOST,
-        profiles=_ALWAYS,
         needs=("user_ids",),
-        timeout_s=_FACTS_SECONDS,
         remedy=f"Look at `journalctl -u sssd` on the host. {APPLY}",
         reaction=Reaction.DRAIN,
         judge=_users,
@@ -155,12 +144,8 @@ CHECKS = (
     ClusterCheck(
         name="users_agree",
         title="users have the same ids on all hosts",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("all_user_ids",),
-        timeout_s=_FACTS_SECONDS,
         remedy=f"Remove what is in /etc/passwd of a host under the same name. {APPLY}",
-        reaction=Reaction.REPORT,
         judge=_same_ids,
         applies=_no_users,
         subjects=lambda expected: ("",) if expected.whole else (),
@@ -169,11 +154,8 @@ CHECKS = (
         name="cloud_services",
         title="users reach no service of the cloud's own",
         scope=Scope.HOST,
-        profiles=_ALWAYS,
         needs=("cloud_services",),
-        timeout_s=_FACTS_SECONDS,
         remedy=f"{APPLY}, or on the host: sudo gpucluster-metadata",
-        reaction=Reaction.REPORT,
         judge=_cloud_services,
         subjects=lambda expected: expected.hosts,
     ),
@@ -181,11 +163,8 @@ CHECKS = (
         name="firewall",
         title="firewalls are open to the cluster's hosts",
         scope=Scope.HOST,
-        profiles=_ALWAYS,
         needs=("firewall",),
-        timeout_s=_FACTS_SECONDS,
         remedy="See `journalctl -u gpucluster-firewall` on the host",
-        reaction=Reaction.REPORT,
         judge=_firewall,
         subjects=lambda expected: expected.hosts,
     ),
@@ -193,23 +172,16 @@ CHECKS = (
         name="login_slurm",
         title="login nodes reach Slurm",
         scope=Scope.HOST,
-        profiles=_ALWAYS,
         needs=("slurm_error",),
-        timeout_s=_FACTS_SECONDS,
         remedy=f"See `sinfo` and `journalctl -u munge` on the login node. {APPLY}",
-        reaction=Reaction.REPORT,
         judge=_login_slurm,
         subjects=lambda expected: expected.login if expected.scheduler == "slurm" else (),
     ),
     ClusterCheck(
         name="controller_logins",
         title="only operators log in to the controller",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("ssh_groups", "user_groups"),
-        timeout_s=_FACTS_SECONDS,
         remedy=f"Look at AllowGroups of `sshd -T` on the controller. {APPLY}",
-        reaction=Reaction.REPORT,
         judge=_controller_logins,
         subjects=lambda expected: ("",) if expected.login else (),
     ),
@@ -217,9 +189,7 @@ CHECKS = (
         name="own_drives",
         title="each node's own drives are one file system",
         scope=Scope.HOST,
-        profiles=_ALWAYS,
         needs=("local_disk",),
-        timeout_s=_FACTS_SECONDS,
         remedy="See `lsblk`, and the log of cloud-init (/var/log/cloud-init-output.log), on the host",
         reaction=Reaction.DRAIN,
         judge=_local_disk,
@@ -229,9 +199,7 @@ CHECKS = (
         name="rdma_addresses",
         title="RDMA interfaces have addresses",
         scope=Scope.HOST,
-        profiles=_ALWAYS,
         needs=("rdma_addresses",),
-        timeout_s=_FACTS_SECONDS,
         remedy="See `ip address`, and the log of cloud-init (/var/log/cloud-init-output.log), on the host",
         reaction=Reaction.DRAIN,
         judge=_rdma_addresses,
@@ -241,11 +209,8 @@ CHECKS = (
         name="mesh",
         title="nodes reach each other by ssh",
         scope=Scope.NODE,
-        profiles=_ALWAYS,
         needs=("mesh",),
-        timeout_s=_FACTS_SECONDS,
         remedy=f"Try it as the user: ssh NODE hostname. {APPLY}",
-        reaction=Reaction.REPORT,
         judge=_mesh,
         applies=lambda expected, _node: "" if expected.people else "there is no user who could log in",
         subjects=lambda expected: expected.nodes if expected.scheduler == "none" else (),

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpucluster.controller.health.kubernetes import SILENT
+from gpucluster.controller.health.kubernetes import CONDITION, SILENT
 from gpucluster.controller.kubernetes.certificates import WARN_WITHIN_DAYS
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
-from gpucluster.node_agent.health.node_object import CONDITION
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Scope, Status
 from gpucluster.node_agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE, is_of_nvidia_gpus
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation, KubernetesExpectation
 from gpucluster.verdict.hosts import APPLY
 
-_ALWAYS = (Profile.QUICK, Profile.FULL)
 _QUERY_SECONDS = 30.0
 _GPU, _RDMA = GPU_RESOURCES["nvidia"], RDMA_RESOURCE
 #: Fewer days than these are no time for a person who is on holiday.
@@ -253,11 +251,9 @@ CHECKS = (
         name="kubernetes_node",
         title="nodes are ready in Kubernetes",
         scope=Scope.NODE,
-        profiles=_ALWAYS,
         needs=("kubernetes_nodes",),
         timeout_s=_QUERY_SECONDS,
         remedy=_LOOK,
-        reaction=Reaction.REPORT,
         judge=_node,
         subjects=lambda expected: expected.nodes if expected.kubernetes else (),
     ),
@@ -265,11 +261,9 @@ CHECKS = (
         name="kubernetes_gpus",
         title="pods can have all GPUs",
         scope=Scope.NODE,
-        profiles=_ALWAYS,
         needs=("kubernetes_nodes",),
         timeout_s=_QUERY_SECONDS,
         remedy=f"See the log of the device plugin's pod on the node, and: {_LOOK}",
-        reaction=Reaction.REPORT,
         judge=_gpus,
         subjects=lambda expected: _nodes_with_gpus(expected, claims=False),
     ),
@@ -277,12 +271,10 @@ CHECKS = (
         name="kubernetes_claims",
         title="pods can claim all GPUs",
         scope=Scope.NODE,
-        profiles=_ALWAYS,
         needs=("kubernetes_nodes", "kubernetes_devices"),
         timeout_s=_QUERY_SECONDS,
         remedy="See: gpucluster kubectl -- get resourceslices, and the log of the DRA driver's pod on the node; to "
         "install it: gpucluster kubernetes values",
-        reaction=Reaction.REPORT,
         judge=_claimable,
         subjects=lambda expected: _nodes_with_gpus(expected, claims=True),
     ),
@@ -290,11 +282,9 @@ CHECKS = (
         name="kubernetes_rdma_resource",
         title="pods can have all RDMA devices",
         scope=Scope.NODE,
-        profiles=_ALWAYS,
         needs=("kubernetes_nodes",),
         timeout_s=_QUERY_SECONDS,
         remedy=f"See the pods of NVIDIA's network operator on the node, and: {_LOOK}",
-        reaction=Reaction.REPORT,
         judge=_functions,
         subjects=lambda expected: (
             [node for node in expected.nodes if expected.kubernetes.functions.get(node)] if expected.kubernetes else ()
@@ -303,73 +293,55 @@ CHECKS = (
     ClusterCheck(
         name="kubernetes_hardware",
         title="what offers hardware to pods runs",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("kubernetes_hardware",),
         timeout_s=_QUERY_SECONDS,
         remedy="See: gpucluster kubectl -- --namespace gpucluster-system get daemonsets,pods; "
         "objects that wait for an operator: docs/how-to/kubernetes.md",
-        reaction=Reaction.REPORT,
         judge=_hardware,
         subjects=_of_hardware,
     ),
     ClusterCheck(
         name="kubernetes_managed_nodes",
         title="node pools of OKE have their nodes",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("kubernetes_nodes",),
         timeout_s=_QUERY_SECONDS,
         remedy=f"See: oci ce node-pool list --compartment-id OCID --cluster-id OCID. {APPLY}",
-        reaction=Reaction.REPORT,
         judge=_managed,
         subjects=_managed_pools,
     ),
     ClusterCheck(
         name="kubernetes_control_plane",
         title="the control plane is healthy",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("kubernetes_control_plane",),
         timeout_s=_QUERY_SECONDS,
         remedy="See: gpucluster kubernetes status; with control_plane oke: oci ce cluster get --cluster-id OCID",
-        reaction=Reaction.REPORT,
         judge=_control_plane,
         subjects=_of_the_cluster,
     ),
     ClusterCheck(
         name="kubernetes_certificates",
         title="certificates of the control plane last",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("kubernetes_control_plane",),
         timeout_s=_QUERY_SECONDS,
         remedy="Run: gpucluster kubernetes certificates --renew",
-        reaction=Reaction.REPORT,
         judge=_certificates,
         subjects=_of_own_control_plane,
     ),
     ClusterCheck(
         name="kubernetes_names",
         title="the cluster's DNS answers",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("kubernetes_names",),
         timeout_s=_QUERY_SECONDS,
         remedy=f"See the pods of kube-dns and kube-proxy in the namespace kube-system. {APPLY}",
-        reaction=Reaction.REPORT,
         judge=_names,
         subjects=_of_the_cluster,
     ),
     ClusterCheck(
         name="kubernetes_homes",
         title="pods can mount homes",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("kubernetes_homes",),
         timeout_s=_QUERY_SECONDS,
         remedy=APPLY,
-        reaction=Reaction.REPORT,
         judge=_homes,
         applies=lambda expected, _subject: "" if expected.people else "there are no users yet",
         subjects=lambda expected: _of_the_cluster(expected) if expected.home_mount_path else (),

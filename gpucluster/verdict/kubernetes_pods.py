@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.controller.kubernetes.pod_checks import FAILED, READY
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Scope, Status
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
@@ -78,7 +78,6 @@ CHECKS = (
         needs=(FACT,),
         timeout_s=_SECONDS,
         remedy="See the pods of the network in the namespace kube-system, and the routes of both hosts: ip route",
-        reaction=Reaction.REPORT,
         judge=_network,
         applies=lambda expected, _subject: "" if len(expected.nodes) > 1 else "one node has no network to others",
         subjects=lambda expected: expected.nodes if expected.kubernetes else (),
@@ -91,7 +90,6 @@ CHECKS = (
         needs=(FACT,),
         timeout_s=_SECONDS,
         remedy=f"See what gives pods their devices: {_PODS} get pods",
-        reaction=Reaction.REPORT,
         judge=_rdma,
         subjects=lambda expected: (
             [node for node in expected.nodes if expected.kubernetes.rdma.get(node)] if expected.kubernetes else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
@@ -45,12 +45,9 @@ CHECKS = (
     ClusterCheck(
         name="monitoring",
         title="Prometheus scrapes every host",
-        scope=Scope.CLUSTER,
-        profiles=(Profile.QUICK, Profile.FULL),
         needs=("monitoring",),
         timeout_s=_QUERY_SECONDS,
         remedy="See on its host: sudo journalctl -u gpucluster-prometheus -u gpucluster-monitor",
-        reaction=Reaction.REPORT,
         judge=_monitoring,
         subjects=lambda expected: ("",) if expected.monitoring else (),
     ),

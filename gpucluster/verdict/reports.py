@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.node_agent import bounded
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Reaction, Report, Scope, Status
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Report, Scope, Status
 from gpucluster.node_agent.checks.registry import BY_NAME, TOTAL_S
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
@@ -135,11 +135,9 @@ CHECKS = (
         name="host_report",
         title="hosts report their own checks",
         scope=Scope.HOST,
-        profiles=(Profile.QUICK, Profile.FULL),
         needs=("agent_check",),
         timeout_s=SECONDS[Profile.QUICK],
         remedy="Try it on the host: sudo gpucluster-agent check --profile quick",
-        reaction=Reaction.REPORT,
         judge=_judge,
         subjects=lambda expected: expected.hosts if expected.profile else (),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.node_agent.checks.model import Measurements, Outcome, Scope, Status
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.slurm import advisories
 from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_RESUMABLE, NodeHealth, node_health, sinfo_word
@@ -13,7 +13,6 @@ from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 from gpucluster.verdict.hosts import APPLY
 
-_ALWAYS = (Profile.QUICK, Profile.FULL)
 # What srun writes before it starts a step.
 _ALLOCATED = "has been allocated resources"
 # What srun --immediate says when others have the nodes, or come first: ESLURM_NODES_BUSY in Slurm's slurm_errno.c.
@@ -159,11 +158,9 @@ CHECKS = (
         name="node_state",
         title="nodes are ready in Slurm",
         scope=Scope.NODE,
-        profiles=_ALWAYS,
         needs=("sinfo",),
         timeout_s=_QUERY_SECONDS,
         remedy="See the reason: gpucluster ssh -- scontrol show node NODE",
-        reaction=Reaction.REPORT,
         judge=_node_state,
         subjects=lambda expected: expected.nodes if expected.scheduler == "slurm" else (),
     ),
@@ -171,11 +168,9 @@ CHECKS = (
         name="job",
         title="a job runs in pool {subject}",
         scope=Scope.POOL,
-        profiles=_ALWAYS,
         needs=("srun", "sinfo", "jobs_waiting"),
         timeout_s=_JOB_SECONDS,
         remedy="See why: gpucluster ssh -- sinfo -R, and /var/log/slurm/slurmd.log on the pool's nodes",
-        reaction=Reaction.REPORT,
         judge=_job,
         applies=_no_user,
         subjects=lambda expected: [
@@ -186,11 +181,9 @@ CHECKS = (
         name="container_steps",
         title="container steps run in pool {subject}",
         scope=Scope.POOL,
-        profiles=_ALWAYS,
         needs=("sinfo", "container_steps"),
         timeout_s=_JOB_SECONDS,
         remedy=f"To install what is missing on permanent nodes, run: {APPLY.removeprefix('Run: ')}",
-        reaction=Reaction.REPORT,
         judge=_container_steps,
         applies=_no_user,
         subjects=lambda expected: (
@@ -200,36 +193,27 @@ CHECKS = (
     ClusterCheck(
         name="accounting",
         title="accounting answers",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("accounting",),
         timeout_s=_QUERY_SECONDS,
         remedy="See `journalctl -u slurmdbd` on the controller",
-        reaction=Reaction.REPORT,
         judge=_accounting,
         subjects=lambda expected: ("",) if expected.accounting else (),
     ),
     ClusterCheck(
         name="slurm_advisories",
         title="Slurm has no known vulnerability",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("slurm_version",),
         timeout_s=_QUERY_SECONDS,
         remedy="Set the fixed version in cluster.yml, then: gpucluster slurm upgrade",
-        reaction=Reaction.REPORT,
         judge=_advisories,
         subjects=lambda expected: ("",) if expected.whole and expected.slurm_version else (),
     ),
     ClusterCheck(
         name="autoscaler",
         title="the autoscaler is healthy",
-        scope=Scope.CLUSTER,
-        profiles=_ALWAYS,
         needs=("autoscaler",),
         timeout_s=_QUERY_SECONDS,
         remedy="See: gpucluster autoscaler status",
-        reaction=Reaction.REPORT,
         judge=_autoscaler,
         subjects=lambda expected: ("",) if expected.autoscaler else (),
     ),

@@ -19,8 +19,7 @@ from gpucluster.jobs.model import (
     Result,
     Template,
 )
-from gpucluster.jobs.outputs import last_run
-from gpucluster.node_agent.checks.model import Finding, Status
+from gpucluster.jobs.outputs import finding, last_run
 
 _PER_GPU, _TOTAL, _EFFICIENCY = "img_per_s_per_gpu", "img_per_s", "efficiency"
 _UNITS = {_PER_GPU: "img/s", _TOTAL: "img/s", _EFFICIENCY: ""}
@@ -99,10 +98,6 @@ def _judge(text: str, job: Job) -> Result:
     return Result(tuple(findings), values, _UNITS, steps)
 
 
-def _finding(job: Job, check: str, status: Status, message: str) -> Finding:
-    return Finding(check, job.template.name, status, message)
-
-
 def _incomplete(runs: list[_Run], job: Job) -> Finding:
     check = "training"
     alone = [run for run in runs if run.ranks == 1]
@@ -111,17 +106,17 @@ def _incomplete(runs: list[_Run], job: Job) -> Finding:
             f"{len(alone)} processes trained alone instead of {job.ranks} together: they did not find each other. "
             "Try another MPI type (--set mpi=pmi2), and see that Horovod was built with MPI: horovodrun --check-build"
         )
-        return _finding(job, check, Status.FAIL, words)
+        return finding(job, check, Status.FAIL, words)
     others = sorted({run.ranks for run in runs if run.total and run.ranks not in (job.ranks, job.per_node)})
     if others:
-        return _finding(job, check, Status.FAIL, f"{others[0]} processes trained together, and not {job.ranks}")
+        return finding(job, check, Status.FAIL, f"{others[0]} processes trained together, and not {job.ranks}")
     if runs:
         last = runs[-1]
         words = (
             f"the output ends after {len(last.iterations)} measurements with {last.ranks} processes: there is no total"
         )
-        return _finding(job, check, Status.UNKNOWN, words)
-    return _finding(job, check, Status.UNKNOWN, "the output has no results: the program ended before it trained")
+        return finding(job, check, Status.UNKNOWN, words)
+    return finding(job, check, Status.UNKNOWN, "the output has no results: the program ended before it trained")
 
 
 def _scaling(efficiency: float, reference: float, run: _Run, job: Job) -> Finding:
@@ -129,7 +124,7 @@ def _scaling(efficiency: float, reference: float, run: _Run, job: Job) -> Findin
         f"{run.mean:.1f} img/s for each GPU on {job.nodes} nodes are {efficiency:.1%} of one node's {reference:.1f}"
         f"; the limit is {_ENOUGH:.0%}"
     )
-    return _finding(job, "scaling", Status.PASS if efficiency >= _ENOUGH else Status.FAIL, words)
+    return finding(job, "scaling", Status.PASS if efficiency >= _ENOUGH else Status.FAIL, words)
 
 
 def _speed(run: _Run, job: Job) -> Finding:
@@ -138,20 +133,20 @@ def _speed(run: _Run, job: Job) -> Finding:
     said = f"{run.mean:.1f} img/s for each of {run.ranks} GPUs"
     if job.number("expect"):
         good = run.mean >= job.number("expect")
-        return _finding(
+        return finding(
             job, check, Status.PASS if good else Status.FAIL, f"{said}; {job.number('expect'):g} was expected"
         )
     for shape, gpus, each, _total, _condition, source in _PUBLISHED:
         if job.shape and (shape, gpus) == (job.shape.name, run.ranks):
             status = Status.PASS if run.mean >= _ENOUGH * each else Status.WARN
-            return _finding(job, check, status, f"{said} are {run.mean / each:.1%} of the {each} of {source}")
-    return _finding(job, check, Status.UNKNOWN, f"{said}; no figure is published: give --set expect=NUMBER")
+            return finding(job, check, status, f"{said} are {run.mean / each:.1%} of the {each} of {source}")
+    return finding(job, check, Status.UNKNOWN, f"{said}; no figure is published: give --set expect=NUMBER")
 
 
 def _steadiness(run: _Run, job: Job) -> Finding:
     share = run.spread / run.mean if run.mean else 1.0
     words = f"the measurements vary by {share:.1%}"
-    return _finding(job, "steadiness", Status.PASS if share <= _STEADY else Status.WARN, words)
+    return finding(job, "steadiness", Status.PASS if share <= _STEADY else Status.WARN, words)
 
 
 def _requirements(job: Job) -> tuple[Requirement, ...]:

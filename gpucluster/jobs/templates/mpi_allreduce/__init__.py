@@ -15,8 +15,7 @@ from gpucluster.jobs.model import (
     Result,
     Template,
 )
-from gpucluster.jobs.outputs import last_run, number, objects
-from gpucluster.node_agent.checks.model import Finding, Status
+from gpucluster.jobs.outputs import finding, last_run, number, objects
 from gpucluster.text import count
 
 _BUSBW = "busbw"
@@ -50,34 +49,30 @@ def _judge(text: str, job: Job) -> Result:
     return Result(tuple(findings), values, {_BUSBW: _UNIT, "seconds": "s"}, steps)
 
 
-def _finding(job: Job, check: str, status: Status, message: str) -> Finding:
-    return Finding(check, job.template.name, status, message)
-
-
 def _together(job: Job, ranks: list[int], ends: list[dict[str, object]]) -> Finding:
     """Whether all ranks found each other, and are on as many nodes as there should be."""
     if len(ends) > 1:
         said = f"{len(ends)} results were printed: the ranks did not find each other. Try --set mpi=pmi2"
-        return _finding(job, "ranks", Status.FAIL, said)
+        return finding(job, "ranks", Status.FAIL, said)
     if not ends:
-        return _finding(job, "ranks", Status.UNKNOWN, "the output is cut off: there is no last line with the ranks")
+        return finding(job, "ranks", Status.UNKNOWN, "the output is cut off: there is no last line with the ranks")
     if ranks[0] != job.ranks:
         said = f"{count(ranks[0], 'rank')} took part, and not {job.ranks}"
-        return _finding(job, "ranks", Status.FAIL, said)
+        return finding(job, "ranks", Status.FAIL, said)
     hosts = int(number(ends[0], "hosts") or 0)
     if hosts != job.nodes:
-        return _finding(job, "ranks", Status.FAIL, f"the ranks were on {count(hosts, 'node')}, and not on {job.nodes}")
-    return _finding(job, "ranks", Status.PASS, f"{count(ranks[0], 'rank')} on {count(hosts, 'node')} found each other")
+        return finding(job, "ranks", Status.FAIL, f"the ranks were on {count(hosts, 'node')}, and not on {job.nodes}")
+    return finding(job, "ranks", Status.PASS, f"{count(ranks[0], 'rank')} on {count(hosts, 'node')} found each other")
 
 
 def _right(job: Job, rows: list[dict[str, object]], ends: list[dict[str, object]]) -> Finding:
     wrong = [number(row, "wrong") for row in [*rows, *ends] if "wrong" in row]
     if any(wrong):
         said = f"{max(int(each or 0) for each in wrong)} sums were wrong: a fault of memory, a processor or the network"
-        return _finding(job, "sums", Status.FAIL, said)
+        return finding(job, "sums", Status.FAIL, said)
     if not rows or not any("wrong" in end for end in ends):
-        return _finding(job, "sums", Status.UNKNOWN, "nothing was measured to its end")
-    return _finding(job, "sums", Status.PASS, f"all sums of {count(len(rows), 'size')} are right")
+        return finding(job, "sums", Status.UNKNOWN, "nothing was measured to its end")
+    return finding(job, "sums", Status.PASS, f"all sums of {count(len(rows), 'size')} are right")
 
 
 def _fast(job: Job, values: dict[str, float]) -> list[Finding]:
@@ -86,7 +81,7 @@ def _fast(job: Job, values: dict[str, float]) -> list[Finding]:
         return []
     status = Status.PASS if values[_BUSBW] >= wanted else Status.FAIL
     word = "reaches" if status is Status.PASS else "is below"
-    return [_finding(job, _BUSBW, status, f"busbw {values[_BUSBW]:.3g} GB/s {word} {wanted:g}, what was expected")]
+    return [finding(job, _BUSBW, status, f"busbw {values[_BUSBW]:.3g} GB/s {word} {wanted:g}, what was expected")]
 
 
 TEMPLATE = Template(

@@ -18,8 +18,7 @@ from gpucluster.jobs.model import (
     Result,
     Template,
 )
-from gpucluster.jobs.outputs import number, objects
-from gpucluster.node_agent.checks.model import Finding, Status
+from gpucluster.jobs.outputs import finding, number, objects
 
 _ACCURACY = "accuracy"
 #: Seed 003 reached 0.8046 after 10 epochs, and 0.856 after 200.
@@ -98,39 +97,35 @@ def _judge(text: str, job: Job) -> Result:
     return Result(findings, values, {"seconds": "s", "images_per_second": "images/s"}, steps)
 
 
-def _finding(job: Job, check: str, status: Status, message: str) -> Finding:
-    return Finding(check, job.template.name, status, message)
-
-
 def _finished(job: Job, steps: tuple[Mapping[str, float], ...]) -> Finding:
     wanted, last = int(job.number("epochs")), int(steps[-1]["epoch"]) if steps else 0
     if last < wanted:
-        return _finding(job, "epochs", Status.UNKNOWN, f"the output ends after {last} of {wanted} epochs")
-    return _finding(job, "epochs", Status.PASS, f"{last} epochs are finished")
+        return finding(job, "epochs", Status.UNKNOWN, f"the output ends after {last} of {wanted} epochs")
+    return finding(job, "epochs", Status.PASS, f"{last} epochs are finished")
 
 
 def _together(job: Job, found: list[dict[str, Any]]) -> Finding:
     ranks = {int(each["ranks"]) for each in found if "epoch" in each and number(each, "ranks") is not None}
     if not ranks:
-        return _finding(job, "ranks", Status.UNKNOWN, "no line says how many ranks took part")
+        return finding(job, "ranks", Status.UNKNOWN, "no line says how many ranks took part")
     if ranks != {job.ranks}:
         said = f"{' and '.join(map(str, sorted(ranks)))} took part, and not {job.ranks}"
-        return _finding(job, "ranks", Status.FAIL, f"ranks: {said}")
-    return _finding(job, "ranks", Status.PASS, f"{job.ranks} took part")
+        return finding(job, "ranks", Status.FAIL, f"ranks: {said}")
+    return finding(job, "ranks", Status.PASS, f"{job.ranks} took part")
 
 
 def _learned(job: Job, steps: tuple[Mapping[str, float], ...]) -> Finding:
     if not steps:
-        return _finding(job, _ACCURACY, Status.UNKNOWN, "no epoch was finished")
+        return finding(job, _ACCURACY, Status.UNKNOWN, "no epoch was finished")
     if steps[-1]["epoch"] < job.number("epochs"):
-        return _finding(job, _ACCURACY, Status.UNKNOWN, f"{steps[-1][_ACCURACY]:.4f} before the end says nothing")
+        return finding(job, _ACCURACY, Status.UNKNOWN, f"{steps[-1][_ACCURACY]:.4f} before the end says nothing")
     reached, why = steps[-1][_ACCURACY], "" if job.number("expect") else _judgeable(job)
     said = f"accuracy {reached:.4f} after {_epochs(steps)}"
     if why:
         return _fell(job, steps, f"{said}; {why}, so only the loss is judged")
     limit = job.number("expect") or _LIMIT
     status = Status.PASS if reached >= limit else Status.FAIL
-    return _finding(job, _ACCURACY, status, f"{said} {'reaches' if status is Status.PASS else 'is below'} {limit:g}")
+    return finding(job, _ACCURACY, status, f"{said} {'reaches' if status is Status.PASS else 'is below'} {limit:g}")
 
 
 def _epochs(steps: tuple[Mapping[str, float], ...]) -> str:
@@ -140,10 +135,10 @@ def _epochs(steps: tuple[Mapping[str, float], ...]) -> str:
 
 def _fell(job: Job, steps: tuple[Mapping[str, float], ...], said: str) -> Finding:
     if len(steps) == 1:
-        return _finding(job, "loss", Status.PASS, f"{said}; one epoch shows no course")
+        return finding(job, "loss", Status.PASS, f"{said}; one epoch shows no course")
     first, last = steps[0]["loss"], steps[-1]["loss"]
     status = Status.PASS if last < first else Status.FAIL
-    return _finding(job, "loss", status, f"{said}: it went from {first:.4f} to {last:.4f}")
+    return finding(job, "loss", status, f"{said}: it went from {first:.4f} to {last:.4f}")
 
 
 TEMPLATE = Template(

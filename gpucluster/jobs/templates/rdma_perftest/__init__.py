@@ -20,7 +20,7 @@ from gpucluster.jobs.model import (
     Result,
     Template,
 )
-from gpucluster.jobs.outputs import last_run
+from gpucluster.jobs.outputs import finding, last_run
 from gpucluster.measuring import perftest
 from gpucluster.measuring.results import INSTALL_PERFTEST, INSTALL_RPING
 from gpucluster.node_agent.checks.model import Finding, Status, worst
@@ -136,10 +136,6 @@ def _steps(measured: tuple[_Measured, ...]) -> tuple[dict[str, float], ...]:
     )
 
 
-def _finding(job: Job, check: str, status: Status, message: str) -> Finding:
-    return Finding(check, job.template.name, status, message)
-
-
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
@@ -172,7 +168,7 @@ def _bandwidth(measured: tuple[_Measured, ...], lost: list[str], text: str, job:
         found = [(Status.PASS, f"{count(len(good), 'device')}, in Gb/s: {_listed(good)}; the limit is {why}")]
     if not any((slow, doubtful, unjudged, good)):
         found = [(Status.UNKNOWN, f"ib_write_bw gave no result: {_reason(text)}")]
-    return _finding(
+    return finding(
         job,
         "rdma_bandwidth",
         worst(status for status, _message in found),
@@ -195,13 +191,13 @@ def _latency(measured: tuple[_Measured, ...], job: Job) -> Finding:
     limit = job.shape.ib_write_lat_us if job.shape else None
     slow = [f"{name} {us:.2f}" for name, us in known.items() if limit and us > limit]
     if slow:
-        return _finding(job, check, Status.WARN, f"slow, in us: {_listed(slow)}; the limit is {limit}")
+        return finding(job, check, Status.WARN, f"slow, in us: {_listed(slow)}; the limit is {limit}")
     if absent or not known:
-        return _finding(job, check, Status.UNKNOWN, f"no latency of {_listed(absent) or 'any device'}")
+        return finding(job, check, Status.UNKNOWN, f"no latency of {_listed(absent) or 'any device'}")
     most = f"{count(len(known), 'device')}, {max(known.values()):.2f} us and less"
     if not limit:
-        return _finding(job, check, Status.SKIP, f"{most}; no figure is published")
-    return _finding(job, check, Status.PASS, f"{most}; the limit is {limit}")
+        return finding(job, check, Status.SKIP, f"{most}; no figure is published")
+    return finding(job, check, Status.PASS, f"{most}; the limit is {limit}")
 
 
 def _connection(measured: tuple[_Measured, ...], text: str, job: Job) -> Finding:
@@ -209,11 +205,11 @@ def _connection(measured: tuple[_Measured, ...], text: str, job: Job) -> Finding
     bad = [each.name for each in measured if each.connects is False]
     absent = [each.name for each in measured if each.connects is None]
     if bad:
-        return _finding(job, check, Status.FAIL, f"rping: no connection by {_listed(bad)}")
+        return finding(job, check, Status.FAIL, f"rping: no connection by {_listed(bad)}")
     if absent or not measured:
         why = INSTALL_RPING if NO_RPING in text else f"rping gave no result of {_listed(absent) or 'any device'}"
-        return _finding(job, check, Status.UNKNOWN, why)
-    return _finding(job, check, Status.PASS, f"rping: {count(len(measured), 'device')}: all messages came back")
+        return finding(job, check, Status.UNKNOWN, why)
+    return finding(job, check, Status.PASS, f"rping: {count(len(measured), 'device')}: all messages came back")
 
 
 def _requirements(job: Job) -> tuple[Requirement, ...]:

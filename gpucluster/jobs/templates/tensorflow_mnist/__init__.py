@@ -19,8 +19,7 @@ from gpucluster.jobs.model import (
     Result,
     Template,
 )
-from gpucluster.jobs.outputs import last_run, objects
-from gpucluster.node_agent.checks.model import Finding, Status
+from gpucluster.jobs.outputs import finding, last_run, objects
 
 _LOSS, _ACCURACY, _SECONDS = "loss", "accuracy", "seconds_per_epoch"
 _UNITS = {_LOSS: "", _ACCURACY: "", _SECONDS: "s"}
@@ -90,20 +89,16 @@ def _judge(text: str, job: Job) -> Result:
     return Result(tuple(findings), {key: value for key, value in values.items() if math.isfinite(value)}, _UNITS, steps)
 
 
-def _finding(job: Job, check: str, status: Status, message: str) -> Finding:
-    return Finding(check, job.template.name, status, message)
-
-
 def _all_there(seen: int, complete: int, job: Job) -> Finding:
     check = "workers"
     if seen > job.nodes:
-        return _finding(job, check, Status.FAIL, f"{seen} workers trained, and not {job.nodes}")
+        return finding(job, check, Status.FAIL, f"{seen} workers trained, and not {job.nodes}")
     if not seen:
-        return _finding(job, check, Status.UNKNOWN, "no worker has reported: the program ended before it trained")
+        return finding(job, check, Status.UNKNOWN, "no worker has reported: the program ended before it trained")
     if complete < job.nodes:
         words = f"{complete} of {job.nodes} workers have reported all epochs: the output is cut off, or a worker ended"
-        return _finding(job, check, Status.UNKNOWN, words)
-    return _finding(job, check, Status.PASS, f"all {complete} workers have reported all epochs")
+        return finding(job, check, Status.UNKNOWN, words)
+    return finding(job, check, Status.PASS, f"all {complete} workers have reported all epochs")
 
 
 def _falls(workers: list[_Epochs], job: Job) -> Finding:
@@ -111,16 +106,16 @@ def _falls(workers: list[_Epochs], job: Job) -> Finding:
     losses = [loss for loss, _accuracy, _seconds in workers[0]]
     said = f"the loss went from {losses[0]:.4f} to {losses[-1]:.4f}"
     if not all(math.isfinite(loss) for loss in losses):
-        return _finding(job, check, Status.FAIL, "the loss is no number: try a smaller --set learning_rate")
+        return finding(job, check, Status.FAIL, "the loss is no number: try a smaller --set learning_rate")
     if len(losses) == 1:
-        return _finding(job, check, Status.UNKNOWN, f"{said}: one epoch shows no course")
-    return _finding(job, check, Status.PASS if losses[-1] < losses[0] else Status.FAIL, said)
+        return finding(job, check, Status.UNKNOWN, f"{said}: one epoch shows no course")
+    return finding(job, check, Status.PASS if losses[-1] < losses[0] else Status.FAIL, said)
 
 
 def _equal(workers: list[_Epochs], job: Job) -> Finding:
     check = "together"
     if job.nodes == 1:
-        return _finding(job, check, Status.SKIP, "there is one worker")
+        return finding(job, check, Status.SKIP, "there is one worker")
     apart = [
         epoch
         for epoch, each in enumerate(zip(*workers, strict=False), start=1)
@@ -128,10 +123,10 @@ def _equal(workers: list[_Epochs], job: Job) -> Finding:
     ]
     if apart:
         words = f"the workers report different losses in epoch {apart[0]}: they did not train together"
-        return _finding(job, check, Status.FAIL, words)
+        return finding(job, check, Status.FAIL, words)
     if len(workers) < job.nodes:
-        return _finding(job, check, Status.UNKNOWN, "not all workers have reported")
-    return _finding(job, check, Status.PASS, "all workers report the same loss in each epoch")
+        return finding(job, check, Status.UNKNOWN, "not all workers have reported")
+    return finding(job, check, Status.PASS, "all workers report the same loss in each epoch")
 
 
 def _requirements(job: Job) -> tuple[Requirement, ...]:
