@@ -5,182 +5,42 @@
     spec = gpucluster.load("inventories/local/cluster.yml")
     result = gpucluster.Cluster(spec).apply()
 
-The names in `__all__` are the whole public interface: `load` and `Cluster`, the types that their methods return, events
-and errors. Everything else may change in any version. The names are imported when first used, so that importing
-gpucluster costs next to nothing.
+The names in `__all__` are the whole public interface: `load` and `Cluster`, the types that their methods take and
+return, events and errors. Every module below `gpucluster` is private and may change in any version, whatever its name
+(docs/adr/0092-public-surface.md).
+
+Public names are written in `__init__.pyi`, with the modules that define them. They are imported when first used, so
+that importing gpucluster costs next to nothing.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing itself costs as much as starting Python; type checkers know the name
-
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from typing import Any
 
-    from gpucluster.cloud.baked_images import BakedImage
-    from gpucluster.cloud.clusters import CloudContents
-    from gpucluster.cluster import Cluster
-    from gpucluster.errors import (
-        AnsibleError,
-        CloudError,
-        DataGuardError,
-        EnvironmentFault,
-        Finding,
-        GpuClusterError,
-        InputError,
-        Interrupted,
-        LockedError,
-        OtherClusterError,
-        PartlyDone,
-        PreflightError,
-        PreflightFinding,
-        ProcessError,
-        ReplacementError,
-        TerraformError,
-        ToolError,
-        UnconfirmedError,
-        VerifyError,
-    )
-    from gpucluster.events import Event, EventKind
-    from gpucluster.handover.iam import Policies
-    from gpucluster.lifecycle.plan import Plan
-    from gpucluster.lifecycle.repair import Fix
-    from gpucluster.lifecycle.result import Result
-    from gpucluster.operations.backup import Backup, Restored
-    from gpucluster.operations.container_images import ContainerImage, ContainerImages, ImageImport
-    from gpucluster.operations.directory_records import (
-        Group,
-        GroupChange,
-        GroupRemoval,
-        Imported,
-        ImportReport,
-        Removal,
-        User,
-        UserChange,
-    )
-    from gpucluster.operations.users import Groups, Users
-    from gpucluster.preflight import Report
-    from gpucluster.spec import ClusterSpec, load
-    from gpucluster.terraform.plan import Change
-    from gpucluster.verdict.verdict import CheckResult, Verdict
-    from gpucluster.workspace.run_log import RunStatus
+def _public() -> dict[str, str]:
+    """The public names -> the modules that define them."""
+    import ast
 
-__all__ = [
-    "AnsibleError",
-    "Backup",
-    "BakedImage",
-    "Change",
-    "CheckResult",
-    "CloudContents",
-    "CloudError",
-    "Cluster",
-    "ClusterSpec",
-    "ContainerImage",
-    "ContainerImages",
-    "DataGuardError",
-    "EnvironmentFault",
-    "Event",
-    "EventKind",
-    "Finding",
-    "Fix",
-    "GpuClusterError",
-    "Group",
-    "GroupChange",
-    "GroupRemoval",
-    "Groups",
-    "ImageImport",
-    "ImportReport",
-    "Imported",
-    "InputError",
-    "Interrupted",
-    "LockedError",
-    "OtherClusterError",
-    "PartlyDone",
-    "Plan",
-    "Policies",
-    "PreflightError",
-    "PreflightFinding",
-    "ProcessError",
-    "Removal",
-    "ReplacementError",
-    "Report",
-    "Restored",
-    "Result",
-    "RunStatus",
-    "TerraformError",
-    "ToolError",
-    "UnconfirmedError",
-    "User",
-    "UserChange",
-    "Users",
-    "Verdict",
-    "VerifyError",
-    "__version__",
-    "load",
-]
-
-# The modules that define the public names.
-_MODULES = {
-    "gpucluster.cloud.baked_images": ("BakedImage",),
-    "gpucluster.cloud.clusters": ("CloudContents",),
-    "gpucluster.cluster": ("Cluster",),
-    "gpucluster.errors": (
-        "AnsibleError",
-        "CloudError",
-        "DataGuardError",
-        "EnvironmentFault",
-        "Finding",
-        "GpuClusterError",
-        "InputError",
-        "Interrupted",
-        "LockedError",
-        "OtherClusterError",
-        "PartlyDone",
-        "PreflightError",
-        "PreflightFinding",
-        "ProcessError",
-        "ReplacementError",
-        "TerraformError",
-        "ToolError",
-        "UnconfirmedError",
-        "VerifyError",
-    ),
-    "gpucluster.events": ("Event", "EventKind"),
-    "gpucluster.handover.iam": ("Policies",),
-    "gpucluster.lifecycle.plan": ("Plan",),
-    "gpucluster.lifecycle.repair": ("Fix",),
-    "gpucluster.lifecycle.result": ("Result",),
-    "gpucluster.operations.directory_records": (
-        "Group",
-        "GroupChange",
-        "GroupRemoval",
-        "ImportReport",
-        "Imported",
-        "Removal",
-        "User",
-        "UserChange",
-    ),
-    "gpucluster.operations.backup": ("Backup", "Restored"),
-    "gpucluster.operations.container_images": ("ContainerImage", "ContainerImages", "ImageImport"),
-    "gpucluster.operations.users": ("Groups", "Users"),
-    "gpucluster.preflight": ("Report",),
-    "gpucluster.spec": ("ClusterSpec", "load"),
-    "gpucluster.terraform.plan": ("Change",),
-    "gpucluster.verdict.verdict": ("CheckResult", "Verdict"),
-    "gpucluster.workspace.run_log": ("RunStatus",),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+    # The loader also reads from a zip archive.
+    stub = __spec__.loader.get_data(__file__.rpartition(".")[0] + ".pyi")  # type: ignore[union-attr, attr-defined]
+    imports = [node for node in ast.parse(stub).body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
+def __getattr__(name: str) -> object:
+    if name == "__all__":
+        value: object = [*__dir__()]
+    # `from gpucluster import paths` asks here first. Modules are in lower case, and `load` is the only public function.
+    elif not (name[:1].isupper() or name == "load") or name not in (modules := _public()):
+        raise AttributeError(f"module 'gpucluster' has no attribute {name!r}")
+    else:
         import importlib
 
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'gpucluster' has no attribute {name!r}")
+        value = getattr(importlib.import_module(modules[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*_public(), "__version__"])

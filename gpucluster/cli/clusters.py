@@ -402,7 +402,7 @@ def status(context: Context, timeout: float | None) -> None:
     with cluster_of(context) as (cluster, reporter):
         from gpucluster.operations.status import TIMEOUT
 
-        current = cluster.status(timeout=TIMEOUT if timeout is None else timeout)
+        current = cluster.status(timeout=TIMEOUT if timeout is None else timeout).to_dict()
         reporter.result({"command": "status", **current}, status_text(current))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpucluster.cli.output import Reporter
     from gpucluster.cluster import Cluster
     from gpucluster.jobs.model import Expectation, Job, Launcher, Rendered, Result, Template
-    from gpucluster.jobs.report.build import Report
+    from gpucluster.jobs.report.build import JobReport
     from gpucluster.operations.jobs import JobRequest
 
 
@@ -439,21 +439,20 @@ def job_status(context: Context, number: str) -> None:
     from gpucluster.text import printable
 
     with cluster_of(context) as (cluster, reporter):
-        found = cluster.jobs.status(number)
+        state = cluster.jobs.status(number)
         monitored = cluster.spec.monitoring.enabled and cluster.spec.slurm.enabled
-        found["watched"] = (
-            list(cluster.job_reports.watched(number)) if found["state"] == "RUNNING" and monitored else []
-        )
-        why = f" ({found['reason']})" if found["reason"] else ""
-        lines = [f"job {number} of {found['user']}: {found['template']} is {found['state']}{why}, in {found['folder']}"]
-        lines += [*found["told"], *found["watched"]]
-        if found["watched"] or found["told"]:
+        watched = list(cluster.job_reports.watched(number)) if state.state == "RUNNING" and monitored else []
+        why = f" ({state.reason})" if state.reason else ""
+        lines = [f"job {number} of {state.user}: {state.template} is {state.state}{why}, in {state.folder}"]
+        lines += [*state.told, *watched]
+        if watched or state.told:
             lines.append(f"Next: gpucluster job report {number}")
-        if found["result"]:
-            lines.append(f"it was judged: {found['result'].get('verdict')}")
-        elif found["ended"]:
+        if state.result:
+            lines.append(f"it was judged: {state.result.get('verdict')}")
+        elif state.ended:
             lines.append(f"Next: gpucluster job wait {number}")
-        reporter.result({"command": "job status", **found}, "\n".join(map(printable, lines)))
+        data = {"command": "job status", **state.to_dict(), "watched": watched}
+        reporter.result(data, "\n".join(map(printable, lines)))
 
 
 @command("cancel", parent=job)
@@ -461,9 +460,9 @@ def job_status(context: Context, number: str) -> None:
 def job_cancel(context: Context, number: str) -> None:
     """Cancel job ID."""
     with cluster_of(context) as (cluster, reporter):
-        found = cluster.jobs.cancel(number)
-        text = f"job {number} had ended before" if found["ended"] else f"job {number} is cancelled"
-        reporter.result({"command": "job cancel", **found}, text)
+        cancelled = cluster.jobs.cancel(number)
+        text = f"job {number} had ended before" if cancelled.ended else f"job {number} is cancelled"
+        reporter.result({"command": "job cancel", **cancelled.to_dict()}, text)
 
 
 @command("prepare", parent=job)
@@ -531,7 +530,7 @@ def _may_replace(place: str, *, force: bool) -> None:
 _HEAD = 4096
 
 
-def _write_page(place: str, report: Report) -> None:
+def _write_page(place: str, report: JobReport) -> None:
     import time
     from pathlib import Path
 

@@ -189,7 +189,7 @@ def destruction(cluster: Cluster, contents: CloudContents, *, delete_data: bool)
 
 
 def status_text(status: dict[str, Any]) -> str:
-    """What `Cluster.status` returned, as text."""
+    """A `ClusterStatus` as JSON object, as text."""
     from gpucluster.cli.output import table
     from gpucluster.operations.status import RECOVER
 

@@ -45,6 +45,7 @@ from gpucluster.operations.generated_keys import GeneratedKeys
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
 from gpucluster.operations.schedulers import kubernetes_nodes, require_slurm
+from gpucluster.operations.status import ClusterStatus
 from gpucluster.operations.users import Groups, Users
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
@@ -106,7 +107,7 @@ class Cluster:
         self.backup: BackupOperations = BackupOperations(parts)
         self.state: StateOperations = StateOperations(parts)
 
-    def preflight(self) -> preflight.Report:
+    def preflight(self) -> preflight.PreflightReport:
         """Ask the cloud in advance whether it would accept the spec. Reads only, except that the local cloud is
         started.
 
@@ -290,8 +291,8 @@ class Cluster:
             result = Result(run.command, RunStatus.SUCCESS, run.elapsed, run.phases, changes=removed)
         return result
 
-    def status(self, *, timeout: float = status.TIMEOUT) -> dict[str, Any]:
-        """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs: see `operations.status`. Reads
+    def status(self, *, timeout: float = status.TIMEOUT) -> ClusterStatus:
+        """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs. Reads
         only, except that a local cloud with resources is started.
 
         Args:
@@ -327,7 +328,7 @@ class Cluster:
         return overview.overview(
             self.spec,
             overview.Sources(
-                status=lambda: self.status(timeout=timeout * overview.STATUS_PART),
+                status=lambda: self.status(timeout=timeout * overview.STATUS_PART).to_dict(),
                 controller=self._parts.connections.controller,
                 evidence=lambda: evidence.newest(self.paths),
                 runs=lambda: past_runs(self.paths),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from gpucluster.cluster.composition import Parts
 from gpucluster.process import Completed
@@ -39,7 +38,7 @@ class AutoscalerOperations:
         """
         return self._controller.run_autoscaler(arguments)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Mapping[str, object]:
         """What the autoscaler reports of itself, its pools, and the jobs that wait for nodes.
 
         Raises:

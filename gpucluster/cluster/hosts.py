@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from gpucluster.cluster.composition import Parts
 from gpucluster.cluster.state import unknown
@@ -44,7 +43,7 @@ class HostOperations:
         """
         return self._parts.connections.controller.login_addresses()
 
-    def inventory(self) -> Mapping[str, Any]:
+    def inventory(self) -> Mapping[str, object]:
         """The Ansible inventory: of the last run on this machine that reached the hosts, else as the state has it.
 
         Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from gpucluster.cluster.composition import Parts, compose
 from gpucluster.errors import ToolError
@@ -19,7 +18,7 @@ class StateOperations:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def outputs(self) -> Mapping[str, Any]:
+    def outputs(self) -> Mapping[str, object]:
         """Terraform's outputs, versioned (`contract_version`).
 
         Raises:

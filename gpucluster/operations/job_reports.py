@@ -10,7 +10,7 @@ from typing import Any
 from gpucluster.errors import InputError, ToolError
 from gpucluster.handover.names import monitoring_host
 from gpucluster.jobs.report import facts
-from gpucluster.jobs.report.build import Report, build, request
+from gpucluster.jobs.report.build import JobReport, build, request
 from gpucluster.jobs.report.queries import means, request_now
 from gpucluster.jobs.report.summary import watched
 from gpucluster.node_agent import bounded
@@ -35,7 +35,7 @@ class JobReports:
         self._controller = controller
         self._monitoring_host = monitoring_host(spec)
 
-    def report(self, job: str, *, anonymous: bool = False) -> Report:
+    def report(self, job: str, *, anonymous: bool = False) -> JobReport:
         """The report of a job. Without Prometheus it has no series, and says so.
 
         Args:

@@ -113,6 +113,56 @@ class JobOutcome:
 
 
 @dataclass(frozen=True)
+class JobStatus:
+    """The state of a job that was submitted by gpucluster.
+
+    Args:
+        state: in the words of the scheduler; `reason`: why it waits.
+        nodes: the nodes that it has.
+        exit_status: of its script; None while it runs, and where the scheduler does not know it any more.
+        submitted_at: UTC (ISO 8601).
+        result: the judge's as a JSON object; None if it was not judged.
+        told: lines with their times: what the watcher of the nodes has said of the job, and done to it.
+    """
+
+    id: str
+    state: str
+    nodes: str
+    reason: str
+    ended: bool
+    exit_status: int | None
+    folder: str
+    user: str
+    template: str
+    submitted_at: str
+    result: Mapping[str, object] | None
+    told: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**vars(self), "told": list(self.told)}
+
+
+@dataclass(frozen=True)
+class CancelledJob:
+    """A job that was cancelled.
+
+    Args:
+        ended: it had ended before.
+        state: before it was cancelled, in the words of the scheduler.
+    """
+
+    id: str
+    user: str
+    ended: bool
+    state: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
 class Prepared:
     """Something that a job needs and that is on the cluster now.
 
@@ -438,9 +488,8 @@ class Jobs:
         except ProcessError as error:
             raise ToolError(f"the connection was lost; job {job} goes on: {error.what}", hint=again) from None
 
-    def status(self, job: str) -> dict[str, Any]:
-        """What the scheduler says of a job that was submitted here, what the watcher has said of it and done to it
-        (`told`: lines with their times), and its result if it was judged. Waits for nothing.
+    def status(self, job: str) -> JobStatus:
+        """The state of a job that was submitted here, and its result if it was judged. Waits for nothing.
 
         Raises:
             InputError: there is no such job, or it was not submitted here.
@@ -449,16 +498,17 @@ class Jobs:
         with self._open() as talk:
             answer = talk.ask("output", id=job)
         seen, record = answer["job"], answer["record"]
-        return {
-            **{key: seen[key] for key in ("id", "state", "nodes", "reason", "ended", "exit_status", "folder")},
-            "user": answer["user"],
-            "template": str(record.get("template", "")),
-            "submitted_at": str(record.get("submitted_at", "")),
-            "result": answer["result"] or None,
-            "told": list(answer.get("told") or ()),  # an agent of an earlier release says nothing
-        }
+        keys = ("id", "state", "nodes", "reason", "ended", "exit_status", "folder")
+        return JobStatus(
+            **{key: seen[key] for key in keys},
+            user=answer["user"],
+            template=str(record.get("template", "")),
+            submitted_at=str(record.get("submitted_at", "")),
+            result=answer["result"] or None,
+            told=tuple(answer.get("told") or ()),  # an agent of an earlier release says nothing
+        )
 
-    def cancel(self, job: str) -> dict[str, Any]:
+    def cancel(self, job: str) -> CancelledJob:
         """Cancel a job that was submitted here. A job of Slurm that has ended stays as it is; in Kubernetes its objects
         are deleted. What it has written stays.
 
@@ -468,8 +518,8 @@ class Jobs:
         self._require_scheduler("job cancel")
         self._controller.require_own()
         with self._open() as talk:
-            found: dict[str, Any] = talk.ask("cancel", id=job)
-        return found
+            answer = talk.ask("cancel", id=job)
+        return CancelledJob(**{key: answer[key] for key in ("id", "user", "ended", "state")})
 
     def _require_scheduler(self, command: str) -> None:
         if not self._on_kubernetes:

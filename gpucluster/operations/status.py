@@ -59,6 +59,43 @@ class ClusterState(StrEnum):
     UNKNOWN = "unknown"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClusterStatus:
+    """The status of a cluster.
+
+    Args:
+        resources: the number of resources of each kind in the cloud; None if the cloud does not answer.
+        pending: what an interrupted run has left to do, in sentences.
+        hosts: with `name`, `address`, and `instance`, the lifecycle state or None.
+        slurm: a row for each node and partition, with `node`, `state`, `partition`.
+        kubernetes: with `node`, `state`, `pool`, `version`.
+        certificates: of a control plane on the controller: `first` and `ending`, those with fewer than 30 days left,
+            each with `file`, `expires`, `days`, `authority`. None if it has none, or they are not known.
+        autoscaler: its own status, None if no pool is elastic, with `error` if it does not answer.
+        running: the run that holds the cluster on this machine, or None.
+        last_run, last_change: of this machine, as the run log has them; None without any.
+        sources: who was asked: `time` of the answer (UTC, ISO 8601), and `error`.
+    """
+
+    name: str
+    state: ClusterState
+    resources: Mapping[str, int] | None
+    pending: Sequence[str]
+    hosts: Sequence[Mapping[str, str | None]]
+    slurm: Sequence[Mapping[str, str]]
+    kubernetes: Sequence[Mapping[str, str]]
+    certificates: Mapping[str, object] | None
+    autoscaler: Mapping[str, object] | None
+    running: Mapping[str, object] | None
+    last_run: Mapping[str, object] | None
+    last_change: Mapping[str, object] | None
+    sources: Mapping[str, Mapping[str, str]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return dict(vars(self))
+
+
 @dataclass(frozen=True)
 class Sources:
     """Who is asked. Each may raise GpuClusterError.
@@ -84,21 +121,11 @@ class Sources:
     runs: Runs
 
 
-def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dict[str, Any]:
+def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> ClusterStatus:
     """Collect the status. Reads only; takes no lock; never raises because a source does not answer.
 
     Args:
         timeout: seconds for all answers together.
-
-    Returns:
-        {name, state: see `ClusterState`, resources: {kind: number} or None if not known, pending: [text],
-        hosts: [{name, address, instance: its lifecycle state or None}], slurm: [{node, state, partition}],
-        kubernetes: [{node, state, pool, version}],
-        certificates: of a control plane on the controller, {first: {file, expires, days, authority}, ending: those with
-        fewer than 30 days left}; None if it has none, or they are not known,
-        autoscaler: its own status, None if no pool is elastic, {"error": ...} if it does not answer,
-        running: the run that holds the cluster on this machine or None, last_run, last_change,
-        sources: {name: {time, error}}}
     """
     until, on_time = time.monotonic() + timeout, timeout * (1 - _MARGIN)
     resources, contents = Inquiry(sources.resources), Inquiry(sources.contents)
@@ -132,24 +159,24 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dic
         controller_answers=_has_hosts(answers) and not answers["configuration"].error,
         runs=sources.runs,
     )
-    return {
-        "name": spec.name,
-        "state": found.state,
-        "resources": found.counts,
-        "pending": list(found.pending),
-        "hosts": found.host_rows,
-        "slurm": (answers["slurm"].value or []) if slurm else [],
-        "kubernetes": (answers["kubernetes"].value or []) if kubernetes else [],
-        "certificates": _certificates(answers["certificates"].value or ()) if certificates else None,
-        "autoscaler": _autoscaler(answers),
-        "running": sources.runs.running,
-        "last_run": sources.runs.last,
-        "last_change": sources.runs.last_change,
-        "sources": {
+    return ClusterStatus(
+        name=spec.name,
+        state=found.state,
+        resources=found.counts,
+        pending=list(found.pending),
+        hosts=found.host_rows,
+        slurm=(answers["slurm"].value or []) if slurm else [],
+        kubernetes=(answers["kubernetes"].value or []) if kubernetes else [],
+        certificates=_certificates(answers["certificates"].value or ()) if certificates else None,
+        autoscaler=_autoscaler(answers),
+        running=sources.runs.running,
+        last_run=sources.runs.last,
+        last_change=sources.runs.last_change,
+        sources={
             name: {"time": _utc(_known_since(name, answer, sources)), "error": answer.error}
             for name, answer in answers.items()
         },
-    }
+    )
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from gpucluster.preflight.facts import Facts
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import count
 
-__all__ = ["Facts", "Finding", "Report", "check", "collect", "evaluate", "examine"]
+__all__ = ["Facts", "Finding", "PreflightReport", "check", "collect", "evaluate", "examine"]
 
 
 @dataclass(frozen=True)
-class Report:
+class PreflightReport:
     """The findings: errors first, then warnings, then notes."""
 
     findings: tuple[Finding, ...]
@@ -53,7 +53,7 @@ class Report:
         return tuple(finding for finding in self.findings if finding.level == level)
 
 
-def examine(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None = None) -> Report:
+def examine(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None = None) -> PreflightReport:
     """Collect the facts and evaluate them. The cloud must have been started.
 
     Args:
@@ -65,7 +65,7 @@ def examine(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] 
     needed = releases.needed_by(spec, hardware_emulated=cloud.hardware_emulated)
     # A missing release file is an error, and errors come first.
     missing = releases.check(needed, spec.software.mirror_location)
-    return Report((*missing, *evaluate(spec, collect(spec, cloud, outputs))))
+    return PreflightReport((*missing, *evaluate(spec, collect(spec, cloud, outputs))))
 
 
 def check(

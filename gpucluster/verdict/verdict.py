@@ -42,29 +42,13 @@ class CheckResult:
     reaction: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, finding: Finding) -> CheckResult:
-        """A finding, with what its check declares."""
-        check = CHECKS[finding.check]
-        return cls(
-            title_of(check, finding.subject),
-            finding.status.value,
-            finding.message,
-            check.name,
-            check.scope.value,
-            finding.subject,
-            check.remedy,
-            check.reaction.value,
-            finding.evidence,
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
         return {**vars(self), "evidence": dict(self.evidence)}
 
 
 @dataclass(frozen=True)
-class Line:
+class CheckSummary:
     """The results of one check for people: one line, however many hosts there are."""
 
     name: str
@@ -116,7 +100,7 @@ class Verdict:
         named = bad[:_NAMED] + ([f"{len(bad) - _NAMED} more"] if len(bad) > _NAMED else [])
         return ", ".join([*named, *([f"{count(good, 'host')} pass"] if good else [])]) or "none was checked"
 
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[CheckSummary, ...]:
         """One line for each check, and for each pool."""
         grouped: dict[tuple[str, str], list[CheckResult]] = {}
         for result in self.results:
@@ -142,6 +126,22 @@ def judge(expected: Expectation, facts: Facts, level: Level, measured_too: Itera
     return of_findings([*findings, *measured_too], expected.hosts, level)
 
 
+def _result_of(finding: Finding) -> CheckResult:
+    """A finding, with what its check declares."""
+    check = CHECKS[finding.check]
+    return CheckResult(
+        title_of(check, finding.subject),
+        finding.status.value,
+        finding.message,
+        check.name,
+        check.scope.value,
+        finding.subject,
+        check.remedy,
+        check.reaction.value,
+        finding.evidence,
+    )
+
+
 def of_findings(findings: Iterable[Finding], hosts: Iterable[str], level: Level, evidence: str = "") -> Verdict:
     """What these findings mean together.
 
@@ -149,7 +149,7 @@ def of_findings(findings: Iterable[Finding], hosts: Iterable[str], level: Level,
         hosts: all that were checked.
         evidence: the file with everything that was measured.
     """
-    results = tuple(map(CheckResult.of, findings))
+    results = tuple(map(_result_of, findings))
     return Verdict(level, results, _by_host(hosts, results), evidence)
 
 
@@ -178,7 +178,7 @@ def title_of(check: Check[Any], subject: str) -> str:
     return check.title.replace(_SUBJECT, subject)
 
 
-def _line(results: Sequence[CheckResult]) -> Line:
+def _line(results: Sequence[CheckResult]) -> CheckSummary:
     first, status = results[0], worst(Status(result.status) for result in results).value
     that = [result for result in results if result.status == status]
     if not _of_many(first):
@@ -190,7 +190,7 @@ def _line(results: Sequence[CheckResult]) -> Line:
         bad = sorted((each for each in results if each.status not in (Status.PASS, Status.SKIP)), key=_weight)
         message = "; ".join(f"{each.subject}: {each.message}" for each in bad[:_NAMED])
         message += f"; and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-    return Line(first.name, status, message, first.remedy, first.check, first.scope)
+    return CheckSummary(first.name, status, message, first.remedy, first.check, first.scope)
 
 
 def _weight(result: CheckResult) -> int:

@@ -220,16 +220,3 @@ def test_rendering_a_job_loads_nothing_that_it_does_not_need(tmp_path: Path) -> 
         "urllib.request",
     }
     assert not heavy & loaded
-
-
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    code = "import sys, gpucluster; print([m for m in ('oci', 'pydantic', 'click', 'yaml') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_the_promise_is_kept() -> None:
-    for name in gpucluster.__all__:
-        assert getattr(gpucluster, name) is not None
-    assert {*gpucluster._HOMES, "__version__"} == set(gpucluster.__all__)
-    with pytest.raises(AttributeError):
-        _ = gpucluster.nonsense

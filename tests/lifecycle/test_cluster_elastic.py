@@ -16,8 +16,7 @@ from gpucluster import handover, process
 from gpucluster.cloud.baked_images import BakedImage
 from gpucluster.cloud.elastic_instances import ElasticInstance
 from gpucluster.cloud.providers import open_cloud
-from gpucluster.cluster import Cluster
-from gpucluster.errors import InputError, ProcessError, TerraformError, ToolError
+from gpucluster.errors import InputError, ProcessError, TerraformError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.downloads import Downloads
@@ -30,7 +29,7 @@ from gpucluster.spec import ClusterSpec, load
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
-from tests.spec.spec_texts import KEY, LOCAL, MINIMAL, OCI
+from tests.spec.spec_texts import KEY, LOCAL, OCI
 from tests.workspace.known_hosts import save_controller
 
 OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
@@ -87,12 +86,6 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "cluster.yml"
 
 
-@pytest.fixture
-def cluster(file: Path) -> Cluster:
-    """The cluster itself, as the command line has it."""
-    return Cluster(load(file))
-
-
 @dataclass
 class Site:
     """One cluster as its phases see it, with doubles where the cloud would be."""
@@ -136,49 +129,6 @@ def _ssh(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Sequence[str]], Comp
 
     monkeypatch.setattr(process, "run", run)
     return said
-
-
-def test_words_for_the_autoscaler_reach_it_whole(cluster: Cluster) -> None:
-    argv = cluster.autoscaler.argv(["pause", "new firewall; reboot 'now' $(id)"])
-    assert argv[0] == "ssh"
-    assert argv[-3:-1] == ["demo-controller", "--"]
-    # What the remote shell makes of it is what was said.
-    done = process.run(["sh", "-c", argv[-1].replace("sudo gpucluster-autoscaler", "printf %s,", 1)])
-    assert done.stdout == "pause,new firewall; reboot 'now' $(id),"
-
-
-def test_without_elastic_pools_there_is_nobody_to_ask(tmp_path: Path) -> None:
-    (tmp_path / "cluster.yml").write_text(LOCAL.replace("    max_count: 4", "    count: 1"))
-    plain = Cluster(load(tmp_path / "cluster.yml"))
-    with pytest.raises(InputError, match="no elastic pool"):
-        plain.autoscaler.argv(["status"])
-
-
-@pytest.mark.parametrize(
-    ("pool", "words"), [("gpu", "there is no pool gpu"), ("compute", "are permanent, and need no image")]
-)
-def test_only_elastic_pools_are_baked(cluster: Cluster, pool: str, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        cluster.images.bake(pool)
-    assert not list(cluster.paths.runs.iterdir()), "nothing may have begun"
-
-
-def test_with_kubernetes_no_image_is_baked(tmp_path: Path) -> None:
-    text = f"{MINIMAL.replace('count: 1', 'count: 0, max_count: 2')}scheduler: kubernetes\n"
-    (tmp_path / "cluster.yml").write_text(text)
-    on_kubernetes = Cluster(load(tmp_path / "cluster.yml"))
-    with pytest.raises(InputError, match="nodes of pool compute boot from no baked image: with Kubernetes") as caught:
-        on_kubernetes.images.bake("compute")
-    assert "elastic nodes need no image" in caught.value.hint
-    assert not on_kubernetes.paths.runs.exists(), "nothing may have begun"
-
-
-def test_the_status_of_an_autoscaler_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 255, "", "Warning\nssh: connect to host: No route\n"))
-    with pytest.raises(ToolError, match="the controller can't be reached: ssh: connect to host: No route"):
-        cluster.autoscaler.status()
-    _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 1, '{"healthy": false}', ""))
-    assert cluster.autoscaler.status() == {"healthy": False}
 
 
 def test_jobs_on_nodes_that_go_are_told(site: Site, monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> None:

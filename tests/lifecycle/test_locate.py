@@ -205,7 +205,7 @@ def test_where_nothing_is_no_local_cloud_is_started(tmp_path: Path, monkeypatch:
     cluster = Cluster(load(tmp_path / "cluster.yml"))
     with pytest.raises(ToolError, match="there is no cluster yet"):
         cluster.hosts.ssh_argv()
-    assert cluster.status()["state"] == "absent"
+    assert cluster.status().state == "absent"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.yml"]
 
 

@@ -94,7 +94,7 @@ class Folder:
         return sorted((change.address.rpartition(".module.")[2], change.action) for change in plan.changes)
 
     def identity(self) -> dict[str, Any]:
-        return dict(self.cluster().state.outputs()["identity"])
+        return dict(self.cluster()._parts.identity.ownership.outputs()["identity"])
 
 
 def _tagged(api: Api) -> dict[str, dict[str, str]]:

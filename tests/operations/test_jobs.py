@@ -262,8 +262,8 @@ def test_the_state_of_a_job_has_what_was_said_of_it_and_done_to_it(tmp_path: Pat
     answer = {"job": seen, "user": "alice", "record": {"template": NAME}, "result": {}, "output": ""}
     line = "2026-11-27 21:00:00 UTC job 7 is hung for 4 minutes. It is cancelled (on-hang=cancel)."
     found = jobs(spec(tmp_path), JobsConversation(output={**answer, "told": [line]})).status("7")
-    assert (found["told"], found["state"]) == ([line], "CANCELLED")
-    assert jobs(spec(tmp_path), JobsConversation(output=answer)).status("7")["told"] == [], "an earlier agent"
+    assert (found.told, found.state) == ((line,), "CANCELLED")
+    assert jobs(spec(tmp_path), JobsConversation(output=answer)).status("7").told == (), "an earlier agent"
 
 
 def test_who_stops_waiting_is_told_how_to_look_again(tmp_path: Path) -> None:

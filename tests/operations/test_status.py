@@ -100,7 +100,7 @@ def _sources(**changes: Any) -> Sources:
 
 
 def _status(sources: Sources) -> dict[str, Any]:
-    return status(loads(LOCAL, "cluster.yml"), sources, PATIENCE_S)
+    return status(loads(LOCAL, "cluster.yml"), sources, PATIENCE_S).to_dict()
 
 
 def _found(**changes: Any) -> Findings:
@@ -169,31 +169,31 @@ def test_what_the_cloud_bills_is_never_absent(resource: TaggedResource) -> None:
 
 def test_certificates_of_the_control_plane_are_shown_and_those_that_end_soon_are_named() -> None:
     spec = loads(MINIMAL + "scheduler: kubernetes\n", "cluster.yml")
-    found = status(spec, _sources(), 60.0)
+    found = status(spec, _sources(), 60.0).to_dict()
     assert found["certificates"]["first"]["file"] == "a.crt"
     assert found["certificates"]["ending"] == []
     text = status_text(found)
     assert "certificates of the control plane: the first, a.crt ends in 30 days (2026-12-23T00:00:00Z)" in text
     late = (*CERTIFICATES, Certificate("b.crt", "2026-12-22T00:00:00Z", 29, authority=False))
-    text = status_text(status(spec, _sources(certificates=lambda: late), 60.0))
+    text = status_text(status(spec, _sources(certificates=lambda: late), 60.0).to_dict())
     assert "! b.crt ends in 29 days (2026-12-22T00:00:00Z)\n  Run: gpucluster kubernetes certificates --renew" in text
     assert "a.crt" not in text
     # kubeadm renews no authority.
     authority = (Certificate("ca.crt", "2026-12-22T00:00:00Z", 29, authority=True),)
-    assert "--renew" not in status_text(status(spec, _sources(certificates=lambda: authority), 60.0))
-    silent = status(spec, _sources(certificates=_fails("the controller has no answer")), 60.0)
+    assert "--renew" not in status_text(status(spec, _sources(certificates=lambda: authority), 60.0).to_dict())
+    silent = status(spec, _sources(certificates=_fails("the controller has no answer")), 60.0).to_dict()
     assert silent["certificates"] is None
     assert "! the control plane's certificates: the controller has no answer" in status_text(silent)
-    assert status(loads(MINIMAL, "cluster.yml"), _sources(), 60.0)["certificates"] is None
+    assert status(loads(MINIMAL, "cluster.yml"), _sources(), 60.0).certificates is None
 
 
 def test_nodes_of_kubernetes_are_listed_and_slurm_is_not_asked() -> None:
     controller = SchedulerSource()
     spec = loads(MINIMAL + "scheduler: kubernetes\n", "cluster.yml")
-    found = status(spec, _sources(controller=controller), 60.0)
+    found = status(spec, _sources(controller=controller), 60.0).to_dict()
     assert (found["kubernetes"], found["slurm"], controller.asked) == ([KUBERNETES_NODE], [], [])
     assert "compute-1  Ready  compute  v1.36.4" in status_text(found)
-    silent = status(spec, _sources(kubernetes_nodes=_fails("the API server gives no answer")), 60.0)
+    silent = status(spec, _sources(kubernetes_nodes=_fails("the API server gives no answer")), 60.0).to_dict()
     assert (silent["kubernetes"], silent["state"]) == ([], found["state"])
     assert "! Kubernetes: the API server gives no answer" in status_text(silent)
 

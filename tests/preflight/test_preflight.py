@@ -16,7 +16,7 @@ from gpucluster import handover
 from gpucluster.cli.output import JsonLines, findings
 from gpucluster.cloud.providers.interface import MachineGpus
 from gpucluster.errors import PreflightError, PreflightFinding
-from gpucluster.preflight import Report, requirements
+from gpucluster.preflight import PreflightReport, requirements
 from gpucluster.preflight.evaluate import CHECKS, evaluate
 from gpucluster.preflight.facts import (
     Capacity,
@@ -662,7 +662,7 @@ def test_the_error_lists_every_finding_and_is_bad_input() -> None:
 
 
 def test_the_report_as_text_and_as_data(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report((PreflightFinding("error", "limits", "too small", "Ask for more"),
+    report = PreflightReport((PreflightFinding("error", "limits", "too small", "Ask for more"),
                      PreflightFinding("note", "image", "a stand-in")))  # fmt: skip
     text = findings(report.findings).splitlines()
     assert text[1:] == ["error  limits  too small", "                 Ask for more", "note   image   a stand-in"]

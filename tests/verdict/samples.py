@@ -9,7 +9,7 @@ from typing import Any
 from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
 from gpucluster.verdict.expectation import Expectation, KubernetesExpectation, Level
 from gpucluster.verdict.registry import host_checks
-from gpucluster.verdict.verdict import Line, Verdict, judge
+from gpucluster.verdict.verdict import CheckSummary, Verdict, judge
 
 Facts = dict[str, dict[str, Any]]
 
@@ -186,7 +186,7 @@ def verdict(expected: Expectation, reported: Facts) -> Verdict:
     return judge(expected, reported, Level.QUICK)
 
 
-def lines(expected: Expectation, reported: Facts) -> dict[str, Line]:
+def lines(expected: Expectation, reported: Facts) -> dict[str, CheckSummary]:
     """The lines for people, by the name of their check; that of a pool's by its title."""
     found = verdict(expected, reported).lines()
     return {line.name if line.scope == "pool" else line.check: line for line in found}

@@ -29,7 +29,7 @@ _GAP = 2.5
 
 
 @dataclass(frozen=True)
-class Report:
+class JobReport:
     """A report.
 
     Args:
@@ -111,7 +111,7 @@ def request(known: Known) -> list[dict[str, Any]]:
     return queries.request(ids(known), known.nodes, known.span) if known.span and not known.tasks else []
 
 
-def build(known: Known, answer: Mapping[str, Any]) -> Report:
+def build(known: Known, answer: Mapping[str, Any]) -> JobReport:
     """The report.
 
     Args:
@@ -128,7 +128,7 @@ def build(known: Known, answer: Mapping[str, Any]) -> Report:
         energy, covered = means.power[0][1] * (span[1] - span[0]), span[1] - span[0]
     seconds = span[1] - span[0] if span else 0.0
     use = [value for _time, value in means.use] or list(means.gpu.values())
-    return Report(
+    return JobReport(
         known,
         remarks(known, means),
         plots,
@@ -247,7 +247,7 @@ def _task(known: Known) -> str:
     return known.tasks[0].id
 
 
-def extremes(report: Report) -> list[tuple[str, str, str, str]]:
+def extremes(report: JobReport) -> list[tuple[str, str, str, str]]:
     """Of each line of each plot: its name, mean, maximum and unit's text."""
     rows = []
     for plot in report.plots:

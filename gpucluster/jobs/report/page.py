@@ -8,7 +8,7 @@ from collections import defaultdict
 from markupsafe import Markup
 
 from gpucluster.controller.rules.slurm_jobs import WAITING
-from gpucluster.jobs.report.build import GROUPS, Report
+from gpucluster.jobs.report.build import GROUPS, JobReport
 from gpucluster.jobs.report.facts import DeviceUse, counted
 from gpucluster.jobs.report.text import counter_row, facts_of, step_row, title
 from gpucluster.node_agent.record.difference import CONGESTION, RDMA
@@ -27,7 +27,7 @@ _GOOD_STATES, _BUSY_STATES = frozenset({JobState.COMPLETED}), WAITING | frozense
 _MORE = "All of them: gpucluster job report ID --output json"
 
 
-def html(report: Report, *, made_at: float, made_by: str) -> str:
+def html(report: JobReport, *, made_at: float, made_by: str) -> str:
     """The page.
 
     Args:
@@ -56,7 +56,7 @@ def _state(state: str) -> Markup:
     return badge(state or "UNKNOWN", Tone.UNKNOWN if state in ("", "UNKNOWN") else tone)
 
 
-def _summary(report: Report) -> Markup:
+def _summary(report: JobReport) -> Markup:
     pairs: list[tuple[str, object]] = list(facts_of(report))
     job = report.known.job
     if job is not None:
@@ -68,7 +68,7 @@ def _summary(report: Report) -> Markup:
     return body
 
 
-def _result(report: Report) -> Markup:
+def _result(report: JobReport) -> Markup:
     result = report.known.result
     units = result.get("units") or {}
     rows = []
@@ -84,7 +84,7 @@ def _result(report: Report) -> Markup:
     return about + table("What the job has reached", ["Value", Column("Reached", number=True), "Expected"], rows)
 
 
-def _plots(report: Report) -> Markup:
+def _plots(report: JobReport) -> Markup:
     start, end = report.known.span or (None, None)
     drawn = [
         time_series(plot.panel.title, plot.lines, plot.panel.unit, start=start, end=end, about=plot.panel.about)
@@ -96,7 +96,7 @@ def _plots(report: Report) -> Markup:
     return shared + element("div", *drawn, class_="plots")
 
 
-def _counters(report: Report) -> Markup:
+def _counters(report: JobReport) -> Markup:
     devices = sorted(report.known.devices, key=lambda each: (-each.bad, *each.place))
     heads = [
         Column("Node"), Column("Device"), Column("Received", number=True), Column("Sent", number=True),
@@ -121,7 +121,7 @@ def _row(each: DeviceUse) -> list[object]:
     return cells
 
 
-def _rails(report: Report) -> Markup:
+def _rails(report: JobReport) -> Markup:
     """How much each rail has sent, on all nodes: one that carries less is seen at once."""
     sent: dict[str, list[float]] = defaultdict(list)
     for each in report.known.devices:
@@ -137,7 +137,7 @@ def _rails(report: Report) -> Markup:
     return bars("Sent by each rail", items, BYTES, about=f"Median of {nodes} nodes, and their range.")
 
 
-def _steps(report: Report) -> Markup:
+def _steps(report: JobReport) -> Markup:
     heads = [
         Column("Step"), Column("Name"), Column("State"), Column("Exit code"), Column("Tasks", number=True),
         Column("Time", number=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpucluster.jobs.report.build import GROUPS, Report, extremes
+from gpucluster.jobs.report.build import GROUPS, JobReport, extremes
 from gpucluster.jobs.report.facts import DeviceUse, Step
 from gpucluster.pages.colours import Tone
 from gpucluster.pages.units import BYTES, NOTHING, NUMBER, RATIO, duration, utc
@@ -15,7 +15,7 @@ _SIGNS = {Tone.BAD: "FAIL", Tone.WARN: "warn", Tone.UNKNOWN: "note", Tone.GOOD: 
 MOST_ROWS = 40
 
 
-def text(report: Report) -> str:
+def text(report: JobReport) -> str:
     """The whole of it."""
     lines = [f"Job {title(report)}", *facts_lines(report), ""]
     lines += [f"  {_SIGNS.get(each.tone, 'note')}  {printable(each.text)}" for each in report.remarks]
@@ -39,7 +39,7 @@ def text(report: Report) -> str:
     return "\n".join(lines)
 
 
-def title(report: Report) -> str:
+def title(report: JobReport) -> str:
     """Number, name and state."""
     job = report.known.job
     if job is None:
@@ -48,7 +48,7 @@ def title(report: Report) -> str:
     return f"{report.known.id}{name}: {job.state}"
 
 
-def facts_of(report: Report) -> list[tuple[str, str]]:
+def facts_of(report: JobReport) -> list[tuple[str, str]]:
     """What it was, in pairs of name and value."""
     known, job = report.known, report.known.job
     if job is None:
@@ -84,7 +84,7 @@ def _nodes(nodes: Sequence[str]) -> str:
     return f"{count(len(nodes), 'node')}: {shown}{', …' if nodes[4:] else ''}" if nodes else ""
 
 
-def facts_lines(report: Report) -> list[str]:
+def facts_lines(report: JobReport) -> list[str]:
     """The facts as lines."""
     rows = [(name, value) for name, value in facts_of(report) if value]
     width = max((len(name) for name, _value in rows), default=0)
@@ -103,7 +103,7 @@ def _task(each: Step) -> list[str]:
     return [each.id, each.state, each.exit_code, duration(each.elapsed)]
 
 
-def counter_rows(report: Report) -> list[list[str]]:
+def counter_rows(report: JobReport) -> list[list[str]]:
     """The devices, those with bad events first."""
     ordered = sorted(report.known.devices, key=lambda each: (-each.bad, *each.place))
     return [counter_row(each) for each in ordered]

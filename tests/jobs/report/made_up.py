@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.jobs.report import facts
-from gpucluster.jobs.report.build import Report, build, request
-from gpucluster.node_agent.record.node import record
+from gpucluster.jobs.report.build import JobReport, build, request
 
 START = 1_790_000_000.0
 
@@ -112,6 +111,6 @@ def _row(labels: dict[str, str], values: list[list[float]]) -> dict[str, Any]:
     return {"labels": labels, "values": values}
 
 
-def report(raw: Mapping[str, Any], said: Mapping[str, Any] | None = None, *, anonymous: bool = False) -> Report:
+def report(raw: Mapping[str, Any], said: Mapping[str, Any] | None = None, *, anonymous: bool = False) -> JobReport:
     """The report of a job that never ran."""
     return build(facts.read(raw, anonymous=anonymous), answer(raw) if said is None else said)

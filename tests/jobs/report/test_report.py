@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpucluster.jobs.report import facts, queries
-from gpucluster.jobs.report.build import Report, build, request
+from gpucluster.jobs.report.build import JobReport, build, request
 from gpucluster.jobs.report.page import KIND, html
 from gpucluster.jobs.report.text import text
 from gpucluster.pages.colours import Tone
@@ -22,11 +22,11 @@ from tests.jobs.report.made_up import START, answer, known, rails, report, row, 
 HOSTILE = "<script>alert(1)</script>\"'|\n\x1b[31m{{7*7}}"
 
 
-def said(found: Report) -> str:
+def said(found: JobReport) -> str:
     return "\n".join(each.text for each in found.remarks)
 
 
-def page(found: Report) -> str:
+def page(found: JobReport) -> str:
     return html(found, made_at=START, made_by="gpucluster test")
 
 

@@ -1,0 +1,100 @@
+"""The public interface: each name once, with the module that defines it. `__init__.py` imports it at the first use."""
+
+from gpucluster.cloud.baked_images import BakedImage as BakedImage
+from gpucluster.cloud.clusters import CloudContents as CloudContents
+from gpucluster.cluster import Cluster as Cluster
+from gpucluster.cluster.autoscaler import AutoscalerOperations as AutoscalerOperations
+from gpucluster.cluster.backup import BackupOperations as BackupOperations
+from gpucluster.cluster.hosts import HostOperations as HostOperations
+from gpucluster.cluster.images import ImageOperations as ImageOperations
+from gpucluster.cluster.kubernetes import KubernetesOperations as KubernetesOperations
+from gpucluster.cluster.slurm import SlurmOperations as SlurmOperations
+from gpucluster.cluster.state import StateOperations as StateOperations
+from gpucluster.dashboards.addresses import Subject as Subject
+from gpucluster.dashboards.overview import Overview as Overview
+from gpucluster.errors import (
+    AnsibleError as AnsibleError,
+    CloudError as CloudError,
+    DataGuardError as DataGuardError,
+    EnvironmentFault as EnvironmentFault,
+    Finding as Finding,
+    GpuClusterError as GpuClusterError,
+    InputError as InputError,
+    Interrupted as Interrupted,
+    LockedError as LockedError,
+    OtherClusterError as OtherClusterError,
+    PartlyDone as PartlyDone,
+    PreflightError as PreflightError,
+    PreflightFinding as PreflightFinding,
+    ProcessError as ProcessError,
+    ReplacementError as ReplacementError,
+    TerraformError as TerraformError,
+    ToolError as ToolError,
+    UnconfirmedError as UnconfirmedError,
+    VerifyError as VerifyError,
+)
+from gpucluster.events import Event as Event, EventKind as EventKind
+from gpucluster.handover.iam import Policies as Policies
+from gpucluster.jobs.report.build import JobReport as JobReport
+from gpucluster.lifecycle.adoption import Recovered as Recovered
+from gpucluster.lifecycle.plan import Plan as Plan
+from gpucluster.lifecycle.repair import Fix as Fix
+from gpucluster.lifecycle.result import Result as Result
+from gpucluster.operations.backup import Backup as Backup, Restored as Restored
+from gpucluster.operations.container_images import (
+    ContainerImage as ContainerImage,
+    ContainerImages as ContainerImages,
+    ImageImport as ImageImport,
+)
+from gpucluster.operations.dashboard import Dashboard as Dashboard, Page as Page
+from gpucluster.operations.directory_records import (
+    Group as Group,
+    GroupChange as GroupChange,
+    GroupRemoval as GroupRemoval,
+    ImportReport as ImportReport,
+    Imported as Imported,
+    NewUser as NewUser,
+    Removal as Removal,
+    User as User,
+    UserChange as UserChange,
+    UserEdit as UserEdit,
+)
+from gpucluster.operations.generated_keys import GeneratedKey as GeneratedKey, GeneratedKeys as GeneratedKeys
+from gpucluster.operations.job_reports import JobReports as JobReports
+from gpucluster.operations.jobs import (
+    CancelledJob as CancelledJob,
+    JobOutcome as JobOutcome,
+    JobRequest as JobRequest,
+    JobStatus as JobStatus,
+    Jobs as Jobs,
+    Prepared as Prepared,
+    Submitted as Submitted,
+)
+from gpucluster.operations.kubeconfig import WrittenKubeconfig as WrittenKubeconfig
+from gpucluster.operations.kubernetes import (
+    Certificate as Certificate,
+    KubernetesNode as KubernetesNode,
+    PlaneState as PlaneState,
+    Space as Space,
+)
+from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade as KubernetesUpgrade
+from gpucluster.operations.slurm_upgrade import SlurmUpgrade as SlurmUpgrade
+from gpucluster.operations.status import ClusterState as ClusterState, ClusterStatus as ClusterStatus
+from gpucluster.operations.users import Groups as Groups, Users as Users
+from gpucluster.paths import ClusterPaths as ClusterPaths
+from gpucluster.preflight import PreflightReport as PreflightReport
+from gpucluster.process import Completed as Completed
+from gpucluster.shapes import Shape as Shape
+from gpucluster.spec import ClusterSpec as ClusterSpec, load as load
+from gpucluster.spec.sections.machines import Machine as Machine, Pool as Pool
+from gpucluster.terraform.plan import Change as Change
+from gpucluster.verdict.expectation import Level as Level
+from gpucluster.verdict.verdict import (
+    CheckResult as CheckResult,
+    CheckSummary as CheckSummary,
+    Verdict as Verdict,
+)
+from gpucluster.workspace.run_log import RunStatus as RunStatus
+
+__all__: list[str]
+__version__: str
