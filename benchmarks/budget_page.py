@@ -22,7 +22,7 @@ from markupsafe import Markup
 from gpucluster.pages.frame import Section, page
 from gpucluster.pages.markup import element, joined
 from gpucluster.pages.plots import time_series
-from gpucluster.pages.series import Line
+from gpucluster.pages.series import SeriesLine
 from gpucluster.pages.units import Unit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,7 +67,9 @@ def plots(versions: Sequence[Version]) -> Markup:
     for verb in dict.fromkeys(verb for verb, _ in points):
         parts.append(element("h3", verb))
         for kind, unit in _UNITS.items():
-            lines = [Line(whose, found, step=float("inf")) for whose, found in points.get((verb, kind), {}).items()]
+            lines = [
+                SeriesLine(whose, found, step=float("inf")) for whose, found in points.get((verb, kind), {}).items()
+            ]
             if lines:
                 parts.append(time_series(kind, lines, unit))
     return joined(parts)

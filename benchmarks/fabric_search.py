@@ -7,7 +7,7 @@ import statistics
 import time
 
 from gpucluster.fabric.diagnosis import advance
-from gpucluster.fabric.model import Fabric, Results, Verdict
+from gpucluster.fabric.model import Fabric, FabricVerdict, Results
 from tests.fabric.simulator import RAIL, WHOLE, Fault, Network, diagnose, difference, random_network
 
 #: What a published search needs for 232 nodes: when all are healthy, and with five bad ones.
@@ -19,7 +19,7 @@ def _blocks(count: int, size: int) -> list[tuple[str, ...]]:
     return [tuple(names[begin : begin + size]) for begin in range(0, count, size)]
 
 
-def _search(count: int, bad: int, seed: int) -> Verdict:
+def _search(count: int, bad: int, seed: int) -> FabricVerdict:
     blocks = _blocks(count, 16)
     nodes = random.Random(seed).sample([node for block in blocks for node in block], bad)
     network = Network(blocks, [Fault("node", (node,), 0.6) for node in nodes], seed=seed)
@@ -40,7 +40,7 @@ def _slowest_step(count: int, bad: int) -> float:
         begin = time.perf_counter()
         step = advance(fabric, rounds)
         slowest = max(slowest, time.perf_counter() - begin)
-        if isinstance(step, Verdict):
+        if isinstance(step, FabricVerdict):
             return slowest
         rounds.append(network.answers(step))
 

@@ -17,9 +17,9 @@ from gpucluster.errors import (
     CloudError as CloudError,
     DataGuardError as DataGuardError,
     EnvironmentFault as EnvironmentFault,
-    Finding as Finding,
     GpuClusterError as GpuClusterError,
     InputError as InputError,
+    InputFinding as InputFinding,
     Interrupted as Interrupted,
     LockedError as LockedError,
     OtherClusterError as OtherClusterError,
@@ -37,9 +37,9 @@ from gpucluster.events import Event as Event, EventKind as EventKind
 from gpucluster.handover.iam import Policies as Policies
 from gpucluster.jobs.report.build import JobReport as JobReport
 from gpucluster.lifecycle.adoption import Recovered as Recovered
-from gpucluster.lifecycle.plan import Plan as Plan
+from gpucluster.lifecycle.plan import ClusterPlan as ClusterPlan
 from gpucluster.lifecycle.repair import Fix as Fix
-from gpucluster.lifecycle.result import Result as Result
+from gpucluster.lifecycle.result import RunResult as RunResult
 from gpucluster.operations.backup import Backup as Backup, Restored as Restored
 from gpucluster.operations.container_images import (
     ContainerImage as ContainerImage,
@@ -72,10 +72,10 @@ from gpucluster.operations.jobs import (
 )
 from gpucluster.operations.kubeconfig import WrittenKubeconfig as WrittenKubeconfig
 from gpucluster.operations.kubernetes import (
-    Certificate as Certificate,
+    ControlPlaneCertificate as ControlPlaneCertificate,
+    ControlPlaneState as ControlPlaneState,
+    EtcdSpace as EtcdSpace,
     KubernetesNode as KubernetesNode,
-    PlaneState as PlaneState,
-    Space as Space,
 )
 from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade as KubernetesUpgrade
 from gpucluster.operations.slurm_upgrade import SlurmUpgrade as SlurmUpgrade
@@ -87,7 +87,7 @@ from gpucluster.process import Completed as Completed
 from gpucluster.shapes import Shape as Shape
 from gpucluster.spec import ClusterSpec as ClusterSpec, load as load
 from gpucluster.spec.sections.machines import Machine as Machine, Pool as Pool
-from gpucluster.terraform.plan import Change as Change
+from gpucluster.terraform.plan import ResourceChange as ResourceChange
 from gpucluster.verdict.expectation import Level as Level
 from gpucluster.verdict.verdict import (
     CheckResult as CheckResult,

@@ -69,7 +69,7 @@ class GpuClusterError(Exception):
 
 
 @dataclass(frozen=True)
-class Finding:
+class InputFinding:
     """One error in an input file. `line` and `column` count from 1; 0 means the file as a whole."""
 
     file: str
@@ -91,7 +91,7 @@ class InputError(GpuClusterError):
 
     exit_code = EXIT_INPUT
 
-    def __init__(self, what: str, *, where: str = "", hint: str = "", findings: Iterable[Finding] = ()) -> None:
+    def __init__(self, what: str, *, where: str = "", hint: str = "", findings: Iterable[InputFinding] = ()) -> None:
         super().__init__(what, where=where, hint=hint)
         self.findings = tuple(findings)
 

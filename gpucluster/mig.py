@@ -18,7 +18,7 @@ class DoesNotFit(Exception):
 
 
 @dataclass(frozen=True)
-class Profile:
+class MigProfile:
     """A kind of instance. `size` and `starts` are slices of memory; `most` is the number of them on one GPU."""
 
     name: str
@@ -29,13 +29,13 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class MigGpu:
     """A GPU that can be divided: its slices of compute and of memory, and its profiles by name."""
 
     name: str
     compute: int
     memory: int
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, MigProfile]
 
     def place(self, wanted: Mapping[str, int]) -> tuple[Instance, ...]:
         """Where each instance begins, in the order in which they are made: the large ones first.
@@ -73,7 +73,7 @@ class Gpu:
         return tuple(Instance(profile.name, start) for profile, start in zip(each, starts, strict=True))
 
 
-def _places(each: Sequence[Profile], free: frozenset[int]) -> Iterator[tuple[int, ...]]:
+def _places(each: Sequence[MigProfile], free: frozenset[int]) -> Iterator[tuple[int, ...]]:
     """Every way to give each profile slices that no other one has."""
     if not each:
         yield ()
@@ -86,7 +86,7 @@ def _places(each: Sequence[Profile], free: frozenset[int]) -> Iterator[tuple[int
 
 
 @lru_cache(maxsize=1)
-def catalogue() -> Mapping[str, Gpu]:
+def catalogue() -> Mapping[str, MigGpu]:
     """Every GPU that can be divided, by its name in shapes.toml (`mig_gpu`)."""
     data = tomllib.loads(resources.files("gpucluster").joinpath("mig.toml").read_text(encoding="utf-8"))
     return MappingProxyType(
@@ -94,14 +94,14 @@ def catalogue() -> Mapping[str, Gpu]:
     )
 
 
-def _gpu(name: str, facts: Mapping[str, Any], form: Mapping[str, Any]) -> Gpu:
+def _gpu(name: str, facts: Mapping[str, Any], form: Mapping[str, Any]) -> MigGpu:
     profiles = {}
     for kind, profile in facts["names"].items():
         of = form["kinds"][kind]
         fits = min(form["compute"] // of["compute"], len(_apart(of["starts"], of["size"])))
         most = min(fits, of.get("most", fits))
-        profiles[profile] = Profile(profile, of["compute"], of["size"], tuple(of["starts"]), most)
-    return Gpu(name, form["compute"], form["memory"], MappingProxyType(profiles))
+        profiles[profile] = MigProfile(profile, of["compute"], of["size"], tuple(of["starts"]), most)
+    return MigGpu(name, form["compute"], form["memory"], MappingProxyType(profiles))
 
 
 def _apart(starts: Sequence[int], size: int) -> list[int]:

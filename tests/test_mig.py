@@ -19,7 +19,7 @@ def test_shapes_name_gpus_that_are_there_and_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
-def test_each_profile_fits_as_often_as_the_guide_says_and_not_once_more(gpu: mig.Gpu) -> None:
+def test_each_profile_fits_as_often_as_the_guide_says_and_not_once_more(gpu: mig.MigGpu) -> None:
     for profile in gpu.profiles.values():
         assert len(gpu.place({profile.name: profile.most})) == profile.most
         with pytest.raises(mig.DoesNotFit):
@@ -27,13 +27,13 @@ def test_each_profile_fits_as_often_as_the_guide_says_and_not_once_more(gpu: mig
 
 
 @pytest.mark.parametrize("gpu", [gpu for gpu in GPUS if gpu.compute == 7], ids=lambda gpu: gpu.name)
-def test_the_numbers_are_those_of_the_guide(gpu: mig.Gpu) -> None:
+def test_the_numbers_are_those_of_the_guide(gpu: mig.MigGpu) -> None:
     """ "Number of Instances Available", in the order of its tables."""
     assert [profile.most for profile in gpu.profiles.values()] == [7, 1, 4, 3, 2, 1, 1]
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
-def test_the_name_of_a_profile_says_its_slices(gpu: mig.Gpu) -> None:
+def test_the_name_of_a_profile_says_its_slices(gpu: mig.MigGpu) -> None:
     for profile in gpu.profiles.values():
         assert profile.name.startswith(f"{profile.compute}g.")
 
@@ -80,9 +80,9 @@ def test_one_that_does_not_fit_is_refused_with_the_reason(wanted: dict[str, int]
 
 def test_enough_slices_are_not_room_where_places_overlap() -> None:
     """No GPU of today: each division with few enough slices has room on those."""
-    profiles = {"2g": mig.Profile("2g", 2, 2, (1,), 1), "1g": mig.Profile("1g", 1, 1, (1, 2), 2)}
+    profiles = {"2g": mig.MigProfile("2g", 2, 2, (1,), 1), "1g": mig.MigProfile("1g", 1, 1, (1, 2), 2)}
     with pytest.raises(mig.DoesNotFit, match=r"no room .* fixed slices of memory \(2g at 1, 1g at 1 or 2\)"):
-        mig.Gpu("X", 4, 4, profiles).place({"2g": 1, "1g": 2})
+        mig.MigGpu("X", 4, 4, profiles).place({"2g": 1, "1g": 2})
 
 
 def test_the_text_of_a_gpu_is_read_as_it_is_written() -> None:

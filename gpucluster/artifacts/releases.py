@@ -30,7 +30,7 @@ from gpucluster.artifacts.lookup import locate, status_of
 from gpucluster.artifacts.selection import CONTRADICTION_HINT, FileState, FileStatus, select
 from gpucluster.artifacts.sources import ProjectPages, ReleaseSource, source
 from gpucluster.artifacts.store import ArtifactStore, readable_errors
-from gpucluster.errors import EnvironmentFault, Finding, GpuClusterError, InputError, PreflightFinding
+from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError, InputFinding, PreflightFinding
 from gpucluster.events import Event, Sink
 from gpucluster.paths import cache_dir
 from gpucluster.spec import ClusterSpec
@@ -130,7 +130,7 @@ def check(needed: Sequence[Artifact], mirror: str | None) -> tuple[PreflightFind
         origin = source(mirror)
         taken = select(survey(needed, mirror, announced.append), origin)
     except InputError as error:
-        findings = error.findings or (Finding("", 0, 0, "", error.what, error.hint),)
+        findings = error.findings or (InputFinding("", 0, 0, "", error.what, error.hint),)
         texts = [
             (f"{finding.file}: {finding.message}" if finding.file else finding.message, finding.hint)
             for finding in findings

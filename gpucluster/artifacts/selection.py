@@ -11,7 +11,7 @@ from gpucluster.artifacts import lock_file
 from gpucluster.artifacts.catalogue import Artifact, alternatives
 from gpucluster.artifacts.checksums import NO_CLAIM, SUMS, ChecksumClaim
 from gpucluster.artifacts.sources import ReleaseSource
-from gpucluster.errors import Finding, InputError
+from gpucluster.errors import InputError, InputFinding
 from gpucluster.text import count
 
 CONTRADICTION_HINT = (
@@ -98,17 +98,17 @@ def _available(status: FileStatus) -> bool:
     return status.state in (FileState.CACHED, FileState.FOUND)
 
 
-def _finding(status: FileStatus, origin: ReleaseSource) -> Finding:
+def _finding(status: FileStatus, origin: ReleaseSource) -> InputFinding:
     artifact = status.artifact
     if status.state is FileState.MISSING:
         message = f"it is missing; tried {', '.join(origin.places(artifact))}"
         published = f"Its project publishes it as {artifact.url}"
-        return Finding(artifact.file, 0, 0, "", message, published if artifact.url else NO_PAGE)
+        return InputFinding(artifact.file, 0, 0, "", message, published if artifact.url else NO_PAGE)
     if status.claim.contradictory:
-        return Finding(artifact.file, 0, 0, "", status.claim.why, CONTRADICTION_HINT.format(artifact.file))
+        return InputFinding(artifact.file, 0, 0, "", status.claim.why, CONTRADICTION_HINT.format(artifact.file))
     hint = (
         f"`gpucluster software lock` downloads it and records its checksum in {lock_file.NAME}, which you keep in Git. "
         f"If you know the checksum from elsewhere, add `{artifact.file}: <the checksum>` to software.checksums "
         f"in cluster.yml, or add it to a {SUMS} in your mirror"
     )
-    return Finding(artifact.file, 0, 0, "", f"no checksum is known for it{status.claim.why}", hint)
+    return InputFinding(artifact.file, 0, 0, "", f"no checksum is known for it{status.claim.why}", hint)

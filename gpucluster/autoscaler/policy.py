@@ -85,7 +85,7 @@ class PoolPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PolicyLimits:
     """Limits on the number of nodes and on cost; None is no limit.
 
     Args:
@@ -175,7 +175,7 @@ class Policy:
     region: str
     authentication: Authentication
     pools: Mapping[str, PoolPolicy]
-    limits: Limits = field(default_factory=Limits)
+    limits: PolicyLimits = field(default_factory=PolicyLimits)
     prices: Mapping[str, float] = field(default_factory=dict)
     times: Times = field(default_factory=Times)
     scheduler: Scheduler = "slurm"
@@ -214,7 +214,7 @@ class Policy:
                 region=raw["region"],
                 authentication=Authentication(**raw["authentication"]),
                 pools={name: _pool(name, pool, scheduler) for name, pool in raw["pools"].items()},
-                limits=Limits(**raw.get("limits", {})),
+                limits=PolicyLimits(**raw.get("limits", {})),
                 prices=dict(raw.get("prices", {})),
                 times=Times(**{key: float(value) for key, value in raw.get("times", {}).items()}),
                 scheduler=scheduler,

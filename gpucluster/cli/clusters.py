@@ -276,7 +276,7 @@ def verify(
         from pathlib import Path
 
         from gpucluster.lifecycle.repair import Fix
-        from gpucluster.lifecycle.verification import Request, in_junit
+        from gpucluster.lifecycle.verification import VerifyRequest, in_junit
         from gpucluster.operations.drain import DRAIN_TIMEOUT
 
         def confirm(nodes: Sequence[str]) -> None:
@@ -287,7 +287,7 @@ def verify(
         asking = {"confirm": confirm} if context.can_ask and not yes else {}
         how = Fix(shadow=shadow, replace_nodes=replace_nodes, drain_timeout=timeout, **asking) if fix else None
         file = Path(junit) if junit else None
-        Request(junit=file).check_file()
+        VerifyRequest(junit=file).check_file()
         with in_junit(file, Path.cwd().name):  # without a valid file there is no other name
             cluster = open_cluster(context, reporter, provider)
         result = cluster.verify(

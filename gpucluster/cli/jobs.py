@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpucluster.cli.output import Reporter
     from gpucluster.cluster import Cluster
-    from gpucluster.jobs.model import Expectation, Job, Launcher, Rendered, Result, Template
+    from gpucluster.jobs.model import Expectation, Job, JobResult, Launcher, Rendered, Template
     from gpucluster.jobs.report.build import JobReport
     from gpucluster.operations.jobs import JobRequest
 
@@ -335,7 +335,7 @@ def _judged(context: Context, template: Template, text: str, launcher: str, chos
     return found if chosen["nodes"] is None else replace(found, nodes=chosen["nodes"])
 
 
-def _told(result: Result) -> str:
+def _told(result: JobResult) -> str:
     from gpucluster.jobs.model import LAST_LINES
 
     lines = [result.status.value.upper()]

@@ -14,7 +14,7 @@ from gpucluster.errors import EXIT_FAILED, InputError
 from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
-    from gpucluster.operations.kubernetes import Certificate, PlaneState, Space
+    from gpucluster.operations.kubernetes import ControlPlaneCertificate, ControlPlaneState, EtcdSpace
     from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade
     from gpucluster.spec import ClusterSpec
 
@@ -129,7 +129,7 @@ def _confirm_upgrade(plan: KubernetesUpgrade) -> None:
         raise InputError("nothing was upgraded", hint="Pass --yes to skip the question")
 
 
-def _state(state: PlaneState) -> list[str]:
+def _state(state: ControlPlaneState) -> list[str]:
     lines = ["the API server is ready" if state.ready else "the API server is not ready"]
     if state.etcd:
         lines.append(f"etcd: {_space(state.etcd)}")
@@ -141,11 +141,11 @@ def _state(state: PlaneState) -> list[str]:
     return lines if state.problems else [*lines, "no problem"]
 
 
-def _space(space: Space) -> str:
+def _space(space: EtcdSpace) -> str:
     return f"{space.size // _MIB} MiB, {space.used // _MIB} MiB of it used" + (", full" if space.full else "")
 
 
-def _certificate(each: Certificate) -> str:
+def _certificate(each: ControlPlaneCertificate) -> str:
     left = f"{count(each.days, 'day')} left" if each.days >= 0 else "expired"
     return f"{printable(each.file)}: until {printable(each.expires)}, {left}" + (
         ", authority" if each.authority else ""

@@ -10,7 +10,7 @@ import click
 from gpucluster.cli.base import Context, command, command_group, reporting
 
 if TYPE_CHECKING:
-    from gpucluster.localcloud.control import Status
+    from gpucluster.localcloud.control import LocalCloudStatus
 
 
 @command_group("local")
@@ -73,7 +73,7 @@ def local_env(context: Context, provider: str, unset: bool) -> None:
         reporter.result({"command": "local env", "variables": variables}, shell.shell_text(variables))
 
 
-def _text(status: Status) -> str:
+def _text(status: LocalCloudStatus) -> str:
     if not status.running:
         return f"the local cloud in {status.home} is stopped"
     instances = ", ".join(f"{count} {state.lower()}" for state, count in status.instances.items()) or "none"

@@ -14,10 +14,10 @@ from gpucluster.text import count, printable
 if TYPE_CHECKING:
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
-    from gpucluster.lifecycle.plan import Plan
-    from gpucluster.lifecycle.result import Result
+    from gpucluster.lifecycle.plan import ClusterPlan
+    from gpucluster.lifecycle.result import RunResult
     from gpucluster.operations.directory_records import Confirmation
-    from gpucluster.terraform.plan import Change
+    from gpucluster.terraform.plan import ResourceChange
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ def unconfirmed(done: Confirmation) -> list[str]:
     return lines + [f"! not confirmed by {printable(host)}: {printable(why)}" for host, why in done.unconfirmed.items()]
 
 
-def summary(result: Result) -> str:
+def summary(result: RunResult) -> str:
     """How a run ended, and how long its parts took."""
     from gpucluster.cli.output import seconds
 
@@ -62,7 +62,7 @@ def summary(result: Result) -> str:
     return "\n".join(lines)
 
 
-def next_steps(cluster: Cluster, result: Result) -> str:
+def next_steps(cluster: Cluster, result: RunResult) -> str:
     """The commands to type after an apply."""
     spec = cluster.spec
     program = _program(cluster)
@@ -90,7 +90,7 @@ def next_steps(cluster: Cluster, result: Result) -> str:
 _ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±", "import": "="}
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: ClusterPlan) -> str:
     """What an apply would do, as text: Terraform's changes, the hosts by name, their configuration."""
     from gpucluster.text import count
 
@@ -116,7 +116,7 @@ def plan_text(plan: Plan) -> str:
     return "\n\n".join(parts)
 
 
-def _change_lines(change: Change) -> list[str]:
+def _change_lines(change: ResourceChange) -> list[str]:
     """A change with its values, as Terraform shows them. What is created or deleted is only named."""
     from gpucluster.cli.value_diff import changed_lines
     from gpucluster.terraform.addresses import human_name

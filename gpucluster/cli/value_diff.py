@@ -25,7 +25,7 @@ _DIRECTIONS = {
 
 
 @dataclass(frozen=True)
-class Difference:
+class ValueDifference:
     """What is different in a value; `before` and `after` are never the same text.
 
     Args:
@@ -62,37 +62,37 @@ def changed_lines(name: str, before: Any, after: Any) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def differences(path: str, before: Any, after: Any) -> Iterator[Difference]:
+def differences(path: str, before: Any, after: Any) -> Iterator[ValueDifference]:
     """All differences of two values, as JSON has them; none if they are the same."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}):
             inner = f"{path}.{printable(key)}"
             if key not in before:
-                yield Difference(inner, None, _cut(_json(after[key])))
+                yield ValueDifference(inner, None, _cut(_json(after[key])))
             elif key not in after:
-                yield Difference(inner, _cut(_json(before[key])), None)
+                yield ValueDifference(inner, _cut(_json(before[key])), None)
             else:
                 yield from differences(inner, before[key], after[key])
     elif _is_list(before) and _is_list(after):
         yield from _of_lists(path, before, after)
     elif _json(before) != _json(after):  # 1 and true are equal to Python
-        yield Difference(path, *_pair(*_texts(before, after)))
+        yield ValueDifference(path, *_pair(*_texts(before, after)))
 
 
-def _of_lists(path: str, before: Sequence[Any], after: Sequence[Any]) -> Iterator[Difference]:
+def _of_lists(path: str, before: Sequence[Any], after: Sequence[Any]) -> Iterator[ValueDifference]:
     old, new = Counter(map(_json, before)), Counter(map(_json, after))
     removed, added = list((old - new).elements()), list((new - old).elements())
     if not removed and not added:
         if _json(before) != _json(after):
-            yield Difference(f"{path} (the order)", *_pair(_json(before), _json(after)))
+            yield ValueDifference(f"{path} (the order)", *_pair(_json(before), _json(after)))
         return
     if len(before) == len(after) == 1:
         # One block of Terraform: its attributes say more than the whole.
         yield from differences(f"{path}[0]", before[0], after[0])
         return
     show = _shown(path.rpartition(".")[2], [*removed, *added])
-    yield from (Difference(path, show(each), None, element=True) for each in removed)
-    yield from (Difference(path, None, show(each), element=True) for each in added)
+    yield from (ValueDifference(path, show(each), None, element=True) for each in removed)
+    yield from (ValueDifference(path, None, show(each), element=True) for each in added)
 
 
 def _shown(name: str, elements: Sequence[str]) -> Callable[[str], str]:

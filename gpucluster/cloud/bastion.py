@@ -12,14 +12,14 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpucluster.cloud.client import Access, all_pages, model, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals
 from gpucluster.errors import CloudError, ToolError
 from gpucluster.events import Sink, info
 from gpucluster.node_agent import bounded
 from gpucluster.oci import tags
 from gpucluster.oci.states import LifecycleState
 from gpucluster.paths import ClusterPaths, write_private
-from gpucluster.ssh import Gateway, SshClient
+from gpucluster.ssh import JumpHost, SshClient
 from gpucluster.waiting import wait_until
 
 #: The longest time to live of a session, in seconds: OCI's limit, and what a bastion of ours allows.
@@ -77,7 +77,7 @@ def endpoint_of(command: str) -> tuple[str, int]:
 class Bastion:
     """Sessions for one cluster. The current one is saved in `.gpucluster/bastion.json`."""
 
-    def __init__(self, access: Access, paths: ClusterPaths, on_event: Sink) -> None:
+    def __init__(self, access: CloudAccess, paths: ClusterPaths, on_event: Sink) -> None:
         self._access = access
         self._paths = paths
         self._file = paths.root / "bastion.json"
@@ -129,7 +129,7 @@ class Bastion:
 
     def _use(self, session: Session) -> None:
         write_private(self._file, json.dumps(asdict(session), indent=2) + "\n")
-        SshClient(self._paths, None).write_gateway(Gateway(session.host, session.port, session.id, session.bastion_id))
+        SshClient(self._paths, None).write_gateway(JumpHost(session.host, session.port, session.id, session.bastion_id))
 
     def _saved(self) -> Session | None:
         try:

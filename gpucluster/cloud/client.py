@@ -17,14 +17,14 @@ from typing import Any
 from gpucluster.errors import CloudError
 from gpucluster.oci.states import LifecycleState
 from gpucluster.terraform import diagnosis
-from gpucluster.terraform.diagnosis import Refusal
+from gpucluster.terraform.diagnosis import CloudRefusal
 
 # The text in front of the reason: `HTTPConnection(host='...', port=443): ` or `<...Connection object at 0x...>, `.
 _CONNECTION = re.compile(r"\w+\(host=[^)]*\): |<[^>]*>, ")
 
 
 @dataclass(frozen=True)
-class Access:
+class CloudAccess:
     """How to reach the API.
 
     Args:
@@ -63,7 +63,7 @@ class Access:
         # A deleted one is listed for some months.
         return next((str(each.id) for each in named if each.lifecycle_state == LifecycleState.ACTIVE), "")
 
-    def with_elastic(self, compartment_id: str) -> Access:
+    def with_elastic(self, compartment_id: str) -> CloudAccess:
         """The same with another compartment of elastic nodes, by its OCID."""
         return replace(self, elastic=compartment_id)
 
@@ -119,7 +119,7 @@ class SharedClients:
         timeout: as in `Access.client`.
     """
 
-    def __init__(self, access: Access, *, timeout: float | None = None) -> None:
+    def __init__(self, access: CloudAccess, *, timeout: float | None = None) -> None:
         self._access = access
         self._timeout = timeout
         self._clients: dict[tuple[str, str], Any] = {}
@@ -133,7 +133,7 @@ class SharedClients:
             return self._clients[service, name]
 
 
-def home_region(access: Access) -> str:
+def home_region(access: CloudAccess) -> str:
     """The only region in which the tenancy's dynamic groups and policies are written, such as "us-ashburn-1".
 
     Raises:
@@ -204,7 +204,7 @@ def refusals(doing: str) -> Iterator[None]:
 
 def _advice(error: Any, doing: str) -> str:
     """What to do about an error of the API."""
-    refusal = Refusal(str(error.message), error.status, str(error.code or ""), operation=_operation(error))
+    refusal = CloudRefusal(str(error.message), error.status, str(error.code or ""), operation=_operation(error))
     return diagnosis.of_service(refusal, doing=doing, again="the same command").advice
 
 

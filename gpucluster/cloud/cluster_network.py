@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.cloud.client import Access, all_pages, model, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci.states import GONE, LifecycleState, WorkRequestStatus
@@ -66,7 +66,7 @@ class Failure:
 class ClusterNetwork:
     """One cluster network, by its OCID."""
 
-    def __init__(self, access: Access, cluster_network_id: str, on_event: Sink) -> None:
+    def __init__(self, access: CloudAccess, cluster_network_id: str, on_event: Sink) -> None:
         self._access = access
         self.id = cluster_network_id
         self._on_event = on_event

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gpucluster.cloud.client import Access, all_pages, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, refusals
 from gpucluster.oci import tags
 from gpucluster.oci.states import ENDED, LifecycleState
 
@@ -78,7 +78,7 @@ class CloudContents:
         return asdict(self)
 
 
-def in_compartment(access: Access) -> tuple[CloudContents, ...]:
+def in_compartment(access: CloudAccess) -> tuple[CloudContents, ...]:
     """Every cluster of which an instance, a file system or a network exists, by name.
 
     Raises:
@@ -106,7 +106,7 @@ def _contents(name: str, compartment_id: str, found: Iterable[Sighting]) -> Clou
     )
 
 
-def sightings(access: Access) -> tuple[Sighting, ...]:
+def sightings(access: CloudAccess) -> tuple[Sighting, ...]:
     """The instances, file systems and networks of all clusters that exist or are being deleted.
 
     Raises:
@@ -137,13 +137,13 @@ def _sighting(kind: str, resource: Any) -> Sighting:
     )
 
 
-def _instances(access: Access) -> Iterator[Any]:
+def _instances(access: CloudAccess) -> Iterator[Any]:
     compute = access.client("core", "ComputeClient")
     for place in dict.fromkeys((*access.compartments(), *_created(access))):
         yield from all_pages(compute.list_instances, place)
 
 
-def _created(access: Access) -> Iterator[str]:
+def _created(access: CloudAccess) -> Iterator[str]:
     """The compartments of elastic nodes that gpucluster created in this one. An operator who may not list compartments
     has created none."""
     try:
@@ -157,11 +157,11 @@ def _created(access: Access) -> Iterator[str]:
             yield str(each.id)
 
 
-def _networks(access: Access) -> Iterable[Any]:
+def _networks(access: CloudAccess) -> Iterable[Any]:
     return all_pages(access.client("core", "VirtualNetworkClient").list_vcns, compartment_id=access.compartment_id)
 
 
-def _file_systems(access: Access) -> Iterator[Any]:
+def _file_systems(access: CloudAccess) -> Iterator[Any]:
     identity = access.client("identity", "IdentityClient")
     client = access.client("file_storage", "FileStorageClient")
     for domain in identity.list_availability_domains(access.compartment_id).data:

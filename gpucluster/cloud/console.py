@@ -12,7 +12,7 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from gpucluster.cloud.client import Access, model, refusals
+from gpucluster.cloud.client import CloudAccess, model, refusals
 from gpucluster.oci.states import LifecycleState
 from gpucluster.waiting import wait_until
 
@@ -51,7 +51,7 @@ class Consoles:
         patience: seconds, for one instance.
     """
 
-    def __init__(self, access: Access, *, patience: float = PATIENCE) -> None:
+    def __init__(self, access: CloudAccess, *, patience: float = PATIENCE) -> None:
         self._access = access
         self._patience = patience
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.cloud.client import Access, all_pages, model, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci import tags
@@ -55,7 +55,7 @@ class ElasticInstances:
         identity: that of the cluster, where it was proven: those of another cluster of this name are left alone.
     """
 
-    def __init__(self, access: Access, cluster: str, on_event: Sink, *, identity: str = "") -> None:
+    def __init__(self, access: CloudAccess, cluster: str, on_event: Sink, *, identity: str = "") -> None:
         self._access = access
         self._cluster = cluster
         self._identity = identity

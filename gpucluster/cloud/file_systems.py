@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpucluster.cloud.client import Access, all_pages, model, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals
 from gpucluster.oci import tags
 from gpucluster.oci.states import GONE
 from gpucluster.waiting import wait_until
@@ -49,7 +49,7 @@ class FileSystems:
         keep: OCIDs of file systems that cluster.yml names. They belong to others, whatever tags they have.
     """
 
-    def __init__(self, access: Access, cluster: str, *, keep: AbstractSet[str] = frozenset()) -> None:
+    def __init__(self, access: CloudAccess, cluster: str, *, keep: AbstractSet[str] = frozenset()) -> None:
         self._access = access
         self._cluster = cluster
         self._keep = keep

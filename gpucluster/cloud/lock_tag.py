@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.cloud.client import Access, model, refusals
+from gpucluster.cloud.client import CloudAccess, model, refusals
 from gpucluster.cloud.clusters import Sighting
 from gpucluster.errors import CloudError
 from gpucluster.oci import tags
@@ -45,13 +45,13 @@ class LockTag:
         timeout: seconds that one request may take, without a repetition; None: as all others.
     """
 
-    access: Access
+    access: CloudAccess
     kind: str
     id: str
     timeout: float | None = None
 
     @classmethod
-    def of(cls, access: Access, found: Iterable[Sighting]) -> LockTag | None:
+    def of(cls, access: CloudAccess, found: Iterable[Sighting]) -> LockTag | None:
         """The tag of a cluster; None as long as it has neither a network nor a controller.
 
         Args:

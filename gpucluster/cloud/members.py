@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpucluster.cloud.client import Access, all_pages, model, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals
 from gpucluster.cloud.cluster_network import ClusterNetwork, Failure, NetworkStatus
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
@@ -28,7 +28,7 @@ _SETTLED = 5.0
 
 
 @dataclass(frozen=True)
-class Member:
+class PoolMember:
     """One running instance of a pool."""
 
     id: str
@@ -42,9 +42,9 @@ class TaggedHosts:
     """The running hosts of a cluster as the cloud knows them: the controller, None without one, nodes by pool, and the
     login nodes."""
 
-    controller: Member | None
-    nodes: Mapping[str, tuple[Member, ...]]
-    login: tuple[Member, ...] = ()
+    controller: PoolMember | None
+    nodes: Mapping[str, tuple[PoolMember, ...]]
+    login: tuple[PoolMember, ...] = ()
 
 
 def _number(pool: str, name: str) -> int:
@@ -87,11 +87,13 @@ def numbered_names(pool: str, names: Mapping[str, str], desired: Sequence[str]) 
 class PoolMembers:
     """Reads, waits for and names the members of pools."""
 
-    def __init__(self, access: Access, on_event: Sink) -> None:
+    def __init__(self, access: CloudAccess, on_event: Sink) -> None:
         self._access = access
         self._on_event = on_event
 
-    def members(self, pool: str, cluster_network_id: str, names: Sequence[str], deadline: float) -> tuple[Member, ...]:
+    def members(
+        self, pool: str, cluster_network_id: str, names: Sequence[str], deadline: float
+    ) -> tuple[PoolMember, ...]:
         """The members of a pool's cluster network, once all of them run and each has one of `names`.
 
         OCI gives the members of a cluster network random names and accepts no pattern for them. We give each new member
@@ -114,7 +116,7 @@ class PoolMembers:
             )
         return tuple(sorted(named, key=lambda member: _number(pool, member.name)))
 
-    def present(self, pool: str, cluster_network_id: str, names: Sequence[str]) -> tuple[Member, ...]:
+    def present(self, pool: str, cluster_network_id: str, names: Sequence[str]) -> tuple[PoolMember, ...]:
         """The members that run now and have one of `names`, or will get one. Reads only, and waits for nothing.
 
         Raises:
@@ -163,7 +165,7 @@ class PoolMembers:
                     strict=True,
                 )
             )
-        pools: dict[str, list[Member]] = {}
+        pools: dict[str, list[PoolMember]] = {}
         for node in nodes:
             pools.setdefault(tags.permanent_node_pool(node.freeform_tags, cluster), []).append(members[node.id])
         return TaggedHosts(
@@ -175,17 +177,17 @@ class PoolMembers:
             tuple(sorted((members[each.id] for each in login), key=lambda member: _trailing_number(member.name))),
         )
 
-    def member(self, instance_id: str) -> Member:
+    def member(self, instance_id: str) -> PoolMember:
         """One instance, with its address."""
         with refusals("reading an instance"):
             return self._member(self._access.client("core", "ComputeClient"), instance_id)
 
-    def _named(self, compute: Any, instance_id: str, present: str, name: str) -> Member:
+    def _named(self, compute: Any, instance_id: str, present: str, name: str) -> PoolMember:
         if present != name:
             compute.update_instance(instance_id, model("core", "UpdateInstanceDetails", display_name=name))
         return self._member(compute, instance_id)
 
-    def _member(self, compute: Any, instance_id: str) -> Member:
+    def _member(self, compute: Any, instance_id: str) -> PoolMember:
         network = self._access.client("core", "VirtualNetworkClient")
         instance = compute.get_instance(instance_id).data
         attachments = all_pages(compute.list_vnic_attachments, instance.compartment_id, instance_id=instance_id)
@@ -194,7 +196,7 @@ class PoolMembers:
                 continue
             vnic = network.get_vnic(attachment.vnic_id).data
             if vnic.is_primary:
-                return Member(instance.id, instance.display_name, vnic.private_ip, vnic.public_ip or "")
+                return PoolMember(instance.id, instance.display_name, vnic.private_ip, vnic.public_ip or "")
         raise CloudError("the instance has no primary VNIC", where=instance_id, hint="Run: gpucluster apply")
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from gpucluster.cloud.client import Access, SharedClients, all_pages, home_region, refusals
+from gpucluster.cloud.client import CloudAccess, SharedClients, all_pages, home_region, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink, info
 from gpucluster.oci import tags
@@ -154,7 +154,9 @@ class TaggedResources:
             tags they have.
     """
 
-    def __init__(self, access: Access, cluster: str, on_event: Sink, *, keep: AbstractSet[str] = frozenset()) -> None:
+    def __init__(
+        self, access: CloudAccess, cluster: str, on_event: Sink, *, keep: AbstractSet[str] = frozenset()
+    ) -> None:
         self._access = access
         self._clients = SharedClients(access)
         self._cluster = cluster

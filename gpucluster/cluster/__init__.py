@@ -31,12 +31,12 @@ from gpucluster.errors import TerraformError
 from gpucluster.events import Sink, ignore, warn
 from gpucluster.handover import iam
 from gpucluster.lifecycle.hosts import Deployment
-from gpucluster.lifecycle.plan import Plan
+from gpucluster.lifecycle.plan import ClusterPlan
 from gpucluster.lifecycle.provision import Consent, network_compartment
 from gpucluster.lifecycle.repair import Fix
 from gpucluster.lifecycle.replace import choose
-from gpucluster.lifecycle.result import Result
-from gpucluster.lifecycle.verification import Request, in_junit, level_of
+from gpucluster.lifecycle.result import RunResult
+from gpucluster.lifecycle.verification import VerifyRequest, in_junit, level_of
 from gpucluster.operations import overview, status
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.dashboard import Dashboard
@@ -125,7 +125,7 @@ class Cluster:
         parts.cloud.check_network()
         return preflight.examine(self.spec, parts.cloud, outputs)
 
-    def plan(self, *, preflight: bool = True) -> Plan:
+    def plan(self, *, preflight: bool = True) -> ClusterPlan:
         """What `apply` would change: resources, hosts, and their configuration. Nothing is changed, except that the
         local cloud is started.
 
@@ -149,7 +149,7 @@ class Cluster:
         preflight: bool = True,
         accept_host_keys: bool = False,
         all_tasks: bool = False,
-    ) -> Result:
+    ) -> RunResult:
         """Create or update the cluster, then verify it: the cloud's resources, the hosts' configuration, the checks.
 
         Where neither what the hosts are configured from nor a host has changed since the last apply, of the tasks only
@@ -179,7 +179,7 @@ class Cluster:
             result = phases.building.result(run, built.deployment, built=built, verdict=verdict)
         return result
 
-    def replace(self, nodes: Sequence[str], *, drain_timeout: float = DRAIN_TIMEOUT) -> Result:
+    def replace(self, nodes: Sequence[str], *, drain_timeout: float = DRAIN_TIMEOUT) -> RunResult:
         """Put another machine in the place of each of these nodes, when its jobs have ended, then verify the cluster.
 
         A permanent node is recreated under its name. An elastic one is given up: the autoscaler terminates its instance
@@ -224,7 +224,7 @@ class Cluster:
         junit: Path | None = None,
         record_baseline: bool = False,
         fix: Fix | None = None,
-    ) -> Result:
+    ) -> RunResult:
         """Say whether the cluster is good, and which host is not.
 
         Args:
@@ -243,7 +243,7 @@ class Cluster:
                 service without Slurm; or the answer to a question was no.
             ToolError: no apply has configured the hosts yet.
         """
-        request = Request(level_of(level), pools, nodes, junit, record_baseline)
+        request = VerifyRequest(level_of(level), pools, nodes, junit, record_baseline)
         request.check_file()
         with in_junit(junit, self.spec.name) as final:
             request.check(self.spec)
@@ -252,7 +252,7 @@ class Cluster:
                 require_slurm(self.spec, "verify --fix", kubernetes=by_hand, otherwise=by_hand)
             return self._verify(request, fix, final)
 
-    def _verify(self, request: Request, fix: Fix | None, final: Callable[[Verdict], None]) -> Result:
+    def _verify(self, request: VerifyRequest, fix: Fix | None, final: Callable[[Verdict], None]) -> RunResult:
         parts, phases = self._parts, self._parts.phases
         changes = bool(fix or request.record_baseline or request.level is Level.FULL)
         with parts.identity.runs.run("verify", changes=changes) as run:
@@ -274,7 +274,7 @@ class Cluster:
             result = replace(phases.building.result(run, deployment, verdict=verdict), repair=repaired)
         return result
 
-    def destroy(self, *, delete_data: bool = False) -> Result:
+    def destroy(self, *, delete_data: bool = False) -> RunResult:
         """Remove everything that `apply` made; what it did not make is left alone.
 
         Args:
@@ -288,7 +288,7 @@ class Cluster:
             terraform = phases.provisioning.prepare(run, keep_variables=True)
             removed = phases.teardown.run(terraform, run, delete_data=delete_data)
             parts.identity.run_lock.forget()
-            result = Result(run.command, RunStatus.SUCCESS, run.elapsed, run.phases, changes=removed)
+            result = RunResult(run.command, RunStatus.SUCCESS, run.elapsed, run.phases, changes=removed)
         return result
 
     def status(self, *, timeout: float = status.TIMEOUT) -> ClusterStatus:
@@ -301,7 +301,7 @@ class Cluster:
         parts = self._parts
         return status.status(
             self.spec,
-            status.Sources(
+            status.StatusSources(
                 resources=parts.clients.tagged,
                 contents=lambda: parts.programs.terraform().contents(),
                 hosts=parts.connections.controller.hosts,
@@ -327,7 +327,7 @@ class Cluster:
         """
         return overview.overview(
             self.spec,
-            overview.Sources(
+            overview.OverviewSources(
                 status=lambda: self.status(timeout=timeout * overview.STATUS_PART).to_dict(),
                 controller=self._parts.connections.controller,
                 evidence=lambda: evidence.newest(self.paths),

@@ -35,7 +35,7 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining
 from gpucluster.operations.generated_keys import keys_in_directory
 from gpucluster.operations.health import HealthService
-from gpucluster.operations.kubernetes import ControlPlane
+from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.users import DirectoryClient, Users
 from gpucluster.paths import ClusterPaths
@@ -60,7 +60,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class ClusterIdentity:
     """Which cluster it is, who holds it, and what this machine and Terraform's state know of it."""
 
     saved: SavedState
@@ -71,13 +71,13 @@ class Identity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Connections:
+class ClusterConnections:
     """What reaches the hosts of a cluster, and the services that run there."""
 
     locator: HostLocator
     hosts: Hosts
     controller: ControllerConnection
-    control_plane: ControlPlane
+    control_plane: ControlPlaneClient
     record: ConfigurationRecord
     directory: DirectoryClient
 
@@ -106,8 +106,8 @@ class Parts:
     cloud: CloudProvider
     programs: Programs
     clients: CloudClients
-    identity: Identity
-    connections: Connections
+    identity: ClusterIdentity
+    connections: ClusterConnections
     phases: Phases
 
     @property
@@ -150,7 +150,7 @@ def compose(options: Options) -> Parts:
     clients = CloudClients(spec=spec, paths=paths, cloud=cloud, on_event=on_event, identity=lambda: ownership.id)
     connections = _connections(options, paths, cloud, programs, clients, saved, ownership)
     users = Users(connections.directory)
-    identity = Identity(
+    identity = ClusterIdentity(
         saved=saved,
         ownership=ownership,
         run_lock=run_lock,
@@ -184,7 +184,7 @@ def _connections(
     clients: CloudClients,
     saved: SavedState,
     ownership: Ownership,
-) -> Connections:
+) -> ClusterConnections:
     spec, on_event = options.spec, options.on_event
     sources = HostSources(
         spec=spec,
@@ -206,11 +206,11 @@ def _connections(
         on_event=on_event,
         require_own=lambda: ownership.require(state=False),
     )
-    return Connections(
+    return ClusterConnections(
         locator=locator,
         hosts=Hosts(sources, on_event),
         controller=controller,
-        control_plane=ControlPlane(controller, on_event),
+        control_plane=ControlPlaneClient(controller, on_event),
         record=ConfigurationRecord(controller),
         directory=DirectoryClient(spec, controller, on_event),
     )
@@ -222,8 +222,8 @@ def _phases(
     cloud: CloudProvider,
     programs: Programs,
     clients: CloudClients,
-    identity: Identity,
-    connections: Connections,
+    identity: ClusterIdentity,
+    connections: ClusterConnections,
 ) -> Phases:
     spec, on_event, controller = options.spec, options.on_event, connections.controller
     ownership = identity.ownership

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpucluster.cloud.baked_images import BakedImage
 from gpucluster.cluster.composition import Parts
-from gpucluster.lifecycle.result import Result
+from gpucluster.lifecycle.result import RunResult
 
 
 class ImageOperations:
@@ -17,11 +17,11 @@ class ImageOperations:
         apply: what `bake` ends with.
     """
 
-    def __init__(self, parts: Parts, apply: Callable[[], Result]) -> None:
+    def __init__(self, parts: Parts, apply: Callable[[], RunResult]) -> None:
         self._parts = parts
         self._apply = apply
 
-    def bake(self, pool: str) -> Result:
+    def bake(self, pool: str) -> RunResult:
         """Bake an image for the elastic nodes of a pool, and let them boot from it: then they need no configuration.
 
         An instance is launched for it and removed afterwards. Ends with an apply. May be killed at any point and run

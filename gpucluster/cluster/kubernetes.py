@@ -9,17 +9,17 @@ from pathlib import Path
 from gpucluster.cluster.composition import Parts, with_spec
 from gpucluster.events import warn
 from gpucluster.lifecycle.kubernetes_upgrade import Upgrading
-from gpucluster.lifecycle.result import Result
+from gpucluster.lifecycle.result import RunResult
 from gpucluster.operations import kubeconfig, kubernetes_upgrade
 from gpucluster.operations.backup import Backups
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.operations.kubeconfig import Kubeconfigs, WrittenKubeconfig
 from gpucluster.operations.kubernetes import (
-    Certificate,
-    ControlPlane,
+    ControlPlaneCertificate,
+    ControlPlaneClient,
+    ControlPlaneState,
+    EtcdSpace,
     KubernetesNode,
-    PlaneState,
-    Space,
     require_kubernetes,
     require_own_control_plane,
 )
@@ -37,7 +37,7 @@ class KubernetesOperations:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def state(self) -> PlaneState:
+    def state(self) -> ControlPlaneState:
         """The state of the control plane, also where the API server is dead: `problems` says why. Reads only.
 
         Raises:
@@ -54,7 +54,7 @@ class KubernetesOperations:
         require_kubernetes(self._parts.spec)
         return self._parts.connections.control_plane.nodes()
 
-    def certificates(self) -> tuple[Certificate, ...]:
+    def certificates(self) -> tuple[ControlPlaneCertificate, ...]:
         """The certificates of the control plane. Reads only.
 
         Raises:
@@ -73,7 +73,7 @@ class KubernetesOperations:
         with self._parts.identity.runs.run("kubernetes certificates"):
             return plane.renew(within_days)
 
-    def compact_etcd(self) -> tuple[Space, Space]:
+    def compact_etcd(self) -> tuple[EtcdSpace, EtcdSpace]:
         """Free the space of old versions that etcd has stored, and end the alarm of a full one. Returns what it stored
         before and after.
 
@@ -96,7 +96,7 @@ class KubernetesOperations:
         """
         return kubernetes_upgrade.plan(self._parts.spec, self._control_plane("upgrade"), release)
 
-    def upgrade(self, release: str | None = None, *, drain_timeout: float = DRAIN_TIMEOUT) -> Result:
+    def upgrade(self, release: str | None = None, *, drain_timeout: float = DRAIN_TIMEOUT) -> RunResult:
         """Move Kubernetes on all hosts to a release: the control plane, then node by node, each of them drained. Then
         configure the hosts for it, and verify.
 
@@ -167,7 +167,7 @@ class KubernetesOperations:
         require_kubernetes(self._parts.spec)
         return kubeconfig.kubectl_argv(self._parts.connections.controller, words, terminal=terminal)
 
-    def _control_plane(self, what: str = "") -> ControlPlane:
+    def _control_plane(self, what: str = "") -> ControlPlaneClient:
         require_own_control_plane(self._parts.spec, what)
         return self._parts.connections.control_plane
 

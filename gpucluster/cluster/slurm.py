@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpucluster.cluster.composition import Parts, with_spec
-from gpucluster.lifecycle.result import Result
+from gpucluster.lifecycle.result import RunResult
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 
 
@@ -28,7 +28,7 @@ class SlurmOperations:
         parts = self._at(release)
         return SlurmReleases(parts.spec, parts.connections.controller).plan()
 
-    def upgrade(self, release: str | None = None) -> Result:
+    def upgrade(self, release: str | None = None) -> RunResult:
         """Move Slurm on all hosts to a release, in SchedMD's order; running jobs go on. Then verify.
 
         What Slurm has stored is copied on the controller before. May be killed at any point and run again.

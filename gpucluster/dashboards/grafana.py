@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Query:
+class PanelQuery:
     """A query of Prometheus, and the legend of its series."""
 
     expr: str
@@ -45,7 +45,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Row:
+class DashboardRow:
     """A title and the panels below it."""
 
     title: str
@@ -73,7 +73,7 @@ class Variable:
 
 
 def timeseries(
-    title: str, text: str, unit: str, *queries: Query, most: float | None = None, stacked: bool = False,
+    title: str, text: str, unit: str, *queries: PanelQuery, most: float | None = None, stacked: bool = False,
     limits: Mapping[float, str] | None = None, width: int = 12,
 ) -> Panel:  # fmt: skip
     """Lines over time.
@@ -112,7 +112,7 @@ def timeseries(
 
 
 def stat(
-    title: str, text: str, unit: str, *queries: Query, limits: Mapping[float, str] | None = None, width: int = 4
+    title: str, text: str, unit: str, *queries: PanelQuery, limits: Mapping[float, str] | None = None, width: int = 4
 ) -> Panel:
     """The present value, large.
 
@@ -130,7 +130,7 @@ def stat(
 
 
 def table(
-    title: str, text: str, *queries: Query, columns: Mapping[str, str], units: Mapping[str, str] | None = None,
+    title: str, text: str, *queries: PanelQuery, columns: Mapping[str, str], units: Mapping[str, str] | None = None,
     links: Mapping[str, str] | None = None, width: int = 24,
 ) -> Panel:  # fmt: skip
     """The present series as rows.
@@ -158,7 +158,9 @@ def table(
     return Panel(body, width, _HEIGHT)
 
 
-def dashboard(uid: str, title: str, text: str, rows: Sequence[Row], variables: Sequence[Variable] = ()) -> Json:
+def dashboard(
+    uid: str, title: str, text: str, rows: Sequence[DashboardRow], variables: Sequence[Variable] = ()
+) -> Json:
     """A dashboard.
 
     Args:
@@ -190,7 +192,14 @@ def dashboard(uid: str, title: str, text: str, rows: Sequence[Row], variables: S
 
 
 def _panel(
-    kind: str, title: str, text: str, queries: Sequence[Query], defaults: Json, options: Json, *, table: bool = False
+    kind: str,
+    title: str,
+    text: str,
+    queries: Sequence[PanelQuery],
+    defaults: Json,
+    options: Json,
+    *,
+    table: bool = False,
 ) -> Json:
     return {
         "type": kind,
@@ -203,7 +212,7 @@ def _panel(
     }
 
 
-def _target(query: Query, name: str, *, table: bool) -> Json:
+def _target(query: PanelQuery, name: str, *, table: bool) -> Json:
     target: Json = {"refId": name, "datasource": _SOURCE, "expr": query.expr, "legendFormat": query.legend or "__auto"}
     if table:
         target |= {"format": "table", "instant": True, "range": False}
@@ -249,7 +258,7 @@ def _variable(variable: Variable) -> Json:
     return {**found, "allValue": ".*"} if variable.all else found
 
 
-def _placed(rows: Sequence[Row]) -> Iterator[Json]:
+def _placed(rows: Sequence[DashboardRow]) -> Iterator[Json]:
     """The panels with their places: from left to right, in a new line where the width ends."""
     number, top = 0, 0
     for row in rows:

@@ -94,7 +94,7 @@ def state_words(state: str) -> str:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ClusterFacts:
     """What the cluster is.
 
     Args:
@@ -117,7 +117,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolSummary:
     """One pool, as cluster.yml has it. `gpus`: of one node."""
 
     name: str
@@ -143,7 +143,7 @@ class CheckLine:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictSummary:
     """What the last check of the cluster said.
 
     Args:
@@ -162,7 +162,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeSummary:
     """One node of Slurm.
 
     Args:
@@ -202,7 +202,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobSummary:
     """One job that waits or runs.
 
     Args:
@@ -307,7 +307,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class PastRun:
+class RunSummary:
     """One run of gpucluster on this machine. `elapsed`: seconds; None if it did not end."""
 
     id: str
@@ -338,17 +338,17 @@ class Overview:
 
     version: str
     made_at: float
-    facts: Facts
-    pools: tuple[Pool, ...]
-    verdict: Part[Verdict] = Part()
-    nodes: Part[tuple[Node, ...]] = Part()
+    facts: ClusterFacts
+    pools: tuple[PoolSummary, ...]
+    verdict: Part[VerdictSummary] = Part()
+    nodes: Part[tuple[NodeSummary, ...]] = Part()
     health: Part[Health] = Part()
-    jobs: Part[tuple[Job, ...]] = Part()
+    jobs: Part[tuple[JobSummary, ...]] = Part()
     ended: Part[tuple[EndedJob, ...]] = Part()
     rails: Part[Rails] = Part()
     history: Part[History] = Part()
     autoscaler: Part[Mapping[str, Any]] = Part()
-    runs: tuple[PastRun, ...] = ()
+    runs: tuple[RunSummary, ...] = ()
     sources: tuple[Source, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -356,19 +356,19 @@ class Overview:
         return {"format": VERSION, **asdict(self)}
 
 
-def counts(nodes: Sequence[Node]) -> dict[NodeKind, int]:
+def counts(nodes: Sequence[NodeSummary]) -> dict[NodeKind, int]:
     """How many nodes are in each kind of state, the worst first; those without any are left out."""
     found = Counter(node.kind for node in nodes)
     return {kind: found[kind] for kind in NodeKind if found[kind]}
 
 
-def in_order(nodes: Sequence[Node]) -> list[Node]:
+def in_order(nodes: Sequence[NodeSummary]) -> list[NodeSummary]:
     """The nodes, those that need attention first, then by their state and name."""
     order = list(NodeKind)
     return sorted(nodes, key=lambda node: (not node.needs_attention, order.index(node.kind), natural(node.name)))
 
 
-def busy_gpus(nodes: Sequence[Node]) -> tuple[int, int]:
+def busy_gpus(nodes: Sequence[NodeSummary]) -> tuple[int, int]:
     """How many GPUs are on nodes with jobs, and on all nodes that exist."""
     there = [node for node in nodes if not node.off]
     return sum(node.gpus for node in there if sinfo_word(node.state) in SINFO_BUSY), sum(node.gpus for node in there)
@@ -429,7 +429,7 @@ def attention(overview: Overview) -> list[tuple[Tone, str]]:
     return sorted(found, key=lambda each: order.index(each[0]))
 
 
-def _of_nodes(nodes: Sequence[Node]) -> list[tuple[Tone, str]]:
+def _of_nodes(nodes: Sequence[NodeSummary]) -> list[tuple[Tone, str]]:
     by_words = {
         "Down": (Tone.BAD, [node for node in nodes if node.kind is NodeKind.DOWN]),
         "Drained": (Tone.WARN, [node for node in nodes if node.kind is NodeKind.DRAINED]),

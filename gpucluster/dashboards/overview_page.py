@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from markupsafe import Markup
 
 from gpucluster.dashboards import overview as model
-from gpucluster.dashboards.overview import TONES, Node, NodeKind, Overview, Series
+from gpucluster.dashboards.overview import TONES, NodeKind, NodeSummary, Overview, Series
 from gpucluster.node_agent.checks.model import BY_WEIGHT, Status
 from gpucluster.pages import plots, tables, units
 from gpucluster.pages.colours import Tone
 from gpucluster.pages.frame import Section, page
 from gpucluster.pages.markup import element, joined
-from gpucluster.pages.series import Band, Line
+from gpucluster.pages.series import Band, SeriesLine
 from gpucluster.pages.tables import Cell, Column, badge
 from gpucluster.text import count
 
@@ -174,9 +174,9 @@ def _nodes(overview: Overview) -> Markup:
     return joined([*parts, _node_table(there, "Every node is powered down.")])
 
 
-def _grids(nodes: Sequence[Node]) -> Iterator[Markup]:
+def _grids(nodes: Sequence[NodeSummary]) -> Iterator[Markup]:
     """A field for each node that exists, one grid for each pool."""
-    by_pool: dict[str, list[Node]] = {}
+    by_pool: dict[str, list[NodeSummary]] = {}
     for node in sorted(nodes, key=lambda node: (node.pool, model.natural(node.name))):
         if not node.off:
             by_pool.setdefault(node.pool, []).append(node)
@@ -190,12 +190,12 @@ def _grids(nodes: Sequence[Node]) -> Iterator[Markup]:
         yield tables.grid(title, cells, legend)
 
 
-def _cell_title(node: Node) -> str:
+def _cell_title(node: NodeSummary) -> str:
     reason = f", {node.reason[:80]}" if node.reason and node.needs_attention else ""
     return f"{node.name}: {model.state_words(node.state)}{reason}"
 
 
-def _by_pool(nodes: Sequence[Node]) -> Markup:
+def _by_pool(nodes: Sequence[NodeSummary]) -> Markup:
     kinds = list(model.counts(nodes))
     rows = []
     for name in dict.fromkeys(sorted(node.pool for node in nodes)):
@@ -213,7 +213,7 @@ def _number(number: int) -> str:
     return f"{number:,}" if number else ""
 
 
-def _node_table(nodes: Sequence[Node], empty: str) -> Markup:
+def _node_table(nodes: Sequence[NodeSummary], empty: str) -> Markup:
     rows = [
         (
             node.name,
@@ -241,29 +241,29 @@ def _node_table(nodes: Sequence[Node], empty: str) -> Markup:
     )
 
 
-def _node_health(node: Node) -> Markup | str:
+def _node_health(node: NodeSummary) -> Markup | str:
     return _status(node.health) if node.health else units.NOTHING
 
 
-def _report(node: Node) -> Markup | str:
+def _report(node: NodeSummary) -> Markup | str:
     if node.report_age is None:
         return units.NOTHING
     age = f"{units.duration(node.report_age)} ago"
     return tables.words(age, badge("stale", Tone.WARN)) if node.stale and not node.off else age
 
 
-def _reasons(node: Node) -> Markup:
+def _reasons(node: NodeSummary) -> Markup:
     return joined(filter(None, [node.reason, *node.failing]), "; ")
 
 
 # --- jobs -----
 
 
-def _running(jobs: Sequence[model.Job]) -> list[model.Job]:
+def _running(jobs: Sequence[model.JobSummary]) -> list[model.JobSummary]:
     return [job for job in jobs if job.state != "PENDING"]
 
 
-def _waiting(jobs: Sequence[model.Job]) -> list[model.Job]:
+def _waiting(jobs: Sequence[model.JobSummary]) -> list[model.JobSummary]:
     return [job for job in jobs if job.state == "PENDING"]
 
 
@@ -280,7 +280,7 @@ def _now(overview: Overview) -> Iterator[Markup]:
         return
     columns = [*_JOB_COLUMNS, Column("Limit", number=True)]
 
-    def rows(listed: Sequence[model.Job]) -> list[tuple[object, ...]]:
+    def rows(listed: Sequence[model.JobSummary]) -> list[tuple[object, ...]]:
         return [(*_job_cells(job), job.limit, job.where) for job in listed]
 
     more = "All of them: gpucluster ssh -- sudo squeue"
@@ -320,7 +320,7 @@ _JOB_COLUMNS: tuple[Column | str, ...] = (
 )  # fmt: skip
 
 
-def _job_cells(job: model.Job | model.EndedJob) -> tuple[object, ...]:
+def _job_cells(job: model.JobSummary | model.EndedJob) -> tuple[object, ...]:
     return (job.id, _short(job.name), job.user, _job_state(job.state), job.partition, job.nodes, job.elapsed)
 
 
@@ -414,10 +414,10 @@ def _history(overview: Overview) -> Markup:
         return _missing(overview.history.why, tone=Tone.UNKNOWN if overview.facts.monitoring else Tone.OFF)
     start, end, step = history.start, history.end, history.step
 
-    def lines(name: str, label: Callable[[Mapping[str, str]], str]) -> list[Line]:
-        return [Line(label(each.labels), each.values, step) for each in history.series.get(name, ())]
+    def lines(name: str, label: Callable[[Mapping[str, str]], str]) -> list[SeriesLine]:
+        return [SeriesLine(label(each.labels), each.values, step) for each in history.series.get(name, ())]
 
-    def plot(title: str, drawn: Sequence[Line | Band], unit: units.Unit, *names: str) -> Markup:
+    def plot(title: str, drawn: Sequence[SeriesLine | Band], unit: units.Unit, *names: str) -> Markup:
         why = "; ".join(history.errors[name] for name in names if name in history.errors)
         return plots.time_series(
             title, drawn, unit, start=start, end=end, empty=f"No answer: {why}." if why else "Prometheus has no values."
@@ -443,7 +443,7 @@ def _state_label(labels: Mapping[str, str]) -> str:
     return labels.get("state", "all").lower().replace("_", " ")
 
 
-def _band(series: Mapping[str, tuple[Series, ...]], step: float) -> list[Line | Band]:
+def _band(series: Mapping[str, tuple[Series, ...]], step: float) -> list[SeriesLine | Band]:
     at: list[dict[float, float]] = []
     for name in ("gpu_low", "gpu_middle", "gpu_high"):
         found = series.get(name) or ()

@@ -18,8 +18,8 @@ from itertools import combinations, pairwise
 
 from gpucluster.fabric import links
 from gpucluster.fabric.measuring import Scale, good, typical
-from gpucluster.fabric.model import Fabric, Measurement, Results, Verdict
-from gpucluster.fabric.pool import Pool
+from gpucluster.fabric.model import Fabric, FabricMeasurement, FabricVerdict, Results
+from gpucluster.fabric.pool import FabricPool
 from gpucluster.fabric.rounds import Part, together
 from gpucluster.fabric.splitting import halved, suspects
 
@@ -30,7 +30,7 @@ _ALL_PAIRS = 6
 _SMALLEST = 2
 
 
-def advance(fabric: Fabric, results: Sequence[Results]) -> tuple[Measurement, ...] | Verdict:
+def advance(fabric: Fabric, results: Sequence[Results]) -> tuple[FabricMeasurement, ...] | FabricVerdict:
     """The next measurements, or the verdict.
 
     Measurements of one answer may run side by side as far as they share no node.
@@ -52,8 +52,8 @@ def advance(fabric: Fabric, results: Sequence[Results]) -> tuple[Measurement, ..
             count += len(asked)
             asked = search.send({each: answers.get(each) for each in asked})
     except StopIteration as end:
-        verdict: Verdict = end.value
-        return Verdict(**{**vars(verdict), "measurements": count, "rounds": len(results)})
+        verdict: FabricVerdict = end.value
+        return FabricVerdict(**{**vars(verdict), "measurements": count, "rounds": len(results)})
     return tuple(asked)
 
 
@@ -64,21 +64,21 @@ class _Search:
         self._fabric = fabric
         self._order = [node for block in fabric.blocks for node in block]
         self._block_of = {node: number for number, block in enumerate(fabric.blocks) for node in block}
-        self._pool = Pool(self._order, self._block_of)
+        self._pool = FabricPool(self._order, self._block_of)
         self._scale = Scale(1, 1)
 
-    def run(self) -> Part[Verdict]:
+    def run(self) -> Part[FabricVerdict]:
         """Search."""
         if len(self._order) < _SMALLEST:
-            return Verdict(reason="the network needs two nodes")
+            return FabricVerdict(reason="the network needs two nodes")
         groups = screening_groups(self._fabric)
         bad = yield from self._screen(groups)
         if bad is None:
-            return Verdict(reason="no measurement had a result: the measurement itself has a fault")
+            return FabricVerdict(reason="no measurement had a result: the measurement itself has a fault")
         if bad and not self._pool:
             yield from self._find_partners(bad)
             if not self._pool:
-                return Verdict(reason="no two nodes are good together: the measurement itself may have a fault")
+                return FabricVerdict(reason="no two nodes are good together: the measurement itself may have a fault")
         found = yield from together([suspects(self._scale, group, self._pool) for group in bad])
         confirmed = yield from together([self._confirm(node) for nodes in found for node in nodes])
         accused = [node for node, is_bad in confirmed if is_bad]
@@ -89,7 +89,7 @@ class _Search:
         switches = self._switches({*accused, *unknown} - set(apart))
         single = [node for node in accused if node not in apart and self._block_of[node] not in switches]
         rails = yield from together([self._slow_rails(node) for node in single])
-        return Verdict(
+        return FabricVerdict(
             nodes=tuple(sorted(node for node, slow in zip(single, rails, strict=True) if not slow)),
             rails={node: slow for node, slow in zip(single, rails, strict=True) if slow},
             pairs=tuple(sorted(between.pairs)),
@@ -104,7 +104,7 @@ class _Search:
 
     def _screen(self, groups: Sequence[Sequence[str]]) -> Part[list[Sequence[str]] | None]:
         """The groups that are not good; None without any result."""
-        asked = {Measurement.of(set(group)): group for group in groups}
+        asked = {FabricMeasurement.of(set(group)): group for group in groups}
         first = yield tuple(asked)
         whole = self._fabric.expected or typical(first.values())
         if whole is None:
@@ -120,7 +120,7 @@ class _Search:
         """Every group is bad. Find any nodes that are good together: in halves, and then in pairs of the whole."""
         while groups and not self._pool:
             groups = [half for group in groups for half in halved(group) if len(half) >= _SMALLEST]
-            asked = {Measurement.of(set(group)): group for group in groups}
+            asked = {FabricMeasurement.of(set(group)): group for group in groups}
             for each, is_good in (yield from good(self._scale, asked)).items():
                 if is_good:
                     self._pool.add(asked[each])
@@ -133,7 +133,7 @@ class _Search:
                 for at in range(count)
                 if (at // distance) % 2 == 0 and at != (at + distance) % count
             ]
-            results = yield from good(self._scale, [Measurement.of(pair) for pair in pairs])
+            results = yield from good(self._scale, [FabricMeasurement.of(pair) for pair in pairs])
             for each, is_good in results.items():
                 if is_good:
                     self._pool.add(each.nodes)
@@ -146,7 +146,7 @@ class _Search:
         """
         first = self._pool.any(node, ())
         second = self._pool.outside(node, [first] if first else []) or self._pool.any(node, [first] if first else [])
-        asked = [Measurement.of({node, partner}) for partner in (first, second) if partner is not None]
+        asked = [FabricMeasurement.of({node, partner}) for partner in (first, second) if partner is not None]
         results = yield from good(self._scale, asked)
         answers = list(results.values())
         if any(answers):
@@ -166,7 +166,7 @@ class _Search:
             pairs = list(combinations(nodes, 2))
         else:
             pairs = [(nodes[at], nodes[(at + step) % count]) for step in (1, 2) for at in range(count)]
-        results = yield from good(self._scale, [Measurement.of(set(pair)) for pair in pairs])
+        results = yield from good(self._scale, [FabricMeasurement.of(set(pair)) for pair in pairs])
         return apart | {node for each, is_good in results.items() if is_good for node in each.nodes}
 
     def _switches(self, bad: set[str]) -> set[int]:
@@ -180,7 +180,7 @@ class _Search:
         partner = self._pool.any(node)
         if not self._fabric.rails or partner is None:
             return ()
-        asked = [Measurement.of({node, partner}, rail) for rail in range(self._fabric.rails)]
+        asked = [FabricMeasurement.of({node, partner}, rail) for rail in range(self._fabric.rails)]
         first = yield tuple(asked)
         alone = self._fabric.expected_of_rail or typical(first.values())
         if alone is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gpucluster.fabric.measuring import Scale, Unmeasured, certain
-from gpucluster.fabric.model import Measurement
+from gpucluster.fabric.measuring import MeasurementFailure, Scale, certain
+from gpucluster.fabric.model import FabricMeasurement
 from gpucluster.fabric.rounds import Part
 from gpucluster.fabric.splitting import Bundle, across, between, singles
 
@@ -40,12 +40,12 @@ def search(scale: Scale, blocks: Sequence[Sequence[str]], nodes: Bundle) -> Part
         whole = waiting.pop()
         if len(whole) > 1 and whole not in seen:
             seen.add(whole)
-            measured = Measurement.of(whole)
+            measured = FabricMeasurement.of(whole)
             try:
                 results = yield from certain(scale, [measured])
                 if not results[measured]:
                     waiting += yield from _one(scale, [frozenset(block) & whole for block in blocks], whole, found)
-            except Unmeasured as error:
+            except MeasurementFailure as error:
                 # A node that died after it was found good: what is measured with it is not bad for that.
                 found.unfinished = f"a measurement had no result: {error}"
                 break
@@ -86,7 +86,7 @@ def _one(scale: Scale, blocks: Sequence[Bundle], whole: Bundle, found: Links) ->
 
 def _bad_with_all(scale: Scale, ends: Sequence[Bundle], witnesses: Sequence[Bundle]) -> Part[list[Bundle]]:
     """Those ends that are bad with every other block, too."""
-    asked = {end: [Measurement.of(end | witness) for witness in witnesses] for end in ends}
+    asked = {end: [FabricMeasurement.of(end | witness) for witness in witnesses] for end in ends}
     results = yield from certain(scale, [each for measurements in asked.values() for each in measurements])
     return [end for end in ends if asked[end] and not any(results[each] for each in asked[end])]
 
@@ -95,7 +95,7 @@ def _others_too(scale: Scale, blocks: tuple[Bundle, Bundle], pair: tuple[Bundle,
     """Whether other nodes of the two blocks are bad together as well: then it is the link and not the two nodes."""
     # Where a block has one node only, that node stands for it.
     one, other = (sorted(block - end or block)[0] for block, end in zip(blocks, pair, strict=True))
-    measured = Measurement.of({one, other})
+    measured = FabricMeasurement.of({one, other})
     if {one, other} == {*pair[0], *pair[1]}:
         return True
     results = yield from certain(scale, [measured])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from gpucluster.fabric.model import Measurement, Results
+from gpucluster.fabric.model import FabricMeasurement, Results
 from gpucluster.fabric.rounds import Part
 
 #: Shares of the healthy bandwidth. Below the lower one something is wrong, whatever the noise; above the upper one
@@ -24,7 +24,7 @@ class Scale:
     whole: float
     rail: float
 
-    def share(self, measurement: Measurement, result: float | None) -> float | None:
+    def share(self, measurement: FabricMeasurement, result: float | None) -> float | None:
         """The share of the healthy bandwidth; None without a result."""
         return None if result is None else result / (self.whole if measurement.rail is None else self.rail)
 
@@ -38,14 +38,14 @@ def typical(results: Iterable[float | None]) -> float | None:
 
 
 def good(
-    scale: Scale, wanted: Iterable[Measurement], first: Results | None = None
-) -> Part[dict[Measurement, bool | None]]:
+    scale: Scale, wanted: Iterable[FabricMeasurement], first: Results | None = None
+) -> Part[dict[FabricMeasurement, bool | None]]:
     """Measure, and say of each whether it is good; None where there was no result in any attempt.
 
     Args:
         first: results of a first attempt that was made already.
     """
-    values: dict[Measurement, list[float]] = {each: [] for each in wanted}
+    values: dict[FabricMeasurement, list[float]] = {each: [] for each in wanted}
     ask = tuple(values)
     for attempt in range(1 + _REPEATS):
         if not ask:
@@ -59,11 +59,11 @@ def good(
     return {each: (median(shares) >= LIMIT if shares else None) for each, shares in values.items()}
 
 
-class Unmeasured(Exception):
+class MeasurementFailure(Exception):
     """A measurement had no result in any attempt; the message names its nodes."""
 
 
-def certain(scale: Scale, wanted: Iterable[Measurement]) -> Part[dict[Measurement, bool]]:
+def certain(scale: Scale, wanted: Iterable[FabricMeasurement]) -> Part[dict[FabricMeasurement, bool]]:
     """The same, where only results can accuse somebody.
 
     Raises:
@@ -73,7 +73,9 @@ def certain(scale: Scale, wanted: Iterable[Measurement]) -> Part[dict[Measuremen
     silent = sorted(node for each, is_good in results.items() if is_good is None for node in each.nodes)
     if silent:
         names = list(dict.fromkeys(silent))
-        raise Unmeasured(", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""))
+        raise MeasurementFailure(
+            ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if names[_NAMED:] else "")
+        )
     return {each: bool(is_good) for each, is_good in results.items()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, order=True)
-class Measurement:
+class FabricMeasurement:
     """A measurement of the bandwidth between nodes: all of them together, two or more.
 
     Args:
@@ -19,13 +19,13 @@ class Measurement:
     rail: int | None = None
 
     @staticmethod
-    def of(nodes: frozenset[str] | set[str], rail: int | None = None) -> Measurement:
+    def of(nodes: frozenset[str] | set[str], rail: int | None = None) -> FabricMeasurement:
         """The measurement of these nodes."""
-        return Measurement(tuple(sorted(nodes)), rail)
+        return FabricMeasurement(tuple(sorted(nodes)), rail)
 
 
 #: GB/s of bus bandwidth; None where there is no result: it did not start, it was cut off, its time was over.
-Results = Mapping[Measurement, float | None]
+Results = Mapping[FabricMeasurement, float | None]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Fabric:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FabricVerdict:
     """What was found. Each node that is in no list of faults is healthy.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 
-class Pool:
+class FabricPool:
     """Healthy nodes, by block. Different nodes get different partners where there are enough of them.
 
     Args:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
-from gpucluster.fabric.model import Measurement, Results
+from gpucluster.fabric.model import FabricMeasurement, Results
 
 T = TypeVar("T")
 #: Yields what it wants to have measured, gets the results, and returns what it found.
-Part = Generator[Sequence[Measurement], Results, T]
+Part = Generator[Sequence[FabricMeasurement], Results, T]
 
 
 def together(parts: Sequence[Part[T]]) -> Part[list[T]]:
     """Run parts side by side: in each round, all of them ask together. Returns what they found, in their order."""
     found: dict[int, T] = {}
-    asked: dict[int, Sequence[Measurement]] = {}
+    asked: dict[int, Sequence[FabricMeasurement]] = {}
 
     def step(number: int, results: Results | None) -> None:
         try:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from gpucluster.fabric.measuring import Scale, certain, good
-from gpucluster.fabric.model import Measurement
-from gpucluster.fabric.pool import Pool
+from gpucluster.fabric.model import FabricMeasurement
+from gpucluster.fabric.pool import FabricPool
 from gpucluster.fabric.rounds import Part, together
 
 #: Nodes that are searched as one.
@@ -15,7 +15,7 @@ Bundle = frozenset[str]
 T = TypeVar("T")
 
 
-def suspects(scale: Scale, group: Sequence[str], pool: Pool) -> Part[list[str]]:
+def suspects(scale: Scale, group: Sequence[str], pool: FabricPool) -> Part[list[str]]:
     """The single nodes of a bad group that are bad with a healthy partner.
 
     A group that is bad while both halves are good has none: its fault lies between them.
@@ -23,12 +23,12 @@ def suspects(scale: Scale, group: Sequence[str], pool: Pool) -> Part[list[str]]:
     if len(group) == 1:
         return list(group)
     halves = halved(group)
-    asked: list[Measurement | None] = []
+    asked: list[FabricMeasurement | None] = []
     for half in halves:
         # A node alone uses no network: it is measured with a partner that is proven good.
         partner = pool.any(half[0], group) if len(half) == 1 else None
         alone = len(half) == 1 and partner is None
-        asked.append(None if alone else Measurement.of({*half, *([partner] if partner else [])}))
+        asked.append(None if alone else FabricMeasurement.of({*half, *([partner] if partner else [])}))
     results = yield from good(scale, [each for each in asked if each is not None])
     parts = []
     for half, each in zip(halves, asked, strict=True):
@@ -55,8 +55,8 @@ def between(scale: Scale, bundles: Sequence[Bundle]) -> Part[tuple[Bundle, Bundl
             bundles = singles(bundles[0])
         left, right = halved(bundles)
         sides = [side for side in (left, right) if len(_union(side)) > 1]
-        results = yield from certain(scale, [Measurement.of(_union(side)) for side in sides])
-        bad = [side for side in sides if not results[Measurement.of(_union(side))]]
+        results = yield from certain(scale, [FabricMeasurement.of(_union(side)) for side in sides])
+        bad = [side for side in sides if not results[FabricMeasurement.of(_union(side))]]
         if not bad:
             return (yield from across(scale, left, right))
         bundles = bad[0]
@@ -73,7 +73,7 @@ def across(scale: Scale, left: Sequence[Bundle], right: Sequence[Bundle]) -> Par
         larger = 0 if len(sides[0]) >= len(sides[1]) else 1
         whole = _union(sides[1 - larger])
         halves = halved(sides[larger])
-        asked = [Measurement.of(_union(half) | whole) for half in halves]
+        asked = [FabricMeasurement.of(_union(half) | whole) for half in halves]
         results = yield from certain(scale, asked)
         bad = [half for half, each in zip(halves, asked, strict=True) if not results[each]]
         if not bad:

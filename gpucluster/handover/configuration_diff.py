@@ -31,7 +31,7 @@ _WITHOUT_NAME = frozenset(
 
 
 @dataclass(frozen=True)
-class Difference:
+class ConfigurationDifference:
     """One thing that apply would configure.
 
     Args:
@@ -92,7 +92,7 @@ def record(*, gpucluster: str, content: str, settings: Mapping[str, Any], hosts:
     return compared
 
 
-def differences(recorded: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[Difference, ...]:
+def differences(recorded: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[ConfigurationDifference, ...]:
     """What apply would configure.
 
     Args:
@@ -100,7 +100,7 @@ def differences(recorded: Mapping[str, Any] | None, now: Mapping[str, Any]) -> t
         now: as `record` makes it, of cluster.yml and of the hosts that stay.
     """
     if recorded is None or recorded.get("format") != FORMAT or not recorded.get("complete"):
-        return (Difference("hosts", "configure", NOT_KNOWN),)
+        return (ConfigurationDifference("hosts", "configure", NOT_KNOWN),)
     before, after = recorded["settings"], now["settings"]
     found = [*_hosts(recorded["hosts"], now["hosts"])]
     for name in sorted({*before, *after}):
@@ -111,18 +111,22 @@ def differences(recorded: Mapping[str, Any] | None, now: Mapping[str, Any]) -> t
         if old != new:
             found += _differing(subject, key, old, new)
     if recorded["gpucluster"] != now["gpucluster"]:
-        found.append(Difference("gpucluster", "change", "version", recorded["gpucluster"], now["gpucluster"]))
+        found.append(
+            ConfigurationDifference("gpucluster", "change", "version", recorded["gpucluster"], now["gpucluster"])
+        )
     elif recorded["content"] != now["content"]:
-        found.append(Difference("gpucluster", "configure", "its roles differ from those of the last apply"))
+        found.append(
+            ConfigurationDifference("gpucluster", "configure", "its roles differ from those of the last apply")
+        )
     return tuple(found)
 
 
-def _hosts(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Difference]:
+def _hosts(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[ConfigurationDifference]:
     for name in sorted(after):
         if before.get(name) != after[name]:
-            yield Difference("hosts", "configure", f"configure {name}")
+            yield ConfigurationDifference("hosts", "configure", f"configure {name}")
     for name in sorted(set(before) - set(after)):
-        yield Difference("hosts", "remove", name)
+        yield ConfigurationDifference("hosts", "remove", name)
 
 
 def _named(variable: str) -> tuple[str, str]:
@@ -131,13 +135,13 @@ def _named(variable: str) -> tuple[str, str]:
     return _SUBJECTS[prefix], "" if variable in _WITHOUT_NAME else variable.removeprefix(prefix)
 
 
-def _differing(subject: str, key: str, before: Any, after: Any) -> Iterator[Difference]:
+def _differing(subject: str, key: str, before: Any, after: Any) -> Iterator[ConfigurationDifference]:
     """The differences of two values that are not equal: at least one."""
     found = list(_parts(subject, key, before, after))
-    yield from found or [Difference(subject, "change", f"the order of {key}")]
+    yield from found or [ConfigurationDifference(subject, "change", f"the order of {key}")]
 
 
-def _parts(subject: str, key: str, before: Any, after: Any) -> Iterator[Difference]:
+def _parts(subject: str, key: str, before: Any, after: Any) -> Iterator[ConfigurationDifference]:
     old, new = _by_name(before), _by_name(after)
     if old is not None and new is not None:
         for name in sorted({*old, *new}):
@@ -147,17 +151,21 @@ def _parts(subject: str, key: str, before: Any, after: Any) -> Iterator[Differen
             elif old[name] != new[name]:
                 yield from _differing(subject, path, old[name], new[name])
     elif _is_list(before) and _is_list(after):
-        yield from (Difference(subject, "add", f"{key} {each}") for each in after if each not in before)
-        yield from (Difference(subject, "remove", f"{key} {each}") for each in before if each not in after)
+        yield from (ConfigurationDifference(subject, "add", f"{key} {each}") for each in after if each not in before)
+        yield from (ConfigurationDifference(subject, "remove", f"{key} {each}") for each in before if each not in after)
     else:
         action = "add" if before is None else "remove" if after is None else "change"
-        yield Difference(subject, action, key or subject, before, after)
+        yield ConfigurationDifference(subject, action, key or subject, before, after)
 
 
-def _one_sided(subject: str, path: str, added: bool, value: Any) -> Iterator[Difference]:
+def _one_sided(subject: str, path: str, added: bool, value: Any) -> Iterator[ConfigurationDifference]:
     """Something that is only there before or only there after; a plain value is shown."""
     shown = None if isinstance(value, Mapping | list | tuple) else value
-    yield Difference(subject, "add", path, None, shown) if added else Difference(subject, "remove", path, shown, None)
+    yield (
+        ConfigurationDifference(subject, "add", path, None, shown)
+        if added
+        else ConfigurationDifference(subject, "remove", path, shown, None)
+    )
 
 
 def _by_name(value: Any) -> Mapping[str, Any] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpucluster import shapes
 from gpucluster.artifacts.releases import ReleaseSet
-from gpucluster.cloud.members import Member
+from gpucluster.cloud.members import PoolMember
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
 from gpucluster.handover.expectations import node_expectation
 from gpucluster.handover.kubernetes import controller_variables, kubernetes_variables, pool_variables
@@ -35,15 +35,15 @@ _SLURM_POWER_EMULATED = {"resume_timeout": 300, "suspend_timeout": 20}
 # Of OCI's metadata service; a proxy would answer for its own host.
 _METADATA_ADDRESS = "169.254.169.254"
 
-Members = Mapping[str, Sequence[Member]]
+Members = Mapping[str, Sequence[PoolMember]]
 
 
 def hosts(
     spec: ClusterSpec,
-    controller: Member,
+    controller: PoolMember,
     members: Members,
     *,
-    login: Sequence[Member] = (),
+    login: Sequence[PoolMember] = (),
     bastion_id: str | None = None,
 ) -> tuple[Host, ...]:
     """Every host as ssh reaches it: the controller directly or through the bastion, login nodes at their public
@@ -96,7 +96,7 @@ def inventory(
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
 
     def group(
-        members: Sequence[Member], machine: Controller | Login | Pool, more: Mapping[str, Any] | None = None
+        members: Sequence[PoolMember], machine: Controller | Login | Pool, more: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         expectation = node_expectation(spec, machine, hardware_emulated=hardware_emulated, off=spec.checks.off)
         return {
@@ -140,7 +140,9 @@ def inventory(
     }
 
 
-def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str, builder: Member) -> dict[str, Any]:
+def builder_inventory(
+    inventory: Mapping[str, Any], spec: ClusterSpec, pool: str, builder: PoolMember
+) -> dict[str, Any]:
     """The inventory for baking the image of a pool: the controller and the instance on which the image is baked."""
     every = inventory["all"]
     of_pool = every["children"]["compute"]["children"][pool_group(pool)]["vars"]
@@ -273,7 +275,7 @@ def _minutes(hours: int | None) -> int | None:
     return None if hours is None else hours * 60
 
 
-def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool, linked: bool) -> dict[str, Any]:
+def _slurm_pool(name: str, pool: Pool, nodes: Sequence[PoolMember], default: bool, linked: bool) -> dict[str, Any]:
     """A pool for Slurm. `linked`: each node has links to the GPUs that it was given, instead of the shape's files."""
     shape = shapes.get(pool.shape)
     devices = mig.devices(pool.mig_parts, shape.gres_type or "")

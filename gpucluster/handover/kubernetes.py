@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.cloud.members import Member
+from gpucluster.cloud.members import PoolMember
 from gpucluster.controller.kubernetes.person_objects import POLICIES_UNTIL, PRIVILEGED
 from gpucluster.handover.outputs import OkeOutput, Outputs
 from gpucluster.kubernetes import labels
@@ -135,7 +135,7 @@ def offers_functions(spec: ClusterSpec, pool: Pool) -> bool:
     return spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
 
 
-def node_names(spec: ClusterSpec, members: Mapping[str, Sequence[Member]]) -> dict[str, str]:
+def node_names(spec: ClusterSpec, members: Mapping[str, Sequence[PoolMember]]) -> dict[str, str]:
     """The name of each permanent node in Kubernetes: OKE knows a node by its address."""
     by_address = has_kubernetes_engine(spec)
     return {node.name: node.private_ip if by_address else node.name for nodes in members.values() for node in nodes}
@@ -157,7 +157,7 @@ def pod_needs(spec: ClusterSpec, pool: Pool, *, hardware_emulated: bool) -> dict
 
 
 def controller_variables(
-    spec: ClusterSpec, outputs: Outputs, members: Mapping[str, Sequence[Member]], *, hardware_emulated: bool
+    spec: ClusterSpec, outputs: Outputs, members: Mapping[str, Sequence[PoolMember]], *, hardware_emulated: bool
 ) -> dict[str, Any]:
     """The variables of the controller: what the program there lets the cluster have, and its images. Empty without
     Kubernetes.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucluster.cloud.members import Member
+from gpucluster.cloud.members import PoolMember
 from gpucluster.errors import TerraformError
 
 CONTRACT_VERSION = 1
@@ -31,7 +31,7 @@ class PoolOutput:
     instance_configuration_id: str | None
     compute_cluster_id: str | None
     cluster_network_id: str | None
-    instances: tuple[Member, ...]
+    instances: tuple[PoolMember, ...]
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class Outputs:
     region: str
     compartment_id: str
     availability_domain: str
-    controller: Member
+    controller: PoolMember
     home_file_system_id: str
     home_server: str
     home_export_path: str
     pools: Mapping[str, PoolOutput]
     bastion_id: str | None = None
     private_subnet_domain_name: str = ""
-    login: tuple[Member, ...] = ()
+    login: tuple[PoolMember, ...] = ()
     elastic_compartment_id: str = ""
     oke: OkeOutput | None = None
     identity: str = ""
@@ -176,8 +176,8 @@ class Identity:
         return {name: dict(getattr(self, name)) for name in RECORDED}
 
 
-def _member(raw: Mapping[str, Any]) -> Member:
-    return Member(raw["id"], raw["name"], raw["private_ip"], raw.get("public_ip") or "")
+def _member(raw: Mapping[str, Any]) -> PoolMember:
+    return PoolMember(raw["id"], raw["name"], raw["private_ip"], raw.get("public_ip") or "")
 
 
 def _oke_output(raw: Any) -> OkeOutput | None:

@@ -18,7 +18,7 @@ _HOSTS_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Folder:
+class FolderFacts:
     """What a folder knows of its cluster.
 
     Args:
@@ -43,7 +43,7 @@ class Folder:
         return bool(self.known)
 
 
-def require_name(folder: Folder, names: Collection[str]) -> None:
+def require_name(folder: FolderFacts, names: Collection[str]) -> None:
     """Refuse a state with resources of another cluster than cluster.yml names: it was renamed, or the state is in the
     wrong folder.
 
@@ -62,7 +62,7 @@ def require_name(folder: Folder, names: Collection[str]) -> None:
         )
 
 
-def identity(folder: Folder, found: Iterable[Sighting], *, named: str = "", strict: bool = False) -> str:
+def identity(folder: FolderFacts, found: Iterable[Sighting], *, named: str = "", strict: bool = False) -> str:
     """The identity of the cluster that a command may change; empty if it has none yet.
 
     Args:
@@ -89,7 +89,7 @@ def identity(folder: Folder, found: Iterable[Sighting], *, named: str = "", stri
     return own
 
 
-def _named(folder: Folder, present: Sequence[Sighting], own: str, named: str) -> str:
+def _named(folder: FolderFacts, present: Sequence[Sighting], own: str, named: str) -> str:
     in_state = any(each.identity == named and each.id in folder.known for each in present)
     # What a machine has only saved may be of a cluster that was destroyed elsewhere: who names one knows better.
     if own and named != own and folder.has_state and not in_state:
@@ -129,7 +129,7 @@ def others(found: Iterable[Sighting], own: str) -> list[Sighting]:
     return [each for each in found if each.state not in GONE and each.identity not in ("", own)]
 
 
-def taken(folder: Folder, present: Sequence[Sighting], own: str) -> OtherClusterError:
+def taken(folder: FolderFacts, present: Sequence[Sighting], own: str) -> OtherClusterError:
     """The error for a cluster of this name that is another one, or may be."""
     label = _label(present)
     if own:
@@ -152,7 +152,7 @@ def taken(folder: Folder, present: Sequence[Sighting], own: str) -> OtherCluster
     )
 
 
-def facts(folder: Folder, present: Sequence[Sighting]) -> list[str]:
+def facts(folder: FolderFacts, present: Sequence[Sighting]) -> list[str]:
     """What is known of a cluster in the cloud, in lines, beside what cluster.yml says."""
     if not present:
         return []

@@ -2,7 +2,7 @@
 
 A `Template` is a program with what it needs and what it should reach; a `Launcher` starts its ranks. `Job` is what a
 user has chosen: template, launcher, number of nodes, hardware, values of the options. `gpucluster.jobs.render` makes
-files of a job, and the judge of the template makes a `Result` of what the job has printed.
+files of a job, and the judge of the template makes a `JobResult` of what the job has printed.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Figure:
     """A number that a job should reach, or that others have published.
 
     Args:
-        name: of the value of a `Result` that is compared with it.
+        name: of the value of a `JobResult` that is compared with it.
         bound: what is good: "at least" and "at most" are limits, "about" is for comparison only.
         condition: what it was reached with.
         source: who says so: a seed, a shape in shapes.toml.
@@ -288,7 +288,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Result:
+class JobResult:
     """What a job has reached.
 
     Args:
@@ -361,7 +361,7 @@ class Template:
     about: str
     ranks: Ranks
     launchers: tuple[str, ...]
-    judge: Callable[[str, Job], Result]
+    judge: Callable[[str, Job], JobResult]
     options: tuple[Option, ...] = ()
     payload: tuple[Payload, ...] = ()
     requirements: Callable[[Job], tuple[Requirement, ...]] = _nothing
@@ -375,7 +375,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Scheduler:
+class JobScheduler:
     """A batch system: the head of a script, and how the script learns on which nodes it runs.
 
     Its files are in `gpucluster/jobs/launchers`: `<name>_head.sh.j2` with the comments that the scheduler reads, and
@@ -448,7 +448,7 @@ class Launcher:
 
     name: str
     title: str
-    scheduler: Scheduler
+    scheduler: JobScheduler
     ranks: tuple[Ranks, ...]
     variables: RankVariables | None = None
     options: tuple[Option, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpucluster.jobs.model import HEADER, Job, Result
+from gpucluster.jobs.model import HEADER, Job, JobResult
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.text import printable
@@ -105,7 +105,7 @@ def cause(text: str) -> str:
     return ""
 
 
-def judged(job: Job, text: str) -> Result:
+def judged(job: Job, text: str) -> JobResult:
     """What the output of a job says: the template's judgement, and where that could not be made, the line with the
     cause.
     """

@@ -24,7 +24,7 @@ class Chart(BaseModel):
     repository: str
 
 
-class Software(BaseModel):
+class KubernetesSoftware(BaseModel):
     """One program that runs in the cluster."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,10 +41,12 @@ class Software(BaseModel):
 
 
 @lru_cache(maxsize=1)
-def software() -> Mapping[str, Software]:
+def software() -> Mapping[str, KubernetesSoftware]:
     """Every entry of images.toml by its name."""
     text = resources.files("gpucluster.kubernetes").joinpath("images.toml").read_text(encoding="utf-8")
-    return MappingProxyType({name: Software.model_validate(facts) for name, facts in tomllib.loads(text).items()})
+    return MappingProxyType(
+        {name: KubernetesSoftware.model_validate(facts) for name, facts in tomllib.loads(text).items()}
+    )
 
 
 def reference(name: str) -> str:

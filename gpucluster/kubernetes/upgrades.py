@@ -16,7 +16,7 @@ _VERSION = re.compile(r"v?1\.(\d{1,2})\.(\d{1,3})")
 _THREE_OLDER = 28
 
 
-class Release(NamedTuple):
+class KubernetesRelease(NamedTuple):
     """A release 1.MINOR.PATCH."""
 
     minor: int
@@ -26,18 +26,18 @@ class Release(NamedTuple):
         return f"1.{self.minor}.{self.patch}"
 
 
-def release_of(text: str) -> Release | None:
+def release_of(text: str) -> KubernetesRelease | None:
     """The release in "v1.34.2" or "1.34.2"; also with a suffix of a vendor, "v1.34.2-gke.1". None if it is none."""
     found = _VERSION.match(text.strip())
-    return Release(int(found[1]), int(found[2])) if found else None
+    return KubernetesRelease(int(found[1]), int(found[2])) if found else None
 
 
-def oldest_kubelet(server: Release) -> int:
+def oldest_kubelet(server: KubernetesRelease) -> int:
     """The minor release of the oldest kubelet that may talk to an API server."""
     return server.minor - (3 if server.minor >= _THREE_OLDER else 2)
 
 
-def skew_fault(server: Release, kubelet: Release) -> str:
+def skew_fault(server: KubernetesRelease, kubelet: KubernetesRelease) -> str:
     """Why this kubelet may not talk to this API server; "" if it may."""
     if kubelet.minor > server.minor:
         return f"kubelet {kubelet} is newer than the API server {server}"
@@ -46,7 +46,7 @@ def skew_fault(server: Release, kubelet: Release) -> str:
     return ""
 
 
-class Step(NamedTuple):
+class UpgradeStep(NamedTuple):
     """One step of an upgrade.
 
     Attributes:
@@ -56,28 +56,31 @@ class Step(NamedTuple):
     """
 
     host: str
-    of: Release
-    to: Release
+    of: KubernetesRelease
+    to: KubernetesRelease
 
     def __str__(self) -> str:
         return f"{self.host or 'control plane'}: {self.of} to {self.to}"
 
 
-class Refusal(NamedTuple):
+class UpgradeRefusal(NamedTuple):
     """Why there is no way, and what to do."""
 
     message: str
     hint: str
 
 
-def minors_between(server: Release, wanted: Release) -> list[int]:
+def minors_between(server: KubernetesRelease, wanted: KubernetesRelease) -> list[int]:
     """The minor releases that the control plane must go through before `wanted`."""
     return list(range(server.minor + 1, wanted.minor))
 
 
 def plan(
-    server: Release, kubelets: Mapping[str, Release], wanted: Release, first: Collection[str] = ()
-) -> list[Step] | Refusal:
+    server: KubernetesRelease,
+    kubelets: Mapping[str, KubernetesRelease],
+    wanted: KubernetesRelease,
+    first: Collection[str] = (),
+) -> list[UpgradeStep] | UpgradeRefusal:
     """The steps that bring a cluster to a release of the same minor or the next one; those that are done are left out,
     so that an interrupted upgrade goes on.
 
@@ -92,20 +95,20 @@ def plan(
         nodes by their names, those of the control plane first.
     """
     if (wanted.minor, wanted.patch) < (server.minor, server.patch):
-        return Refusal(
+        return UpgradeRefusal(
             f"the control plane is at {server}, and Kubernetes does not go back to {wanted}",
             f'Write kubernetes: {{release: "{server}"}} or a newer one; the state of before is in a backup',
         )
     skipped = minors_between(server, wanted)
     if skipped:
         by_way = ", ".join(f"1.{minor}" for minor in skipped)
-        return Refusal(
+        return UpgradeRefusal(
             f"Kubernetes {server} can't become {wanted} in one step: by way of {by_way}",
             f"Run: gpucluster kubernetes upgrade --to 1.{skipped[0]}.N, with a release of 1.{skipped[0]}; then again",
         )
     newer = sorted(name for name, each in kubelets.items() if each.minor > wanted.minor)
     if newer:
-        return Refusal(
+        return UpgradeRefusal(
             f"kubelet of {newer[0]} is {kubelets[newer[0]]}, newer than {wanted}, and no kubelet may be",
             f"Replace the node: gpucluster replace {newer[0]}",
         )
@@ -115,14 +118,14 @@ def plan(
         # No kubelet may be left behind further than the new API server allows.
         for name in names:
             if now[name].minor < oldest_kubelet(wanted):
-                steps.append(Step(name, now[name], server))
+                steps.append(UpgradeStep(name, now[name], server))
                 now[name] = server
-        steps.append(Step("", server, wanted))
-    steps += [Step(name, now[name], wanted) for name in names if now[name] != wanted]
+        steps.append(UpgradeStep("", server, wanted))
+    steps += [UpgradeStep(name, now[name], wanted) for name in names if now[name] != wanted]
     return steps
 
 
-def faults(server: Release, kubelets: Mapping[str, Release]) -> Sequence[str]:
+def faults(server: KubernetesRelease, kubelets: Mapping[str, KubernetesRelease]) -> Sequence[str]:
     """What is out of skew now, by node."""
     found = ((name, skew_fault(server, each)) for name, each in sorted(kubelets.items()))
     return [f"{name}: {fault}" for name, fault in found if fault]

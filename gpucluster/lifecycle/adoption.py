@@ -18,7 +18,7 @@ from gpucluster.events import Sink, info, warn
 from gpucluster.handover import adoption
 from gpucluster.handover.adoption import Findings
 from gpucluster.oci import tags
-from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
 
 RECOVER = "gpucluster state recover"
@@ -26,7 +26,7 @@ _DUPLICATE = "no state knows it, and the cluster has another one"
 
 
 @dataclass(frozen=True)
-class Survey:
+class AdoptionSurvey:
     """What the cloud has of a cluster, compared with the state.
 
     Args:
@@ -81,7 +81,7 @@ class Adoption:
         self._identity = identity
         self._named = f" --cluster-id {named}" if named else ""
 
-    def survey(self, terraform: Terraform) -> Survey:
+    def survey(self, terraform: Terraform) -> AdoptionSurvey:
         """Compare. Reads only.
 
         Raises:
@@ -120,7 +120,7 @@ class Adoption:
                 hint="Choose another `name` in cluster.yml. See the clusters and their identities: gpucluster list",
             )
 
-    def _compare(self, terraform: Terraform) -> Survey:
+    def _compare(self, terraform: Terraform) -> AdoptionSurvey:
         tagged = self._tagged()
         # The state is read after the cloud: what another run creates in between is in it.
         found = tagged.find()
@@ -132,16 +132,16 @@ class Adoption:
         wanted = adoption.desired(variables)
         findings = adoption.compare(wanted, found, state, [entry.id for entry in entries if entry.deposed])
         if not findings.adopt:
-            return Survey(findings, {})
+            return AdoptionSurvey(findings, {})
         images = adoption.existing_images(found, variables["pools"], self._cluster)
         for address, each in findings.adopt.items():
             if each.kind == "instance_configuration" and f"pool/{each.pool}" not in images:
                 images[f"pool/{each.pool}"] = tagged.image_of(findings.adopt[address].id)
         selected = {user for user in images if f'terraform_data.image["{user}"]' in state}
-        return Survey(findings, {user: image for user, image in images.items() if user not in selected})
+        return AdoptionSurvey(findings, {user: image for user, image in images.items() if user not in selected})
 
     @contextmanager
-    def adopting(self, terraform: Terraform, survey: Survey) -> Iterator[None]:
+    def adopting(self, terraform: Terraform, survey: AdoptionSurvey) -> Iterator[None]:
         """Let the plans in this block adopt what was found, once it can be read as a whole.
 
         Raises:
@@ -155,7 +155,7 @@ class Adoption:
         with terraform.importing(adoption.import_ids(survey.findings.adopt)):
             yield
 
-    def remove(self, survey: Survey) -> int:
+    def remove(self, survey: AdoptionSurvey) -> int:
         """Remove what a killed run made a second time, and parts of pools that cluster.yml does not ask for. Returns
         their number.
 
@@ -171,14 +171,16 @@ class Adoption:
         return len(removable)
 
     @staticmethod
-    def nodes_to_remove(survey: Survey) -> list[str]:
+    def nodes_to_remove(survey: AdoptionSurvey) -> list[str]:
         """The names of nodes that `remove` terminates and cluster.yml does not ask for: jobs may run there."""
         return [each.name for each in survey.findings.unwanted if each.kind == "instance" and each.pool]
 
-    def removals(self, survey: Survey) -> tuple[Change, ...]:
+    def removals(self, survey: AdoptionSurvey) -> tuple[ResourceChange, ...]:
         """What `remove` would do, for a plan."""
         return tuple(
-            Change(f"{each} ({each.id})", "delete", "duplicate" if each in survey.findings.surplus else "unwanted")
+            ResourceChange(
+                f"{each} ({each.id})", "delete", "duplicate" if each in survey.findings.surplus else "unwanted"
+            )
             for each in survey.findings.removable
         )
 
@@ -226,7 +228,7 @@ class Adoption:
         return Recovered(adopted, created, tuple(_named(each) for each in rest))
 
     @staticmethod
-    def _importing_plan(terraform: Terraform, addresses: Sequence[str]) -> Plan:
+    def _importing_plan(terraform: Terraform, addresses: Sequence[str]) -> TerraformPlan:
         """A plan that only adopts. What is missing in the cloud is left to the next apply, but for that without which
         the rest can't be."""
         plan = terraform.plan()
@@ -242,7 +244,7 @@ class Adoption:
         return plan
 
 
-def _creates(change: Change) -> bool:
+def _creates(change: ResourceChange) -> bool:
     """Whether something is made in the cloud."""
     return change.action == "create" and not any(kind in change.address for kind in adoption.NOT_ADOPTED)
 

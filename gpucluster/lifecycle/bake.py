@@ -11,7 +11,7 @@ from typing import Any
 from gpucluster import handover
 from gpucluster.cloud.baked_images import BakedImage, BakedImages, newest, superseded
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.members import Member, PoolMembers
+from gpucluster.cloud.members import PoolMember, PoolMembers
 from gpucluster.configuration.runner import Ansible, write_inventory
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Sink, warn
@@ -140,7 +140,7 @@ class Baking:
     def _remove_builder(self, pool: str) -> None:
         self._elastic().remove(lambda instance: instance.builder and instance.pool == pool)
 
-    def _configured_builder(self, pool: str, deployment: Deployment, run: Run) -> Member:
+    def _configured_builder(self, pool: str, deployment: Deployment, run: Run) -> PoolMember:
         """Launch the instance that is to become the image, and configure it as a node that is switched off."""
         output = deployment.outputs.pools.get(pool)
         if output is None or not (output.instance_configuration_id and output.image_id):
@@ -155,7 +155,7 @@ class Baking:
             self._ansible().run("bake.yml", file, run_id=run.id)
         return builder
 
-    def _launched(self, pool: str, instance_configuration_id: str, image_id: str, deployment: Deployment) -> Member:
+    def _launched(self, pool: str, instance_configuration_id: str, image_id: str, deployment: Deployment) -> PoolMember:
         name = handover.builder_name(pool)
         launched = self._elastic().launch_builder(pool, name, instance_configuration_id, image_id)
         builder = self._pool_members().member(launched)

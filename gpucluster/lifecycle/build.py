@@ -12,7 +12,7 @@ from gpucluster.lifecycle.hosts import Deployment, Hosts
 from gpucluster.lifecycle.plan import refuse_what_stays
 from gpucluster.lifecycle.provision import Consent, Provisioning
 from gpucluster.lifecycle.resize import Resizing
-from gpucluster.lifecycle.result import Result
+from gpucluster.lifecycle.result import RunResult
 from gpucluster.lifecycle.verification import Verification
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
@@ -111,10 +111,10 @@ class Building:
 
     def result(
         self, run: Run, deployment: Deployment, *, built: Built | None = None, verdict: Verdict | None = None
-    ) -> Result:
+    ) -> RunResult:
         """How a run ended that has succeeded."""
         configured = built.configured if built else None
-        return Result(
+        return RunResult(
             run.command,
             RunStatus.SUCCESS,
             run.elapsed,

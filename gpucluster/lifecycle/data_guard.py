@@ -38,7 +38,7 @@ _UNREACHED = 255
 
 
 @dataclass(frozen=True)
-class Found:
+class UserFiles:
     """The files of users in a file system: their number by owner.
 
     Args:
@@ -49,7 +49,7 @@ class Found:
     complete: bool = True
 
 
-class Hosts(Protocol):
+class HostFinder(Protocol):
     """Finds the hosts of a cluster, the controller first; ssh reaches them by their names afterwards."""
 
     def __call__(self, *, refresh: bool = False) -> Sequence[SavedHost]:
@@ -65,13 +65,13 @@ class ShareLook:
     """
 
     def __init__(
-        self, hosts: Hosts, nodes: Callable[[], Sequence[SavedHost]], ssh_client: Callable[[], SshClient]
+        self, hosts: HostFinder, nodes: Callable[[], Sequence[SavedHost]], ssh_client: Callable[[], SshClient]
     ) -> None:
         self._hosts = hosts
         self._nodes = nodes
         self._ssh_client = ssh_client
 
-    def __call__(self, sources: Sequence[str]) -> Found | str:
+    def __call__(self, sources: Sequence[str]) -> UserFiles | str:
         """The files on a share; or why no host can tell.
 
         Args:
@@ -93,26 +93,26 @@ class ShareLook:
                 continue
             asked = present
             answer = self._ask(present, sources)
-            if isinstance(answer, Found):
+            if isinstance(answer, UserFiles):
                 return answer
             reasons.append(answer)
         return "; ".join(dict.fromkeys(reasons)) or "no host of the cluster is left to ask"
 
-    def _ask(self, hosts: Sequence[SavedHost], sources: Sequence[str]) -> Found | str:
+    def _ask(self, hosts: Sequence[SavedHost], sources: Sequence[str]) -> UserFiles | str:
         """The answer of the first of the hosts; of another one only if that can't tell."""
         answer = self._ask_host(hosts[0].name, sources)
-        if isinstance(answer, Found):
+        if isinstance(answer, UserFiles):
             return answer
         reasons = [answer]
         with ThreadPoolExecutor(max_workers=_WORKERS) as workers:
             for other in workers.map(lambda host: self._ask_host(host.name, sources, direct=True), hosts[1:]):
-                if isinstance(other, Found):
+                if isinstance(other, UserFiles):
                     return other
                 reasons.append(other)
         more = f", and {count(len(reasons) - 1, 'other host')} can't tell either" if reasons[1:] else ""
         return f"{reasons[0]}{more}"
 
-    def _ask_host(self, name: str, sources: Sequence[str], *, direct: bool = False) -> Found | str:
+    def _ask_host(self, name: str, sources: Sequence[str], *, direct: bool = False) -> UserFiles | str:
         """Ask one host, through the controller; with `direct`, also past one that does not answer."""
         program, command = agent_archive.of_node(), f"{_RUN_AGENT} home-files {shlex.join(sources)}"
         client = self._ssh_client()
@@ -130,10 +130,10 @@ class ShareLook:
         return reason
 
 
-class Look(Protocol):
+class ShareInspection(Protocol):
     """Looks at a share; see `ShareLook`."""
 
-    def __call__(self, sources: Sequence[str]) -> Found | str:
+    def __call__(self, sources: Sequence[str]) -> UserFiles | str:
         """The files on it; or why no host can tell."""
 
 
@@ -144,7 +144,7 @@ class DataGuard:
         file_systems: makes the client of the started cloud.
     """
 
-    def __init__(self, file_systems: Callable[[], FileSystems], look: Look) -> None:
+    def __init__(self, file_systems: Callable[[], FileSystems], look: ShareInspection) -> None:
         self._file_systems = file_systems
         self._look = look
 
@@ -207,7 +207,7 @@ def refusal(file_system: FileSystem, why: str) -> DataGuardError:
     return DataGuardError(f"the file system {file_system.name} {why}", where=file_system.id, hint=DELETE_DATA_HINT)
 
 
-def _full(file_system: FileSystem, found: Found) -> DataGuardError:
+def _full(file_system: FileSystem, found: UserFiles) -> DataGuardError:
     each = ", ".join(f"{number} of {owner}" for owner, number in sorted(found.owners.items()))
     files = count(sum(found.owners.values()), "file")
     return refusal(file_system, f"holds {'' if found.complete else 'at least '}{files} of users: {each}")
@@ -222,14 +222,14 @@ def _unsealed_after_failure(systems: FileSystems, ocid: str) -> Iterator[None]:
         raise
 
 
-def _answer(name: str, done: process.Completed) -> Found | str:
+def _answer(name: str, done: process.Completed) -> UserFiles | str:
     """What the program on a host has printed."""
     try:
         answer = bounded.loads(done.stdout)
         if "error" in answer:
             return f"{name}: {answer['error']}"
         owners = {str(owner): int(number) for owner, number in answer["owners"].items()}
-        return Found(owners, bool(answer["complete"]))
+        return UserFiles(owners, bool(answer["complete"]))
     except (ValueError, LookupError, TypeError, AttributeError):
         return f"{name}: {_last(done.stderr) or f'the look ended with status {done.returncode}'}"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.spec import ClusterSpec
-from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.plan import TerraformPlan
 from gpucluster.workspace.run import Run
 
 
@@ -30,7 +30,7 @@ class ElasticTeardown:
         self._elastic = elastic
         self._controller = controller
 
-    def remove_obstacles(self, plan: Plan) -> None:
+    def remove_obstacles(self, plan: TerraformPlan) -> None:
         """Remove the nodes whose pool is no longer elastic, and those that block a plan of Terraform."""
         elastic = self._elastic()
         present = elastic.instances()

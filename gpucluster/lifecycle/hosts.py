@@ -11,7 +11,7 @@ from typing import Any
 from gpucluster import handover
 from gpucluster.cloud.bastion import LEFT_FOR_A_RUN, Bastion
 from gpucluster.cloud.console import Consoles, fingerprint
-from gpucluster.cloud.members import Member, PoolMembers
+from gpucluster.cloud.members import PoolMember, PoolMembers
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError, GpuClusterError
 from gpucluster.events import Sink, warn
@@ -39,7 +39,7 @@ class Deployment:
     """
 
     outputs: handover.Outputs
-    members: Mapping[str, Sequence[Member]]
+    members: Mapping[str, Sequence[PoolMember]]
     hosts: tuple[Host, ...]
 
     @classmethod
@@ -47,14 +47,14 @@ class Deployment:
         cls,
         spec: ClusterSpec,
         outputs: handover.Outputs,
-        network_members: Callable[[str, str, Sequence[str]], Sequence[Member]],
+        network_members: Callable[[str, str, Sequence[str]], Sequence[PoolMember]],
     ) -> Deployment:
         """The hosts of the pools that cluster.yml has; another pool is removed by the next apply.
 
         Args:
             network_members: reads the members of a pool's cluster network, by the pool, the network and their names.
         """
-        members: dict[str, Sequence[Member]] = {}
+        members: dict[str, Sequence[PoolMember]] = {}
         for name, pool in outputs.pools.items():
             if name in spec.pools and pool.cluster_network_id:
                 names = handover.permanent_names(name, spec.pools[name])

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gpucluster.errors import AnsibleError, ToolError
 from gpucluster.events import Sink, warn
-from gpucluster.kubernetes.upgrades import Step
+from gpucluster.kubernetes.upgrades import UpgradeStep
 from gpucluster.node_agent.rules.reasons import UPGRADED
-from gpucluster.operations.kubernetes import ControlPlane, KubernetesNode
+from gpucluster.operations.kubernetes import ControlPlaneClient, KubernetesNode
 from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade
 from gpucluster.workspace.run import Run
 
@@ -29,7 +29,7 @@ class Upgrading:
     """
 
     def __init__(
-        self, plane: ControlPlane, configure: Configure, back_up: Callable[[], Path | None], on_event: Sink
+        self, plane: ControlPlaneClient, configure: Configure, back_up: Callable[[], Path | None], on_event: Sink
     ) -> None:
         self._plane = plane
         self._configure = configure
@@ -85,7 +85,7 @@ class Upgrading:
             )
         return nodes
 
-    def _node(self, step: Step, node: KubernetesNode, drain_timeout: float) -> None:
+    def _node(self, step: UpgradeStep, node: KubernetesNode, drain_timeout: float) -> None:
         # Failed checks keep their reason, and the node stays out of service. Ours is another one than that of apply: an
         # apply between two runs of an upgrade resumes what applies have drained, and is refused after that.
         ours = not node.cordoned or _is_ours(node)

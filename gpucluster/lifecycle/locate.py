@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gpucluster import handover
 from gpucluster.cloud.bastion import LEFT_FOR_A_COMMAND
-from gpucluster.cloud.members import Member
+from gpucluster.cloud.members import PoolMember
 from gpucluster.errors import GpuClusterError, OtherClusterError
 from gpucluster.lifecycle.hosts import Deployment, HostSources
 from gpucluster.ssh import Host
@@ -104,7 +104,7 @@ class HostLocator:
         self._write(hosts, found.controller, bastion_id)
         return True
 
-    def _write(self, hosts: Sequence[Host], controller: Member, bastion_id: str | None) -> None:
+    def _write(self, hosts: Sequence[Host], controller: PoolMember, bastion_id: str | None) -> None:
         self._sources.paths.create()
         if bastion_id:
             key = self._sources.own_key()

@@ -21,7 +21,7 @@ from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError, OtherClusterError
 from gpucluster.events import Sink, info, warn
 from gpucluster.handover import ownership
-from gpucluster.handover.ownership import Folder
+from gpucluster.handover.ownership import FolderFacts
 from gpucluster.lifecycle.run_lock import RunLock
 from gpucluster.oci import tags
 from gpucluster.oci.run_lock import Holder
@@ -117,7 +117,7 @@ class Ownership:
         if outputs.get("cluster"):
             name = handover.Identity.parse(outputs).name
             where = "" if self._remote else str(self._paths.terraform_state)
-            folder = Folder(self._spec.name, str(self._spec.file), known=("cluster",), state=where)
+            folder = FolderFacts(self._spec.name, str(self._spec.file), known=("cluster",), state=where)
             ownership.require_name(folder, {name} - {""})
         return outputs
 
@@ -294,10 +294,10 @@ class Ownership:
         said = {str(output.get("name") or "") for output in outputs if isinstance(output, Mapping)}
         tagged = {tags.cluster(entry.tags) for entry in contents.entries}
         where = "" if self._remote else str(self._paths.terraform_state)
-        folder = Folder(self._spec.name, str(self._spec.file), known=contents.ids, state=where)
+        folder = FolderFacts(self._spec.name, str(self._spec.file), known=contents.ids, state=where)
         ownership.require_name(folder, said - {""} or tagged - {""})
 
-    def _folder(self, contents: StateContents, own: str = "") -> Folder:
+    def _folder(self, contents: StateContents, own: str = "") -> FolderFacts:
         known = handover.Identity.parse(contents.outputs)
         of_entries = {tags.identity(entry.tags) for entry in contents.entries} - {""}
         saved = self._saved_here()
@@ -309,7 +309,7 @@ class Ownership:
             saved.id if saved else "",
         ]
         network = self._spec.network
-        return Folder(
+        return FolderFacts(
             self._spec.name,
             str(self._spec.file),
             "" if network.vcn_id else str(network.vcn_cidr),

@@ -16,7 +16,7 @@ from gpucluster import handover
 from gpucluster.errors import GpuClusterError, InputError
 from gpucluster.events import Sink, warn
 from gpucluster.handover import configuration_diff
-from gpucluster.handover.configuration_diff import Difference
+from gpucluster.handover.configuration_diff import ConfigurationDifference
 from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_homes
 from gpucluster.lifecycle.resize import Scaling
@@ -26,8 +26,8 @@ from gpucluster.operations.inquiry import Answer, Inquiry
 from gpucluster.operations.users import DirectoryClient
 from gpucluster.slurm.releases import DISTRIBUTION
 from gpucluster.spec import ClusterSpec
-from gpucluster.terraform.plan import Change
-from gpucluster.terraform.plan import Plan as TerraformPlan
+from gpucluster.terraform.plan import ResourceChange
+from gpucluster.terraform.plan import TerraformPlan as TerraformPlan
 from gpucluster.workspace.run import Run
 
 # Seconds that the controller gets in addition to the time that Terraform needs.
@@ -38,7 +38,7 @@ _KEPT_BY_KUBERNETES = ("control_plane", "network", "pod_cidr", "service_cidr")
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClusterPlan:
     """What an apply would do. `empty` if it would change nothing.
 
     Args:
@@ -49,10 +49,10 @@ class Plan:
         warnings: what apply would refuse without an option, and what is lost with a controller that is gone.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[ResourceChange, ...]
     changes_outputs: bool
     hosts: Scaling
-    configuration: tuple[Difference, ...]
+    configuration: tuple[ConfigurationDifference, ...]
     warnings: tuple[str, ...] = ()
 
     @property
@@ -78,7 +78,7 @@ class _OnController:
     """What the controller says of the configuration: the record, and what the directory would change."""
 
     record: Mapping[str, Any] | None
-    users: tuple[Difference, ...] = ()
+    users: tuple[ConfigurationDifference, ...] = ()
 
 
 class Planning:
@@ -107,7 +107,7 @@ class Planning:
         self._outputs = outputs
         self._on_event = on_event
 
-    def plan(self, run: Run, *, preflight: bool) -> Plan:
+    def plan(self, run: Run, *, preflight: bool) -> ClusterPlan:
         """Find out what an apply would do. Each warning is announced, too.
 
         Args:
@@ -124,7 +124,7 @@ class Planning:
             resources, hosts = self._provisioning.plan(terraform)
             resources.file.unlink(missing_ok=True)
             answer = asked.answer(time.monotonic() + _LEFT_FOR_THE_CONTROLLER)
-            plan = Plan(
+            plan = ClusterPlan(
                 resources.changes,
                 resources.changes_outputs,
                 hosts,
@@ -148,28 +148,32 @@ class Planning:
         try:
             preview = self._directory.preview(self._configuration.people(record or {}))
         except InputError as error:
-            return _OnController(record, (Difference("users", "configure", f"apply would be refused: {error.what}"),))
+            return _OnController(
+                record, (ConfigurationDifference("users", "configure", f"apply would be refused: {error.what}"),)
+            )
         except GpuClusterError as error:
-            return _OnController(record, (Difference("users", "configure", f"they are not known: {error.what}"),))
+            return _OnController(
+                record, (ConfigurationDifference("users", "configure", f"they are not known: {error.what}"),)
+            )
         return _OnController(
             record,
             (
-                *(Difference("users", "add", f"group {name}") for name in preview.groups),
-                *(Difference("users", "add", name) for name in preview.added),
-                *(Difference("users", "change", name) for name in preview.changed),
+                *(ConfigurationDifference("users", "add", f"group {name}") for name in preview.groups),
+                *(ConfigurationDifference("users", "add", name) for name in preview.added),
+                *(ConfigurationDifference("users", "change", name) for name in preview.changed),
             ),
         )
 
     def _differences(
         self, outputs: handover.Outputs | None, hosts: Scaling, answer: Answer[_OnController]
-    ) -> tuple[Difference, ...]:
+    ) -> tuple[ConfigurationDifference, ...]:
         if outputs is None:
-            return (Difference("hosts", "configure", "all of them are configured once they exist"),)
+            return (ConfigurationDifference("hosts", "configure", "all of them are configured once they exist"),)
         if answer.value is None:
-            return (Difference("hosts", "configure", f"{configuration_diff.NOT_KNOWN} ({answer.error})"),)
+            return (ConfigurationDifference("hosts", "configure", f"{configuration_diff.NOT_KNOWN} ({answer.error})"),)
         now = self._configuration.settings(outputs, hosts.staying)
         keys = (
-            Difference("users", "configure", f"generate a key pair for {name}: this machine has none")
+            ConfigurationDifference("users", "configure", f"generate a key pair for {name}: this machine has none")
             for name in self._configuration.new_key_pairs()
         )
         # These are shown as nodes.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from gpucluster import handover
 from gpucluster import preflight as preflights
-from gpucluster.cloud.client import Access, home_region, refusals
+from gpucluster.cloud.client import CloudAccess, home_region, refusals
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.tagged_resources import TaggedResources
@@ -19,7 +19,7 @@ from gpucluster.errors import CloudError, DataGuardError, InputError, LockedErro
 from gpucluster.events import Sink, warn
 from gpucluster.handover import iam, user_data
 from gpucluster.handover.adoption import CONTROLLER, NETWORK
-from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
+from gpucluster.lifecycle.adoption import Adoption, AdoptionSurvey, Recovered
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
@@ -28,7 +28,7 @@ from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.resize import Resizing, Scaling, is_controller, is_host, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec, Controller, Login, Pool
-from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.plan import TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
@@ -68,7 +68,7 @@ _SURVEYS = 5
 _WITH_CONTROLLER = ("module.controller", "terraform_data.image", "terraform_data.image_variant")
 
 
-def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
+def network_compartment(spec: ClusterSpec, access: CloudAccess) -> str | None:
     """The compartment of the nodes' subnet, if elastic nodes are launched into an existing one; None: the cluster's.
 
     Raises:
@@ -81,12 +81,12 @@ def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
     return str(subnet.compartment_id)
 
 
-def lost_homes(plan: Plan) -> tuple[str, ...]:
+def lost_homes(plan: TerraformPlan) -> tuple[str, ...]:
     """The addresses of the file systems with users' homes that a plan deletes or replaces."""
     return plan.lost("oci_file_storage_file_system")
 
 
-def lost_controller(plan: Plan, outputs: Mapping[str, Any]) -> str:
+def lost_controller(plan: TerraformPlan, outputs: Mapping[str, Any]) -> str:
     """What is lost with a controller that the state has, and that a plan creates again; "" if it stays.
 
     Args:
@@ -257,7 +257,7 @@ class Provisioning:
                 "state=power_down",
             )
 
-    def plan(self, terraform: Terraform) -> tuple[Plan, Scaling]:
+    def plan(self, terraform: Terraform) -> tuple[TerraformPlan, Scaling]:
         """What would be changed, and what that would do to the hosts."""
         survey = self._survey(terraform)
         with self._adoption.adopting(terraform, survey):
@@ -375,12 +375,12 @@ class Provisioning:
         with run.phase("terraform"):
             return self._adoption.recover(terraform, lambda images: self._set_images(terraform, images))
 
-    def _survey(self, terraform: Terraform) -> Survey:
+    def _survey(self, terraform: Terraform) -> AdoptionSurvey:
         survey = self._adoption.survey(terraform)
         self._set_images(terraform, survey.images)
         return survey
 
-    def _survey_of_new(self, terraform: Terraform) -> Survey:
+    def _survey_of_new(self, terraform: Terraform) -> AdoptionSurvey:
         """The first survey of a cluster that was just begun: others may have begun one of this name a moment later."""
         left = _SURVEYS
         while True:
@@ -431,7 +431,7 @@ class Provisioning:
             plan.file.unlink(missing_ok=True)
         return sum(not change.internal for change in plan.changes)
 
-    def _without_keys_of_new_disks(self, terraform: Terraform, plan: Plan) -> Plan:
+    def _without_keys_of_new_disks(self, terraform: Terraform, plan: TerraformPlan) -> TerraformPlan:
         """The plan to apply: it takes the host keys of hosts that get another boot volume out of the state."""
         host_keys = handover.Identity.parse(terraform.outputs()).host_keys
         lost = self._resizing.new_disks(terraform, plan) & host_keys.keys()

@@ -24,7 +24,7 @@ from gpucluster.operations.health import HealthService
 from gpucluster.spec import ClusterSpec
 from gpucluster.verdict import repair
 from gpucluster.verdict.registry import CHECKS
-from gpucluster.verdict.repair import Node, Plan, Standing
+from gpucluster.verdict.repair import Node, RepairPlan, Standing
 from gpucluster.verdict.verdict import Verdict, of_findings
 from gpucluster.workspace.run import Run
 
@@ -87,7 +87,7 @@ class Repair:
 
     def run(
         self, run: Run, deployment: Deployment, verdict: Verdict, check: Checking, fix: Fix
-    ) -> tuple[Verdict, Plan]:
+    ) -> tuple[Verdict, RepairPlan]:
         """Do what follows from a verdict. Returns the verdict at the end, which has passed, and what was done.
 
         Raises:
@@ -129,7 +129,7 @@ class Repair:
         verdict = check(deployment)
         return check(deployment) if drained and self._undrain(verdict, drained) else verdict
 
-    def _plan(self, findings: Sequence[Finding], fix: Fix, *, shadow: bool) -> Plan:
+    def _plan(self, findings: Sequence[Finding], fix: Fix, *, shadow: bool) -> RepairPlan:
         decisions = self._health.react(self._deciding(findings), shadow=shadow)
         accused = repair.accused(findings, CHECKS)
         return repair.plan(self._nodes(), accused, decisions, replace_permanent=fix.replace_nodes)
@@ -148,18 +148,18 @@ class Repair:
             if name in pools
         }
 
-    def _announce(self, plan: Plan) -> None:
+    def _announce(self, plan: RepairPlan) -> None:
         for line in plan.lines():
             info(self._on_event, "nodes", line)
         for each in plan.left:
             warn(self._on_event, f"node {each.node}", f"{each.why}. Next: {each.next}")
 
-    def _replace(self, run: Run, deployment: Deployment, plan: Plan, fix: Fix) -> Deployment:
+    def _replace(self, run: Run, deployment: Deployment, plan: RepairPlan, fix: Fix) -> Deployment:
         with run.phase("replace"):
             self._elastic.replace(plan.elastic, fix.drain_timeout)
         return self._recreate(run, plan.permanent, fix.drain_timeout) if plan.permanent else deployment
 
-    def _prove(self, deployment: Deployment, before: Verdict, check: Checking, plan: Plan) -> Verdict:
+    def _prove(self, deployment: Deployment, before: Verdict, check: Checking, plan: RepairPlan) -> Verdict:
         """The first verdict, with what was touched checked again."""
         part = repair.touched(plan, pools_of(self._spec, (*plan.replaced, *plan.undrained)))
         after = self._check_drained(deployment, plan.permanent, check)
@@ -209,7 +209,7 @@ def pools_of(spec: ClusterSpec, nodes: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _only(asked: Collection[str], plan: Plan) -> Plan:
+def _only(asked: Collection[str], plan: RepairPlan) -> RepairPlan:
     """The plan without nodes that have failed since it was asked which may be replaced: the next run has them."""
     return replace(
         plan,
@@ -218,7 +218,7 @@ def _only(asked: Collection[str], plan: Plan) -> Plan:
     )
 
 
-def _failed(verdict: Verdict, plan: Plan) -> VerifyError:
+def _failed(verdict: Verdict, plan: RepairPlan) -> VerifyError:
     """The error of a cluster that does not pass, with what a person does."""
     error = failed(verdict)
     lines = [f"  {line}" for line in plan.lines()]

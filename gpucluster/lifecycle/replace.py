@@ -19,7 +19,7 @@ from gpucluster.node_agent.rules.reasons import CHANGED, from_administrator
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.oci.states import GONE
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode
-from gpucluster.operations.kubernetes import ControlPlane
+from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import did_you_mean
 from gpucluster.waiting import wait_until
@@ -146,7 +146,7 @@ class OnSlurm:
 class OnKubernetes:
     """Drains nodes of Kubernetes: their pods move or end, and the autoscaler gives up what is cordoned and empty."""
 
-    def __init__(self, control_plane: ControlPlane) -> None:
+    def __init__(self, control_plane: ControlPlaneClient) -> None:
         self._control_plane = control_plane
 
     def let_in(self, names: Collection[str]) -> str:

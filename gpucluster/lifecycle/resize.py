@@ -35,7 +35,7 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.operations.schedulers import SchedulerNodes
 from gpucluster.spec import ClusterSpec, Pool
-from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
 
 Names = Mapping[str, Sequence[str]]
@@ -172,7 +172,7 @@ def nodes_to_add(desired: Names, present: Present) -> dict[str, tuple[str, ...]]
 
 
 def replacements(
-    changes: Iterable[Change], spec: ClusterSpec, outputs: handover.Outputs | None, present: Present
+    changes: Iterable[ResourceChange], spec: ClusterSpec, outputs: handover.Outputs | None, present: Present
 ) -> tuple[Replacement, ...]:
     """What a plan would remove although cluster.yml asks for it: permanent nodes, what they are in, login nodes, the
     controller, a control plane of Kubernetes Engine and its node pools.
@@ -198,7 +198,7 @@ def replacements(
     return tuple(replaced)
 
 
-def reboots(changes: Iterable[Change]) -> dict[str, str]:
+def reboots(changes: Iterable[ResourceChange]) -> dict[str, str]:
     """The hosts that a plan reboots: by the address of the instance, the name of the node or login node, or empty for
     the controller."""
     return {
@@ -209,7 +209,7 @@ def reboots(changes: Iterable[Change]) -> dict[str, str]:
 
 
 def scaling(
-    changes: Sequence[Change],
+    changes: Sequence[ResourceChange],
     spec: ClusterSpec,
     outputs: handover.Outputs | None,
     present: Present,
@@ -260,7 +260,7 @@ def _login_scaling(
     )
 
 
-def _loses(change: Change) -> bool:
+def _loses(change: ResourceChange) -> bool:
     """Whether a resource is lost, or the disk of an instance."""
     if change.action == "update":
         return is_host(change.address) and _changes(change, _BOOT_VOLUME)
@@ -291,7 +291,7 @@ def _name(address: str) -> str:
     return found.group(1) if found else ""
 
 
-def _changes(change: Change, attributes: Sequence[str]) -> bool:
+def _changes(change: ResourceChange, attributes: Sequence[str]) -> bool:
     return any(name == each or name.startswith(f"{each}.") for name in change.changed for each in attributes)
 
 
@@ -319,7 +319,7 @@ def _what(address: str, pool: str, nodes: Sequence[str]) -> str:
     return f"node {nodes[0]}" if nodes else "the controller, with what the scheduler stores and the user directory"
 
 
-def _why(change: Change, output: handover.PoolOutput | None, desired: Pool | None) -> str:
+def _why(change: ResourceChange, output: handover.PoolOutput | None, desired: Pool | None) -> str:
     if output is not None and desired is not None:
         if output.kind != desired.kind:
             reason = "max_count is above count" if desired.elastic else "max_count is count"
@@ -372,12 +372,12 @@ class Resizing:
     def drain_and_detach(
         self,
         terraform: Terraform,
-        plan: Plan,
+        plan: TerraformPlan,
         *,
         replace_nodes: bool = False,
         recreate: Collection[str] = (),
         drain_timeout: float = DRAIN_TIMEOUT,
-    ) -> Plan:
+    ) -> TerraformPlan:
         """Prepare the removal of the nodes that cluster.yml does not ask for, where Terraform can't or must not do it.
 
         These nodes are drained, nodes that cluster.yml asks for again are resumed, and members of cluster networks are
@@ -424,7 +424,7 @@ class Resizing:
             self._nodes.drain(dict.fromkeys(nodes, REMOVED), timeout)
             self._nodes.remove(nodes)
 
-    def scaling(self, terraform: Terraform, plan: Plan) -> Scaling:
+    def scaling(self, terraform: Terraform, plan: TerraformPlan) -> Scaling:
         """What an apply of this plan would do to the hosts, those changes included that are made without Terraform.
         Reads only.
 
@@ -435,13 +435,13 @@ class Resizing:
         observed = {pool: network.status() for pool, network in self._networks(outputs).items()}
         return scaling(plan.changes, self._spec, outputs, _present(self._spec, outputs, observed))
 
-    def new_disks(self, terraform: Terraform, plan: Plan) -> set[str]:
+    def new_disks(self, terraform: Terraform, plan: TerraformPlan) -> set[str]:
         """The OCIDs of the instances that this plan gives another boot volume, and with it another host key."""
         addresses = [each.address for each in plan.changes if each.action == "update" and _loses(each)]
         return set(_instances(addresses, self._outputs(terraform)))
 
     @contextmanager
-    def restarts(self, terraform: Terraform, plan: Plan) -> Iterator[None]:
+    def restarts(self, terraform: Terraform, plan: TerraformPlan) -> Iterator[None]:
         """Apply a plan inside this block: what this machine knows of the hosts that boot again is forgotten.
 
         It is forgotten before, in case that this run is killed, and afterwards, because `gpucluster ssh` may have
@@ -486,7 +486,7 @@ class Resizing:
                     networks[pool] = network
         return networks
 
-    def _loses_network(self, pool: str, plan: Plan) -> bool:
+    def _loses_network(self, pool: str, plan: TerraformPlan) -> bool:
         """Whether the whole cluster network of a pool is removed, and its members with it."""
         desired = self._spec.pools.get(pool)
         lost = {match.group(1) for address in plan.lost(_NETWORK.rstrip(".")) if (match := _POOL.match(address))}
@@ -520,7 +520,7 @@ class Resizing:
 
     @staticmethod
     def _resize(
-        network: ClusterNetwork, status: NetworkStatus, count: int, removed: Mapping[str, str], plan: Plan
+        network: ClusterNetwork, status: NetworkStatus, count: int, removed: Mapping[str, str], plan: TerraformPlan
     ) -> None:
         if removed:
             network.remove(removed, count)
@@ -552,7 +552,7 @@ def _instances(addresses: Iterable[str], outputs: handover.Outputs | None) -> li
     return [nodes[name] for address in addresses if (name := _name(address)) in nodes]
 
 
-def _check_nothing_else(plan: Plan, changes: Scaling, spec: ClusterSpec, recreate: Collection[str]) -> None:
+def _check_nothing_else(plan: TerraformPlan, changes: Scaling, spec: ClusterSpec, recreate: Collection[str]) -> None:
     """Who names a node to be recreated did not ask for what else cluster.yml may ask for meanwhile.
 
     Raises:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucluster.verdict.repair import Plan
+from gpucluster.verdict.repair import RepairPlan
 from gpucluster.verdict.verdict import CheckResult, Verdict
 from gpucluster.workspace.run_log import RunStatus
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """How a run ended.
 
     Args:
@@ -33,7 +33,7 @@ class Result:
     changes: int = 0
     changed: Mapping[str, int] = field(default_factory=dict)
     verdict: Verdict | None = None
-    repair: Plan | None = None
+    repair: RepairPlan | None = None
     login: Mapping[str, str] = field(default_factory=dict)
     slurm_copy: str | None = None
     backup: str | None = None

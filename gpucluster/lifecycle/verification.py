@@ -40,7 +40,7 @@ from gpucluster.workspace.run import Run
 
 
 @dataclass(frozen=True)
-class Request:
+class VerifyRequest:
     """What to verify, and how much.
 
     Args:
@@ -95,7 +95,7 @@ def level_of(name: Level | str) -> Level:
         raise InputError(f"there is no level {name}", hint=f"Levels: {', '.join(Level)}") from None
 
 
-class Measurement(Protocol):
+class MeasurementRunner(Protocol):
     """Runs jobs that measure nodes and the network between them."""
 
     def run(
@@ -132,7 +132,7 @@ class Verification:
         paths: ClusterPaths,
         cloud: CloudProvider,
         collect: Callable[[str, Deployment, Run, Mapping[str, Any]], PlaybookResult],
-        measurement: Measurement,
+        measurement: MeasurementRunner,
         on_event: Sink,
     ) -> None:
         self._spec = spec
@@ -151,7 +151,7 @@ class Verification:
         deployment: Deployment,
         run: Run,
         collected: PlaybookResult | None = None,
-        request: Request = Request(),
+        request: VerifyRequest = VerifyRequest(),
     ) -> Verdict:
         """Check the facts of the hosts, and what they have found themselves.
 
@@ -182,7 +182,7 @@ class Verification:
         self,
         deployment: Deployment,
         run: Run,
-        request: Request = Request(),
+        request: VerifyRequest = VerifyRequest(),
     ) -> Verdict:
         """The same, where a verdict that did not pass is no error."""
         try:

@@ -48,7 +48,7 @@ _CONTENTS = (
 
 
 @dataclass(frozen=True)
-class Status:
+class LocalCloudStatus:
     """The status of a local cloud.
 
     Attributes:
@@ -89,7 +89,7 @@ _OWNED = ("vcn", "subnet", "filesystem", "mounttarget", "instanceconfiguration",
           "clusternetwork", "policy", "dynamicgroup")  # fmt: skip
 
 
-def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -> Status:
+def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -> LocalCloudStatus:
     """Start the server of a home unless it runs, and wait until it answers.
 
     Args:
@@ -173,7 +173,7 @@ def stop_if_empty(home: Path) -> bool:
     return not now.running
 
 
-def status(home: Path) -> Status:
+def status(home: Path) -> LocalCloudStatus:
     """The status of the local cloud. Reads its files only, so it also works while the server is stopped.
 
     A server that runs is asked for a sign of life first: then it also looks at its containers.
@@ -182,7 +182,7 @@ def status(home: Path) -> Status:
     if record is not None:
         _answers(record.endpoint, LOOK, _LOOK_TIMEOUT)
     instances, resources, orphans = _contents(home / "cloud.db")
-    return Status(
+    return LocalCloudStatus(
         home=home,
         running=record is not None,
         pid=record.pid if record else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpucluster.fabric.model import Verdict
+from gpucluster.fabric.model import FabricVerdict
 from gpucluster.measuring import baseline
 from gpucluster.measuring.plan import MeasuredPool
 from gpucluster.node_agent.checks.model import Check, Measurements, Outcome, Profile, Reaction, Scope, Status, worst
@@ -121,7 +121,7 @@ def _ping(measurements: Measurements, pool: MeasuredPool, _subject: str) -> Outc
 
 
 def _node(measurements: Measurements, _pool: MeasuredPool, subject: str) -> Outcome:
-    verdict: Verdict = measurements[SEARCH]
+    verdict: FabricVerdict = measurements[SEARCH]
     if subject in verdict.nodes:
         return Outcome(Status.FAIL, "slow with two healthy partners, with all of its devices")
     if subject in verdict.rails:
@@ -134,7 +134,7 @@ def _node(measurements: Measurements, _pool: MeasuredPool, subject: str) -> Outc
 
 
 def _rail(measurements: Measurements, pool: MeasuredPool, subject: str) -> Outcome:
-    verdict: Verdict = measurements[SEARCH]
+    verdict: FabricVerdict = measurements[SEARCH]
     if subject in verdict.unknown or verdict.reason:
         return Outcome(Status.UNKNOWN, verdict.unknown.get(subject) or verdict.reason)
     slow = [pool.shape.rdma_devices[rail] for rail in verdict.rails.get(subject, ())]
@@ -147,7 +147,7 @@ def _rail(measurements: Measurements, pool: MeasuredPool, subject: str) -> Outco
 
 
 def _links(measurements: Measurements, _pool: MeasuredPool, _subject: str) -> Outcome:
-    verdict: Verdict = measurements[SEARCH]
+    verdict: FabricVerdict = measurements[SEARCH]
     faults = [
         *(f"{one} and {other} are slow together, and good with others" for one, other in verdict.pairs),
         *(f"all nodes of block {number} are slow: its switch" for number in verdict.switches),

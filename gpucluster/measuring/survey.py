@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpucluster.fabric import diagnosis
-from gpucluster.fabric.model import Fabric, Measurement, Results
-from gpucluster.fabric.model import Verdict as Found
+from gpucluster.fabric.model import Fabric, FabricMeasurement, Results
+from gpucluster.fabric.model import FabricVerdict as Found
 from gpucluster.measuring import baseline, checks, plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.results import Answer, Nccl
@@ -129,7 +129,7 @@ class Survey:
                 return step
             rounds.append(self._bandwidths(step, len(rounds) + 1))
 
-    def _bandwidths(self, asked: Sequence[Measurement], number: int) -> Results:
+    def _bandwidths(self, asked: Sequence[FabricMeasurement], number: int) -> Results:
         devices = self._pool.shape.rdma_devices
         by_words = {(each.nodes, limits.RING, "" if each.rail is None else devices[each.rail]): each for each in asked}
         measured = self._nccl(f"the search, round {number}", list(by_words))

@@ -12,7 +12,7 @@ from gpucluster.node_agent import bounded
 from gpucluster.node_agent.checks.model import Finding
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.text import printable
-from gpucluster.verdict.repair import Decision
+from gpucluster.verdict.repair import HealthDecision
 
 _REACT = "sudo -n gpucluster-agent health react"
 # Seconds: it asks slurmctld, which may be busy.
@@ -26,7 +26,7 @@ class HealthService:
     def __init__(self, controller: ControllerConnection) -> None:
         self._controller = controller
 
-    def react(self, findings: Collection[Finding], *, shadow: bool = False) -> tuple[Decision, ...]:
+    def react(self, findings: Collection[Finding], *, shadow: bool = False) -> tuple[HealthDecision, ...]:
         """Tell it what was found, and let it do what follows: drain nodes, or undrain those that it has drained.
 
         Args:
@@ -52,7 +52,7 @@ class HealthService:
             ) from None
 
 
-def _decision(raw: Any) -> Decision:
+def _decision(raw: Any) -> HealthDecision:
     """From JSON. An action that this version does not know counts as none.
 
     Raises:
@@ -60,4 +60,6 @@ def _decision(raw: Any) -> Decision:
     """
     known = raw["action"] in {action.value for action in Action}
     action = Action(raw["action"]) if known else Action.NONE
-    return Decision(str(raw["node"]), action, raw["done"] is True, str(raw["reason"]), tuple(map(str, raw["checks"])))
+    return HealthDecision(
+        str(raw["node"]), action, raw["done"] is True, str(raw["reason"]), tuple(map(str, raw["checks"]))
+    )

@@ -21,13 +21,13 @@ import yaml
 from gpucluster import process
 from gpucluster.artifacts import catalogue, releases
 from gpucluster.artifacts.cache import sha256_of
-from gpucluster.errors import Finding as InputFinding
 from gpucluster.errors import InputError, Interrupted, ProcessError, ToolError
+from gpucluster.errors import InputFinding as InputFinding
 from gpucluster.events import Event, EventKind, Sink, info, warn
 from gpucluster.handover.names import elastic_names, elastic_prefix, permanent_names
 from gpucluster.jobs import choose, outputs, registry, render
 from gpucluster.jobs.launchers import kubernetes
-from gpucluster.jobs.model import EXIT_REQUIREMENT, LAST_LINES, Job, Launcher, Need, Requirement, Result, Template
+from gpucluster.jobs.model import EXIT_REQUIREMENT, LAST_LINES, Job, JobResult, Launcher, Need, Requirement, Template
 from gpucluster.kubernetes.manifests.workloads import JOB_LABEL
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.operations.container_images import ContainerImages
@@ -103,7 +103,7 @@ class JobOutcome:
     exit_status: int | None
     nodes: str
     folder: str
-    result: Result
+    result: JobResult
     output: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -642,7 +642,7 @@ class Jobs:
             yield RemoteConversation(talk)
 
 
-def judged(job: Job, output: str, state: str, exit_status: int | None) -> Result:
+def judged(job: Job, output: str, state: str, exit_status: int | None) -> JobResult:
     """What the output of a job says, and how the job ended."""
     if state == _COMPLETED:
         return outputs.judged(job, output)
@@ -653,7 +653,7 @@ def judged(job: Job, output: str, state: str, exit_status: int | None) -> Result
         said = [line for line in output.splitlines() if line.startswith(f"{name}: ")][-_MOST_SAID:]
         text = "; ".join(map(printable, dict.fromkeys(said))) or printable(_last_words(output))
         finding = Finding("job", name, Status.FAIL, f"a requirement is not met: {text}")
-        return Result((finding,), result.values, result.units, result.steps)
+        return JobResult((finding,), result.values, result.units, result.steps)
     status = Status.FAIL if state in _FAILED else Status.UNKNOWN
     text = f"the job ended as {printable(state)}" + (f" with status {exit_status}" if exit_status else "")
     cause, last = outputs.cause(output), _last_words(output)
@@ -661,7 +661,7 @@ def judged(job: Job, output: str, state: str, exit_status: int | None) -> Result
     text += f"; its last line is: {printable(last)[:200]}" if last else "; it has printed nothing"
     lines = [printable(line)[:200] for line in output.splitlines()[-_MOST_LINES:]]
     finding = Finding("job", name, status, text, {LAST_LINES: lines} if lines else {})
-    return Result((finding, *result.findings), result.values, result.units, result.steps)
+    return JobResult((finding, *result.findings), result.values, result.units, result.steps)
 
 
 def _last_words(output: str) -> str:

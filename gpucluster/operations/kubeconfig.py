@@ -30,7 +30,7 @@ from gpucluster.controller.rules.names import NAME_PATTERN
 from gpucluster.errors import InputError, ToolError
 from gpucluster.node_agent.kubernetes.kubectl import ADMIN
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.kubernetes import ControlPlane
+from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.operations.users import require_directory
 from gpucluster.paths import write_private
 from gpucluster.spec import ClusterSpec
@@ -95,7 +95,7 @@ def key_and_request() -> tuple[str, str]:
 class Kubeconfigs:
     """Writes kubeconfig files for one cluster."""
 
-    def __init__(self, spec: ClusterSpec, controller: ControllerConnection, plane: ControlPlane) -> None:
+    def __init__(self, spec: ClusterSpec, controller: ControllerConnection, plane: ControlPlaneClient) -> None:
         self._spec, self._controller, self._plane = spec, controller, plane
 
     def write(self, user: str | None, file: Path | None = None, local_port: int | None = None) -> WrittenKubeconfig:

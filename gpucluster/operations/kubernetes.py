@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 @checked(frozen=True)
-class Condition:
+class NodeCondition:
     """A condition of a node, in the words of Kubernetes."""
 
     type: str
@@ -66,7 +66,7 @@ class KubernetesNode:
     runtime: str = ""
     address: str = ""
     created: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
     taints: tuple[dict[str, str], ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     capacity: dict[str, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class KubernetesNode:
 
 
 @checked(frozen=True)
-class Problem:
+class ControlPlaneProblem:
     """What is wrong with a control plane, and what to do. One that is not `serious` hinders nothing else."""
 
     message: str
@@ -93,7 +93,7 @@ class Problem:
 
 
 @checked(frozen=True)
-class Space:
+class EtcdSpace:
     """What etcd stores, in bytes: the size of its file, and what is used of it; `full`: it refuses every change."""
 
     size: int
@@ -102,7 +102,7 @@ class Space:
 
 
 @checked(frozen=True)
-class Certificate:
+class ControlPlaneCertificate:
     """A certificate of the control plane: `expires` is UTC (ISO 8601), `days` are left; an `authority` signs others."""
 
     file: str
@@ -112,7 +112,7 @@ class Certificate:
 
 
 @checked(frozen=True)
-class PlaneState:
+class ControlPlaneState:
     """The state of a control plane.
 
     Args:
@@ -121,9 +121,9 @@ class PlaneState:
     """
 
     ready: bool
-    problems: tuple[Problem, ...]
-    etcd: Space | None
-    certificates: tuple[Certificate, ...]
+    problems: tuple[ControlPlaneProblem, ...]
+    etcd: EtcdSpace | None
+    certificates: tuple[ControlPlaneCertificate, ...]
 
     @property
     def has_failed(self) -> bool:
@@ -178,7 +178,7 @@ def require_own_control_plane(spec: ClusterSpec, what: str = "") -> None:
         )
 
 
-class ControlPlane:
+class ControlPlaneClient:
     """Requests to the controller of a cluster with Kubernetes.
 
     Args:
@@ -214,21 +214,21 @@ class ControlPlane:
                 hint="Its program may be of another version than this one. Run: gpucluster apply",
             ) from None
 
-    def state(self) -> PlaneState:
+    def state(self) -> ControlPlaneState:
         """The state of the control plane, also where the API server is dead: `problems` says why.
 
         Raises:
             ToolError: the controller can't be reached, or has no control plane.
         """
-        return self._asked(PlaneState, "state")
+        return self._asked(ControlPlaneState, "state")
 
-    def certificates(self) -> tuple[Certificate, ...]:
+    def certificates(self) -> tuple[ControlPlaneCertificate, ...]:
         """The certificates of the control plane.
 
         Raises:
             ToolError: the controller can't be reached, or has no control plane.
         """
-        return self._asked(tuple[Certificate, ...], "certificates")
+        return self._asked(tuple[ControlPlaneCertificate, ...], "certificates")
 
     def renew(self, within_days: float) -> tuple[str, ...]:
         """Renew all certificates if one has fewer days left; the API server stops for up to a minute. Returns the
@@ -239,14 +239,14 @@ class ControlPlane:
         """
         return self._asked(tuple[str, ...], "certificates.renew", within_days=within_days)
 
-    def compact(self) -> tuple[Space, Space]:
+    def compact(self) -> tuple[EtcdSpace, EtcdSpace]:
         """Give the space of old versions back that etcd has stored, and end the alarm of a full one. Returns what it
         stored before and after.
 
         Raises:
             ToolError: a step failed; all of them can be done again.
         """
-        done = self._asked(dict[str, Space], "etcd.compact")
+        done = self._asked(dict[str, EtcdSpace], "etcd.compact")
         return done["before"], done["after"]
 
     def version(self) -> str:

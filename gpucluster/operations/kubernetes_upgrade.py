@@ -10,9 +10,9 @@ from typing import Any
 from gpucluster.errors import InputError, ToolError
 from gpucluster.handover.names import elastic_names, elastic_prefix
 from gpucluster.kubernetes import upgrades
-from gpucluster.kubernetes.upgrades import Step
+from gpucluster.kubernetes.upgrades import UpgradeStep
 from gpucluster.oci.names import number_of
-from gpucluster.operations.kubernetes import ControlPlane
+from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.spec import ClusterSpec
 from gpucluster.spec.sections.kubernetes import RELEASE_PATTERN
 
@@ -31,7 +31,7 @@ class KubernetesUpgrade:
     version: str
     nodes: Mapping[str, str]
     release: str
-    steps: tuple[Step, ...]
+    steps: tuple[UpgradeStep, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object; a step is a text such as "control plane: 1.33.1 to 1.34.2"."""
@@ -52,7 +52,7 @@ class KubernetesUpgrade:
                 )
 
 
-def plan(spec: ClusterSpec, plane: ControlPlane, release: str | None = None) -> KubernetesUpgrade:
+def plan(spec: ClusterSpec, plane: ControlPlaneClient, release: str | None = None) -> KubernetesUpgrade:
     """The way from what the cluster runs to a release.
 
     Args:
@@ -76,7 +76,7 @@ def plan(spec: ClusterSpec, plane: ControlPlane, release: str | None = None) -> 
     kubelets = {name: each for name, each in found_by_name.items() if each is not None}
     first = [name for name, node in nodes.items() if node.of_control_plane]
     found = upgrades.plan(server, kubelets, wanted, first)
-    if isinstance(found, upgrades.Refusal):
+    if isinstance(found, upgrades.UpgradeRefusal):
         raise InputError(found.message, where=where, hint=found.hint)
     # Elastic nodes are in no inventory. They keep their release until they go, and new ones get that of cluster.yml.
     steps = tuple(step for step in found if not step.host or not _is_elastic(spec, step.host))

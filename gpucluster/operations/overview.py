@@ -29,7 +29,7 @@ from gpucluster.process import Completed
 from gpucluster.slurm.hostlists import HostlistError, expand
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import printable
-from gpucluster.workspace.evidence import Evidence
+from gpucluster.workspace.evidence import SavedEvidence
 from gpucluster.workspace.run_history import PastRun
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class _Slurm:
 
 
 @dataclass(frozen=True)
-class Sources:
+class OverviewSources:
     """Who is asked. Each may raise GpuClusterError.
 
     Args:
@@ -117,11 +117,11 @@ class Sources:
 
     status: Callable[[], Mapping[str, Any]]
     controller: ControllerConnection
-    evidence: Callable[[], Evidence | None]
+    evidence: Callable[[], SavedEvidence | None]
     runs: Callable[[], Sequence[PastRun]]
 
 
-def overview(spec: ClusterSpec, sources: Sources, *, version: str, timeout: float = TIMEOUT) -> Overview:
+def overview(spec: ClusterSpec, sources: OverviewSources, *, version: str, timeout: float = TIMEOUT) -> Overview:
     """Collect the state of a cluster. Reads only; takes no lock.
 
     Args:
@@ -182,7 +182,9 @@ def overview(spec: ClusterSpec, sources: Sources, *, version: str, timeout: floa
         rails=rails,
         history=history,
         autoscaler=_autoscaler(known.get("autoscaler")),
-        runs=tuple(model.PastRun(run.id, run.command, run.status, run.started, run.elapsed, run.error) for run in past),
+        runs=tuple(
+            model.RunSummary(run.id, run.command, run.status, run.started, run.elapsed, run.error) for run in past
+        ),
         sources=tuple(_sources(known, answers, parts)),
     )
 
@@ -237,19 +239,19 @@ def _failure(answer: Answer[Completed]) -> str:
     return "no answer in time" if done.returncode == _TIMED_OUT else last or f"status {done.returncode}"
 
 
-def _nodes(rows: Iterable[Sequence[str]]) -> tuple[model.Node, ...]:
-    found: dict[str, model.Node] = {}
+def _nodes(rows: Iterable[Sequence[str]]) -> tuple[model.NodeSummary, ...]:
+    found: dict[str, model.NodeSummary] = {}
     for name, state, _partition, gres, reason in rows:
         gpus = sum(int(number[:6]) for number in _GPUS.findall(gres))
-        found.setdefault(name, model.Node(name, state, reason="" if reason == "none" else reason, gpus=gpus))
+        found.setdefault(name, model.NodeSummary(name, state, reason="" if reason == "none" else reason, gpus=gpus))
     return tuple(found.values())
 
 
-def _jobs(rows: Iterable[Sequence[str]]) -> tuple[model.Job, ...]:
+def _jobs(rows: Iterable[Sequence[str]]) -> tuple[model.JobSummary, ...]:
     found = []
     for id_, state, user, partition, nodes, elapsed, limit, reason, where, name in rows:
         shown = reason if state == "PENDING" else where
-        found.append(model.Job(id_, state, user, partition, _int(nodes), elapsed, limit, shown, name))
+        found.append(model.JobSummary(id_, state, user, partition, _int(nodes), elapsed, limit, shown, name))
     return tuple(found)
 
 
@@ -289,10 +291,10 @@ def _health_of(text: str) -> tuple[Mapping[str, Mapping[str, Any]], model.Health
 
 def _joined(
     spec: ClusterSpec,
-    nodes: Sequence[model.Node],
+    nodes: Sequence[model.NodeSummary],
     health: Mapping[str, Mapping[str, Any]],
-    jobs: Sequence[model.Job],
-) -> tuple[model.Node, ...]:
+    jobs: Sequence[model.JobSummary],
+) -> tuple[model.NodeSummary, ...]:
     """Slurm's nodes, with what the health service and the running jobs say of each."""
     on_node: dict[str, list[str]] = defaultdict(list)
     for job in jobs:
@@ -426,10 +428,10 @@ def _rails(history: model.History) -> Part[model.Rails]:
 # --- what this machine and the cloud know -----
 
 
-def _facts(spec: ClusterSpec, known: Mapping[str, Any]) -> model.Facts:
+def _facts(spec: ClusterSpec, known: Mapping[str, Any]) -> model.ClusterFacts:
     running = known.get("running")
     words = f"{running.get('command', 'a run')} on {running.get('host', 'an unknown host')}" if running else ""
-    return model.Facts(
+    return model.ClusterFacts(
         name=spec.name,
         cloud=spec.cloud.provider,
         region=spec.cloud.region,
@@ -443,16 +445,16 @@ def _facts(spec: ClusterSpec, known: Mapping[str, Any]) -> model.Facts:
     )
 
 
-def _pools(spec: ClusterSpec) -> Iterator[model.Pool]:
+def _pools(spec: ClusterSpec) -> Iterator[model.PoolSummary]:
     for name, pool in spec.pools.items():
         shape = shapes.get(pool.shape)
         rdma = len(shape.rdma_devices) if pool.uses_rdma else 0
-        yield model.Pool(
+        yield model.PoolSummary(
             name, pool.shape, pool.partition or name, pool.count, pool.max_count, shape.gpus, rdma, shape.rdma_link_gbps
         )
 
 
-def _verdict(answer: Answer[Evidence | None]) -> Part[model.Verdict]:
+def _verdict(answer: Answer[SavedEvidence | None]) -> Part[model.VerdictSummary]:
     if answer.error:
         return Part(why=f"The last verdict could not be read: {answer.error}.")
     if answer.value is None:
@@ -465,7 +467,7 @@ def _verdict(answer: Answer[Evidence | None]) -> Part[model.Verdict]:
         (line for line in lines if line.status in order), key=lambda line: order.index(Status(line.status))
     )
     return Part(
-        model.Verdict(
+        model.VerdictSummary(
             run=str(content.get("run") or ""),
             level=str(content.get("level") or ""),
             status=worst(Status(line.status) for line in lines).value,

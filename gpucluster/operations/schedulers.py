@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from gpucluster.errors import InputError
-from gpucluster.operations.kubernetes import ControlPlane
+from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.spec import ClusterSpec
 
 
 class SchedulerNodes(Protocol):
     """Takes nodes out of service before they are removed, replaced or rebooted, and lets them in again: `Draining` of
-    Slurm, `ControlPlane` of Kubernetes."""
+    Slurm, `ControlPlaneClient` of Kubernetes."""
 
     def drain(self, reasons: Mapping[str, str], timeout: float) -> None:
         """Let nothing new start on these nodes, and wait until nothing runs there. Names that the scheduler does not
@@ -44,7 +44,7 @@ class SchedulerNodes(Protocol):
         say so."""
 
 
-def kubernetes_nodes(control_plane: ControlPlane) -> list[dict[str, Any]]:
+def kubernetes_nodes(control_plane: ControlPlaneClient) -> list[dict[str, Any]]:
     """The nodes of Kubernetes for `gpucluster status`: [{node, state, pool, version}]. The state is that of
     `kubectl get nodes`. The controller is one of them, and has no pool.
 

@@ -20,7 +20,7 @@ from gpucluster.handover.adoption import missing, untracked
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Answer, Inquiry
-from gpucluster.operations.kubernetes import Certificate
+from gpucluster.operations.kubernetes import ControlPlaneCertificate
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.addresses import human_name
 from gpucluster.terraform.state import StateContents
@@ -97,7 +97,7 @@ class ClusterStatus:
 
 
 @dataclass(frozen=True)
-class Sources:
+class StatusSources:
     """Who is asked. Each may raise GpuClusterError.
 
     Args:
@@ -116,12 +116,12 @@ class Sources:
     hosts_saved_at: Callable[[], float | None]
     controller: ControllerConnection
     kubernetes_nodes: Callable[[], list[dict[str, Any]]]
-    certificates: Callable[[], Sequence[Certificate]]
+    certificates: Callable[[], Sequence[ControlPlaneCertificate]]
     record: ConfigurationRecord
     runs: Runs
 
 
-def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> ClusterStatus:
+def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) -> ClusterStatus:
     """Collect the status. Reads only; takes no lock; never raises because a source does not answer.
 
     Args:
@@ -151,7 +151,7 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> Clu
         **({"certificates": certificates.answer(until)} if certificates else {}),
         **({"autoscaler": autoscaler.answer(until)} if spec.elastic_pools else {}),
     }
-    found = Findings(
+    found = StatusFindings(
         resources=answers["cloud"].value,
         contents=answers["state"].value,
         hosts=answers["hosts"].value or (),
@@ -180,7 +180,7 @@ def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> Clu
 
 
 @dataclass(frozen=True)
-class Findings:
+class StatusFindings:
     """What the sources have answered; None where one has not. Pure.
 
     Args:
@@ -299,7 +299,7 @@ def _instances_of(outputs: Mapping[str, Any]) -> dict[str, str]:
     return {each["id"]: each["name"] for each in listed if each}
 
 
-def _known_since(source: str, answer: Answer[Any], sources: Sources) -> float:
+def _known_since(source: str, answer: Answer[Any], sources: StatusSources) -> float:
     """Hosts come from what this machine saved, unless they had to be found again."""
     return (sources.hosts_saved_at() if source == "hosts" else None) or answer.time
 
@@ -308,7 +308,7 @@ def _has_hosts(answers: Mapping[str, Answer[Any]]) -> bool:
     return bool(answers["hosts"].value)
 
 
-def _certificates(found: Sequence[Certificate]) -> dict[str, Any] | None:
+def _certificates(found: Sequence[ControlPlaneCertificate]) -> dict[str, Any] | None:
     listed = sorted((asdict(each) for each in found), key=lambda each: each["days"])
     if not listed:
         return None

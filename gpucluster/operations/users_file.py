@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller.rules import ssh_keys
-from gpucluster.errors import Finding, InputError
+from gpucluster.errors import InputError, InputFinding
 from gpucluster.spec import document, keys
-from gpucluster.spec.document import Document, Place
+from gpucluster.spec.document import Document, SourceLocation
 from gpucluster.spec.messages import shown
 from gpucluster.spec.sections.fields import located
 from gpucluster.text import count, did_you_mean, printable
@@ -72,7 +72,7 @@ def _csv(raw: bytes, name: str) -> Document:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        doc.findings.append(Finding(name, line, 1, "", "not UTF-8", "Save the file as UTF-8"))
+        doc.findings.append(InputFinding(name, line, 1, "", "not UTF-8", "Save the file as UTF-8"))
         return doc
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     people: list[dict[str, Any]] = []
@@ -90,7 +90,7 @@ def _csv(raw: bytes, name: str) -> Document:
                 people.append(_row(doc, header, cells, line, ("users", len(people))))
             line = rows.line_num + 1
     except csv.Error as error:
-        doc.findings.append(Finding(name, line, 1, "", f"not CSV: {error}", "Check the quotes in this line"))
+        doc.findings.append(InputFinding(name, line, 1, "", f"not CSV: {error}", "Check the quotes in this line"))
     doc.data = {"users": tuple(people)}
     return doc
 
@@ -99,14 +99,14 @@ def _check_header(doc: Document, header: list[str], line: int) -> bool:
     twice = sorted({column for column in header if column and header.count(column) > 1})
     if "name" not in header:
         message = f"the first line must name the columns, and one of them `name`; got {shown(','.join(header))}"
-        doc.findings.append(Finding(doc.file, line, 1, "", message, f"Known columns: {', '.join(_KNOWN)}"))
+        doc.findings.append(InputFinding(doc.file, line, 1, "", message, f"Known columns: {', '.join(_KNOWN)}"))
     elif twice:
-        doc.findings.append(Finding(doc.file, line, 1, "", f"columns occur twice: {', '.join(twice)}"))
+        doc.findings.append(InputFinding(doc.file, line, 1, "", f"columns occur twice: {', '.join(twice)}"))
     return not doc.findings
 
 
 def _row(doc: Document, header: list[str], cells: list[str], line: int, path: Entry) -> dict[str, Any]:
-    doc.values[path] = Place(line, 1)
+    doc.values[path] = SourceLocation(line, 1)
     if len(cells) > len(header):
         doc.error(path, f"has {len(cells)} cells, and there are {len(header)} columns", "Quote what has a comma in it")
     person: dict[str, Any] = {}
@@ -114,7 +114,7 @@ def _row(doc: Document, header: list[str], cells: list[str], line: int, path: En
         text = cell.strip()
         if not text:
             continue
-        doc.values[*path, column] = Place(line, 1)
+        doc.values[*path, column] = SourceLocation(line, 1)
         if not _JOINERS.sub("", text).isprintable():
             doc.error(
                 (*path, column), f"has a character that can't be seen: {shown(text.encode('unicode_escape').decode())}"

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from gpucluster.pages.colours import HEAT_LEVELS, LINES
 from gpucluster.pages.markup import element, joined
-from gpucluster.pages.series import Band, Line, Point, across, summary, times_of, values_of
+from gpucluster.pages.series import Band, Point, SeriesLine, across, summary, times_of, values_of
 from gpucluster.pages.units import NOTHING, Unit, decimals_of, ticks, time_ticks, usable, utc
 
 # Coordinates of the stretched drawing.
@@ -57,7 +57,7 @@ class Strip:
 
 def time_series(
     title: str,
-    lines: Sequence[Line | Band],
+    lines: Sequence[SeriesLine | Band],
     unit: Unit,
     *,
     start: float | None = None,
@@ -201,7 +201,7 @@ def heat_strips(
 
 def sparkline(name: str, points: Sequence[Point], unit: Unit) -> Markup:
     """A line of a word's size, for a cell of a table."""
-    line = Line(name, points)
+    line = SeriesLine(name, points)
     drawn, numbers = line.drawn, summary(line)
     if not drawn:
         return element("span", NOTHING, class_="soft")
@@ -285,18 +285,18 @@ def _times(span: _Span) -> Iterable[Markup]:
 # --- drawings -----
 
 
-def _few(lines: Sequence[Line | Band]) -> Sequence[Line | Band]:
-    single = [line for line in lines if isinstance(line, Line)]
+def _few(lines: Sequence[SeriesLine | Band]) -> Sequence[SeriesLine | Band]:
+    single = [line for line in lines if isinstance(line, SeriesLine)]
     if len(lines) <= MOST_LINES:
         return lines
     bands = [line for line in lines if isinstance(line, Band)]
     return [across(f"median of {len(single)}, and their range", single), *bands[: MOST_LINES - 1]]
 
 
-def _shape(line: Line | Band, index: int, span: _Span, axis: _Axis) -> Markup:
+def _shape(line: SeriesLine | Band, index: int, span: _Span, axis: _Axis) -> Markup:
     colour = index % LINES + 1
     stroke = {"class_": f"stroke c{colour}", "stroke_dasharray": _dash(index)}
-    if isinstance(line, Line):
+    if isinstance(line, SeriesLine):
         drawn = [part for part in line.drawn if len(part) > 1]
         return element("path", d=_path(drawn, span, axis), **stroke) if drawn else Markup("")
     parts = [part for part in line.drawn if len(part) > 1]
@@ -316,9 +316,9 @@ def _dash(index: int) -> str | None:
     return _DASHES[index % len(_DASHES)]
 
 
-def _lonely(line: Line | Band, index: int, span: _Span, axis: _Axis) -> Markup:
+def _lonely(line: SeriesLine | Band, index: int, span: _Span, axis: _Axis) -> Markup:
     """Values without neighbours: a line has no length there."""
-    if isinstance(line, Line):
+    if isinstance(line, SeriesLine):
         single: list[Point] = [part[0] for part in line.drawn if len(part) == 1]
     else:
         single = [(part[0][0], part[0][2]) for part in line.drawn if len(part) == 1]
@@ -436,7 +436,7 @@ def _scrolling(title: str, content: Markup) -> Markup:
     return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=title)
 
 
-def _legend(lines: Sequence[Line | Band], unit: Unit) -> Markup:
+def _legend(lines: Sequence[SeriesLine | Band], unit: Unit) -> Markup:
     head = [element("th", name, scope="col") for name in ("min", "mean", "max", "last")]
     rows = []
     for index, line in enumerate(lines):
@@ -459,7 +459,7 @@ def _key(name: str, dash: str | None = None) -> Markup:
     return element("svg", line, width="28", height="8", class_="swatch", aria_hidden="true")
 
 
-def _described(lines: Sequence[Line | Band], unit: Unit, low: float, high: float) -> str:
+def _described(lines: Sequence[SeriesLine | Band], unit: Unit, low: float, high: float) -> str:
     parts = [f"From {utc(low)} to {utc(high)}."]
     for line in lines:
         numbers = summary(line)

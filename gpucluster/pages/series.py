@@ -26,7 +26,7 @@ _GAP = 2.5
 
 
 @dataclass(frozen=True)
-class Line:
+class SeriesLine:
     """One line.
 
     Args:
@@ -73,7 +73,7 @@ class Summary:
     last: float | None
 
 
-def across(name: str, lines: Sequence[Line]) -> Band:
+def across(name: str, lines: Sequence[SeriesLine]) -> Band:
     """The minimum, the median and the maximum of several lines at each time."""
     at: dict[float, list[float]] = defaultdict(list)
     for line in lines:
@@ -85,7 +85,7 @@ def across(name: str, lines: Sequence[Line]) -> Band:
     return Band(name, points, max(steps) if steps else None)
 
 
-def summary(line: Line | Band) -> Summary:
+def summary(line: SeriesLine | Band) -> Summary:
     """The least, the mean, the most and the last value. For a band: the mean and the last of its middle."""
     rows = sorted(_usable(line.points))
     if not rows:
@@ -94,12 +94,12 @@ def summary(line: Line | Band) -> Summary:
     return Summary(min(row[1] for row in rows), statistics.fmean(middle), max(row[-1] for row in rows), middle[-1])
 
 
-def values_of(line: Line | Band) -> list[float]:
+def values_of(line: SeriesLine | Band) -> list[float]:
     """Every value that can be drawn."""
     return [value for point in _usable(line.points) for value in point[1:]]
 
 
-def times_of(line: Line | Band) -> list[float]:
+def times_of(line: SeriesLine | Band) -> list[float]:
     """Every time that has a value."""
     return [point[0] for point in _usable(line.points)]
 

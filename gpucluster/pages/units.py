@@ -55,21 +55,21 @@ class Unit:
         scale = self.scale(abs(value))
         return scale.text(value)
 
-    def scale(self, largest: float) -> Scale:
+    def scale(self, largest: float) -> UnitScale:
         """The prefix for values of up to `largest`."""
         shown = largest * self.factor
         if not self.base or not shown:
-            return Scale(1 / self.factor, self.name)
+            return UnitScale(1 / self.factor, self.name)
         if shown < 1:
             power = min(len(_SMALL) - 1, max(0, math.ceil(-math.log10(shown) / 3 - 1e-9))) if self.small else 0
-            return Scale(_THOUSAND**-power / self.factor, _SMALL[power] + self.name)
+            return UnitScale(_THOUSAND**-power / self.factor, _SMALL[power] + self.name)
         prefixes = _BINARY if self.base == _KIBI else _DECIMAL
         power = min(len(prefixes) - 1, int(math.log(shown, self.base) + 1e-9))
-        return Scale(self.base**power / self.factor, prefixes[power] + self.name)
+        return UnitScale(self.base**power / self.factor, prefixes[power] + self.name)
 
 
 @dataclass(frozen=True)
-class Scale:
+class UnitScale:
     """A unit with its prefix.
 
     Args:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-from gpucluster.cloud.client import Access, refusals
+from gpucluster.cloud.client import CloudAccess, refusals
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.providers.interface import MachineGpus
 from gpucluster.errors import CloudError, GpuClusterError
@@ -61,7 +61,7 @@ def _machine_gpus(cloud: CloudProvider) -> MachineGpus | Unknown | None:
 
 class _Collector:
     def __init__(
-        self, spec: ClusterSpec, access: Access, workers: ThreadPoolExecutor, outputs: Mapping[str, Any]
+        self, spec: ClusterSpec, access: CloudAccess, workers: ThreadPoolExecutor, outputs: Mapping[str, Any]
     ) -> None:
         self._spec = spec
         self._access = access
@@ -230,7 +230,7 @@ def _failed(place: str, error: CloudError, skew: float | None) -> _Subscriptions
     return call, Unknown("region", "the regions of the tenancy", message, error.status, action), ""
 
 
-def _place(access: Access) -> str:
+def _place(access: CloudAccess) -> str:
     return access.endpoint or f"region {access.config['region']}"
 
 

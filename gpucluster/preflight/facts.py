@@ -106,7 +106,7 @@ class SshPair:
 
 
 @dataclass(frozen=True)
-class Program:
+class InstalledProgram:
     """The Terraform program. `problem` says why it can't be used, empty if it can; `action` is what to do then."""
 
     problem: str = ""
@@ -122,7 +122,7 @@ class Compartment:
 
 
 @dataclass(frozen=True)
-class Instance:
+class ExistingInstance:
     """An existing instance of this cluster. `pool` is empty for the controller and for login nodes.
 
     `login`: it is a login node.
@@ -269,7 +269,7 @@ class KubernetesEngine:
 
 
 @dataclass(frozen=True)
-class FileSystem:
+class ExistingFileSystem:
     """An existing file system."""
 
     state: str
@@ -317,7 +317,7 @@ class Facts:
     compartment: Compartment | Unknown | None = None
     domains: tuple[str, ...] | Unknown | None = None
     shapes: Mapping[str, frozenset[str] | Unknown] = field(default_factory=dict)
-    instances: tuple[Instance, ...] | Unknown | None = None
+    instances: tuple[ExistingInstance, ...] | Unknown | None = None
     strangers: int | Unknown | None = None
     limits: Mapping[LimitKey, Limit | Unknown] = field(default_factory=dict)
     capacity: Mapping[tuple[str, str], Capacity | Unknown] = field(default_factory=dict)
@@ -326,13 +326,13 @@ class Facts:
     vcns: tuple[Vcn, ...] | Unknown | None = None
     vcn: Vcn | Unknown | None = None
     subnets: Mapping[str, Subnet | Unknown] = field(default_factory=dict)
-    file_system: FileSystem | Unknown | None = None
+    file_system: ExistingFileSystem | Unknown | None = None
     kubernetes_engine: KubernetesEngine | Unknown | None = None
     created: Created | Unknown | None = None
     mount_target: str = ""
     machine_gpus: MachineGpus | Unknown | None = None
     ssh: SshPair | Unknown | None = None
-    terraform: Program | None = None
+    terraform: InstalledProgram | None = None
 
     def unknown(self) -> Iterator[Unknown]:
         """Every fact that could not be read."""

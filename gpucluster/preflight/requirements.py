@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpucluster import handover, shapes
 from gpucluster.handover.kubernetes import has_kubernetes_engine
-from gpucluster.preflight.facts import Instance, LimitKey
+from gpucluster.preflight.facts import ExistingInstance, LimitKey
 from gpucluster.spec import ClusterSpec, Image
 from gpucluster.spec.rules.network import BASTION_ADDRESSES, BUILDERS, MOUNT_TARGET_ADDRESSES
 
@@ -63,7 +63,7 @@ def machines(spec: ClusterSpec, domains: Sequence[str] = ()) -> tuple[MachineGro
     return tuple(groups)
 
 
-def still_missing(machine: MachineGroup, instances: Iterable[Instance]) -> int:
+def still_missing(machine: MachineGroup, instances: Iterable[ExistingInstance]) -> int:
     """How many of the permanent machines have yet to be launched."""
     existing = [
         instance
@@ -98,7 +98,7 @@ class Demand:
     users: tuple[str, ...]
 
 
-def demands(machines: Sequence[MachineGroup], instances: Sequence[Instance]) -> Mapping[LimitKey, Demand]:
+def demands(machines: Sequence[MachineGroup], instances: Sequence[ExistingInstance]) -> Mapping[LimitKey, Demand]:
     """The additional use of each limit. The limit already counts all existing instances, which are subtracted."""
     permanent: defaultdict[LimitKey, float] = defaultdict(float)
     most: defaultdict[LimitKey, float] = defaultdict(float)

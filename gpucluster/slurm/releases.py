@@ -23,7 +23,7 @@ OLDEST = "22.05"
 
 
 @dataclass(frozen=True)
-class Release:
+class SlurmRelease:
     """One release.
 
     Args:
@@ -37,16 +37,16 @@ class Release:
 
 
 _RELEASES = (
-    Release("22.05", ("21.08", "20.11"), "2023-11"),
-    Release("23.02", ("22.05", "21.08"), "2024-08"),
-    Release("23.11", ("23.02", "22.05"), "2025-05"),
-    Release("24.05", ("23.11", "23.02"), "2025-11"),
-    Release("24.11", ("24.05", "23.11", "23.02"), "2026-05"),
-    Release("25.05", ("24.11", "24.05", "23.11"), "2026-11"),
-    Release("25.11", ("25.05", "24.11", "24.05"), "2027-05"),
-    Release("26.05", ("25.11", "25.05", "24.11"), "2028-11"),
+    SlurmRelease("22.05", ("21.08", "20.11"), "2023-11"),
+    SlurmRelease("23.02", ("22.05", "21.08"), "2024-08"),
+    SlurmRelease("23.11", ("23.02", "22.05"), "2025-05"),
+    SlurmRelease("24.05", ("23.11", "23.02"), "2025-11"),
+    SlurmRelease("24.11", ("24.05", "23.11", "23.02"), "2026-05"),
+    SlurmRelease("25.05", ("24.11", "24.05", "23.11"), "2026-11"),
+    SlurmRelease("25.11", ("25.05", "24.11", "24.05"), "2027-05"),
+    SlurmRelease("26.05", ("25.11", "25.05", "24.11"), "2028-11"),
 )
-RELEASES: Mapping[str, Release] = {release.number: release for release in _RELEASES}
+RELEASES: Mapping[str, SlurmRelease] = {release.number: release for release in _RELEASES}
 
 #: The release that each system's own packages have, by the system's name in the roles (`ansible/vars/os`). Debian and
 #: Ubuntu: their package archives. Oracle Linux: its build of EPEL, which is taken to have EPEL's version.

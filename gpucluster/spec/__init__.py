@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpucluster.errors import Finding, InputError
+from gpucluster.errors import InputError, InputFinding
 from gpucluster.spec import document, messages, rules
 from gpucluster.spec.model import VERSION, ClusterSpec, Scheduler
 from gpucluster.spec.reference import json_schema
@@ -115,7 +115,7 @@ def loads(text: str | bytes, filename: str = "cluster.yml") -> ClusterSpec:
     return _checked(text, filename, Path(filename))
 
 
-def finding(spec: ClusterSpec, path: tuple[str, ...], message: str, hint: str = "") -> Finding:
+def finding(spec: ClusterSpec, path: tuple[str, ...], message: str, hint: str = "") -> InputFinding:
     """An error of a key that only a later step can find: `finding(spec, ("network", "vcn_cidr"), "is in use")`."""
     read = document.read(spec.file.read_bytes(), str(spec.file))
     read.error(path, message, hint)

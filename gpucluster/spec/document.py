@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from gpucluster.errors import Finding
+from gpucluster.errors import InputFinding
 from gpucluster.text import printable
 
 Path = tuple[str | int, ...]
@@ -55,7 +55,7 @@ TEMPLATE = re.compile(r"\{[{%#]")
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """A position in the file; both numbers count from 1."""
 
     line: int
@@ -73,13 +73,13 @@ class Document:
 
     file: str
     data: Any = None
-    keys: dict[Path, Place] = field(default_factory=dict)
-    values: dict[Path, Place] = field(default_factory=dict)
+    keys: dict[Path, SourceLocation] = field(default_factory=dict)
+    values: dict[Path, SourceLocation] = field(default_factory=dict)
     texts: dict[Path, str] = field(default_factory=dict)
     invalid: set[Path] = field(default_factory=set)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[InputFinding] = field(default_factory=list)
 
-    def place(self, path: Path, *, key: bool = False) -> Place:
+    def place(self, path: Path, *, key: bool = False) -> SourceLocation:
         """The position of the value (or the key) of `path`; if that is missing, the position of its parent."""
         while path:
             first, second = (self.keys, self.values) if key else (self.values, self.keys)
@@ -87,7 +87,7 @@ class Document:
             if found:
                 return found
             path, key = path[:-1], True
-        return Place(1, 1)
+        return SourceLocation(1, 1)
 
     def error(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
         """Add an error of the value (or the key) at `path`."""
@@ -121,7 +121,7 @@ def read(raw: bytes | str, file: str) -> Document:
     document = read_any(raw, file)
     if not isinstance(document.data, dict) and (document.data is not None or not document.findings):
         what = "the file is empty" if document.data is None else "the file must contain keys with values"
-        _report(document, Place(1, 1), what, "Begin with `version: 1`; `gpucluster init` writes a whole file")
+        _report(document, SourceLocation(1, 1), what, "Begin with `version: 1`; `gpucluster init` writes a whole file")
     if document.findings and not isinstance(document.data, dict):
         document.data = None
     return document
@@ -138,7 +138,7 @@ def read_any(raw: bytes | str, file: str) -> Document:
     except yaml.MarkedYAMLError as error:
         _syntax(error, document)
     except yaml.YAMLError as error:
-        _report(document, Place(1, 1), f"not YAML: {error}")
+        _report(document, SourceLocation(1, 1), f"not YAML: {error}")
     except _Refused as refused:
         _report(document, refused.place, refused.message, refused.hint)
     return document
@@ -147,21 +147,21 @@ def read_any(raw: bytes | str, file: str) -> Document:
 class _Refused(Exception):
     """The rest of the file can't be read; the error is at `place`."""
 
-    def __init__(self, place: Place, message: str, hint: str = "") -> None:
+    def __init__(self, place: SourceLocation, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.place, self.message, self.hint = place, message, hint
 
 
-def _report(document: Document, place: Place, message: str, hint: str = "", path: Path = ()) -> None:
+def _report(document: Document, place: SourceLocation, message: str, hint: str = "", path: Path = ()) -> None:
     """The one place where a finding is made: words of the file that are in it can't become lines of their own."""
     words = [printable(text) for text in (dotted(path), message, hint)]
-    document.findings.append(Finding(document.file, place.line, place.column, *words))
+    document.findings.append(InputFinding(document.file, place.line, place.column, *words))
 
 
 def _decode(raw: bytes | str, document: Document) -> str | None:
     if len(raw) > MAX_BYTES:
         message = f"the file is larger than {MAX_BYTES // 1024} KiB"
-        _report(document, Place(1, 1), message, "Check that this is a cluster.yml")
+        _report(document, SourceLocation(1, 1), message, "Check that this is a cluster.yml")
         return None
     if isinstance(raw, str):
         return raw.removeprefix("\ufeff")
@@ -169,7 +169,7 @@ def _decode(raw: bytes | str, document: Document) -> str | None:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         good = raw[: error.start].decode("utf-8", errors="replace")
-        place = Place(good.count("\n") + 1, len(good) - good.rfind("\n"))
+        place = SourceLocation(good.count("\n") + 1, len(good) - good.rfind("\n"))
         _report(document, place, f"not UTF-8: byte 0x{raw[error.start]:02x}", "Save the file as UTF-8")
         return None
 
@@ -180,10 +180,10 @@ def _plain_text(text: str, document: Document) -> bool:
         line = whole.removesuffix("\r")
         tab = _INDENT_TAB.match(line)
         if tab and line.strip():
-            _report(document, Place(number, tab.end()), "a tab in the indentation", "YAML requires spaces")
+            _report(document, SourceLocation(number, tab.end()), "a tab in the indentation", "YAML requires spaces")
         strange = _UNPRINTABLE.search(line)
         if strange:
-            place = Place(number, strange.start() + 1)
+            place = SourceLocation(number, strange.start() + 1)
             _report(document, place, _invisible(strange), "Delete it and type the line again")
     return not document.findings
 
@@ -191,7 +191,7 @@ def _plain_text(text: str, document: Document) -> bool:
 def _syntax(error: yaml.MarkedYAMLError, document: Document) -> None:
     problem = f"{error.context or ''} {error.problem or ''}"
     mark = error.problem_mark or error.context_mark
-    place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+    place = SourceLocation(mark.line + 1, mark.column + 1) if mark else SourceLocation(1, 1)
     for theirs, ours, hint in _SYNTAX_WORDS:
         if theirs in problem:
             _report(document, place, ours, hint)
@@ -204,7 +204,7 @@ class _Node:
     """A value as the file has it. `content`: text, nodes, pairs of nodes, or the node of an alias."""
 
     kind: Literal["scalar", "list", "mapping", "alias"]
-    place: Place
+    place: SourceLocation
     content: Any
     plain: bool = True
     tagged: bool = False
@@ -253,7 +253,7 @@ class _Reader:
         self.anchors[event.anchor] = node
         return node
 
-    def _content(self, event: Any, place: Place, depth: int) -> _Node:
+    def _content(self, event: Any, place: SourceLocation, depth: int) -> _Node:
         tagged = event.tag not in _TEXT_TAGS
         if isinstance(event, yaml.ScalarEvent):
             return _Node("scalar", place, event.value, event.style is None and event.tag is None, tagged)
@@ -339,5 +339,5 @@ def _plain_value(text: str) -> Any:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _start(event: Any) -> Place:
-    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+def _start(event: Any) -> SourceLocation:
+    return SourceLocation(event.start_mark.line + 1, event.start_mark.column + 1)

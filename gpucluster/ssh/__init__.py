@@ -9,14 +9,14 @@ It imports programs, files and events; nothing of the cloud.
 """
 
 from gpucluster.ssh.client import SshClient
-from gpucluster.ssh.hosts import GATEWAY, SSH_FAILED, Gateway, Host, host_key_error, host_key_refused, unreachable
+from gpucluster.ssh.hosts import GATEWAY, SSH_FAILED, Host, JumpHost, host_key_error, host_key_refused, unreachable
 from gpucluster.ssh.keys import adopt_key, ensure_key, own_key, public_key
 
 __all__ = [
     "GATEWAY",
     "SSH_FAILED",
-    "Gateway",
     "Host",
+    "JumpHost",
     "SshClient",
     "adopt_key",
     "ensure_key",

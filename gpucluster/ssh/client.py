@@ -12,7 +12,7 @@ from gpucluster.events import Sink, ignore
 from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.ssh import quoting
 from gpucluster.ssh.boot import Waiting
-from gpucluster.ssh.hosts import GATEWAY, Gateway, Host
+from gpucluster.ssh.hosts import GATEWAY, Host, JumpHost
 from gpucluster.ssh.sockets import Sockets
 
 # What stands before the key of the cluster's ssh authority in known_hosts.
@@ -73,7 +73,7 @@ class SshClient:
         parts = [(line.split()[: 1 + line.startswith("@")], line.split()[1 + line.startswith("@") :]) for line in lines]
         return {" ".join(alias): " ".join(key[:2]) for alias, key in parts if len(key) >= 2}  # noqa: PLR2004 - type, key
 
-    def write_gateway(self, gateway: Gateway) -> None:
+    def write_gateway(self, gateway: JumpHost) -> None:
         """Write the gateway into a file of its own, because it changes more often than the hosts."""
         lines = [
             f"HostName {gateway.host}",

@@ -43,7 +43,7 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Gateway:
+class JumpHost:
     """A host in front of the controller: a session of OCI's Bastion service.
 
     Args:

@@ -19,7 +19,7 @@ _TOO_LONG = 400  # characters that are shown of a message of unknown origin
 
 
 @dataclass(frozen=True)
-class Refusal:
+class CloudRefusal:
     """An error as a service reported it. `status` is 0 if it was not the answer to one request."""
 
     message: str
@@ -64,7 +64,7 @@ class Diagnosis:
     subject: str
     explanation: str
     advice: str
-    refusal: Refusal
+    refusal: CloudRefusal
     detail: str = field(repr=False)
 
     @property
@@ -95,7 +95,7 @@ _FIELD = re.compile(
 _WORK_REQUEST = re.compile(r"work request did not succeed.*?workId: *([^,\s]+)", re.DOTALL)
 
 
-def refusal_of(text: str) -> Refusal:
+def refusal_of(text: str) -> CloudRefusal:
     """Read an error of the provider: a first line, then lines `Name: value`.
 
     The first line is the answer to a request. Of what failed later it is only the kind, such as "Work Request error",
@@ -108,7 +108,7 @@ def refusal_of(text: str) -> Refusal:
     first = _FIRST_LINE.match(head)
     reason = first[3] if first else fields.get("Error Message") or head.removeprefix("Error: ")
     work = _WORK_REQUEST.search(reason)
-    return Refusal(
+    return CloudRefusal(
         message=" ".join(reason.split()),
         status=int(first[1]) if first else 0,
         code=first[2] if first else "",
@@ -160,7 +160,7 @@ _TERRAFORM: tuple[tuple[Cause, re.Pattern[str]], ...] = (
 )
 
 
-def cause_of(refusal: Refusal) -> Cause:
+def cause_of(refusal: CloudRefusal) -> Cause:
     """Why it was refused: by the service's code and message, else by Terraform's text, else by the status alone."""
     text = f"{refusal.code} {refusal.message}"
     if _LOCKED.search(text):
@@ -246,7 +246,7 @@ _SUBNET = re.compile(r"ocid1\.subnet\.[\w.-]+")
 _OCID = re.compile(r"ocid1\.[a-z]\w*\.[\w.-]*\w")
 
 
-def _advice(cause: Cause, refusal: Refusal, again: str) -> str:
+def _advice(cause: Cause, refusal: CloudRefusal, again: str) -> str:
     subnet = _SUBNET.search(refusal.message)
     if cause is Cause.IN_USE and subnet and "vnic" in refusal.message.lower():
         return (
@@ -305,7 +305,7 @@ def _address_of(text: str, missing: Mapping[str, str]) -> str:
     return named[0] if named else next(iter(missing)) if len(missing) == 1 else ""
 
 
-def of_service(refusal: Refusal, *, doing: str, again: str) -> Diagnosis:
+def of_service(refusal: CloudRefusal, *, doing: str, again: str) -> Diagnosis:
     """An error that the Python SDK reports.
 
     Args:

@@ -15,7 +15,7 @@ _TOO_LONG = frozenset({"user_data"})
 
 
 @dataclass(frozen=True)
-class Change:
+class ResourceChange:
     """One planned change of a resource.
 
     Args:
@@ -45,7 +45,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Attributes:
-    """The attributes of a planned change, as in `Change`."""
+    """The attributes of a planned change, as in `ResourceChange`."""
 
     forced_by: tuple[str, ...]
     changed: tuple[str, ...]
@@ -53,7 +53,7 @@ class Attributes:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TerraformPlan:
     """What an apply would do.
 
     Args:
@@ -62,7 +62,7 @@ class Plan:
         changes_outputs: output values would change, as they do for outputs that a later release adds.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[ResourceChange, ...]
     file: Path
     destroy: bool = False
     changes_outputs: bool = False
@@ -80,7 +80,7 @@ class Plan:
 class PlanReader:
     """Collects a plan from the messages of `terraform plan -json`, one call for each."""
 
-    _changes: list[Change] = field(default_factory=list)
+    _changes: list[ResourceChange] = field(default_factory=list)
     _outputs: set[str] = field(default_factory=set)
 
     def __call__(self, message: Mapping[str, Any]) -> None:
@@ -90,7 +90,9 @@ class PlanReader:
             if change["action"] not in ("noop", "read"):
                 adopts = (change.get("importing") or {}).get("id", "")
                 self._changes.append(
-                    Change(change["resource"]["addr"], change["action"], change.get("reason", ""), adopts=adopts)
+                    ResourceChange(
+                        change["resource"]["addr"], change["action"], change.get("reason", ""), adopts=adopts
+                    )
                 )
         elif message.get("type") == "outputs":
             self._outputs.update(output.get("action", "noop") for output in message["outputs"].values())
@@ -105,17 +107,17 @@ class PlanReader:
         """Whether any resource would change."""
         return bool(self._changes)
 
-    def plan(self, file: Path, *, destroy: bool, attributes: Mapping[str, Attributes]) -> Plan:
+    def plan(self, file: Path, *, destroy: bool, attributes: Mapping[str, Attributes]) -> TerraformPlan:
         """The whole plan.
 
         Args:
             attributes: what `attributes_of` read, by address; empty where nothing is replaced or updated.
         """
         changes = tuple(_with(change, attributes.get(change.address)) for change in self._changes)
-        return Plan(changes, file, destroy, changes_outputs=bool(self._outputs - {"noop"}))
+        return TerraformPlan(changes, file, destroy, changes_outputs=bool(self._outputs - {"noop"}))
 
 
-def _with(change: Change, attributes: Attributes | None) -> Change:
+def _with(change: ResourceChange, attributes: Attributes | None) -> ResourceChange:
     if attributes is None:
         return change
     return replace(change, forced_by=attributes.forced_by, changed=attributes.changed, values=attributes.values)

@@ -26,7 +26,7 @@ from gpucluster.terraform import diagnosis, messages, provider_lock, summary
 from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
 from gpucluster.terraform.lock import WAIT, StateLock, holder
-from gpucluster.terraform.plan import Attributes, Plan, PlanReader, attributes_of
+from gpucluster.terraform.plan import Attributes, PlanReader, TerraformPlan, attributes_of
 from gpucluster.terraform.program import environment, version_of
 from gpucluster.terraform.state import INIT, StateContents, TerraformState
 
@@ -264,7 +264,7 @@ class Terraform:
         only: Sequence[str] = (),
         recreate: Sequence[str] = (),
         with_values: bool = False,
-    ) -> Plan:
+    ) -> TerraformPlan:
         """Compare the configuration with the cloud. Nothing in the cloud is changed.
 
         Args:
@@ -292,7 +292,7 @@ class Terraform:
     def _attributes(self, file: Path) -> dict[str, Attributes]:
         return attributes_of(bounded.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: TerraformPlan) -> None:
         """Apply a plan. Each resource is announced when its change begins and ends.
 
         Raises:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpucluster.controller.health.kubernetes import CONDITION, SILENT
+from gpucluster.controller.health.kubernetes import SILENT
 from gpucluster.controller.kubernetes.certificates import WARN_WITHIN_DAYS
 from gpucluster.node_agent.checks.model import Measurements, Outcome, Scope, Status
+from gpucluster.node_agent.health.node_object import CONDITION
 from gpucluster.node_agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE, is_of_nvidia_gpus
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation, KubernetesExpectation

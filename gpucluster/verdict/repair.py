@@ -46,7 +46,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Decision:
+class HealthDecision:
     """A decision of the health service.
 
     Args:
@@ -63,7 +63,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Left:
+class UnrepairedNode:
     """A node that stays as it is until a person has decided.
 
     Args:
@@ -79,7 +79,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RepairPlan:
     """What follows for the nodes that failed.
 
     Args:
@@ -94,7 +94,7 @@ class Plan:
     permanent: tuple[str, ...] = ()
     would: tuple[str, ...] = ()
     undrained: tuple[str, ...] = ()
-    left: tuple[Left, ...] = ()
+    left: tuple[UnrepairedNode, ...] = ()
 
     @property
     def replaced(self) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class Plan:
         return (*self.elastic, *self.permanent)
 
     @property
-    def shadowed(self) -> Plan:
+    def shadowed(self) -> RepairPlan:
         """The same if nothing is done."""
         return replace(self, elastic=(), permanent=(), would=tuple(sorted({*self.would, *self.replaced})))
 
@@ -172,10 +172,10 @@ def accused(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> di
 def plan(
     nodes: Mapping[str, Node],
     failed: Mapping[str, Sequence[Finding]],
-    decisions: Iterable[Decision],
+    decisions: Iterable[HealthDecision],
     *,
     replace_permanent: bool = False,
-) -> Plan:
+) -> RepairPlan:
     """What follows for each node that failed, and for each that failed in an earlier run and is still drained.
 
     Args:
@@ -199,34 +199,36 @@ def plan(
             would.append(name)
         else:
             left.append(_left(name, node, decision, failed.get(name, ())))
-    return Plan(tuple(elastic), tuple(permanent), tuple(would), undrained, tuple(left))
+    return RepairPlan(tuple(elastic), tuple(permanent), tuple(would), undrained, tuple(left))
 
 
-def _shadowed(decision: Decision | None) -> bool:
+def _shadowed(decision: HealthDecision | None) -> bool:
     return decision is not None and decision.action is Action.SHADOW
 
 
-def _left(name: str, node: Node | None, decision: Decision | None, failed: Sequence[Finding]) -> Left:
+def _left(name: str, node: Node | None, decision: HealthDecision | None, failed: Sequence[Finding]) -> UnrepairedNode:
     """Why a node is left as it is, and what a person does."""
     found = "; ".join(f"{finding.check}: {finding.message}" for finding in failed)
     another = f"gpucluster replace {name}"
     if node is None:
-        return Left(name, f"Slurm does not know it ({found})", f"gpucluster ssh {name}")
+        return UnrepairedNode(name, f"Slurm does not know it ({found})", f"gpucluster ssh {name}")
     if node.standing is Standing.PERSON:
         resume = f"gpucluster ssh -- sudo scontrol update nodename={name} state=resume"
-        return Left(name, node.reason, f"{another}. Or keep it: {resume}")
+        return UnrepairedNode(name, node.reason, f"{another}. Or keep it: {resume}")
     if node.standing is Standing.OTHER:
         why = f"somebody else has taken it out of service ({node.reason})"
-        return Left(name, f"{why}: {found}" if found else why, another)
+        return UnrepairedNode(name, f"{why}: {found}" if found else why, another)
     if node.standing is Standing.FAILED and _shadowed(decision) and decision:
-        return Left(name, decision.reason, "gpucluster verify --fix")
+        return UnrepairedNode(name, decision.reason, "gpucluster verify --fix")
     if node.standing is Standing.FAILED:
         why = f"it is drained, and what is on its disks is lost with a replacement ({node.reason})"
-        return Left(name, why, another)
-    return Left(name, decision.reason if decision else f"the health service has decided nothing ({found})", another)
+        return UnrepairedNode(name, why, another)
+    return UnrepairedNode(
+        name, decision.reason if decision else f"the health service has decided nothing ({found})", another
+    )
 
 
-def touched(plan: Plan, pool_of: Mapping[str, str]) -> Touched:
+def touched(plan: RepairPlan, pool_of: Mapping[str, str]) -> Touched:
     """What is out of date after this plan was carried out."""
     nodes = frozenset({*plan.replaced, *plan.undrained})
     pools = frozenset(pool_of[name] for name in nodes if name in pool_of)

@@ -43,7 +43,7 @@ def keep_output(paths: ClusterPaths, run_id: str, name: str, text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class SavedEvidence:
     """What the last check of the cluster has left.
 
     Args:
@@ -56,7 +56,7 @@ class Evidence:
     content: Mapping[str, Any]
 
 
-def newest(paths: ClusterPaths) -> Evidence | None:
+def newest(paths: ClusterPaths) -> SavedEvidence | None:
     """The evidence that was written last on this machine; None if there is none, or it can't be read."""
     found: list[tuple[float, Path]] = []
     for file in paths.runs.glob("*/evidence*.json"):
@@ -66,5 +66,5 @@ def newest(paths: ClusterPaths) -> Evidence | None:
         with suppress(OSError, ValueError):
             content = bounded.load(file)
             if isinstance(content, dict):
-                return Evidence(file, written_at, content)
+                return SavedEvidence(file, written_at, content)
     return None

@@ -20,9 +20,9 @@ from gpucluster.autoscaler.decide.types import (
     NodeClaim,
     Observation,
     Outcome,
-    Plan,
+    ScalingPlan,
 )
-from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy, Times
+from gpucluster.autoscaler.policy import Authentication, Policy, PolicyLimits, PoolPolicy, Times
 
 NOON = 1_790_000_000.0
 
@@ -56,7 +56,7 @@ def pool(name: str = "gpu", **changes: Any) -> PoolPolicy:
 
 
 def policy(
-    *pools: PoolPolicy, limits: Limits | None = None, prices: dict[str, float] | None = None, **times: float
+    *pools: PoolPolicy, limits: PolicyLimits | None = None, prices: dict[str, float] | None = None, **times: float
 ) -> Policy:
     return Policy(
         cluster="lab",
@@ -64,7 +64,7 @@ def policy(
         region="region",
         authentication=Authentication("instance_principal"),
         pools={each.name: each for each in pools or (pool(),)},
-        limits=limits or Limits(),
+        limits=limits or PolicyLimits(),
         prices=prices or {},
         times=replace(Times(), **times),
     )
@@ -102,7 +102,7 @@ class World:
     in_flight: set[str] = field(default_factory=set)
     joining: set[str] = field(default_factory=set)
     join_failed: dict[str, str] = field(default_factory=dict)
-    plan: Plan = field(default_factory=lambda: Plan((), Memory("ledger")))
+    plan: ScalingPlan = field(default_factory=lambda: ScalingPlan((), Memory("ledger")))
 
     def __post_init__(self) -> None:
         for each in self.policy.pools.values():
@@ -164,7 +164,7 @@ class World:
         }
         return Observation(**{**values, **changes})
 
-    def reconcile(self, after: float = 0.0, **changes: Any) -> Plan:
+    def reconcile(self, after: float = 0.0, **changes: Any) -> ScalingPlan:
         """Let time pass, run one pass, and keep the memory of its plan. Launches of the plan are then in flight."""
         self.now += after
         self.plan = decide(self.observation(**changes), self.memory, self.policy, self.now)

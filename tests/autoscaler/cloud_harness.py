@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.autoscaler.daemon.oci import OciCloud
-from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy
+from gpucluster.autoscaler.policy import Authentication, Policy, PolicyLimits, PoolPolicy
 from tests.localcloud.api_harness import GPU_SHAPE, Api
 
 CLUSTER = "demo"
@@ -70,7 +70,7 @@ class Site:
                 "api_key", config_file=str(api.home / "credentials" / "config"), endpoint=api.endpoint
             ),
             pools={"compute": pool},
-            limits=Limits(max_nodes=max_nodes),
+            limits=PolicyLimits(max_nodes=max_nodes),
             prices={GPU_SHAPE: 10.0},
         )
 

@@ -25,11 +25,11 @@ import oci.core
 
 from gpucluster.autoscaler.daemon import logs
 from gpucluster.autoscaler.daemon.ledger import Ledger
-from gpucluster.autoscaler.daemon.loop import Autoscaler
+from gpucluster.autoscaler.daemon.loop import AutoscalerLoop
 from gpucluster.autoscaler.daemon.oci import OciCloud
 from gpucluster.autoscaler.daemon.spool import Spool
 from gpucluster.autoscaler.decide import plan_builder
-from gpucluster.autoscaler.decide.types import Launch, Memory, Plan, Terminate
+from gpucluster.autoscaler.decide.types import Launch, Memory, ScalingPlan, Terminate
 from gpucluster.autoscaler.policy import Policy
 from tests.autoscaler.slurm_double import SlurmDouble
 from tests.waiting import hang, wait_for
@@ -51,7 +51,7 @@ class CrashingLedger(Ledger):
 
     point = ""
 
-    def commit(self, memory: Memory, decided: Plan | None = None, now: float | None = None) -> None:
+    def commit(self, memory: Memory, decided: ScalingPlan | None = None, now: float | None = None) -> None:
         deeds = any(isinstance(action, (Launch, Terminate)) for action in (decided.actions if decided else ()))
         learnt = any(claim.instance_id for claim in memory.claims.values())
         if self.point == "decided" and learnt:
@@ -112,7 +112,7 @@ def main(config: Path, state: Path, spool: Path, slurm: Path, log: Path, point: 
     plan_builder.ASK_AGAIN = 2.0
     with CrashingLedger(state) as ledger:
         cloud = CrashingCloud(policy)
-        autoscaler = Autoscaler(
+        autoscaler = AutoscalerLoop(
             policy, slurm=SlurmDouble(slurm), cloud=cloud, ledger=ledger, spool=Spool(spool), state=state
         )
         quiet = 0

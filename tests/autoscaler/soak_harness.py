@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 from gpucluster.autoscaler.decide.types import Terminate
-from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy
+from gpucluster.autoscaler.policy import Authentication, Policy, PolicyLimits, PoolPolicy
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates, ModelInstance
 from gpucluster.autoscaler.simulation.engine import SimulatedCluster
 from gpucluster.autoscaler.simulation.slurm_model import ModelJob, Power, SlurmSettings
@@ -25,7 +25,7 @@ def policy(*pools: PoolPolicy, **limits: float) -> Policy:
         region="region",
         authentication=Authentication("instance_principal"),
         pools={entry.name: entry for entry in pools},
-        limits=Limits(**limits),  # type: ignore[arg-type]
+        limits=PolicyLimits(**limits),  # type: ignore[arg-type]
         prices={"shape": 10.0},
     )
 

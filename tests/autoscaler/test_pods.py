@@ -11,12 +11,12 @@ from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.pods import (
     SETTLE,
     Member,
+    NodeRequirement,
+    NodeTemplate,
     Placed,
     Placement,
     Pod,
-    Requirement,
     Taint,
-    Template,
     Toleration,
     place,
 )
@@ -24,11 +24,11 @@ from gpucluster.slurm.states import JobState
 
 GPU = Taint("nvidia.com/gpu", "present")
 TOLERATES = (Toleration("nvidia.com/gpu", exists=True),)
-GPUS = Template(
+GPUS = NodeTemplate(
     "gpu", tuple(f"gpu-e{n}" for n in range(1, 9)), 3, {"cpu": 64.0, "pods": 110.0, "nvidia.com/gpu": 8.0}, 300.0,
     {"gpucluster.io/pool": "gpu", "gpus": "8"}, (GPU,),
 )  # fmt: skip
-CPUS = Template("cpu", ("cpu-e1", "cpu-e2", "cpu-e3"), 2, {"cpu": 8.0, "pods": 110.0}, 300.0)
+CPUS = NodeTemplate("cpu", ("cpu-e1", "cpu-e2", "cpu-e3"), 2, {"cpu": 8.0, "pods": 110.0}, 300.0)
 
 
 def pod(name: str, **kwargs: Any) -> Pod:
@@ -102,8 +102,8 @@ def test_labels_taints_and_resources_decide_the_pool() -> None:
     assert put([pod("big", needs={"cpu": 65.0})]).unfit.keys() == {"big"}
 
 
-def asks(key: str, operator: str, *values: str) -> Requirement:
-    return Requirement(key, operator, values)
+def asks(key: str, operator: str, *values: str) -> NodeRequirement:
+    return NodeRequirement(key, operator, values)
 
 
 @pytest.mark.parametrize(

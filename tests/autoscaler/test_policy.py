@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucluster.autoscaler.policy import Limits, Policy, Times
+from gpucluster.autoscaler.policy import Policy, PolicyLimits, Times
 from gpucluster.errors import InputError
 from tests.autoscaler.builders import policy, pool
 
@@ -48,7 +48,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     read = Policy.load(file)
     assert read.pools["gpu"].name == "gpu"
     assert read.pools["gpu"].baked
-    assert read.limits == Limits(max_nodes=2, max_launches_per_hour=500)
+    assert read.limits == PolicyLimits(max_nodes=2, max_launches_per_hour=500)
     assert read.times == Times(tick=5.0)
     assert read.prices == {"BM.GPU4.8": 24.4}
 
@@ -99,7 +99,7 @@ def test_limits_prices_and_times_may_be_left_out() -> None:
     for key in ("limits", "prices", "times"):
         del raw[key]
     read = Policy.parse(raw)
-    assert read.limits == Limits()
+    assert read.limits == PolicyLimits()
     assert read.times == Times()
 
 

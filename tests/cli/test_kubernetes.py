@@ -12,28 +12,35 @@ from click.testing import CliRunner
 from gpucluster.cli import cli
 from gpucluster.cli.base import Context
 from gpucluster.cluster import composition
-from gpucluster.operations.kubernetes import Certificate, ControlPlane, KubernetesNode, PlaneState, Problem, Space
+from gpucluster.operations.kubernetes import (
+    ControlPlaneCertificate,
+    ControlPlaneClient,
+    ControlPlaneProblem,
+    ControlPlaneState,
+    EtcdSpace,
+    KubernetesNode,
+)
 from gpucluster.spec import template
 
-_CA = Certificate("/etc/kubernetes/pki/ca.crt", "2036-11-20T00:00:00Z", 3649, authority=True)
-_SERVER = Certificate("/etc/kubernetes/pki/apiserver.crt", "2026-11-22T00:00:00Z", -1, authority=False)
+_CA = ControlPlaneCertificate("/etc/kubernetes/pki/ca.crt", "2036-11-20T00:00:00Z", 3649, authority=True)
+_SERVER = ControlPlaneCertificate("/etc/kubernetes/pki/apiserver.crt", "2026-11-22T00:00:00Z", -1, authority=False)
 
 
-class _PlaneDouble(ControlPlane):
+class _PlaneDouble(ControlPlaneClient):
     """Answers as a controller would; it proves nothing of the controller's program (tests/agent/kubernetes does)."""
 
-    def __init__(self, problems: tuple[Problem, ...] = ()) -> None:
+    def __init__(self, problems: tuple[ControlPlaneProblem, ...] = ()) -> None:
         super().__init__(Mock(), Mock())
-        self._state = PlaneState(not problems, problems, Space(3 << 20, 1 << 20, full=False), (_CA, _SERVER))
+        self._state = ControlPlaneState(not problems, problems, EtcdSpace(3 << 20, 1 << 20, full=False), (_CA, _SERVER))
 
-    def state(self) -> PlaneState:
+    def state(self) -> ControlPlaneState:
         return self._state
 
-    def certificates(self) -> tuple[Certificate, ...]:
+    def certificates(self) -> tuple[ControlPlaneCertificate, ...]:
         return self._state.certificates
 
-    def compact(self) -> tuple[Space, Space]:
-        return Space(2 << 30, 1 << 20, full=True), Space(2 << 20, 1 << 20, full=False)
+    def compact(self) -> tuple[EtcdSpace, EtcdSpace]:
+        return EtcdSpace(2 << 30, 1 << 20, full=True), EtcdSpace(2 << 20, 1 << 20, full=False)
 
     def version(self) -> str:
         return "v1.33.1"
@@ -55,8 +62,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _run(monkeypatch: pytest.MonkeyPatch, *words: str, problems: tuple[Problem, ...] = ()) -> tuple[int, str]:
-    monkeypatch.setattr(composition, "ControlPlane", lambda *_: _PlaneDouble(problems))
+def _run(
+    monkeypatch: pytest.MonkeyPatch, *words: str, problems: tuple[ControlPlaneProblem, ...] = ()
+) -> tuple[int, str]:
+    monkeypatch.setattr(composition, "ControlPlaneClient", lambda *_: _PlaneDouble(problems))
     done = CliRunner().invoke(cli, ["kubernetes", *words])
     return done.exit_code, done.output
 
@@ -107,12 +116,12 @@ def test_the_status_of_a_good_and_of_a_bad_control_plane(folder: Path, monkeypat
     assert "etcd: 3 MiB, 1 MiB of it used" in output
     assert output.rstrip().endswith("no problem")
     status, output = _run(
-        monkeypatch, "status", problems=(Problem("etcd is full", "Run: gpucluster kubernetes compact"),)
+        monkeypatch, "status", problems=(ControlPlaneProblem("etcd is full", "Run: gpucluster kubernetes compact"),)
     )
     assert status == 1
     assert "problem: etcd is full\n  Run: gpucluster kubernetes compact" in output
     assert "the API server is not ready" in output
-    left = Problem("namespace a does not end", "See what is left in it", serious=False)
+    left = ControlPlaneProblem("namespace a does not end", "See what is left in it", serious=False)
     status, output = _run(monkeypatch, "status", problems=(left,))
     assert status == 0
     assert "warning: namespace a does not end\n" in output
@@ -148,7 +157,7 @@ def test_an_upgrade_that_is_refused_begins_nothing(folder: Path, monkeypatch: py
         status, output = _run(monkeypatch, "upgrade", "--yes", "--to", wanted)
         assert (status, words in output) == (2, True), output
     monkeypatch.setattr(Context, "can_ask", True)
-    monkeypatch.setattr(composition, "ControlPlane", lambda *_: _PlaneDouble())
+    monkeypatch.setattr(composition, "ControlPlaneClient", lambda *_: _PlaneDouble())
     done = CliRunner().invoke(cli, ["kubernetes", "upgrade", "--to", "1.34.2"], input="n\n")
     assert done.exit_code == 2
     assert "compute-1: 1.33.1 to 1.34.2" in done.output

@@ -9,9 +9,9 @@ import pytest
 
 from gpucluster.cli.output import JsonLines, Plain, Terminal, reporter_for, seconds, table
 from gpucluster.cli.summaries import status_text, summary
-from gpucluster.errors import Finding, InputError
+from gpucluster.errors import InputError, InputFinding
 from gpucluster.events import Event
-from gpucluster.lifecycle.result import Result
+from gpucluster.lifecycle.result import RunResult
 from gpucluster.workspace.run_log import RunStatus
 
 
@@ -32,7 +32,7 @@ def test_json_is_one_object_a_line_and_the_result_is_last() -> None:
 
 def test_a_json_error_carries_exit_code_and_findings() -> None:
     out = io.StringIO()
-    JsonLines(out).error(InputError("bad", findings=[Finding("c.yml", 3, 5, "name", "is wrong", "fix it")]))
+    JsonLines(out).error(InputError("bad", findings=[InputFinding("c.yml", 3, 5, "name", "is wrong", "fix it")]))
     data = json.loads(out.getvalue())["data"]
     assert data["exit_code"] == 2
     assert data["findings"][0]["line"] == 3
@@ -133,7 +133,7 @@ def test_what_is_only_a_note_in_terraforms_state_is_no_line() -> None:
 
 
 def test_a_role_that_took_no_time_is_not_listed() -> None:
-    result = Result("apply", RunStatus.SUCCESS, 3.0, {"ansible": 2.0}, roles={"slurm": 1.5, "nvidia": 0.01})
+    result = RunResult("apply", RunStatus.SUCCESS, 3.0, {"ansible": 2.0}, roles={"slurm": 1.5, "nvidia": 0.01})
     assert "role slurm" in summary(result)
     assert "nvidia" not in summary(result)
 

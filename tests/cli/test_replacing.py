@@ -13,7 +13,7 @@ from gpucluster.cli import cli
 from gpucluster.cli.base import Context
 from gpucluster.cluster import Cluster
 from gpucluster.lifecycle.repair import Fix
-from gpucluster.lifecycle.result import Result as ClusterResult
+from gpucluster.lifecycle.result import RunResult as ClusterResult
 from gpucluster.workspace.run_log import RunStatus
 
 Calls = list[dict[str, Any]]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gpucluster.cli.summaries import plan_text
 from gpucluster.cli.value_diff import changed_lines, differences
-from gpucluster.lifecycle.plan import Plan
+from gpucluster.lifecycle.plan import ClusterPlan
 from gpucluster.lifecycle.resize import Scaling
-from gpucluster.terraform.plan import UNKNOWN, Change
+from gpucluster.terraform.plan import UNKNOWN, ResourceChange
 from tests.examples import examples
 
 RULE = {
@@ -89,19 +89,19 @@ def _check(before: Any, after: Any, name: str = "name") -> None:
 
 
 def test_a_plan_has_a_line_for_each_element() -> None:
-    change = Change(
+    change = ResourceChange(
         "module.network.oci_core_security_list.public", "update", changed=("ingress_security_rules",),
         values={"ingress_security_rules": ([RULE, RULE], [RULE, RULE, OPEN]), "display_name": ("a", "b")},
     )  # fmt: skip
-    text = plan_text(Plan((change,), False, Scaling({}), ()))
+    text = plan_text(ClusterPlan((change,), False, Scaling({}), ()))
     assert "      ingress_security_rules:\n        + ingress tcp 23 from 0.0.0.0/0\n" in text
     assert "display_name: a -> b" in text
 
 
 def test_what_the_cloud_fills_in_is_counted() -> None:
     values: dict[str, tuple[Any, Any]] = dict.fromkeys(("time_created", "id", "image_id"), (None, UNKNOWN))
-    change = Change("m.r.x", "replace", forced_by=("image_id",), values={**values, "shape": ("a", UNKNOWN)})
-    text = plan_text(Plan((change,), False, Scaling({}), ()))
+    change = ResourceChange("m.r.x", "replace", forced_by=("image_id",), values={**values, "shape": ("a", UNKNOWN)})
+    text = plan_text(ClusterPlan((change,), False, Scaling({}), ()))
     assert "image_id: null -> (known after apply)  # forces the replacement\n" in text
     assert "shape: a -> (known after apply)\n" in text
     assert "2 attributes without a value until now: (known after apply)" in text

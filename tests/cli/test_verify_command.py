@@ -14,7 +14,7 @@ from gpucluster.cli import cli
 from gpucluster.cli.output import JsonLines, Plain
 from gpucluster.cluster import Cluster
 from gpucluster.events import Event, EventKind
-from gpucluster.lifecycle.result import Result
+from gpucluster.lifecycle.result import RunResult
 from gpucluster.lifecycle.verification import failed
 from gpucluster.spec import template
 from gpucluster.workspace.run_log import RunStatus
@@ -52,9 +52,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_done(folder: Path, word
 def test_the_options_reach_the_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def verify(_cluster: Cluster, **options: Any) -> Result:
+    def verify(_cluster: Cluster, **options: Any) -> RunResult:
         asked.append(options)
-        return Result(
+        return RunResult(
             "verify", RunStatus.SUCCESS, 1.0, {}, verdict=samples.verdict(samples.FULL, samples.facts(samples.FULL))
         )
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from gpucluster.cli import cli
 from gpucluster.cli.base import Context
 from gpucluster.cluster import Cluster
-from gpucluster.lifecycle.result import Result as ClusterResult
+from gpucluster.lifecycle.result import RunResult as ClusterResult
 from gpucluster.workspace.run_log import RunStatus
 from tests.localcloud.api_harness import Api, running
 from tests.waiting import PATIENCE_S

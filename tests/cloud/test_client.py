@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 
 
 def write_key(file: Path) -> None:
@@ -19,7 +19,7 @@ def write_key(file: Path) -> None:
     )
 
 
-def access(tmp_path: Path, **more: str) -> Access:
+def access(tmp_path: Path, **more: str) -> CloudAccess:
     config = {
         "user": "ocid1.user.oc1..aaaa",
         "tenancy": "ocid1.tenancy.oc1..aaaa",
@@ -27,7 +27,7 @@ def access(tmp_path: Path, **more: str) -> Access:
         "key_file": str(tmp_path / "key.pem"),
         "region": "us-ashburn-1",
     }
-    return Access({**config, **more}, None, "ocid1.compartment.oc1..aaaa")
+    return CloudAccess({**config, **more}, None, "ocid1.compartment.oc1..aaaa")
 
 
 def test_the_private_key_is_read_once_for_all_clients(tmp_path: Path) -> None:

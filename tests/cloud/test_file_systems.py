@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from oci.file_storage import models
 
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.oci.tags import FILES, UsersFiles
 from tests.localcloud.api_harness import Api, running
@@ -51,7 +51,7 @@ def _export(api: Api, file_system: str) -> tuple[str, str]:
 
 
 def _systems(api: Api, *keep: str) -> FileSystems:
-    return FileSystems(Access(api.config, api.endpoint, api.tenancy), "demo", keep=frozenset(keep))
+    return FileSystems(CloudAccess(api.config, api.endpoint, api.tenancy), "demo", keep=frozenset(keep))
 
 
 def _access(api: Api, export: str) -> Any:
@@ -99,7 +99,7 @@ def test_its_snapshots_are_named_and_deleted_with_it(api: Api) -> None:
     (folder / "alice" / "work").write_text("yes")
     taken = api.files.create_snapshot(models.CreateSnapshotDetails(file_system_id=home, name="monday")).data
     api.files.create_snapshot(models.CreateSnapshotDetails(file_system_id=home, name="friday"))
-    systems = FileSystems(Access(api.config, api.endpoint, api.tenancy), "snapped")
+    systems = FileSystems(CloudAccess(api.config, api.endpoint, api.tenancy), "snapped")
     assert systems.find()[0].snapshots == ("friday", "monday")
     assert (folder / ".snapshot" / "monday" / "alice" / "work").read_text() == "yes"
     api.files.delete_snapshot(taken.id)

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.cluster.composition import Connections, Identity, Options, Parts, Phases, compose, with_spec
+from gpucluster.cluster.composition import (
+    ClusterConnections,
+    ClusterIdentity,
+    Options,
+    Parts,
+    Phases,
+    compose,
+    with_spec,
+)
 from gpucluster.events import Event, EventKind
 from gpucluster.spec import load
 from tests.spec.spec_texts import LOCAL
@@ -58,7 +66,7 @@ def test_events_come_by_one_thread_at_a_time(options: Options) -> None:
     wait_for("both events", lambda: inside == ["one", "two"])
 
 
-@pytest.mark.parametrize("group", [Options, Identity, Connections, Phases, Parts])
+@pytest.mark.parametrize("group", [Options, ClusterIdentity, ClusterConnections, Phases, Parts])
 def test_groups_are_frozen_and_made_by_name(group: type) -> None:
     assert is_dataclass(group)
     assert group.__dataclass_params__.frozen  # type: ignore[attr-defined]

@@ -93,7 +93,7 @@ def test_the_autoscaler_reads_what_it_is_told() -> None:
     for entry in dataclasses.fields(policy.PoolPolicy):
         # `node` is for Kubernetes: tests/handover/test_kubernetes.py.
         assert entry.name in ("name", "node") or entry.name in written["pools"]["h100-elastic"], entry.name
-    assert set(written["limits"]) == {entry.name for entry in dataclasses.fields(policy.Limits)}
+    assert set(written["limits"]) == {entry.name for entry in dataclasses.fields(policy.PolicyLimits)}
 
 
 def test_the_autoscaler_reads_what_new_nodes_of_kubernetes_will_be() -> None:

@@ -8,21 +8,21 @@ from typing import Any
 
 from gpucluster.dashboards.overview import (
     CheckLine,
+    ClusterFacts,
     EndedJob,
-    Facts,
     Health,
     History,
-    Job,
-    Node,
+    JobSummary,
+    NodeSummary,
     Overview,
     Part,
-    PastRun,
-    Pool,
+    PoolSummary,
     Rail,
     Rails,
+    RunSummary,
     Series,
     Source,
-    Verdict,
+    VerdictSummary,
 )
 
 NOW = 1795399380.0  # 2026-11-23 02:03:00 UTC
@@ -31,7 +31,7 @@ DAY = 24 * HOUR
 HOSTILE = "</td></section><script>alert(1)</script>\"' onload=x"
 
 
-def nodes(number: int) -> tuple[Node, ...]:
+def nodes(number: int) -> tuple[NodeSummary, ...]:
     """Nodes of a pool of RDMA nodes, and elastic ones, of which a few have each kind of trouble."""
     found = []
     for index in range(1, number + 1):
@@ -40,9 +40,11 @@ def nodes(number: int) -> tuple[Node, ...]:
         base: dict[str, Any] = {
             "pool": "gpu", "gpus": 8, "health": "pass", "report_age": 40.0 + index % 200, "jobs": jobs
         }  # fmt: skip
-        found.append(Node(name, **{"state": state, **base, **more}))
+        found.append(NodeSummary(name, **{"state": state, **base, **more}))
     elastic = ("idle~", "idle~", "idle~", "allocated#", "idle", "mixed", "idle%")
-    found += [Node(f"burst-e{index}", elastic[index % 7], pool="burst", gpus=1) for index in range(1, number // 4 + 3)]
+    found += [
+        NodeSummary(f"burst-e{index}", elastic[index % 7], pool="burst", gpus=1) for index in range(1, number // 4 + 3)
+    ]
     return tuple(found)
 
 
@@ -121,16 +123,19 @@ def rails(number: int) -> Rails:
     return Rails(number * 16, tuple(listed), complete=False)
 
 
-def jobs(number: int) -> tuple[Job, ...]:
+def jobs(number: int) -> tuple[JobSummary, ...]:
     running = [
-        Job(str(4000 + index), "RUNNING", ("anna", "björn", "li.wei")[index % 3], "gpu", 8, "1-03:12:44", "3-00:00:00",
+        JobSummary(
+            str(4000 + index), "RUNNING", ("anna", "björn", "li.wei")[index % 3], "gpu", 8, "1-03:12:44", "3-00:00:00",
             f"gpu-[{index * 8 + 1}-{index * 8 + 8}]", ("llama-pretrain", "nccl-test", HOSTILE)[index % 3])
         for index in range(max(1, number // 10))
     ]  # fmt: skip
     waiting = [
-        Job("4101", "PENDING", "anna", "gpu", 64, "0:00", "1-00:00:00", "Resources", "resnet-50"),
-        Job("4102_[1-100000]", "PENDING", "li.wei", "burst", 1, "0:00", "10:00", "Priority", "sweep"),
-        Job("4103", "PENDING", "björn", "gpu", 2, "0:00", "1:00:00", "ReqNodeNotAvail, UnavailableNodes:gpu-7", "eval"),
+        JobSummary("4101", "PENDING", "anna", "gpu", 64, "0:00", "1-00:00:00", "Resources", "resnet-50"),
+        JobSummary("4102_[1-100000]", "PENDING", "li.wei", "burst", 1, "0:00", "10:00", "Priority", "sweep"),
+        JobSummary(
+            "4103", "PENDING", "björn", "gpu", 2, "0:00", "1:00:00", "ReqNodeNotAvail, UnavailableNodes:gpu-7", "eval"
+        ),
     ]
     return (*running, *waiting)
 
@@ -144,7 +149,7 @@ ENDED = tuple(
     )
 )  # fmt: skip
 
-VERDICT = Verdict(
+VERDICT = VerdictSummary(
     run="20261123T010203-a1b2c3",
     level="quick",
     status="fail",
@@ -203,9 +208,9 @@ HEALTH = Health(
     ),
 )
 RUNS = (
-    PastRun("20261123T010203-a1b2c3", "verify", "failed", "2026-11-23T01:02:03+00:00", 41.5, "2 checks failed"),
-    PastRun("20261122T220000-ffee00", "apply", "success", "2026-11-22T22:00:00+00:00", 913.0),
-    PastRun("20261122T210000-ffee01", "apply", "killed", "2026-11-22T21:00:00+00:00", None),
+    RunSummary("20261123T010203-a1b2c3", "verify", "failed", "2026-11-23T01:02:03+00:00", 41.5, "2 checks failed"),
+    RunSummary("20261122T220000-ffee00", "apply", "success", "2026-11-22T22:00:00+00:00", 913.0),
+    RunSummary("20261122T210000-ffee01", "apply", "killed", "2026-11-22T21:00:00+00:00", None),
 )
 
 
@@ -214,13 +219,13 @@ def sample(number: int = 16, **changes: Any) -> Overview:
     values: dict[str, Any] = {
         "version": "1.2",
         "made_at": NOW,
-        "facts": Facts(
+        "facts": ClusterFacts(
             "demo", "oci", "eu-frankfurt-1", "partial", "26.05", monitoring=True, controller_shape="VM.Standard.E5",
             pending=("not configured yet: gpu-16",), resources={"instance": number + 1, "vcn": 1, "cluster_network": 1},
         ),
         "pools": (
-            Pool("gpu", "BM.GPU.H100.8", "gpu", number, number, 8, 16, 200),
-            Pool("burst", "VM.GPU.A10.1", "burst", 0, number // 4 + 2, 1, 0),
+            PoolSummary("gpu", "BM.GPU.H100.8", "gpu", number, number, 8, 16, 200),
+            PoolSummary("burst", "VM.GPU.A10.1", "burst", 0, number // 4 + 2, 1, 0),
         ),
         "verdict": Part(VERDICT),
         "nodes": Part(nodes(number)),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gpucluster.dashboards.overview import (
     EndedJob,
-    Job,
-    Node,
+    JobSummary,
     NodeKind,
+    NodeSummary,
     Overview,
     Part,
     attention,
@@ -93,7 +93,7 @@ def test_a_breaker_and_an_autoscaler_that_does_not_work_need_attention() -> None
 
 def test_a_cluster_without_trouble_says_so() -> None:
     good = sample(
-        nodes=Part((Node("gpu-1", "idle"),)),
+        nodes=Part((NodeSummary("gpu-1", "idle"),)),
         verdict=Part(replace(VERDICT, status="pass")),
         health=Part(replace(HEALTH, suspects=())),
         rails=Part(),
@@ -150,12 +150,14 @@ def test_without_monitoring_the_page_says_how_to_get_it() -> None:
 
 def test_nodes_with_faults_come_first_and_numbers_count_as_numbers() -> None:
     assert [node.name for node in in_order(nodes(16))][:4] == ["gpu-7", "gpu-3", "gpu-11", "gpu-12"]
-    idle = [Node(f"gpu-{number}", "idle") for number in (10, 9, 100)]
+    idle = [NodeSummary(f"gpu-{number}", "idle") for number in (10, 9, 100)]
     assert [node.name for node in in_order(idle)] == ["gpu-9", "gpu-10", "gpu-100"]
 
 
 def test_nodes_that_are_powered_down_are_no_trouble_and_not_listed() -> None:
-    found = sample(nodes=Part((Node("burst-e1", "idle~", pool="burst", stale=True), Node("gpu-1", "idle"))))
+    found = sample(
+        nodes=Part((NodeSummary("burst-e1", "idle~", pool="burst", stale=True), NodeSummary("gpu-1", "idle")))
+    )
     assert not [text for _, text in attention(found) if "burst-e1" in text]
     assert "burst-e1" not in section(html(found), "nodes")
     assert "1 and 1 powered down" in section(html(found), "summary")
@@ -177,7 +179,7 @@ def test_two_thousand_nodes_are_a_page_that_can_be_read_and_sent() -> None:
 @pytest.mark.slow
 def test_a_cluster_that_is_down_as_a_whole_is_still_a_page() -> None:
     down = tuple(
-        Node(f"gpu-{index}", "down*", pool="gpu", reason="Not responding", stale=True) for index in range(5000)
+        NodeSummary(f"gpu-{index}", "down*", pool="gpu", reason="Not responding", stale=True) for index in range(5000)
     )
     page = html(sample(nodes=Part(down)))
     assert len(page.encode()) < 2 * MEGABYTE
@@ -198,8 +200,8 @@ TEXT = st.text(max_size=30)
 @given(TEXT, TEXT, TEXT)
 @example("", " ", "")
 def test_names_of_people_and_jobs_are_only_text(one: str, two: str, three: str) -> None:
-    job = Job(one, two, three, one, 1, two, three, one, two)
-    node = Node(f"x{one}", two, pool=three, reason=one, health=two, failing=(three,), jobs=(one,))
+    job = JobSummary(one, two, three, one, 1, two, three, one, two)
+    node = NodeSummary(f"x{one}", two, pool=three, reason=one, health=two, failing=(three,), jobs=(one,))
     ended = EndedJob(three, one, two, three, 1, one, two, three, one)
     found = sample(1, jobs=Part((job,)), nodes=Part((node,) * 30), ended=Part((ended,)), history=Part(why=one))
     assert read(html(found)).faults == []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpucluster.fabric.diagnosis import advance
-from gpucluster.fabric.model import Fabric, Measurement, Results, Verdict
+from gpucluster.fabric.model import Fabric, FabricMeasurement, FabricVerdict, Results
 
 WHOLE, RAIL = 200.0, 12.5
 
@@ -43,7 +43,7 @@ class Network:
         self._random = random.Random(self.seed)
         self._block_of = {node: number for number, block in enumerate(self.blocks) for node in block}
 
-    def measure(self, measurement: Measurement) -> float | None:
+    def measure(self, measurement: FabricMeasurement) -> float | None:
         """GB/s; None where a node is dead."""
         self.asked += 1
         nodes = frozenset(measurement.nodes)
@@ -68,17 +68,17 @@ class Network:
             return bool(touched & blocks) and len(touched) > 1
         return touched >= blocks  # link
 
-    def answers(self, asked: Sequence[Measurement]) -> Results:
+    def answers(self, asked: Sequence[FabricMeasurement]) -> Results:
         """The results of one round."""
         return {each: self.measure(each) for each in asked}
 
 
-def diagnose(network: Network, fabric: Fabric) -> Verdict:
+def diagnose(network: Network, fabric: Fabric) -> FabricVerdict:
     """The verdict of a whole search."""
     rounds: list[Results] = []
     while True:
         step = advance(fabric, rounds)
-        if isinstance(step, Verdict):
+        if isinstance(step, FabricVerdict):
             assert step.measurements == network.asked
             return step
         assert len(rounds) < 300, "the search does not end"
@@ -124,7 +124,7 @@ def random_network(seed: int) -> Network:
     return Network(blocks, faults, seed=seed)
 
 
-def difference(network: Network, verdict: Verdict) -> dict[str, tuple[object, object]]:
+def difference(network: Network, verdict: FabricVerdict) -> dict[str, tuple[object, object]]:
     """Where the verdict is not what was planted: planted and found, by kind. Empty if it is right."""
 
     def planted(kind: str) -> list[tuple[str, ...]]:

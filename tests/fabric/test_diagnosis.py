@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpucluster.fabric.diagnosis import advance, screening_groups
-from gpucluster.fabric.model import Fabric, Measurement, Verdict
+from gpucluster.fabric.model import Fabric, FabricMeasurement, FabricVerdict
 from tests.fabric.simulator import RAIL, WHOLE, Fault, Network, diagnose, difference, random_network
 
 
@@ -80,9 +80,9 @@ def test_a_node_that_dies_in_the_middle_accuses_nobody() -> None:
     """Whenever it happens: nodes that are measured with it have no result, and that is no accusation."""
     for seed in range(60):
         network = Network(blocks(4, 4), [Fault("node", ("gpu-02-00",), 0.4)] * (seed % 2), seed=seed)
-        rounds: list[dict[Measurement, float | None]] = []
+        rounds: list[dict[FabricMeasurement, float | None]] = []
         step = advance(fabric(network), rounds)
-        while not isinstance(step, Verdict):
+        while not isinstance(step, FabricVerdict):
             if len(rounds) == seed % 7:
                 network.dead = frozenset({"gpu-01-02"})
             rounds.append(dict(network.answers(step)))
@@ -105,7 +105,7 @@ def test_where_nothing_works_the_measurement_is_at_fault(known: bool) -> None:
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_network_needs_two_nodes(count: int) -> None:
     found = advance(Fabric((tuple(f"gpu-{number}" for number in range(count)),)), [])
-    assert isinstance(found, Verdict)
+    assert isinstance(found, FabricVerdict)
     assert not found.healthy
 
 
@@ -116,7 +116,7 @@ def test_a_node_in_two_blocks_is_refused() -> None:
 
 def test_a_result_that_never_comes_ends_the_search() -> None:
     found = advance(Fabric((("a", "b", "c", "d"),), 0, WHOLE), [{}] * 40)
-    assert isinstance(found, Verdict)
+    assert isinstance(found, FabricVerdict)
     assert (found.nodes, found.healthy) == ((), False)
 
 
@@ -135,4 +135,4 @@ def test_the_same_results_give_the_same_next_step() -> None:
     assert isinstance(first, tuple)
     results = [network.answers(first)]
     assert advance(fabric(network), results) == advance(fabric(network), results)
-    assert Measurement.of({"b", "a"}) == Measurement(("a", "b"))
+    assert FabricMeasurement.of({"b", "a"}) == FabricMeasurement(("a", "b"))

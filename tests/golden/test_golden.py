@@ -14,7 +14,7 @@ import pytest
 
 from gpucluster import handover
 from gpucluster.artifacts.releases import ReleaseSet
-from gpucluster.cloud.members import Member
+from gpucluster.cloud.members import PoolMember
 from gpucluster.cloud.providers import ControllerAccess
 from gpucluster.spec import load
 
@@ -58,7 +58,7 @@ def test_inventory(case: Path) -> None:
     spec = load(case / "cluster.yml")
     outputs = handover.Outputs.parse(json.loads((case / "outputs.json").read_text()))
     raw = json.loads((case / "members.json").read_text())
-    members = {pool: [Member(**member) for member in listed] for pool, listed in raw.items()}
+    members = {pool: [PoolMember(**member) for member in listed] for pool, listed in raw.items()}
     found = handover.inventory(
         spec,
         outputs,

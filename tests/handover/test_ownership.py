@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpucluster.cloud.clusters import Sighting
 from gpucluster.errors import OtherClusterError
-from gpucluster.handover.ownership import Folder, identity, is_first, others, require_name
+from gpucluster.handover.ownership import FolderFacts, identity, is_first, others, require_name
 
 A, B = "a" * 16, "b" * 16
 HOST, NETWORK, FILES = "instance", "vcn", "file_system"
@@ -20,8 +20,8 @@ def seen(ocid: str, kind: str = HOST, of: str = "", *, state: str = "RUNNING") -
     return Sighting("demo", kind, ocid, f"demo-{ocid}", state, of, controller=kind == HOST)
 
 
-def folder(own: str = "", *known: str) -> Folder:
-    return Folder("demo", "cluster.yml", "10.77.0.0/16", own, known)
+def folder(own: str = "", *known: str) -> FolderFacts:
+    return FolderFacts("demo", "cluster.yml", "10.77.0.0/16", own, known)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def folder(own: str = "", *known: str) -> Folder:
         (folder(), [seen("h", of=B, state="TERMINATING")], ""),
     ],
 )
-def test_a_folder_knows_its_cluster(here: Folder, found: list[Sighting], result: str) -> None:
+def test_a_folder_knows_its_cluster(here: FolderFacts, found: list[Sighting], result: str) -> None:
     assert identity(here, found) == result
 
 
@@ -58,7 +58,7 @@ def test_a_folder_knows_its_cluster(here: Folder, found: list[Sighting], result:
         (folder("", "gone"), [seen("h", of=B)]),
     ],
 )
-def test_another_cluster_is_refused(here: Folder, found: list[Sighting]) -> None:
+def test_another_cluster_is_refused(here: FolderFacts, found: list[Sighting]) -> None:
     with pytest.raises(OtherClusterError, match="not known to be yours"):
         identity(here, found)
 
@@ -85,7 +85,7 @@ def test_files_without_a_host_are_no_leftover_of_an_empty_folder() -> None:
     ],
 )
 def test_a_name_is_consent_for_that_cluster_alone(
-    here: Folder, found: list[Sighting], named: str, result: str | None
+    here: FolderFacts, found: list[Sighting], named: str, result: str | None
 ) -> None:
     if result is None:
         with pytest.raises(OtherClusterError):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpucluster import shapes
 from gpucluster.jobs import choose, outputs, registry
-from gpucluster.jobs.model import HEADER, Job, Result
+from gpucluster.jobs.model import HEADER, Job, JobResult
 from gpucluster.node_agent.checks.model import Status
 from tests.node_agent.nccl.outputs import ALONE, MISTUNED, TUNED, output
 
@@ -21,11 +21,11 @@ def job(name: str, shape: str = "", nodes: int = 2, settings: dict[str, str] | N
     return choose.describe(template, by, settings or {}, nodes=nodes, shape=shapes.get(shape) if shape else None)
 
 
-def judged(of: Job, text: str) -> Result:
+def judged(of: Job, text: str) -> JobResult:
     return of.template.judge(text, of)
 
 
-def messages(result: Result) -> str:
+def messages(result: JobResult) -> str:
     return "; ".join(finding.message for finding in result.findings)
 
 

@@ -21,7 +21,7 @@ from gpucluster import shapes
 from gpucluster.cli import cli
 from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
-from gpucluster.jobs.model import Job, Rendered, Result
+from gpucluster.jobs.model import Job, JobResult, Rendered
 from gpucluster.jobs.render import render
 from gpucluster.measuring import perftest
 from gpucluster.node_agent.checks.model import Status
@@ -49,15 +49,15 @@ def job_with(
     )
 
 
-def judge(text: str, of: Job) -> Result:
+def judge(text: str, of: Job) -> JobResult:
     return of.template.judge(text, of)
 
 
-def statuses(result: Result) -> dict[str, Status]:
+def statuses(result: JobResult) -> dict[str, Status]:
     return {finding.check: finding.status for finding in result.findings}
 
 
-def message(result: Result, check: str) -> str:
+def message(result: JobResult, check: str) -> str:
     return next(finding.message for finding in result.findings if finding.check == check)
 
 

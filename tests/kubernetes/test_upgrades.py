@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gpucluster.kubernetes import upgrades
-from gpucluster.kubernetes.upgrades import Refusal, Release, release_of
+from gpucluster.kubernetes.upgrades import KubernetesRelease, UpgradeRefusal, release_of
 
 
-def _plan(server: str, kubelets: dict[str, str], wanted: str) -> list[str] | Refusal:
-    of = {name: release_of(text) or Release(0, 0) for name, text in kubelets.items()}
-    found = upgrades.plan(release_of(server) or Release(0, 0), of, release_of(wanted) or Release(0, 0))
-    return found if isinstance(found, Refusal) else [str(step) for step in found]
+def _plan(server: str, kubelets: dict[str, str], wanted: str) -> list[str] | UpgradeRefusal:
+    of = {name: release_of(text) or KubernetesRelease(0, 0) for name, text in kubelets.items()}
+    found = upgrades.plan(
+        release_of(server) or KubernetesRelease(0, 0), of, release_of(wanted) or KubernetesRelease(0, 0)
+    )
+    return found if isinstance(found, UpgradeRefusal) else [str(step) for step in found]
 
 
 @pytest.mark.parametrize(
@@ -19,7 +21,7 @@ def _plan(server: str, kubelets: dict[str, str], wanted: str) -> list[str] | Ref
     [("v1.20.2", (20, 2)), ("1.34.10", (34, 10)), ("v1.30.1-oke.1", (30, 1)), ("", None), ("v2.0.0", None)],
 )
 def test_releases(text: str, release: tuple[int, int] | None) -> None:
-    assert release_of(text) == (Release(*release) if release else None)
+    assert release_of(text) == (KubernetesRelease(*release) if release else None)
 
 
 @pytest.mark.parametrize(
@@ -30,9 +32,11 @@ def test_releases(text: str, release: tuple[int, int] | None) -> None:
     ],
 )  # fmt: skip
 def test_how_far_a_kubelet_may_be_behind(server: str, kubelet: str, allowed: bool) -> None:
-    fault = upgrades.skew_fault(release_of(server) or Release(0, 0), release_of(kubelet) or Release(0, 0))
+    fault = upgrades.skew_fault(
+        release_of(server) or KubernetesRelease(0, 0), release_of(kubelet) or KubernetesRelease(0, 0)
+    )
     assert (fault == "") is allowed
-    assert not upgrades.faults(release_of("1.30.0") or Release(0, 0), {"n1": Release(30, 0)})
+    assert not upgrades.faults(release_of("1.30.0") or KubernetesRelease(0, 0), {"n1": KubernetesRelease(30, 0)})
 
 
 def test_the_control_plane_is_first_then_node_by_node() -> None:
@@ -42,9 +46,9 @@ def test_the_control_plane_is_first_then_node_by_node() -> None:
 
 
 def test_the_controller_is_the_first_of_the_nodes() -> None:
-    old, new = Release(33, 1), Release(34, 0)
+    old, new = KubernetesRelease(33, 1), KubernetesRelease(34, 0)
     found = upgrades.plan(old, {"a": old, "c": old}, new, first=["c"])
-    assert not isinstance(found, Refusal)
+    assert not isinstance(found, UpgradeRefusal)
     assert [step.host for step in found] == ["", "c", "a"]
 
 
@@ -73,6 +77,6 @@ def test_a_node_that_the_new_control_plane_would_not_take_is_upgraded_before() -
 )
 def test_what_is_refused(server: str, kubelets: dict[str, str], wanted: str, message: str, hint: str) -> None:
     found = _plan(server, kubelets, wanted)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, UpgradeRefusal)
     assert message in found.message
     assert hint in found.hint

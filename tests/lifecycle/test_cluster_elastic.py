@@ -26,7 +26,7 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import Completed
 from gpucluster.spec import ClusterSpec, load
-from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import KEY, LOCAL, OCI
@@ -57,12 +57,12 @@ class RefusingTerraform:
         self.failures = failures
         self.applied = 0
 
-    def plan(self, *, destroy: bool = False, only: Sequence[str] = ()) -> Plan:
+    def plan(self, *, destroy: bool = False, only: Sequence[str] = ()) -> TerraformPlan:
         assert destroy
         assert not only
-        return Plan((), Path("none"))
+        return TerraformPlan((), Path("none"))
 
-    def apply(self, _plan: Plan) -> None:
+    def apply(self, _plan: TerraformPlan) -> None:
         self.applied += 1
         if self.applied <= self.failures:
             raise TerraformError("the compute cluster is in use")
@@ -185,22 +185,22 @@ def test_a_node_that_was_launched_meanwhile_does_not_hold_the_network() -> None:
         destroy_resources(RefusingTerraform(failures=1), lambda: double)  # type: ignore[arg-type, return-value]
 
 
-def _lost(pool: str, kind: str) -> Plan:
-    return Plan((Change(f'module.pool["{pool}"].{kind}.this[0]', "replace"),), Path("none"))
+def _lost(pool: str, kind: str) -> TerraformPlan:
+    return TerraformPlan((ResourceChange(f'module.pool["{pool}"].{kind}.this[0]', "replace"),), Path("none"))
 
 
 @pytest.mark.parametrize(
     ("plan", "left"),
     [
-        (Plan((), Path("none")), ["cpu-e1"]),
+        (TerraformPlan((), Path("none")), ["cpu-e1"]),
         (_lost("cpu", "oci_core_instance_configuration"), ["cpu-e1"]),
         (_lost("cpu", "oci_core_compute_cluster"), []),
         (_lost("compute", "oci_core_compute_cluster"), ["cpu-e1"]),
-        (Plan((Change("module.network.oci_core_subnet.private", "replace"),), Path("none")), []),
+        (TerraformPlan((ResourceChange("module.network.oci_core_subnet.private", "replace"),), Path("none")), []),
     ],
 )
 def test_only_elastic_nodes_in_the_way_are_withdrawn(
-    site: Site, monkeypatch: pytest.MonkeyPatch, plan: Plan, left: list[str]
+    site: Site, monkeypatch: pytest.MonkeyPatch, plan: TerraformPlan, left: list[str]
 ) -> None:
     # `compute` is elastic no more, and `gone` is no pool of the file.
     double = site.elastic = ElasticDouble(
@@ -214,7 +214,7 @@ def test_only_elastic_nodes_in_the_way_are_withdrawn(
 def test_nothing_in_the_way_disturbs_nobody(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.elastic = ElasticDouble(_node("cpu-e1", "cpu"))
     _ssh(monkeypatch, lambda _argv: pytest.fail("the autoscaler was stopped"))
-    site.teardown.remove_obstacles(Plan((), Path("none")))
+    site.teardown.remove_obstacles(TerraformPlan((), Path("none")))
 
 
 def test_a_controller_whose_python_is_unknown_is_refused_at_its_place(

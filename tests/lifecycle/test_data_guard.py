@@ -20,7 +20,7 @@ from gpucluster import process
 from gpucluster.cloud.file_systems import FileSystem, FileSystems
 from gpucluster.errors import CloudError, DataGuardError, ProcessError
 from gpucluster.events import ignore
-from gpucluster.lifecycle.data_guard import DataGuard, Found, ShareLook, known_to_be_empty
+from gpucluster.lifecycle.data_guard import DataGuard, ShareLook, UserFiles, known_to_be_empty
 from gpucluster.oci.tags import UsersFiles
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import Completed
@@ -30,7 +30,7 @@ from gpucluster.workspace.saved_state import SavedHost
 
 SHARE = ("10.77.1.2:/mnt/home",)
 HOME = FileSystem("ocid1.filesystem.test..a", "demo-home", SHARE, True, UsersFiles.IN_USE, ())
-NOBODY = Found({})
+NOBODY = UserFiles({})
 
 
 class FileSystemsDouble:
@@ -63,7 +63,9 @@ def run(tmp_path: Path) -> Run:
     return Run("destroy", paths, ignore)
 
 
-def _release(run: Run, systems: FileSystemsDouble, *answers: Found | str, delete_data: bool = False) -> frozenset[str]:
+def _release(
+    run: Run, systems: FileSystemsDouble, *answers: UserFiles | str, delete_data: bool = False
+) -> frozenset[str]:
     looks = iter(answers)
     guard = DataGuard(lambda: cast(FileSystems, systems), lambda _sources: next(looks))
     return guard.release((), run, delete_data=delete_data)
@@ -72,12 +74,12 @@ def _release(run: Run, systems: FileSystemsDouble, *answers: Found | str, delete
 def test_files_of_users_are_counted_and_guarded(run: Run) -> None:
     systems = FileSystemsDouble(HOME)
     with pytest.raises(DataGuardError, match="demo-home holds 4 files of users: 1 of alice, 3 of bob") as caught:
-        _release(run, systems, Found({"bob": 3, "alice": 1}))
+        _release(run, systems, UserFiles({"bob": 3, "alice": 1}))
     assert "pass --delete-data" in caught.value.hint
     assert caught.value.exit_code == 6
     assert systems.asked == []
     with pytest.raises(DataGuardError, match="holds at least 100000 files"):
-        _release(run, systems, Found({"bob": 100_000}, complete=False))
+        _release(run, systems, UserFiles({"bob": 100_000}, complete=False))
 
 
 def test_an_empty_one_is_released_when_nobody_can_write_any_more(run: Run) -> None:
@@ -86,8 +88,10 @@ def test_an_empty_one_is_released_when_nobody_can_write_any_more(run: Run) -> No
     assert systems.asked == [("seal", HOME.id), ("note", UsersFiles.EMPTY)]
 
 
-@pytest.mark.parametrize("second", [Found({"alice": 1}), "the controller is unreachable"])
-def test_what_is_written_between_two_looks_is_not_lost_and_users_can_write_again(run: Run, second: Found | str) -> None:
+@pytest.mark.parametrize("second", [UserFiles({"alice": 1}), "the controller is unreachable"])
+def test_what_is_written_between_two_looks_is_not_lost_and_users_can_write_again(
+    run: Run, second: UserFiles | str
+) -> None:
     systems = FileSystemsDouble(HOME)
     with pytest.raises(DataGuardError):
         _release(run, systems, NOBODY, second)
@@ -97,7 +101,7 @@ def test_what_is_written_between_two_looks_is_not_lost_and_users_can_write_again
 def test_a_share_that_a_killed_destroy_left_read_only_is_opened_again(run: Run) -> None:
     systems = FileSystemsDouble(replace(HOME, writable=False))
     with pytest.raises(DataGuardError):
-        _release(run, systems, Found({"alice": 1}))
+        _release(run, systems, UserFiles({"alice": 1}))
     assert systems.present[HOME.id].writable
 
 
@@ -113,7 +117,7 @@ def test_with_delete_data_nobody_looks(run: Run) -> None:
 
 def test_each_of_several_is_looked_into(run: Run) -> None:
     with pytest.raises(DataGuardError, match="1 of alice"):
-        _release(run, FileSystemsDouble(HOME, replace(HOME, id="b")), NOBODY, NOBODY, Found({"alice": 1}))
+        _release(run, FileSystemsDouble(HOME, replace(HOME, id="b")), NOBODY, NOBODY, UserFiles({"alice": 1}))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ def test_where_no_host_can_be_asked_its_own_tag_decides(
 
 def test_a_host_is_asked_even_if_the_tag_says_that_nobody_used_it(run: Run) -> None:
     with pytest.raises(DataGuardError, match="1 of root2"):
-        _release(run, FileSystemsDouble(replace(HOME, files=UsersFiles.UNUSED)), Found({"root2": 1}))
+        _release(run, FileSystemsDouble(replace(HOME, files=UsersFiles.UNUSED)), UserFiles({"root2": 1}))
 
 
 # --- asking the hosts -----
@@ -189,7 +193,7 @@ def test_the_controller_is_asked_with_the_agent_of_this_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ssh = SshDouble(monkeypatch, {CONTROLLER.name: FULL})
-    assert _look(tmp_path)(SHARE) == Found({"alice": 3})
+    assert _look(tmp_path)(SHARE) == UserFiles({"alice": 3})
     assert ssh.asked == [CONTROLLER.name]
     assert ssh.command.endswith("home-files 10.77.1.2:/mnt/home")
     assert "gpucluster/node_agent/home_files.py" in zipfile.ZipFile(BytesIO(ssh.sent)).namelist()
@@ -197,7 +201,7 @@ def test_the_controller_is_asked_with_the_agent_of_this_version(
 
 def test_a_node_is_asked_where_the_controller_can_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SshDouble(monkeypatch, {CONTROLLER.name: BROKEN, NODES[0].name: UNREACHED, NODES[1].name: FULL})
-    assert _look(tmp_path)(SHARE) == Found({"alice": 3})
+    assert _look(tmp_path)(SHARE) == UserFiles({"alice": 3})
 
 
 def test_a_node_is_asked_past_a_controller_that_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,12 +216,12 @@ def test_hosts_are_located_again_if_those_of_the_cache_do_not_answer(
     stale = SavedHost("old-controller", "10.77.0.9", None)
     SshDouble(monkeypatch, {"old-controller": UNREACHED, CONTROLLER.name: FULL})
     look = _look(tmp_path, hosts=lambda *, refresh=False: (CONTROLLER,) if refresh else (stale,))
-    assert look(SHARE) == Found({"alice": 3})
+    assert look(SHARE) == UserFiles({"alice": 3})
 
 
 def test_the_nodes_of_a_cluster_without_a_controller_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     SshDouble(monkeypatch, {NODES[0].name: BROKEN, NODES[1].name: FULL, CONTROLLER.name: EMPTY})
-    assert _look(tmp_path, hosts=lambda *, refresh=False: (), nodes=lambda: NODES)(SHARE) == Found({"alice": 3})
+    assert _look(tmp_path, hosts=lambda *, refresh=False: (), nodes=lambda: NODES)(SHARE) == UserFiles({"alice": 3})
 
 
 def test_where_nobody_can_look_the_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

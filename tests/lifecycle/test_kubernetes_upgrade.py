@@ -15,18 +15,24 @@ import pytest
 
 from gpucluster.errors import AnsibleError, InputError, ToolError
 from gpucluster.events import Event
-from gpucluster.kubernetes.upgrades import Release, Step
+from gpucluster.kubernetes.upgrades import KubernetesRelease, UpgradeStep
 from gpucluster.lifecycle.kubernetes_upgrade import Upgrading
 from gpucluster.node_agent.rules.reasons import CHANGED, FAILED_CHECKS, UPGRADED
-from gpucluster.operations.kubernetes import ControlPlane, KubernetesNode, PlaneState, Problem, Space
+from gpucluster.operations.kubernetes import (
+    ControlPlaneClient,
+    ControlPlaneProblem,
+    ControlPlaneState,
+    EtcdSpace,
+    KubernetesNode,
+)
 from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade, plan
 from gpucluster.spec import loads
 from gpucluster.workspace.run import Run
 from tests.spec.spec_texts import MINIMAL
 
-OLD, NEW = Release(33, 1), Release(34, 2)
+OLD, NEW = KubernetesRelease(33, 1), KubernetesRelease(34, 2)
 CONTROLLER = "demo-controller"
-GOOD = PlaneState(ready=True, problems=(), etcd=None, certificates=())
+GOOD = ControlPlaneState(ready=True, problems=(), etcd=None, certificates=())
 WHOLE = (
     "prepare", "backup", "control_plane demo-controller",
     "drain demo-controller", "node demo-controller", "uncordon demo-controller",
@@ -34,14 +40,14 @@ WHOLE = (
 )  # fmt: skip
 
 
-class _PlaneDouble(ControlPlane):
+class _PlaneDouble(ControlPlaneClient):
     """Remembers who is cordoned, and notes what it is told."""
 
-    def __init__(self, done: list[str], nodes: Mapping[str, KubernetesNode], state: PlaneState) -> None:
+    def __init__(self, done: list[str], nodes: Mapping[str, KubernetesNode], state: ControlPlaneState) -> None:
         super().__init__(Mock(), Mock())
         self.done, self.known, self._state = done, dict(nodes), state
 
-    def state(self) -> PlaneState:
+    def state(self) -> ControlPlaneState:
         return self._state
 
     def nodes(self) -> dict[str, KubernetesNode]:
@@ -61,7 +67,7 @@ class _PlaneDouble(ControlPlane):
 class _Case:
     """A cluster of a controller and a node, and an upgrade of it."""
 
-    def __init__(self, node: KubernetesNode | None = None, state: PlaneState = GOOD, fails: str = "") -> None:
+    def __init__(self, node: KubernetesNode | None = None, state: ControlPlaneState = GOOD, fails: str = "") -> None:
         self.done: list[str] = []
         self.events: list[Event] = []
         self._fails = fails
@@ -78,7 +84,7 @@ class _Case:
         self.done.append("backup")
         return Path("backup.tar.gz")
 
-    def upgrade(self, *steps: Step) -> Path | None:
+    def upgrade(self, *steps: UpgradeStep) -> Path | None:
         plan = KubernetesUpgrade(str(OLD), {}, str(NEW), steps)
         run = cast(Run, SimpleNamespace(phase=lambda _name: nullcontext()))
         return Upgrading(self.plane, self._configure, self._back_up, self.events.append).upgrade(
@@ -86,8 +92,8 @@ class _Case:
         )
 
 
-def _steps(*hosts: str) -> list[Step]:
-    return [Step(host, OLD, NEW) for host in hosts]
+def _steps(*hosts: str) -> list[UpgradeStep]:
+    return [UpgradeStep(host, OLD, NEW) for host in hosts]
 
 
 def test_the_control_plane_is_upgraded_after_a_backup_and_then_node_by_node() -> None:
@@ -144,10 +150,10 @@ def test_nothing_is_begun_while_a_node_or_the_control_plane_is_not_well() -> Non
     with pytest.raises(ToolError, match="not ready: compute-1") as caught:
         case.upgrade(*_steps("", CONTROLLER, "compute-1"))
     assert "gpucluster replace compute-1" in caught.value.hint
-    full = Problem("etcd is full", "Run: gpucluster kubernetes compact")
+    full = ControlPlaneProblem("etcd is full", "Run: gpucluster kubernetes compact")
     for state in (
-        PlaneState(ready=True, problems=(full,), etcd=Space(9, 9, full=True), certificates=()),
-        PlaneState(ready=False, problems=(full,), etcd=None, certificates=()),
+        ControlPlaneState(ready=True, problems=(full,), etcd=EtcdSpace(9, 9, full=True), certificates=()),
+        ControlPlaneState(ready=False, problems=(full,), etcd=None, certificates=()),
     ):
         broken = _Case(state=state)
         with pytest.raises(ToolError, match="etcd is full") as caught:
@@ -157,8 +163,8 @@ def test_nothing_is_begun_while_a_node_or_the_control_plane_is_not_well() -> Non
 
 
 def test_another_problem_is_only_a_warning() -> None:
-    problem = Problem("the authority ends in 60 days", "Replace it")
-    case = _Case(state=PlaneState(ready=True, problems=(problem,), etcd=None, certificates=()))
+    problem = ControlPlaneProblem("the authority ends in 60 days", "Replace it")
+    case = _Case(state=ControlPlaneState(ready=True, problems=(problem,), etcd=None, certificates=()))
     case.upgrade(*_steps(""))
     assert "the authority ends in 60 days" in str(case.events)
     assert case.done == ["prepare", "backup", "control_plane demo-controller"]
@@ -167,7 +173,7 @@ def test_another_problem_is_only_a_warning() -> None:
 def test_a_node_that_needs_another_release_first_is_a_command_of_its_own() -> None:
     case = _Case()
     with pytest.raises(InputError) as caught:
-        case.upgrade(Step("compute-1", Release(30, 1), OLD), *_steps(""))
+        case.upgrade(UpgradeStep("compute-1", KubernetesRelease(30, 1), OLD), *_steps(""))
     assert caught.value.hint == "Run: gpucluster kubernetes upgrade --to 1.33.1; then this command again"
     assert case.done == []
 

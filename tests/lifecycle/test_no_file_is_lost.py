@@ -24,12 +24,12 @@ from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import DataGuardError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.adoption import Adoption
-from gpucluster.lifecycle.data_guard import DataGuard, Found
+from gpucluster.lifecycle.data_guard import DataGuard, UserFiles
 from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.oci.tags import UsersFiles
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
-from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.state import StateContents, StateEntry
 from gpucluster.workspace.saved_state import SavedState
 from tests.examples import examples
@@ -170,11 +170,13 @@ class TerraformOfWorld:
     def addresses(self) -> tuple[str, ...]:
         return tuple(self._world.state)
 
-    def plan(self, *, destroy: bool, only: Sequence[str] = ()) -> Plan:
+    def plan(self, *, destroy: bool, only: Sequence[str] = ()) -> TerraformPlan:
         assert destroy
-        return Plan(tuple(Change(address, "delete") for address in only or self._world.state), Path("none"))
+        return TerraformPlan(
+            tuple(ResourceChange(address, "delete") for address in only or self._world.state), Path("none")
+        )
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: TerraformPlan) -> None:
         order = ["export", ADDRESS]
         for change in sorted(plan.changes, key=lambda change: (change.address not in order, change.address)):
             self._world.call()
@@ -220,12 +222,12 @@ def destroy(world: World, *, delete_data: bool, events: list[Event] | None = Non
     )
     none.close = none.forget = none.stop_if_empty = lambda: None
 
-    def look(sources: Sequence[str]) -> Found | str:
+    def look(sources: Sequence[str]) -> UserFiles | str:
         world.call()
         if not (sources and world.hosts and world.answering):
             return "nobody answers"
         (share,) = [share for share in world.present if share.id == sources[0]]
-        return Found({"alice": share.files} if share.files else {})
+        return UserFiles({"alice": share.files} if share.files else {})
 
     nowhere = ClusterPaths(Path("/nonexistent/gpucluster"))
     teardown = Teardown(

@@ -208,8 +208,8 @@ def test_a_cluster_of_which_not_all_is_left_belongs_to_its_folder(api: Api, net:
 
     # Only the files, as after a destroy that kept them: the network is made first, and carries the lock of the run.
     cluster = ours.cluster()
-    with cluster._run("destroy") as run:
-        terraform = cluster._provisioning.prepare(run, to_build=False, keep_variables=True)
+    with cluster._parts.identity.runs.run("destroy") as run:
+        terraform = cluster._parts.phases.provisioning.prepare(run, to_build=False, keep_variables=True)
         terraform.apply(terraform.plan(destroy=True, only=(NETWORK,)))
     kinds = {ocid.split(".")[1] for ocid in _tagged(api)}
     assert kinds == {"filesystem"}

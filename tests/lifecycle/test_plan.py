@@ -19,15 +19,15 @@ from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.handover.configuration_diff import NOT_KNOWN
 from gpucluster.lifecycle import plan as plans
-from gpucluster.lifecycle.plan import Plan, Planning, refuse_what_stays
+from gpucluster.lifecycle.plan import ClusterPlan, Planning, refuse_what_stays
 from gpucluster.lifecycle.resize import PoolScaling, Replacement, Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.users import UserPreview
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.terraform.plan import Change
-from gpucluster.terraform.plan import Plan as TerraformPlan
+from gpucluster.terraform.plan import ResourceChange
+from gpucluster.terraform.plan import TerraformPlan as TerraformPlan
 from gpucluster.workspace.run import Run
 from tests.spec.spec_texts import LOCAL, MINIMAL
 
@@ -35,11 +35,13 @@ OUTPUTS = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "out
 STAYING = {"demo-controller": "ocid1.c", "compute-1": "ocid1.a"}
 SETTINGS = {"format": 1, "gpucluster": "0.1", "content": "abc", "settings": {"timezone": "UTC"}, "hosts": STAYING}
 NOBODY = UserPreview((), (), ())
-ADOPTED = Change("module.network.oci_core_vcn.this[0]", "import", adopts="ocid1.vcn.x")
-SELECTED = Change('terraform_data.image["controller"]', "update")
-SURPLUS = Change("cluster network demo-gpu (ocid1.clusternetwork.x)", "delete", "duplicate")
-CONTROLLER = Change("module.controller.oci_core_instance.this", "update", values={"shape_config.ocpus": (4, 8)})
-HOME = Change("module.home[0].oci_file_storage_file_system.this", "replace", "cannot_update", ("availability_domain",))
+ADOPTED = ResourceChange("module.network.oci_core_vcn.this[0]", "import", adopts="ocid1.vcn.x")
+SELECTED = ResourceChange('terraform_data.image["controller"]', "update")
+SURPLUS = ResourceChange("cluster network demo-gpu (ocid1.clusternetwork.x)", "delete", "duplicate")
+CONTROLLER = ResourceChange("module.controller.oci_core_instance.this", "update", values={"shape_config.ocpus": (4, 8)})
+HOME = ResourceChange(
+    "module.home[0].oci_file_storage_file_system.this", "replace", "cannot_update", ("availability_domain",)
+)
 
 
 @dataclass
@@ -47,7 +49,7 @@ class Double:
     """Stands for everything that a plan asks: `Provisioning`, `Configuration`, the record and the directory."""
 
     spec: ClusterSpec
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ResourceChange, ...] = ()
     changes_outputs: bool = False
     hosts: Scaling = field(default_factory=lambda: Scaling({}, staying=STAYING))
     record: Mapping[str, Any] | Exception | None = field(default_factory=lambda: {**SETTINGS, "complete": True})
@@ -84,7 +86,7 @@ class Double:
         return self.users
 
 
-def _plan(tmp_path: Path, events: list[Event] | None = None, **answers: Any) -> Plan:
+def _plan(tmp_path: Path, events: list[Event] | None = None, **answers: Any) -> ClusterPlan:
     spec = loads(LOCAL, "cluster.yml")
     double: Any = Double(spec, **answers)
     paths = ClusterPaths(tmp_path)
@@ -154,8 +156,8 @@ def test_what_apply_would_refuse_is_a_warning_with_the_option(tmp_path: Path) ->
 
 def test_a_plan_shows_values_and_what_forces_a_replacement(tmp_path: Path) -> None:
     values = {"availability_domain": ("AD-1", "AD-2"), "long": ("x" * 100, ["y"])}
-    forced = Change(HOME.address, "replace", "cannot_update", ("availability_domain",), values=values)
-    created = Change("module.network.oci_core_vcn.this", "create", values={"cidr": (None, "10.0.0.0/16")})
+    forced = ResourceChange(HOME.address, "replace", "cannot_update", ("availability_domain",), values=values)
+    created = ResourceChange("module.network.oci_core_vcn.this", "create", values={"cidr": (None, "10.0.0.0/16")})
     lines = plan_text(_plan(tmp_path, changes=(forced, created))).splitlines()
     assert lines[0] == "2 changes of resources"
     assert lines[1].startswith("  ± the file system: replace")
@@ -168,7 +170,7 @@ def test_a_plan_shows_values_and_what_forces_a_replacement(tmp_path: Path) -> No
     ("create", True, "gpucluster restore FILE"), ("create", False, ""), ("update", True, ""),
 ])  # fmt: skip
 def test_a_plan_says_what_is_lost_with_a_controller(tmp_path: Path, action: str, known: bool, words: str) -> None:
-    change = Change("module.controller.oci_core_instance.this", action)
+    change = ResourceChange("module.controller.oci_core_instance.this", action)
     answers: dict[str, Any] = {} if known else {"outputs": {}}
     plan = _plan(tmp_path, changes=(change,), **answers)
     assert [words in each for each in plan.warnings] == ([True] if words else [])

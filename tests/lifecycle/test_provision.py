@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 from gpucluster.errors import DataGuardError, EnvironmentFault
 from gpucluster.events import ignore
 from gpucluster.handover.adoption import Findings
-from gpucluster.lifecycle.adoption import Survey
+from gpucluster.lifecycle.adoption import AdoptionSurvey
 from gpucluster.lifecycle.provision import Consent, Provisioning
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
-from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 from tests.doubles.terraform import TerraformDouble
@@ -37,7 +37,7 @@ def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
     empty: Any = SimpleNamespace(state_is_damaged=False, addresses=tuple)
     nothing = Findings({})
     adoption: Any = SimpleNamespace(
-        survey=lambda _terraform: Survey(nothing, {}),
+        survey=lambda _terraform: AdoptionSurvey(nothing, {}),
         nodes_to_remove=lambda _survey: [],
         remove=lambda _survey: 0,
         adopting=lambda *_: contextlib.nullcontext(),
@@ -66,7 +66,7 @@ def test_the_addresses_of_a_cluster_that_was_never_built_matter_only_to_those_wh
 ) -> None:
     called = []
 
-    def access() -> Access:
+    def access() -> CloudAccess:
         raise EnvironmentFault("enough")
 
     cloud = SimpleNamespace(
@@ -82,7 +82,9 @@ def test_the_addresses_of_a_cluster_that_was_never_built_matter_only_to_those_wh
 
 
 def test_a_plan_that_loses_the_homes_is_refused_and_says_what_to_do(paths: ClusterPaths) -> None:
-    lost = Plan((Change("module.home[0].oci_file_storage_file_system.this[0]", "delete"),), paths.root / "plan")
+    lost = TerraformPlan(
+        (ResourceChange("module.home[0].oci_file_storage_file_system.this[0]", "delete"),), paths.root / "plan"
+    )
     terraform: Any = SimpleNamespace(plan=lambda **_options: lost)
     with pytest.raises(DataGuardError, match="would delete the file system with the users' homes") as caught:
         _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent())

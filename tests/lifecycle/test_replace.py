@@ -14,7 +14,7 @@ from gpucluster.lifecycle import replace as replacing
 from gpucluster.lifecycle.replace import Chosen, ElasticReplacement, OnKubernetes, OnSlurm, choose, is_elastic
 from gpucluster.node_agent.rules.reasons import CHANGED
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode
-from gpucluster.operations.kubernetes import ControlPlane, KubernetesNode
+from gpucluster.operations.kubernetes import ControlPlaneClient, KubernetesNode
 from gpucluster.spec import loads
 from tests.spec.spec_texts import LOCAL
 
@@ -160,7 +160,7 @@ def test_with_kubernetes_its_pods_leave_and_its_instance_is_awaited(events: list
     )
     running = {"compute-e1": "one RUNNING", "compute-e2": "two RUNNING"}
     cloud = CloudDouble(running, running, {"compute-e2": "two RUNNING"}, {})
-    scheduler = OnKubernetes(cast(ControlPlane, plane))
+    scheduler = OnKubernetes(cast(ControlPlaneClient, plane))
     replacing_them = ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), events.append)
     replacing_them.replace(["compute-e1", "compute-e2"], timeout)
     assert plane.drained == [({"compute-e1": CHANGED, "compute-e2": CHANGED}, timeout)]
@@ -170,7 +170,7 @@ def test_with_kubernetes_its_pods_leave_and_its_instance_is_awaited(events: list
 def test_with_kubernetes_what_a_person_cordoned_is_refused(events: list[Event]) -> None:
     plane = ControlPlaneDouble(KubernetesNode("compute-e1", "True", cordoned=True))
     cloud = CloudDouble({"compute-e1": "one RUNNING"})
-    scheduler = OnKubernetes(cast(ControlPlane, plane))
+    scheduler = OnKubernetes(cast(ControlPlaneClient, plane))
     with pytest.raises(ToolError, match=r"compute-e1 \(it is cordoned\)") as caught:
         ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), events.append).replace(["compute-e1"], 60)
     assert "gpucluster kubectl -- uncordon compute-e1" in caught.value.hint

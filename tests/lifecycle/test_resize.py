@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gpucluster import handover
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.members import Member
+from gpucluster.cloud.members import PoolMember
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import ToolError
 from gpucluster.events import ignore
@@ -37,7 +37,7 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from tests.spec.spec_texts import LOCAL, MINIMAL
 
@@ -148,7 +148,7 @@ def test_who_stays_and_who_comes_are_exactly_those_that_are_desired(
 
 
 def found(
-    spec: ClusterSpec, *changes: Change, outputs: handover.Outputs | None = None, present: Present | None = None
+    spec: ClusterSpec, *changes: ResourceChange, outputs: handover.Outputs | None = None, present: Present | None = None
 ) -> list[str]:
     made = outputs or outputs_of()
     return [str(one) for one in replacements(changes, spec, made, present or {"compute": MEMBERS})]
@@ -160,24 +160,24 @@ PLAIN = spec_of("shape: BM.GPU4.8, count: 2")
 @pytest.mark.parametrize(
     "change",
     [
-        Change(NETWORK, "update"),
-        Change(NETWORK, "create"),
-        Change(NETWORK, "replace", "tainted"),
-        Change(instance("compute", 3), "delete", "delete_because_each_key"),
-        Change(instance("compute", 1), "create"),
-        Change(instance("cpu", 1), "delete", "delete_because_each_key"),
-        Change(CONTROLLER, "update"),
-        Change("module.home.oci_file_storage_file_system.this", "replace"),
-        Change('module.pool["compute"].oci_core_instance_configuration.this[0]', "replace", "cannot_update"),
-        Change('module.pool["gone"].oci_core_cluster_network.this[0]', "delete", "delete_because_no_module"),
+        ResourceChange(NETWORK, "update"),
+        ResourceChange(NETWORK, "create"),
+        ResourceChange(NETWORK, "replace", "tainted"),
+        ResourceChange(instance("compute", 3), "delete", "delete_because_each_key"),
+        ResourceChange(instance("compute", 1), "create"),
+        ResourceChange(instance("cpu", 1), "delete", "delete_because_each_key"),
+        ResourceChange(CONTROLLER, "update"),
+        ResourceChange("module.home.oci_file_storage_file_system.this", "replace"),
+        ResourceChange('module.pool["compute"].oci_core_instance_configuration.this[0]', "replace", "cannot_update"),
+        ResourceChange('module.pool["gone"].oci_core_cluster_network.this[0]', "delete", "delete_because_no_module"),
     ],
 )  # fmt: skip
-def test_what_takes_no_desired_node_is_not_guarded(change: Change) -> None:
+def test_what_takes_no_desired_node_is_not_guarded(change: ResourceChange) -> None:
     assert found(PLAIN, change) == []
 
 
 def test_a_cluster_network_with_desired_nodes_is_guarded() -> None:
-    change = Change(NETWORK, "replace", "cannot_update", ("placement_configuration.primary_subnet_id",))
+    change = ResourceChange(NETWORK, "replace", "cannot_update", ("placement_configuration.primary_subnet_id",))
     assert found(PLAIN, change) == [
         "the cluster network of pool compute with compute-1, compute-2: "
         "placement_configuration.primary_subnet_id can't be changed in place"
@@ -185,33 +185,33 @@ def test_a_cluster_network_with_desired_nodes_is_guarded() -> None:
 
 
 def test_an_empty_cluster_network_may_go() -> None:
-    assert found(PLAIN, Change(NETWORK, "delete"), present={"compute": {}}) == []
+    assert found(PLAIN, ResourceChange(NETWORK, "delete"), present={"compute": {}}) == []
 
 
 def test_max_count_above_count_would_recreate_the_pool() -> None:
     elastic = spec_of("shape: BM.GPU4.8, count: 2, max_count: 4")
-    (words,) = found(elastic, Change(NETWORK, "delete", "delete_because_count_index"))
+    (words,) = found(elastic, ResourceChange(NETWORK, "delete", "delete_because_count_index"))
     assert "made of a cluster network, and would be a compute cluster, because max_count is above count now" in words
     made = outputs_of(kind="compute_cluster")
-    (words,) = found(PLAIN, Change(CLUSTER, "delete", "delete_because_count_index"), outputs=made)
+    (words,) = found(PLAIN, ResourceChange(CLUSTER, "delete", "delete_because_count_index"), outputs=made)
     assert "the compute cluster of pool compute with compute-1, compute-2" in words
     assert "because max_count is count now" in words
 
 
 def test_another_shape_is_told_by_its_name() -> None:
     other = spec_of("shape: BM.GPU.H100.8, count: 2")
-    (words,) = found(other, Change(NETWORK, "replace", "cannot_update", ("instance_pools",)))
+    (words,) = found(other, ResourceChange(NETWORK, "replace", "cannot_update", ("instance_pools",)))
     assert words.endswith("shape BM.GPU4.8 would become BM.GPU.H100.8")
 
 
 def test_a_desired_permanent_instance_is_guarded() -> None:
-    change = Change(instance("compute", 2), "replace", "cannot_update", ("source_details.source_id",))
+    change = ResourceChange(instance("compute", 2), "replace", "cannot_update", ("source_details.source_id",))
     assert found(PLAIN, change) == ["node compute-2: source_details.source_id can't be changed in place"]
-    assert found(PLAIN, Change(instance("compute", 2), "replace", "tainted")) == []
+    assert found(PLAIN, ResourceChange(instance("compute", 2), "replace", "tainted")) == []
 
 
 def test_the_controller_is_guarded() -> None:
-    (words,) = found(PLAIN, Change(CONTROLLER, "replace", "cannot_update", ("shape",)))
+    (words,) = found(PLAIN, ResourceChange(CONTROLLER, "replace", "cannot_update", ("shape",)))
     assert (
         words
         == "the controller, with what the scheduler stores and the user directory: shape can't be changed in place"
@@ -223,32 +223,37 @@ ENGINE = "module.oke[0].oci_containerengine_cluster.this"
 
 def test_a_control_plane_of_oke_and_its_node_pools_are_guarded() -> None:
     spec = with_oke("shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 2, managed: true")
-    moved = Change(ENGINE, "replace", "cannot_update", ("endpoint_config.subnet_id",))
+    moved = ResourceChange(ENGINE, "replace", "cannot_update", ("endpoint_config.subnet_id",))
     assert found(spec, moved, present={}) == [
         "the control plane of Kubernetes Engine, with everything that Kubernetes stores: endpoint_config.subnet_id "
         "can't be changed in place"
     ]
     pool = 'module.oke[0].oci_containerengine_node_pool.this["compute"]'
-    (words,) = found(spec, Change(pool, "replace", "cannot_update", ("cluster_id",)), present={})
+    (words,) = found(spec, ResourceChange(pool, "replace", "cannot_update", ("cluster_id",)), present={})
     assert words.startswith("the node pool compute, with all of its nodes: cluster_id")
-    assert found(spec, Change(pool, "update"), Change(pool.replace("compute", "gone"), "delete"), present={}) == []
-    assert found(PLAIN, Change(ENGINE, "delete"), present={}) == [], "nobody asks for it"
+    assert (
+        found(
+            spec, ResourceChange(pool, "update"), ResourceChange(pool.replace("compute", "gone"), "delete"), present={}
+        )
+        == []
+    )
+    assert found(PLAIN, ResourceChange(ENGINE, "delete"), present={}) == [], "nobody asks for it"
 
 
 def test_a_pool_that_becomes_managed_gives_its_instances_up() -> None:
     spec = with_oke("shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 2, managed: true")
     assert nodes_to_remove(desired_names(spec), {"compute": MEMBERS}) == {"compute": MEMBERS}
-    gone = Change(instance("compute", 1), "delete", "delete_because_no_module")
+    gone = ResourceChange(instance("compute", 1), "delete", "delete_because_no_module")
     assert found(spec, gone, outputs=outputs_of(kind="instances")) == []
 
 
 def test_where_terraform_names_no_attribute_its_own_word_is_told() -> None:
-    (words,) = found(PLAIN, Change(instance("compute", 1), "delete", "delete_because_each_key"))
+    (words,) = found(PLAIN, ResourceChange(instance("compute", 1), "delete", "delete_because_each_key"))
     assert words == "node compute-1: delete because each key"
 
 
 def test_before_the_first_apply_there_is_nothing_to_lose() -> None:
-    assert replacements([Change(NETWORK, "replace")], PLAIN, None, {}) == ()
+    assert replacements([ResourceChange(NETWORK, "replace")], PLAIN, None, {}) == ()
 
 
 # --- an update in place that is none for the users -----
@@ -258,8 +263,8 @@ IMAGE = ("source_details.source_id",)
 
 def test_another_image_takes_the_disk_of_a_node_and_of_the_controller() -> None:
     why = "another image would replace its boot volume, with everything on it"
-    assert found(PLAIN, Change(instance("compute", 2), "update", changed=IMAGE)) == [f"node compute-2: {why}"]
-    (words,) = found(PLAIN, Change(CONTROLLER, "update", changed=IMAGE))
+    assert found(PLAIN, ResourceChange(instance("compute", 2), "update", changed=IMAGE)) == [f"node compute-2: {why}"]
+    (words,) = found(PLAIN, ResourceChange(CONTROLLER, "update", changed=IMAGE))
     assert words == f"the controller, with what the scheduler stores and the user directory: {why}"
 
 
@@ -267,7 +272,7 @@ def test_another_image_takes_the_disk_of_a_node_and_of_the_controller() -> None:
     "changed", [("shape_config.ocpus",), ("shape_config.memory_in_gbs",), ("shape",), ("platform_config",)]
 )
 def test_other_cores_or_memory_reboot_a_host_and_it_keeps_its_disk(changed: tuple[str, ...]) -> None:
-    node, controller = (Change(one, "update", changed=changed) for one in (instance("compute", 1), CONTROLLER))
+    node, controller = (ResourceChange(one, "update", changed=changed) for one in (instance("compute", 1), CONTROLLER))
     assert found(PLAIN, node, controller) == []
     assert reboots([node, controller]) == {node.address: "compute-1", CONTROLLER: ""}
     seen = scaling([node, controller], PLAIN, outputs_of(), {"compute": MEMBERS})
@@ -276,7 +281,10 @@ def test_other_cores_or_memory_reboot_a_host_and_it_keeps_its_disk(changed: tupl
 
 def test_what_changes_neither_disk_nor_machine_is_nothing_for_the_hosts() -> None:
     changed = ("freeform_tags.a", "display_name", "source_details.boot_volume_size_in_gbs", "shape_configuration")
-    changes = [Change(instance("compute", 1), "update", changed=changed), Change(CONTROLLER, "update", changed=changed)]
+    changes = [
+        ResourceChange(instance("compute", 1), "update", changed=changed),
+        ResourceChange(CONTROLLER, "update", changed=changed),
+    ]
     assert not scaling(changes, PLAIN, outputs_of(), {"compute": MEMBERS})
 
 
@@ -289,13 +297,13 @@ def test_a_plan_tells_the_hosts_by_name_also_where_terraform_sees_no_difference(
 
 
 def test_before_the_first_apply_every_node_is_added() -> None:
-    assert scaling([Change(CONTROLLER, "create")], PLAIN, None, {}) == Scaling(
+    assert scaling([ResourceChange(CONTROLLER, "create")], PLAIN, None, {}) == Scaling(
         {"compute": PoolScaling(added=("compute-1", "compute-2"))}
     )
 
 
 def test_nodes_that_the_operator_has_named_are_replaced_wherever_they_stand() -> None:
-    change = Change(instance("compute", 1), "replace", reason="requested")
+    change = ResourceChange(instance("compute", 1), "replace", reason="requested")
     found = scaling([change], spec_of("shape: BM.GPU4.8, count: 2"), outputs_of(), {"compute": MEMBERS}, ["compute-1"])
     assert found.pools == {"compute": PoolScaling(replaced=("compute-1",))}
     assert (found.replacements, "compute-1" in found.staying) == ((), False)
@@ -312,8 +320,10 @@ def test_only_nodes_that_terraform_knows_by_name_have_an_address() -> None:
 
 
 def test_a_replaced_node_is_not_said_to_be_rebooted_too() -> None:
-    change = Change(instance("compute", 1), "update", changed=(*IMAGE, "shape_config.ocpus"))
-    seen = scaling([change, Change(CONTROLLER, "update", changed=IMAGE)], PLAIN, outputs_of(), {"compute": MEMBERS})
+    change = ResourceChange(instance("compute", 1), "update", changed=(*IMAGE, "shape_config.ocpus"))
+    seen = scaling(
+        [change, ResourceChange(CONTROLLER, "update", changed=IMAGE)], PLAIN, outputs_of(), {"compute": MEMBERS}
+    )
     assert (dict(seen.pools), seen.controller) == ({"compute": PoolScaling(replaced=("compute-1",))}, "replaced")
 
 
@@ -345,7 +355,7 @@ def asked_of_slurm(slurm: str) -> list[str]:
         record=cast(ConfigurationRecord, None),
         on_event=ignore,
     )
-    plan = Plan((Change(instance("compute", 2), "delete"),), Path("plan.tfplan"))
+    plan = TerraformPlan((ResourceChange(instance("compute", 2), "delete"),), Path("plan.tfplan"))
     assert resizing.drain_and_detach(cast(Terraform, SimpleNamespace(outputs=lambda: raw)), plan) == plan
     return asked
 
@@ -370,7 +380,7 @@ def login_spec(count: int) -> ClusterSpec:
 
 
 def with_login(count: int) -> handover.Outputs:
-    nodes = tuple(Member(f"ocid1.login{n}", f"demo-login-{n}", f"10.77.0.{n}") for n in range(1, count + 1))
+    nodes = tuple(PoolMember(f"ocid1.login{n}", f"demo-login-{n}", f"10.77.0.{n}") for n in range(1, count + 1))
     return dataclasses.replace(outputs_of(), login=nodes)
 
 
@@ -388,11 +398,11 @@ def test_login_nodes_are_added_and_removed_by_their_number() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        Change(LOGIN.format(1), "replace", forced_by=("subnet_id",)),
-        Change(LOGIN.format(1), "update", changed=("source_details.source_id",)),
+        ResourceChange(LOGIN.format(1), "replace", forced_by=("subnet_id",)),
+        ResourceChange(LOGIN.format(1), "update", changed=("source_details.source_id",)),
     ],
 )
-def test_a_login_node_is_replaced_with_consent_only(change: Change) -> None:
+def test_a_login_node_is_replaced_with_consent_only(change: ResourceChange) -> None:
     found = scaling([change], login_spec(1), with_login(1), {"compute": MEMBERS})
     assert found.login == PoolScaling(replaced=("demo-login-1",))
     assert str(found.replacements[0]).startswith("login node demo-login-1: ")
@@ -400,8 +410,8 @@ def test_a_login_node_is_replaced_with_consent_only(change: Change) -> None:
 
 
 def test_a_login_node_that_is_rebooted_is_not_the_controller() -> None:
-    change = Change(LOGIN.format(1), "update", changed=("shape_config.ocpus",))
+    change = ResourceChange(LOGIN.format(1), "update", changed=("shape_config.ocpus",))
     found = scaling([change], login_spec(1), with_login(1), {"compute": MEMBERS})
     assert (found.login, found.controller) == (PoolScaling(rebooted=("demo-login-1",)), "")
-    gone = Change(LOGIN.format(1), "delete", "delete_because_each_key")
+    gone = ResourceChange(LOGIN.format(1), "delete", "delete_because_each_key")
     assert not scaling([gone], login_spec(0), with_login(1), {"compute": MEMBERS}).replacements

@@ -17,10 +17,10 @@ from gpucluster.lifecycle.resize import Resizing
 from gpucluster.node_agent.rules.reasons import UPGRADED
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.kubernetes import ControlPlane
+from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.operations.schedulers import kubernetes_nodes
 from gpucluster.spec import loads
-from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from tests.controller.kubernetes.api_server import needs_api_server, running
 from tests.controller.kubernetes.objects import node, pod
@@ -29,11 +29,13 @@ from tests.operations.test_kubernetes import control_plane
 from tests.spec.spec_texts import MINIMAL
 
 SPEC = MINIMAL.replace("shape: BM.GPU4.8, count: 1", "shape: VM.GPU.A10.1, count: 2") + "scheduler: kubernetes\n"
-REPLACED = Plan((Change(instance("compute", 2), "replace", "cannot_update", ("shape",)),), Path("plan.tfplan"))
-REMOVED = Plan((Change(instance("compute", 3), "delete"),), Path("plan.tfplan"))
+REPLACED = TerraformPlan(
+    (ResourceChange(instance("compute", 2), "replace", "cannot_update", ("shape",)),), Path("plan.tfplan")
+)
+REMOVED = TerraformPlan((ResourceChange(instance("compute", 3), "delete"),), Path("plan.tfplan"))
 
 
-def change(plane: ControlPlane, plan: Plan, timeout: float) -> Resizing:
+def change(plane: ControlPlaneClient, plan: TerraformPlan, timeout: float) -> Resizing:
     """Prepare this change of a cluster that has three nodes and is to have two."""
     numbers = range(1, 4)
     members = [{"id": f"ocid1.{n}", "name": f"compute-{n}", "private_ip": f"10.0.0.{n}"} for n in numbers]

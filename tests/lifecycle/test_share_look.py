@@ -14,7 +14,7 @@ import pytest
 
 import gpucluster
 from gpucluster import process
-from gpucluster.lifecycle.data_guard import Found, ShareLook
+from gpucluster.lifecycle.data_guard import ShareLook, UserFiles
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import Completed
 from gpucluster.ssh import SshClient
@@ -66,17 +66,17 @@ def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return exports / "fs1"
 
 
-def _look(tmp_path: Path, *sources: str) -> Found | str:
+def _look(tmp_path: Path, *sources: str) -> UserFiles | str:
     hosts = (SavedHost("demo-controller", "10.77.0.2", None),)
     return ShareLook(lambda *, refresh=False: hosts, tuple, lambda: SshClient(ClusterPaths(tmp_path), None))(sources)
 
 
 def test_a_host_counts_the_files_on_a_share_and_leaves_nothing_behind(share: Path, tmp_path: Path) -> None:
     before = set(Path("/tmp").iterdir())
-    assert _look(tmp_path, "10.0.0.2:/mnt/home") == Found({})
+    assert _look(tmp_path, "10.0.0.2:/mnt/home") == UserFiles({})
     (share / "alice" / "work").write_text("yes")
     os.chown(share / "alice" / "work", 4_000_001, 4_000_001)
-    assert _look(tmp_path, "10.0.0.9:/mnt/home", "10.0.0.2:/mnt/home") == Found({"4000001": 1})
+    assert _look(tmp_path, "10.0.0.9:/mnt/home", "10.0.0.2:/mnt/home") == UserFiles({"4000001": 1})
     left = {path.name for path in set(Path("/tmp").iterdir()) - before}
     assert not [name for name in left if name.startswith("gpucluster-look-")]
 

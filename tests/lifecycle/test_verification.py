@@ -15,12 +15,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from gpucluster import handover
-from gpucluster.cloud.members import Member
+from gpucluster.cloud.members import PoolMember
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import InputError, ToolError, VerifyError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Deployment
-from gpucluster.lifecycle.verification import Request, Verification, in_junit
+from gpucluster.lifecycle.verification import Verification, VerifyRequest, in_junit
 from gpucluster.node_agent.checks.model import Finding, Profile, Status
 from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec, load
@@ -91,7 +91,7 @@ class Site:
         }
         return PlaybookResult({}, facts, {}, self.unreachable)
 
-    def verify(self, request: Request = Request(), measurement: Any = None) -> Any:  # noqa: B008
+    def verify(self, request: VerifyRequest = VerifyRequest(), measurement: Any = None) -> Any:  # noqa: B008
         cloud: Any = SimpleNamespace(hardware_emulated=True)
         verification = Verification(
             spec=self.spec,
@@ -118,7 +118,7 @@ def _report(host: str, profile: Profile) -> str:
 
 def _members(pool: str, _network: str, _names: Any) -> Any:
     given = json.loads((CASE / "members.json").read_text())
-    return [Member(**member) for member in given[pool]]
+    return [PoolMember(**member) for member in given[pool]]
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_filter_narrows_what_is_collected_and_what_is_judged(site: Site) -> No
     one = site.nodes[0]
     for run in site.facts[site.deployment.controller.name]["srun"]:
         run["nodes"] = [one]
-    verdict = site.verify(Request(nodes=one))
+    verdict = site.verify(VerifyRequest(nodes=one))
     assert list(verdict.hosts) == [one]
     assert site.asked[-1]["nodes"] == [one]
 
@@ -189,7 +189,7 @@ def test_the_junit_file_is_written_also_when_checks_fail(site: Site, tmp_path: P
     file = tmp_path / "verify.xml"
     file.write_text("of an earlier run")
     try:
-        site.verify(Request(junit=file))
+        site.verify(VerifyRequest(junit=file))
     except VerifyError:
         assert not good
     assert ET.parse(file).getroot().attrib["failures"] == ("0" if good else "1")
@@ -208,7 +208,7 @@ def test_the_junit_file_says_why_nothing_was_checked(
     monkeypatch.setattr(site, "collect", collect)
     file = tmp_path / "verify.xml"
     with pytest.raises(type(error)):
-        site.verify(Request(junit=file))
+        site.verify(VerifyRequest(junit=file))
     root = ET.parse(file).getroot()
     assert (root.attrib["tests"], root.attrib["errors"], root.attrib["failures"]) == ("1", "1", "0")
     told = root.findall(".//error")[0].attrib["message"]
@@ -227,15 +227,15 @@ def test_an_existing_file_stays_when_the_new_one_can_not_be_written(tmp_path: Pa
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request(pools=["comptue"]), "there is no pool comptue. Did you mean compute?"),
-        (Request(nodes="compute-99"), "there is no node compute-99. Did you mean compute-"),
-        (Request(junit=Path("/nonexistent/verify.xml")), "there is no such folder"),
-        (Request(junit=Path("/")), "this is no file"),
-        (Request(junit=Path("/dev/null")), "this is no file"),
+        (VerifyRequest(pools=["comptue"]), "there is no pool comptue. Did you mean compute?"),
+        (VerifyRequest(nodes="compute-99"), "there is no node compute-99. Did you mean compute-"),
+        (VerifyRequest(junit=Path("/nonexistent/verify.xml")), "there is no such folder"),
+        (VerifyRequest(junit=Path("/")), "this is no file"),
+        (VerifyRequest(junit=Path("/dev/null")), "this is no file"),
     ],
 )
 def test_a_request_that_does_not_fit_is_refused_before_anything_is_done(
-    site: Site, request_: Request, message: str
+    site: Site, request_: VerifyRequest, message: str
 ) -> None:
     check = request_.check_file if request_.junit else partial(request_.check, site.spec)
     with pytest.raises(InputError, match=re.escape(message)):
@@ -259,7 +259,7 @@ class Measurement:
 def test_level_full_also_measures_and_level_quick_does_not(site: Site) -> None:
     measurement = Measurement()
     assert site.verify(measurement=measurement).status == "pass"
-    request = Request(level=Level.FULL, nodes="compute-2", record_baseline=True)
+    request = VerifyRequest(level=Level.FULL, nodes="compute-2", record_baseline=True)
     for run in site.facts[site.deployment.controller.name]["srun"]:
         run["nodes"] = ["compute-2"]
     with pytest.raises(VerifyError, match="slow") as error:

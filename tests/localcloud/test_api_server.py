@@ -254,7 +254,7 @@ def test_start_and_stop_may_be_repeated(api: Api) -> None:
 
 
 def test_many_starts_at_once_make_one_server(home: Path) -> None:
-    found: list[control.Status] = []
+    found: list[control.LocalCloudStatus] = []
     threads = [threading.Thread(target=lambda: found.append(control.start(home, engine="null"))) for _ in range(4)]
     for thread in threads:
         thread.start()

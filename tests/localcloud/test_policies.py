@@ -26,7 +26,7 @@ from gpucluster.localcloud.auth.policies import (
 from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.server.application import all_routes
 from gpucluster.localcloud.server.home import open_authority, open_cloud
-from gpucluster.localcloud.state.tenancy import Identity, key_id
+from gpucluster.localcloud.state.tenancy import Tenancy, key_id
 from tests.localcloud.api_harness import Api, refused, running
 from tests.localcloud.entitled import Entitled, key_of_an_earlier_release
 
@@ -313,7 +313,7 @@ def test_a_key_id_leads_nowhere_else(tmp_path: Path, owner: str) -> None:
     for name in ("stolen", "ocid1.user.local..x", "ocid1.instance.local.."):
         shutil.copytree(made, made.parent / name)
     shutil.copy(made / "public.pem", made.parent)
-    identity = Identity(TENANCY, (), made.parent)
+    identity = Tenancy(TENANCY, (), made.parent)
     assert identity.key(key_id(TENANCY, "ocid1.instance.local..a", public)) is not None
     assert identity.key(key_id("ocid1.tenancy.local..z", "ocid1.instance.local..a", public)) is None
     assert identity.key(key_id(TENANCY, owner, public)) is None

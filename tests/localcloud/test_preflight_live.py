@@ -26,7 +26,7 @@ import pytest
 import yaml
 
 from gpucluster import preflight
-from gpucluster.cloud.client import Access, fingerprint
+from gpucluster.cloud.client import CloudAccess, fingerprint
 from gpucluster.cloud.providers.local import LocalCloudProvider
 from gpucluster.errors import PreflightError
 from gpucluster.events import Event, ignore
@@ -68,7 +68,7 @@ class Cloud:
     endpoint: str = ""
     hardware_emulated: bool = True
 
-    def access(self) -> Access:
+    def access(self) -> CloudAccess:
         access = self.real.access()
         return replace(access, config={**access.config, **self.config}, endpoint=self.endpoint or access.endpoint)
 
@@ -401,12 +401,12 @@ def test_a_cloud_that_is_down_is_one_error(api: Api, tmp_path: Path) -> None:
 
 
 def test_a_slow_answer_is_not_waited_for(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = Access.client
+    given = CloudAccess.client
 
-    def impatient(self: Access, service: str, name: str, *, timeout: float | None = None) -> Any:
+    def impatient(self: CloudAccess, service: str, name: str, *, timeout: float | None = None) -> Any:
         return given(self, service, name, timeout=0.5 if name == "VirtualNetworkClient" else timeout)
 
-    monkeypatch.setattr(Access, "client", impatient)
+    monkeypatch.setattr(CloudAccess, "client", impatient)
     api.faults({"operation": "ListVcns", "delay": 3600})
     found = _findings(tmp_path)
     assert "Read timed out" in _one(found, "warning", "overlap").reason

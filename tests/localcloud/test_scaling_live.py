@@ -11,9 +11,9 @@ import oci
 import pytest
 
 from gpucluster.cloud import members as instances
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.cluster_network import ClusterNetwork
-from gpucluster.cloud.members import Member, PoolMembers
+from gpucluster.cloud.members import PoolMember, PoolMembers
 from gpucluster.errors import CloudError
 from gpucluster.events import Event
 from gpucluster.localcloud.state.faults import OUT_OF_CAPACITY
@@ -32,11 +32,11 @@ class Pool:
         self.api = api
         self.id = api.cluster_network(api.configuration(), subnet, size).id
         self.events: list[Event] = []
-        access = Access(api.config, api.endpoint, api.tenancy)
+        access = CloudAccess(api.config, api.endpoint, api.tenancy)
         self.network = ClusterNetwork(access, self.id, self.events.append)
         self._instances = PoolMembers(access, self.events.append)
 
-    def members(self, *numbers: int) -> dict[str, Member]:
+    def members(self, *numbers: int) -> dict[str, PoolMember]:
         names = [f"compute-{number}" for number in numbers]
         found = self._instances.members("compute", self.id, names, PATIENCE_S)
         assert [member.name for member in found] == names

@@ -10,7 +10,7 @@ from typing import Any
 import oci
 import pytest
 
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.errors import CloudError
 from gpucluster.events import ignore
@@ -69,7 +69,7 @@ def test_only_what_carries_the_tag_goes_and_all_of_it(api: Api) -> None:
     ).data
 
     config = oci.config.from_file(str(api.home / "credentials" / "config"))
-    orphans = TaggedResources(Access(config, api.endpoint, api.tenancy), "demo", ignore)
+    orphans = TaggedResources(CloudAccess(config, api.endpoint, api.tenancy), "demo", ignore)
     found = orphans.find()
     assert {orphan.kind for orphan in found} == {
         "vcn", "route_table", "subnet", "internet_gateway", "compute_cluster", "file_system", "mount_target",
@@ -82,7 +82,7 @@ def test_only_what_carries_the_tag_goes_and_all_of_it(api: Api) -> None:
 
 def _resources(api: Api, keep: AbstractSet[str] = frozenset()) -> TaggedResources:
     config = oci.config.from_file(str(api.home / "credentials" / "config"))
-    return TaggedResources(Access(config, api.endpoint, api.tenancy), "demo", ignore, keep=keep)
+    return TaggedResources(CloudAccess(config, api.endpoint, api.tenancy), "demo", ignore, keep=keep)
 
 
 def _network(api: Api, common: dict[str, Any]) -> tuple[Any, Any]:
@@ -108,7 +108,7 @@ def test_a_cluster_of_the_same_name_in_another_compartment_keeps_its_group(api: 
     group("theirs", {**TAG, "gpucluster-compartment": "ocid1.compartment.local..theirs"})
     group("of-an-earlier-release", TAG)
     config = oci.config.from_file(str(api.home / "credentials" / "config"))
-    found = TaggedResources(Access(config, api.endpoint, api.tenancy), "demo", ignore).find()
+    found = TaggedResources(CloudAccess(config, api.endpoint, api.tenancy), "demo", ignore).find()
     assert {resource.name for resource in found} == {"ours", "of-an-earlier-release"}
 
 

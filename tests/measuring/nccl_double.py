@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucluster.fabric.model import Measurement
+from gpucluster.fabric.model import FabricMeasurement
 from gpucluster.measuring.results import Answer
 from gpucluster.node_agent.checks.model import Missing
 from tests.fabric.simulator import Network
@@ -82,7 +82,7 @@ class Session:
         device = job["settings"].get("NCCL_IB_HCA", "").lstrip("=")
         rail = int(device.removeprefix("mlx5_")) if device else None
         rail = None if rail is None else RAILS.index(rail)
-        measured = self.network.measure(Measurement(tuple(sorted(nodes)), rail))
+        measured = self.network.measure(FabricMeasurement(tuple(sorted(nodes)), rail))
         assert measured is not None
         healthy = _SIMULATED if rail is None else 12.5
         figure = 23.0 if rail is not None else ring if job["settings"].get("NCCL_ALGO") == "Ring" else default

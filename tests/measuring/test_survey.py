@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpucluster import shapes
-from gpucluster.fabric.model import Verdict
+from gpucluster.fabric.model import FabricVerdict
 from gpucluster.measuring import checks, plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.results import Answer
@@ -171,7 +171,7 @@ def test_each_measurement_that_is_taken_away_makes_its_check_unknown(check: Any)
     every: dict[str, Any] = {
         checks.DEFAULT: verdict,
         checks.RING: verdict,
-        checks.SEARCH: Verdict(),
+        checks.SEARCH: FabricVerdict(),
         checks.WRITE: dict.fromkeys(H100.rdma_devices, 197.0),
         checks.PING: dict.fromkeys(H100.rdma_devices, True),
     }

@@ -10,7 +10,7 @@ from gpucluster.controller.health.policy import Action
 from gpucluster.errors import ToolError
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.operations.health import HealthService
-from gpucluster.verdict.repair import Decision
+from gpucluster.verdict.repair import HealthDecision
 from tests.doubles.controller import ControllerDouble, said
 
 FINDING = Finding("gpu_count", "c-1", Status.FAIL, "7 of 8", {"found": 7})
@@ -26,8 +26,8 @@ def test_findings_go_in_and_decisions_come_out() -> None:
     new = {**raw, "node": "c-2", "action": "repaint"}
     health, double = service(json.dumps({"decisions": [raw, new]}))
     assert health.react([FINDING], shadow=True) == (
-        Decision("c-1", Action.DRAIN, True, "gpucluster: ...", ("gpu_count",)),
-        Decision("c-2", Action.NONE, True, "gpucluster: ...", ("gpu_count",)),
+        HealthDecision("c-1", Action.DRAIN, True, "gpucluster: ...", ("gpu_count",)),
+        HealthDecision("c-2", Action.NONE, True, "gpucluster: ...", ("gpu_count",)),
     )
     (asked,) = double.asked
     assert asked.command.endswith("gpucluster-agent health react")

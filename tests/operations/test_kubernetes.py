@@ -14,13 +14,13 @@ from gpucluster import process
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event
 from gpucluster.node_agent.rules.reasons import CHANGED
-from gpucluster.operations.kubernetes import ControlPlane
+from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.operations.rpc import RemoteConversation
 from tests.controller.kubernetes.api_server import ApiServer, needs_api_server, running
 from tests.controller.kubernetes.objects import budget, node, pod
 
 
-def control_plane(kubeconfig: Path, kubectl: str, events: list[Event]) -> ControlPlane:
+def control_plane(kubeconfig: Path, kubectl: str, events: list[Event]) -> ControlPlaneClient:
     """That of a kubeconfig; the program of the controller runs here instead of there."""
     program = "import sys; from gpucluster.controller.kubernetes.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
@@ -31,7 +31,7 @@ def control_plane(kubeconfig: Path, kubectl: str, events: list[Event]) -> Contro
         with process.Conversation([*argv, f"--kubeconfig={kubeconfig}", "serve"], end_s=20) as talk:
             yield RemoteConversation(talk)
 
-    return ControlPlane(Mock(), events.append, session)
+    return ControlPlaneClient(Mock(), events.append, session)
 
 
 def test_without_a_control_plane_the_error_says_what_makes_one(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_nodes_are_drained_resumed_and_removed(tmp_path: Path) -> None:
         _walk(server, plane, events)
 
 
-def _walk(server: ApiServer, plane: ControlPlane, events: list[Event]) -> None:
+def _walk(server: ApiServer, plane: ControlPlaneClient, events: list[Event]) -> None:
     server.create(node("n1"), node("n2"), budget("web", 1, 1, 1, app="web"), pod("web-1", "n1", app="web"))
     assert {name: each.ready for name, each in plane.nodes().items()} == {"n1": "True", "n2": "True"}
     with pytest.raises(ToolError, match="the disruption budget default/web wants 1 healthy pods of 1"):

@@ -14,10 +14,10 @@ import pytest
 from gpucluster.dashboards.overview import Overview
 from gpucluster.dashboards.overview_page import html
 from gpucluster.errors import EnvironmentFault, ToolError
-from gpucluster.operations.overview import Sources, overview
+from gpucluster.operations.overview import OverviewSources, overview
 from gpucluster.process import Completed
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.workspace.evidence import Evidence
+from gpucluster.workspace.evidence import SavedEvidence
 from gpucluster.workspace.run_history import PastRun
 from gpucluster.workspace.saved_state import SavedHost
 from tests.dashboards.overview_samples import HOSTILE
@@ -84,7 +84,7 @@ STATUS: dict[str, Any] = {
 }  # fmt: skip
 RESULT = {"name": "GPUs", "status": "fail", "message": "7 of 8", "check": "gpus", "subject": "compute-2", "remedy": "x"}
 RDMA = {**RESULT, "check": "rdma_links", "status": "pass", "subject": "compute-1"}
-EVIDENCE = Evidence(
+EVIDENCE = SavedEvidence(
     Path("evidence.json"), 1000.0, {"run": "r", "level": "quick", "results": [RDMA, RESULT, {"status": "of later"}]}
 )
 ANSWERS: Mapping[str, str] = {
@@ -124,11 +124,11 @@ def collect(
     *,
     text: str = MONITORED,
     status: Callable[[], Mapping[str, Any]] = lambda: STATUS,
-    evidence: Callable[[], Evidence | None] = lambda: EVIDENCE,
+    evidence: Callable[[], SavedEvidence | None] = lambda: EVIDENCE,
     runs: Callable[[], tuple[PastRun, ...]] = lambda: (RUN,),
     timeout: float = PATIENCE_S,
 ) -> Overview:
-    sources = Sources(status, controller or PageController(), evidence, runs)  # type: ignore[arg-type]
+    sources = OverviewSources(status, controller or PageController(), evidence, runs)  # type: ignore[arg-type]
     return overview(spec(text), sources, version="1", timeout=timeout)
 
 
@@ -285,7 +285,7 @@ def test_a_controller_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatc
 
 def test_without_slurm_the_page_says_so() -> None:
     off = spec().model_copy(update={"slurm": spec().slurm.model_copy(update={"enabled": False})})
-    sources = Sources(lambda: STATUS, PageController(), lambda: None, lambda: ())  # type: ignore[arg-type]
+    sources = OverviewSources(lambda: STATUS, PageController(), lambda: None, lambda: ())  # type: ignore[arg-type]
     found = overview(off, sources, version="1")
     assert found.nodes.why == found.jobs.why == "Slurm is off in cluster.yml."
 

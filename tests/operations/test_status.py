@@ -11,8 +11,8 @@ import pytest
 from gpucluster.cli.summaries import status_text
 from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import CloudError, ToolError
-from gpucluster.operations.kubernetes import Certificate
-from gpucluster.operations.status import Findings, Sources, status
+from gpucluster.operations.kubernetes import ControlPlaneCertificate
+from gpucluster.operations.status import StatusFindings, StatusSources, status
 from gpucluster.spec import loads
 from gpucluster.terraform.addresses import human_name
 from gpucluster.terraform.state import StateContents, StateEntry
@@ -61,8 +61,8 @@ class SchedulerSource:
 
 
 CERTIFICATES = (
-    Certificate("a.crt", "2026-12-23T00:00:00Z", 30, authority=False),
-    Certificate("ca.crt", "2036-11-20T00:00:00Z", 3649, authority=True),
+    ControlPlaneCertificate("a.crt", "2026-12-23T00:00:00Z", 30, authority=False),
+    ControlPlaneCertificate("ca.crt", "2036-11-20T00:00:00Z", 3649, authority=True),
 )
 KUBERNETES_NODE = {"node": "compute-1", "state": "Ready", "pool": "compute", "version": "v1.36.4"}
 
@@ -84,8 +84,8 @@ def _fails(text: str) -> Callable[[], Any]:
     return fail
 
 
-def _sources(**changes: Any) -> Sources:
-    built = Sources(
+def _sources(**changes: Any) -> StatusSources:
+    built = StatusSources(
         resources=lambda: BUILT,
         contents=lambda: STATE,
         hosts=lambda: HOSTS,
@@ -99,12 +99,12 @@ def _sources(**changes: Any) -> Sources:
     return replace(built, **changes)
 
 
-def _status(sources: Sources) -> dict[str, Any]:
+def _status(sources: StatusSources) -> dict[str, Any]:
     return status(loads(LOCAL, "cluster.yml"), sources, PATIENCE_S).to_dict()
 
 
-def _found(**changes: Any) -> Findings:
-    built = Findings(BUILT, STATE, HOSTS, COMPLETE, controller_answers=True, runs=NO_RUNS)
+def _found(**changes: Any) -> StatusFindings:
+    built = StatusFindings(BUILT, STATE, HOSTS, COMPLETE, controller_answers=True, runs=NO_RUNS)
     return replace(built, **changes)
 
 
@@ -174,12 +174,12 @@ def test_certificates_of_the_control_plane_are_shown_and_those_that_end_soon_are
     assert found["certificates"]["ending"] == []
     text = status_text(found)
     assert "certificates of the control plane: the first, a.crt ends in 30 days (2026-12-23T00:00:00Z)" in text
-    late = (*CERTIFICATES, Certificate("b.crt", "2026-12-22T00:00:00Z", 29, authority=False))
+    late = (*CERTIFICATES, ControlPlaneCertificate("b.crt", "2026-12-22T00:00:00Z", 29, authority=False))
     text = status_text(status(spec, _sources(certificates=lambda: late), 60.0).to_dict())
     assert "! b.crt ends in 29 days (2026-12-22T00:00:00Z)\n  Run: gpucluster kubernetes certificates --renew" in text
     assert "a.crt" not in text
     # kubeadm renews no authority.
-    authority = (Certificate("ca.crt", "2026-12-22T00:00:00Z", 29, authority=True),)
+    authority = (ControlPlaneCertificate("ca.crt", "2026-12-22T00:00:00Z", 29, authority=True),)
     assert "--renew" not in status_text(status(spec, _sources(certificates=lambda: authority), 60.0).to_dict())
     silent = status(spec, _sources(certificates=_fails("the controller has no answer")), 60.0).to_dict()
     assert silent["certificates"] is None

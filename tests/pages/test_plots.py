@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.pages.plots import MOST_LINES, MOST_ROWS, Bar, Mark, Strip, bars, heat_strips, sparkline, time_series
-from gpucluster.pages.series import Band, Line, Point
+from gpucluster.pages.series import Band, Point, SeriesLine
 from gpucluster.pages.units import BYTES_PER_SECOND, COUNT, RATIO, WATTS, Unit
 from tests.examples import examples
 from tests.pages.reading import drawings, read
@@ -17,8 +17,8 @@ ANY = st.floats(allow_nan=True, allow_infinity=True)
 HOSTILE = "</title><script>alert(1)</script>\"'&\n\x00\u202e\ud800"
 
 
-def line(*values: float, name: str = "a", step: float = 60) -> Line:
-    return Line(name, [(T + step * index, value) for index, value in enumerate(values)])
+def line(*values: float, name: str = "a", step: float = 60) -> SeriesLine:
+    return SeriesLine(name, [(T + step * index, value) for index, value in enumerate(values)])
 
 
 def paths(html: str) -> list[str]:
@@ -62,7 +62,7 @@ def test_a_band_is_an_area_with_its_middle() -> None:
 
 
 def test_without_values_a_plot_says_so() -> None:
-    for lines in ([], [Line("a", [])], [line(math.nan, math.inf)]):
+    for lines in ([], [SeriesLine("a", [])], [line(math.nan, math.inf)]):
         html = time_series("Use", lines, RATIO, empty="Monitoring is off.")
         assert "Monitoring is off." in html
         assert drawings(html) == []
@@ -88,7 +88,7 @@ def test_a_mark_is_inside_of_the_plot_however_high() -> None:
 
 def test_a_hundred_thousand_points_are_a_small_plot() -> None:
     points = [(T + each, math.sin(each / 100) * 1e9) for each in range(100_000)]
-    assert len(time_series("Use", [Line("a", points)], BYTES_PER_SECOND)) < 12_000
+    assert len(time_series("Use", [SeriesLine("a", points)], BYTES_PER_SECOND)) < 12_000
 
 
 @examples(60)
@@ -98,7 +98,7 @@ def test_a_hundred_thousand_points_are_a_small_plot() -> None:
     st.sampled_from([RATIO, COUNT, BYTES_PER_SECOND]),
 )
 def test_any_numbers_and_names_make_a_sound_plot(series: Sequence[list[Point]], name: str, unit: Unit) -> None:
-    html = time_series(name, [Line(name, points) for points in series], unit, marks=[Mark(name, 1e300)])
+    html = time_series(name, [SeriesLine(name, points) for points in series], unit, marks=[Mark(name, 1e300)])
     assert read(html).faults == []
     assert not re.search(r"nan|inf\b", " ".join(paths(html)))
     drawings(html)

@@ -10,14 +10,14 @@ from gpucluster.preflight.facts import (
     Capacity,
     Compartment,
     Created,
+    ExistingFileSystem,
     Facts,
-    FileSystem,
     FirstCall,
     FoundImage,
     IngressRule,
+    InstalledProgram,
     KeyFile,
     Limit,
-    Program,
     Reservation,
     SshPair,
     Subnet,
@@ -95,9 +95,9 @@ def good(*changed: tuple[str, str], **changes: Any) -> Facts:
                 ingress=inside,
             ),
         },
-        file_system=FileSystem("ACTIVE", AD1),
+        file_system=ExistingFileSystem("ACTIVE", AD1),
         ssh=SshPair(Path("/home/me/.ssh/id"), key, derived=key),
-        terraform=Program(),
+        terraform=InstalledProgram(),
     )  # fmt: skip
     if EXISTING[0] not in changed:
         facts = replace(facts, vcn=None, subnets={})

@@ -10,7 +10,7 @@ import pytest
 
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.preflight.checks.images import images
-from gpucluster.preflight.facts import Facts, FoundImage, Instance, Unknown
+from gpucluster.preflight.facts import ExistingInstance, Facts, FoundImage, Unknown
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.systems import matrix
 from tests.preflight.preflight_facts import HPC_IMAGE
@@ -171,7 +171,7 @@ def test_a_controller_that_runs_is_not_refused(tmp_path: Path) -> None:
     """It was launched by an earlier release; in the local cloud such a cluster works."""
     oracle = FoundImage("ocid1.image.oc1..c", "Oracle-Linux-8.10-2025.08.31-0")
     wanted = spec(tmp_path, BY_OCID)
-    there = Instance("prod-controller", wanted.controller.shape, "AD-1", 4, 32)
+    there = ExistingInstance("prod-controller", wanted.controller.shape, "AD-1", 4, 32)
     facts = Facts(domains=("AD-1",), images={"controller": oracle}, instances=(there,))
     assert [one.level for one in images(wanted, facts)] == ["warning"]
     assert [one.level for one in images(wanted, replace(facts, instances=()))] == ["error"]

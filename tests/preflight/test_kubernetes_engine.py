@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 from gpucluster.errors import PreflightFinding
 from gpucluster.localcloud.api.container_engine import VERSIONS
 from gpucluster.preflight import requirements
@@ -109,7 +109,7 @@ def test_the_local_cloud_is_asked_with_the_real_sdk(tmp_path: Path) -> None:
     from oci.container_engine import models
 
     with running(tmp_path) as api:
-        access = Access(api.config, api.endpoint, api.tenancy)
+        access = CloudAccess(api.config, api.endpoint, api.tenancy)
         queries = CloudQueries(QueryClient(access), "tiny")
         assert queries.kubernetes_engine() == KubernetesEngine(VERSIONS)
         subnet = api.subnet(api.vcn("10.90.0.0/16", "oke"), "10.90.0.0/24", prohibit_public_ip_on_vnic=True)

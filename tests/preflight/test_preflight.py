@@ -22,15 +22,15 @@ from gpucluster.preflight.facts import (
     Capacity,
     Compartment,
     Created,
+    ExistingFileSystem,
+    ExistingInstance,
     Facts,
-    FileSystem,
     FirstCall,
     FoundImage,
     IngressRule,
-    Instance,
+    InstalledProgram,
     KeyFile,
     Limit,
-    Program,
     Reservation,
     SshPair,
     Unknown,
@@ -62,8 +62,8 @@ from tests.preflight.preflight_facts import (
 Changes = tuple[tuple[str, str], ...]
 KEY = Path("/home/me/.oci/key.pem")
 SSH = Path("/home/me/.ssh/id")
-GPU = Instance("h100-1", GPU_SHAPE, AD1, pool="h100")
-CONTROLLER = Instance("controller", CONTROLLER_SHAPE, AD1, 4, 32)
+GPU = ExistingInstance("h100-1", GPU_SHAPE, AD1, pool="h100")
+CONTROLLER = ExistingInstance("controller", CONTROLLER_SHAPE, AD1, 4, 32)
 SUBNETS: Mapping[str, Any] = good(*EXISTING).subnets
 UBUNTU: Any = good().images["h100"]
 LISTED_VERSION = "Oracle-Linux-8.10-2025.06.17-0-RHCK-OFED-24.10-1.1.4.0-GPU-570-OPEN-CUDA-12.8-2025.07.18-0"
@@ -189,7 +189,7 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
     ),
     "old terraform": (
         (),
-        {"terraform": Program("terraform 1.5 has no backend oci", "Take 1.12")},
+        {"terraform": InstalledProgram("terraform 1.5 has no backend oci", "Take 1.12")},
         "error",
         "terraform",
         "no backend oci",
@@ -459,7 +459,7 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
     "neighbour": ((), {"vcns": (Vcn("v", "other", ("10.0.0.0/8",)),)}, "note", "overlap", "other"),
     # file system
     "no file system": (SHARED, {"file_system": refused("storage")}, "error", "storage", FILES),
-    "file system ends": (SHARED, {"file_system": FileSystem("DELETING", AD1)}, "error", "storage", "DELETING"),
+    "file system ends": (SHARED, {"file_system": ExistingFileSystem("DELETING", AD1)}, "error", "storage", "DELETING"),
     # GPUs of this machine
     "a shape with too many GPUs": (
         (), {"machine_gpus": MachineGpus(2, 1)}, "error", "gpus",
@@ -473,7 +473,9 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
         (), {"machine_gpus": MachineGpus(64, 63)}, "warning", "gpus", "free 63; pools.h100 need 64 more at max_count",
     ),
     "GPUs of this machine": ((), {"machine_gpus": MachineGpus(64, 64)}, "note", "gpus", "may be other cards than"),
-    "file system elsewhere": (SHARED, {"file_system": FileSystem("ACTIVE", AD2)}, "error", "storage", f"is in {AD2}"),
+    "file system elsewhere": (
+        SHARED, {"file_system": ExistingFileSystem("ACTIVE", AD2)}, "error", "storage", f"is in {AD2}",
+    ),
 }  # fmt: skip
 
 
@@ -682,7 +684,7 @@ def test_login_nodes_take_their_part_of_limits_and_addresses(tmp_path: Path) -> 
     spec = desired(tmp_path, WITH_LOGIN)
     (login,) = [machine for machine in requirements.machines(spec, (AD1,)) if machine.login]
     assert (login.place, login.count) == ("login", 2)
-    first = Instance("prod-login-1", login.shape, AD1, 10, 100, login=True)
+    first = ExistingInstance("prod-login-1", login.shape, AD1, 10, 100, login=True)
     assert requirements.still_missing(login, [CONTROLLER, first]) == 1
     (controller,) = [machine for machine in requirements.machines(spec, (AD1,)) if machine.name == "controller"]
     assert requirements.still_missing(controller, [first]) == 1

@@ -17,7 +17,7 @@ import pytest
 
 from gpucluster import handover, shapes
 from gpucluster.artifacts.releases import ReleaseSet
-from gpucluster.cloud.members import Member
+from gpucluster.cloud.members import PoolMember
 from gpucluster.controller.rules import names as name_rules
 from gpucluster.controller.users import ldif
 from gpucluster.controller.users.state import CLASSES, User
@@ -269,7 +269,7 @@ def _cluster(pools: Iterable[str], more: str = "") -> ClusterSpec | None:
         return None
 
 
-def _slurm_files(spec: ClusterSpec, nodes: dict[str, list[Member]]) -> dict[str, str]:
+def _slurm_files(spec: ClusterSpec, nodes: dict[str, list[PoolMember]]) -> dict[str, str]:
     outputs = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json").read_text())
     inventory = handover.inventory(
         spec,
@@ -294,7 +294,7 @@ def test_slurm_takes_each_name_of_pools_partitions_and_nodes() -> None:
     spec = _cluster(names, f"slurm: {{cluster_name: '{longest}'}}\n")
     assert spec is not None
     nodes = {
-        name: [Member(name=node, id="ocid1.instance.test..a", private_ip=ADDRESS, public_ip="") for node in listed]
+        name: [PoolMember(name=node, id="ocid1.instance.test..a", private_ip=ADDRESS, public_ip="") for node in listed]
         for name, listed in ((name, permanent_names(name, pool)) for name, pool in spec.pools.items())
     }
     questions = [["scontrol", "show", "config"]]

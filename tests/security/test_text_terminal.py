@@ -26,12 +26,12 @@ from gpucluster import errors
 from gpucluster.cli.debug import debugging
 from gpucluster.cli.output import JsonLines, Plain, Terminal, findings, say, table
 from gpucluster.cli.summaries import plan_text, status_text
-from gpucluster.errors import Finding, GpuClusterError, InputError, PreflightError, PreflightFinding
+from gpucluster.errors import GpuClusterError, InputError, InputFinding, PreflightError, PreflightFinding
 from gpucluster.events import Event, EventKind
-from gpucluster.handover.configuration_diff import Difference
-from gpucluster.lifecycle.plan import Plan
+from gpucluster.handover.configuration_diff import ConfigurationDifference
+from gpucluster.lifecycle.plan import ClusterPlan
 from gpucluster.lifecycle.resize import Scaling
-from gpucluster.terraform.plan import Change
+from gpucluster.terraform.plan import ResourceChange
 from gpucluster.text import terminal
 from tests.verdict.samples import CLUSTER, facts, verdict
 from tests.waiting import PATIENCE_S
@@ -124,7 +124,7 @@ def _errors() -> Iterator[GpuClusterError]:
                 yield kind(ALL, where=ALL, hint=ALL)
             except TypeError:  # it wants more, and says it with the text of its base
                 continue
-    yield InputError(ALL, findings=[Finding(ALL, 1, 1, ALL, ALL, ALL)])
+    yield InputError(ALL, findings=[InputFinding(ALL, 1, 1, ALL, ALL, ALL)])
     yield PreflightError(ALL, findings=[PreflightFinding("error", ALL, ALL, ALL)])
 
 
@@ -158,9 +158,12 @@ def _status() -> dict[str, Any]:
 
 def test_status_and_plan() -> None:
     values = {"display_name": (ALL, f"x{ALL}"), "list": ([ALL], {"a": ALL})}
-    change = Change(f"module.pool[{ALL!r}].oci_core_instance.this", "update", ALL, values=values)
-    plan = Plan(
-        (change,), changes_outputs=False, hosts=Scaling({}), configuration=(Difference(ALL, "add", ALL, ALL, ALL),)
+    change = ResourceChange(f"module.pool[{ALL!r}].oci_core_instance.this", "update", ALL, values=values)
+    plan = ClusterPlan(
+        (change,),
+        changes_outputs=False,
+        hosts=Scaling({}),
+        configuration=(ConfigurationDifference(ALL, "add", ALL, ALL, ALL),),
     )
     for text in (status_text(_status()), plan_text(plan)):
         shown = terminal(text)

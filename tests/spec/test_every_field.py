@@ -15,7 +15,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from gpucluster.errors import Finding, InputError
+from gpucluster.errors import InputError, InputFinding
 from gpucluster.spec import loads, messages
 from gpucluster.spec.model import sections
 from tests.spec.spec_texts import LOCAL, OCI
@@ -80,7 +80,7 @@ def files() -> Iterator[tuple[str, int]]:
 @pytest.mark.slow
 def test_every_field_reports_wrong_values_with_their_place() -> None:
     tried, refused = 0, 0
-    bad: list[Finding] = []
+    bad: list[InputFinding] = []
     for text, values in files():
         tried += values
         try:
@@ -93,7 +93,7 @@ def test_every_field_reports_wrong_values_with_their_place() -> None:
     assert refused > tried / 2
 
 
-def is_good(finding: Finding) -> bool:
+def is_good(finding: InputFinding) -> bool:
     """It has a place, and words that can be printed."""
     words = f"{finding.path}{finding.message}{finding.hint}"
     return finding.line >= 1 and finding.column >= 1 and bool(finding.message) and words.isprintable()

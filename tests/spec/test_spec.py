@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from gpucluster.errors import Finding, InputError
+from gpucluster.errors import InputError, InputFinding
 from gpucluster.spec import ClusterSpec, json_schema, load, loads, overlapping_routes, template, warnings
 from tests.spec.spec_texts import KEY, LOCAL, MINIMAL, OCI, public_key
 
@@ -338,7 +338,7 @@ def test_findings_are_for_machines_too() -> None:
     with pytest.raises(InputError) as caught:
         loads(LOCAL.replace("count: 2", "count: two"), "a/cluster.yml")
     (finding,) = caught.value.findings
-    assert isinstance(finding, Finding)
+    assert isinstance(finding, InputFinding)
     assert json.loads(json.dumps(vars(finding))) == {
         "file": "a/cluster.yml",
         "line": 21,

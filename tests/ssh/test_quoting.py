@@ -11,7 +11,7 @@ import pytest
 
 from gpucluster.errors import InputError
 from gpucluster.paths import ClusterPaths
-from gpucluster.ssh import GATEWAY, Gateway, Host, SshClient, ensure_key
+from gpucluster.ssh import GATEWAY, Host, JumpHost, SshClient, ensure_key
 from tests.waiting import PATIENCE_S
 
 # `pwn` is made in the working directory if a shell reads the name.
@@ -44,7 +44,7 @@ def test_a_folder_of_any_name_is_only_a_name(name: str, place: Path, monkeypatch
     key = ensure_key(paths.ssh / "operator_ed25519", "test")
     client = SshClient(paths, key)
     client.write(HOSTS)
-    client.write_gateway(Gateway("127.0.0.1", 1, "nobody", "gateway-key"))
+    client.write_gateway(JumpHost("127.0.0.1", 1, "nobody", "gateway-key"))
     try:
         read = settings(client, "compute-1")
         # ssh expands ~ and tokens when it uses a file; some options show %% for a %.

@@ -14,7 +14,7 @@ import pytest
 from gpucluster.errors import EnvironmentFault, ToolError
 from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths
-from gpucluster.ssh import GATEWAY, Gateway, Host, SshClient, boot, ensure_key, public_key
+from gpucluster.ssh import GATEWAY, Host, JumpHost, SshClient, boot, ensure_key, public_key
 
 HOSTS = (
     Host("demo-controller", "127.100.0.2", "debian", "ocid1.instance.local..c"),
@@ -60,7 +60,7 @@ def test_a_gateway_stands_before_the_controller(paths: ClusterPaths) -> None:
     behind = replace(HOSTS[0], address="10.77.1.2", jump=GATEWAY)
     route.write((behind, HOSTS[1]))
     route.write_gateway(
-        Gateway("host.bastion.example", 2222, "ocid1.bastionsession.local..s", "ocid1.bastion.local..b")
+        JumpHost("host.bastion.example", 2222, "ocid1.bastionsession.local..s", "ocid1.bastion.local..b")
     )
     try:
         controller, gateway, node = _read(route, behind.name), _read(route, GATEWAY), _read(route, "compute-1")
@@ -75,7 +75,7 @@ def test_a_gateway_stands_before_the_controller(paths: ClusterPaths) -> None:
         assert "proxycommand" not in gateway
         assert gateway["controlmaster"] == "false"
         # A new session takes the place of the old one.
-        route.write_gateway(Gateway("host.bastion.example", 2222, "ocid1.bastionsession.local..t", "x"))
+        route.write_gateway(JumpHost("host.bastion.example", 2222, "ocid1.bastionsession.local..t", "x"))
         assert _read(route, GATEWAY)["user"] == "ocid1.bastionsession.local..t"
         assert (paths.ssh / "gateway").stat().st_mode & 0o777 == 0o600
     finally:

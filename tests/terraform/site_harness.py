@@ -19,13 +19,13 @@ from typing import Any
 import oci
 
 from gpucluster import process
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.errors import GpuClusterError
 from gpucluster.events import Event
 from gpucluster.lifecycle.adoption import Adoption, Recovered
 from gpucluster.paths import ClusterPaths
-from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.plan import TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
 from tests.terraform.conftest import LocalCloud, Workspace, cluster_variables
@@ -68,7 +68,7 @@ class Site:
 
     def tagged(self) -> TaggedResources:
         config = oci.config.from_file(str(self.cloud.home / "credentials" / "config"))
-        access = Access(config, self.cloud.endpoint, self.cloud.credentials.tenancy, elastic=self.elastic)
+        access = CloudAccess(config, self.cloud.endpoint, self.cloud.credentials.tenancy, elastic=self.elastic)
         return TaggedResources(access, self.name, self.events.append)
 
     def terraform(self, environment: Mapping[str, str] | None = None) -> Terraform:
@@ -84,7 +84,7 @@ class Site:
         terraform.set_variables(self.workspace.variables)
         return terraform
 
-    def plan(self, *, destroy: bool = False) -> tuple[Terraform, Plan]:
+    def plan(self, *, destroy: bool = False) -> tuple[Terraform, TerraformPlan]:
         """What is left to do for Terraform alone."""
         terraform = self.prepared()
         return terraform, terraform.plan(destroy=destroy)

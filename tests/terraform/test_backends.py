@@ -27,7 +27,7 @@ from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths
 from gpucluster.terraform import backends, lock
 from gpucluster.terraform.lock import StateLock
-from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.plan import TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.terraform.state import StateContents
 from tests.terraform.state_doubles import StateDouble, serving
@@ -103,7 +103,7 @@ class Machine:
 
     def plan(
         self, kind: str = "local", config: Mapping[str, Any] | None = None, **variables: Any
-    ) -> tuple[Terraform, Plan]:
+    ) -> tuple[Terraform, TerraformPlan]:
         """As a run does it."""
         terraform = self.terraform(kind, config)
         terraform.prepare()

@@ -16,7 +16,7 @@ from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.errors import DataGuardError
 from gpucluster.events import Event
 from gpucluster.lifecycle.adoption import Adoption
-from gpucluster.lifecycle.data_guard import DataGuard, Found
+from gpucluster.lifecycle.data_guard import DataGuard, UserFiles
 from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.oci.tags import FILES, UsersFiles
 from gpucluster.paths import ClusterPaths
@@ -60,7 +60,7 @@ class Machine:
             empty = SimpleNamespace(ids=frozenset())
             self.terraform = SimpleNamespace(contents=lambda: empty, addresses=lambda: (), forget=lambda: None)
 
-    def destroy(self, *answers: Found | str, killed: bool = False) -> None:
+    def destroy(self, *answers: UserFiles | str, killed: bool = False) -> None:
         """Destroy, where hosts give these answers. With `killed`, the run ends before file systems are deleted."""
         looks, access = iter(answers), self._cluster.access
         nothing: Any = SimpleNamespace(close=lambda: None, forget=lambda: None, stop_if_empty=lambda: None)
@@ -71,7 +71,7 @@ class Machine:
                 raise KeyboardInterrupt
             images.remove(images.all())
 
-        def look(sources: Sequence[str]) -> Found | str:
+        def look(sources: Sequence[str]) -> UserFiles | str:
             self.sources = tuple(sources)
             return next(looks)
 
@@ -115,15 +115,15 @@ def test_a_file_system_goes_last_and_only_after_a_look(cluster: Cluster, cloud: 
         other.destroy("no host is left")
     # A state that was copied: no marker, but a file under a running job.
     with pytest.raises(DataGuardError, match="1 of alice"):
-        own.destroy(Found({"alice": 1}))
+        own.destroy(UserFiles({"alice": 1}))
     assert own.sources[0].endswith(":/mnt/home")
     # One that comes to be between two looks.
     with pytest.raises(DataGuardError, match="2 of alice"):
-        own.destroy(Found({}), Found({"alice": 2}))
+        own.destroy(UserFiles({}), UserFiles({"alice": 2}))
     assert len(cluster.standing()) == 1
 
     with pytest.raises(KeyboardInterrupt):
-        own.destroy(Found({}), Found({}), killed=True)
+        own.destroy(UserFiles({}), UserFiles({}), killed=True)
     # Everything is gone but the file system, which is in the state still.
     assert _home(cloud)["freeformTags"][FILES] == UsersFiles.EMPTY
     assert set(cloud.remains()) == {FILE_SYSTEMS}

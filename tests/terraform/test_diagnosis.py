@@ -10,7 +10,7 @@ from gpucluster.localcloud.provider.operations import describe
 from gpucluster.localcloud.provider.rest import ServiceError
 from gpucluster.terraform import diagnosis, summary
 from gpucluster.terraform.addresses import human_name
-from gpucluster.terraform.diagnosis import Cause, Lock, Refusal, diagnose
+from gpucluster.terraform.diagnosis import Cause, CloudRefusal, Lock, diagnose
 
 POOL = 'module.pool["compute"].oci_core_cluster_network.this[0]'
 SUBNET = "module.network.oci_core_subnet.private"
@@ -168,7 +168,7 @@ def test_the_stand_in_words_an_error_as_the_real_provider_does(status: int, code
     error = ServiceError(status, code, "Out of host capacity.", target="POST /x", request_id=REQUEST)
     read = diagnosis.refusal_of(describe(error, "Core Instance", "LaunchInstance"))
     wanted = diagnosis.refusal_of(real(f"{status}-{code}, Out of host capacity."))
-    assert read == Refusal(**{**vars(wanted), "target": "POST /x"})
+    assert read == CloudRefusal(**{**vars(wanted), "target": "POST /x"})
 
 
 def test_what_is_in_a_subnet_is_named_and_how_to_look() -> None:

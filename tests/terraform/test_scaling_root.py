@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from gpucluster import handover
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import CloudProvider
@@ -27,7 +27,7 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
-from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from tests.spec.spec_texts import public_key
 
@@ -69,7 +69,7 @@ class Cluster:
             "region": cloud.region,
         }
         self._cloud = cloud
-        self.access = Access(config, cloud.endpoint, credentials.tenancy)
+        self.access = CloudAccess(config, cloud.endpoint, credentials.tenancy)
         self.paths = ClusterPaths.of(folder / "cluster.yml")
         self.paths.create()
         self.terraform = Terraform(self.paths, Path(program), {**environment, **cloud.environment}, ignore)
@@ -78,7 +78,7 @@ class Cluster:
         self.events: list[Event] = []
         self.forgotten: list[tuple[list[str], list[str]]] = []
 
-    def plan(self, **pools: str) -> Plan:
+    def plan(self, **pools: str) -> TerraformPlan:
         """Write the file, and plan."""
         text = "\n  ".join(f"{name}: {{{keys}}}" for name, keys in pools.items())
         self.spec = loads(CLUSTER_YML.format(pools=text), str(self.paths.root.parent / "cluster.yml"))
@@ -114,7 +114,7 @@ class Cluster:
     def _forget(self, *, rebooted: list[str], replaced: list[str]) -> None:
         self.forgotten.append((rebooted, replaced))
 
-    def apply(self, plan: Plan, **options: Any) -> tuple[Change, ...]:
+    def apply(self, plan: TerraformPlan, **options: Any) -> tuple[ResourceChange, ...]:
         """Drain and detach, apply the plan, wait for members. Returns what Terraform changed."""
         resizing = self.resizing()
         ready = resizing.drain_and_detach(self.terraform, plan, **options)
@@ -174,7 +174,7 @@ def cluster(
         assert made.standing() == {}
 
 
-def actions(changes: tuple[Change, ...]) -> list[tuple[str, str]]:
+def actions(changes: tuple[ResourceChange, ...]) -> list[tuple[str, str]]:
     """What is done in the cloud: what is in the state only is left out."""
     listed = [(change.address, change.action) for change in changes]
     return sorted(change for change in listed if "terraform_data" not in change[0])

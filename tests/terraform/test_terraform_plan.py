@@ -5,14 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpucluster.terraform.plan import CHANGED, SENSITIVE, UNKNOWN, Change, Plan, PlanReader, attributes_of
+from gpucluster.terraform.plan import (
+    CHANGED,
+    SENSITIVE,
+    UNKNOWN,
+    PlanReader,
+    ResourceChange,
+    TerraformPlan,
+    attributes_of,
+)
 
 
 def test_a_plan_names_what_it_would_lose(tmp_path: Path) -> None:
-    plan = Plan(
+    plan = TerraformPlan(
         (
-            Change("module.home.oci_file_storage_file_system.this", "replace"),
-            Change("module.network.oci_core_vcn.this", "update"),
+            ResourceChange("module.home.oci_file_storage_file_system.this", "replace"),
+            ResourceChange("module.network.oci_core_vcn.this", "update"),
         ),
         tmp_path,
     )
@@ -36,8 +44,8 @@ def test_a_plan_is_read_from_messages(tmp_path: Path) -> None:
     }
     plan = reader.plan(tmp_path, destroy=False, attributes=attributes_of(shown))
     assert plan.changes == (
-        Change("c.c", "create", "cannot_update"),
-        Change("d.d", "replace", "cannot_update", ("source_details.source_id", "shape")),
+        ResourceChange("c.c", "create", "cannot_update"),
+        ResourceChange("d.d", "replace", "cannot_update", ("source_details.source_id", "shape")),
     )
     assert not plan.changes_outputs
     reader({"type": "outputs", "outputs": {"x": {"action": "create"}}})

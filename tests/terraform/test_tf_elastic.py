@@ -9,7 +9,7 @@ import pytest
 
 from gpucluster.cloud import clusters
 from gpucluster.cloud.baked_images import BakedImage, BakedImages, newest, superseded
-from gpucluster.cloud.client import Access, model
+from gpucluster.cloud.client import CloudAccess, model
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.tagged_resources import TaggedResources
@@ -26,7 +26,7 @@ COMPARTMENTS = "/20160918/compartments"
 CLUSTER = "demo"
 
 
-def _access(cloud: LocalCloud) -> Access:
+def _access(cloud: LocalCloud) -> CloudAccess:
     credentials = cloud.credentials
     config = {
         "tenancy": credentials.tenancy,
@@ -35,10 +35,10 @@ def _access(cloud: LocalCloud) -> Access:
         "key_file": str(credentials.key_file),
         "region": cloud.region,
     }
-    return Access(config, cloud.endpoint, credentials.tenancy)
+    return CloudAccess(config, cloud.endpoint, credentials.tenancy)
 
 
-def _launch(access: Access, pool: dict[str, Any], name: str, tags: dict[str, str]) -> str:
+def _launch(access: CloudAccess, pool: dict[str, Any], name: str, tags: dict[str, str]) -> str:
     """A double of the autoscaler."""
     management = access.client("core", "ComputeManagementClient")
     details = model(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpucluster.localcloud.provider import installation
-from gpucluster.localcloud.provider.schema import Block, catalogue
+from gpucluster.localcloud.provider.schema import SchemaBlock, catalogue
 from gpucluster.paths import terraform_dir
 
 FACTS: dict[str, Any] = json.loads((Path(__file__).parent / "oracle_oci_8.28.0.json").read_text())
@@ -59,7 +59,7 @@ def test_the_root_has_no_backend() -> None:
     assert not [path for path in terraform_dir().rglob("*.tf") if re.search(r'^\s*backend\s+"', path.read_text(), re.M)]
 
 
-def _differences(at: str, block: Block, facts: Mapping[str, Any]) -> list[str]:
+def _differences(at: str, block: SchemaBlock, facts: Mapping[str, Any]) -> list[str]:
     found = []
     for name, attribute in block.attributes.items():
         fact = facts["attributes"].get(name)
@@ -103,5 +103,5 @@ def test_what_the_stand_in_changes_in_place_exists_and_is_no_new_resource_for_th
             if found is None:
                 assert path in ("defined_tags", "display_name", "freeform_tags"), f"{kind.type_name}.{path}"
             elif path in kind.updatable:
-                forces = found.forces_new if isinstance(found, Block) else found.force_new
+                forces = found.forces_new if isinstance(found, SchemaBlock) else found.force_new
                 assert not forces, f"{kind.type_name}.{path}"

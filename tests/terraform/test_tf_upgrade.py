@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpucluster.localcloud.provider.schema import Block, catalogue
+from gpucluster.localcloud.provider.schema import SchemaBlock, catalogue
 from gpucluster.paths import terraform_dir
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _with_empty_values(file: Path) -> int:
     """Store `false`, 0 and empty texts where nothing is set, as oracle/oci does. Returns their number."""
     state, number = json.loads(file.read_text()), 0
 
-    def fill(block: Block, values: dict[str, Any]) -> None:
+    def fill(block: SchemaBlock, values: dict[str, Any]) -> None:
         nonlocal number
         for name, attribute in block.attributes.items():
             empty = _EMPTY.get(str(attribute.type))

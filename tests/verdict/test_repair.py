@@ -14,9 +14,9 @@ from gpucluster.controller.health.policy import Action
 from gpucluster.measuring.plan import nodes_of
 from gpucluster.node_agent.checks.model import Check, Finding, Outcome, Profile, Reaction, Scope, Status
 from gpucluster.verdict.repair import (
-    Decision,
+    HealthDecision,
     Node,
-    Plan,
+    RepairPlan,
     Standing,
     Touched,
     accused,
@@ -55,11 +55,13 @@ def node(name: str, standing: Standing = Standing.SERVING, reason: str = "") -> 
     return Node(name, name.partition("-")[0], "-e" in name, standing, reason)
 
 
-def decided(name: str, action: Action, *, done: bool = True, reason: str = "because") -> Decision:
-    return Decision(name, action, done, reason, ("gpu_count",))
+def decided(name: str, action: Action, *, done: bool = True, reason: str = "because") -> HealthDecision:
+    return HealthDecision(name, action, done, reason, ("gpu_count",))
 
 
-def planned(*nodes: Node, failed: str = "", told: bool = False, decisions: tuple[Decision, ...] = ()) -> Plan:
+def planned(
+    *nodes: Node, failed: str = "", told: bool = False, decisions: tuple[HealthDecision, ...] = ()
+) -> RepairPlan:
     accuses = {name: [found("gpu_count", name)] for name in failed.split()}
     return plan({each.name: each for each in nodes}, accuses, decisions, replace_permanent=told)
 
@@ -116,7 +118,7 @@ def test_a_permanent_node_is_recreated_only_where_that_was_said() -> None:
     ],
 )  # fmt: skip
 def test_what_the_service_has_not_drained_is_left_with_the_next_command(
-    given_: Node, decision: Decision | None, words: str
+    given_: Node, decision: HealthDecision | None, words: str
 ) -> None:
     result = planned(given_, failed="c-e1", told=True, decisions=(decision,) if decision else ())
     assert result.replaced == result.would == ()
@@ -152,7 +154,7 @@ def test_in_shadow_mode_a_drained_node_whose_checks_pass_is_not_said_to_be_repla
 
 def test_a_node_whose_checks_pass_again_is_not_replaced() -> None:
     result = planned(node("c-1"), told=True, decisions=(decided("c-1", Action.UNDRAIN),))
-    assert result == Plan(undrained=("c-1",))
+    assert result == RepairPlan(undrained=("c-1",))
     # Asked for, and Slurm has not done it.
     late = planned(node("c-1", Standing.FAILED), decisions=(decided("c-1", Action.UNDRAIN, done=False),))
     assert late.undrained == ()
@@ -169,7 +171,7 @@ DECISIONS = st.lists(
 
 @given(NODES, st.sets(st.sampled_from(NAMES)), DECISIONS, st.booleans())
 def test_nothing_is_replaced_that_the_service_has_not_drained(
-    nodes: Mapping[str, Node], failed: set[str], decisions: list[Decision], told: bool
+    nodes: Mapping[str, Node], failed: set[str], decisions: list[HealthDecision], told: bool
 ) -> None:
     result = plan(nodes, {name: [found("gpu_count", name)] for name in failed}, decisions, replace_permanent=told)
     for name in result.replaced:
@@ -188,7 +190,7 @@ def test_nothing_is_replaced_that_the_service_has_not_drained(
 
 
 def test_what_a_replacement_touches() -> None:
-    part = touched(Plan(elastic=("c-e1",), permanent=("c-1",)), {"c-e1": "c", "c-1": "c", "d-1": "d"})
+    part = touched(RepairPlan(elastic=("c-e1",), permanent=("c-1",)), {"c-e1": "c", "c-1": "c", "d-1": "d"})
     assert part == Touched(frozenset({"c-e1", "c-1"}), frozenset({"c"}), frozenset({"c-e1"}))
     assert part.covers("c-1", Scope.NODE)
     assert part.covers("c-2 and c-1", Scope.PAIR)
@@ -239,7 +241,7 @@ def test_no_result_from_before_a_replacement_counts_for_what_it_touched(
     before: list[Finding], after: list[Finding], permanent: set[str], elastic: set[str]
 ) -> None:
     pool_of = {name: name.partition("-")[0] for name in NAMES}
-    part = touched(Plan(elastic=tuple(elastic - permanent), permanent=tuple(permanent)), pool_of)
+    part = touched(RepairPlan(elastic=tuple(elastic - permanent), permanent=tuple(permanent)), pool_of)
     result = merged(before, after, part, CHECKS)
     assert len({(each.check, each.subject) for each in result}) == len(result)
     assert all(each in result for each in after)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from gpucluster.autoscaler.daemon.executor import WorkQueue
-from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.daemon.logs import DaemonLog
 from gpucluster.autoscaler.decide.rate import Rate
 from gpucluster.autoscaler.decide.types import ClaimState, NodeClaim
 from gpucluster.controller.booting_nodes import BootingNode, content
@@ -20,7 +20,7 @@ from gpucluster.paths import write_whole
 
 _READABLE = 0o644
 
-log = Log("booting")
+log = DaemonLog("booting")
 
 
 class BootingNodes:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpucluster.autoscaler.daemon import status
-from gpucluster.autoscaler.decide.types import Action, Memory, Observation, Plan, SaveConsole
+from gpucluster.autoscaler.decide.types import Action, Memory, Observation, SaveConsole, ScalingPlan
 from gpucluster.autoscaler.decide.words import VERBS
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import EXIT_FAILED, EXIT_SUCCESS, EnvironmentFault
 from gpucluster.text import count
 
 if TYPE_CHECKING:
-    from gpucluster.autoscaler.daemon.ledger import Event
+    from gpucluster.autoscaler.daemon.ledger import LedgerEvent
 
 # The member `kind` of an action in the output of `plan`.
 _KINDS: Mapping[type, str] = {**VERBS, SaveConsole: "save console"}
@@ -131,7 +131,7 @@ def _become_daemon_user(state: Path) -> None:
         raise _unusable(state, PermissionError(13, "permission denied"))
 
 
-def _remembered(state: Path, subject: str = "") -> tuple[Memory, tuple[Event, ...]]:
+def _remembered(state: Path, subject: str = "") -> tuple[Memory, tuple[LedgerEvent, ...]]:
     """The ledger's memory, and its events of a subject; empty before the daemon's first start."""
     from gpucluster.autoscaler.daemon import ledger
 
@@ -164,7 +164,7 @@ def _print(arguments: argparse.Namespace, content: Mapping[str, Any], text: str)
     print(json.dumps(content, indent=2) if arguments.output == "json" else text)  # noqa: T201
 
 
-def _plan_lines(decided: Plan) -> Iterator[str]:
+def _plan_lines(decided: ScalingPlan) -> Iterator[str]:
     number = len(decided.actions)
     yield f"{count(number, 'action')} now{':' if number else ''}"
     for action in decided.actions:

@@ -138,7 +138,7 @@ class Sent:
     answered_at: float
 
 
-class Launcher:
+class InstanceLauncher:
     """Sends launches and keeps their outcomes until they are in the ledger.
 
     Args:

@@ -12,7 +12,7 @@ from gpucluster.autoscaler.decide.types import (
     Job,
     Memory,
     Node,
-    Plan,
+    ScalingPlan,
     SlurmAction,
 )
 
@@ -36,7 +36,7 @@ class Slurm(Protocol):
         """Carry out an action."""
 
 
-class Cloud(Protocol):
+class CloudApi(Protocol):
     """The cloud (`daemon.oci.OciCloud`)."""
 
     def instances(self, remembered: Collection[str] = ()) -> tuple[Instance, ...]:
@@ -58,17 +58,17 @@ class Cloud(Protocol):
         """The console output of an instance."""
 
 
-class Ledger(Protocol):
+class LedgerStore(Protocol):
     """The ledger (`daemon.ledger.Ledger`)."""
 
     def load(self) -> Memory:
         """The memory that was last written."""
 
-    def commit(self, memory: Memory, decided: Plan, now: float) -> None:
+    def commit(self, memory: Memory, decided: ScalingPlan, now: float) -> None:
         """Write the memory, and what is about to be done."""
 
 
-class Spool(Protocol):
+class HookSpool(Protocol):
     """The hooks' spool (`daemon.spool.Spool`)."""
 
     def read(self) -> Sequence[tuple[str, Intent]]:

@@ -25,8 +25,8 @@ from gpucluster import process
 from gpucluster.autoscaler.daemon import join_key
 from gpucluster.autoscaler.daemon.join_arrivals import PATIENCE, SETTLE, WINDOW, Arrival, answering, due, overdue
 from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
-from gpucluster.autoscaler.daemon.join_requests import FOLDER, RESULT, Request, Result, parse
-from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.daemon.join_requests import FOLDER, RESULT, JoinRequest, JoinResult, parse
+from gpucluster.autoscaler.daemon.logs import DaemonLog
 from gpucluster.autoscaler.policy import JOIN_PUBLIC_KEY, Policy
 from gpucluster.errors import GpuClusterError, InputError
 from gpucluster.node_agent.foreign_folder import Folder
@@ -46,7 +46,7 @@ _POLL = 0.25
 _PLAYBOOK = ("-P", "-m", "gpucluster.configuration.ansible_playbook")
 _KEPT_DAYS = 30
 
-log = Log("join")
+log = DaemonLog("join")
 
 
 class Service:
@@ -141,7 +141,7 @@ class Service:
 
     def _refuse(self, stem: str, error: Exception) -> None:
         log.warning(f"refused a request: {error}", file=f"{stem}.json")
-        self._answer(stem, Result(False, str(error)))
+        self._answer(stem, JoinResult(False, str(error)))
 
     def _knock(self) -> None:
         """Note which hosts answer now, and give up those that have not answered for too long."""
@@ -155,7 +155,7 @@ class Service:
             request = arrival.request
             words = f"sshd at {request.address} has not answered for {count(int(self._patience), 'second')}"
             log.warning(f"{request.node}: {words}", node=request.node, pool=request.pool, instance=request.instance_id)
-            self._answer(request.stem, Result(False, words))
+            self._answer(request.stem, JoinResult(False, words))
             del self._waiting[request.stem]
 
     def _start_due(self) -> None:
@@ -202,7 +202,7 @@ class Service:
             raise InputError(f"can't read the inventory: {error}", where=str(self._inventory)) from error
         return found if isinstance(found, Mapping) else {}
 
-    def _start(self, requests: Sequence[Request], policy: Policy, inventory: Mapping[str, Any]) -> None:
+    def _start(self, requests: Sequence[JoinRequest], policy: Policy, inventory: Mapping[str, Any]) -> None:
         while not self._free.acquire(timeout=_POLL):
             notify("WATCHDOG=1")
             if self._stop.is_set():
@@ -211,14 +211,14 @@ class Service:
             self._active |= {request.stem for request in requests}
         threading.Thread(target=self._batch, args=(requests, policy, inventory), daemon=True).start()
 
-    def _batch(self, requests: Sequence[Request], policy: Policy, inventory: Mapping[str, Any]) -> None:
+    def _batch(self, requests: Sequence[JoinRequest], policy: Policy, inventory: Mapping[str, Any]) -> None:
         nodes = [request.node for request in requests]
         began = time.monotonic()
         try:
             results = self._play(requests, policy, inventory)
         except Exception as error:
             log.error(f"the configuration of new nodes failed: {error}", nodes=nodes, trace=True)
-            results = {node: Result(False, str(error)) for node in nodes}
+            results = {node: JoinResult(False, str(error)) for node in nodes}
         finally:
             self._free.release()
         for request in requests:
@@ -236,7 +236,9 @@ class Service:
         with self._lock:
             self._active -= {request.stem for request in requests}
 
-    def _play(self, requests: Sequence[Request], policy: Policy, inventory: Mapping[str, Any]) -> dict[str, Result]:
+    def _play(
+        self, requests: Sequence[JoinRequest], policy: Policy, inventory: Mapping[str, Any]
+    ) -> dict[str, JoinResult]:
         import yaml
 
         folder = self._work / f"run-{secrets.token_hex(6)}"
@@ -274,7 +276,7 @@ class Service:
             "PYTHONUNBUFFERED": "1",
         }
 
-    def _answer(self, stem: str, result: Result) -> None:
+    def _answer(self, stem: str, result: JoinResult) -> None:
         with Folder.open(self._state / FOLDER) as folder:
             state = folder.status()
             # The daemon, whose folder it is, deletes the result.

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from gpucluster.autoscaler.daemon.join_requests import Request
+from gpucluster.autoscaler.daemon.join_requests import JoinRequest
 
 PORT = 22
 # Seconds: for more requests after the last one; for other hosts after the first one answered; for a host to answer.
@@ -30,7 +30,7 @@ class Arrival:
         since: when its request was read. `answered_at`: when its sshd first accepted a connection; None before.
     """
 
-    request: Request
+    request: JoinRequest
     since: float
     answered_at: float | None = None
 

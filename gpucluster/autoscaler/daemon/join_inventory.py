@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.daemon.join_requests import Request, Result, tail
+from gpucluster.autoscaler.daemon.join_requests import JoinRequest, JoinResult, tail
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import InputError
 
 _OCID = re.compile(r"ocid1\.instance\.[a-z0-9-]*\.[a-z0-9-]*\.[a-z0-9.]{6,200}")
 
 
-def check(request: Request, policy: Policy, inventory: Mapping[str, Any]) -> None:
+def check(request: JoinRequest, policy: Policy, inventory: Mapping[str, Any]) -> None:
     """Refuse what the policy and the inventory do not allow.
 
     Raises:
@@ -63,7 +63,7 @@ def pool_group(pool: str) -> str:
 
 
 def new_hosts(
-    requests: Sequence[Request], policy: Policy, inventory: Mapping[str, Any], *, key: Path, known_hosts: Path
+    requests: Sequence[JoinRequest], policy: Policy, inventory: Mapping[str, Any], *, key: Path, known_hosts: Path
 ) -> dict[str, Any]:
     """The second inventory: the new hosts in the groups `joining` and pool_<pool>, and the controller as local host.
 
@@ -103,7 +103,7 @@ _FATAL = re.compile(r"^fatal: \[([^\]\s]+)[^\]]*\]: \S+ => (.*)$")
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(.*)\] \**$")
 
 
-def parse_results(output: str, returncode: int, nodes: Sequence[str]) -> dict[str, Result]:
+def parse_results(output: str, returncode: int, nodes: Sequence[str]) -> dict[str, JoinResult]:
     """By node, the result from ansible-playbook's output. A node that the recap does not name has failed."""
     fatal: dict[str, str] = {}
     recap: dict[str, bool] = {}
@@ -119,7 +119,7 @@ def parse_results(output: str, returncode: int, nodes: Sequence[str]) -> dict[st
     results = {}
     for node in nodes:
         words = fatal.get(node) or next(iter(fatal.values()), "") or f"ansible-playbook ended with {returncode}: {last}"
-        results[node] = Result(True, "configured") if recap.get(node) else Result(False, words)
+        results[node] = JoinResult(True, "configured") if recap.get(node) else JoinResult(False, words)
     return results
 
 

@@ -26,7 +26,7 @@ def tail(instance_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class JoinRequest:
     """A new instance that is to be configured as a node."""
 
     node: str
@@ -41,7 +41,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class JoinResult:
     """How a request ended."""
 
     ok: bool
@@ -54,7 +54,7 @@ class Requests:
     def __init__(self, state: Path) -> None:
         self._folder = state / FOLDER
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: JoinRequest) -> None:
         """Write a request. A second one for the same instance does no harm."""
         write_private(self._folder / f"{request.stem}.json", json.dumps(asdict(request)))
 
@@ -62,13 +62,13 @@ class Requests:
         """The instances whose configuration was requested and has not ended."""
         return frozenset(request.instance_id for name, request in self._requests() if not self._result(name).exists())
 
-    def results(self) -> Mapping[str, Result]:
+    def results(self) -> Mapping[str, JoinResult]:
         """The results, by instance."""
         found = {}
         for name, request in self._requests():
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 raw = json.loads(self._result(name).read_text())
-                found[request.instance_id] = Result(bool(raw["ok"]), str(raw["message"]))
+                found[request.instance_id] = JoinResult(bool(raw["ok"]), str(raw["message"]))
         return found
 
     def remove(self, instance_id: str) -> None:
@@ -82,7 +82,7 @@ class Requests:
     def _result(self, name: str) -> Path:
         return self._folder / (name.removesuffix(".json") + RESULT)
 
-    def _requests(self) -> list[tuple[str, Request]]:
+    def _requests(self) -> list[tuple[str, JoinRequest]]:
         found = []
         for path in sorted(self._folder.glob("*.json")):
             if path.is_file() and not path.name.endswith(RESULT):
@@ -91,7 +91,7 @@ class Requests:
         return found
 
 
-def parse(raw: bytes) -> Request:
+def parse(raw: bytes) -> JoinRequest:
     """Parse a request.
 
     Raises:
@@ -104,4 +104,4 @@ def parse(raw: bytes) -> Request:
         raise InputError(f"the request has a wrong form: {error!r}") from error
     if not all(isinstance(text, str) for text in texts.values()):
         raise InputError("the request has a member that is not a string")
-    return Request(**texts)
+    return JoinRequest(**texts)

@@ -24,9 +24,18 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import process
-from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.daemon.logs import DaemonLog
 from gpucluster.autoscaler.decide import pods as placement
-from gpucluster.autoscaler.decide.pods import Member, Placed, Placement, Pod, Requirement, Taint, Template, Toleration
+from gpucluster.autoscaler.decide.pods import (
+    Member,
+    NodeRequirement,
+    NodeTemplate,
+    Placed,
+    Placement,
+    Pod,
+    Taint,
+    Toleration,
+)
 from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
@@ -84,7 +93,7 @@ _UNITS = {
 }  # fmt: skip
 
 
-log = Log("kubernetes")
+log = DaemonLog("kubernetes")
 
 
 class KubernetesUnavailable(ToolError):
@@ -106,7 +115,7 @@ class KubernetesClient:
     def __init__(
         self,
         kubectl: Sequence[str],
-        pools: Sequence[Template],
+        pools: Sequence[NodeTemplate],
         *,
         state: Path,
         may_write: Callable[[], bool],
@@ -415,13 +424,13 @@ def quantity(text: str) -> float:
     return float(number) * _UNITS.get(unit or "", 1.0)
 
 
-def _required(spec: Mapping[str, Any]) -> tuple[tuple[Requirement, ...], ...]:
+def _required(spec: Mapping[str, Any]) -> tuple[tuple[NodeRequirement, ...], ...]:
     """The terms of the required node affinity. Fields, such as a node's name, are met by no node that will be new."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     terms: Any = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or []
     return tuple(
         tuple(
-            Requirement(
+            NodeRequirement(
                 each["key"],
                 each.get("operator", "") if kind == "matchExpressions" else "field",
                 tuple(each.get("values") or ()),

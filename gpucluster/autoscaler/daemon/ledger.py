@@ -26,7 +26,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.daemon.logs import DaemonLog
 from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
@@ -38,9 +38,9 @@ from gpucluster.autoscaler.decide.types import (
     MarkDown,
     Memory,
     NodeClaim,
-    Plan,
     PowerDown,
     SaveConsole,
+    ScalingPlan,
     Terminate,
 )
 from gpucluster.autoscaler.decide.words import VERBS
@@ -65,7 +65,7 @@ _FIELDS = {row: name for name, row in _ROWS.items()}
 _HINT = "Check the disk (df) and the owner of the directory; nothing is launched until it can be written"
 _VERBS = {**VERBS, Join: "configure"}
 
-log = Log("ledger")
+log = DaemonLog("ledger")
 
 
 class LedgerError(ToolError):
@@ -73,7 +73,7 @@ class LedgerError(ToolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LedgerEvent:
     """Something that was decided, done or observed.
 
     Args:
@@ -149,7 +149,7 @@ class Ledger:
                 self._in_file = self._in_file and replace(self._in_file, **said)
             return self._memory
 
-    def commit(self, memory: Memory, decided: Plan | None = None, now: float | None = None) -> None:
+    def commit(self, memory: Memory, decided: ScalingPlan | None = None, now: float | None = None) -> None:
         """Write what differs from the file, and what is about to be done; all of it or nothing.
 
         Args:
@@ -165,7 +165,7 @@ class Ledger:
         events = [
             *_changes(before.claims if before else {}, memory.claims, at),
             *(event for action in (decided.actions if decided else ()) for event in _events(action, at)),
-            *(Event(at, subject, "note", text) for subject, text in notes.items()),
+            *(LedgerEvent(at, subject, "note", text) for subject, text in notes.items()),
         ]
         if written or gone or events:
             with self._errors("written"), self._transaction() as database:
@@ -181,7 +181,7 @@ class Ledger:
 
     # --- events -----
 
-    def audit(self, events: Iterable[Event]) -> None:
+    def audit(self, events: Iterable[LedgerEvent]) -> None:
         """Write events that no plan has.
 
         Raises:
@@ -190,7 +190,7 @@ class Ledger:
         with self._errors("written"), self._transaction() as database:
             _insert(database, list(events))
 
-    def history(self, subject: str, most: int = 100) -> tuple[Event, ...]:
+    def history(self, subject: str, most: int = 100) -> tuple[LedgerEvent, ...]:
         """The latest events of a subject, oldest first.
 
         Raises:
@@ -201,7 +201,7 @@ class Ledger:
                 "SELECT at, subject, what, why FROM events WHERE subject = ? ORDER BY number DESC LIMIT ?",
                 (subject, most),
             )
-            return tuple(Event(*row) for row in reversed(rows.fetchall()))
+            return tuple(LedgerEvent(*row) for row in reversed(rows.fetchall()))
 
     # --- pause -----
 
@@ -217,7 +217,7 @@ class Ledger:
             database.execute("INSERT OR REPLACE INTO memory VALUES ('paused', '', ?)", (json.dumps(reason),))
             if not reason:
                 database.execute("INSERT OR REPLACE INTO memory VALUES ('resumed_at', '', ?)", (json.dumps(at),))
-            _insert(database, [Event(at, "autoscaler", "pause" if reason else "resume", reason)])
+            _insert(database, [LedgerEvent(at, "autoscaler", "pause" if reason else "resume", reason)])
 
     # --- the file -----
 
@@ -361,7 +361,7 @@ class Ledger:
         rows = self._connected().execute("SELECT field, value FROM memory WHERE field IN ('paused', 'resumed_at')")
         return {"paused": "", "resumed_at": 0.0, **{field: json.loads(value) for field, value in rows}}
 
-    def _new_notes(self, decided: Plan | None) -> dict[str, str]:
+    def _new_notes(self, decided: ScalingPlan | None) -> dict[str, str]:
         """Notes that differ from those of the last pass: a note is written once, not in every pass."""
         new: dict[str, str] = {}
         for note in decided.notes if decided else ():
@@ -370,14 +370,14 @@ class Ledger:
         return new
 
 
-def _insert(database: sqlite3.Connection, events: list[Event]) -> None:
+def _insert(database: sqlite3.Connection, events: list[LedgerEvent]) -> None:
     if events:
         rows = [(event.at, event.subject, event.what, event.why) for event in events]
         database.executemany("INSERT INTO events (at, subject, what, why) VALUES (?, ?, ?, ?)", rows)
         database.execute("DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - ?", (EVENTS_KEPT,))
 
 
-def _events(action: Action, at: float) -> Iterator[Event]:
+def _events(action: Action, at: float) -> Iterator[LedgerEvent]:
     """One event for each subject of an action."""
     subjects: tuple[str, ...]
     match action:
@@ -390,10 +390,10 @@ def _events(action: Action, at: float) -> Iterator[Event]:
         case Terminate() | Join() | SaveConsole():
             subjects = (action.node, action.instance_id)
     for subject in subjects:
-        yield Event(at, subject, _VERBS[type(action)], action.why)
+        yield LedgerEvent(at, subject, _VERBS[type(action)], action.why)
 
 
-def _changes(before: Mapping[str, NodeClaim], after: Mapping[str, NodeClaim], at: float) -> Iterator[Event]:
+def _changes(before: Mapping[str, NodeClaim], after: Mapping[str, NodeClaim], at: float) -> Iterator[LedgerEvent]:
     """Events for claims that changed."""
     for name, claim in after.items():
         old = before.get(name)
@@ -402,9 +402,9 @@ def _changes(before: Mapping[str, NodeClaim], after: Mapping[str, NodeClaim], at
         ):
             continue
         details = (f"{claim.fault}: {claim.message}" if claim.fault else "", claim.instance_id, claim.request_id)
-        yield Event(at, name, f"{claim.state}, generation {claim.generation}", "; ".join(filter(None, details)))
+        yield LedgerEvent(at, name, f"{claim.state}, generation {claim.generation}", "; ".join(filter(None, details)))
     for name in before.keys() - after.keys():
-        yield Event(at, name, "forgotten")
+        yield LedgerEvent(at, name, "forgotten")
 
 
 def _difference(before: Memory | None, after: Memory) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:

@@ -30,7 +30,7 @@ class _Lines(logging.Formatter):
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
-class Log:
+class DaemonLog:
     """Writes events with fields; empty fields are left out."""
 
     def __init__(self, name: str) -> None:

@@ -18,9 +18,9 @@ from gpucluster.autoscaler.daemon import join_requests, prolog_markers, status
 from gpucluster.autoscaler.daemon.boot_reports import BootReports
 from gpucluster.autoscaler.daemon.booting_nodes import BootingNodes
 from gpucluster.autoscaler.daemon.clock import SteadyClock
-from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
-from gpucluster.autoscaler.daemon.interfaces import Cloud, Ledger, Slurm, Spool
-from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.daemon.executor import InstanceLauncher, Sent, WorkQueue
+from gpucluster.autoscaler.daemon.interfaces import CloudApi, HookSpool, LedgerStore, Slurm
+from gpucluster.autoscaler.daemon.logs import DaemonLog
 from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.autoscaler.daemon.timeline import Timeline
 from gpucluster.autoscaler.daemon.wake_up import WakeUp
@@ -42,9 +42,9 @@ from gpucluster.autoscaler.decide.types import (
     NodeClaim,
     Observation,
     Outcome,
-    Plan,
     PowerDown,
     SaveConsole,
+    ScalingPlan,
     SlurmAction,
     Terminate,
 )
@@ -70,10 +70,10 @@ _CONSOLE_TIMEOUT = 30.0
 # Names of problems in the status.
 _TERMINATIONS = "terminations"
 
-log = Log("loop")
+log = DaemonLog("loop")
 
 
-class Autoscaler:
+class AutoscalerLoop:
     """The loop, with the queues and threads that carry out its plans.
 
     Args:
@@ -91,9 +91,9 @@ class Autoscaler:
         policy: Policy,
         *,
         slurm: Slurm,
-        cloud: Cloud,
-        ledger: Ledger,
-        spool: Spool,
+        cloud: CloudApi,
+        ledger: LedgerStore,
+        spool: HookSpool,
         state: Path,
         up: Path | None = None,
         boot_reports: Path | None = None,
@@ -101,7 +101,7 @@ class Autoscaler:
         wake_up: WakeUp | None = None,
         metrics: Metrics | None = None,
         clock: Callable[[], float] | None = None,
-        decide: Callable[[Observation, Memory, Policy, float], Plan] = plan.decide,
+        decide: Callable[[Observation, Memory, Policy, float], ScalingPlan] = plan.decide,
     ) -> None:
         self._policy, self._slurm, self._cloud, self._ledger, self._spool = policy, slurm, cloud, ledger, spool
         self._state, self._up, self._decide = state, up, decide
@@ -121,7 +121,7 @@ class Autoscaler:
         self._busy = False
         self._stopping = threading.Event()
         wake = self._wake_up.wake
-        self._launcher = Launcher(self._launch, wanted=self._still_intended, wake=wake, clock=self._clock)
+        self._launcher = InstanceLauncher(self._launch, wanted=self._still_intended, wake=wake, clock=self._clock)
         self._terminations: WorkQueue[Terminate] = WorkQueue(
             "terminate", self._terminate, on_end=self._terminated, rate=Rate(), clock=self._clock
         )
@@ -193,12 +193,12 @@ class Autoscaler:
 
     # --- one pass -----
 
-    def reconcile(self) -> Plan | None:
+    def reconcile(self) -> ScalingPlan | None:
         """One pass: observe, decide, commit, carry out. Returns the plan, or None if the pass failed. Never raises."""
         began = self._clock()
         if began - self._looked_at > max(_INTERRUPTION, 3 * self._policy.times.tick):
             self._looking_since = began
-        decided: Plan | None = None
+        decided: ScalingPlan | None = None
         with self._part("reconcile"):
             decided = self._pass()
         self._looked_at = self._clock()
@@ -208,7 +208,7 @@ class Autoscaler:
         self._report()
         return decided
 
-    def _pass(self) -> Plan | None:
+    def _pass(self) -> ScalingPlan | None:
         memory: Memory | None = None
         with self._part("ledger"):
             memory = self._ledger.load()
@@ -330,7 +330,7 @@ class Autoscaler:
             return None
         return Outcome(claim.token, claim.node, claim.instance_id, fault=cause[0], message=cause[1])
 
-    def _commit(self, decided: Plan, now: float) -> bool:
+    def _commit(self, decided: ScalingPlan, now: float) -> bool:
         """Write the plan to the ledger. If that fails nothing is launched or terminated, and nothing queued is sent."""
         with self._part("ledger"):
             self._ledger.commit(decided.memory, decided, now)
@@ -339,7 +339,9 @@ class Autoscaler:
         self._memory = None
         return False
 
-    def _forget(self, sent: tuple[Sent, ...], files: Sequence[str], joined: Mapping[str, join_requests.Result]) -> None:
+    def _forget(
+        self, sent: tuple[Sent, ...], files: Sequence[str], joined: Mapping[str, join_requests.JoinResult]
+    ) -> None:
         """Remove the other copies of what is now in the ledger."""
         self._launcher.acknowledge(sent)
         with self._part("spool"):
@@ -348,14 +350,14 @@ class Autoscaler:
             log.info(f"configuration ended: {result.message}", instance=instance_id, ok=result.ok)
             self._requests.remove(instance_id)
 
-    def _in_motion(self, seen: Observation, decided: Plan) -> bool:
+    def _in_motion(self, seen: Observation, decided: ScalingPlan) -> bool:
         moving = any(node.powering_up or node.powering_down for node in (seen.nodes or {}).values())
         launching = any(claim.state == ClaimState.INTENDED for claim in decided.memory.claims.values())
         return bool(moving or launching or decided.actions or seen.in_flight or seen.joining or self._terminations.keys)
 
     # --- carrying out -----
 
-    def _carry_out(self, decided: Plan) -> None:
+    def _carry_out(self, decided: ScalingPlan) -> None:
         for note in decided.notes:
             if note.subject == plan.EVERYTHING:
                 log.warning(note.text)
@@ -455,7 +457,7 @@ class Autoscaler:
         address = self._cloud.address(action.instance_id)
         if not address:
             raise GpuClusterError("the instance has no address yet", where=action.instance_id)
-        self._requests.submit(join_requests.Request(action.node, action.pool, action.instance_id, address))
+        self._requests.submit(join_requests.JoinRequest(action.node, action.pool, action.instance_id, address))
 
     def _work_ended(self, action: Join | SaveConsole, error: Exception | None) -> None:
         if error is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpucluster.autoscaler.daemon.interfaces import Slurm
 from gpucluster.autoscaler.daemon.kubernetes import KubernetesClient
 from gpucluster.autoscaler.daemon.slurm import SlurmClient
-from gpucluster.autoscaler.decide.pods import Taint, Template
+from gpucluster.autoscaler.decide.pods import NodeTemplate, Taint
 from gpucluster.autoscaler.policy import Policy, PoolPolicy
 
 # kubelet sets them for its own node, whatever it is told.
@@ -31,15 +31,15 @@ def client(
     return KubernetesClient(kubectl, templates(policy), state=state, may_write=may_write, clock=clock)
 
 
-def templates(policy: Policy) -> tuple[Template, ...]:
+def templates(policy: Policy) -> tuple[NodeTemplate, ...]:
     """What a new node of each pool will be."""
     return tuple(_template(pool) for pool in policy.pools.values())
 
 
-def _template(pool: PoolPolicy) -> Template:
+def _template(pool: PoolPolicy) -> NodeTemplate:
     node = pool.node
     assert node is not None, "Policy.parse reads it for each pool"
-    return Template(
+    return NodeTemplate(
         pool=pool.name,
         names=tuple(f"{pool.prefix}{number}" for number in range(1, pool.names + 1)),
         max_nodes=pool.max_nodes,

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpucluster.autoscaler.daemon.boot_reports import BOOT_REPORTS
     from gpucluster.autoscaler.daemon.clock import SteadyClock
     from gpucluster.autoscaler.daemon.ledger import Ledger
-    from gpucluster.autoscaler.daemon.loop import Autoscaler
+    from gpucluster.autoscaler.daemon.loop import AutoscalerLoop
     from gpucluster.autoscaler.daemon.metrics import Metrics
     from gpucluster.autoscaler.daemon.oci import OciCloud
     from gpucluster.autoscaler.daemon.prolog_markers import UP_DIRECTORY
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         def count_request(operation: str, code: str) -> None:
             metrics.count("oci_requests_total", op=operation, code=code)
 
-        autoscaler = Autoscaler(
+        autoscaler = AutoscalerLoop(
             policy,
             slurm=client(policy, state=arguments.state, may_write=lambda: not ledger.load().paused, clock=clock),
             cloud=OciCloud(policy, public_key=_public_key(policy, arguments.public_key), on_request=count_request),
@@ -123,7 +123,7 @@ def _public_key(policy: Policy, file: Path) -> str:
 
 
 def _export(metrics: Metrics, address: str) -> None:
-    from gpucluster.autoscaler.daemon.logs import Log
+    from gpucluster.autoscaler.daemon.logs import DaemonLog
     from gpucluster.autoscaler.daemon.metrics import Exporter
 
     host, _, port = address.rpartition(":")
@@ -132,6 +132,6 @@ def _export(metrics: Metrics, address: str) -> None:
     try:
         exporter = Exporter(metrics, host, int(port))
     except OSError as error:
-        Log("metrics").error(f"no metrics: can't listen on {address}: {error.strerror}")
+        DaemonLog("metrics").error(f"no metrics: can't listen on {address}: {error.strerror}")
     else:
-        Log("metrics").info("metrics", address=f"{host}:{exporter.port}")
+        DaemonLog("metrics").info("metrics", address=f"{host}:{exporter.port}")

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.daemon.logs import DaemonLog
 from gpucluster.autoscaler.decide.types import Intent
 from gpucluster.errors import ToolError
 from gpucluster.slurm.hostlists import HostlistError, expand
@@ -33,7 +33,7 @@ _LATEST = 1e11
 # Seconds after which the unfinished file of a hook that was killed is removed.
 _UNFINISHED = 600.0
 
-log = Log("spool")
+log = DaemonLog("spool")
 
 
 class SpoolError(ToolError):

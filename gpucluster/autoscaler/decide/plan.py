@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from gpucluster.autoscaler.decide import gangs, nodes, pools, rollback
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
-from gpucluster.autoscaler.decide.types import UNANSWERED, ClaimState, Fault, Memory, Observation, Outcome, Plan
+from gpucluster.autoscaler.decide.types import UNANSWERED, ClaimState, Fault, Memory, Observation, Outcome, ScalingPlan
 from gpucluster.autoscaler.policy import Policy
 
 # The subject of notes about the whole autoscaler.
 EVERYTHING = "autoscaler"
 
 
-def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> ScalingPlan:
     """Decide what is to be done now.
 
     Args:

@@ -34,9 +34,9 @@ from gpucluster.autoscaler.decide.types import (
     NodeClaim,
     Note,
     Observation,
-    Plan,
     PowerDown,
     SaveConsole,
+    ScalingPlan,
     Terminate,
 )
 from gpucluster.autoscaler.decide.words import SCHEDULERS
@@ -261,7 +261,7 @@ class PlanBuilder:
         """Explain what is done or not done about a subject, and why."""
         self.notes.append(Note(subject, text))
 
-    def plan(self) -> Plan:
+    def plan(self) -> ScalingPlan:
         """The plan. Its memory is the same object as before if nothing has changed."""
         actions = [
             *self.actions,
@@ -271,7 +271,7 @@ class PlanBuilder:
         ]
         if len(actions) > 1:
             actions.sort(key=lambda action: _RANK[type(action)])
-        return Plan(tuple(actions), self._memory(), tuple(self.notes))
+        return ScalingPlan(tuple(actions), self._memory(), tuple(self.notes))
 
     def _memory(self) -> Memory:
         if self.launched_at and self.launched_at[0] <= self.now - HOUR:

@@ -63,7 +63,7 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class NodeRequirement:
     """What node affinity asks of one label, with the operators of Kubernetes: In, NotIn, Exists, DoesNotExist, Gt, Lt.
 
     Any other operator is never met by a node that does not exist yet.
@@ -121,7 +121,7 @@ class Pod:
     priority: int = 0
     user: str = ""
     selector: Mapping[str, str] = field(default_factory=dict)
-    affinity: tuple[tuple[Requirement, ...], ...] = ()
+    affinity: tuple[tuple[NodeRequirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     daemon: bool = False
     leaving: bool = False
@@ -157,7 +157,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class NodeTemplate:
     """What a new node of a pool will be. `names` in the order in which they are used; `max_nodes`: how many at once.
 
     After `idle_seconds` without pods a node is given up.
@@ -253,7 +253,7 @@ class Placed:
 
 
 def place(
-    pods: Sequence[Pod], members: Mapping[str, Member], pools: Sequence[Template], before: Placement, now: float
+    pods: Sequence[Pod], members: Mapping[str, Member], pools: Sequence[NodeTemplate], before: Placement, now: float
 ) -> Placed:
     """Give nodes to the gangs that wait, highest priority first, then the oldest."""
     gangs = _gangs(pods)
@@ -368,7 +368,7 @@ class _Room:
 
     def __init__(
         self,
-        pools: Sequence[Template],
+        pools: Sequence[NodeTemplate],
         members: Mapping[str, Member],
         before: Placement,
         given: Mapping[str, tuple[str, ...]],
@@ -394,7 +394,7 @@ class _Room:
         }
         self._fresh = {pool.pool: sum(name in fresh for name in pool.names) for pool in pools}
 
-    def candidates(self, pods: Sequence[Pod]) -> Iterator[Template]:
+    def candidates(self, pods: Sequence[Pod]) -> Iterator[NodeTemplate]:
         """The pools that can run all of the pods."""
         return (pool for pool in self._pools if all(pool.takes(pod) for pod in pods))
 

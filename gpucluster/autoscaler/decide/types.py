@@ -495,7 +495,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScalingPlan:
     """What is to be done, what is to be written to the ledger before it is done, and why.
 
     The actions of one plan are carried out in their order; all but the launches are done before the next pass.

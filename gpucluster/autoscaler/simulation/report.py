@@ -11,7 +11,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingTimes:
     """Seconds from a job's submission to the start of the run that ended."""
 
     mean: float
@@ -20,7 +20,7 @@ class Waiting:
     max: float
 
     @classmethod
-    def of(cls, waits: Sequence[float]) -> Waiting:
+    def of(cls, waits: Sequence[float]) -> WaitingTimes:
         """The statistics of these waits; all zero if there are none."""
         if not waits:
             return cls(0.0, 0.0, 0.0, 0.0)
@@ -73,7 +73,7 @@ class SimulationReport:
     jobs_held: int
     jobs_rejected: int
     jobs_moved: int
-    waiting: Waiting
+    waiting: WaitingTimes
     node_hours: NodeHours
     span_hours: float
     launches: int

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy
+from gpucluster.autoscaler.policy import Authentication, Policy, PolicyLimits, PoolPolicy
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates
 from gpucluster.autoscaler.simulation.engine import SimulatedCluster
-from gpucluster.autoscaler.simulation.report import NodeHours, SimulationReport, Waiting
+from gpucluster.autoscaler.simulation.report import NodeHours, SimulationReport, WaitingTimes
 from gpucluster.autoscaler.simulation.slurm_model import ModelJob, SlurmSettings
 from gpucluster.autoscaler.simulation.traces import Trace, TraceJob, from_zero
 from gpucluster.oci.names import elastic_name_count, elastic_prefix
@@ -66,7 +66,7 @@ def simulate(
         jobs_held=sum(job.held for job in left),
         jobs_rejected=run.rejected,
         jobs_moved=run.moved,
-        waiting=Waiting.of(run.waits),
+        waiting=WaitingTimes.of(run.waits),
         node_hours=hours,
         span_hours=run.last_end / 3600,
         launches=cluster.cloud.accepted,
@@ -176,7 +176,7 @@ def simple_policy(nodes: int, *, price: float | None = None, max_cost_per_hour: 
         region="simulation",
         authentication=Authentication("none"),
         pools={"compute": pool},
-        limits=Limits(max_cost_per_hour=max_cost_per_hour),
+        limits=PolicyLimits(max_cost_per_hour=max_cost_per_hour),
         prices={} if price is None else {"any": price},
     )
 

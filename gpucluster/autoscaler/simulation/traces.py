@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from gpucluster.errors import Finding, InputError
+from gpucluster.errors import InputError, InputFinding
 
 FORMATS = ("sacct", "swf")
 MAX_FINDINGS = 20
@@ -73,7 +73,7 @@ def read_traces(files: Sequence[Path], kind: str, *, processors_per_node: int = 
     Raises:
         InputError: a file can't be read, a line is wrong (with file and line), or no job ran.
     """
-    findings: list[Finding] = []
+    findings: list[InputFinding] = []
     jobs: list[TraceJob] = []
     left_out = 0
     for file in files:
@@ -84,7 +84,7 @@ def read_traces(files: Sequence[Path], kind: str, *, processors_per_node: int = 
                 try:
                     job = read(line)
                 except _BadLine as bad:
-                    findings.append(Finding(str(file), number, 1, "", str(bad)))
+                    findings.append(InputFinding(str(file), number, 1, "", str(bad)))
                     if len(findings) == MAX_FINDINGS:
                         break
                     continue
@@ -128,7 +128,7 @@ def _sacct_reader(lines: Iterable[tuple[int, str]], file: str) -> Callable[[str]
     header = next(iter(lines), (1, ""))[1].rstrip("\n").split("|")
     lacking = [name for name in _REQUIRED if name not in header]
     if lacking:
-        finding = Finding(file, 1, 1, "", f"the first line names no column {', '.join(lacking)}")
+        finding = InputFinding(file, 1, 1, "", f"the first line names no column {', '.join(lacking)}")
         raise InputError("this is not the output of sacct", where=file, hint=_HINT, findings=[finding])
     place = {name: index for index, name in enumerate(header)}
 

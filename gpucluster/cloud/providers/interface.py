@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 from gpucluster.oci import names
 from gpucluster.spec import ClusterSpec, Image
 
@@ -95,7 +95,7 @@ class CloudProvider(Protocol):
     def tenancy_id(self) -> str:
         """The OCID of the tenancy."""
 
-    def access(self) -> Access:
+    def access(self) -> CloudAccess:
         """How the SDK reaches the API."""
 
     def ssh_key(self) -> Path | None:

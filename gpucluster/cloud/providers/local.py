@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpucluster import process
-from gpucluster.cloud.client import Access, all_pages, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, refusals
 from gpucluster.cloud.providers.interface import ControllerAccess, MachineGpus, elastic_compartment
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError
@@ -205,11 +205,11 @@ class LocalCloudProvider:
         """The only tenancy of the local cloud."""
         return self._profile.tenancy
 
-    def access(self) -> Access:
+    def access(self) -> CloudAccess:
         """The local endpoint. The compartment is the tenancy's root unless cluster.yml names one."""
         profile = self._profile
         compartment = self._spec.cloud.compartment_id or profile.tenancy
-        return Access(
+        return CloudAccess(
             profile.sdk_config(profile.region), self._endpoint, compartment, elastic=elastic_compartment(self._spec)
         )
 

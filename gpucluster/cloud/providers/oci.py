@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.providers.interface import ControllerAccess, elastic_compartment
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.spec import PROVIDERS, ClusterSpec, Image
@@ -55,9 +55,9 @@ class OciCloudProvider:
         """The tenancy of the profile."""
         return self._profile.tenancy
 
-    def access(self) -> Access:
+    def access(self) -> CloudAccess:
         """Oracle's own endpoints, with the profile's key."""
-        return Access(
+        return CloudAccess(
             self._profile.sdk_config(self._spec.cloud.region),
             None,
             self._spec.cloud.compartment_id or "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpucluster.dashboards.boards.names import CLUSTER, OF_POOL, POOL, RED_BELOW_1, TO_JOB, TO_NODE
-from gpucluster.dashboards.grafana import Json, Query, Row, dashboard, stat, table, timeseries
+from gpucluster.dashboards.grafana import DashboardRow, Json, PanelQuery, dashboard, stat, table, timeseries
 
 
 def cluster() -> Json:
@@ -13,41 +13,41 @@ def cluster() -> Json:
         "Cluster",
         "Whether the cluster works, and how much of it is used.",
         [
-            Row(
+            DashboardRow(
                 "Now",
                 [
                     stat(
                         "Slurm",
                         "1 while slurmctld answers.",
                         "short",
-                        Query("max(gpucluster_slurm_up)"),
+                        PanelQuery("max(gpucluster_slurm_up)"),
                         limits=RED_BELOW_1,
                     ),
                     stat(
                         "Nodes",
                         "Nodes of Slurm by state.",
                         "short",
-                        Query("gpucluster:slurm_nodes:count", "{{state}}"),
+                        PanelQuery("gpucluster:slurm_nodes:count", "{{state}}"),
                         width=8,
                     ),
                     stat(
                         "Jobs",
                         "Jobs of Slurm by state.",
                         "short",
-                        Query("gpucluster:slurm_jobs:count", "{{state}}"),
+                        PanelQuery("gpucluster:slurm_jobs:count", "{{state}}"),
                         width=6,
                     ),
                     stat(
                         "GPUs",
                         "GPUs that Slurm has given to jobs, and all GPUs.",
                         "short",
-                        Query("gpucluster:slurm_gpus:count", "{{state}}"),
+                        PanelQuery("gpucluster:slurm_gpus:count", "{{state}}"),
                         width=6,
                     ),
                     table(
                         "Alerts",
                         "Alerts that fire now. Prometheus has the next command of each, at /alerts.",
-                        Query('ALERTS{alertstate="firing"}'),
+                        PanelQuery('ALERTS{alertstate="firing"}'),
                         columns={
                             "severity": "Severity",
                             "alertname": "Alert",
@@ -61,21 +61,21 @@ def cluster() -> Json:
                     ),
                 ],
             ),
-            Row(
+            DashboardRow(
                 "Use",
                 [
                     timeseries(
                         "GPU utilisation",
                         "Mean of all GPUs of a pool.",
                         "percentunit",
-                        Query(f"avg by (pool) (gpucluster:gpu_utilization:ratio{{{OF_POOL}}})", "{{pool}}"),
+                        PanelQuery(f"avg by (pool) (gpucluster:gpu_utilization:ratio{{{OF_POOL}}})", "{{pool}}"),
                         most=1,
                     ),
                     timeseries(
                         "GPU memory",
                         "Part of the memory of all GPUs of a pool that is used.",
                         "percentunit",
-                        Query(
+                        PanelQuery(
                             f"sum by (pool) (gpucluster:gpu_memory_used:bytes{{{OF_POOL}}})"
                             f" / sum by (pool) (gpucluster:gpu_memory_total:bytes{{{OF_POOL}}})",
                             "{{pool}}",
@@ -86,53 +86,55 @@ def cluster() -> Json:
                         "GPU power",
                         "Electrical power of all GPUs of a pool.",
                         "watt",
-                        Query(f"sum by (pool) (gpucluster:gpu_power:watts{{{OF_POOL}}})", "{{pool}}"),
+                        PanelQuery(f"sum by (pool) (gpucluster:gpu_power:watts{{{OF_POOL}}})", "{{pool}}"),
                         stacked=True,
                     ),
                     timeseries(
                         "RDMA",
                         "Bytes that all RDMA devices of a pool receive.",
                         "Bps",
-                        Query(f"sum by (pool) (gpucluster:rdma_receive:bytes_per_second{{{OF_POOL}}})", "{{pool}}"),
+                        PanelQuery(
+                            f"sum by (pool) (gpucluster:rdma_receive:bytes_per_second{{{OF_POOL}}})", "{{pool}}"
+                        ),
                     ),
                     timeseries(
                         "Shared file systems",
                         "Bytes that all nodes read and write over NFS.",
                         "Bps",
-                        Query(f"sum(gpucluster:node_filesystem_read:bytes_per_second{{{OF_POOL}}})", "read"),
-                        Query(f"sum(gpucluster:node_filesystem_write:bytes_per_second{{{OF_POOL}}})", "written"),
+                        PanelQuery(f"sum(gpucluster:node_filesystem_read:bytes_per_second{{{OF_POOL}}})", "read"),
+                        PanelQuery(f"sum(gpucluster:node_filesystem_write:bytes_per_second{{{OF_POOL}}})", "written"),
                     ),
                     timeseries(
                         "CPU",
                         "Mean of all processors of a pool.",
                         "percentunit",
-                        Query(f"avg by (pool) (gpucluster:node_cpu_utilization:ratio{{{OF_POOL}}})", "{{pool}}"),
+                        PanelQuery(f"avg by (pool) (gpucluster:node_cpu_utilization:ratio{{{OF_POOL}}})", "{{pool}}"),
                         most=1,
                     ),
                 ],
             ),
-            Row(
+            DashboardRow(
                 "Slurm",
                 [
                     timeseries(
                         "Jobs",
                         "Jobs by state.",
                         "short",
-                        Query("gpucluster:slurm_jobs:count", "{{state}}"),
+                        PanelQuery("gpucluster:slurm_jobs:count", "{{state}}"),
                         stacked=True,
                     ),
                     timeseries(
                         "Nodes",
                         "Nodes by state.",
                         "short",
-                        Query("gpucluster:slurm_nodes:count", "{{state}}"),
+                        PanelQuery("gpucluster:slurm_nodes:count", "{{state}}"),
                         stacked=True,
                     ),
                     timeseries(
                         "Jobs by user",
                         "The ten users with the most jobs.",
                         "short",
-                        Query(
+                        PanelQuery(
                             "topk(10, sum by (user) (max by (user, account, state) (gpucluster_slurm_user_jobs)))",
                             "{{user}}",
                         ),
@@ -142,22 +144,22 @@ def cluster() -> Json:
                         "CPUs",
                         "Processors of all nodes by state.",
                         "short",
-                        Query("gpucluster:slurm_cpus:count", "{{state}}"),
+                        PanelQuery("gpucluster:slurm_cpus:count", "{{state}}"),
                         stacked=True,
                     ),
                     timeseries(
                         "Scheduler",
                         "How long the last scheduling cycle took, and the last one of the backfill scheduler.",
                         "s",
-                        Query("max(gpucluster_slurm_scheduler_last_cycle_seconds)", "main"),
-                        Query("max(gpucluster_slurm_scheduler_backfill_last_cycle_seconds)", "backfill"),
+                        PanelQuery("max(gpucluster_slurm_scheduler_last_cycle_seconds)", "main"),
+                        PanelQuery("max(gpucluster_slurm_scheduler_backfill_last_cycle_seconds)", "backfill"),
                     ),
                     table(
                         "Running jobs",
                         "Running jobs. GPU use is the mean of the job's GPUs.",
-                        Query("max by (job_id, name, user, account, partition) (gpucluster_slurm_job_info)"),
-                        Query("gpucluster:job_nodes:count"),
-                        Query("gpucluster:job_gpu_utilization:ratio"),
+                        PanelQuery("max by (job_id, name, user, account, partition) (gpucluster_slurm_job_info)"),
+                        PanelQuery("gpucluster:job_nodes:count"),
+                        PanelQuery("gpucluster:job_gpu_utilization:ratio"),
                         columns={
                             "job_id": "Job",
                             "name": "Name",
@@ -172,16 +174,16 @@ def cluster() -> Json:
                     ),
                 ],
             ),
-            Row(
+            DashboardRow(
                 "Nodes",
                 [
                     table(
                         "Nodes",
                         "Nodes that are measured: use of GPUs and processors, memory.",
-                        Query(f"max by (node, pool, state) (gpucluster_slurm_node_state{{{OF_POOL}}})"),
-                        Query(f"avg by (node, pool) (gpucluster:gpu_utilization:ratio{{{OF_POOL}}})"),
-                        Query(f"gpucluster:node_cpu_utilization:ratio{{{OF_POOL}}}"),
-                        Query(f"gpucluster:node_memory_used:bytes{{{OF_POOL}}}"),
+                        PanelQuery(f"max by (node, pool, state) (gpucluster_slurm_node_state{{{OF_POOL}}})"),
+                        PanelQuery(f"avg by (node, pool) (gpucluster:gpu_utilization:ratio{{{OF_POOL}}})"),
+                        PanelQuery(f"gpucluster:node_cpu_utilization:ratio{{{OF_POOL}}}"),
+                        PanelQuery(f"gpucluster:node_memory_used:bytes{{{OF_POOL}}}"),
                         columns={
                             "node": "Node",
                             "pool": "Pool",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpucluster.dashboards.boards.names import HEALTH, RED_ABOVE_0, TO_NODE
-from gpucluster.dashboards.grafana import Json, Query, Row, dashboard, stat, table, timeseries
+from gpucluster.dashboards.grafana import DashboardRow, Json, PanelQuery, dashboard, stat, table, timeseries
 
 
 def health() -> Json:
@@ -13,21 +13,23 @@ def health() -> Json:
         "Health",
         "Checks of nodes, drains, and whether the monitoring itself works.",
         [
-            Row(
+            DashboardRow(
                 "Checks",
                 [
                     stat(
                         "Results",
                         "How many checks have which result.",
                         "short",
-                        Query("sum by (status) (max by (node, check, status) (gpucluster_health_check))", "{{status}}"),
+                        PanelQuery(
+                            "sum by (status) (max by (node, check, status) (gpucluster_health_check))", "{{status}}"
+                        ),
                         width=12,
                     ),
                     stat(
                         "Drained",
                         "Nodes that failed checks have drained, and those on which a person decides.",
                         "short",
-                        Query(
+                        PanelQuery(
                             "sum by (kind) (max by (node, kind) (gpucluster_health_drained)) or vector(0)", "{{kind}}"
                         ),
                         limits=RED_ABOVE_0,
@@ -37,12 +39,12 @@ def health() -> Json:
                         "Only said",
                         "1 if failed checks are said only, and no node is drained.",
                         "short",
-                        Query("max(gpucluster_health_shadow)", "shadow"),
+                        PanelQuery("max(gpucluster_health_shadow)", "shadow"),
                     ),
                     table(
                         "Checks that do not pass",
                         "By node.",
-                        Query('max by (node, check, status) (gpucluster_health_check{status!~"pass|skip"})'),
+                        PanelQuery('max by (node, check, status) (gpucluster_health_check{status!~"pass|skip"})'),
                         columns={"node": "Node", "check": "Check", "status": "Status"},
                         links=TO_NODE,
                         width=12,
@@ -50,7 +52,7 @@ def health() -> Json:
                     table(
                         "Drained nodes",
                         "With their reasons.",
-                        Query("max by (node, pool, reason) (gpucluster_slurm_node_drained)"),
+                        PanelQuery("max by (node, pool, reason) (gpucluster_slurm_node_drained)"),
                         columns={"node": "Node", "pool": "Pool", "reason": "Reason"},
                         links=TO_NODE,
                         width=12,
@@ -59,29 +61,29 @@ def health() -> Json:
                         "Age of the last report",
                         "How long ago a node has reported. An interval is the time between two reports.",
                         "s",
-                        Query(
+                        PanelQuery(
                             "max(gpucluster_health_written_timestamp_seconds) - on () group_right ()"
                             " max by (node) (gpucluster_health_report_timestamp_seconds)",
                             "{{node}}",
                         ),
-                        Query("max(gpucluster_health_interval_seconds)", "interval"),
+                        PanelQuery("max(gpucluster_health_interval_seconds)", "interval"),
                     ),
                     timeseries(
                         "Drains",
                         "Nodes of a pool that were drained in the last hour.",
                         "short",
-                        Query("max by (pool) (gpucluster_health_drains_last_hour)", "{{pool}}"),
+                        PanelQuery("max by (pool) (gpucluster_health_drains_last_hour)", "{{pool}}"),
                     ),
                 ],
             ),
-            Row(
+            DashboardRow(
                 "Monitoring",
                 [
                     stat(
                         "Exporters that do not answer",
                         "Of all hosts.",
                         "short",
-                        Query("count(up == 0) or vector(0)", "exporters"),
+                        PanelQuery("count(up == 0) or vector(0)", "exporters"),
                         limits=RED_ABOVE_0,
                         width=6,
                     ),
@@ -89,27 +91,27 @@ def health() -> Json:
                         "Series",
                         "Series that Prometheus keeps in memory.",
                         "short",
-                        Query("max(prometheus_tsdb_head_series)", "series"),
+                        PanelQuery("max(prometheus_tsdb_head_series)", "series"),
                         width=6,
                     ),
                     stat(
                         "Size",
                         "Of Prometheus' blocks on the disk.",
                         "bytes",
-                        Query("max(prometheus_tsdb_storage_blocks_bytes)", "blocks"),
+                        PanelQuery("max(prometheus_tsdb_storage_blocks_bytes)", "blocks"),
                         width=6,
                     ),
                     stat(
                         "Jobs left out",
                         "Running jobs that have no series of their own: there are too many.",
                         "short",
-                        Query("max(gpucluster_slurm_jobs_left_out)", "jobs"),
+                        PanelQuery("max(gpucluster_slurm_jobs_left_out)", "jobs"),
                         width=6,
                     ),
                     table(
                         "Exporters that do not answer",
                         "By host.",
-                        Query("min by (node, job, instance) (up) == 0"),
+                        PanelQuery("min by (node, job, instance) (up) == 0"),
                         columns={"node": "Node", "job": "Exporter", "instance": "Address"},
                         links=TO_NODE,
                         width=12,
@@ -117,7 +119,7 @@ def health() -> Json:
                     table(
                         "What exporters can't read",
                         "By host.",
-                        Query("max by (node, collector) (gpucluster_exporter_collector_up) == 0"),
+                        PanelQuery("max by (node, collector) (gpucluster_exporter_collector_up) == 0"),
                         columns={"node": "Node", "collector": "Collector"},
                         links=TO_NODE,
                         width=12,
@@ -126,25 +128,27 @@ def health() -> Json:
                         "Time of a scrape",
                         "The slowest host of each exporter.",
                         "s",
-                        Query("max by (job) (scrape_duration_seconds)", "{{job}}"),
+                        PanelQuery("max by (job) (scrape_duration_seconds)", "{{job}}"),
                     ),
                     timeseries(
                         "Time of a collector",
                         "The slowest host of each collector.",
                         "s",
-                        Query("max by (collector) (gpucluster_exporter_collector_seconds)", "{{collector}}"),
+                        PanelQuery("max by (collector) (gpucluster_exporter_collector_seconds)", "{{collector}}"),
                     ),
                     timeseries(
                         "Time to ask Slurm",
                         "How long the program that asks Slurm needs.",
                         "s",
-                        Query("max(gpucluster_slurm_scrape_seconds)", "Slurm"),
+                        PanelQuery("max(gpucluster_slurm_scrape_seconds)", "Slurm"),
                     ),
                     timeseries(
                         "Samples",
                         "That Prometheus stores.",
                         "short",
-                        Query("sum(rate(prometheus_tsdb_head_samples_appended_total[$__rate_interval]))", "a second"),
+                        PanelQuery(
+                            "sum(rate(prometheus_tsdb_head_samples_appended_total[$__rate_interval]))", "a second"
+                        ),
                     ),
                 ],
             ),

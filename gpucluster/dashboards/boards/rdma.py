@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpucluster.dashboards.boards.names import RDMA, RED_ABOVE_0, TO_NODE
-from gpucluster.dashboards.grafana import Json, Query, Row, Variable, dashboard, stat, table, timeseries
+from gpucluster.dashboards.grafana import DashboardRow, Json, PanelQuery, Variable, dashboard, stat, table, timeseries
 
 
 def rdma() -> Json:
@@ -14,14 +14,14 @@ def rdma() -> Json:
         "RDMA",
         "The ports of the RDMA network: state, speed, errors, congestion.",
         [
-            Row(
+            DashboardRow(
                 "Ports",
                 [
                     stat(
                         "Ports down",
                         "Ports that are not up now.",
                         "short",
-                        Query(
+                        PanelQuery(
                             f"count(max by (node, device, port) (gpucluster_rdma_port_up{{{of}}}) == 0) or vector(0)",
                             "down",
                         ),
@@ -32,14 +32,14 @@ def rdma() -> Json:
                         "Ports",
                         "All ports that are seen.",
                         "short",
-                        Query(f"count(max by (node, device, port) (gpucluster_rdma_port_up{{{of}}}))", "ports"),
+                        PanelQuery(f"count(max by (node, device, port) (gpucluster_rdma_port_up{{{of}}}))", "ports"),
                         width=6,
                     ),
                     stat(
                         "Nodes with fewer devices than their shape has",
                         "Nodes of which devices are missing.",
                         "short",
-                        Query(
+                        PanelQuery(
                             "count(gpucluster:node_rdma_devices_nominal:count"
                             " > on (node, pool) gpucluster:node_rdma_devices:count)"
                             " or vector(0)",
@@ -51,12 +51,12 @@ def rdma() -> Json:
                     table(
                         "Ports",
                         "Each port, with the present speed of its link.",
-                        Query(
+                        PanelQuery(
                             "max by (node, device, port, interface, link_layer, firmware)"
                             f" (gpucluster_rdma_port_info{{{of}}})"
                         ),
-                        Query(f"max by (node, device, port) (gpucluster_rdma_port_up{{{of}}})"),
-                        Query(f"max by (node, device, port) (gpucluster_rdma_port_rate_bytes_per_second{{{of}}})"),
+                        PanelQuery(f"max by (node, device, port) (gpucluster_rdma_port_up{{{of}}})"),
+                        PanelQuery(f"max by (node, device, port) (gpucluster_rdma_port_rate_bytes_per_second{{{of}}})"),
                         columns={
                             "node": "Node",
                             "device": "Device",
@@ -72,33 +72,33 @@ def rdma() -> Json:
                     ),
                 ],
             ),
-            Row(
+            DashboardRow(
                 "Traffic",
                 [
                     timeseries(
                         "Received",
                         "By device.",
                         "Bps",
-                        Query(f"gpucluster:rdma_receive:bytes_per_second{{{of}}}", "{{node}} {{device}}"),
+                        PanelQuery(f"gpucluster:rdma_receive:bytes_per_second{{{of}}}", "{{node}} {{device}}"),
                     ),
                     timeseries(
                         "Sent",
                         "By device.",
                         "Bps",
-                        Query(f"gpucluster:rdma_transmit:bytes_per_second{{{of}}}", "{{node}} {{device}}"),
+                        PanelQuery(f"gpucluster:rdma_transmit:bytes_per_second{{{of}}}", "{{node}} {{device}}"),
                     ),
                     timeseries(
                         "Least of each node",
                         "What the device of a node receives that receives least: in a ring of all devices"
                         " they receive the same.",
                         "Bps",
-                        Query(f"min by (node) (gpucluster:rdma_receive:bytes_per_second{{{of}}})", "{{node}}"),
+                        PanelQuery(f"min by (node) (gpucluster:rdma_receive:bytes_per_second{{{of}}})", "{{node}}"),
                     ),
                     timeseries(
                         "Pause frames and discards",
                         "Counters of the network interfaces that tell of congestion.",
                         "short",
-                        Query(
+                        PanelQuery(
                             "sum by (node, interface, pci, counter) (rate(gpucluster_network_counter_total"
                             f'{{{of}, counter=~".*(pause|discard).*"}}[$__rate_interval])) > 0',
                             "{{node}} {{interface}} {{pci}} {{counter}}",
@@ -106,26 +106,26 @@ def rdma() -> Json:
                     ),
                 ],
             ),
-            Row(
+            DashboardRow(
                 "Errors",
                 [
                     timeseries(
                         "Errors",
                         "Errors of links, packets that were lost or sent again, operations that failed.",
                         "short",
-                        Query(f"gpucluster:rdma_errors:per_second{{{of}}} > 0", "{{node}} {{device}} {{counter}}"),
+                        PanelQuery(f"gpucluster:rdma_errors:per_second{{{of}}} > 0", "{{node}} {{device}} {{counter}}"),
                     ),
                     timeseries(
                         "Congestion",
                         "How often a port was told to send more slowly, or told another one.",
                         "short",
-                        Query(f"gpucluster:rdma_congestion:per_second{{{of}}}", "{{node}} {{device}} {{counter}}"),
+                        PanelQuery(f"gpucluster:rdma_congestion:per_second{{{of}}}", "{{node}} {{device}} {{counter}}"),
                     ),
                     timeseries(
                         "Counters that can't be read",
                         "Files of counters that gave no number.",
                         "short",
-                        Query(
+                        PanelQuery(
                             f"sum by (node) (rate(gpucluster_rdma_read_errors_total{{{of}}}[$__rate_interval]))",
                             "{{node}}",
                         ),
@@ -133,7 +133,7 @@ def rdma() -> Json:
                     table(
                         "Counters",
                         "Each counter, as the driver has it.",
-                        Query(f"max by (node, device, port, counter) (gpucluster_rdma_counter_total{{{of}}})"),
+                        PanelQuery(f"max by (node, device, port, counter) (gpucluster_rdma_counter_total{{{of}}})"),
                         columns={
                             "node": "Node",
                             "device": "Device",

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast, get_args
 
 from gpucluster.errors import InputError
 from gpucluster.jobs import launchers, pod_options
-from gpucluster.jobs.model import Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
+from gpucluster.jobs.model import Job, JobScheduler, Kind, Launcher, Need, Option, Ranks, Requirement
 from gpucluster.kubernetes.manifests import Manifest, networks, queues, to_yaml, workloads
 from gpucluster.kubernetes.manifests.networks import PodRdma, RdmaAccess
 from gpucluster.node_agent.rules.devices import GPU_CLASS, GPU_RESOURCES, instance_resource
@@ -31,7 +31,7 @@ _SCRIPT = "job.sh"
 #: What each pod runs, and what the script asks the others with.
 _NODE, _ASK = "kubernetes_node.sh", "kubernetes_ask.sh"
 
-KUBERNETES = Scheduler(
+KUBERNETES = JobScheduler(
     "kubernetes",
     "Kubernetes",
     "kubectl create --filename",

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpucluster.jobs.model import OPEN_MPI, Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
+from gpucluster.jobs.model import OPEN_MPI, Job, JobScheduler, Kind, Launcher, Need, Option, Ranks, Requirement
 
 _JOB_NAME = Option("job_name", "the job's name in the queue; default: the name of the template", Kind.NAME)
 _MODULES = Option("modules", "environment modules to load, separated by spaces", Kind.TEXT, pattern=r"[^\n]*")
 _PROJECT = Option("project", "the project that pays (-P)", Kind.NAME)
 _WITH_PROGRAM = "load an environment module that has it: --set modules=NAME"
 
-SGE = Scheduler(
+SGE = JobScheduler(
     "sge",
     "Grid Engine (SGE)",
     "qsub",
@@ -63,7 +63,7 @@ SGE = Scheduler(
     with_program=_WITH_PROGRAM,
 )
 
-PBS = Scheduler(
+PBS = JobScheduler(
     "pbs",
     "OpenPBS and PBS Professional",
     "qsub",
@@ -94,7 +94,7 @@ PBS = Scheduler(
     with_program=_WITH_PROGRAM,
 )
 
-LSF = Scheduler(
+LSF = JobScheduler(
     "lsf",
     "IBM Spectrum LSF",
     "bsub <",

@@ -6,6 +6,7 @@ from gpucluster.controller.reactions.policy import Choice
 from gpucluster.jobs.model import (
     OPEN_MPI,
     Job,
+    JobScheduler,
     Kind,
     Launcher,
     Need,
@@ -13,14 +14,13 @@ from gpucluster.jobs.model import (
     Ranks,
     RankVariables,
     Requirement,
-    Scheduler,
 )
 
 #: "minutes", "hours:minutes:seconds", "days-hours" and so on: sbatch --time.
 _TIME = r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}"
 _CHOICES = "|".join(choice.value for choice in Choice)
 
-SLURM = Scheduler(
+SLURM = JobScheduler(
     "slurm",
     "Slurm",
     "sbatch",

@@ -14,11 +14,11 @@ from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import Expectation
 from gpucluster.jobs.report import queries
-from gpucluster.jobs.report.facts import Known, Step
+from gpucluster.jobs.report.facts import JobStep, Known
 from gpucluster.jobs.report.queries import Means, Plot
-from gpucluster.jobs.report.summary import Remark, remarks
+from gpucluster.jobs.report.summary import JobRemark, remarks
 from gpucluster.node_agent.record.difference import CONGESTION, ERRORS, PAUSE, RETRANSMITS
-from gpucluster.pages.series import Line, summary
+from gpucluster.pages.series import SeriesLine, summary
 from gpucluster.text import count
 
 #: The classes of counters, in the order of their columns.
@@ -41,7 +41,7 @@ class JobReport:
     """
 
     known: Known
-    remarks: tuple[Remark, ...]
+    remarks: tuple[JobRemark, ...]
     plots: tuple[Plot, ...]
     means: Means
     missing: tuple[str, ...]
@@ -92,12 +92,12 @@ class JobReport:
         }  # fmt: skip
 
 
-def _step(each: Step) -> dict[str, Any]:
+def _step(each: JobStep) -> dict[str, Any]:
     return {**vars(each), "nodes": list(each.nodes)}
 
 
 def _line(line: Any) -> dict[str, Any]:
-    columns = ["time", "value"] if isinstance(line, Line) else ["time", "min", "median", "max"]
+    columns = ["time", "value"] if isinstance(line, SeriesLine) else ["time", "min", "median", "max"]
     return {"name": line.name, "columns": columns, "points": [list(point) for point in line.points]}
 
 

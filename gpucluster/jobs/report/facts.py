@@ -29,7 +29,7 @@ _PLACES = frozenset({"folder", "work_dir", "output"})
 
 
 @dataclass(frozen=True)
-class Step:
+class JobStep:
     """A job, a component of one, or a step of one. Times in seconds since 1970, None where there is none yet."""
 
     id: str
@@ -51,7 +51,7 @@ class Step:
     nodes: tuple[str, ...]
 
     @classmethod
-    def parse(cls, raw: Mapping[str, Any]) -> Step:
+    def parse(cls, raw: Mapping[str, Any]) -> JobStep:
         """From JSON. What is missing is empty."""
         words: dict[str, Any] = {key: str(raw.get(key) or "") for key in _WORDS}
         times: dict[str, Any] = {key: _number(raw.get(key)) for key in ("submitted", "started", "ended")}
@@ -123,9 +123,9 @@ class Known:
     """
 
     id: str
-    components: tuple[Step, ...]
-    tasks: tuple[Step, ...]
-    steps: tuple[Step, ...]
+    components: tuple[JobStep, ...]
+    tasks: tuple[JobStep, ...]
+    steps: tuple[JobStep, ...]
     steps_left_out: int
     devices: tuple[DeviceUse, ...]
     recorded: Mapping[str, tuple[str, ...]]
@@ -137,7 +137,7 @@ class Known:
     now: float
 
     @property
-    def job(self) -> Step | None:
+    def job(self) -> JobStep | None:
         """The job, or its first component."""
         return self.components[0] if self.components else None
 
@@ -178,12 +178,12 @@ def read(raw: Mapping[str, Any], *, anonymous: bool = False) -> Known:
         hidden |= {str(run.get("user") or ""): USER for run in raw.get("records") or ()}
         raw = replaced(raw, {name: word for name, word in hidden.items() if name})
     runs = [run for run in raw.get("records") or () if isinstance(run, Mapping)]
-    components = tuple(map(Step.parse, raw.get("components") or ())) or tuple(_from_records(runs))
+    components = tuple(map(JobStep.parse, raw.get("components") or ())) or tuple(_from_records(runs))
     return Known(
         id=str(raw.get("id") or ""),
         components=components,
-        tasks=tuple(map(Step.parse, raw.get("tasks") or ())),
-        steps=tuple(map(Step.parse, raw.get("steps") or ())),
+        tasks=tuple(map(JobStep.parse, raw.get("tasks") or ())),
+        steps=tuple(map(JobStep.parse, raw.get("steps") or ())),
         steps_left_out=int(raw.get("steps_left_out") or 0),
         devices=tuple(use for run in runs for use in devices(run)),
         recorded={str(run["node"]): _whole(run) for run in runs},
@@ -209,7 +209,7 @@ def _parts(run: Mapping[str, Any]) -> int:
     return sum(bool(gpu.get("instance")) for gpu in (run.get("divided") or {}).values())
 
 
-def _from_records(runs: Sequence[Mapping[str, Any]]) -> Iterable[Step]:
+def _from_records(runs: Sequence[Mapping[str, Any]]) -> Iterable[JobStep]:
     """The job as its nodes know it, where there is no accounting. A number may have had several runs: the last one."""
     if not runs:
         return
@@ -217,7 +217,7 @@ def _from_records(runs: Sequence[Mapping[str, Any]]) -> Iterable[Step]:
     began = _number(last.get("started")) or 0.0
     same = [run for run in runs if abs((_number(run.get("started")) or 0.0) - began) < 300]  # noqa: PLR2004 - seconds
     ended = max(_number(run.get("ended")) or 0.0 for run in same)
-    yield Step.parse(
+    yield JobStep.parse(
         {
             "id": last["job_id"], "user": last.get("user"), "state": "UNKNOWN", "started": began, "ended": ended,
             "elapsed": ended - began, "node_list": [str(run["node"]) for run in same],

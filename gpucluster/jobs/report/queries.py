@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpucluster.pages.plots import MOST_LINES
-from gpucluster.pages.series import Band, Line
+from gpucluster.pages.series import Band, SeriesLine
 from gpucluster.pages.units import BYTES, BYTES_PER_SECOND, RATIO, WATTS, Unit
 
 #: More nodes than this are shown as their minimum, median and maximum: a plot has at most two lines for each.
@@ -24,7 +24,7 @@ _LONGEST = 15_000
 
 
 @dataclass(frozen=True)
-class Panel:
+class JobPanel:
     """One plot.
 
     Args:
@@ -40,24 +40,24 @@ class Panel:
 
 
 PANELS = (
-    Panel("gpu", "GPU use", RATIO, "Mean of the GPUs of each node.",
+    JobPanel("gpu", "GPU use", RATIO, "Mean of the GPUs of each node.",
           {"": "avg by (node) (gpucluster:gpu_utilization:ratio{NODES})"}),
-    Panel("gpu_memory", "GPU memory", BYTES, "Used on all GPUs of each node.",
+    JobPanel("gpu_memory", "GPU memory", BYTES, "Used on all GPUs of each node.",
           {"": "sum by (node) (gpucluster:gpu_memory_used:bytes{NODES})"}),
-    Panel("power", "GPU power", WATTS, "Of all GPUs of each node.",
+    JobPanel("power", "GPU power", WATTS, "Of all GPUs of each node.",
           {"": "sum by (node) (gpucluster:gpu_power:watts{NODES})"}),
-    Panel("rdma", "RDMA network", BYTES_PER_SECOND, "All rails of each node.",
+    JobPanel("rdma", "RDMA network", BYTES_PER_SECOND, "All rails of each node.",
           {"received": "sum by (node) (gpucluster:rdma_receive:bytes_per_second{NODES})",
            "sent": "sum by (node) (gpucluster:rdma_transmit:bytes_per_second{NODES})"}),
-    Panel("network", "Ethernet", BYTES_PER_SECOND, "All interfaces of each node.",
+    JobPanel("network", "Ethernet", BYTES_PER_SECOND, "All interfaces of each node.",
           {"received": "sum by (node) (gpucluster:node_network_receive:bytes_per_second{NODES})",
            "sent": "sum by (node) (gpucluster:node_network_transmit:bytes_per_second{NODES})"}),
-    Panel("files", "Shared file systems", BYTES_PER_SECOND, "NFS, as each node sees it.",
+    JobPanel("files", "Shared file systems", BYTES_PER_SECOND, "NFS, as each node sees it.",
           {"read": "sum by (node) (gpucluster:node_filesystem_read:bytes_per_second{NODES})",
            "written": "sum by (node) (gpucluster:node_filesystem_write:bytes_per_second{NODES})"}),
-    Panel("cpu", "CPU use", RATIO, "Of all processors of each node.",
+    JobPanel("cpu", "CPU use", RATIO, "Of all processors of each node.",
           {"": "avg by (node) (gpucluster:node_cpu_utilization:ratio{NODES})"}),
-    Panel("memory", "Memory", BYTES, "Used on each node.",
+    JobPanel("memory", "Memory", BYTES, "Used on each node.",
           {"": "sum by (node) (gpucluster:node_memory_used:bytes{NODES})"}),
 )  # fmt: skip
 _BAND = {"min": "min({})", "median": "quantile(0.5, {})", "max": "max({})"}
@@ -67,8 +67,8 @@ _BAND = {"min": "min({})", "median": "quantile(0.5, {})", "max": "max({})"}
 class Plot:
     """A panel with its lines."""
 
-    panel: Panel
-    lines: tuple[Line | Band, ...]
+    panel: JobPanel
+    lines: tuple[SeriesLine | Band, ...]
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,12 @@ def plots(results: Mapping[str, Any], nodes: Sequence[str], step: float) -> tupl
     """The panels with what Prometheus said. A panel without values is left out."""
     found = []
     for panel in PANELS:
-        lines: list[Line | Band] = []
+        lines: list[SeriesLine | Band] = []
         for name in panel.lines:
             key = f"{panel.key}:{name}"
             if len(nodes) <= MOST_NODES:
                 lines += [
-                    Line(" ".join(filter(None, [_label(row, "node"), name])), _points(row), step)
+                    SeriesLine(" ".join(filter(None, [_label(row, "node"), name])), _points(row), step)
                     for row in sorted(_rows(results, key), key=lambda row: _label(row, "node"))
                 ]
             else:
@@ -177,7 +177,7 @@ def plots(results: Mapping[str, Any], nodes: Sequence[str], step: float) -> tupl
     return tuple(found)
 
 
-def _band(results: Mapping[str, Any], key: str, name: str, nodes: int, step: float) -> list[Line | Band]:
+def _band(results: Mapping[str, Any], key: str, name: str, nodes: int, step: float) -> list[SeriesLine | Band]:
     at = {end: dict(_points(row)) for end in _BAND for row in _rows(results, f"{key}:{end}")[:1]}
     times = sorted(set.intersection(*map(set, at.values()))) if len(at) == len(_BAND) else []
     points = [(time, at["min"][time], at["median"][time], at["max"][time]) for time in times]

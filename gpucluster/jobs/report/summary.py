@@ -32,14 +32,14 @@ _EVENTS = {
 
 
 @dataclass(frozen=True)
-class Remark:
+class JobRemark:
     """One sentence, and how bad it is."""
 
     tone: Tone
     text: str
 
 
-def remarks(known: Known, means: Means) -> tuple[Remark, ...]:
+def remarks(known: Known, means: Means) -> tuple[JobRemark, ...]:
     """All of them, the worst first."""
     order = (Tone.BAD, Tone.WARN, Tone.UNKNOWN, Tone.GOOD)
     found = [
@@ -52,45 +52,45 @@ def remarks(known: Known, means: Means) -> tuple[Remark, ...]:
         *_counters(known),
     ]
     if not any(each.tone in (Tone.BAD, Tone.WARN) for each in found):
-        found.append(Remark(Tone.GOOD, "Nothing stands out in what was measured."))
+        found.append(JobRemark(Tone.GOOD, "Nothing stands out in what was measured."))
     return tuple(sorted(found, key=lambda each: order.index(each.tone)))
 
 
-def watched(means: Means) -> tuple[Remark, ...]:
+def watched(means: Means) -> tuple[JobRemark, ...]:
     """What the watcher of the nodes says of a job that runs."""
     return tuple(_stuck(means, now=True))
 
 
-def _state(known: Known) -> Iterator[Remark]:
+def _state(known: Known) -> Iterator[JobRemark]:
     job = known.job
     if job is None:
         return
     if job.state in ENDED and job.state != "COMPLETED":
         tone = Tone.WARN if job.state in _STOPPED else Tone.BAD
-        yield Remark(tone, f"The job ended as {job.state} with the exit code {job.exit_code or 'unknown'}.")
+        yield JobRemark(tone, f"The job ended as {job.state} with the exit code {job.exit_code or 'unknown'}.")
     elif known.span is None:
-        yield Remark(Tone.UNKNOWN, f"The job has not begun: it is {job.state}.")
+        yield JobRemark(Tone.UNKNOWN, f"The job has not begun: it is {job.state}.")
     elif job.state not in ENDED and job.ended is None:
-        yield Remark(Tone.UNKNOWN, "The job still runs: these are its numbers so far.")
+        yield JobRemark(Tone.UNKNOWN, "The job still runs: these are its numbers so far.")
     failed = [each for each in known.steps if each.state in ENDED and each.state not in {"COMPLETED", *_STOPPED}]
     if failed:
         names = ", ".join(f"{each.step} ({each.exit_code})" for each in failed[:_NAMED])
         more = f", and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-        yield Remark(Tone.BAD, f"{count(len(failed), 'step')} failed: {names}{more}.")
+        yield JobRemark(Tone.BAD, f"{count(len(failed), 'step')} failed: {names}{more}.")
 
 
-def _result(known: Known) -> Iterator[Remark]:
+def _result(known: Known) -> Iterator[JobRemark]:
     verdict = str(known.result.get("verdict") or known.result.get("status") or "")
     tones = {"pass": Tone.GOOD, "warn": Tone.WARN, "fail": Tone.BAD}
     for finding in known.result.get("findings") or ():
         if isinstance(finding, Mapping) and finding.get("message"):
             tone = tones.get(str(finding.get("status")), Tone.UNKNOWN)
-            yield Remark(tone, f"{finding.get('check')}: {finding['message']}")
+            yield JobRemark(tone, f"{finding.get('check')}: {finding['message']}")
     if verdict and not known.result.get("findings"):
-        yield Remark(tones.get(verdict, Tone.UNKNOWN), f"It was judged: {verdict}.")
+        yield JobRemark(tones.get(verdict, Tone.UNKNOWN), f"It was judged: {verdict}.")
 
 
-def _stuck(means: Means, *, now: bool = False) -> Iterator[Remark]:
+def _stuck(means: Means, *, now: bool = False) -> Iterator[JobRemark]:
     """What the watcher of the nodes has said (docs/how-to/hangs.md)."""
     tones = {"hung": Tone.BAD, "straggling": Tone.WARN}
     found = []
@@ -100,39 +100,39 @@ def _stuck(means: Means, *, now: bool = False) -> Iterator[Remark]:
         place = f": rank {each['rank']}, process {each['process']} on {each['host'] or 'an unknown host'}"
         operation = f", {was} behind in {each['collective']}" if each["collective"] else ""
         text = f"The job {what}{place if each['rank'] else ''}{operation}."
-        found.append(Remark(tones.get(each["state"], Tone.UNKNOWN), text))
+        found.append(JobRemark(tones.get(each["state"], Tone.UNKNOWN), text))
     yield from _first(found, "more times the job was hung or had a straggler")
     if means.wasted > 0:
-        yield Remark(Tone.WARN, f"GPUs without a process have cost {means.wasted:.1f} GPU hours.")
+        yield JobRemark(Tone.WARN, f"GPUs without a process have cost {means.wasted:.1f} GPU hours.")
 
 
-def _told(known: Known) -> Iterator[Remark]:
+def _told(known: Known) -> Iterator[JobRemark]:
     """What the watcher has said of the job, and done to it: the last lines, which say how it ended."""
     for line in known.told[-_NAMED:]:
-        yield Remark(Tone.WARN, f"The watcher: {line}")
+        yield JobRemark(Tone.WARN, f"The watcher: {line}")
 
 
-def _gpus(known: Known, means: Means) -> Iterator[Remark]:
+def _gpus(known: Known, means: Means) -> Iterator[JobRemark]:
     idle = [share for (node, _gpu), share in means.idle.items() if node in known.nodes]
     if idle and known.gpus and statistics.fmean(idle) >= _IDLE_SHARE:
         share = RATIO.text(statistics.fmean(idle))
-        yield Remark(Tone.WARN, f"GPUs did nothing for {share} of the time (less than {IDLE:.0%} use).")
+        yield JobRemark(Tone.WARN, f"GPUs did nothing for {share} of the time (less than {IDLE:.0%} use).")
     by_node: dict[str, list[float]] = defaultdict(list)
     for (node, _gpu), use in means.gpu.items():
         by_node[node].append(use)
     use_of = {node: statistics.fmean(values) for node, values in by_node.items()}
     for node, use, middle in _behind(use_of, _SOME_USE):
-        yield Remark(
+        yield JobRemark(
             Tone.WARN, f"{node}: its GPUs were used {RATIO.text(use)}, those of the others {RATIO.text(middle)}."
         )
     for (node, cause), part in sorted(means.throttled.items(), key=lambda each: -each[1])[: 2 * _NAMED]:
         if part >= _THROTTLED:
-            yield Remark(
+            yield JobRemark(
                 Tone.WARN, f"{node}: a GPU was slowed down for {RATIO.text(part)} of the time, cause: {cause}."
             )
 
 
-def _rails(known: Known, means: Means) -> Iterator[Remark]:
+def _rails(known: Known, means: Means) -> Iterator[JobRemark]:
     """A rail that carries less than the others of its node: by the counters, which miss nothing, or by Prometheus."""
     sent: dict[str, dict[str, float]] = defaultdict(dict)
     for each in known.devices:
@@ -144,7 +144,7 @@ def _rails(known: Known, means: Means) -> Iterator[Remark]:
         for (node, device), value in means.rails.items():
             sent[node][device] = value
     found = [
-        Remark(Tone.WARN, f"{node}: the rail {device} sent {unit.text(value)}, the others {unit.text(middle)}.")
+        JobRemark(Tone.WARN, f"{node}: the rail {device} sent {unit.text(value)}, the others {unit.text(middle)}.")
         for node, rails in sorted(sent.items())
         # A port for the VCN, and others that the job did not use, are none of its rails.
         for device, value, middle in _behind({name: size for name, size in rails.items() if size > floor / 100}, floor)
@@ -152,7 +152,7 @@ def _rails(known: Known, means: Means) -> Iterator[Remark]:
     yield from _first(found, "more rails carried less than the others")
     of_node = {node: sum(rails.values()) for node, rails in sent.items()}
     slow = [
-        Remark(Tone.WARN, f"{node} sent {unit.text(value)} through RDMA, the other nodes {unit.text(middle)}.")
+        JobRemark(Tone.WARN, f"{node} sent {unit.text(value)} through RDMA, the other nodes {unit.text(middle)}.")
         for node, value, middle in _behind(of_node, floor)
     ]
     yield from _first(slow, "more nodes sent less than the others")
@@ -170,24 +170,24 @@ def _behind(values: Mapping[str, float], floor: float) -> list[tuple[str, float,
     return found
 
 
-def _first(found: Sequence[Remark], rest: str) -> Iterable[Remark]:
+def _first(found: Sequence[JobRemark], rest: str) -> Iterable[JobRemark]:
     yield from found[:_NAMED]
     if len(found) > _NAMED:
-        yield Remark(Tone.WARN, f"{len(found) - _NAMED} {rest}.")
+        yield JobRemark(Tone.WARN, f"{len(found) - _NAMED} {rest}.")
 
 
-def _counters(known: Known) -> Iterator[Remark]:
+def _counters(known: Known) -> Iterator[JobRemark]:
     for group, (words, tone) in _EVENTS.items():
         bad = sorted((each for each in known.devices if each.events.get(group)), key=lambda each: -each.events[group])
         if bad:
             total = sum(each.events[group] for each in bad)
             worst = ", ".join(_named(each, group) for each in bad[:_NAMED])
             more = f", and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
-            yield Remark(tone, f"{group.capitalize()}: {total:,} ({words}): {worst}{more}.")
+            yield JobRemark(tone, f"{group.capitalize()}: {total:,} ({words}): {worst}{more}.")
     unknown = sorted({each.node for each in known.devices if each.remark})
     if unknown:
         names = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else "")
-        yield Remark(Tone.UNKNOWN, f"Not all counters can be compared on {names}: see the table.")
+        yield JobRemark(Tone.UNKNOWN, f"Not all counters can be compared on {names}: see the table.")
 
 
 def _named(each: DeviceUse, group: str) -> str:

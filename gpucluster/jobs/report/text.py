@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpucluster.jobs.report.build import GROUPS, JobReport, extremes
-from gpucluster.jobs.report.facts import DeviceUse, Step
+from gpucluster.jobs.report.facts import DeviceUse, JobStep
 from gpucluster.pages.colours import Tone
 from gpucluster.pages.units import BYTES, NOTHING, NUMBER, RATIO, duration, utc
 from gpucluster.text import count, printable
@@ -91,7 +91,7 @@ def facts_lines(report: JobReport) -> list[str]:
     return [f"  {name:<{width}}  {printable(value)}" for name, value in rows]
 
 
-def step_row(each: Step) -> list[str]:
+def step_row(each: JobStep) -> list[str]:
     """One row of the table of steps."""
     return [
         each.step, printable(each.name)[:60], each.state, each.exit_code,
@@ -99,7 +99,7 @@ def step_row(each: Step) -> list[str]:
     ]  # fmt: skip
 
 
-def _task(each: Step) -> list[str]:
+def _task(each: JobStep) -> list[str]:
     return [each.id, each.state, each.exit_code, duration(each.elapsed)]
 
 

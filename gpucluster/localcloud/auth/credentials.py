@@ -22,14 +22,14 @@ from cryptography.hazmat.primitives.serialization import (
 from gpucluster.localcloud.state.names import new_ocid
 from gpucluster.localcloud.state.region import REGION
 from gpucluster.localcloud.state.store import ResourceStore
-from gpucluster.localcloud.state.tenancy import ApiUser, Identity, TokenReader, fingerprint, load_public_key
+from gpucluster.localcloud.state.tenancy import ApiUser, Tenancy, TokenReader, fingerprint, load_public_key
 from gpucluster.paths import write_private
 
 _INSTANCES = "instances"
 _KEY_BITS = 2048  # the minimum for an API key of OCI
 
 
-def bootstrap(home: Path, store: ResourceStore, read_token: TokenReader = lambda _: None) -> Identity:
+def bootstrap(home: Path, store: ResourceStore, read_token: TokenReader = lambda _: None) -> Tenancy:
     """Create tenancy, user and key at the first start; later read them, and restore a missing configuration file.
 
     The operator's private key is only in `<home>/credentials/api_key.pem` (0600). A missing key is replaced.
@@ -42,7 +42,7 @@ def bootstrap(home: Path, store: ResourceStore, read_token: TokenReader = lambda
     )  # fmt: skip
     _write_config(folder / "config", tenancy, operator.user, operator.public_key, folder / "api_key.pem")
     _remove_stale_keys(folder, store)
-    return Identity(tenancy, (operator,), folder / _INSTANCES, read_token)
+    return Tenancy(tenancy, (operator,), folder / _INSTANCES, read_token)
 
 
 def _remove_stale_keys(folder: Path, store: ResourceStore) -> None:

@@ -25,7 +25,7 @@ from gpucluster.localcloud.engine.link_local import METADATA_ADDRESS
 from gpucluster.localcloud.engine.protocol import LaunchRequest, RunState
 from gpucluster.localcloud.image.contents import DEBIAN_13
 from gpucluster.localcloud.kubernetes import addons, certificates, releases
-from gpucluster.localcloud.kubernetes.releases import Release
+from gpucluster.localcloud.kubernetes.releases import MirroredRelease
 from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.names import short
 from gpucluster.localcloud.state.region import REGION, SERVICE_HOSTS
@@ -91,7 +91,7 @@ def folder(cloud: CloudState, row: Resource) -> Path:
     return cloud.home / "kubernetes" / short(row.id)
 
 
-def start(cloud: CloudState, row: Resource, release: Release) -> bool:
+def start(cloud: CloudState, row: Resource, release: MirroredRelease) -> bool:
     """Make the control plane of a cluster, or make it again, and wait until it answers.
 
     Returns False where the server of the local cloud ends meanwhile: its next start does it again.
@@ -183,7 +183,7 @@ def new_secrets() -> dict[str, str]:
     return {"accounts_key": certificates.new_service_account_key(), "review_secret": secrets.token_urlsafe(32)}
 
 
-def _write_files(cloud: CloudState, row: Resource, release: Release, place: Path) -> None:
+def _write_files(cloud: CloudState, row: Resource, release: MirroredRelease, place: Path) -> None:
     network = row.body["options"]["kubernetesNetworkConfig"]
     ip, authority = str(row.hidden["ip"]), (str(row.hidden["ca"]), str(row.hidden["ca_key"]))
     names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
@@ -233,7 +233,7 @@ def _reviewer(row: Resource) -> dict[str, object]:
     return kubeconfig.content("cloud", where, {"token": row.hidden["review_secret"]})
 
 
-def _units(row: Resource, release: Release) -> dict[str, str]:
+def _units(row: Resource, release: MirroredRelease) -> dict[str, str]:
     insecure = {"port": "0"} if releases.numbers(release.number)[1] < _PORT_GONE else {}
     options = row.body["options"]
     network = options["kubernetesNetworkConfig"]

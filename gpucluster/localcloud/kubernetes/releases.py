@@ -35,7 +35,7 @@ _SUMS = "SHA256SUMS"
 
 
 @dataclass(frozen=True)
-class Release:
+class MirroredRelease:
     """The files of one release in the mirror.
 
     Args:
@@ -76,7 +76,7 @@ def mirror(home: Path) -> Path | None:
     return Path(named)
 
 
-def offered(folder: Path) -> list[Release]:
+def offered(folder: Path) -> list[MirroredRelease]:
     """The releases of a mirror that have all files, the oldest first."""
     machine = platform.machine()
     pattern = re.compile(rf"kubernetes-images-(\d+\.\d+\.\d+)-{machine}\.tar")
@@ -87,7 +87,7 @@ def offered(folder: Path) -> list[Release]:
             continue
         kubelet, kubectl = (_program(folder, name, matched[1]) for name in ("kubelet", "kubectl"))
         if kubelet and kubectl:
-            found.append(Release(matched[1], archive, kubelet, kubectl))
+            found.append(MirroredRelease(matched[1], archive, kubelet, kubectl))
     return sorted(found, key=lambda release: numbers(release.number))
 
 
@@ -97,7 +97,7 @@ def numbers(version: str) -> tuple[int, int, int]:
     return int(major), int(minor), int(patch)
 
 
-def find(home: Path, version: str) -> Release:
+def find(home: Path, version: str) -> MirroredRelease:
     """The files of a release.
 
     Args:
@@ -120,7 +120,7 @@ def find(home: Path, version: str) -> Release:
     )
 
 
-def programs(home: Path, release: Release) -> Path:
+def programs(home: Path, release: MirroredRelease) -> Path:
     """The folder with the programs of a release's control plane, and kubectl. The first call takes some seconds.
 
     Raises:

@@ -14,7 +14,15 @@ from typing import Any
 
 from gpucluster.localcloud.provider.planning import differences, dotted
 from gpucluster.localcloud.provider.rest import RETRYABLE, RestClient, RestReply, ServiceError
-from gpucluster.localcloud.provider.schema import Block, DataSource, Json, ManagedResource, catalogue, filled, known
+from gpucluster.localcloud.provider.schema import (
+    DataSource,
+    Json,
+    ManagedResource,
+    SchemaBlock,
+    catalogue,
+    filled,
+    known,
+)
 from gpucluster.localcloud.provider.translation import from_wire, state_value, to_wire, wire_name
 from gpucluster.oci.states import STARTING
 
@@ -288,7 +296,7 @@ def _require_carried_out(kind: ManagedResource, before: Mapping[str, Any], plann
     """Refuse a change in place that OCI makes with an operation of its own, which the local cloud does not have."""
     for name in map(dotted, differences(kind.schema, before, planned)):
         changed = kind.schema.at(name)
-        given = isinstance(changed, Block) or (changed is not None and (changed.required or changed.optional))
+        given = isinstance(changed, SchemaBlock) or (changed is not None and (changed.required or changed.optional))
         if given and not kind.carries_out(name):
             text = f"OCI changes {name} of {kind.noun} in place, and the local cloud does not"
             raise ServiceError(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented", text)

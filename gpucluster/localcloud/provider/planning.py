@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpucluster.localcloud.provider.schema import UNKNOWN, Attribute, Block, Json
+from gpucluster.localcloud.provider.schema import UNKNOWN, Attribute, Json, SchemaBlock
 
 Step = str | int
 Path_ = tuple[Step, ...]
 
 
-def with_unknowns(block: Block, proposed: Mapping[str, Any]) -> Json:
+def with_unknowns(block: SchemaBlock, proposed: Mapping[str, Any]) -> Json:
     """The plan of a create: values that the cloud will set are unknown."""
     planned: Json = {}
     for name, attribute in block.attributes.items():
@@ -26,7 +26,7 @@ def with_unknowns(block: Block, proposed: Mapping[str, Any]) -> Json:
     return planned
 
 
-def with_kept_blocks(block: Block, before: Mapping[str, Any], proposed: Mapping[str, Any]) -> Json:
+def with_kept_blocks(block: SchemaBlock, before: Mapping[str, Any], proposed: Mapping[str, Any]) -> Json:
     """The plan of an update: a block that the configuration does not have keeps what the cloud has set.
 
     Terraform does that with attributes that are computed. It does not know that a block is; the real provider does, and
@@ -44,7 +44,7 @@ def with_kept_blocks(block: Block, before: Mapping[str, Any], proposed: Mapping[
     return kept
 
 
-def with_kept_zeros(block: Block, before: Mapping[str, Any], proposed: Mapping[str, Any]) -> Json:
+def with_kept_zeros(block: SchemaBlock, before: Mapping[str, Any], proposed: Mapping[str, Any]) -> Json:
     """The plan of an update: what is not set, and is empty in the state, stays as it is there.
 
     The real provider stores `false`, 0 or an empty text where nothing is set: the SDK that it is built on does not tell
@@ -69,7 +69,7 @@ def _is_unset(attribute: Attribute, old: Any, new: Any) -> bool:
     return new is None and attribute.optional and not attribute.computed and old in (False, 0, "", [], {})
 
 
-def _same(block: Block, old: Any, new: Any) -> bool:
+def _same(block: SchemaBlock, old: Any, new: Any) -> bool:
     """Whether an item of a set is one of the state. The API sets what is computed and not set."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return bool(old == new)
@@ -85,7 +85,9 @@ def _same(block: Block, old: Any, new: Any) -> bool:
     return True
 
 
-def differences(block: Block, before: Mapping[str, Any], after: Mapping[str, Any], at: Path_ = ()) -> Iterator[Path_]:
+def differences(
+    block: SchemaBlock, before: Mapping[str, Any], after: Mapping[str, Any], at: Path_ = ()
+) -> Iterator[Path_]:
     """Paths of all attributes, keys of maps and sets of blocks that differ."""
     for name, attribute in block.attributes.items():
         old, new = before.get(name), after.get(name)

@@ -41,7 +41,7 @@ from gpucluster.localcloud.provider.planning import (
     with_unknowns,
 )
 from gpucluster.localcloud.provider.rest import ApiCredentials, CredentialsError, RestClient, ServiceError
-from gpucluster.localcloud.provider.schema import UNKNOWN, Attribute, Block, Json, ManagedResource, catalogue
+from gpucluster.localcloud.provider.schema import UNKNOWN, Attribute, Json, ManagedResource, SchemaBlock, catalogue
 
 ENDPOINT_VARIABLE = "GPUCLUSTER_LOCAL_ENDPOINT"
 _WORKERS = 32  # Terraform runs 10 operations at a time by default; each occupies a worker while it waits
@@ -74,11 +74,11 @@ def _encode(value: Any) -> pb.DynamicValue:
     return pb.DynamicValue(msgpack=msgpack.packb(value, default=unknown))
 
 
-def _schema_message(schema: Block) -> pb.Schema:
+def _schema_message(schema: SchemaBlock) -> pb.Schema:
     return pb.Schema(version=0, block=_block_message(schema))
 
 
-def _block_message(block: Block) -> pb.Schema.Block:
+def _block_message(block: SchemaBlock) -> pb.Schema.Block:
     return pb.Schema.Block(
         attributes=[
             pb.Schema.Attribute(
@@ -107,7 +107,7 @@ def _error(text: str) -> list[pb.Diagnostic]:
     return [pb.Diagnostic(severity=pb.Diagnostic.ERROR, summary=text)]
 
 
-def _attribute_path(block: Block, path: Path_) -> pb.AttributePath:
+def _attribute_path(block: SchemaBlock, path: Path_) -> pb.AttributePath:
     """The path up to the attribute: Terraform compares a map as a whole."""
     steps: list[pb.AttributePath.Step] = []
     for step in path:
@@ -184,7 +184,7 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
             "ignore_defined_tags": Attribute(["list", "string"], required=False, optional=True, computed=False),
         }
         return pb.GetProviderSchema.Response(
-            provider=_schema_message(Block(attributes=arguments, blocks={})),
+            provider=_schema_message(SchemaBlock(attributes=arguments, blocks={})),
             provider_meta=pb.Schema(version=0, block=pb.Schema.Block()),
             resource_schemas={name: _schema_message(kind.schema) for name, kind in catalogue().resources.items()},
             data_source_schemas={name: _schema_message(item.schema) for name, item in catalogue().data_sources.items()},
@@ -350,7 +350,7 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
         return pb.StopProvider.Response()
 
 
-def _fitting(block: Block, state: Mapping[str, Any]) -> Json:
+def _fitting(block: SchemaBlock, state: Mapping[str, Any]) -> Json:
     """A state with exactly the members of the schema."""
     fitted: Json = {name: state.get(name) for name in block.attributes}
     for name, nested in block.blocks.items():

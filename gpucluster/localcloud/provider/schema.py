@@ -56,11 +56,11 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class Block:
+class SchemaBlock:
     """Attributes and nested blocks; a nested block also has its nesting mode and number of items."""
 
     attributes: Mapping[str, Attribute]
-    blocks: Mapping[str, Block]
+    blocks: Mapping[str, SchemaBlock]
     nesting: str = "single"
     min_items: int = 0
     max_items: int = 0
@@ -72,7 +72,7 @@ class Block:
         inside = any(each.force_new for each in self.attributes.values())
         return self.force_new or inside or any(each.forces_new for each in self.blocks.values())
 
-    def at(self, path: str) -> Attribute | Block | None:
+    def at(self, path: str) -> Attribute | SchemaBlock | None:
         """What is at `block.attribute`; None if nothing is. The keys of a map are those of its attribute."""
         name, _, rest = path.partition(".")
         if name in self.attributes:
@@ -116,7 +116,7 @@ class ManagedResource:
     """
 
     type_name: str
-    schema: Block
+    schema: SchemaBlock
     service: str
     noun: str
     path: str
@@ -140,7 +140,7 @@ class ManagedResource:
         if path in self.replace_bare_metal:
             return any(_is_bare_metal(each) for each in (before, after))
         changed = self.schema.at(path)
-        return changed.forces_new if isinstance(changed, Block) else changed is not None and changed.force_new
+        return changed.forces_new if isinstance(changed, SchemaBlock) else changed is not None and changed.force_new
 
     def carries_out(self, path: str) -> bool:
         """Whether the stand-in changes `block.attribute`, or a part of a block, in place."""
@@ -163,7 +163,7 @@ class DataSource:
     """
 
     type_name: str
-    schema: Block
+    schema: SchemaBlock
     service: str
     noun: str
     path: str
@@ -273,8 +273,8 @@ def _operation(verb: str, entry: Mapping[str, Any]) -> str:
     return named if isinstance(named, str) else f"{verb.title()}{entry['noun']}"
 
 
-def _block(raw: Mapping[str, Any]) -> Block:
-    return Block(
+def _block(raw: Mapping[str, Any]) -> SchemaBlock:
+    return SchemaBlock(
         attributes={
             name: Attribute(kind, "r" in flags, "o" in flags, "c" in flags, "n" in flags)
             for name, (kind, flags) in raw["attributes"].items()

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.localcloud.provider.schema import UNKNOWN, Block, Json, catalogue, known
+from gpucluster.localcloud.provider.schema import UNKNOWN, Json, SchemaBlock, catalogue, known
 
 
-def to_wire(schema: Block, state: Mapping[str, Any], *, inside: str = "", update: bool = False) -> Json:
+def to_wire(schema: SchemaBlock, state: Mapping[str, Any], *, inside: str = "", update: bool = False) -> Json:
     """The body of a create or an update: attributes that have a value and may be set.
 
     Args:
@@ -65,7 +65,12 @@ def _put(body: Json, path: str, value: Any) -> None:
 
 
 def from_wire(
-    schema: Block, body: Mapping[str, Any], before: Mapping[str, Any], *, inside: str = "", everything: bool = False
+    schema: SchemaBlock,
+    body: Mapping[str, Any],
+    before: Mapping[str, Any],
+    *,
+    inside: str = "",
+    everything: bool = False,
 ) -> Json:
     """The state after a read.
 

@@ -40,7 +40,7 @@ from gpucluster.localcloud.auth.authorization import authorize
 from gpucluster.localcloud.auth.instance_principals import PrincipalAuthority
 from gpucluster.localcloud.auth.signing import SignatureRefused, verify
 from gpucluster.localcloud.kubernetes.control_plane import REVIEWS
-from gpucluster.localcloud.server.watch import Watch
+from gpucluster.localcloud.server.watch import ContainerWatch
 from gpucluster.localcloud.state import source
 from gpucluster.localcloud.state.cloud import HELD_LOOK_SECONDS, CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect, Facts
@@ -93,7 +93,7 @@ class Application:
         self._authority = authority
         self._code = source.digest()  # now: the files may be replaced while it runs
         self._threads = CapacityLimiter(_THREADS)
-        self._watch = Watch(cloud)
+        self._watch = ContainerWatch(cloud)
         self._routes = [(re.compile(_PARAM.sub(r"(?P<\1>[^/]+)", route.path)), route) for route in all_routes(cloud)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

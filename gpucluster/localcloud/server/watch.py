@@ -24,7 +24,7 @@ _TRUSTED = 5.0
 _EXPECTED = {LifecycleState.RUNNING: RunState.RUNNING, LifecycleState.STOPPED: RunState.STOPPED}
 
 
-class Watch:
+class ContainerWatch:
     """Compares the instances with their containers.
 
     Args:

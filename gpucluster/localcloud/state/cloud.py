@@ -20,7 +20,7 @@ from gpucluster.localcloud.state.faults import Effect, Facts, Faults
 from gpucluster.localcloud.state.lifecycle_states import ENDING, LifecycleState, WorkAction, WorkRequestStatus
 from gpucluster.localcloud.state.names import new_ocid, short
 from gpucluster.localcloud.state.store import Json, Resource, ResourceStore, Retry
-from gpucluster.localcloud.state.tenancy import Identity
+from gpucluster.localcloud.state.tenancy import Tenancy
 from gpucluster.localcloud.state.timers import Timers
 from gpucluster.localcloud.state.wire import (
     ApiError,
@@ -63,7 +63,7 @@ class CloudState:
     home: Path
     store: ResourceStore
     engine: Engine
-    identity: Identity
+    identity: Tenancy
     faults: Faults
     networks_changed: Callable[[], None] = lambda: None
     member_lost: Callable[[str], None] = lambda _pool: None

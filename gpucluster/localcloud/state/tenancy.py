@@ -33,7 +33,7 @@ class ApiUser:
     public_key: RSAPublicKey
 
 
-class Identity:
+class Tenancy:
     """The tenancy, which is also the root compartment, its one user, and the keys of instances.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gpucluster import handover, text
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.preflight import requirements
-from gpucluster.preflight.facts import Created, Facts, Instance, LimitKey, Unknown
+from gpucluster.preflight.facts import Created, ExistingInstance, Facts, LimitKey, Unknown
 from gpucluster.preflight.requirements import MachineGroup
 from gpucluster.shapes import catalogue
 from gpucluster.spec import ClusterSpec
@@ -21,7 +21,7 @@ def _machines(spec: ClusterSpec, facts: Facts) -> tuple[MachineGroup, ...]:
     return requirements.machines(spec, facts.domains if isinstance(facts.domains, tuple) else ())
 
 
-def _instances(facts: Facts) -> tuple[Instance, ...]:
+def _instances(facts: Facts) -> tuple[ExistingInstance, ...]:
     return facts.instances if isinstance(facts.instances, tuple) else ()
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.preflight import requirements
-from gpucluster.preflight.facts import Created, Facts, IngressRule, Instance, Subnet, Unknown, Vcn
+from gpucluster.preflight.facts import Created, ExistingInstance, Facts, IngressRule, Subnet, Unknown, Vcn
 from gpucluster.spec import ClusterSpec
 from gpucluster.spec.rules.network import BASTION_ADDRESSES, MOUNT_TARGET_ADDRESSES, RESERVED_ADDRESSES
 from gpucluster.text import count
@@ -208,7 +208,7 @@ def addresses(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
 
 def _ours(facts: Facts, name: str, spec: ClusterSpec, subnet: IPv4Network) -> int:
     """How many of the addresses in use belong to this cluster."""
-    instances: tuple[Instance, ...] = facts.instances if isinstance(facts.instances, tuple) else ()
+    instances: tuple[ExistingInstance, ...] = facts.instances if isinstance(facts.instances, tuple) else ()
     public = spec.network.access == "public"
     entry = [instance for instance in instances if not instance.pool]
     if name == "public":

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gpucluster.cloud.client import Access, SharedClients, refusals
+from gpucluster.cloud.client import CloudAccess, SharedClients, refusals
 from gpucluster.errors import CloudError
 from gpucluster.preflight.facts import NOT_FOUND, Unknown
 
@@ -19,7 +19,7 @@ _PAUSES = (0.4, 1.2)
 _LATER = "Try again later"
 
 
-def timeout(access: Access) -> float:
+def timeout(access: CloudAccess) -> float:
     """Seconds that one request may take."""
     return _TIMEOUT_ON_THIS_MACHINE if access.endpoint else _TIMEOUT
 
@@ -27,7 +27,7 @@ def timeout(access: Access) -> float:
 class QueryClient:
     """Sends queries with the operator's key. Safe to use from several threads."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: CloudAccess) -> None:
         self.access = access
         self._clients = SharedClients(access, timeout=timeout(access))
 

@@ -16,10 +16,10 @@ from gpucluster.preflight.facts import (
     Capacity,
     Compartment,
     Created,
-    FileSystem,
+    ExistingFileSystem,
+    ExistingInstance,
     FoundImage,
     IngressRule,
-    Instance,
     KubernetesEngine,
     Limit,
     LimitKey,
@@ -74,10 +74,10 @@ class CloudQueries:
 
         return self._client.query("shapes", f"the shapes of {domain}", f"inspect instances {self._here}", read)
 
-    def instances(self) -> tuple[Instance, ...] | Unknown:
+    def instances(self) -> tuple[ExistingInstance, ...] | Unknown:
         """The existing instances of this cluster."""
 
-        def read() -> tuple[Instance, ...]:
+        def read() -> tuple[ExistingInstance, ...]:
             return tuple(
                 _instance(item)
                 for item in self._listed()
@@ -367,13 +367,13 @@ class CloudQueries:
         allow = f"inspect file-family {self._here}"
         return self._client.query("limits", "which file systems and mount targets exist", allow, read)
 
-    def file_system(self, ocid: str) -> FileSystem | Unknown:
+    def file_system(self, ocid: str) -> ExistingFileSystem | Unknown:
         """An existing file system."""
 
-        def read() -> FileSystem:
+        def read() -> ExistingFileSystem:
             client = self._client.client("file_storage", "FileStorageClient")
             result = client.get_file_system(ocid).data
-            return FileSystem(str(result.lifecycle_state), str(result.availability_domain))
+            return ExistingFileSystem(str(result.lifecycle_state), str(result.availability_domain))
 
         what, allow = f"the file system {ocid}", "use file-systems in the compartment of the file system"
         return self._client.query("storage", what, allow, read)
@@ -395,9 +395,9 @@ class CloudQueries:
         return self._client.client("core", "VirtualNetworkClient")
 
 
-def _instance(result: Any) -> Instance:
+def _instance(result: Any) -> ExistingInstance:
     size, own_tags = result.shape_config, result.freeform_tags or {}
-    return Instance(
+    return ExistingInstance(
         str(result.display_name),
         str(result.shape),
         str(result.availability_domain),

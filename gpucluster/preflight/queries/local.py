@@ -12,7 +12,7 @@ from typing import Any
 from gpucluster import process
 from gpucluster.cloud.client import fingerprint
 from gpucluster.errors import GpuClusterError
-from gpucluster.preflight.facts import KeyFile, Program, SshPair, Unknown
+from gpucluster.preflight.facts import InstalledProgram, KeyFile, SshPair, Unknown
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform import backends
 from gpucluster.terraform.program import PINNED_VERSION, version_of
@@ -55,7 +55,7 @@ def ssh_pair(spec: ClusterSpec) -> SshPair | Unknown | None:
     return SshPair(private, public, mode=mode, locked="passphrase" in result.stderr)
 
 
-def terraform(spec: ClusterSpec) -> Program | None:
+def terraform(spec: ClusterSpec) -> InstalledProgram | None:
     """Whether Terraform supports the backend of the state; None if every supported release does."""
     backend = backends.BackendConfig(spec.state.backend, {})
     if not backend.remote:
@@ -66,5 +66,5 @@ def terraform(spec: ClusterSpec) -> Program | None:
         version = version_of(program) if on_path else PINNED_VERSION
         backend.check_program(program, version)
     except GpuClusterError as error:
-        return Program(error.what, error.hint)
-    return Program()
+        return InstalledProgram(error.what, error.hint)
+    return InstalledProgram()

@@ -40,7 +40,7 @@ def check(context: RuleContext) -> None:
                 _check_profiles(context, (*path, index, "mig_devices"), gpu, group["mig_devices"])
 
 
-def _gpu(context: RuleContext, path: Path, pool: Mapping[str, Any]) -> mig.Gpu | None:
+def _gpu(context: RuleContext, path: Path, pool: Mapping[str, Any]) -> mig.MigGpu | None:
     """The GPU of the pool; None where it can't be divided, which is reported."""
     scheduler = context.data.get("scheduler")
     if scheduler not in ("slurm", "kubernetes"):
@@ -83,7 +83,7 @@ def _check_devices(
             seen.add(number)
 
 
-def _check_profiles(context: RuleContext, path: Path, gpu: mig.Gpu, wanted: Mapping[str, Any]) -> None:
+def _check_profiles(context: RuleContext, path: Path, gpu: mig.MigGpu, wanted: Mapping[str, Any]) -> None:
     unknown = [name for name in wanted if name not in gpu.profiles]
     for name in unknown:
         hint = did_you_mean(name, gpu.profiles) or f"Known: {', '.join(gpu.profiles)}"

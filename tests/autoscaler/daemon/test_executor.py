@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
+from gpucluster.autoscaler.daemon.executor import InstanceLauncher, Sent, WorkQueue
 from gpucluster.autoscaler.daemon.oci import RequestFailed
 from gpucluster.autoscaler.decide.rate import Rate
 from gpucluster.autoscaler.decide.types import Fault, Launch
@@ -31,15 +31,15 @@ def launcher(
     rate: Rate | None = None,
     wake: Callable[[], None] = lambda: None,
     **options: Any,
-) -> Iterator[Launcher]:
-    made = Launcher(send, wanted=wanted, rate=rate, wake=wake, **options)
+) -> Iterator[InstanceLauncher]:
+    made = InstanceLauncher(send, wanted=wanted, rate=rate, wake=wake, **options)
     try:
         yield made
     finally:
         made.close()
 
 
-def collected(made: Launcher, count: int) -> tuple[Sent, ...]:
+def collected(made: InstanceLauncher, count: int) -> tuple[Sent, ...]:
     wait_for(f"{count} launches have an outcome", lambda: len(made.collect()[0]) == count, interval=0.005)
     return made.collect()[0]
 

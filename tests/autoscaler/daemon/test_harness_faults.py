@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.replace import ElasticReplacement, OnSlurm
@@ -369,7 +369,7 @@ def test_scenario_51_a_node_that_failed_its_checks_is_replaced_when_its_job_has_
     )
     events: list[Event] = []
     draining = Draining(cast(ControllerConnection, shell), events.append)
-    access = Access(harness.api.config, harness.api.endpoint, harness.api.tenancy)
+    access = CloudAccess(harness.api.config, harness.api.endpoint, harness.api.tenancy)
     scheduler = OnSlurm(draining, events.append)
     elastic = ElasticReplacement(scheduler, lambda: ElasticInstances(access, CLUSTER, ignore), events.append)
     with ThreadPoolExecutor(1) as worker:

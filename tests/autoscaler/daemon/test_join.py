@@ -20,7 +20,7 @@ import pytest
 from gpucluster.autoscaler.daemon import join, join_key
 from gpucluster.autoscaler.daemon.join import Service
 from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
-from gpucluster.autoscaler.daemon.join_requests import Request, Requests, Result, parse
+from gpucluster.autoscaler.daemon.join_requests import JoinRequest, JoinResult, Requests, parse
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import EnvironmentFault, InputError
 from tests.autoscaler.test_policy import on_kubernetes
@@ -51,7 +51,7 @@ INVENTORY: dict[str, Any] = {
         "children": {"controller": {"hosts": {"head": {"ansible_user": "ubuntu", "private_ip": "10.9.1.2"}}}},
     }
 }
-GOOD = Request("compute-e3", "compute", "ocid1.instance.oc1.eu-x.abcdefghijklmnopqrst", "10.9.1.77")
+GOOD = JoinRequest("compute-e3", "compute", "ocid1.instance.oc1.eu-x.abcdefghijklmnopqrst", "10.9.1.77")
 
 
 def test_a_request_of_the_daemon_is_believed() -> None:
@@ -129,11 +129,11 @@ c                          : ok=9    changed=1    unreachable=0    failed=1    s
 d                          : ok=9    changed=7    unreachable=0    failed=0    skipped=0    rescued=0    ignored=0
 """
     found = parse_results(said, 2, ["a", "b", "c", "d", "e"])
-    assert found["a"] == Result(False, "base : Look: no space left")
-    assert found["b"] == Result(False, "base : Look: timed out")
+    assert found["a"] == JoinResult(False, "base : Look: no space left")
+    assert found["b"] == JoinResult(False, "base : Look: timed out")
     assert found["c"].message == "ldap : Secret: the details are hidden because they may hold secrets"
-    assert found["d"] == Result(True, "configured")
-    assert found["e"] == Result(False, "ldap : Secret: no such shell")
+    assert found["d"] == JoinResult(True, "configured")
+    assert found["e"] == JoinResult(False, "ldap : Secret: no such shell")
     assert (
         "ended with 124: ERROR! the playbook"
         in parse_results("ERROR! the playbook\nis broken", 124, ["x"])["x"].message
@@ -148,7 +148,7 @@ def test_the_daemon_sees_what_waits_and_what_ended(tmp_path: Path) -> None:
     assert requests.waiting() == {GOOD.instance_id}
     (tmp_path / "join" / f"{GOOD.stem}.result.json").write_text('{"ok": false, "message": "no ssh"}')
     assert requests.waiting() == frozenset()
-    assert requests.results() == {GOOD.instance_id: Result(False, "no ssh")}
+    assert requests.results() == {GOOD.instance_id: JoinResult(False, "no ssh")}
     requests.remove(GOOD.instance_id)
     assert list((tmp_path / "join").iterdir()) == []
 
@@ -237,7 +237,7 @@ class Root:
             service.stop()
             thread.join(timeout=PATIENCE_S)
 
-    def results(self, count: int) -> Mapping[str, Result]:
+    def results(self, count: int) -> Mapping[str, JoinResult]:
         wait_for(f"{count} requests have a result", lambda: len(self.requests.results()) >= count)
         return self.requests.results()
 
@@ -252,8 +252,8 @@ class Root:
                 fcntl.flock(gate, fcntl.LOCK_UN)
 
 
-def request(number: int) -> Request:
-    return Request(
+def request(number: int) -> JoinRequest:
+    return JoinRequest(
         f"compute-e{number}", "compute", f"ocid1.instance.oc1.x.abcdefghijklmn{number:02d}", f"10.9.1.{10 + number}"
     )
 
@@ -268,7 +268,7 @@ def test_those_that_come_together_are_configured_together_and_one_that_fails_har
         root.requests.submit(request(number))
     with root.running():
         found = root.results(3)
-    assert found[request(1).instance_id] == Result(True, "configured")
+    assert found[request(1).instance_id] == JoinResult(True, "configured")
     assert found[request(3).instance_id].ok
     assert not found[request(2).instance_id].ok
     assert "the disk is bad" in found[request(2).instance_id].message
@@ -305,7 +305,7 @@ def test_a_host_that_never_answers_is_reported_and_holds_up_no_other(root: Root)
             root.requests.submit(request(number))
         found = root.results(2)
     assert found[request(1).instance_id].ok
-    assert found[request(4).instance_id] == Result(False, "sshd at 10.9.1.14 has not answered for 2 seconds")
+    assert found[request(4).instance_id] == JoinResult(False, "sshd at 10.9.1.14 has not answered for 2 seconds")
 
 
 def test_a_slow_host_does_not_hold_up_the_next_ones(root: Root) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 
 from gpucluster.autoscaler.daemon.join_arrivals import Arrival, answering, due, overdue
-from gpucluster.autoscaler.daemon.join_requests import Request
+from gpucluster.autoscaler.daemon.join_requests import JoinRequest
 
 
 def arrival(number: int, since: float, answered_at: float | None = None) -> Arrival:
     return Arrival(
-        Request(f"a-e{number}", "a", f"ocid1.instance.oc1.x.{number:020d}", f"10.0.0.{number}"), since, answered_at
+        JoinRequest(f"a-e{number}", "a", f"ocid1.instance.oc1.x.{number:020d}", f"10.0.0.{number}"), since, answered_at
     )
 
 

@@ -29,7 +29,7 @@ from gpucluster.autoscaler.daemon.kubernetes import (
 from gpucluster.autoscaler.daemon.kubernetes import _pod as parsed_pod
 from gpucluster.autoscaler.decide.explain import jobs_called
 from gpucluster.autoscaler.decide.phases import Phase, phase
-from gpucluster.autoscaler.decide.pods import Template
+from gpucluster.autoscaler.decide.pods import NodeTemplate
 from gpucluster.autoscaler.decide.types import Delay, Drain, Hold, MarkDown, Observation, PowerDown
 from gpucluster.controller.kubernetes import service_access
 from gpucluster.controller.kubernetes.nodes import CORDONED_BY, WHY
@@ -43,7 +43,7 @@ from tests.doubles.clock import Clock
 
 pytestmark = [pytest.mark.slow, needs_api_server, pytest.mark.xdist_group("kubernetes-api-server")]
 
-POOL = Template(
+POOL = NodeTemplate(
     "cpu", tuple(f"cpu-e{n}" for n in range(1, 7)), 4, {"cpu": 4.0, "memory": 2.0**33, "pods": 110.0}, 300.0,
     {"gpucluster.io/pool": "cpu"},
 )  # fmt: skip

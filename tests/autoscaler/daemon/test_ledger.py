@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.autoscaler.daemon import ledger as module
-from gpucluster.autoscaler.daemon.ledger import FILE, Event, Ledger, LedgerError
+from gpucluster.autoscaler.daemon.ledger import FILE, Ledger, LedgerError, LedgerEvent
 from gpucluster.autoscaler.decide.types import (
     ClaimState,
     CoolDown,
@@ -32,8 +32,8 @@ from gpucluster.autoscaler.decide.types import (
     Memory,
     NodeClaim,
     Note,
-    Plan,
     PowerDown,
+    ScalingPlan,
     Terminate,
 )
 from gpucluster.errors import LockedError
@@ -346,20 +346,20 @@ def test_the_history_of_a_subject_says_what_was_done_and_why(tmp_path: Path) -> 
             Terminate("ocid1.y", "gpu-e2", "gpu", "its node is given up"),
             Delay("7", 100.0, "no host is free"),
         )
-        ledger.commit(memory, Plan(actions, memory, (Note("7", "job 7 waits"),)), 10.0)
+        ledger.commit(memory, ScalingPlan(actions, memory, (Note("7", "job 7 waits"),)), 10.0)
         memory = replace(memory, claims={"gpu-e1": launched})
-        ledger.commit(memory, Plan((), memory, (Note("7", "job 7 waits"),)), 11.0)
+        ledger.commit(memory, ScalingPlan((), memory, (Note("7", "job 7 waits"),)), 11.0)
         memory = replace(memory, claims={"gpu-e1": failed})
-        ledger.commit(memory, Plan((), memory), 12.0)
-        ledger.commit(replace(memory, claims={}), Plan((), memory, (Note("7", "job 7 waits"),)), 13.0)
-        ledger.audit([Event(14.0, "gpu-e3", "console saved")])
+        ledger.commit(memory, ScalingPlan((), memory), 12.0)
+        ledger.commit(replace(memory, claims={}), ScalingPlan((), memory, (Note("7", "job 7 waits"),)), 13.0)
+        ledger.audit([LedgerEvent(14.0, "gpu-e3", "console saved")])
     with Ledger(tmp_path, exclusive=False) as reader:
         assert reader.history("gpu-e1") == (
-            Event(10.0, "gpu-e1", "intended, generation 1"),
-            Event(10.0, "gpu-e1", "launch", "job 7 needs it"),
-            Event(11.0, "gpu-e1", "launched, generation 1", "ocid1.x; r1"),
-            Event(12.0, "gpu-e1", "failed, generation 1", "capacity: 500 Out of host capacity"),
-            Event(13.0, "gpu-e1", "forgotten"),
+            LedgerEvent(10.0, "gpu-e1", "intended, generation 1"),
+            LedgerEvent(10.0, "gpu-e1", "launch", "job 7 needs it"),
+            LedgerEvent(11.0, "gpu-e1", "launched, generation 1", "ocid1.x; r1"),
+            LedgerEvent(12.0, "gpu-e1", "failed, generation 1", "capacity: 500 Out of host capacity"),
+            LedgerEvent(13.0, "gpu-e1", "forgotten"),
         )
         # The same note in two passes in a row is one event; the same note later is another event.
         assert [(event.at, event.what) for event in reader.history("7")] == [
@@ -377,7 +377,7 @@ def test_old_events_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EVENTS_KEPT", 50)
     with Ledger(tmp_path) as ledger:
         for number in range(20):
-            ledger.audit(Event(float(number), "gpu-e1", "look") for _ in range(10))
+            ledger.audit(LedgerEvent(float(number), "gpu-e1", "look") for _ in range(10))
         assert [event.at for event in ledger.history("gpu-e1", 1000)] == [
             float(n) for n in range(15, 20) for _ in range(10)
         ]

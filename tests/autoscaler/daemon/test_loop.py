@@ -17,7 +17,7 @@ import pytest
 from gpucluster.autoscaler.daemon import hooks
 from gpucluster.autoscaler.daemon.clock import SteadyClock
 from gpucluster.autoscaler.daemon.ledger import Ledger
-from gpucluster.autoscaler.daemon.loop import Autoscaler
+from gpucluster.autoscaler.daemon.loop import AutoscalerLoop
 from gpucluster.autoscaler.daemon.oci import RequestFailed
 from gpucluster.autoscaler.daemon.spool import Spool
 from gpucluster.autoscaler.daemon.wake_up import WakeUp, Woken
@@ -30,8 +30,8 @@ from gpucluster.autoscaler.decide.types import (
     Memory,
     NodeClaim,
     Observation,
-    Plan,
     SaveConsole,
+    ScalingPlan,
     Terminate,
 )
 from gpucluster.autoscaler.policy import Policy
@@ -110,7 +110,7 @@ class Rig:
         self.slurm.write()
         self.cloud = CloudDouble()
         self.ledger = Ledger(self.state)
-        self.autoscaler = Autoscaler(
+        self.autoscaler = AutoscalerLoop(
             Policy.parse(options.pop("raw", RAW)),
             slurm=options.pop("slurm", None) or SlurmDouble(self.slurm.file),
             cloud=self.cloud,
@@ -120,7 +120,7 @@ class Rig:
             **options,
         )
 
-    def reconcile(self) -> Plan | None:
+    def reconcile(self) -> ScalingPlan | None:
         return self.autoscaler.reconcile()
 
     def until(self, what: str, holds: Callable[[], Any]) -> None:
@@ -161,7 +161,7 @@ def test_nothing_is_sent_before_it_is_written_down(tmp_path: Path, monkeypatch: 
         commit = one.ledger.commit
         written: list[str] = []
 
-        def watched(memory: Memory, decided: Plan | None = None, now: float | None = None) -> None:
+        def watched(memory: Memory, decided: ScalingPlan | None = None, now: float | None = None) -> None:
             assert not one.cloud.launches or written
             commit(memory, decided, now)
             written.extend(claim.token for claim in memory.claims.values())
@@ -214,7 +214,7 @@ def test_whatever_the_hands_raise_is_a_look_without_them(tmp_path: Path, error: 
 def test_a_bug_in_the_plan_does_not_end_the_daemon(tmp_path: Path) -> None:
     bugs = [True]
 
-    def decide(seen: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+    def decide(seen: Observation, memory: Memory, policy: Policy, now: float) -> ScalingPlan:
         if bugs:
             raise KeyError("a name that nobody knows")
         return plan.decide(seen, memory, policy, now)
@@ -231,7 +231,7 @@ def test_a_late_failure_is_told_to_the_plan_with_its_cause(tmp_path: Path) -> No
     """Scenario 3."""
     seen: list[Observation] = []
 
-    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> ScalingPlan:
         seen.append(observation)
         return plan.decide(observation, memory, policy, now)
 
@@ -267,9 +267,9 @@ def test_a_node_that_is_wanted_again_is_not_terminated(tmp_path: Path) -> None:
         assert one.cloud.terminated == []
 
 
-def acting(*actions: Any) -> Callable[..., Plan]:
+def acting(*actions: Any) -> Callable[..., ScalingPlan]:
     """A plan that is always the same."""
-    return lambda _seen, memory, _policy, _now: Plan(actions, memory)
+    return lambda _seen, memory, _policy, _now: ScalingPlan(actions, memory)
 
 
 class WatchedEvent(threading.Event):
@@ -320,10 +320,10 @@ def test_a_node_that_may_not_be_ended_is_a_problem_until_it_may(tmp_path: Path) 
 def test_a_new_instance_is_asked_to_be_configured_once_and_its_end_is_told(tmp_path: Path) -> None:
     seen: list[Observation] = []
 
-    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> ScalingPlan:
         seen.append(observation)
         known = observation.joining or observation.join_failed or len(seen) > 1
-        return Plan(() if known else (Join("c-e1", "compute", "id-of-it", "it runs"),), memory)
+        return ScalingPlan(() if known else (Join("c-e1", "compute", "id-of-it", "it runs"),), memory)
 
     with rig(tmp_path, decide=decide) as one:
         one.until("its configuration is asked for", lambda: list((one.state / "join").glob("*.json")))
@@ -343,9 +343,9 @@ def test_a_new_instance_is_asked_to_be_configured_once_and_its_end_is_told(tmp_p
 def test_a_configuration_that_could_not_be_asked_for_is_told_once(tmp_path: Path) -> None:
     seen: list[Observation] = []
 
-    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> ScalingPlan:
         seen.append(observation)
-        return Plan((Join("c-e1", "compute", "id-of-it", "it runs"),) if len(seen) == 1 else (), memory)
+        return ScalingPlan((Join("c-e1", "compute", "id-of-it", "it runs"),) if len(seen) == 1 else (), memory)
 
     with rig(tmp_path, decide=decide) as one:
         one.cloud.address = lambda instance_id: ""  # type: ignore[method-assign]
@@ -358,9 +358,9 @@ def test_a_configuration_that_could_not_be_asked_for_is_told_once(tmp_path: Path
 def test_a_new_process_asks_again_for_configurations_that_nobody_works_on(tmp_path: Path) -> None:
     seen: list[Observation] = []
 
-    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> ScalingPlan:
         seen.append(observation)
-        return Plan((), memory)
+        return ScalingPlan((), memory)
 
     claims = {
         name: NodeClaim(name, "compute", 1, f"token-{name}", state, 1.0, 1.0, (), f"id-{name}")
@@ -373,7 +373,7 @@ def test_a_new_process_asks_again_for_configurations_that_nobody_works_on(tmp_pa
     }
     raw = {**RAW, "pools": {"compute": {**POOL, "baked": False}}}
     with rig(tmp_path, decide=decide, raw=raw) as one:
-        one.ledger.commit(replace(one.ledger.load(), claims=claims), Plan((), one.ledger.load()), 1.0)
+        one.ledger.commit(replace(one.ledger.load(), claims=claims), ScalingPlan((), one.ledger.load()), 1.0)
         (one.state / "join").mkdir(exist_ok=True)
         (one.state / "join" / "request-c-e3.json").write_text(
             '{"node": "c-e3", "pool": "compute", "instance_id": "id-c-e3", "address": "10.0.0.9"}'

@@ -24,11 +24,11 @@ from gpucluster.autoscaler.decide.types import (
     NodeClaim,
     Observation,
     Outcome,
-    Plan,
     PowerDown,
+    ScalingPlan,
     Terminate,
 )
-from gpucluster.autoscaler.policy import Limits
+from gpucluster.autoscaler.policy import PolicyLimits
 from gpucluster.node_agent.rules.reasons import from_administrator
 from tests.autoscaler.builders import (
     COMING,
@@ -49,7 +49,7 @@ from tests.examples import examples
 POLICY = policy(
     pool("a", names=3, max_nodes=2, baked=False),
     pool("b", names=2, max_nodes=2),
-    limits=Limits(max_nodes=3, max_launches_per_hour=5, max_cost_per_hour=50.0),
+    limits=PolicyLimits(max_nodes=3, max_launches_per_hour=5, max_cost_per_hour=50.0),
     prices={"BM.GPU4.8": 10.0},
 )
 NAMES = ["a-e1", "a-e2", "a-e3", "b-e1", "b-e2"]
@@ -206,7 +206,7 @@ def observations(draw: st.DrawFn) -> tuple[Observation, Memory]:
     return observation, memory
 
 
-def launches(plan: Plan) -> list[Launch]:
+def launches(plan: ScalingPlan) -> list[Launch]:
     return [action for action in plan.actions if isinstance(action, Launch)]
 
 

@@ -23,7 +23,7 @@ from gpucluster.autoscaler.decide.types import (
     PowerDown,
     Terminate,
 )
-from gpucluster.autoscaler.policy import Limits
+from gpucluster.autoscaler.policy import PolicyLimits
 from tests.autoscaler.builders import (
     BUSY,
     COMING,
@@ -46,13 +46,13 @@ PRICES = {"BM.GPU4.8": 10.0}
 @pytest.mark.parametrize(
     ("limits", "prices", "words"),
     [
-        (Limits(max_nodes=10), {}, "max_nodes"),
-        (Limits(max_cost_per_hour=100.0), PRICES, "max_cost_per_hour"),
-        (Limits(max_launches_per_hour=10), {}, "max_launches_per_hour"),
+        (PolicyLimits(max_nodes=10), {}, "max_nodes"),
+        (PolicyLimits(max_cost_per_hour=100.0), PRICES, "max_cost_per_hour"),
+        (PolicyLimits(max_launches_per_hour=10), {}, "max_launches_per_hour"),
     ],
 )
 def test_scenario_33_whole_gangs_are_admitted_or_refused_by_priority(
-    limits: Limits, prices: dict[str, float], words: str
+    limits: PolicyLimits, prices: dict[str, float], words: str
 ) -> None:
     world = World(policy(limits=limits, prices=prices))
     world.starts(1, names(1, 6), priority=1)
@@ -80,7 +80,7 @@ def test_scenario_33_whole_gangs_are_admitted_or_refused_by_priority(
 
 
 def test_scenario_33_a_pool_has_its_own_limit_and_a_shape_without_a_price_no_cap() -> None:
-    world = World(policy(pool(max_nodes=4), limits=Limits(max_cost_per_hour=1.0), prices={"other": 9.0}))
+    world = World(policy(pool(max_nodes=4), limits=PolicyLimits(max_cost_per_hour=1.0), prices={"other": 9.0}))
     world.starts(1, names(1, 3))
     world.reconcile()
     assert len(world.launched()) == 3
@@ -107,7 +107,7 @@ def test_scenario_33_a_job_that_slurm_would_not_requeue_keeps_its_place() -> Non
 
 
 def test_scenario_33_launches_that_failed_do_not_count_against_the_hour() -> None:
-    world = World(policy(limits=Limits(max_launches_per_hour=4), gang_retry_window=0))
+    world = World(policy(limits=PolicyLimits(max_launches_per_hour=4), gang_retry_window=0))
     world.starts(1, names(1, 4))
     world.reconcile()
     before = world.memory
@@ -126,9 +126,9 @@ def test_scenario_33_slurms_own_limit_is_understood() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [Limits(max_nodes=3), Limits(max_launches_per_hour=3), Limits(max_cost_per_hour=30.0)],
+    [PolicyLimits(max_nodes=3), PolicyLimits(max_launches_per_hour=3), PolicyLimits(max_cost_per_hour=30.0)],
 )
-def test_scenario_34_a_job_that_can_never_fit_is_held_and_launches_nothing(limits: Limits) -> None:
+def test_scenario_34_a_job_that_can_never_fit_is_held_and_launches_nothing(limits: PolicyLimits) -> None:
     world = World(policy(limits=limits, prices=PRICES))
     world.starts(1, names(1, 4))
     world.reconcile()
@@ -285,7 +285,7 @@ def test_scenario_43_credentials_that_expired_lose_no_gang() -> None:
 
 
 def test_scenario_44_without_the_resume_file_gangs_come_from_slurms_list() -> None:
-    world = World(policy(limits=Limits(max_nodes=5)))
+    world = World(policy(limits=PolicyLimits(max_nodes=5)))
     world.starts(1, names(1, 4), priority=2)
     world.starts(2, names(5, 8), priority=1)
     world.intents.append(Intent("resume", world.now, tuple(names(1, 8))))

@@ -18,7 +18,7 @@ from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates
 from gpucluster.autoscaler.simulation.command import add_arguments, run
 from gpucluster.autoscaler.simulation.engine import SimulatedCluster
-from gpucluster.autoscaler.simulation.report import Waiting, duration
+from gpucluster.autoscaler.simulation.report import WaitingTimes, duration
 from gpucluster.autoscaler.simulation.simulator import simple_policy, simulate, with_nodes
 from gpucluster.autoscaler.simulation.slurm_model import ModelJob, SlurmModel, SlurmSettings
 from gpucluster.autoscaler.simulation.traces import Trace, TraceJob
@@ -237,8 +237,8 @@ def test_what_never_runs_is_told_and_ends_the_simulation() -> None:
 
 
 def test_waiting_times() -> None:
-    assert Waiting.of([]) == Waiting(0, 0, 0, 0)
-    assert Waiting.of([float(second) for second in range(1, 101)]) == Waiting(50.5, 50, 95, 100)
+    assert WaitingTimes.of([]) == WaitingTimes(0, 0, 0, 0)
+    assert WaitingTimes.of([float(second) for second in range(1, 101)]) == WaitingTimes(50.5, 50, 95, 100)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.4, "4 s"), (60, "1:00 min"), (3599.6, "1:00 h"), (11_100, "3:05 h")])

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpucluster.jobs.report import facts
 from gpucluster.jobs.report.build import JobReport, build, request
+from gpucluster.node_agent.record.node import record
 
 START = 1_790_000_000.0
 

@@ -10,16 +10,17 @@ from gpucluster.jobs.model import (
     Expectation,
     Figure,
     Job,
+    JobResult,
     Kind,
     Need,
     Option,
     Payload,
     Ranks,
     Requirement,
-    Result,
     Template,
 )
 from gpucluster.jobs.outputs import finding, last_run
+from gpucluster.node_agent.checks.model import Finding, Status
 
 _PER_GPU, _TOTAL, _EFFICIENCY = "img_per_s_per_gpu", "img_per_s", "efficiency"
 _UNITS = {_PER_GPU: "img/s", _TOTAL: "img/s", _EFFICIENCY: ""}
@@ -79,12 +80,12 @@ def _number(text: str) -> float:
     return number if math.isfinite(number) else 0.0
 
 
-def _judge(text: str, job: Job) -> Result:
+def _judge(text: str, job: Job) -> JobResult:
     runs = _runs(text)
     # The last run with all ranks; a run on one node for comparison has gone before it.
     whole = next((run for run in reversed(runs) if run.ranks == job.ranks and run.total), None)
     if whole is None:
-        return Result((_incomplete(runs, job),))
+        return JobResult((_incomplete(runs, job),))
     alone = next((run for run in runs if run.ranks == job.per_node and run.total), None)
     values = {_PER_GPU: whole.mean, _TOTAL: whole.total}
     reference = alone.total / job.per_node if alone else job.number("one_node") / job.per_node
@@ -95,7 +96,7 @@ def _judge(text: str, job: Job) -> Result:
     else:
         findings.insert(0, _speed(whole, job))
     steps = tuple({"step": float(index), _PER_GPU: speed} for index, speed in enumerate(whole.iterations))
-    return Result(tuple(findings), values, _UNITS, steps)
+    return JobResult(tuple(findings), values, _UNITS, steps)
 
 
 def _incomplete(runs: list[_Run], job: Job) -> Finding:

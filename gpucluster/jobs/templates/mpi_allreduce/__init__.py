@@ -6,16 +6,17 @@ from gpucluster.jobs.model import (
     Expectation,
     Figure,
     Job,
+    JobResult,
     Kind,
     Need,
     Option,
     Payload,
     Ranks,
     Requirement,
-    Result,
     Template,
 )
 from gpucluster.jobs.outputs import finding, last_run, number, objects
+from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.text import count
 
 _BUSBW = "busbw"
@@ -36,7 +37,7 @@ def _expectation(job: Job) -> Expectation:
     return (exact, Figure(_BUSBW, "at least", job.number("expect"), _UNIT, "option expect", "you"))
 
 
-def _judge(text: str, job: Job) -> Result:
+def _judge(text: str, job: Job) -> JobResult:
     found = list(objects(last_run(text)))
     rows = [row for row in found if number(row, "bytes") is not None and number(row, _BUSBW) is not None]
     ends = [end for end in found if number(end, "ranks") is not None]
@@ -46,7 +47,7 @@ def _judge(text: str, job: Job) -> Result:
     values = {_BUSBW: max(step[_BUSBW] for step in steps)} if steps else {}
     together = _together(job, [int(number(end, "ranks") or 0) for end in ends], ends)
     findings = [together, _right(job, rows, ends), *_fast(job, values)]
-    return Result(tuple(findings), values, {_BUSBW: _UNIT, "seconds": "s"}, steps)
+    return JobResult(tuple(findings), values, {_BUSBW: _UNIT, "seconds": "s"}, steps)
 
 
 def _together(job: Job, ranks: list[int], ends: list[dict[str, object]]) -> Finding:

@@ -6,13 +6,13 @@ from gpucluster.jobs.model import (
     Expectation,
     Figure,
     Job,
+    JobResult,
     Kind,
     Need,
     Option,
     Payload,
     Ranks,
     Requirement,
-    Result,
     Template,
 )
 from gpucluster.jobs.outputs import last_run
@@ -75,7 +75,7 @@ def _expectation(job: Job) -> Expectation:
     return (*figures, *([_ETHERNET] if job.shape is None else []))
 
 
-def _judge(text: str, job: Job) -> Result:
+def _judge(text: str, job: Job) -> JobResult:
     measured = text_output.parse(last_run(text).splitlines())
     verdict = judge_measurement(
         measured,
@@ -92,7 +92,7 @@ def _judge(text: str, job: Job) -> Result:
     finding = Finding("nccl", job.template.name, Status(verdict.verdict), "; ".join(verdict.reasons), evidence)
     values = {} if verdict.busbw is None else {_BUSBW: verdict.busbw}
     steps = tuple({"bytes": float(row.size), _BUSBW: row.out_of_place.bus.value} for row in measured.rows)
-    return Result((finding,), values, {_BUSBW: _UNIT}, steps)
+    return JobResult((finding,), values, {_BUSBW: _UNIT}, steps)
 
 
 def _refuses(job: Job) -> str:

@@ -9,16 +9,17 @@ from gpucluster.jobs.model import (
     Expectation,
     Figure,
     Job,
+    JobResult,
     Kind,
     Need,
     Option,
     Payload,
     Ranks,
     Requirement,
-    Result,
     Template,
 )
 from gpucluster.jobs.outputs import finding, number, objects
+from gpucluster.node_agent.checks.model import Finding, Status
 
 _ACCURACY = "accuracy"
 #: Seed 003 reached 0.8046 after 10 epochs, and 0.856 after 200.
@@ -84,7 +85,7 @@ def _expectation(job: Job) -> Expectation:
     return (Figure(_ACCURACY, "at least", _LIMIT, "", f"after {_EPOCHS} epochs or more", "seed 003"), *figures)
 
 
-def _judge(text: str, job: Job) -> Result:
+def _judge(text: str, job: Job) -> JobResult:
     # A requeued job goes on in the same output: the last word on each epoch counts.
     epochs: dict[int, Mapping[str, Any]] = {}
     found = list(objects(text))
@@ -94,7 +95,7 @@ def _judge(text: str, job: Job) -> Result:
     steps = tuple({key: number(epochs[epoch], key) or 0.0 for key in _KEYS} for epoch in sorted(epochs))
     values = {key: value for key, value in steps[-1].items() if key != "epoch"} if steps else {}
     findings = (_finished(job, steps), _together(job, found), _learned(job, steps))
-    return Result(findings, values, {"seconds": "s", "images_per_second": "images/s"}, steps)
+    return JobResult(findings, values, {"seconds": "s", "images_per_second": "images/s"}, steps)
 
 
 def _finished(job: Job, steps: tuple[Mapping[str, float], ...]) -> Finding:

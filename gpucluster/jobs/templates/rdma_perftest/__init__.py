@@ -11,13 +11,13 @@ from gpucluster.jobs.model import (
     Expectation,
     Figure,
     Job,
+    JobResult,
     Kind,
     Need,
     Option,
     Payload,
     Ranks,
     Requirement,
-    Result,
     Template,
 )
 from gpucluster.jobs.outputs import finding, last_run
@@ -94,7 +94,7 @@ def _limit(job: Job, rate: float | None) -> limits.Limit | None:
     return None
 
 
-def _judge(text: str, job: Job) -> Result:
+def _judge(text: str, job: Job) -> JobResult:
     measured = tuple(_measured(text))
     # The first node of an odd number has two partners.
     expected = (job.nodes + 1) // 2
@@ -109,7 +109,7 @@ def _judge(text: str, job: Job) -> Result:
     findings = [_bandwidth(measured, lost, text, job), _connection(measured, text, job)]
     if job.values["latency"]:
         findings.insert(1, _latency(measured, job))
-    return Result(tuple(findings), _values(measured), _UNITS, _steps(measured))
+    return JobResult(tuple(findings), _values(measured), _UNITS, _steps(measured))
 
 
 def _values(measured: tuple[_Measured, ...]) -> dict[str, float]:

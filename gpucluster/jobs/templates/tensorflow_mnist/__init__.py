@@ -10,16 +10,17 @@ from gpucluster.jobs.model import (
     Expectation,
     Figure,
     Job,
+    JobResult,
     Kind,
     Need,
     Option,
     Payload,
     Ranks,
     Requirement,
-    Result,
     Template,
 )
 from gpucluster.jobs.outputs import finding, last_run, objects
+from gpucluster.node_agent.checks.model import Finding, Status
 
 _LOSS, _ACCURACY, _SECONDS = "loss", "accuracy", "seconds_per_epoch"
 _UNITS = {_LOSS: "", _ACCURACY: "", _SECONDS: "s"}
@@ -69,13 +70,13 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _judge(text: str, job: Job) -> Result:
+def _judge(text: str, job: Job) -> JobResult:
     workers = _workers(last_run(text))
     wanted = int(job.number("epochs"))
     complete = [epochs for _number, epochs in sorted(workers.items()) if len(epochs) >= wanted]
     findings = [_all_there(len(workers), len(complete), job)]
     if not complete:
-        return Result(tuple(findings))
+        return JobResult(tuple(findings))
     first = complete[0]
     findings += [_falls(complete, job), _equal(complete, job)]
     # The first epoch contains the start.
@@ -86,7 +87,9 @@ def _judge(text: str, job: Job) -> Result:
         for number, (loss, accuracy, seconds) in enumerate(first, start=1)
         if math.isfinite(loss)
     )
-    return Result(tuple(findings), {key: value for key, value in values.items() if math.isfinite(value)}, _UNITS, steps)
+    return JobResult(
+        tuple(findings), {key: value for key, value in values.items() if math.isfinite(value)}, _UNITS, steps
+    )
 
 
 def _all_there(seen: int, complete: int, job: Job) -> Finding:
