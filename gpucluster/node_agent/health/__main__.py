@@ -21,9 +21,8 @@ from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.health import client
 from gpucluster.node_agent.health.client import PORT, Answer
 from gpucluster.node_agent.health.node_object import publish
-from gpucluster.node_agent.kubernetes.kubectl import Kubectl
+from gpucluster.node_agent.kubernetes.kubectl import KUBELET, Kubectl
 from gpucluster.node_agent.kubernetes.node_name import registered_name
-from gpucluster.node_agent.kubernetes.routes import KUBELET
 from gpucluster.node_agent.rules import reasons
 
 #: Adds a subcommand: its name, its line of help, and what runs it and returns the exit status.

@@ -14,6 +14,8 @@ from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.kubernetes import faults
 
 ADMIN = "/etc/kubernetes/admin.conf"
+#: With the rights of this host's kubelet.
+KUBELET = "/etc/kubernetes/kubelet.conf"
 #: Seconds for one request. kubectl itself would try for ever where nobody answers.
 SECONDS = 20.0
 #: Seconds of a connection through the API server, at most.

@@ -25,8 +25,8 @@ from typing import Any
 
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import AgentError, Failed
+from gpucluster.node_agent.kubernetes.kubectl import KUBELET
 
-KUBELET = "/etc/kubernetes/kubelet.conf"
 AUTHORITY = "/etc/kubernetes/pki/ca.crt"
 #: kubelet's certificate and key, which it renews itself.
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"

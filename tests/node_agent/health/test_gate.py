@@ -5,6 +5,8 @@ What makes the checks, and the API server, are doubles.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +89,9 @@ def test_a_damaged_report_of_the_boot_costs_only_itself(node: dict[str, Any]) ->
     left.write_text("{")
     assert publish(node) == 0
     assert node["published"] == [Profile.PERIODIC]
+
+
+def test_what_a_prolog_runs_loads_no_http_client() -> None:
+    """It is two fifths of the time until the checks of each job begin."""
+    code = "import sys; import gpucluster.node_agent.health.__main__; print('http.client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
