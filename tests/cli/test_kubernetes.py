@@ -27,7 +27,7 @@ _SERVER = ControlPlaneCertificate("/etc/kubernetes/pki/apiserver.crt", "2026-11-
 
 
 class _PlaneDouble(ControlPlaneClient):
-    """Answers as a controller would; it proves nothing of the controller's program (tests/agent/kubernetes does)."""
+    """Answers as a controller would; it proves nothing of its program (tests/controller/kubernetes does)."""
 
     def __init__(self, problems: tuple[ControlPlaneProblem, ...] = ()) -> None:
         super().__init__(Mock(), Mock())
