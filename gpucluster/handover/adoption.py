@@ -272,8 +272,7 @@ class _Comparison:
     ) -> None:
         self._wanted = wanted
         self._found = [each for each in found if not each.ending]
-        # Earlier releases had no count at some resources; Terraform moves them when it plans.
-        self._state = {_plain(address): ocid for address, ocid in state.items()}
+        self._state = state
         self._rest = {each.id: each for each in untracked(self._found, {*state.values(), *deposed})}
 
     def findings(self) -> Findings:
@@ -282,7 +281,7 @@ class _Comparison:
         stale: dict[str, TaggedResource] = {}
         surplus: list[TaggedResource] = []
         for each in self._wanted:
-            present = self._state.get(_plain(each.address), "")
+            present = self._state.get(each.address, "")
             parent = self._parent(each, adopt)
             candidates = [resource for resource in self._rest.values() if _is(resource, each)]
             inside = [resource for resource in candidates if parent is None or parent in resource.uses]
@@ -312,7 +311,7 @@ class _Comparison:
         if not wanted.parent:
             return None
         adopted = adopt.get(wanted.parent)
-        return adopted.id if adopted else self._state.get(_plain(wanted.parent), "")
+        return adopted.id if adopted else self._state.get(wanted.parent, "")
 
     def _choose(self, candidates: Sequence[TaggedResource]) -> TaggedResource:
         """The one that others use; the first that was made, if none is used."""
@@ -338,10 +337,6 @@ def _is(resource: TaggedResource, wanted: Desired) -> bool:
 def _is_of_nodes(resource: TaggedResource) -> bool:
     """Whether it is a part of a pool, or a login node."""
     return resource.kind in _OF_POOLS and bool(resource.pool or tags.login_node(resource.tags))
-
-
-def _plain(address: str) -> str:
-    return address.replace("[0]", "")
 
 
 def existing_images(found: Iterable[TaggedResource], pools: Iterable[str], cluster: str) -> dict[str, str]:

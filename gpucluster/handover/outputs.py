@@ -57,9 +57,9 @@ class Outputs:
     `bastion_id` is the bastion through which the controller is reached; None if that has a public address.
     `login` are the login nodes.
     `elastic_compartment_id` is where elastic nodes are: the cluster's compartment unless they have one of their own.
-    `private_subnet_domain_name` is empty if the subnet has no DNS label, or if an earlier release ran the last apply.
+    `private_subnet_domain_name` is empty if the subnet has no DNS label.
     `home_file_system_id` is empty if an existing server has the home share; all of `home_*` is without a home share.
-    `identity` is the cluster's random identity, from the output `identity`; empty for a cluster that has none.
+    `identity` is the cluster's random identity, from the output `identity`.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Outputs:
                 home_file_system_id=cluster["home"]["file_system_id"] or "",
                 home_server=cluster["home"]["mount_target_ip"] or "",
                 home_export_path=cluster["home"]["export_path"] or "",
-                pools={name: _pool_output(pool, cluster) for name, pool in cluster["pools"].items()},
+                pools={name: _pool_output(pool) for name, pool in cluster["pools"].items()},
                 bastion_id=cluster.get("bastion_id"),
                 private_subnet_domain_name=cluster.get("private_subnet_domain_name") or "",
                 login=tuple(_member(instance) for instance in cluster.get("login") or ()),
@@ -128,7 +128,7 @@ class Identity:
         secrets: which generation of each secret the controller has: a number that changes with the secret and does
             not tell it.
         name: of the cluster; empty if the state does not say it.
-        id: the cluster's random identity; empty for a cluster that an earlier release has made.
+        id: the cluster's random identity; empty if the state does not say it.
         origin: who made the cluster, and where; empty if that is not known.
     """
 
@@ -143,17 +143,14 @@ class Identity:
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Identity:
-        """Read `terraform output -json`, values only. Earlier releases have the compartment in the output `cluster`.
+        """Read `terraform output -json`, values only. An empty state has none.
 
         Raises:
             TerraformError: it is of another version.
         """
         identity = outputs.get("identity")
         if not isinstance(identity, Mapping):
-            cluster = outputs.get("cluster")
-            if not isinstance(cluster, Mapping):
-                return cls()
-            return cls(str(cluster.get("compartment_id") or ""), name=str(cluster.get("name") or ""))
+            return cls()
         version = identity.get("contract_version")
         if version != CONTRACT_VERSION:
             raise TerraformError(
@@ -188,14 +185,13 @@ def _oke_output(raw: Any) -> OkeOutput | None:
     )
 
 
-def _pool_output(raw: Mapping[str, Any], cluster: Mapping[str, Any]) -> PoolOutput:
-    # Values with a default were added after the first release; the next apply can read a state without them.
+def _pool_output(raw: Mapping[str, Any]) -> PoolOutput:
     return PoolOutput(
-        raw.get("availability_domain") or cluster["availability_domain"],
+        raw["availability_domain"],
         raw["kind"],
         raw["shape"],
-        raw.get("image_id") or "",
-        raw.get("baked_image_id"),
+        raw["image_id"] or "",
+        raw["baked_image_id"],
         raw["instance_configuration_id"],
         raw["compute_cluster_id"],
         raw["cluster_network_id"],

@@ -65,7 +65,7 @@ _COMPARTMENT = "oci_identity_compartment.elastic[0]"
 _SURVEYS = 5
 # What a controller alone brings into the state. A subscription to a marketplace image is not removed with it: the
 # compartment has one for all clusters.
-_WITH_CONTROLLER = ("module.controller", "terraform_data.image", "terraform_data.image_variant")
+_WITH_CONTROLLER = ("module.controller", "terraform_data.image")
 
 
 def network_compartment(spec: ClusterSpec, access: CloudAccess) -> str | None:

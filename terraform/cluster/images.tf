@@ -9,15 +9,13 @@ locals {
     { for name, pool in local.node_pools : "pool/${name}" => { spec = pool.image, shape = pool.shape } },
   )
 
-  # The keys that the first release stored, and later keys only if they are set: otherwise existing nodes would be replaced.
+  # What selects an image. The filter of a listing is not part of it: it comes with this release of gpucluster, and
+  # another filter replaces no node.
   _image_specs = {
-    for user, image in local._images : user => merge(
-      { ocid = image.spec.ocid, operating_system = image.spec.operating_system, version = image.spec.version },
-      {
-        for key in ["name", "listing", "listing_version"] :
-        key => image.spec[key] if image.spec[key] != null
-      },
-    )
+    for user, image in local._images : user => {
+      for key in ["ocid", "name", "operating_system", "version", "listing", "listing_version", "variant"] :
+      key => image.spec[key]
+    }
   }
 
   # The list has the custom images of the compartment as well, with the operating systems that their owners entered. By
@@ -64,12 +62,6 @@ resource "oci_core_shape_management" "this" {
   shape_name     = each.value[0].shape
 }
 
-resource "terraform_data" "image_variant" {
-  for_each = local._images
-
-  input = each.value.spec.variant
-}
-
 resource "terraform_data" "image" {
   for_each = local._images
 
@@ -84,8 +76,6 @@ resource "terraform_data" "image" {
 
   lifecycle {
     ignore_changes = [input]
-    # Only by a change: that the variant is new, after an upgrade, selects nothing.
-    replace_triggered_by = [terraform_data.image_variant[each.key]]
 
     postcondition {
       condition     = self.output != null

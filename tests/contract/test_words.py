@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # The list itself, and the page that names the words so that nobody uses them.
 EXEMPT = {"tests/contract/test_words.py", "docs/reference/glossary.md"}
-# A text of others, and the HCL of an earlier release, which is compared as it was.
-AS_THEY_ARE = ("LICENSE", "tests/terraform/release_0_1/")
+# A text of others.
+AS_THEY_ARE = ("LICENSE",)
 # System accounts that no user may have the name of; one of Ubuntu's is called landscape.
 SYSTEM_NAMES = "gpucluster/controller/rules/names.py"
 

@@ -142,13 +142,6 @@ def test_a_configuration_that_waits_for_its_removal_is_in_the_state() -> None:
     assert compare(WANTED, [*MADE.values(), old], STATE).surplus == (old,)
 
 
-def test_addresses_of_earlier_releases_are_the_same_resources() -> None:
-    state = {address.replace("[0]", ""): ocid for address, ocid in STATE.items()}
-    twin = replace(MADE[VCN], id="twin")
-    findings = compare(WANTED, [*MADE.values(), twin], state)
-    assert (findings.adopt, findings.surplus) == ({}, (twin,))
-
-
 def test_what_is_in_a_second_network_is_a_duplicate_and_not_adopted() -> None:
     second = _made([each for each in WANTED if VCN in (each.address, each.parent)], suffix="-2")
     state = {VCN: MADE[VCN].id}

@@ -8,9 +8,8 @@ from gpucluster.errors import TerraformError
 from gpucluster.handover import Identity
 
 
-def test_the_identity_is_read_and_an_earlier_state_has_the_compartment() -> None:
+def test_the_identity_is_read_and_an_empty_state_has_none() -> None:
     assert Identity.parse({}) == Identity()
-    assert Identity.parse({"cluster": {"compartment_id": "c"}}) == Identity("c")
     identity = {"contract_version": 1, "name": "demo", "compartment_id": "d", "login_keys": {"bob": "ssh-ed25519 A b"}}
     known = Identity.parse({"cluster": {"compartment_id": "c"}, "identity": identity})
     assert known == Identity("d", {"bob": "ssh-ed25519 A b"}, name="demo")

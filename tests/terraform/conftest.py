@@ -165,11 +165,6 @@ class Workspace:
     environment: Mapping[str, str]
     variables: dict[str, Any] = field(default_factory=dict)
 
-    def take(self, source: Path) -> None:
-        """Have the HCL of another folder from now on, as after an upgrade."""
-        shutil.copytree(source, self.folder.parent, ignore=_NOT_COPIED, dirs_exist_ok=True)
-        self.run("init", "-input=false")
-
     def run(self, *arguments: str, check: bool = True) -> Ran:
         """Run terraform; with `check` a failure is the test's."""
         self.write()
@@ -287,12 +282,12 @@ def terraform_environment(terraform: str, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture
 def new_workspace(
     cloud: LocalCloud, terraform_environment: Mapping[str, str], tmp_path: Path
-) -> Iterator[Callable[..., Workspace]]:
+) -> Iterator[Callable[[str], Workspace]]:
     """Makes initialised working copies of the root, each with a controller and no pool; destroys what they made."""
     made: list[Workspace] = []
 
-    def make(name: str, source: Path | None = None) -> Workspace:
-        folder = _copy_of_the_root(tmp_path / name, source)
+    def make(name: str) -> Workspace:
+        folder = _copy_of_the_root(tmp_path / name)
         workspace = Workspace(folder, {**terraform_environment, **cloud.environment}, cluster_variables(cloud, name))
         workspace.run("init", "-input=false")
         made.append(workspace)
@@ -307,7 +302,7 @@ def new_workspace(
 
 
 @pytest.fixture
-def workspace(new_workspace: Callable[..., Workspace]) -> Workspace:
+def workspace(new_workspace: Callable[[str], Workspace]) -> Workspace:
     """One working copy."""
     return new_workspace("demo")
 
@@ -345,6 +340,6 @@ def cluster_variables(cloud: LocalCloud, name: str) -> dict[str, Any]:
 _NOT_COPIED = shutil.ignore_patterns(".terraform*", "*.tfstate*", "*.tfvars*")
 
 
-def _copy_of_the_root(folder: Path, source: Path | None = None) -> Path:
-    shutil.copytree(source or terraform_dir(), folder, ignore=_NOT_COPIED)
+def _copy_of_the_root(folder: Path) -> Path:
+    shutil.copytree(terraform_dir(), folder, ignore=_NOT_COPIED)
     return folder / "cluster"

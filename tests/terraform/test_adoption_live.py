@@ -94,7 +94,7 @@ def test_nothing_is_made_twice_by_runs_that_are_killed(site: Site) -> None:
 
 
 def test_a_cluster_network_that_was_made_twice_is_removed_and_files_are_not(site: Site, cloud: LocalCloud) -> None:
-    """As earlier releases left it: the state has the second one, and the first is on the bill."""
+    """The state has the second one, and the first is on the bill."""
     (network,) = cloud.standing(NETWORKS, "killed")
     pool = network["instancePools"][0]
     again = {

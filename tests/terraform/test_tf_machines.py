@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpucluster.handover import RDMA_PLUGINS
+from gpucluster.localcloud.provider.schema import SchemaBlock, catalogue
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.oci.image_names import version_filter
 
@@ -19,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 INSTANCES, CONFIGURATIONS = "/20160918/instances", "/20160918/instanceConfigurations"
 SUBSCRIPTIONS = "/20160918/appCatalogSubscriptions"
+_EMPTY: dict[str, Any] = {"bool": False, "number": 0, "string": ""}
 TAGS = {"Operations.CostCenter": "42"}
 RESERVATIONS = "/20160918/computeCapacityReservations"
 LISTING = "Oracle Linux - GPU Cluster Networking Image"
@@ -50,6 +54,31 @@ def _instance(cloud: LocalCloud, name: str) -> dict[str, Any]:
     (one,) = [item for item in cloud.standing(INSTANCES, "demo") if item["displayName"] == name]
     found: dict[str, Any] = cloud.client.call("GET", f"{INSTANCES}/{one['id']}").body
     return found
+
+
+def _with_empty_values(file: Path) -> int:
+    """Store `false`, 0 and empty texts where nothing is set, as oracle/oci does. Returns their number."""
+    state, number = json.loads(file.read_text()), 0
+
+    def fill(block: SchemaBlock, values: dict[str, Any]) -> None:
+        nonlocal number
+        for name, attribute in block.attributes.items():
+            empty = _EMPTY.get(str(attribute.type))
+            if values.get(name) is None and attribute.optional and not attribute.computed and empty is not None:
+                values[name] = empty
+                number += 1
+        for name, nested in block.blocks.items():
+            for each in values.get(name) or () if nested.nesting != "single" else ():
+                fill(nested, each)
+
+    for resource in state["resources"]:
+        kind = catalogue().resources.get(resource["type"])
+        if kind is not None and resource["mode"] == "managed":
+            for instance in resource["instances"]:
+                fill(kind.schema, instance["attributes"])
+    state["serial"] += 1
+    file.write_text(json.dumps(state))
+    return number
 
 
 def _address(name: str) -> str:
@@ -108,6 +137,8 @@ def test_every_setting_reaches_the_machines_and_every_resource_is_tagged(
     assert base64.b64decode(controller["metadata"]["user_data"]) == b"#cloud-config\ntimezone: UTC\n"
     _check_tags(cloud)
     assert workspace.plan().changes == []
+    assert _with_empty_values(workspace.folder / "terraform.tfstate") > 10
+    assert workspace.plan().changes == []
 
     # A node that was removed by name is deleted, and the others stay; user data affects new nodes. So with login nodes.
     workspace.variables["login"]["names"] = ["demo-login-1"]
@@ -125,10 +156,10 @@ def test_every_setting_reaches_the_machines_and_every_resource_is_tagged(
     details = _launch_details(cloud, "compute")
     assert {"platformConfig", "capacityReservationId"} & {name for name, value in details.items() if value} == set()
     assert "user_data" not in details["metadata"]
-    assert details["sourceDetails"].get("bootVolumeVpusPerGB") in (None, 10)
+    assert details["sourceDetails"].get("bootVolumeVpusPerGB") == 10
     assert workspace.plan().changes == []
 
-    # A cluster of an earlier release, which disabled no plugin, keeps its machines.
+    # Another plugin that is turned off changes the machines and replaces none.
     workspace.pool("single", node_names=["single-1", "single-3"], disabled_plugins=["Bastion"])
     assert _hosts(workspace.plan()) == [(_address("single-1"), "update"), (_address("single-3"), "update")]
 

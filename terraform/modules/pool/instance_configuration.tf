@@ -37,8 +37,7 @@ resource "oci_core_instance_configuration" "this" {
         source_type             = "image"
         image_id                = var.baked_image_id != null ? var.baked_image_id : var.image_id
         boot_volume_size_in_gbs = var.pool.boot_volume_gb
-        # OCI's default level is not sent: configurations of earlier releases do not contain it, and need not be replaced.
-        boot_volume_vpus_per_gb = var.pool.boot_volume_vpus_per_gb == 10 ? null : var.pool.boot_volume_vpus_per_gb
+        boot_volume_vpus_per_gb = var.pool.boot_volume_vpus_per_gb
       }
 
       dynamic "agent_config" {

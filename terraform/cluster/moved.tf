@@ -1,6 +1,0 @@
-# Earlier releases always created the file storage.
-
-moved {
-  from = module.home
-  to   = module.home[0]
-}
