@@ -103,11 +103,7 @@ def test_the_role(host: Booted, tmp_path: Path) -> None:
     assert host.sh(f"ls {FOLDER}; cat {FOLDER}/tree.tar.gz").split() == ["box+caps_2_all.deb", "tree.tar.gz", "one"]
 
     host.play(ROLE, software(mirror))
-    for place in (
-        FOLDER,
-        "/etc/systemd/system/gpucluster-software.service",
-        "/usr/local/lib/gpucluster/software-server",
-    ):
+    for place in (FOLDER, "/etc/systemd/system/gpucluster-software.service"):
         assert not host.exists(place), place
     assert host.play(ROLE, software(mirror)).changed == 0
 
