@@ -5,8 +5,8 @@ whether the autoscaler is paused. Changes are written in one transaction that is
 synchronous=FULL), so that a launch is never sent before it is written. If that fails, `commit` raises.
 
 The memory is stored as rows of (field, key, JSON), one field for each of `types.Memory`. A new field there needs a
-default and no change here; a renamed one needs an entry in `_ROWS`. A file that can't be read is renamed with its time,
-and a new one is created with a new id: instances that were launched before are found again by their tags.
+default and no change here. A file that can't be read is renamed with its time, and a new one is created with a new id:
+instances that were launched before are found again by their tags.
 """
 
 from __future__ import annotations
@@ -59,9 +59,6 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS events (number INTEGER PRIMARY KEY, at REAL, subject TEXT, what TEXT, why TEXT)",
     "CREATE INDEX IF NOT EXISTS events_of ON events (subject, number)",
 )
-# Fields of Memory that have another name in the file, so that ledgers of earlier versions stay readable.
-_ROWS = {"claims": "slots"}
-_FIELDS = {row: name for name, row in _ROWS.items()}
 _HINT = "Check the disk (df) and the owner of the directory; nothing is launched until it can be written"
 _VERBS = {**VERBS, Join: "configure"}
 
@@ -347,8 +344,7 @@ class Ledger:
     def _read(self) -> Memory:
         hints = _fields()
         found: dict[str, Any] = {name: {} for name in _mappings()}
-        for field, key, text in self._connected().execute("SELECT field, key, value FROM memory"):
-            name = _FIELDS.get(field, field)
+        for name, key, text in self._connected().execute("SELECT field, key, value FROM memory"):
             if name in _mappings():
                 found[name][key] = _decode(_mappings()[name], json.loads(text))
             elif name in hints:
@@ -416,20 +412,15 @@ def _difference(before: Memory | None, after: Memory) -> tuple[list[tuple[str, s
         old = getattr(before, name) if before is not None else None
         if name not in _mappings():
             if before is None or old != new:
-                written.append((_row(name), "", _encode(new)))
+                written.append((name, "", _encode(new)))
             continue
         known = old or {}
         for key, value in new.items():
             stored = known.get(key)
             if stored is not value and (stored != value or key not in known):
-                written.append((_row(name), key, _encode(value)))
-        gone += [(_row(name), key) for key in known if key not in new]
+                written.append((name, key, _encode(value)))
+        gone += [(name, key) for key in known if key not in new]
     return written, gone
-
-
-def _row(name: str) -> str:
-    """The name of a field of Memory in the file."""
-    return _ROWS.get(name, name)
 
 
 @cache

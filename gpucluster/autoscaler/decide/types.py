@@ -328,7 +328,7 @@ class CoolDown:
 
     Args:
         failures: how many in a row; each makes the cool-down longer.
-        since: when it began; 0 in the ledger of an earlier version.
+        since: when it began.
         probing: the time is over, and the launches of one gang are let through to see whether the fault is gone.
     """
 

@@ -60,8 +60,7 @@ SCHEDULERS: Mapping[Scheduler, SchedulerWords] = {
     ),
 }
 
-# What an action is called in the log, in the ledger and in the output of commands. `tell` is from before `Annotate` had
-# its name; programs that read the output know it.
+# What an action is called in the log, in the ledger and in the output of commands.
 VERBS: Mapping[type, str] = {
     Launch: "launch",
     Terminate: "terminate",
@@ -70,7 +69,7 @@ VERBS: Mapping[type, str] = {
     Drain: "drain",
     Delay: "delay",
     Hold: "hold",
-    Annotate: "tell",
+    Annotate: "annotate",
     Join: "join",
     SaveConsole: "save the console",
 }

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,11 +102,11 @@ def test_what_is_committed_is_loaded(steps: list[Memory]) -> None:
         assert reopened(directory) == steps[-1]
 
 
-def test_a_claim_without_a_fault_is_stored_as_in_earlier_versions(tmp_path: Path) -> None:
+def test_a_claim_without_a_fault_is_stored_with_an_empty_one(tmp_path: Path) -> None:
     with Ledger(tmp_path) as ledger:
         ledger.commit(replace(ledger.load(), claims={"gpu-e1": claim(), "gpu-e2": claim("gpu-e2", fault=Fault.LIMIT)}))
         assert ledger._database is not None
-        rows = ledger._database.execute("SELECT value FROM memory WHERE field = 'slots' ORDER BY key").fetchall()
+        rows = ledger._database.execute("SELECT value FROM memory WHERE field = 'claims' ORDER BY key").fetchall()
         assert [json.loads(text)["fault"] for (text,) in rows] == ["", "limit"]
     assert [one.fault for one in reopened(tmp_path).claims.values()] == [None, Fault.LIMIT]
 
@@ -171,7 +171,7 @@ def test_a_broken_file_is_set_aside_and_a_new_one_begun(tmp_path: Path, damage: 
             database.execute(
                 {
                     "no id": "DELETE FROM memory WHERE field = 'id'",
-                    "unknown state": "UPDATE memory SET value = '{\"node\": 3}' WHERE field = 'slots'",
+                    "unknown state": "UPDATE memory SET value = '{\"node\": 3}' WHERE field = 'claims'",
                     "version": "PRAGMA user_version = 99",
                 }[damage]
             )
@@ -215,37 +215,6 @@ time.sleep(60)
         child.kill()
         child.wait()
     reopened(tmp_path)
-
-
-def test_a_ledger_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    """Its rows are of the field `slots`, with the states as plain strings; version 1 of the file stays as it is."""
-    states = ("intended", "held", "launched", "joining", "running", "up", "failed", "dropping", "ending")
-    with Ledger(tmp_path):
-        pass
-    with closing(sqlite3.connect(tmp_path / FILE)) as database:
-        for state in states:
-            row = {
-                "node": state,
-                "pool": "gpu",
-                "generation": 2,
-                "token": "t",
-                "state": state,
-                "since": 1,
-                "asked_at": 2,
-            }
-            database.execute("INSERT INTO memory VALUES ('slots', ?, ?)", (state, json.dumps({**row, "jobs": ["7"]})))
-        database.commit()
-    claims = reopened(tmp_path).claims
-    assert claims == {state: NodeClaim(state, "gpu", 2, "t", ClaimState(state), 1.0, 2.0, ("7",)) for state in states}
-    assert [type(claim.state) for claim in claims.values()] == [ClaimState] * len(states)
-
-
-def test_claims_are_written_as_earlier_versions_read_them(tmp_path: Path) -> None:
-    with Ledger(tmp_path) as ledger:
-        ledger.commit(replace(ledger.load(), claims={"gpu-e1": claim()}))
-    with closing(sqlite3.connect(tmp_path / FILE)) as database:
-        rows = database.execute("SELECT key, value FROM memory WHERE field = 'slots'").fetchall()
-    assert [(key, json.loads(value)["state"]) for key, value in rows] == [("gpu-e1", "intended")]
 
 
 def test_a_process_that_is_killed_has_written_what_it_committed(tmp_path: Path) -> None:
