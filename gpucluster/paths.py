@@ -56,7 +56,7 @@ def requirements_lock() -> Path:
 def local_cloud_home() -> Path:
     """Where the local cloud stores everything: one per user of this machine, unless GPUCLUSTER_HOME names another.
 
-    Local clouds of earlier versions are here: this path must not change.
+    Every version looks here: this path must not change.
     """
     chosen = os.environ.get("GPUCLUSTER_HOME")
     if chosen:

@@ -25,7 +25,7 @@ class Sighting:
 
     Args:
         kind: instance, file_system or vcn.
-        identity: the random identity of the cluster; empty for a resource that an earlier release has made.
+        identity: the random identity of the cluster; empty if its tags do not say it.
         origin: who made the cluster, and where; empty if the resource does not say it.
         created: when, in RFC 3339; creator: by whom, as a tag default of the tenancy says; both may be empty.
         address_range: of a VCN.
@@ -57,7 +57,7 @@ class CloudContents:
         compartment_id: where it was found; empty if nothing was.
         instances: their number by lifecycle state, such as {"RUNNING": 3}; elastic nodes and builders are among them.
         file_systems, networks: their number; existing ones that cluster.yml names are not counted.
-        ids: the identities that these resources name; empty if an earlier release has made all of them. More than one:
+        ids: the identities that these resources name; empty if none names one. More than one:
             several clusters have this name.
     """
 

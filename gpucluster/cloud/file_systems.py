@@ -29,7 +29,7 @@ class FileSystem:
     Args:
         sources: under which addresses and paths hosts can mount it, such as "10.0.1.2:/home".
         writable: whether a host may write through one of them.
-        files: what is known of users' files; None for a file system of an earlier version.
+        files: what is known of users' files; None if its tags do not say it.
         snapshots: the names of its snapshots. OCI deletes them together with it.
     """
 

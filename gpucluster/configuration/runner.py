@@ -266,7 +266,6 @@ class Ansible:
                 where=str(Path(sys.executable).parent),
                 hint="Install gpucluster again: it brings Ansible",
             )
-        self._forget_stored()
         # ansible-runner kills the playbook's processes when this is true. They are never in the middle of a task whose
         # half would be lost: every task can be repeated. Without a callback it would leave its own handlers installed.
         with signals.counted() as stops, process.in_memory("environment") as passed:
@@ -316,13 +315,6 @@ class Ansible:
         file = self._paths.ansible / "variables.json"
         write_private(file, json.dumps(without_templates(dict(variables))))
         return str(file)
-
-    def _forget_stored(self) -> None:
-        """Remove what earlier versions let ansible-runner store: the caller's environment, and variables of a run that
-        it would pass to every later one."""
-        shutil.rmtree(self._paths.ansible / "env", ignore_errors=True)
-        for file in self._paths.ansible.glob("artifacts/*/command"):
-            file.unlink(missing_ok=True)
 
     def _environment(self) -> dict[str, str]:
         """What we add to the caller's environment. It is stored with the output of the playbook."""

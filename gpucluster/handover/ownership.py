@@ -69,8 +69,8 @@ def identity(folder: FolderFacts, found: Iterable[Sighting], *, named: str = "",
         found: what the cloud has under this name.
         named: the identity that the operator has named with `--cluster-id`. A cluster without one has the OCID of its
             controller in its place.
-        strict: with an empty state, also refuse what has neither hosts nor an identity: a killed first apply of an
-            earlier release leaves it, which the next apply continues and nothing else may touch.
+        strict: with an empty state, also refuse what has neither hosts nor an identity: the next apply may continue
+            it, and nothing else may touch it.
 
     Raises:
         OtherClusterError: the cloud has another cluster of this name, or the named one is not there.
@@ -166,7 +166,7 @@ def facts(folder: FolderFacts, present: Sequence[Sighting]) -> list[str]:
     shown = hosts[:_HOSTS_SHOWN]
     more = f" and {len(hosts) - len(shown)} more" if len(hosts) > len(shown) else ""
     rows = {
-        "identity": ", ".join(ids) or "none: an earlier release has built it",
+        "identity": ", ".join(ids) or "none",
         "address range": ", ".join(ranges) or "of an existing network",
         "in cluster.yml": folder.address_range or "an existing network",
         "created": f"{first.created[:19].replace('T', ' ')} UTC" if first else "not known",

@@ -56,7 +56,7 @@ def tfvars(
         recorded: what the state says already of the hosts: see `Identity.recorded`.
         standing_compartment: the OCID of the compartment of elastic nodes that an earlier cluster of this name, or
             a lost state, has left.
-        cluster_id: the random identity of the cluster; empty for a cluster that an earlier release has made.
+        cluster_id: the random identity of the cluster; empty if it has none.
         origin: who made the cluster, and where; empty if that is not known.
     """
     home, data = spec.storage.home, user_data or {}

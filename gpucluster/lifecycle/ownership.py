@@ -254,7 +254,7 @@ class Ownership:
         """
         if not self._id:
             self._id = secrets.token_hex(8)
-            # Who has built a cluster of an earlier release is not known.
+            # Who has built what is there already is not known.
             self._origin = origin(self._paths) if self._is_new else ""
         if save:
             self.save()

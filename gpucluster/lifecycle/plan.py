@@ -206,12 +206,10 @@ def refuse_what_stays(spec: ClusterSpec, controller: ControllerConnection, recor
 
 def _changes_what_stays(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:
     """That the hosts have another scheduler, or have begun to; or that a complete Kubernetes has other networks. One
-    without a scheduler may get one. Earlier versions of gpucluster knew Slurm and none."""
+    without a scheduler may get one."""
     record = (answer.record or {}) if answer else {}
     settings = record.get("settings") or {}
     before = settings.get("scheduler")
-    if before is None and "slurm_enabled" in settings:
-        before = "slurm" if settings["slurm_enabled"] else "none"
     if before not in (None, "none", spec.scheduler):
         yield f"this cluster's scheduler was {before} and would be {spec.scheduler}; a cluster keeps its scheduler"
     elif before == "kubernetes" and record.get("complete"):
@@ -222,7 +220,7 @@ def _changes_what_stays(answer: _OnController | None, spec: ClusterSpec) -> Iter
 
 
 def _other_release(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:
-    """That apply would refuse another release of Slurm or Kubernetes. Earlier versions of gpucluster recorded none.
+    """That apply would refuse another release of Slurm or Kubernetes.
 
     An apply that did not end has recorded the release that it wanted, and nothing is known of the hosts.
     """

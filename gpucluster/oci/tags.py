@@ -1,12 +1,12 @@
 """The free-form tags by which gpucluster finds its own resources, and the rules that read them.
 
 Terraform puts CLUSTER and IDENTITY on every resource: the cluster's name, which others may choose as well, and its
-random identity, which clusters of earlier releases do not have. The controller, the network and the file system carry
-ORIGIN: who made them, and where. Instances that Terraform did not create carry more: an elastic node NODE, POOL and
-GENERATION; the instance that an image is baked on BUILDER and POOL. A baked image carries ROLE, POOL and FINGERPRINT.
-The file system of the home share carries FILES: what is known of users' files in it. The network carries LOCK while a
-run changes the cluster (in an existing network the controller): see `run_lock`. The controller's dynamic group and
-policies carry COMPARTMENT: they are in the tenancy, where another compartment may have a cluster of the same name.
+random identity. The controller, the network and the file system carry ORIGIN: who made them, and where. Instances that
+Terraform did not create carry more: an elastic node NODE, POOL and GENERATION; the instance that an image is baked on
+BUILDER and POOL. A baked image carries ROLE, POOL and FINGERPRINT. The file system of the home share carries FILES:
+what is known of users' files in it. The network carries LOCK while a run changes the cluster (in an existing network
+the controller): see `run_lock`. The controller's dynamic group and policies carry COMPARTMENT: they are in the tenancy,
+where another compartment may have a cluster of the same name.
 OCI does not distinguish upper and lower case in the keys of tags.
 """
 
@@ -63,7 +63,7 @@ class UsersFiles(StrEnum):
 
 
 def users_files(tags: Tags | None) -> UsersFiles | None:
-    """What is known of users' files in a file system; None for one of an earlier version."""
+    """What is known of users' files in a file system; None if its tags do not say it."""
     value = (tags or {}).get(FILES)
     return UsersFiles(value) if value in tuple(UsersFiles) else None
 
@@ -74,7 +74,7 @@ def cluster(tags: Tags | None) -> str:
 
 
 def identity(tags: Tags | None) -> str:
-    """The identity of the cluster that a resource belongs to; empty for one that an earlier release has made."""
+    """The identity of the cluster that a resource belongs to; empty if its tags do not say it."""
     return (tags or {}).get(IDENTITY, "")
 
 
@@ -88,16 +88,13 @@ def of_cluster(tags: Tags | None, cluster: str, own: str = "") -> bool:
 
     Args:
         own: the identity of the cluster; empty if it is not known. A resource with another identity belongs to another
-            cluster of the same name. One without an identity is of an earlier release, or had no room for it: its name
-            counts.
+            cluster of the same name. One without an identity had no room for the tag: its name counts.
     """
     return (tags or {}).get(CLUSTER) == cluster and not (own and identity(tags) not in ("", own))
 
 
 def of_compartment(tags: Tags | None, compartment_id: str) -> bool:
-    """Whether a cluster's resource in the tenancy is not known to belong to another compartment; earlier releases did
-    not say.
-    """
+    """Whether a cluster's resource in the tenancy is not known to belong to another compartment."""
     return (tags or {}).get(COMPARTMENT, compartment_id) == compartment_id
 
 

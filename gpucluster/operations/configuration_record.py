@@ -32,7 +32,7 @@ class ConfigurationRecord:
         self._controller = controller
 
     def read(self, *, timeout: float = _READ_TIMEOUT) -> Mapping[str, Any] | None:
-        """The record; None if there is none that can be read: an earlier version configured the hosts, or none did.
+        """The record; None if there is none that can be read.
 
         Args:
             timeout: seconds.

@@ -254,7 +254,7 @@ class StatusFindings:
         return f"in Terraform's state, but not in the cloud: {', '.join(names)}" if names else ""
 
     def _unconfigured(self) -> str:
-        """What Ansible has not configured. Hosts that an earlier version has configured have no record."""
+        """What Ansible has not configured, as far as there is a record."""
         if self.record is None:
             return ""
         if not self.record.get("complete"):

@@ -10,7 +10,7 @@ It imports programs, files and events; nothing of the cloud.
 
 from gpucluster.ssh.client import SshClient
 from gpucluster.ssh.hosts import GATEWAY, SSH_FAILED, Host, JumpHost, host_key_error, host_key_refused, unreachable
-from gpucluster.ssh.keys import adopt_key, ensure_key, own_key, public_key
+from gpucluster.ssh.keys import ensure_key, own_key, public_key
 
 __all__ = [
     "GATEWAY",
@@ -18,7 +18,6 @@ __all__ = [
     "Host",
     "JumpHost",
     "SshClient",
-    "adopt_key",
     "ensure_key",
     "host_key_error",
     "host_key_refused",

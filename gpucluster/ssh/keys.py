@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault, ToolError
-from gpucluster.paths import make_private, read_saved, write_private
+from gpucluster.paths import make_private, read_saved
 
 
 def ensure_key(file: Path, comment: str) -> Path:
@@ -17,19 +17,6 @@ def ensure_key(file: Path, comment: str) -> Path:
         make_private(file.parent)
         process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)])
     return file
-
-
-def adopt_key(old: Path, new: Path) -> None:
-    """Copy a key pair to another folder. Does nothing without one, or if there is another one in the new place.
-
-    The old one stays: until the next run that reaches the hosts, the ssh configuration names it.
-    """
-    if new.exists() or not old.exists():
-        return
-    public = public_key(old)
-    # The private key last: without it, the next run begins again.
-    write_private(new.with_name(new.name + ".pub"), public + "\n")
-    write_private(new, old.read_text())
 
 
 def public_key(private_key: Path) -> str:

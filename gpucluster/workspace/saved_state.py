@@ -3,10 +3,9 @@
     hosts.json     the hosts, and which of them have booted: a later run knows how to reach them, and waits for fewer
     lock-id        the id of the last lock of this folder: a later run knows what a killed one has left
     identity.json  the cluster's name and random identity, before Terraform's state has them
-    compartment    where the cluster was built, for versions that did not read it from Terraform's state
+    compartment    where the cluster was built, for a state that does not say it: a new one, or a damaged one
 
-Each is a file in `.gpucluster/`; all of them are removed with the cluster. Clusters of earlier versions have these
-files: their names and formats must stay as they are.
+Each is a file in `.gpucluster/`; all of them are removed with the cluster.
 """
 
 from __future__ import annotations
@@ -47,8 +46,6 @@ class SavedState:
         self._compartment = paths.root / "compartment"
         self._identity = paths.root / "identity.json"
         self._lock_id = paths.root / "lock-id"
-        # Earlier versions decided by this file whether to look for users' files.
-        self._home_in_use = paths.root / "home-in-use"
 
     @property
     def compartment(self) -> str:
@@ -139,5 +136,5 @@ class SavedState:
 
     def forget(self) -> None:
         """Delete all of it."""
-        for file in (self._hosts, self._home_in_use, self._compartment, self._identity, self._lock_id):
+        for file in (self._hosts, self._compartment, self._identity, self._lock_id):
             file.unlink(missing_ok=True)

@@ -59,6 +59,7 @@ def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(
     lines = ("tenancy=ocid1.tenancy.x", "user=ocid1.user.x", "fingerprint=aa:bb", "key_file=/k.pem", "region=local-1")
     (tmp_path / "credentials" / "config").write_text("\n".join(("[DEFAULT]", *lines, "")))
     (tmp_path / "endpoint.json").write_text(json.dumps({"endpoint": "http://127.0.0.1:8089"}))
+    (tmp_path / FILE).write_text(json.dumps({"proxy": "http://127.0.0.1:8090", "certificate": "/c.pem"}))
     env = cloud.terraform_env("registry.example/oracle/oci")
     # The provider splits at ; and =, and drops what is not a name and a host; its SDK refuses a host with a path.
     pairs = [item.split("=") for item in env["CLIENT_HOST_OVERRIDES"].split(";")]
@@ -75,9 +76,6 @@ def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(
     # Whatever is not overridden is looked for at <service>.local-1.invalid, which never exists.
     assert env["OCI_DEFAULT_REALM"] == "invalid"
     assert "TF_CLI_CONFIG_FILE" not in env
-    assert "HTTPS_PROXY" not in env  # the server is of an earlier version
-    (tmp_path / FILE).write_text(json.dumps({"proxy": "http://127.0.0.1:8090", "certificate": "/c.pem"}))
-    env = cloud.terraform_env("registry.example/oracle/oci")
     assert (env["HTTPS_PROXY"], env["custom_cert_location"]) == ("http://127.0.0.1:8090", "/c.pem")
     monkeypatch.setenv("https_proxy", "http://proxy.example")
     assert "HTTPS_PROXY" not in cloud.terraform_env("registry.example/oracle/oci")

@@ -31,12 +31,12 @@ def folder(own: str = "", *known: str) -> FolderFacts:
         (folder(A), [], A),
         (folder(A), [seen("h", of=A)], A),
         (folder(A, "h"), [seen("h", of=A), seen("old elastic node")], A),
-        # A state of an earlier release, whose cluster has got an identity from another machine.
+        # A state without an identity, whose cluster has got one from another machine.
         (folder("", "h"), [seen("h", of=B), seen("n", NETWORK, B)], B),
-        # Of an earlier release altogether, and while the first apply of this one goes on.
+        # No identity at all, and while an apply gives one.
         (folder("", "h"), [seen("h"), seen("n", NETWORK)], ""),
         (folder(A, "h"), [seen("h"), seen("n", NETWORK, A)], A),
-        # What a killed first apply of an earlier release has left.
+        # A network without an identity.
         (folder(), [seen("n", NETWORK)], ""),
         # What is being deleted is nobody's any more.
         (folder(), [seen("h", of=B, state="TERMINATING")], ""),
@@ -141,7 +141,7 @@ def made(ocid: str, of: str, created: str, kind: str = NETWORK, state: str = "")
         ([made("a", A, "2"), made("b", B, "1", state="TERMINATING")], A),
         ([made("a", A, "2"), made("b", B, "1", FILES)], A),
         ([made("a", A, "2"), made("b", B, "1", HOST)], B),
-        ([made("a", A, "2"), made("of an earlier release", "", "1")], A),
+        ([made("a", A, "2"), made("without an identity", "", "1")], A),
     ],
 )
 def test_of_two_that_begin_at_once_all_see_the_same_first_one(found: list[Sighting], first: str) -> None:

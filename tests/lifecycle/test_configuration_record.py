@@ -213,7 +213,7 @@ def test_tasks_are_left_out_only_where_an_apply_may(tmp_path: Path) -> None:
     assert all_tasks is None
 
 
-def test_a_record_of_an_earlier_release_accuses_no_node() -> None:
+def test_a_record_without_nodes_accuses_none() -> None:
     assert elastic_age.recorded({"complete": True}, {"a": "x"}, 7.0) == {"a": {"fingerprint": "x", "since": 0}}
     assert elastic_age.recorded({"elastic_nodes": 3}, {"a": "x"}, 7.0) == {"a": {"fingerprint": "x", "since": 0}}
     node = ElasticInstance("ocid1", "a-e1", "a", "RUNNING")

@@ -123,7 +123,7 @@ def test_each_of_several_is_looked_into(run: Run) -> None:
 @pytest.mark.parametrize(
     ("files", "writable", "empty"),
     [
-        (None, False, False),  # of an earlier version
+        (None, False, False),  # the tag was removed
         (UsersFiles.UNUSED, True, True),
         (UsersFiles.IN_USE, False, False),
         (UsersFiles.EMPTY, False, True),

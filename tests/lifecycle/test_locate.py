@@ -219,24 +219,6 @@ def test_two_controllers_are_not_guessed_between(cluster: Cluster, api: Api) -> 
         api.compute.terminate_instance(second.id)
 
 
-def test_the_key_of_an_earlier_version_is_adopted(cluster: Cluster, api: Api) -> None:
-    old = cluster.paths.ssh / "operator_ed25519"
-    old.parent.mkdir(parents=True)
-    old.write_text("private\n")
-    old.with_suffix(".pub").write_text("ssh-ed25519 AAAA old\n")
-    new = api.home / "credentials" / "operators" / "demo_ed25519"
-    for file in (new, new.with_suffix(".pub")):
-        file.unlink(missing_ok=True)
-    try:
-        assert cluster._parts.cloud.ssh_key() == new
-        assert cluster._parts.cloud.authorized_keys() == ("ssh-ed25519 AAAA old",)
-        assert (new.read_text(), new.stat().st_mode & 0o777) == ("private\n", 0o600)
-        assert old.exists()  # the ssh configuration of the last run names it
-    finally:
-        for file in (new, new.with_suffix(".pub")):
-            file.unlink(missing_ok=True)
-
-
 def test_the_nodes_of_a_cluster_without_a_controller_are_reached_directly(
     cluster: Cluster, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -322,7 +322,7 @@ class Clusters(RuleBasedStateMachine):
 
     @rule()
     def lose_tag(self) -> None:
-        """As in a cluster of an earlier version."""
+        """Somebody removes it in the console."""
         for share in self.world.present:
             share.tag = None
 

@@ -189,11 +189,9 @@ def test_a_plan_is_json(tmp_path: Path) -> None:
         ({"scheduler": "slurm"}, "kubernetes", "was slurm and would be kubernetes"),
         ({"scheduler": "kubernetes"}, "none", "was kubernetes and would be none"),
         ({"scheduler": "kubernetes"}, "kubernetes", ""),
-        # Of a version of gpucluster that knew Slurm and none.
-        ({"slurm_enabled": True}, "kubernetes", "was slurm and would be kubernetes"),
-        ({"slurm_enabled": True}, "slurm", ""),
+        ({"scheduler": "slurm"}, "slurm", ""),
         # A cluster without a scheduler may get one.
-        ({"slurm_enabled": False}, "kubernetes", ""),
+        ({"scheduler": "none"}, "kubernetes", ""),
         ({"scheduler": "none"}, "slurm", ""),
         ({}, "kubernetes", ""),
     ],

@@ -34,7 +34,7 @@ def test_what_may_be_ended_without_terraform() -> None:
     [
         ("ab12", "ab12", True),
         ("cd34", "ab12", False),
-        ("", "ab12", True),  # of an earlier release, or with ten tags already
+        ("", "ab12", True),  # with ten tags already
         ("cd34", "", True),  # a cluster that does not know its identity goes by the name
     ],
 )

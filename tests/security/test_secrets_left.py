@@ -163,14 +163,10 @@ def playbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_ansible_gets_what_it_needs_and_stores_nothing_of_it(
     tmp_path: Path, operator: Path, playbook: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What earlier versions have stored is removed, too."""
     for name, value in _variables(operator).items():
         monkeypatch.setenv(name, value)
     paths = ClusterPaths(tmp_path / "site" / ".gpucluster")
     paths.create()
-    write_private(paths.ansible / "env" / "envvars", SECRETS["GITHUB_TOKEN"])
-    write_private(paths.ansible / "env" / "extravars", json.dumps({"of_an_earlier_run": True}))
-    write_private(paths.ansible / "artifacts" / "earlier" / "command", SECRETS["GITHUB_TOKEN"])
     ansible = Ansible(paths, tmp_path / "ssh-config", {"GPUCLUSTER_CLUSTER": str(paths.root)}, lambda _: None)
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     inventory = runner.write_inventory(paths, {"all": {"hosts": {"here": here}}})
@@ -178,9 +174,6 @@ def test_ansible_gets_what_it_needs_and_stores_nothing_of_it(
     assert done.facts["here"]["gpucluster_proxy"] == len(os.environ["https_proxy"])
     assert found(tmp_path / "site") == []
     assert list(paths.ansible.glob("artifacts/*/command"))
-    assert not [
-        file for file in paths.ansible.rglob("*") if file.is_file() and b"of_an_earlier_run" in file.read_bytes()
-    ]
 
 
 @pytest.mark.parametrize("program", list(Program))

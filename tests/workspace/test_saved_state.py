@@ -1,4 +1,4 @@
-"""What is remembered between runs, in the files that clusters of earlier versions have."""
+"""What is remembered between runs, in files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ def paths(tmp_path: Path) -> ClusterPaths:
     return ClusterPaths(tmp_path)
 
 
-def test_the_files_of_an_earlier_version_are_read(paths: ClusterPaths) -> None:
+def test_the_files_are_read_and_removed_with_the_cluster(paths: ClusterPaths) -> None:
     hosts = [{"name": "demo-controller", "address": "10.77.0.2", "booted": "ocid1.a"}, {"name": "n", "address": "x"}]
     (paths.root / "hosts.json").write_text(json.dumps({"hosts": hosts}))
     (paths.root / "compartment").write_text("ocid1.compartment.a\n")
-    (paths.root / "home-in-use").touch()
     saved = SavedState(paths)
     assert saved.hosts() == (SavedHost("demo-controller", "10.77.0.2", "ocid1.a"), SavedHost("n", "x", None))
     assert saved.compartment == "ocid1.compartment.a"

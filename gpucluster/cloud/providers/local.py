@@ -33,7 +33,7 @@ from gpucluster.spec import (
     free_network,
     overlapping_routes,
 )
-from gpucluster.ssh import adopt_key, ensure_key, public_key
+from gpucluster.ssh import ensure_key, public_key
 from gpucluster.systems import host_python
 
 if TYPE_CHECKING:
@@ -219,8 +219,6 @@ class LocalCloudProvider:
         if self._spec.ssh.authorized_keys:
             return self._spec.ssh.private_key_path
         key = self.home / "credentials" / "operators" / f"{self._spec.name}_ed25519"
-        # Clusters of earlier versions have it in their own folder, which may be deleted at any time.
-        adopt_key(self._paths.ssh / "operator_ed25519", key)
         return ensure_key(key, f"gpucluster-{self._spec.name}")
 
     def authorized_keys(self) -> tuple[str, ...]:
@@ -260,10 +258,7 @@ class LocalCloudProvider:
 
         if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy")):
             return {}
-        try:
-            where = json.loads((self.home / work_requests.FILE).read_text())
-        except OSError:
-            return {}  # the server is of an earlier version
+        where = json.loads((self.home / work_requests.FILE).read_text())
         return {"HTTPS_PROXY": where["proxy"], "custom_cert_location": where["certificate"]}
 
     def controller_access(self) -> ControllerAccess:

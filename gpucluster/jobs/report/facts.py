@@ -198,7 +198,7 @@ def read(raw: Mapping[str, Any], *, anonymous: bool = False) -> Known:
 
 def _whole(run: Mapping[str, Any]) -> tuple[str, ...]:
     """The whole GPUs of a record, as NVIDIA's tools number them."""
-    # Where no GPU is divided, and in records of earlier releases, Slurm's numbers count for them.
+    # Where no GPU is divided, Slurm's numbers count for them.
     divided = run.get("divided") or {}
     gpus = [divided.get(name, {"number": name}) for name in map(str, run.get("gpus") or ())]
     return tuple(str(gpu.get("number")) for gpu in gpus if not gpu.get("instance"))

@@ -222,7 +222,7 @@ def publish(cloud: CloudState, vcn: str) -> None:
     """Write the files of a VCN that say what its instances can mount.
 
     index.json: {address: {path: directory}} of its active exports; read-only.json: {address: [path]} of those that let
-    nobody write. (Two files, because instances of earlier releases know the first one only.)
+    nobody write.
     """
     with cloud.locked(vcn):
         index: dict[str, dict[str, str]] = {}

@@ -46,11 +46,7 @@ def bootstrap(home: Path, store: ResourceStore, read_token: TokenReader = lambda
 
 
 def _remove_stale_keys(folder: Path, store: ResourceStore) -> None:
-    """Remove the keys of instances that are gone, and the key that all controllers shared in an older version.
-
-    The server does not accept that shared key.
-    """
-    shutil.rmtree(folder / "controller", ignore_errors=True)
+    """Remove the keys of instances that are gone."""
     parent = folder / _INSTANCES
     for own in parent.iterdir() if parent.is_dir() else ():
         instance = store.get("instance", own.name)

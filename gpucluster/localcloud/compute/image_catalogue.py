@@ -113,7 +113,7 @@ def listed(images: Iterable[Resource]) -> list[Resource]:
         if image.hidden.get("listing"):
             continue
         if image.hidden.get("platform"):
-            # An image of an earlier release of this catalogue was replaced as well.
+            # One that the catalogue does not have was replaced as well.
             variant = _variants().get(image.body["displayName"])
             counts[variant] += 1
             if variant is None or counts[variant] > LISTED_BUILDS:

@@ -44,12 +44,10 @@ def rules(table: str, paths: Mapping[str, NetworkListeners]) -> str:
     to_address, kept, direct = [], [], []
     for bridge, to in paths.items():
         sent = f'iifname "{bridge}" ip daddr {METADATA_ADDRESS}'
-        # Instances of an earlier release ask the gateway.
-        asked = f'iifname "{bridge}" ip daddr {{ {METADATA_ADDRESS}, {to.gateway} }}'
         to_address += [
             f"{sent} tcp dport 80 dnat to {to.gateway}:{to.metadata_port}",
-            f"{asked} udp dport {_DNS_PORT} dnat to {to.gateway}:{to.udp_name_port}",
-            f"{asked} tcp dport {_DNS_PORT} dnat to {to.gateway}:{to.tcp_name_port}",
+            f"{sent} udp dport {_DNS_PORT} dnat to {to.gateway}:{to.udp_name_port}",
+            f"{sent} tcp dport {_DNS_PORT} dnat to {to.gateway}:{to.tcp_name_port}",
             f'iifname "{bridge}" ip daddr {to.gateway} tcp dport 443 dnat to {to.gateway}:{to.api_port}',
         ]
         kept.append(f'iifname "{bridge}" ip daddr {_LINK_LOCAL} reject')
