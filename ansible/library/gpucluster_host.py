@@ -54,6 +54,11 @@ options:
       these inputs left it. Without it all tasks are wanted, and nothing is recorded.
     type: str
     default: ""
+  hosts:
+    description: The names of the permanent hosts, for C(inputs).
+    type: list
+    elements: str
+    default: []
   complete:
     description: The run has configured the host. What it left is recorded, for C(changed_since) of a later run.
     type: bool
@@ -359,6 +364,7 @@ def main() -> None:
             "packages": {"type": "dict", "required": True},
             "purposes": {"type": "list", "elements": "str", "required": True},
             "inputs": {"type": "str", "default": ""},
+            "hosts": {"type": "list", "elements": "str", "default": []},
             "complete": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
@@ -382,10 +388,10 @@ def main() -> None:
     # expanduser does not change the ~ of an unknown user.
     if found["user_home"].startswith("~"):
         module.fail_json(msg=f"there is no user {user} on this host; set ansible_user to the image's login user")
-    inputs = module.params["inputs"]
+    inputs, hosts = module.params["inputs"], module.params["hosts"]
     if module.params["complete"]:
-        module.exit_json(changed=False, differing=gpucluster_applied.record(inputs, found) if inputs else [])
-    found["changed_since"] = gpucluster_applied.changed_since("" if module.check_mode else inputs, found)
+        module.exit_json(changed=False, differing=gpucluster_applied.record(inputs, found, hosts) if inputs else [])
+    found["changed_since"] = gpucluster_applied.changed_since("" if module.check_mode else inputs, found, hosts)
     if inputs and not module.check_mode:
         # Also where nothing has changed: all tasks run on all hosts where one of them has.
         gpucluster_applied.begin(inputs, keep=not found["changed_since"]["reason"])

@@ -29,8 +29,10 @@ FORMAT = 1
 # What is renewed before it ends (certificates: 60 days before) is renewed by tasks.
 MAX_AGE = 7 * 24 * 3600
 TREES = ("/etc", "/usr/local")
-# Thousands of files of Python packages: by size and time of change.
-LARGE_TREES = ("/opt/gpucluster",)
+# Python packages, programs and release files: by size and time of change.
+LARGE_TREES = ("/opt/gpucluster", "/opt/cni", "/var/lib/gpucluster-software", "/var/lib/gpucluster-slurm")
+# Of the controller: with which entries of the directory hosts bind. Those of elastic nodes come and go.
+HOST_ENTRIES = "/var/lib/gpucluster-directory/hosts.json"
 # They change with the clock, or by each start of a container.
 VOLATILE = frozenset({"/etc/.pwd.lock", "/etc/adjtime", "/etc/mtab", "/etc/resolv.conf"})
 # Larger files are archives and programs: by size and time of change.
@@ -105,6 +107,18 @@ def fstab_mounts() -> dict[str, str]:
     return {fields[1]: f"{fields[0]} {fields[2]}" for fields in _table(MOUNTS) if fields[1] in points}
 
 
+def host_entries(hosts: Iterable[str]) -> str:
+    """What the file of host entries has of these hosts, in one word: another password has to come to its host."""
+    try:
+        known = json.loads(Path(HOST_ENTRIES).read_text(encoding="utf-8"))["hosts"]
+        kept = json.dumps({name: known.get(name) for name in hosts}, sort_keys=True)
+    except FileNotFoundError:
+        return "absent"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "damaged"
+    return hashlib.blake2b(kept.encode(), digest_size=16).hexdigest()
+
+
 def _table(path: str) -> list[list[str]]:
     try:
         return [line.split() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -112,15 +126,19 @@ def _table(path: str) -> list[list[str]]:
         return []
 
 
-def snapshot(noted: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def snapshot(
+    noted: Mapping[str, Any], facts: Mapping[str, Any], hosts: Iterable[str] = ()
+) -> dict[str, dict[str, Any]]:
     """All that is compared.
 
     Args:
         noted: the files and units of the tasks, as `note` keeps them.
         facts: of the host.
+        hosts: the permanent hosts of the cluster.
     """
     files = {path: state_of(path) for path in {*below(TREES), *noted["files"], *PACKAGES}}
     files.update({path: state_of(path, whole=0) for path in below(LARGE_TREES)})
+    files[HOST_ENTRIES] = host_entries(sorted(hosts))
     return {
         "file": files,
         "unit": unit_states(noted["units"]),
@@ -145,12 +163,13 @@ def differences(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mappi
     return found[:_SHOWN] + ([f"{more} more"] if more > 0 else [])
 
 
-def changed_since(inputs: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+def changed_since(inputs: str, facts: Mapping[str, Any], hosts: Iterable[str] = ()) -> dict[str, Any]:
     """Why the tasks have to run: `reason`, which is empty if the host is as the last complete apply left it; and
     `differing`, some of what is not.
 
     Args:
         inputs: what this run works from; empty if all tasks shall run.
+        facts, hosts: see `snapshot`.
     """
     if not inputs:
         return {"reason": "all tasks are wanted", "differing": []}
@@ -164,7 +183,7 @@ def changed_since(inputs: str, facts: Mapping[str, Any]) -> dict[str, Any]:
         elif not 0 <= time.time() - record["time"] < MAX_AGE:
             reason = "the last complete run was days ago"
         else:
-            differing = differences(record["snapshot"], snapshot(record["noted"], facts))
+            differing = differences(record["snapshot"], snapshot(record["noted"], facts, hosts))
             reason = "the host has changed" if differing else ""
     except (OSError, ValueError, KeyError, TypeError):
         reason = "no complete run is known"
@@ -195,7 +214,7 @@ def note(files: Iterable[str], units: Iterable[str]) -> None:
         file.write(json.dumps({"files": {path: state_of(path) for path in files}, "units": list(units)}) + "\n")
 
 
-def record(inputs: str, facts: Mapping[str, Any]) -> list[str]:
+def record(inputs: str, facts: Mapping[str, Any], hosts: Iterable[str] = ()) -> list[str]:
     """Record what a complete run left. Returns what differs from what its tasks left; then nothing is recorded."""
     noted: dict[str, Any] = {"files": {}, "units": []}
     try:
@@ -208,7 +227,7 @@ def record(inputs: str, facts: Mapping[str, Any]) -> list[str]:
     for line in lines:
         noted["files"].update(line["files"])
         noted["units"] += [name for name in line["units"] if name not in noted["units"]]
-    seen = snapshot(noted, facts)
+    seen = snapshot(noted, facts, hosts)
     differing = differences({"file": noted["files"]}, {"file": {path: seen["file"][path] for path in noted["files"]}})
     if not differing:
         RECORD.parent.mkdir(mode=0o755, exist_ok=True)

@@ -158,8 +158,8 @@ class Configuration:
                 differing = ", ".join(printable(str(each)) for each in change["differing"])
                 info(self._on_event, "ansible", f"{host} was not as the last apply left it: {differing}")
         if changes and not any(change["reason"] for change in changes.values()):
-            text = "no host has changed since the last apply: users and accounts were updated, other tasks left out"
-            info(self._on_event, "ansible", text)
+            updated = "only users and accounts were updated (--all-tasks updates all)"
+            info(self._on_event, "ansible", f"no host has changed since the last apply: {updated}")
 
     def _name_nodes_behind(self, elastic: Mapping[str, Any]) -> None:
         """An elastic node is configured when it is new: nothing changes on those that are up."""

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.ansible.loading import load
+from tests.ansible.loading import ANSIBLE, load
 
 applied = load("module_utils/gpucluster_applied.py")
 FACTS = {"system": "Debian-13", "nvidia_gpus": 8, "runtimes": ["docker"]}
@@ -38,6 +39,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(applied, "JOURNAL", tmp_path / "run/applied")
     monkeypatch.setattr(applied, "TREES", (str(tmp_path / "etc"), str(tmp_path / "usr/local")))
     monkeypatch.setattr(applied, "LARGE_TREES", (str(tmp_path / "opt/gpucluster"),))
+    monkeypatch.setattr(applied, "HOST_ENTRIES", str(tmp_path / "var/lib/hosts.json"))
     monkeypatch.setattr(applied, "PACKAGES", (str(tmp_path / "var/lib/status"), str(tmp_path / "var/lib/rpm")))
     monkeypatch.setattr(applied, "BOOT", str(tmp_path / "proc/boot"))
     monkeypatch.setattr(applied, "FSTAB", str(tmp_path / "etc/fstab"))
@@ -121,6 +123,27 @@ def test_other_facts_are_seen(host: Path) -> None:
     assert reason(facts={**FACTS, "mig": True}) == "fact mig"
 
 
+def test_another_password_of_a_permanent_host_is_seen_and_elastic_nodes_come_and_go(host: Path) -> None:
+    file = host / "var/lib/hosts.json"
+    hosts = ["controller", "compute-1"]
+    entries = {"controller": {"password": "a"}, "compute-1": {"password": "b"}}
+    file.write_text(json.dumps({"hosts": entries}))
+    applied.begin("1", keep=False)
+    assert applied.record("1", FACTS, hosts) == []
+
+    def differing() -> list[str]:
+        changed: list[str] = applied.changed_since("1", FACTS, hosts)["differing"]
+        return changed
+
+    file.write_text(json.dumps({"hosts": {"elastic-e1": {"password": "c"}, **entries}}))
+    assert differing() == []
+    for text in (json.dumps({"hosts": {**entries, "compute-1": {"password": "d"}}}), '{"hosts": {}}', "[]", "{", "\0"):
+        file.write_text(text)
+        assert differing() == [f"file {file}"]
+    file.unlink()
+    assert differing() == [f"file {file}"]
+
+
 def test_only_a_record_of_these_inputs_counts(host: Path) -> None:
     apply(host)
     assert reason("2") == "other inputs"
@@ -188,3 +211,16 @@ def test_many_changes_are_counted(host: Path) -> None:
         (host / f"etc/{number}").touch()
     assert reason().startswith(f"file {host}/etc/0, file {host}/etc/1, ")
     assert reason().endswith(", 4 more")
+
+
+def test_the_places_are_those_of_the_roles() -> None:
+    shared = {**_variables("group_vars/all/software.yml"), **_variables("roles/autoscaler/vars/main.yml")}
+    assert _variables("roles/ldap/vars/main.yml")["ldap_hosts_file"] == applied.HOST_ENTRIES
+    places = (*applied.TREES, *applied.LARGE_TREES)
+    for name in ("software_folder", "autoscaler_environment"):
+        assert any(shared[name].startswith(place) for place in places), name
+
+
+def _variables(file: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ANSIBLE / file).read_text())
+    return found
