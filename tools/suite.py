@@ -82,6 +82,7 @@ class Result:
     status: int
     seconds: float
     cases: list[Case] = field(default_factory=list)
+    stopped: bool = False
 
     @property
     def passed(self) -> bool:
@@ -90,8 +91,8 @@ class Result:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended pytest."""
-        return self.stage.tests and self.status == _INTERRUPTED
+        """Whether somebody ended it, by Ctrl-C or SIGTERM: no further stage begins then."""
+        return self.stopped or (self.stage.tests and self.status == _INTERRUPTED)
 
     def count(self, outcome: str) -> int:
         """How many of its tests ended so."""
@@ -164,6 +165,7 @@ class _Running:
         # One letter: paths of sockets lie in it, and they have to be short.
         options = [f"--junitxml={self._junit}", f"--basetemp={temporary / name[0]}"]
         self._began = self._ended = time.monotonic()
+        self._stopped = False
         self._child = subprocess.Popen(
             [*stage.argv, *options] if stage.tests else list(stage.argv),
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
@@ -183,6 +185,7 @@ class _Running:
 
     def interrupt(self) -> None:
         """End it as Ctrl-C does."""
+        self._stopped = True
         if self._child.poll() is None:
             self._child.send_signal(signal.SIGINT)
 
@@ -193,10 +196,10 @@ class _Running:
                 status = self._child.wait()
                 break
             except KeyboardInterrupt:
-                continue
+                self._stopped = True
         self._copying.join()
         cases = read_junit(self._junit) if self._stage.tests else []
-        return Result(self._stage, status, self._ended - self._began, cases)
+        return Result(self._stage, status, self._ended - self._began, cases, self._stopped)
 
 
 def read_junit(file: Path) -> list[Case]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -133,7 +134,9 @@ def test_waits(made):
     Path(__file__).with_name("begun").touch()
     signal.pause()
 """
-#: The suite with one stage, in a process of its own; its arguments: the folder, and the file of tests.
+#: What is checked without pytest.
+CHECKS = 'touch "$(dirname "$0")/begun"\nexec tail -f /dev/null\n'
+#: The suite with a stage that waits and one after it, in a process of its own; its arguments: the folder, and the file.
 ALONE = """
 import sys
 from pathlib import Path
@@ -141,23 +144,33 @@ from tests.tools.test_suite import PYTEST
 from tools import suite
 folder, file = map(Path, sys.argv[1:])
 suite.RESULTS = folder / "results"
-suite.stages = lambda _order: [[suite.Stage("waits", [*PYTEST, "-s", str(file)])]]
+waits = [*PYTEST, "-s", str(file)] if file.suffix == ".py" else ["sh", str(file)]
+later = suite.Stage("later", ["touch", str(folder / "later")], tests=False)
+suite.stages = lambda _order: [[suite.Stage("waits", waits, tests=file.suffix == ".py")], [later]]
 sys.exit(suite.main([]))
 """
 
 
-def test_who_ends_the_suite_alone_ends_its_tests_as_ctrl_c_does(tmp_path: Path) -> None:
-    file, begun = tmp_path / "test_waits.py", tmp_path / "begun"
-    file.write_text(WAITS)
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("name", "text", "last"), [("test_waits.py", WAITS, "removed"), ("checks.sh", CHECKS, "")])
+def test_who_ends_the_suite_alone_ends_its_stage_and_no_other_begins(
+    tmp_path: Path, name: str, text: str, last: str, sent: signal.Signals
+) -> None:
+    file, begun = tmp_path / name, tmp_path / "begun"
+    file.write_text(text)
     child = subprocess.Popen(
         [sys.executable, "-c", ALONE, str(tmp_path), str(file)], cwd=suite.ROOT, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(suite.ROOT)},
+        env={**os.environ, "PYTHONPATH": str(suite.ROOT)}, start_new_session=True,
     )  # fmt: skip
     wait_for("its test has begun, or it has ended", lambda: begun.exists() or child.poll() is not None)
-    child.terminate()
+    if sent == signal.SIGINT:
+        os.killpg(child.pid, sent)  # as a terminal does
+    else:
+        child.send_signal(sent)
     said, _ = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 130, said
-    assert "removed" in said
+    assert last in said
+    assert not (tmp_path / "later").exists()
 
 
 def test_no_stage_takes_what_a_machine_with_little_memory_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
