@@ -86,7 +86,7 @@ def die():
         os.kill(os.getpid(), signal.SIGKILL)
 cloud = oci.OciCloud
 owner, name = {"before": (cloud, "launch"), "after": (cloud, "launch"), "terminate": (cloud, "terminate"),
-               "spool": (loop.Autoscaler, "_forget")}[point]
+               "spool": (loop.AutoscalerLoop, "_forget")}[point]
 real = getattr(owner, name)
 def deed(*arguments, **options):
     if point in ("before", "spool"):
