@@ -14,11 +14,12 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ansible.module_utils import gpucluster_applied, gpucluster_fork_server
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpucluster_gpus import survey
+from ansible.module_utils.gpucluster_units import Systemd, UnitFailed
 
 DOCUMENTATION = """
 module: gpucluster_host
@@ -50,8 +51,8 @@ options:
     required: true
   inputs:
     description: >-
-      A digest of what this run works from. The fact C(changed_since) says what is not as the last complete run with
-      these inputs left it. Without it all tasks are wanted, and nothing is recorded.
+      A digest of what this run works from. The fact C(changed_since) names what differs from the state that the last
+      complete run with these inputs left. Without it all tasks are wanted, and nothing is recorded.
     type: str
     default: ""
   hosts:
@@ -388,14 +389,22 @@ def main() -> None:
     # expanduser does not change the ~ of an unknown user.
     if found["user_home"].startswith("~"):
         module.fail_json(msg=f"there is no user {user} on this host; set ansible_user to the image's login user")
-    inputs, hosts = module.params["inputs"], module.params["hosts"]
+    inputs = "" if module.check_mode else module.params["inputs"]
+    host = gpucluster_applied.Host(dict(found), module.params["hosts"], Systemd(module).show)
     if module.params["complete"]:
-        module.exit_json(changed=False, differing=gpucluster_applied.record(inputs, found, hosts) if inputs else [])
-    found["changed_since"] = gpucluster_applied.changed_since("" if module.check_mode else inputs, found, hosts)
-    if inputs and not module.check_mode:
+        _record(module, inputs, host)
+    found["changed_since"] = gpucluster_applied.changed_since(inputs, host)
+    if inputs:
         # Also where nothing has changed: all tasks run on all hosts where one of them has.
         gpucluster_applied.begin(inputs, keep=not found["changed_since"]["reason"])
     module.exit_json(changed=False, ansible_facts={"gpucluster_host": {**found, "python": python}})
+
+
+def _record(module: AnsibleModule, inputs: str, host: gpucluster_applied.Host) -> NoReturn:
+    try:
+        module.exit_json(changed=False, differing=gpucluster_applied.record(inputs, host) if inputs else [])
+    except UnitFailed as error:
+        module.fail_json(msg=str(error))
 
 
 if __name__ == "__main__":

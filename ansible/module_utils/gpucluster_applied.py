@@ -4,10 +4,10 @@
 inventory, the roles, the programs: one digest, the `inputs`) nor what it made. The second is compared on the host:
 every file below `TREES` by content, owner and mode, the other files that tasks wrote, the packages, the units that
 tasks started, the mounts of fstab, the boot, and the host's facts. Files that no task wrote are compared, too: a change
-that nobody explains only means that all tasks run.
+of such a file only means that all tasks run.
 
 While a run works, its tasks note in `JOURNAL` what they left (`note`). At its end `record` compares that with the disk:
-a file that somebody edited in between must not become what is right. The record is removed as soon as a run begins to
+a file that was edited in between must not become the expected state. The record is removed as soon as a run begins to
 change the host.
 """
 
@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import stat
-import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ansible.module_utils.gpucluster_units import UP, UnitFailed
 
 RECORD = Path("/var/lib/gpucluster/applied.json")
 JOURNAL = Path("/run/gpucluster-applied")
@@ -29,8 +32,10 @@ FORMAT = 1
 # What is renewed before it ends (certificates: 60 days before) is renewed by tasks.
 MAX_AGE = 7 * 24 * 3600
 TREES = ("/etc", "/usr/local")
-# Python packages, programs and release files: by size and time of change.
+# Python packages, programs and release files: by size and time of change, and not deeper than tasks look. The autoscaler's
+# environment has 22,000 files below the name of its set of wheels.
 LARGE_TREES = ("/opt/gpucluster", "/opt/cni", "/var/lib/gpucluster-software", "/var/lib/gpucluster-slurm")
+LARGE_DEPTH = 2
 # Of the controller: with which entries of the directory hosts bind. Those of elastic nodes come and go.
 HOST_ENTRIES = "/var/lib/gpucluster-directory/hosts.json"
 # They change with the clock, or by each start of a container.
@@ -40,7 +45,6 @@ READ_WHOLE = 1 << 20
 PACKAGES = ("/var/lib/dpkg/status", "/var/lib/rpm/rpmdb.sqlite", "/usr/lib/sysimage/rpm/rpmdb.sqlite")
 BOOT = "/proc/sys/kernel/random/boot_id"
 FSTAB, MOUNTS = "/etc/fstab", "/proc/self/mounts"
-UP = ("active", "reloading")
 _SHOWN = 5
 
 
@@ -65,12 +69,16 @@ def state_of(path: str, *, whole: int = READ_WHOLE) -> str:
         return f"{owner} {hashlib.blake2b(file.read(), digest_size=16).hexdigest()}"
 
 
-def below(trees: Iterable[str]) -> Iterator[str]:
-    """All paths below some folders; file systems that are mounted there are not entered."""
+def below(trees: Iterable[str], depth: float = math.inf) -> Iterator[str]:
+    """All paths below some folders; file systems that are mounted there are not entered.
+
+    Args:
+        depth: how many levels are read.
+    """
     for tree in trees:
-        pending = [tree]
+        pending = [(tree, 1)]
         while pending:
-            folder = pending.pop()
+            folder, level = pending.pop()
             try:
                 entries = list(os.scandir(folder))
             except (FileNotFoundError, NotADirectoryError):
@@ -79,25 +87,20 @@ def below(trees: Iterable[str]) -> Iterator[str]:
                 if entry.path in VOLATILE or entry.name == "__pycache__":
                     continue
                 yield entry.path
-                if entry.is_dir(follow_symlinks=False) and not os.path.ismount(entry.path):
-                    pending.append(entry.path)
+                if level < depth and entry.is_dir(follow_symlinks=False) and not os.path.ismount(entry.path):
+                    pending.append((entry.path, level + 1))
 
 
-def unit_states(names: Iterable[str]) -> dict[str, str]:
-    """For each unit whether it is up, and whether it starts at the next boot."""
-    wanted = sorted(names)
-    if not wanted:
-        return {}
-    command = ["systemctl", "show", "--property=Id,ActiveState,UnitFileState", "--", *wanted]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "SYSTEMCTL_SKIP_SYSV": "1"}
-    )
+def unit_states(properties: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """For each unit whether it is up, and whether it starts at the next boot.
+
+    Args:
+        properties: as systemd shows them, by unit.
+    """
     found = {}
-    # In the order of the names; an alias has another Id.
-    for name, block in zip(wanted, done.stdout.strip().split("\n\n")):
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        up = "up" if values.get("ActiveState") in UP else values.get("ActiveState", "unknown")
-        found[name] = f"{up} {values.get('UnitFileState', '')}"
+    for name, values in properties.items():
+        active = values.get("ActiveState", "unknown")
+        found[name] = f"{'up' if active in UP else active} {values.get('UnitFileState', '')}"
     return found
 
 
@@ -126,24 +129,37 @@ def _table(path: str) -> list[list[str]]:
         return []
 
 
-def snapshot(
-    noted: Mapping[str, Any], facts: Mapping[str, Any], hosts: Iterable[str] = ()
-) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class Host:
+    """What is compared of a host besides its files.
+
+    Args:
+        facts: of the host.
+        permanent: the names of the cluster's permanent hosts.
+        show: the properties of units, as systemd shows them.
+    """
+
+    facts: Mapping[str, Any]
+    permanent: Iterable[str]
+    show: Callable[[list[str]], Mapping[str, Mapping[str, str]]]
+
+
+def snapshot(noted: Mapping[str, Any], host: Host) -> dict[str, dict[str, Any]]:
     """All that is compared.
 
     Args:
         noted: the files and units of the tasks, as `note` keeps them.
-        facts: of the host.
-        hosts: the permanent hosts of the cluster.
     """
-    files = {path: state_of(path) for path in {*below(TREES), *noted["files"], *PACKAGES}}
-    files.update({path: state_of(path, whole=0) for path in below(LARGE_TREES)})
-    files[HOST_ENTRIES] = host_entries(sorted(hosts))
+    files = {path: state_of(path, whole=0) for path in below(LARGE_TREES, LARGE_DEPTH)}
+    # The files of tasks are compared whole, wherever they are.
+    files.update({path: state_of(path) for path in {*below(TREES), *noted["files"], *PACKAGES}})
+    files[HOST_ENTRIES] = host_entries(sorted(host.permanent))
+    facts = {name: json.dumps(value, sort_keys=True) for name, value in host.facts.items()}
     return {
         "file": files,
-        "unit": unit_states(noted["units"]),
+        "unit": unit_states(host.show(sorted(noted["units"]))) if noted["units"] else {},
         "mount": fstab_mounts(),
-        "fact": {**{name: json.dumps(value, sort_keys=True) for name, value in facts.items()}, "boot": _boot()},
+        "fact": {**facts, "boot": _boot()},
     }
 
 
@@ -163,13 +179,12 @@ def differences(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mappi
     return found[:_SHOWN] + ([f"{more} more"] if more > 0 else [])
 
 
-def changed_since(inputs: str, facts: Mapping[str, Any], hosts: Iterable[str] = ()) -> dict[str, Any]:
+def changed_since(inputs: str, host: Host) -> dict[str, Any]:
     """Why the tasks have to run: `reason`, which is empty if the host is as the last complete apply left it; and
     `differing`, some of what is not.
 
     Args:
         inputs: what this run works from; empty if all tasks shall run.
-        facts, hosts: see `snapshot`.
     """
     if not inputs:
         return {"reason": "all tasks are wanted", "differing": []}
@@ -183,9 +198,9 @@ def changed_since(inputs: str, facts: Mapping[str, Any], hosts: Iterable[str] = 
         elif not 0 <= time.time() - record["time"] < MAX_AGE:
             reason = "the last complete run was days ago"
         else:
-            differing = differences(record["snapshot"], snapshot(record["noted"], facts, hosts))
+            differing = differences(record["snapshot"], snapshot(record["noted"], host))
             reason = "the host has changed" if differing else ""
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, UnitFailed):
         reason = "no complete run is known"
     return {"reason": reason, "differing": differing}
 
@@ -214,8 +229,12 @@ def note(files: Iterable[str], units: Iterable[str]) -> None:
         file.write(json.dumps({"files": {path: state_of(path) for path in files}, "units": list(units)}) + "\n")
 
 
-def record(inputs: str, facts: Mapping[str, Any], hosts: Iterable[str] = ()) -> list[str]:
-    """Record what a complete run left. Returns what differs from what its tasks left; then nothing is recorded."""
+def record(inputs: str, host: Host) -> list[str]:
+    """Record what a complete run left. Returns what differs from what its tasks left; then nothing is recorded.
+
+    Raises:
+        UnitFailed: systemd does not answer.
+    """
     noted: dict[str, Any] = {"files": {}, "units": []}
     try:
         first, *lines = [json.loads(line) for line in JOURNAL.read_text(encoding="utf-8").splitlines()]
@@ -227,7 +246,7 @@ def record(inputs: str, facts: Mapping[str, Any], hosts: Iterable[str] = ()) -> 
     for line in lines:
         noted["files"].update(line["files"])
         noted["units"] += [name for name in line["units"] if name not in noted["units"]]
-    seen = snapshot(noted, facts, hosts)
+    seen = snapshot(noted, host)
     differing = differences({"file": noted["files"]}, {"file": {path: seen["file"][path] for path in noted["files"]}})
     if not differing:
         RECORD.parent.mkdir(mode=0o755, exist_ok=True)

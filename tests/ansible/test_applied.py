@@ -1,11 +1,11 @@
-"""Whether a host is as the last complete apply left it. Units are a real systemd's: tests/e2e/test_main_path.py."""
+"""Whether a host is as the last complete apply left it. A real systemd shows units in tests/e2e/test_main_path.py."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,17 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+UP = {"ActiveState": "active", "UnitFileState": "enabled"}
+
+
+def seen(facts: dict[str, Any] = FACTS, permanent: Iterable[str] = (), unit: dict[str, str] = UP) -> Any:
+    """What is compared besides files. The double of systemd says the same of each unit."""
+    return applied.Host(facts, permanent, lambda names: dict.fromkeys(names, unit))
+
+
 def reason(inputs: str = "1", facts: dict[str, Any] = FACTS) -> str:
     """Why all tasks would run."""
-    changed = applied.changed_since(inputs, facts)
+    changed = applied.changed_since(inputs, seen(facts))
     return ", ".join(changed["differing"]) or str(changed["reason"])
 
 
@@ -57,7 +65,7 @@ def apply(host: Path, inputs: str = "1") -> list[str]:
     """A run that writes two files; what it could not record."""
     applied.begin(inputs, keep=False)
     applied.note([str(host / "etc/slurm/slurm.conf"), str(host / "home/keys"), str(host / "home/removed")], [])
-    differing: list[str] = applied.record(inputs, FACTS)
+    differing: list[str] = applied.record(inputs, seen())
     return differing
 
 
@@ -129,10 +137,10 @@ def test_another_password_of_a_permanent_host_is_seen_and_elastic_nodes_come_and
     entries = {"controller": {"password": "a"}, "compute-1": {"password": "b"}}
     file.write_text(json.dumps({"hosts": entries}))
     applied.begin("1", keep=False)
-    assert applied.record("1", FACTS, hosts) == []
+    assert applied.record("1", seen(permanent=hosts)) == []
 
     def differing() -> list[str]:
-        changed: list[str] = applied.changed_since("1", FACTS, hosts)["differing"]
+        changed: list[str] = applied.changed_since("1", seen(permanent=hosts))["differing"]
         return changed
 
     file.write_text(json.dumps({"hosts": {"elastic-e1": {"password": "c"}, **entries}}))
@@ -142,6 +150,53 @@ def test_another_password_of_a_permanent_host_is_seen_and_elastic_nodes_come_and
         assert differing() == [f"file {file}"]
     file.unlink()
     assert differing() == [f"file {file}"]
+
+
+def test_a_unit_of_a_task_that_is_down_or_not_enabled_is_seen(host: Path) -> None:
+    applied.begin("1", keep=False)
+    applied.note([], ["slurmd.service"])
+    assert applied.record("1", seen()) == []
+
+    def differing(**unit: str) -> list[str]:
+        changed: list[str] = applied.changed_since("1", seen(unit={**UP, **unit}))["differing"]
+        return changed
+
+    assert differing() == []
+    assert differing(ActiveState="reloading") == []
+    assert differing(ActiveState="failed") == ["unit slurmd.service"]
+    assert differing(UnitFileState="disabled") == ["unit slurmd.service"]
+
+
+def test_what_systemd_does_not_answer_is_no_proof(host: Path) -> None:
+    def silent(_names: list[str]) -> dict[str, dict[str, str]]:
+        raise applied.UnitFailed("systemctl: no bus")
+
+    applied.begin("1", keep=False)
+    applied.note([], ["slurmd.service"])
+    assert applied.record("1", seen()) == []
+    assert applied.changed_since("1", applied.Host(FACTS, (), silent))["reason"] == "no complete run is known"
+
+
+def test_a_file_of_a_task_is_compared_whole_also_where_others_are_not(host: Path) -> None:
+    program = host / "opt/gpucluster/module.py"
+    applied.begin("1", keep=False)
+    applied.note([str(program)], [])
+    assert applied.record("1", seen()) == []
+    assert reason() == ""
+    times = (program.stat().st_atime_ns, program.stat().st_mtime_ns)
+    program.write_text("fail\n")
+    os.utime(program, ns=times)
+    assert reason() == f"file {program}"
+
+
+def test_the_packages_of_an_environment_are_compared_by_the_name_of_their_set(host: Path) -> None:
+    deep = host / "opt/gpucluster/venvs/a1/lib"
+    deep.mkdir(parents=True)
+    apply(host)
+    (deep / "module.py").touch()
+    assert reason() == ""
+    (host / "opt/gpucluster/venvs/b2").mkdir()
+    assert reason() == f"file {host}/opt/gpucluster/venvs/b2"
 
 
 def test_only_a_record_of_these_inputs_counts(host: Path) -> None:
@@ -171,7 +226,7 @@ def test_a_file_that_was_edited_after_its_task_is_not_recorded(host: Path) -> No
     applied.begin("1", keep=False)
     applied.note([str(host / "etc/slurm/slurm.conf")], [])
     (host / "etc/slurm/slurm.conf").write_text("by hand\n")
-    assert applied.record("1", FACTS) == [f"file {host}/etc/slurm/slurm.conf"]
+    assert applied.record("1", seen()) == [f"file {host}/etc/slurm/slurm.conf"]
     assert reason() == "no complete run is known"
 
 
@@ -180,7 +235,7 @@ def test_the_last_task_that_writes_a_file_counts(host: Path) -> None:
     applied.note([str(host / "etc/slurm/slurm.conf")], [])
     (host / "etc/slurm/slurm.conf").write_text("of a later task\n")
     applied.note([str(host / "etc/slurm/slurm.conf")], [])
-    assert applied.record("1", FACTS) == []
+    assert applied.record("1", seen()) == []
 
 
 def test_a_run_that_did_not_come_to_its_end_leaves_no_record(host: Path) -> None:
@@ -195,8 +250,8 @@ def test_a_run_that_did_not_come_to_its_end_leaves_no_record(host: Path) -> None
 def test_two_runs_at_once_record_nothing(host: Path) -> None:
     applied.begin("1", keep=False)
     applied.begin("2", keep=False)
-    assert applied.record("1", FACTS) == ["another run at the same time"]
-    assert applied.record("2", FACTS) == ["the journal of the run"]
+    assert applied.record("1", seen()) == ["another run at the same time"]
+    assert applied.record("2", seen()) == ["the journal of the run"]
     assert not applied.RECORD.exists()
 
 

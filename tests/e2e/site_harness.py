@@ -55,6 +55,10 @@ def all_pass(result: dict[str, Any]) -> bool:
     return all(check["check"] == _OF_THIS_MACHINE and check["status"] == "warn" for check in bad)
 
 
+#: What an apply says that leaves the tasks out.
+UNCHANGED = "no host has changed since the last apply: only users and accounts were updated (--all-tasks updates all)"
+
+
 class Site:
     """A folder with a cluster.yml, a local cloud of its own, and the command. It is removed when the block ends.
 
@@ -149,6 +153,12 @@ class Site:
         assert events[-1]["kind"] == "result"
         data: dict[str, Any] = events[-1]["data"]
         return data
+
+    def good_and_said(self, *words: str) -> tuple[dict[str, Any], list[str]]:
+        """The result of a command, and its messages beside those of phases and tasks."""
+        code, events = self.run(*words)
+        assert code == 0, events[-8:]
+        return events[-1]["data"], [event["message"] for event in events if event["kind"] == "log"]
 
     # ---- on the hosts: ssh as `apply` has configured it, without the command, which takes a second of processor time
 

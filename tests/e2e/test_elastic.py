@@ -30,6 +30,7 @@ from tests.e2e.containers_harness import LOOK, MARKER, batch, image, mirror
 from tests.e2e.site_harness import (
     ENDLESS,
     PATIENCE_TO_BUILD_S,
+    UNCHANGED,
     Site,
     all_pass,
     container_of,
@@ -107,7 +108,8 @@ def test_apply_builds_a_cluster_without_nodes(site: Site) -> None:
 
 def test_the_second_apply_changes_nothing(site: Site) -> None:
     with budget.held(site, "seed-002-ondemand: nothing to do"):
-        result = site.good("apply")
+        result, said = site.good_and_said("apply")
+    assert UNCHANGED in said, said
     assert result["changes"] == 0
     assert set(result["changed"].values()) == {0}, result["changed"]
 

@@ -21,6 +21,7 @@ import pytest
 from tests.e2e import budget, pytorch_on_share
 from tests.e2e.site_harness import (
     PATIENCE_TO_BUILD_S,
+    UNCHANGED,
     Site,
     all_pass,
     containers,
@@ -41,7 +42,6 @@ CLUSTER_YML = worked_example("local")
 STATUS = ("status", "--timeout", "60")
 CONTROLLER, NODES = "demo-controller", ("compute-1", "compute-2")
 HOST_ENTRIES = "/var/lib/gpucluster-directory/hosts.json"
-UNCHANGED = "no host has changed since the last apply: only users and accounts were updated (--all-tasks updates all)"
 
 
 @pytest.fixture(scope="module")
@@ -101,18 +101,11 @@ def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
     assert len(containers(site.home)) == 3
 
 
-def apply(site: Site) -> tuple[dict[str, Any], list[str]]:
-    """The result of an apply, and what it said beside its phases."""
-    code, events = site.run("apply")
-    assert code == 0, events[-8:]
-    return events[-1]["data"], [event["message"] for event in events if event["kind"] == "log"]
-
-
 def test_the_second_apply_changes_nothing_although_the_clouds_server_has_died(site: Site) -> None:
     os.kill(site.good("local", "status")["pid"], signal.SIGKILL)
     with budget.held(site, "local: nothing to do"):
-        result, said = apply(site)
-    assert UNCHANGED in said
+        result, said = site.good_and_said("apply")
+    assert UNCHANGED in said, said
     assert result["changes"] == 0
     assert set(result["changed"].values()) == {0}, result["changed"]
     assert all_pass(result), result["checks"]
@@ -338,11 +331,11 @@ def test_what_somebody_changed_on_a_host_is_put_back(site: Site) -> None:
     limits, conf = "/etc/security/limits.d/90-gpucluster.conf", "/etc/slurm/slurm.conf"
     before = site.root(NODES[0], f"cat {limits}")
     # Others have changed the nodes since then, too.
-    apply(site)
+    site.good("apply")
     site.root(NODES[0], f"echo '# by hand' >> {limits}; systemctl stop sssd")
     # Without the second one every host gets a new password for the directory.
     site.root(CONTROLLER, f"rm {conf} {HOST_ENTRIES}")
-    result, said = apply(site)
+    result, said = site.good_and_said("apply")
     assert all_pass(result), result["checks"]
     assert f"{NODES[0]} was not as the last apply left it: file {limits}, unit sssd.service" in said
     assert any(f"{CONTROLLER} was not as the last apply left it: " in text and f"file {conf}" in text for text in said)
@@ -357,8 +350,8 @@ def test_what_somebody_changed_on_a_host_is_put_back(site: Site) -> None:
 
 def test_users_and_accounts_are_put_back_where_no_host_has_changed(site: Site) -> None:
     site.root(CONTROLLER, "sacctmgr --immediate delete user alice")
-    result, said = apply(site)
-    assert UNCHANGED in said
+    result, said = site.good_and_said("apply")
+    assert UNCHANGED in said, said
     assert result["changed"][CONTROLLER] == 1
     assert site.as_alice("sacctmgr --noheader --parsable2 show user alice format=user").strip() == "alice"
 
