@@ -91,7 +91,7 @@ class Result:
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody ended it, by Ctrl-C or SIGTERM: no further stage begins then."""
+        """Whether Ctrl-C or SIGTERM ended it: no further stage begins then."""
         return self.stopped or (self.stage.tests and self.status == _INTERRUPTED)
 
     def count(self, outcome: str) -> int:

@@ -127,7 +127,7 @@ def with_spec(parts: Parts, spec: ClusterSpec) -> Parts:
 
 
 def compose(options: Options) -> Parts:
-    """The parts of a cluster. Starts nothing, and asks nobody."""
+    """The parts of a cluster. Starts no program, and sends no request."""
     options = replace(options, on_event=one_at_a_time(options.on_event))
     spec, on_event = options.spec, options.on_event
     paths = ClusterPaths.of(spec.file)

@@ -125,7 +125,7 @@ class Configuration:
             # An apply that is interrupted from now on must not look like a complete one.
             self._record.write({**this, "complete": False, "time": _now()})
             variables = {**verify, **({"slurm_upgrade": True} if slurm_upgrade else {})}
-            # Objects of Kubernetes are no files.
+            # Objects of Kubernetes change outside of files.
             if not (slurm_upgrade or all_tasks or self._spec.scheduler == "kubernetes"):
                 variables["applied_inputs"] = content.inputs(inventory)
             done = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)

@@ -72,6 +72,7 @@ def _named(module: str, name: str) -> object:
     return getattr(found, name) if hasattr(found, name) else importlib.import_module(f"{module}.{name}")
 
 
+@pytest.mark.slow  # it parses all tests
 def test_code_in_strings_and_pages_names_what_exists() -> None:
     found = [(place, name) for place, code in pieces() for name in missing(code)]
     assert not found

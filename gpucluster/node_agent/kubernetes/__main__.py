@@ -24,6 +24,7 @@ from gpucluster.node_agent.kubernetes.error_output import told
 from gpucluster.node_agent.kubernetes.kubectl import ADMIN, Kubectl
 
 _STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NOT_JSON = "standard input is not JSON"
 
 #: What a command does, with kubectl and the options; returns the exit status.
 Command = Callable[[Kubectl, argparse.Namespace], int]
@@ -39,7 +40,7 @@ def _stop(*_: Any) -> NoReturn:
 
 @told
 def keep_place(kubectl: Kubectl) -> int:
-    """Let the node of this host have the labels of its place, and print what changed; returns the exit status.
+    """Set the labels of this node's place in the network, and print what changed; returns the exit status.
 
     A metadata service without an answer is no failure: the labels stay as they are, and standard error says why.
     """
@@ -63,7 +64,7 @@ def check_host(text: str) -> int:
         given = json.loads(text)
         found = joining.look(given if isinstance(given, dict) else {})
     except ValueError:
-        found = [{"message": "this is no JSON", "hint": ""}]
+        found = [{"message": _NOT_JSON, "hint": ""}]
     except AgentError as error:
         found = [{"message": error.message, "hint": error.hint}]
     sys.stdout.write("".join(f"{each['message']}. {each['hint']}\n" for each in found))
@@ -81,7 +82,7 @@ def keep_images(text: str) -> int:
         given = json.loads(text)
         done = node_images.keep(given if isinstance(given, dict) else {})
     except ValueError:
-        sys.stderr.write("gpucluster-agent kubernetes: this is no JSON\n")
+        sys.stderr.write(f"gpucluster-agent kubernetes: {_NOT_JSON}\n")
         return 2
     sys.stdout.write(f"{node_images.summary(done)}\n")
     return 0

@@ -66,7 +66,7 @@ def asked(url: str = URL) -> dict[str, Any]:
 
 
 def keep(kubectl: Kubectl, data: Mapping[str, Any], name: str = "") -> dict[str, str | None]:
-    """Let the node of this host have the labels of its place, and none of an earlier place.
+    """Set the labels of this node's place in the network, and remove those of an earlier place.
 
     Args:
         kubectl: with the rights of this host's kubelet.
