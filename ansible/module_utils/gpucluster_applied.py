@@ -32,8 +32,8 @@ FORMAT = 1
 # What is renewed before it ends (certificates: 60 days before) is renewed by tasks.
 MAX_AGE = 7 * 24 * 3600
 TREES = ("/etc", "/usr/local")
-# Python packages, programs and release files: by size and time of change, and not deeper than tasks look. The autoscaler's
-# environment has 22,000 files below the name of its set of wheels.
+# Python packages, programs and release files: by size and time of change, and no deeper than tasks look. Below the name
+# of its set of wheels the autoscaler's environment has 22,000 files.
 LARGE_TREES = ("/opt/gpucluster", "/opt/cni", "/var/lib/gpucluster-software", "/var/lib/gpucluster-slurm")
 LARGE_DEPTH = 2
 # Of the controller: with which entries of the directory hosts bind. Those of elastic nodes come and go.
