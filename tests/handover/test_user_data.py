@@ -254,7 +254,8 @@ def test_the_role_keeps_the_files_as_user_data_writes_them(name: str) -> None:
     networks = ("10.0.0.0/24", "10.0.1.0/24")
     (task,) = [
         task
-        for task in yaml.safe_load((ROLE_BASE / "tasks" / "main.yml").read_text())
+        for path in (ROLE_BASE / "tasks").glob("*.yml")
+        for task in yaml.safe_load(path.read_text())
         if f"base_{name}_files" in task.get("vars", {})
     ]
     written = files(BootSettings("UTC", networks=networks))

@@ -38,9 +38,12 @@ from gpucluster.node_agent.rdma_files import names
 SUBJECT = "network namespaces"
 #: Namespaces that are looked at. kubelet allows 110 pods unless it is told otherwise; a process has 1024 open files.
 MOST = 512
-#: Seconds for all of them. One takes a quarter of a millisecond; the process that gives them has to start first. Less
-#: than what the collectors get (exporter.__main__).
+#: Seconds of one look for all of them. One takes a quarter of a millisecond; the process that gives them has to start
+#: first, and on a busy host the next look reads what it sends. Less than what the collectors get (exporter.__main__).
 SECONDS = 3.0
+#: Seconds until that process gives up an asker that does not read: longer than from one look to the next. Less than
+#: systemd lets it run (gpucluster-rdma-namespaces@.service).
+_GIVE_SECONDS = 45.0
 _LONGEST_NAME = 256
 # linux/sched.h, linux/mount.h
 _CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
@@ -87,7 +90,7 @@ def give(asker: socket.socket, proc: str = "/proc") -> None:
     Raises:
         OSError: the kernel refuses, or the asker is gone. A namespace that ends meanwhile is left out.
     """
-    asker.settimeout(SECONDS)
+    asker.settimeout(_GIVE_SECONDS)
     wanted = here(proc)
     _call("unshare", _CLONE_NEWNS)
     # Else our mounts would appear in the namespace that this one is a copy of.
@@ -139,6 +142,7 @@ class Namespaces:
         self._held: dict[str, int] = {}
         self._wanted: set[str] = set()
         self._sockets: dict[str, socket.socket] = {}
+        self._connection: socket.socket | None = None
         self._lock = threading.Lock()
         self._watched = False
 
@@ -156,11 +160,13 @@ class Namespaces:
         needed = {name for name in self._held if self._keeps(self._path(name))}
         # An interface moves into a namespace after that was made.
         if set(self._held) != self._wanted or not needed <= set(self._sockets):
-            self.close()
+            if self._connection is None:
+                self.close()
             # What could not be had is for `missing` to say: what is there is read.
             with contextlib.suppress(OSError):
                 self._ask()
         else:
+            self._end_question()
             self._close_sockets(needed)
         return {name: self._path(name) for name in self._held}
 
@@ -193,22 +199,36 @@ class Namespaces:
 
     def close(self) -> None:
         """Let go of all: a sysfs that is held open costs memory, and does not keep its namespace."""
+        self._end_question()
         while self._held:
             os.close(self._held.popitem()[1])
         self._close_sockets()
 
     def _ask(self) -> None:
+        """Ask, or go on with an answer that did not end within the time of the look before."""
         until = time.monotonic() + SECONDS
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.settimeout(SECONDS)
-            connection.connect(self._address)
+        try:
+            if self._connection is None:
+                self._connection = _connected(self._address)
             while len(self._held) < MOST:
-                connection.settimeout(max(0.001, until - time.monotonic()))
-                text, folders, _flags, _address = socket.recv_fds(connection, _LONGEST_NAME, 2, socket.MSG_CMSG_CLOEXEC)
+                self._connection.settimeout(max(0.001, until - time.monotonic()))
+                text, folders, _flags, _address = socket.recv_fds(
+                    self._connection, _LONGEST_NAME, 2, socket.MSG_CMSG_CLOEXEC
+                )
                 if not text:
                     break
-                name = text.decode()
-                self._take(name, folders)
+                self._take(text.decode(), folders)
+        except socket.timeout:  # in Python 3.9 a class of its own
+            return
+        except OSError:
+            self._end_question()
+            raise
+        self._end_question()
+
+    def _end_question(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _take(self, name: str, descriptors: list[int]) -> None:
         """Keep the folder and perhaps the socket of a namespace."""
@@ -256,6 +276,17 @@ class Namespaces:
                         self._watched = False
                         return
                 changes.poll()
+
+
+def _connected(address: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(SECONDS)
+    try:
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _alive(folder: int) -> bool:

@@ -208,6 +208,31 @@ def test_nothing_is_asked_while_the_namespaces_are_the_same(
         held.close()
 
 
+def test_an_answer_that_comes_after_a_look_is_read_by_a_later_one(
+    tmp_path: Path, pod: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespaces, "SECONDS", 0.05)
+    started, asked = threading.Event(), []
+
+    def answer(asker: socket.socket) -> None:
+        asked.append(1)
+        started.wait()
+        folder = os.open(pod, os.O_RDONLY)
+        socket.send_fds(asker, [b"net:[7]"], [folder])
+        os.close(folder)
+
+    with answering(answer) as address:
+        held = Namespaces(address, planted_proc(tmp_path, "net:[7]"))
+        assert held.folders() == {}
+        assert held.missing() == ["net:[7]"]
+        assert held.folders() == {}
+        started.set()
+        wait_for("the answer is read", held.folders)
+        assert held.missing() == []
+        assert asked == [1]
+        held.close()
+
+
 def test_a_namespace_that_cannot_be_read_makes_the_collector_incomplete_and_costs_nothing_else(
     tmp_path: Path, host: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
