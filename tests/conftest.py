@@ -147,7 +147,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Keep what explains a failure while the test's folders and containers still stand."""
     report = yield
     if report.failed:
-        evidence.keep(item.nodeid, str(report.longrepr), getattr(item, "funcargs", {}))
+        # With what it has printed: the programs that it has started print there, too.
+        printed = (f"{title}:\n{text}" for title, text in report.sections)
+        evidence.keep(item.nodeid, "\n\n".join([str(report.longrepr), *printed]), getattr(item, "funcargs", {}))
     if report.when == "teardown":
         used = _processor_seconds() - item.stash[_PROCESSOR_S]
         report.user_properties.append(("processor_seconds", f"{used:.2f}"))

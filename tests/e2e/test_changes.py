@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from gpucluster.paths import ansible_dir
 from tests.doubles.pyxis import packages as pyxis
 from tests.e2e.containers_harness import LOOK, MARKER, PLUGIN, batch, image, mirror
 from tests.e2e.site_harness import (
@@ -37,6 +38,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(3 * PATIEN
 
 CONTROLLER, LOGIN, SECOND = "gate-controller", "gate-login-1", "gate-login-2"
 NEXT = "0.24.1"
+RECONFIGURE = ansible_dir() / "roles" / "slurm" / "files" / "gpucluster-reconfigure"
 CACHE = "/var/cache/gpucluster/software"
 BOTH = LOOK.replace("srun", "srun -N 2 --ntasks-per-node=1 -p compute")
 # A job that ends well when somebody writes into its pipe: until then the open waits.
@@ -222,6 +224,13 @@ def test_a_job_on_the_node_that_goes_stops_a_run_that_may_not_wait(site: Site) -
     becomes(site, "compute-1", "allocated", "mixed")
     assert site.state_of(job) == "RUNNING"
     assert booted(site) == before
+
+    # One that does not answer is ended, and the job runs on.
+    stop = "systemctl kill --signal=STOP slurmctld"
+    blocked = site.ssh(CONTROLLER, f"sudo sh -c '{stop}; PATIENCE=5 sh -c \"$(cat)\"'", stdin=RECONFIGURE.read_text())
+    assert (blocked.returncode, "starting another" in blocked.stderr) == (0, True), blocked.stderr
+    becomes(site, "compute-1", "allocated", "mixed")
+    assert site.state_of(job) == "RUNNING"
     site.as_alice(f"scancel {job}")
     for node in ("compute-1", "compute-2"):
         becomes(site, node, "idle")
