@@ -131,6 +131,17 @@ def slurm_version(spec: ClusterSpec) -> str:
     return spec.software.versions.get(SLURM, _releases()[f"{SLURM}-{release}"].version) if release else ""
 
 
+def release_versions(spec: ClusterSpec) -> dict[str, str]:
+    """The versions of what a cluster takes from releases, by component, as far as cluster.yml decides them. Without
+    those of a spec that no file fits to: `needed_by` says why.
+    """
+    try:
+        return {each.component: each.version for each in needed_by(spec, hardware_emulated=False)}
+    except InputError:
+        version = slurm_version(spec)
+        return {SLURM: version} if version else {}
+
+
 def needed(
     runtimes: Collection[str],
     architectures: Collection[str],

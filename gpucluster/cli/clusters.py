@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import sys
 from typing import TYPE_CHECKING, Literal
@@ -111,12 +112,16 @@ def _next(path: str) -> str:
 def validate(context: Context) -> None:
     """Check the cluster file, and report every error with its line."""
     with reporting(context) as reporter:
-        from gpucluster.artifacts.catalogue import slurm_version
-        from gpucluster.slurm import advisories
+        from datetime import UTC, datetime
+
+        from gpucluster.advisories import evaluate
+        from gpucluster.artifacts.catalogue import release_versions
         from gpucluster.spec import warnings
 
         spec = context.spec()
-        notes = (*warnings(spec), *advisories.warnings(slurm_version(spec)))
+        today = datetime.now(UTC).date()
+        known = (evaluate.warnings(name, version, today) for name, version in release_versions(spec).items())
+        notes = (*warnings(spec), *itertools.chain.from_iterable(known))
         counts = {
             name: f"{pool.count} to {pool.max_count}" if pool.elastic else pool.count
             for name, pool in spec.pools.items()

@@ -56,7 +56,7 @@ def _plan(plan: SlurmUpgrade) -> str:
         versions.setdefault(version, []).append(name)
     lines = [f"controller: Slurm {plan.version}"]
     lines += [f"nodes with {version}: {', '.join(names)}" for version, names in sorted(versions.items())]
-    lines += [f"{count(plan.running_jobs, 'job')} running; they go on"]
+    lines += [f"{count(plan.running_jobs, 'job')} running; they go on", *(f"! {note}" for note in plan.warnings)]
     if not plan.steps:
         return "\n".join([*lines, f"The controller has {plan.release}; upgrade would bring other hosts to it"])
     if len(plan.steps) == 1:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from gpucluster.advisories import evaluate
+from gpucluster.artifacts.catalogue import SLURM, slurm_version
 from gpucluster.errors import InputError, ToolError
 from gpucluster.handover import login_names
 from gpucluster.operations.controller import ControllerConnection
@@ -36,6 +39,7 @@ class SlurmUpgrade:
         release: the wanted one.
         steps: the releases to go through, the last one is `release`; empty if the controller has it already.
         running_jobs: they go on.
+        warnings: what is known against the version that the release would have: one sentence for each.
     """
 
     version: str
@@ -43,6 +47,7 @@ class SlurmUpgrade:
     release: str
     steps: tuple[str, ...]
     running_jobs: int
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -87,7 +92,9 @@ class SlurmReleases:
                 if older
                 else "Upgrade Slurm by hand, or build the cluster again",
             )
-        return SlurmUpgrade(version, nodes, release, steps, jobs)
+        target = slurm_version(self._spec)
+        known = evaluate.warnings(SLURM, target, datetime.now(UTC).date())
+        return SlurmUpgrade(version, nodes, release, steps, jobs, known)
 
     def check(self) -> SlurmUpgrade:
         """The same for an upgrade that begins now: it takes one step.

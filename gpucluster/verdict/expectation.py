@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from enum import StrEnum
 from typing import Any
 
@@ -76,6 +77,7 @@ class Expectation:
         scheduler: slurm, kubernetes or none, as cluster.yml has it. Without one, nodes must reach each other by ssh.
         kubernetes: what is expected of Kubernetes; None without it.
         slurm_version: the version that gpucluster builds; empty for that of the distribution, and without Slurm.
+        today: the day of the check, for ends of support. On the first day of all, none has ended.
         containers: whether Slurm's steps may run in containers.
         autoscaler: whether a pool is elastic; then the autoscaler must run.
         monitoring: whether Prometheus runs.
@@ -111,6 +113,7 @@ class Expectation:
     with_elastic: bool = True
     kubernetes: KubernetesExpectation | None = None
     slurm_version: str = ""
+    today: date = date.min
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpucluster.advisories import evaluate
 from gpucluster.node_agent.checks.model import Measurements, Outcome, Scope, Status
 from gpucluster.oci.names import elastic_prefix, number_of
-from gpucluster.slurm import advisories
 from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_RESUMABLE, NodeHealth, node_health, sinfo_word
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
@@ -134,9 +134,9 @@ def _accounting(seen: Measurements, _expected: Expectation, _subject: str) -> Ou
     return Outcome(Status.PASS, "slurmdbd")
 
 
-def _advisories(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+def _advisories(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
     version = str(seen["slurm_version"])
-    warnings = advisories.warnings(version)
+    warnings = evaluate.warnings("slurm", version, expected.today)
     if warnings:
         return Outcome(Status.WARN, "; ".join(warnings), {"version": version})
     return Outcome(Status.PASS, f"none is known of Slurm {version}", {"version": version})

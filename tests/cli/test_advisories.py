@@ -11,7 +11,7 @@ from gpucluster.cli import cli
 from tests.spec.spec_texts import MINIMAL
 
 
-@pytest.mark.parametrize(("release", "says"), [("25.11", "25.11.8"), ("24.11", "it gets no fix"), ("26.05", "")])
+@pytest.mark.parametrize(("release", "says"), [("25.11", "25.11.8"), ("24.11", "24.11 gets no fix"), ("26.05", "")])
 def test_validate_warns(release: str, says: str, tmp_path: Path) -> None:
     file = tmp_path / "cluster.yml"
     file.write_text(f'{MINIMAL}slurm: {{release: "{release}"}}\n')

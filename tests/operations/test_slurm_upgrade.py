@@ -32,7 +32,14 @@ def test_versions_and_jobs_are_read() -> None:
         "release": "26.05",
         "steps": ("26.05",),
         "running_jobs": 3,
+        "warnings": (),
     }
+
+
+def test_what_is_known_against_the_target_is_said() -> None:
+    """Of the version that would be built, not of the one that runs."""
+    (said,) = at("25.11", "25.05.8").plan().warnings
+    assert said.startswith("Slurm 25.11.7 has known vulnerabilities of 2026-09")
 
 
 def test_login_nodes_are_asked_because_slurm_does_not_know_theirs() -> None:
