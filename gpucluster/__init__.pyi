@@ -1,5 +1,10 @@
 """The public interface: each name once, with the module that defines it. `__init__.py` imports it at the first use."""
 
+from gpucluster.advisories.evaluate import (
+    InstalledVersion as InstalledVersion,
+    KnownFault as KnownFault,
+    Standing as Standing,
+)
 from gpucluster.cloud.baked_images import BakedImage as BakedImage
 from gpucluster.cloud.clusters import CloudContents as CloudContents
 from gpucluster.cluster import Cluster as Cluster
@@ -59,6 +64,7 @@ from gpucluster.operations.directory_records import (
     UserChange as UserChange,
     UserEdit as UserEdit,
 )
+from gpucluster.operations.exposure import Exposure as Exposure, HostExposure as HostExposure
 from gpucluster.operations.generated_keys import GeneratedKey as GeneratedKey, GeneratedKeys as GeneratedKeys
 from gpucluster.operations.job_reports import JobReports as JobReports
 from gpucluster.operations.jobs import (

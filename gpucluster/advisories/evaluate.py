@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from gpucluster.advisories.table import Advisory, advisories
 from gpucluster.advisories.versions import is_older, of_project
 from gpucluster.slurm.releases import RELEASES, release_of
-from gpucluster.text import count
+from gpucluster.text import count, printable
 
 _SLURM = "slurm"
 
@@ -21,10 +21,12 @@ class InstalledVersion:
     """A version as a host reports it.
 
     Args:
+        product: see `table.PRODUCTS`.
         version: of the program, or of the package with epoch and revision.
         package: the distribution's package that it is from; empty for one of the project itself, or built from it.
     """
 
+    product: str
     version: str
     package: str = ""
 
@@ -74,42 +76,57 @@ class KnownFault:
         others = len(self.names) - 1
         return f"{self.names[0]} and {count(others, 'other')}" if others else self.names[0]
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
 
-
-def evaluate(
-    hosts: Mapping[str, Mapping[str, InstalledVersion]], systems: Mapping[str, str], today: date
-) -> dict[str, list[KnownFault]]:
-    """What is known against each host, what is sure first; hosts with nothing have an empty list.
+@dataclass(frozen=True)
+class HostVersions:
+    """What one host runs.
 
     Args:
-        hosts: what each host runs, by product.
-        systems: of the hosts, such as Debian-12: the distribution of their packages. Empty where it is not known.
+        system: the distribution of its packages, such as debian-12; empty where it is not known.
+    """
+
+    system: str
+    installed: Sequence[InstalledVersion]
+
+
+def host_versions(answer: Any) -> HostVersions:
+    """What a host has said: the JSON object of `gpucluster-agent versions`.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    try:
+        rows = [[printable(str(row[key])) for key in ("product", "version", "package")] for row in answer["installed"]]
+        return HostVersions(printable(str(answer["system"])), [InstalledVersion(*row) for row in rows])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"this is no list of versions: {error}") from None
+
+
+def evaluate(hosts: Mapping[str, HostVersions], today: date) -> dict[str, tuple[KnownFault, ...]]:
+    """What is known against each host, what is sure first; nothing for a host without findings.
+
+    Args:
         today: support ends with a month.
     """
     return {
-        host: sorted(
-            (
-                fault
-                for product, installed in sorted(versions.items())
-                for fault in faults(product, installed, systems.get(host, ""), today)
-            ),
-            key=lambda fault: fault.standing is Standing.ASK,
+        name: tuple(
+            sorted(
+                (fault for each in host.installed for fault in faults(each, host.system, today)),
+                key=lambda fault: fault.standing is Standing.ASK,
+            )
         )
-        for host, versions in hosts.items()
+        for name, host in hosts.items()
     }
 
 
-def faults(product: str, installed: InstalledVersion, system: str, today: date) -> Iterator[KnownFault]:
+def faults(installed: InstalledVersion, system: str, today: date) -> Iterator[KnownFault]:
     """What is known against one version, the newest first. Nothing of a version that can't be read."""
     own = of_project(installed.version)
     if not own:
         return
-    if product == _SLURM and not installed.package:
+    if installed.product == _SLURM and not installed.package:
         yield from _ended(installed, own, today)
-    for advisory in advisories(product):
+    for advisory in advisories(installed.product):
         if not advisory.concerns(own):
             continue
         patched = advisory.packages.get(system, "") if installed.package else ""
@@ -124,7 +141,7 @@ def warnings(product: str, version: str, today: date) -> tuple[str, ...]:
     Args:
         version: such as 25.11.7. "" is one that is not known, such as that of a distribution: it has none.
     """
-    return tuple(sentence(fault) for fault in faults(product, InstalledVersion(version), "", today))
+    return tuple(sentence(fault) for fault in faults(InstalledVersion(product, version), "", today))
 
 
 def sentence(fault: KnownFault) -> str:
@@ -133,7 +150,8 @@ def sentence(fault: KnownFault) -> str:
     if not fault.names:
         return f"{name}: {fault.what}. {fault.action}"
     rated = f", {fault.severity}" if fault.severity else ""
-    begin = f"{name} has known vulnerabilities of {fault.published} ({fault.title}{rated}): {fault.what}"
+    has = "may have" if fault.standing is Standing.ASK else "has"
+    begin = f"{name} {has} known vulnerabilities of {fault.published} ({fault.title}{rated}): {fault.what}"
     return f"{begin}. {fault.action}"
 
 

@@ -31,7 +31,8 @@ DEFAULT_FILES = ("cluster.yml", "inventories/local/cluster.yml")
 EXIT_CODES = """\b
 Exit codes:
   0    success
-  1    failed (also: a check of verify failed or could not run)
+  1    failed (also: a check of verify failed or could not run;
+       exposure: something is known against a host, or one did not answer)
   2    bad input, or the cloud would refuse it; nothing was created
   3    plan --detailed-exitcode: there are changes
   4    another run holds this cluster
@@ -236,6 +237,7 @@ MODULES = {
         "clusters",
     ),
     "dashboard": "dashboard",
+    "exposure": "exposure",
     "group": "groups",
     **dict.fromkeys(("logs", "runs"), "history"),
     "image": "images",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from gpucluster.operations import overview, status
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.dashboard import Dashboard
 from gpucluster.operations.drain import DRAIN_TIMEOUT
+from gpucluster.operations.exposure import Exposure, Exposures
 from gpucluster.operations.generated_keys import GeneratedKeys
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
@@ -314,6 +316,18 @@ class Cluster:
             ),
             timeout,
         )
+
+    def exposure(self) -> Exposure:
+        """What each host runs, and which known faults of these versions the table of advisories has. Reads only.
+
+        A host that does not answer is in the result, with the reason.
+
+        Raises:
+            ToolError: there is no cluster, or the controller does not answer.
+        """
+        connections = self._parts.connections
+        asked = Exposures(self.spec, connections.controller, lambda: kubernetes_nodes(connections.control_plane))
+        return asked.ask(datetime.now(UTC).date())
 
     def overview(self, *, timeout: float = overview.TIMEOUT) -> Overview:
         """The state of the cluster on one page: see `dashboards.overview`. Reads only, except that a local cloud with

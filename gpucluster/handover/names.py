@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from gpucluster.oci.names import builder_name, elastic_name_count, elastic_prefix
+from gpucluster.oci.names import builder_name, elastic_name_count, elastic_prefix, number_of
 from gpucluster.spec import ClusterSpec, Pool
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "builder_name",
     "elastic_names",
     "elastic_prefix",
+    "is_elastic_name",
     "is_login_name",
     "login_names",
     "monitoring_host",
@@ -53,6 +54,11 @@ def is_login_name(cluster: str, host: str) -> bool:
     """Whether a host is a login node, by its name."""
     prefix, _, number = host.rpartition("-")
     return prefix == f"{cluster}-{LOGIN}" and number.isdecimal()
+
+
+def is_elastic_name(spec: ClusterSpec, host: str) -> bool:
+    """Whether a host is an elastic node of one of the pools, by its name."""
+    return any(0 < number_of(elastic_prefix(name), host) <= elastic_names(pool) for name, pool in spec.pools.items())
 
 
 def permanent_names(name: str, pool: Pool) -> tuple[str, ...]:

@@ -15,9 +15,8 @@ from gpucluster import process
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.errors import GpuClusterError, InputError, ProcessError, ToolError
 from gpucluster.events import Sink, warn
-from gpucluster.handover.names import LOGIN, elastic_names, elastic_prefix, is_login_name
+from gpucluster.handover.names import LOGIN, is_elastic_name, is_login_name
 from gpucluster.node_agent import bounded
-from gpucluster.oci.names import number_of
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SSH_FAILED, SshClient, host_key_error, host_key_refused, unreachable
@@ -146,7 +145,7 @@ class ControllerConnection:
         target = names[0] if host in (None, "controller") else host
         if host == LOGIN and login and host not in names:
             target = self._answering(login)
-        if target not in names and target and self._is_elastic(target):
+        if target not in names and target and is_elastic_name(self._spec, target):
             return self._through_controller(names[0], target, command)
         if target not in names:
             hint = f"The hosts are {', '.join(names)}. For a command on the controller: gpucluster ssh -- {target}"
@@ -154,10 +153,6 @@ class ControllerConnection:
         self._renew_bastion()
         # The ssh configuration exists and names the key: the key itself is not needed here.
         return SshClient(self._paths, None).argv(target, command)
-
-    def _is_elastic(self, name: str) -> bool:
-        pools = self._spec.pools.items()
-        return any(0 < number_of(elastic_prefix(pool), name) <= elastic_names(each) for pool, each in pools)
 
     def _through_controller(self, controller: str, node: str, command: Sequence[str]) -> list[str]:
         """The controller's own ssh, with the key for nodes and the authority of their certificates, which are there."""

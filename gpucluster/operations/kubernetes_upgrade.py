@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucluster.errors import InputError, ToolError
-from gpucluster.handover.names import elastic_names, elastic_prefix
+from gpucluster.handover.names import is_elastic_name
 from gpucluster.kubernetes import upgrades
 from gpucluster.kubernetes.upgrades import UpgradeStep
-from gpucluster.oci.names import number_of
 from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.spec import ClusterSpec
 from gpucluster.spec.sections.kubernetes import RELEASE_PATTERN
@@ -79,10 +78,5 @@ def plan(spec: ClusterSpec, plane: ControlPlaneClient, release: str | None = Non
     if isinstance(found, upgrades.UpgradeRefusal):
         raise InputError(found.message, where=where, hint=found.hint)
     # Elastic nodes are in no inventory. They keep their release until they go, and new ones get that of cluster.yml.
-    steps = tuple(step for step in found if not step.host or not _is_elastic(spec, step.host))
+    steps = tuple(step for step in found if not step.host or not is_elastic_name(spec, step.host))
     return KubernetesUpgrade(str(server), {name: str(each) for name, each in kubelets.items()}, str(wanted), steps)
-
-
-def _is_elastic(spec: ClusterSpec, node: str) -> bool:
-    pools = spec.elastic_pools.items()
-    return any(0 < number_of(elastic_prefix(name), node) <= elastic_names(pool) for name, pool in pools)

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.advisories import table
+from gpucluster.advisories.evaluate import HostVersions, KnownFault, Standing, evaluate, faults, sentence, warnings
 from gpucluster.advisories.evaluate import InstalledVersion as Installed
-from gpucluster.advisories.evaluate import KnownFault, Standing, evaluate, faults, sentence, warnings
 
 TODAY = date(2026, 11, 28)
 
 
-def of(product: str, version: str, package: str = "", system: str = "Debian-12") -> list[KnownFault]:
-    return list(faults(product, Installed(version, package), system, TODAY))
+def of(product: str, version: str, package: str = "", system: str = "debian-12") -> list[KnownFault]:
+    return list(faults(Installed(product, version, package), system, TODAY))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_package_of_debian_is_judged_by_its_own_version(version: str, newest: 
 
 
 def test_another_distribution_is_asked_about_what_debian_has_fixed() -> None:
-    found = of("slurm", "22.05.8-4+deb12u3", "slurmd", system="Ubuntu-24")
+    found = of("slurm", "22.05.8-4+deb12u3", "slurmd", system="ubuntu-24")
     assert {fault.standing for fault in found} == {Standing.ASK}
     assert "CVE-2025-43904" in {fault.names[0] for fault in found}
 
@@ -129,10 +129,13 @@ def test_a_line_without_a_fix_names_the_next_version_with_one() -> None:
 
 
 def test_what_is_sure_comes_first() -> None:
-    installed = {"kernel": Installed("6.1.192-2", "linux"), "slurm": Installed("25.11.7"), "runc": Installed("broken")}
-    found = evaluate({"compute-1": installed, "compute-2": {}}, {"compute-1": "Debian-12"}, TODAY)
+    installed = [
+        Installed("kernel", "6.1.192-2", "linux"), Installed("slurm", "25.11.7"), Installed("runc", "broken"),
+    ]  # fmt: skip
+    hosts = {"compute-1": HostVersions("debian-12", installed), "compute-2": HostVersions("", [])}
+    found = evaluate(hosts, TODAY)
     assert [fault.standing for fault in found["compute-1"]] == [Standing.KNOWN, *[Standing.ASK] * 3]
-    assert found["compute-2"] == []
+    assert found["compute-2"] == ()
     assert sentence(found["compute-1"][0]).startswith("Slurm 25.11.7 has known vulnerabilities of 2026-09")
 
 
@@ -140,7 +143,7 @@ def test_what_is_sure_comes_first() -> None:
 def test_no_version_is_an_error(version: str, package: str, product: str) -> None:
     for fault in of(product, version, package):
         assert sentence(fault)
-        assert fault.to_dict()["version"] == version
+        assert fault.version == version
 
 
 def test_each_advisory_concerns_something_and_its_fixed_versions_are_without_it() -> None:

@@ -40,7 +40,7 @@ def test_no_pin_has_a_known_fault_that_is_not_listed_here() -> None:
     assert {product for _, product, _ in pins} == {"slurm", "enroot", "pyxis", "nvidia-container-toolkit", "kubernetes"}
     # On the day of the table, so that the test has the same result on every day.
     bad = {
-        component: [fault.title for fault in faults(product, Installed(version), "", table.searched())]
+        component: [fault.title for fault in faults(Installed(product, version), "", table.searched())]
         for component, product, version in pins
     }
     assert {component for component, found in bad.items() if found} == set(WITH_FAULTS), bad
