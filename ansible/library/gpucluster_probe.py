@@ -37,6 +37,7 @@ options:
       next: {description: The other host., type: str, required: true}
   access: {description: Whether to read which groups the ssh server lets in., type: bool, default: false}
   slurm: {description: Whether to try Slurm's commands., type: bool, default: false}
+  versions: {description: "Path of gpucluster-agent, to ask it which versions the host has.", type: path}
   checks:
     description: Run the host's own checks.
     type: dict
@@ -60,9 +61,9 @@ RETURN = """
 ansible_facts:
   description: >-
     One fact, C(gpucluster_facts): hostname, user_ids, user_groups; home_fs and home_token_seen with a share; mesh,
-    ssh_groups, slurm_error and agent_check if asked for; local_disk and rdma_addresses if user data wants them;
-    cloud_services, what a user without rights reaches of them, and what root does; certificates and secrets of a host
-    that has made them.
+    ssh_groups, slurm_error, versions and agent_check if asked for; local_disk and rdma_addresses if user data wants
+    them; cloud_services, what a user without rights reaches of them, and what root does; certificates and secrets of a
+    host that has made them.
   returned: always
   type: dict
 """
@@ -85,6 +86,7 @@ CONNECT_SECONDS = 3
 TOKEN_SECONDS = 10.0
 SSH_SECONDS = 10
 SLURM_SECONDS = 20
+VERSIONS_SECONDS = 20
 # SSSD caches for a while that a new user did not exist a moment ago, or that the server did not answer.
 USERS_SECONDS = 40.0
 # A report of checks has a few hundred bytes a check. What is longer is cut off, and with it no report.
@@ -292,6 +294,16 @@ def agent_check(module: AnsibleModule, checks: dict[str, Any]) -> dict[str, Any]
     }
 
 
+def versions(module: AnsibleModule, program: str) -> Any:
+    """What the agent says of the versions of this host; None if it does not know the question, or says no JSON."""
+    limit = ["timeout", f"--kill-after={KILL_SECONDS}", str(VERSIONS_SECONDS)]
+    status, output, _words = module.run_command([*limit, program, "versions"])
+    try:
+        return json.loads(output) if status == 0 and len(output) <= REPORT_BYTES else None
+    except ValueError:
+        return None
+
+
 def main() -> None:
     """Entry point."""
     mesh = {"user": {"type": "str", "required": True}, "next": {"type": "str", "required": True}}
@@ -309,6 +321,7 @@ def main() -> None:
         "mesh": {"type": "dict", "options": mesh},
         "access": {"type": "bool", "default": False},
         "slurm": {"type": "bool", "default": False},
+        "versions": {"type": "path"},
         "checks": {"type": "dict", "options": checks},
     }
     module = AnsibleModule(
@@ -324,6 +337,7 @@ def main() -> None:
         **({"mesh": hop(module, params["mesh"])} if params["mesh"] else {}),
         **({"ssh_groups": ssh_groups(module)} if params["access"] else {}),
         **({"slurm_error": slurm_error(module)} if params["slurm"] else {}),
+        **({"versions": versions(module, params["versions"])} if params["versions"] else {}),
         **({"agent_check": agent_check(module, params["checks"])} if params["checks"] else {}),
         "user_ids": {name: ids(name) for name in params["users"]},
         "user_groups": {name: groups(name) for name in params["users"]},

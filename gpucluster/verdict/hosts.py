@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpucluster.advisories import evaluate
 from gpucluster.node_agent.checks.model import Measurements, Outcome, Reaction, Scope, Status
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
@@ -110,6 +111,26 @@ def _controller_logins(seen: Measurements, expected: Expectation, _subject: str)
     return _result("; ".join(failures), good, ssh_groups=list(admitted))
 
 
+def _known_faults(seen: Measurements, expected: Expectation, _host: str) -> Outcome:
+    """Of a Slurm that was built, `slurm_advisories` says it once for the cluster."""
+    try:
+        versions = evaluate.host_versions(seen["versions"])
+    except ValueError as error:
+        return Outcome(Status.UNKNOWN, str(error))
+    found = [
+        fault
+        for each in versions.installed
+        for fault in evaluate.faults(each, versions.system, expected.today)
+        if fault.standing is evaluate.Standing.KNOWN and not (fault.product == "slurm" and expected.slurm_version)
+    ]
+    evidence = {"versions": seen["versions"]}
+    if found:
+        return Outcome(
+            Status.WARN, "; ".join(f"{each.product} {each.version}: {each.title}" for each in found), evidence
+        )
+    return Outcome(Status.PASS, f"none is known of {count(len(versions.installed), 'version')}", evidence)
+
+
 CHECKS = (
     ClusterCheck(
         name="host_answers",
@@ -166,6 +187,15 @@ CHECKS = (
         needs=("firewall",),
         remedy="See `journalctl -u gpucluster-firewall` on the host",
         judge=_firewall,
+        subjects=lambda expected: expected.hosts,
+    ),
+    ClusterCheck(
+        name="known_faults",
+        title="hosts run no version with a known fault",
+        scope=Scope.HOST,
+        needs=("versions",),
+        remedy="See what to do: gpucluster exposure",
+        judge=_known_faults,
         subjects=lambda expected: expected.hosts,
     ),
     ClusterCheck(

@@ -45,6 +45,7 @@ _WHY = {
     "srun": "no job was tried",
     "ssh_groups": "the controller's ssh server does not say whom it lets in",
     "agent_check": "the host was not asked",
+    "versions": "its agent does not say what it runs; gpucluster apply brings one that does",
 }
 
 

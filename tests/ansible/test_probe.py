@@ -101,3 +101,18 @@ def test_what_a_host_should_have_is_written_as_the_agent_reads_it() -> None:
     (file,) = evaluate("{{ checks_files }}", variables({"node_expectation": given}, role="base"))
     assert file["path"] == PATH
     assert parse(file["content"]).to_dict() == given
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("assert sys.argv[1:] == ['versions']\nprint('{\"system\": \"debian-12\", \"installed\": []}')",
+         {"system": "debian-12", "installed": []}),
+        ("sys.stderr.write('usage: gpucluster-agent [--version] COMMAND ...\\n'); sys.exit(2)", None),
+        ("print('no json')", None),
+    ],
+)  # fmt: skip
+def test_versions_are_what_the_agent_says_and_nothing_where_it_is_too_old(
+    tmp_path: Path, code: str, found: dict[str, Any] | None
+) -> None:
+    assert probe.versions(Module, _program(tmp_path, code)["program"]) == found

@@ -45,14 +45,15 @@ PATIENCE_TO_BUILD_S = 6 * PATIENCE_S
 ALONE = ("-o", "ControlMaster=no", "-o", "ControlPath=none")
 #: A job that runs until it is cancelled.
 ENDLESS = "exec sleep 86400"
-#: A check of the machine that runs the tests, whose disk the containers share: little space is a warning.
-_OF_THIS_MACHINE = "root_file_system"
+#: Warnings about the machine that runs the tests: the containers share its disk, which may be full, and some of these
+#: clusters have what Debian 12 has, such as Kubernetes 1.20.
+_OF_THIS_MACHINE = ("root_file_system", "known_faults")
 
 
 def all_pass(result: dict[str, Any]) -> bool:
     """Whether each check of a result has passed or has nothing to check."""
     bad = [check for check in result["checks"] if check["status"] not in ("pass", "skip")]
-    return all(check["check"] == _OF_THIS_MACHINE and check["status"] == "warn" for check in bad)
+    return all(check["check"] in _OF_THIS_MACHINE and check["status"] == "warn" for check in bad)
 
 
 #: What an apply says that leaves the tasks out.

@@ -79,6 +79,7 @@ def host(name: str) -> dict[str, Any]:
         "user_groups": {"alice": ["people"]},
         "cloud_services": {"nobody": [], "root": ["metadata"]},
         "firewall": {"state": "open", "words": "to 10.0.0.0/16"},
+        "versions": {"system": "debian-12", "installed": [{"product": "runc", "version": "1.5.1", "package": ""}]},
     }
 
 

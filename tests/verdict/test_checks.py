@@ -39,7 +39,7 @@ def test_a_sound_cluster_passes(cluster: Any) -> None:
 
 def test_only_what_a_cluster_has_is_checked() -> None:
     assert list(lines(MESH, facts(MESH))) == [
-        "host_answers", "users_resolve", "users_agree", "cloud_services", "firewall", "mesh"
+        "host_answers", "users_resolve", "users_agree", "cloud_services", "firewall", "known_faults", "mesh"
     ]  # fmt: skip
     of_slurm = {"node_state", "a job runs in pool compute", "accounting"}
     assert set(lines(CLUSTER, facts())) == set(lines(MESH, facts(MESH))) - {"mesh"} | {"home_share"} | of_slurm
@@ -67,6 +67,8 @@ SPOILED: list[tuple[str, Spoil, str, str, str]] = [
     ("closed firewall", lambda f: f["compute-1"].update(firewall={"state": "failed", "words": "no nft"}), "firewall", "fail", "compute-1: no nft"),
     ("a firewall nobody opened", lambda f: f[HEAD].update(firewall={"state": "", "words": ""}), "firewall", "fail", f"{HEAD}: gpucluster-firewall has not run"),
     ("one host does not say it", lambda f: f["compute-1"].pop("firewall"), "firewall", "unknown", "compute-1: the host has not reported it"),
+    ("an old agent", lambda f: f["compute-1"].update(versions=None), "known_faults", "unknown", "compute-1: its agent does not say what it runs; gpucluster apply brings one that does"),
+    ("versions of another form", lambda f: f["compute-1"].update(versions=[]), "known_faults", "unknown", "compute-1: this is no list of versions: list indices must be integers or slices, not str"),
     ("a node down", lambda f: f[HEAD]["sinfo"][0].update(state="down*"), "node_state", "fail", "compute-1: is down*"),
     ("a node that does not respond", lambda f: f[HEAD]["sinfo"][0].update(state="idle*"), "node_state", "fail", "compute-1: is idle*"),
     ("a node that Slurm does not know", lambda f: f[HEAD]["sinfo"].pop(0), "node_state", "fail", "compute-1: is unknown to Slurm"),
@@ -125,6 +127,30 @@ def test_a_slurm_with_known_vulnerabilities_is_a_warning() -> None:
     line = lines(FULL, reported)["slurm_advisories"]
     assert line.status == "warn"
     assert "CVE-2026-65107" in line.message
+
+
+def test_a_host_with_known_faults_is_a_warning_and_a_question_is_none() -> None:
+    reported = facts(FULL)
+    kernel = {"product": "kernel", "version": "6.1.0-18-amd64", "package": "linux"}
+    slurm = {"product": "slurm", "version": "25.11.7", "package": ""}
+    old = {"product": "containerd", "version": "1.7.28", "package": ""}
+    reported["compute-1"]["versions"] = {"system": "debian-12", "installed": [kernel]}
+    reported["compute-2"]["versions"] = {"system": "debian-12", "installed": [old, slurm]}
+    found = verdict(FULL, reported)
+    assert found.passed
+    line = lines(FULL, reported)["known_faults"]
+    assert line.status == "warn"
+    # Slurm's are said once, by slurm_advisories.
+    assert line.message.startswith("compute-2: containerd 1.7.28: CVE-2026-53488 and 1 other; containerd 1.7.28: ")
+    assert "slurm" not in line.message
+    assert "compute-1" not in line.message
+
+
+def test_a_slurm_of_the_distribution_is_judged_by_its_package() -> None:
+    reported = facts(CLUSTER)
+    slurm = {"product": "slurm", "version": "22.05.8-4+deb12u2", "package": "slurmd"}
+    reported["compute-1"]["versions"] = {"system": "debian-12", "installed": [slurm]}
+    assert lines(CLUSTER, reported)["known_faults"].message == "compute-1: slurm 22.05.8-4+deb12u2: CVE-2025-43904"
 
 
 def test_a_host_is_as_good_as_the_worst_check_of_it_alone() -> None:
