@@ -108,14 +108,14 @@ def _of_rpm() -> dict[str, str]:
 def _programs(root: Path, packaged: Collection[str]) -> Iterator[Installed]:
     for product, place, pattern in _PROGRAMS:
         program = root / place.lstrip("/")
-        if program.is_file() and not (place.startswith("/usr/bin/") and product in packaged):
+        if _is_file(program) and not (place.startswith("/usr/bin/") and product in packaged):
             found = re.search(pattern, _printed([str(program), "--version"]))
             yield Installed(product, found.group(1) if found else "unknown")
 
 
 def _files(root: Path) -> Iterator[Installed]:
     pyxis = root / _PYXIS
-    if pyxis.is_file():
+    if _is_file(pyxis):
         found = _PYXIS_VERSION.search(pyxis.read_bytes())
         yield Installed("pyxis", found.group(1).decode() if found else "unknown")
     driver = _text(root / "sys/module/nvidia/version")
@@ -134,6 +134,14 @@ def _printed(argv: Sequence[str]) -> str:
         return programs.call(argv, seconds=_SECONDS).stdout
     except (Failed, OSError):
         return ""
+
+
+def _is_file(file: Path) -> bool:
+    """Whether it is one, as far as who runs this may see it."""
+    try:
+        return file.is_file()
+    except OSError:
+        return False
 
 
 def _text(file: Path) -> str:

@@ -33,7 +33,8 @@ _AGENT = "/usr/local/bin/gpucluster-agent versions"
 # A line for each host: its name, the exit status, and the last line of what it has said. $0 is the controller.
 _ASK = (
     'if [ "$1" = "$0" ]; then answer=$({agent} 2>&1); else '
-    'answer=$(timeout {seconds} ssh -o BatchMode=yes -o ConnectTimeout=5 -- "$1" {agent} </dev/null 2>&1); fi; '
+    "answer=$(timeout {seconds} ssh -i ~/.ssh/gpucluster -o BatchMode=yes -o ConnectTimeout=5 "
+    '-- "$1" {agent} </dev/null 2>&1); fi; '
     'status=$?; printf "%s %s %s\\n" "$1" "$status" "$(printf "%s\\n" "$answer" | tail -n 1)"'
 )
 # Seconds for one host, and the hosts that are asked at the same time.
@@ -121,7 +122,11 @@ class Exposures:
         names = [host.name for host in self._controller.hosts()]
         if not names:
             raise ToolError("there is no cluster yet", hint="Run: gpucluster apply")
-        names += [name for name in self._elastic() if name not in names]
+        unknown: list[HostExposure] = []
+        try:
+            names += [name for name in self._elastic() if name not in names]
+        except ToolError as error:
+            unknown = [HostExposure("elastic nodes", error.what, "", (), ())]
         ask = _ASK.format(agent=_AGENT, seconds=_HOST_SECONDS)
         command = shlex.join(["xargs", "-r", "-n", "1", "-P", str(_AT_ONCE), "sh", "-c", ask, names[0]])
         limit = _FIRST_SECONDS + _HOST_SECONDS * (1 + len(names) // _AT_ONCE)
@@ -130,7 +135,8 @@ class Exposures:
         read = {name: answers.get(name, "it has not answered") for name in names}
         found = {name: answer for name, answer in read.items() if isinstance(answer, HostVersions)}
         faults = evaluate(found, today)
-        return Exposure(table.searched(), [_host(name, read[name], faults.get(name, ())) for name in names])
+        told = [_host(name, read[name], faults.get(name, ())) for name in names]
+        return Exposure(table.searched(), [*told, *unknown])
 
     def _elastic(self) -> list[str]:
         """The elastic nodes that are up."""

@@ -118,6 +118,14 @@ def test_programs_and_files_of_releases_say_their_versions(root: Path) -> None:
     assert versions.Installed("kernel", "6.8.0-117-generic", "linux") in versions.installed(root)
 
 
+def test_a_folder_that_may_not_be_read_hides_nothing_else(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_file: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    assert [each.product for each in versions.installed(root)] == ["slurm", "enroot", "containerd"]
+
+
 def test_a_host_without_anything_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert versions.installed(tmp_path) == []

@@ -105,6 +105,19 @@ def test_elastic_nodes_that_are_up_are_asked_too() -> None:
     assert double.asked[0].text.split() == [HEAD, NODE, "cpu-e1"]
 
 
+def test_permanent_hosts_are_asked_although_slurm_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(_double: Double) -> list[dict[str, str]]:
+        raise ToolError("Slurm gives no answer: slurmctld is not reached")
+
+    monkeypatch.setattr(Double, "slurm_nodes", silent)
+    found = ask(Double(f"{HEAD} 0 {answer(OF_DEBIAN)}\n", HEAD))
+    assert [(host.host, host.error) for host in found.hosts] == [
+        (HEAD, ""),
+        ("elastic nodes", "Slurm gives no answer: slurmctld is not reached"),
+    ]
+    assert not found.clean
+
+
 def test_without_a_cluster_nobody_is_asked() -> None:
     double = Double("")
     with pytest.raises(ToolError, match="there is no cluster yet"):
