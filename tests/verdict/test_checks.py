@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pytest
@@ -127,6 +128,14 @@ def test_a_slurm_with_known_vulnerabilities_is_a_warning() -> None:
     line = lines(FULL, reported)["slurm_advisories"]
     assert line.status == "warn"
     assert "CVE-2026-65107" in line.message
+
+
+def test_a_slurm_whose_support_has_ended_is_a_warning() -> None:
+    reported = facts(FULL)
+    reported[HEAD]["slurm_version"] = "25.05.9"
+    # No advisory concerns this version.
+    for today, status in ((date(2026, 11, 30), "pass"), (date(2026, 12, 1), "warn")):
+        assert lines(dataclasses.replace(FULL, today=today), reported)["slurm_advisories"].status == status
 
 
 def test_a_host_with_known_faults_is_a_warning_and_a_question_is_none() -> None:
