@@ -33,8 +33,11 @@ RESULTS = ROOT / ".test-results"
 EVIDENCE = "GPUCLUSTER_TEST_EVIDENCE"
 KEPT_RUNS = 5
 #: Tests at a time on two processors: those of daemons, of Slurm and of machines that boot mostly wait, and so do whole
-#: clusters half of the time. Where memory is short, fewer.
-WORKERS = 8
+#: clusters half of the time. With eight, the processors were never idle, twenty programs waited for one, and daemons
+#: gave up what they had waited for. Where memory is short, fewer.
+WORKERS = 6
+#: What `make check` runs: no container, no daemon, nothing that takes seconds.
+FAST = "not slow and not containers and not slurm and not e2e"
 _BYTES_OF_A_WORKER = 2 * 2**30
 SLOWEST = 30
 BUSIEST = 30
@@ -103,7 +106,8 @@ def stages(order: str) -> list[list[Stage]]:
     """The whole suite, as groups that follow each other; the stages of a group run at the same time.
 
     First what needs no machine, beside it the images that tests boot: a test that had to wait until one is made would
-    wait for minutes. Then single parts and whole clusters: while clusters wait, parts use the processors.
+    wait for minutes, and making them uses one processor. Then single parts and whole clusters: while clusters wait,
+    parts use the processors.
     """
     options = [f"--order={order}"] if order else []
     clusters = workers() // 2
@@ -112,9 +116,10 @@ def stages(order: str) -> list[list[Stage]]:
         [
             Stage("checks", ["make", "--no-print-directory", "lint"], tests=False),
             Stage("images", [sys.executable, "-m", "tools.images"], tests=False),
+            Stage("fast tests", [*_PYTEST, "2", *options, "-m", FAST, "--ignore=tests/e2e"]),
         ],
         [
-            Stage("tests", [*_PYTEST, str(tests), *options, "-m", "not e2e", "--ignore=tests/e2e"]),
+            Stage("tests", [*_PYTEST, str(tests), *options, "-m", f"not e2e and not ({FAST})", "--ignore=tests/e2e"]),
             Stage("clusters", [*_PYTEST, str(max(clusters, 1)), *options, "tests/e2e"]),
         ],
     ]

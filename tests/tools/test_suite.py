@@ -182,6 +182,14 @@ def test_no_stage_takes_what_a_machine_with_little_memory_lacks(monkeypatch: pyt
         assert min(numbers) >= 1
 
 
+def test_each_test_belongs_to_one_stage() -> None:
+    makefile = (suite.ROOT / "Makefile").read_text()
+    assert f"FAST := {suite.FAST}\n" in makefile
+    options = [part.argv for group in suite.stages("") for part in group if part.tests]
+    chosen = [argv[argv.index("-m", 3) + 1] if "-m" in argv[3:] else "e2e" for argv in options]
+    assert chosen == [suite.FAST, f"not e2e and not ({suite.FAST})", "e2e"]
+
+
 def test_the_last_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "RESULTS", tmp_path)
     for number in range(9):
