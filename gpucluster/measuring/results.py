@@ -46,7 +46,7 @@ class Answer:
 Nccl = judge.Verdict | Refused | Missing
 
 
-def nccl(answer: Answer | Missing, wanted: judge.Wanted, how_to_get: str = BUILD) -> Nccl:
+def nccl(answer: Answer | Missing, wanted: judge.ExpectedRun, how_to_get: str = BUILD) -> Nccl:
     """The verdict on an output of nccl-tests that is whole, and of which all ranks measured together.
 
     A launch that went wrong is a fault of the launch: it accuses no node. A program that began on one node and that
@@ -118,9 +118,9 @@ def ping(answer: Answer | Missing) -> Mapping[str, bool] | Missing:
     return perftest.connections(answer.output.splitlines()) or Missing("rping gave no result")
 
 
-def wanted(shape: str, nodes: int, gpus: int, algorithm: str) -> judge.Wanted:
+def wanted(shape: str, nodes: int, gpus: int, algorithm: str) -> judge.ExpectedRun:
     """What a measurement of all_reduce is judged by."""
-    return judge.Wanted(SHAPES.get(shape), nodes, gpus, collectives.ALL_REDUCE, algorithm)
+    return judge.ExpectedRun(SHAPES.get(shape), nodes, gpus, collectives.ALL_REDUCE, algorithm)
 
 
 def _last(output: str) -> str:

@@ -36,10 +36,10 @@ def account(name: Any) -> Account:
         Refused: there is none, or it is root.
     """
     try:
-        found = pwd.getpwnam(name)
+        entry = pwd.getpwnam(name)
     except (KeyError, TypeError, ValueError):
         raise Refused(f"there is no user {str(name)[:_SHOWN]!r}", "Run: gpucluster user list") from None
-    return _of(found)
+    return _of(entry)
 
 
 def account_of(uid: int) -> Account:
@@ -49,17 +49,17 @@ def account_of(uid: int) -> Account:
         Refused: there is none, or it is root.
     """
     try:
-        found = pwd.getpwuid(uid)
+        entry = pwd.getpwuid(uid)
     except (KeyError, OverflowError):
         raise Refused(f"there is no user with the uid {uid}", "Run: gpucluster user list") from None
-    return _of(found)
+    return _of(entry)
 
 
-def _of(found: pwd.struct_passwd) -> Account:
-    if found.pw_uid == 0:
+def _of(entry: pwd.struct_passwd) -> Account:
+    if entry.pw_uid == 0:
         raise Refused("root has no jobs", "Name another user: the job has that user's rights")
-    groups = tuple(os.getgrouplist(found.pw_name, found.pw_gid))
-    return Account(found.pw_name, found.pw_uid, found.pw_gid, groups, found.pw_dir)
+    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, groups, entry.pw_dir)
 
 
 def environment(of: Account) -> Mapping[str, str]:

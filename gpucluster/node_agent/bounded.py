@@ -31,14 +31,14 @@ def loads(text: str | bytes, largest: int = LARGEST) -> Any:
     if len(text) > largest:
         raise TooMuch(f"it is larger than {largest} bytes")
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except RecursionError:
         raise TooMuch("it is nested too deeply") from None
-    level = [found]
+    level = [content]
     for _ in range(DEEPEST):
         level = [each for value in level for each in _inner(value)]
         if not level:
-            return found
+            return content
     raise TooMuch("it is nested too deeply")
 
 

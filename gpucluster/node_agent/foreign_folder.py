@@ -77,8 +77,8 @@ class Folder:
 
     def free_bytes(self) -> int:
         """What is free in its file system."""
-        found = os.statvfs(self._descriptor)
-        return found.f_bavail * found.f_frsize
+        usage = os.statvfs(self._descriptor)
+        return usage.f_bavail * usage.f_frsize
 
     def names(self) -> list[str]:
         """The names in it, sorted."""
@@ -108,8 +108,8 @@ class Folder:
             os.mkdir(name, 0o700, dir_fd=self._descriptor)
             made = self.folder(name)
             try:
-                found = made.status()
-                if found.st_uid != os.geteuid() or found.st_dev != self.status().st_dev or made.names():
+                status = made.status()
+                if status.st_uid != os.geteuid() or status.st_dev != self.status().st_dev or made.names():
                     raise OSError(errno.EAGAIN, "was exchanged while it was made", name)
                 made.set_mode(mode)
             except BaseException:
@@ -201,11 +201,11 @@ class Folder:
 
     def _removed(self, name: str, top: Folder | None, depth: int) -> bool:
         """Whether something is gone after a try; what others change meanwhile is left for the next one."""
-        found = self.look(name)
-        if found is None:
+        status = self.look(name)
+        if status is None:
             return True
         try:
-            if not stat.S_ISDIR(found.st_mode):
+            if not stat.S_ISDIR(status.st_mode):
                 os.unlink(name, dir_fd=self._descriptor)
             elif top is not None and depth == 0:
                 os.rename(name, secrets.token_hex(16), src_dir_fd=self._descriptor, dst_dir_fd=top._descriptor)
@@ -268,20 +268,20 @@ class Tree:
         if not names:
             return self._top
         if self._last is None or self._last[0] != names:
-            found = self._opened(names)
+            folder = self._opened(names)
             self._close()
-            self._last = names, found
+            self._last = names, folder
         return self._last[1]
 
     def _opened(self, names: tuple[str, ...]) -> Folder:
         last = self._top
         for name in names:
             try:
-                found = self._step(last, name)
+                folder = self._step(last, name)
             finally:
                 if last is not self._top:
                     last.close()
-            last = found
+            last = folder
         return last
 
     def _step(self, inside: Folder, name: str) -> Folder:

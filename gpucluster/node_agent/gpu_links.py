@@ -34,16 +34,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--root", default="/", help="where /dev, /proc and /run are")
     options = parser.parse_args(argv)
     try:
-        wanted = expected.parse(Path(options.expected).read_text())
+        expectation = expected.parse(Path(options.expected).read_text())
         there = make(Path(options.root))
     except (OSError, expected.Damaged) as error:
         sys.stderr.write(f"the links to the GPUs can't be made: {error}\n")
         return 1
-    sys.stdout.write(f"{len(there)} of {wanted.gpus} GPUs: {', '.join(there) or 'none'}\n")
-    if len(there) != wanted.gpus:
+    sys.stdout.write(f"{len(there)} of {expectation.gpus} GPUs: {', '.join(there) or 'none'}\n")
+    if len(there) != expectation.gpus:
         sys.stderr.write(
-            f"This host has {len(there)} device files of GPUs and should have {wanted.gpus}. The machine that runs "
-            "it gave them when it was launched: replace the node (gpucluster replace)\n"
+            f"This host has {len(there)} device files of GPUs and should have {expectation.gpus}. The machine "
+            "that runs it gave them when it was launched: replace the node (gpucluster replace)\n"
         )
         return 1
     return 0
@@ -55,23 +55,23 @@ def make(root: Path) -> list[str]:
     That is the order in which NVIDIA's tools and CUDA count (by PCI address), as far as the driver says it.
     """
     dev = root / "dev"
-    numbers = sorted(int(found[1]) for found in map(_DEVICE.fullmatch, os.listdir(dev)) if found)
+    numbers = sorted(int(match[1]) for match in map(_DEVICE.fullmatch, os.listdir(dev)) if match)
     places = gpu_numbers.by_minor(f"{root}/proc/driver/nvidia/gpus")
     unknown = len(places)
     numbers.sort(key=lambda number: int(places[str(number)].number) if str(number) in places else unknown)
     folder = root / mig.FOLDER.lstrip("/")
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    wanted = {Path(mig.gpu_link(index)).name: f"/dev/nvidia{number}" for index, number in enumerate(numbers)}
+    links = {Path(mig.gpu_link(index)).name: f"/dev/nvidia{number}" for index, number in enumerate(numbers)}
     for name in os.listdir(folder):
-        if name not in wanted:
+        if name not in links:
             (folder / name).unlink()
-    for name, target in wanted.items():
+    for name, target in links.items():
         new = folder / f".{name}"
         if new.is_symlink():
             new.unlink()
         new.symlink_to(target)
         new.replace(folder / name)
-    return list(wanted.values())
+    return list(links.values())
 
 
 if __name__ == "__main__":

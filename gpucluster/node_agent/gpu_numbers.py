@@ -118,15 +118,15 @@ def _targets(folder: str) -> tuple[dict[str, str], bool]:
     except OSError:
         # Something is there that can't be seen: numbers must not be taken for those of device files.
         return {}, True
-    found = {}
+    targets = {}
     for entry in entries:
         link = _LINK.fullmatch(entry)
         if link:
             try:
-                found[str(int(link[1]))] = os.readlink(f"{folder}/{entry}")
+                targets[str(int(link[1]))] = os.readlink(f"{folder}/{entry}")
             except OSError:
-                found[str(int(link[1]))] = ""
-    return found, bool(found)
+                targets[str(int(link[1]))] = ""
+    return targets, bool(targets)
 
 
 def _text(path: str) -> str:
@@ -140,8 +140,8 @@ def _text(path: str) -> str:
 
 def _own(targets: Mapping[str, str]) -> frozenset[str] | None:
     """The numbers of this host's device files, where all links lead to whole GPUs; None where they do not."""
-    found = [_WHOLE.fullmatch(target) for target in targets.values()]
-    return frozenset(each[1] for each in found if each) if found and all(found) else None
+    matches = [_WHOLE.fullmatch(target) for target in targets.values()]
+    return frozenset(each[1] for each in matches if each) if matches and all(matches) else None
 
 
 def by_minor(folder: str, own: frozenset[str] | None = None) -> dict[str, Gpu]:
@@ -153,7 +153,7 @@ def by_minor(folder: str, own: frozenset[str] | None = None) -> dict[str, Gpu]:
         own: the device files that this host has. An instance of the local cloud sees all GPUs of its machine in /proc,
             and NVIDIA's tools count those whose files it has. None: it has all.
     """
-    found: dict[str, Gpu] = {}
+    gpus: dict[str, Gpu] = {}
     index = 0
     for address in rdma_files.names(folder):
         try:
@@ -164,6 +164,6 @@ def by_minor(folder: str, own: frozenset[str] | None = None) -> dict[str, Gpu]:
         if own is not None and (minor is None or minor[1] not in own):
             continue
         if minor:
-            found[minor[1]] = Gpu(str(index), uuid[1] if uuid else "")
+            gpus[minor[1]] = Gpu(str(index), uuid[1] if uuid else "")
         index += 1
-    return found
+    return gpus

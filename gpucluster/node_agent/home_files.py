@@ -129,17 +129,17 @@ def look(sources: Sequence[str], skeleton: Path) -> dict[str, object]:
 
 
 def _counted(share: Path, skeleton: Path) -> dict[str, object]:
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     number = 0
     try:
         for uid in users_files(share, skeleton):
-            found[uid] += 1
+            counts[uid] += 1
             number += 1
             if number >= LIMIT:
                 break
     except OSError as error:
         raise Failed(f"{error.filename}: {error.strerror}") from error
-    owners = {owner_name(uid): files for uid, files in sorted(found.items())}
+    owners = {owner_name(uid): files for uid, files in sorted(counts.items())}
     return {"owners": owners, "complete": number < LIMIT}
 
 

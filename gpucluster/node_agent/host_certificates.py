@@ -167,23 +167,23 @@ def request(settings: Mapping[str, Any], host_key: Path = HOST_KEY) -> None:
     entry = Entry.needed(settings)
     if entry is None:
         notify("READY=1")
-    told, pause = "", _PAUSE if entry is None else _PAUSE_FOR_ENTRY
+    last_reason, pause = "", _PAUSE if entry is None else _PAUSE_FOR_ENTRY
     while True:
         try:
-            text, said = _missing(settings, host_key, target, entry)
-            if entry is not None and entry.take(said):
+            text, answer = _missing(settings, host_key, target, entry)
+            if entry is not None and entry.take(answer):
                 entry, pause = None, _PAUSE
                 notify("READY=1")
             elif entry is not None:
-                raise Failed(said.strip()[:200] or "the controller makes no directory entry")
+                raise Failed(answer.strip()[:200] or "the controller makes no directory entry")
             _check(text, settings, host_key)
             break
         except (OSError, Failed) as error:
             reason = error.message if isinstance(error, Failed) else str(error)
-        if reason != told:
+        if reason != last_reason:
             sys.stderr.write(f"no {'certificate' if entry is None else 'directory entry'} yet: {reason}\n")
             sys.stderr.flush()
-            told = reason
+            last_reason = reason
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE if entry is None else _LONGEST_PAUSE_FOR_ENTRY)
     if text:
@@ -265,9 +265,9 @@ class Entry:
             return None
         return cls(Path(file))
 
-    def take(self, said: str) -> bool:
+    def take(self, answer: str) -> bool:
         """Write name and password where SSSD reads them, if the controller says that it has made the entry."""
-        made = _ENTRY.fullmatch(said)
+        made = _ENTRY.fullmatch(answer)
         if made is None:
             return False
         text = self._sssd.read_text()

@@ -74,8 +74,8 @@ def controllers_key(text: str) -> str:
     Args:
         text: of authorized_keys.
     """
-    found = re.search(r"^# BEGIN gpucluster$.*?^# END gpucluster$\n?", text, re.MULTILINE | re.DOTALL)
-    return found.group() if found else ""
+    match = re.search(r"^# BEGIN gpucluster$.*?^# END gpucluster$\n?", text, re.MULTILINE | re.DOTALL)
+    return match.group() if match else ""
 
 
 def keep_controllers_key(keys: Path) -> None:
@@ -122,10 +122,10 @@ def seal(homes: Sequence[Path]) -> None:
     # Empty, not absent: without the file systemd would reset every unit to its preset at the next boot.
     rewrite(Path("/etc/machine-id"), "")
     for pattern in REMOVED.split():
-        for found in glob.glob(pattern):
-            remove(Path(found))
-    for found in EMPTIED.split():
-        rewrite(Path(found), "")
+        for path in glob.glob(pattern):
+            remove(Path(path))
+    for path in EMPTIED.split():
+        rewrite(Path(path), "")
     for home in homes:
         keep_controllers_key(home / ".ssh/authorized_keys")
         for left in (".bash_history", ".ansible", ".cache/motd.legal-displayed"):

@@ -38,9 +38,9 @@ def hashed(password: str, schemes: tuple[str, ...] = SCHEMES) -> str:
         Failed: it supports none.
     """
     for scheme in schemes:
-        found = _argon2(password) if scheme == "ARGON2" else _crypt(password)
-        if found.startswith("{" + scheme + "}"):
-            return found
+        digest = _argon2(password) if scheme == "ARGON2" else _crypt(password)
+        if digest.startswith("{" + scheme + "}"):
+            return digest
     raise Failed("no installed program can hash a password", "Install openssl")
 
 
@@ -63,9 +63,9 @@ def crypted(passwords: Sequence[str]) -> list[str]:
     Raises:
         Failed: openssl is missing, or too old.
     """
-    done = programs.call(["openssl", "passwd", "-6", "-stdin"], "".join(f"{password}\n" for password in passwords))
-    hashes = done.stdout.split()
-    if done.returncode != 0 or len(hashes) != len(passwords) or not all(text.startswith("$6$") for text in hashes):
+    result = programs.call(["openssl", "passwd", "-6", "-stdin"], "".join(f"{password}\n" for password in passwords))
+    hashes = result.stdout.split()
+    if result.returncode != 0 or len(hashes) != len(passwords) or not all(text.startswith("$6$") for text in hashes):
         raise Failed("openssl can't hash a password", "Install openssl")
     return ["{CRYPT}" + text for text in hashes]
 
@@ -76,8 +76,8 @@ def made(number: int) -> list[tuple[str, str]]:
     Raises:
         Failed: openssl is missing, or too old.
     """
-    found = [secrets.token_urlsafe(_BYTES) for _ in range(number)]
-    return list(zip(found, crypted(found)))
+    passwords = [secrets.token_urlsafe(_BYTES) for _ in range(number)]
+    return list(zip(passwords, crypted(passwords)))
 
 
 def write_file(file: Path, text: str, like: os.stat_result | None = None) -> None:

@@ -85,10 +85,10 @@ def run(*argv: str, **how: Any) -> str:
     Raises:
         Failed: also where its exit status is not 0, with the last line of its own message.
     """
-    done = call_with_data(*argv, **how)
-    if done.returncode != 0:
-        raise Failed(f"{Path(argv[0]).name}: {last_words(done)}")
-    return done.stdout.decode(errors="replace") if done.stdout is not None else ""
+    result = call_with_data(*argv, **how)
+    if result.returncode != 0:
+        raise Failed(f"{Path(argv[0]).name}: {last_words(result)}")
+    return result.stdout.decode(errors="replace") if result.stdout is not None else ""
 
 
 @contextlib.contextmanager
@@ -242,9 +242,9 @@ def _buried(started: Running[bytes]) -> int | None:
     return started.returncode
 
 
-def last_words(done: Completed[bytes]) -> str:
+def last_words(result: Completed[bytes]) -> str:
     """The last line that a program printed on standard error; its status if it printed nothing."""
-    return (done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"])[-1]
+    return (result.stderr.decode(errors="replace").strip().splitlines() or [f"status {result.returncode}"])[-1]
 
 
 def _as_user(name: str) -> dict[str, Any]:

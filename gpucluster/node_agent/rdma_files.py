@@ -84,10 +84,10 @@ def text(path: str) -> str:
 def number(path: str) -> int | None:
     """The number in a file of the kernel; None if the file can't be read or has something else."""
     try:
-        found = text(path)
+        content = text(path)
     except OSError:
         return None
-    return int(found) if found.isascii() and found.isdigit() and len(found) <= _DIGITS else None
+    return int(content) if content.isascii() and content.isdigit() and len(content) <= _DIGITS else None
 
 
 def counters(port: Port) -> Counters:
@@ -97,11 +97,11 @@ def counters(port: Port) -> Counters:
     for kind in FOLDERS:
         folder = f"{port.folder}/{kind}"
         for name in names(folder):
-            found = number(f"{folder}/{name}")
-            if found is None:
+            value = number(f"{folder}/{name}")
+            if value is None:
                 unread += 1
             elif name == LIFESPAN:
-                lifespan = found
+                lifespan = value
             else:
-                values.setdefault(name, found)
+                values.setdefault(name, value)
     return Counters(values, lifespan, unread)

@@ -43,8 +43,8 @@ LOCK = Path("/etc/.pwd.lock")
 
 def parse(text: str) -> list[tuple[str, int, int]]:
     """(owner, first, count) of each well-formed line."""
-    found = re.findall(r"^([^#:\s][^:\n]*):(\d+):(\d+)\s*$", text, re.MULTILINE)
-    return [(owner, int(first), int(count)) for owner, first, count in found]
+    matches = re.findall(r"^([^#:\s][^:\n]*):(\d+):(\d+)\s*$", text, re.MULTILINE)
+    return [(owner, int(first), int(count)) for owner, first, count in matches]
 
 
 def has_range(text: str, owners: Iterable[str]) -> bool:
@@ -133,9 +133,9 @@ def give_directory(parent: Path, uid: int, gid: int) -> None:
             return
         except FileExistsError:
             pass
-        with contextlib.suppress(NotADirectoryError), folder.folder(name) as found:
-            if found.status().st_uid == uid:
-                found.set_mode(0o700)
+        with contextlib.suppress(NotADirectoryError), folder.folder(name) as directory:
+            if directory.status().st_uid == uid:
+                directory.set_mode(0o700)
                 return
     raise Refused(f"{parent / name} is not a directory of user {uid}: move it away")
 

@@ -82,8 +82,8 @@ def _seconds(text: str) -> float:
 
 def _memory(resources: str) -> int | None:
     """The bytes in `cpu=1,mem=80M,...`."""
-    found = re.search(r"(?:^|,)mem=(\d+(?:\.\d+)?)([KMGTP]?)", resources)
-    return round(float(found[1]) * _UNITS[found[2]]) if found else None
+    match = re.search(r"(?:^|,)mem=(\d+(?:\.\d+)?)([KMGTP]?)", resources)
+    return round(float(match[1]) * _UNITS[match[2]]) if match else None
 
 
 def report(job: Job) -> str:
@@ -135,12 +135,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     job = parser.parse_args(argv).job
     if not _JOB.fullmatch(job):
         parser.error(f"{job!r} is not the number of a job")
-    done = programs.call(
+    result = programs.call(
         ["sacct", "--noheader", "--parsable2", "--noconvert", f"--jobs={job}", f"--format={','.join(FIELDS)}"]
     )
-    jobs = parse(done.stdout.splitlines())
-    if done.returncode != 0 or not jobs:
-        reason = " ".join(done.stderr.split()) or f"Slurm's accounting has no job {job}; see squeue"
+    jobs = parse(result.stdout.splitlines())
+    if result.returncode != 0 or not jobs:
+        reason = " ".join(result.stderr.split()) or f"Slurm's accounting has no job {job}; see squeue"
         sys.stderr.write(f"seff: {reason}\n")
         return 1
     sys.stdout.write("\n\n".join(map(report, jobs)) + "\n")

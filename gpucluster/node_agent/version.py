@@ -52,8 +52,8 @@ def checksum(names: Sequence[str] = ()) -> str:
     Args:
         names: see `files`.
     """
-    found = hashlib.sha256(package_version().encode())
+    digest = hashlib.sha256(package_version().encode())
     for path, content in files(names):
-        found.update(f"\n{path} {len(content)}\n".encode())
-        found.update(content)
-    return found.hexdigest()
+        digest.update(f"\n{path} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()

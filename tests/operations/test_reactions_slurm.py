@@ -27,15 +27,15 @@ from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.watch import __main__ as watch
 from gpucluster.node_agent.watch import kept
 from gpucluster.node_agent.watch.judge import State
-from gpucluster.node_agent.watch.message import Said
+from gpucluster.node_agent.watch.message import JobReport
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
 NODES = ("n-1", "n-2", "n-3")
-IDLE = Said("", State.IDLE, 8000.0, idle=4, idle_s=32_000.0)
-BUSY = Said("", State.WORKING, 10.0)
+IDLE = JobReport("", State.IDLE, 8000.0, idle=4, idle_s=32_000.0)
+BUSY = JobReport("", State.WORKING, 10.0)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ class Site:
             folder, SlurmJobs(), settings, clock=lambda: self.now, wall=lambda: 1e9, say=self.said.append
         )
 
-    def hear(self, job: str, **said: Said) -> None:
+    def hear(self, job: str, **said: JobReport) -> None:
         """Each node speaks, `n_1` for n-1; twice, because words before the first hang do not count."""
         for _ in range(2):
             self.now += 0.001
@@ -97,8 +97,8 @@ def output(slurm: SlurmHarness, name: str) -> str:
     return slurm.run("cat", f"/tmp/{name}.out", check=False).stdout
 
 
-def hung(node: str) -> Said:
-    return Said("", State.HUNG, 240.0, "rank 1 has launched 20 AllReduce operations, and others 22", "1", 99, node)
+def hung(node: str) -> JobReport:
+    return JobReport("", State.HUNG, 240.0, "rank 1 has launched 20 AllReduce operations, and others 22", "1", 99, node)
 
 
 def test_munge_proves_that_root_of_a_node_speaks(
@@ -145,7 +145,7 @@ def test_the_owner_reads_it_in_the_output_and_the_job_goes_on(slurm: SlurmHarnes
     found.hear(job, n_1=BUSY, n_3=hung("n-3"))
     found.tick()
     assert found.said == []
-    found.hear(job, n_1=hung("n-1"), n_2=Said("", State.WAITING, 100.0))
+    found.hear(job, n_1=hung("n-1"), n_2=JobReport("", State.WAITING, 100.0))
     for _ in range(2):
         found.tick()
     line = (

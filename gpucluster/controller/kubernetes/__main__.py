@@ -40,7 +40,7 @@ from gpucluster.controller.users import kubernetes_requests
 from gpucluster.node_agent.errors import AgentError, Refused, of_system
 from gpucluster.node_agent.kubernetes import __main__ as node_commands
 from gpucluster.node_agent.kubernetes.__main__ import Command
-from gpucluster.node_agent.kubernetes.error_output import told
+from gpucluster.node_agent.kubernetes.error_output import prints_errors
 from gpucluster.node_agent.kubernetes.kubectl import Kubectl, checked_name
 
 #: Seconds for a control plane that was just started.
@@ -178,7 +178,7 @@ def serve(talk: Conversation, kubectl: Kubectl) -> int:
         return 0
 
 
-@told
+@prints_errors
 def await_ready(kubectl: Kubectl) -> int:
     """Renew what has expired, wait until the control plane answers, and say what was done; returns the exit status."""
     # An API server with an expired certificate never answers.
@@ -188,7 +188,7 @@ def await_ready(kubectl: Kubectl) -> int:
     return 0
 
 
-@told
+@prints_errors
 def renew(kubectl: Kubectl) -> int:
     """Renew what expires soon, and say it; returns the exit status."""
     done = certificates.renew(kubectl, time.sleep)
@@ -196,14 +196,14 @@ def renew(kubectl: Kubectl) -> int:
     return 0
 
 
-@told
+@prints_errors
 def await_server(kubectl: Kubectl) -> int:
     """Wait until the API server answers without a break, and say how often it did not; returns the exit status."""
     sys.stdout.write(f"the API server is ready; breaks: {api_stability.await_steady(kubectl)}\n")
     return 0
 
 
-@told
+@prints_errors
 def keep_health_access(kubectl: Kubectl, *, wanted: bool) -> int:
     """Let the health service have its access or none, and print its path if that has changed; returns the exit
     status."""

@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from gpucluster.controller.kubernetes import apply, hardware
 from gpucluster.node_agent.errors import Refused
-from gpucluster.node_agent.kubernetes.error_output import told
+from gpucluster.node_agent.kubernetes.error_output import prints_errors
 from gpucluster.node_agent.kubernetes.kubectl import Kubectl
 
 
@@ -38,7 +38,7 @@ def arranged(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"nodes": hardware.arrange(kubectl, given.get("pools", []))}
 
 
-@told
+@prints_errors
 def from_input(does: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
     """Read an object of JSON, do what it says, and write what has changed as JSON; returns the exit status."""
     try:

@@ -24,7 +24,7 @@ from gpucluster.node_agent import bounded
 from gpucluster.node_agent.durable_file import replace as replace_file
 from gpucluster.node_agent.errors import AgentError, Failed
 from gpucluster.node_agent.watch.judge import State
-from gpucluster.node_agent.watch.message import Said
+from gpucluster.node_agent.watch.message import JobReport
 
 FILE = "reactions.json"
 #: Lines in outputs of jobs begin so.
@@ -63,7 +63,7 @@ class Reactions:
         self._heard: dict[str, dict[str, Remark]] = {}
         self._failed: dict[str, str] = {}
 
-    def hear(self, node: str, said: Sequence[Said]) -> None:
+    def hear(self, node: str, said: Sequence[JobReport]) -> None:
         """Take what a node says. It replaces what the node has said before."""
         now = self._clock()
         with self._lock:
@@ -269,7 +269,7 @@ def _records(file: Path) -> dict[str, Record]:
     return {number: record for number, each in raw.items() if (record := _record(each)) is not None}
 
 
-def _remark(node: str, said: Said, before: Remark | None, now: float) -> Remark:
+def _remark(node: str, said: JobReport, before: Remark | None, now: float) -> Remark:
     known = before is not None and before.state is said.state and now - before.at <= policy.FRESH_S
     where = f", process {said.pid} on {said.host or 'an unknown host'}" if said.pid else ""
     return Remark(

@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"no check {', '.join(unknown)}. There are: {', '.join(sorted(registry.BY_NAME))}\n")
         return _UNKNOWN
     try:
-        wanted = expected.parse(options.expected.read_text(encoding="utf-8"))
+        expectation = expected.parse(options.expected.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, expected.Damaged) as error:
         why = getattr(error, "strerror", None) or error
         sys.stderr.write(
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _UNKNOWN
     # The program that started us may ignore the end of children; then nobody could wait for ours.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    host = Host(wanted, options.root, options.state, time.monotonic, time.time)
+    host = Host(expectation, options.root, options.state, time.monotonic, time.time)
     report = run(host, Profile(options.profile), options.off, options.name)
     sys.stdout.write(json.dumps(report.to_dict()) + "\n" if options.output == "json" else text(report))
     return EXIT_CODES[report.status]

@@ -93,12 +93,12 @@ class NodeExpectation:
         return cls(**{each.name: _value(each.name, types[each.name], data) for each in fields(cls)})
 
 
-def _value(name: str, wanted: Any, data: Mapping[str, Any]) -> Any:
+def _value(name: str, value_type: Any, data: Mapping[str, Any]) -> Any:
     if name not in data:
         raise Damaged(f"it has no {name}")
     value = data[name]
-    if wanted in (str, bool, int):
-        good = type(value) is wanted and not (wanted is int and value < 0)
+    if value_type in (str, bool, int):
+        good = type(value) is value_type and not (value_type is int and value < 0)
     else:
         good = isinstance(value, list) and all(isinstance(each, str) for each in value)
         value = tuple(value) if good else value

@@ -78,12 +78,12 @@ _LONGEST = 200
 def refusal(status: int, output: str, errors: str) -> str:
     """What nvidia-smi said of the driver or a GPU; empty where it said no such thing."""
     lines = [" ".join(line.split()) for line in (*output.splitlines(), *errors.splitlines())]
-    told = ((line, meaning) for line in lines for words, meaning in WORDS.items() if words in line.lower())
-    said, meaning = next(told, ("", NVIDIA_SMI.get(status, "")))
+    matches = ((line, meaning) for line in lines for words, meaning in WORDS.items() if words in line.lower())
+    message, meaning = next(matches, ("", NVIDIA_SMI.get(status, "")))
     if not meaning:
         return ""
-    said = said or next((line for line in lines if line and not line.startswith("<")), "")
-    return f"{meaning}; nvidia-smi ended with status {status}: {said[:_LONGEST]}"
+    message = message or next((line for line in lines if line and not line.startswith("<")), "")
+    return f"{meaning}; nvidia-smi ended with status {status}: {message[:_LONGEST]}"
 
 
 def result_of_dcgmi(status: int) -> int:

@@ -360,11 +360,11 @@ def of_profile(profile: Profile) -> tuple[NodeCheck, ...]:
 
 def limits(checks: tuple[NodeCheck, ...], total_s: float) -> dict[str, float]:
     """By measurement that these checks need, the seconds that it has."""
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for check in checks:
         for name in check.needs:
-            found[name] = max(found.get(name, 0.0), min(check.timeout_s, total_s))
-    return found
+            seconds[name] = max(seconds.get(name, 0.0), min(check.timeout_s, total_s))
+    return seconds
 
 
 def drains() -> frozenset[str]:

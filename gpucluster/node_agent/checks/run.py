@@ -21,14 +21,16 @@ def run(host: Host, profile: Profile, off: Collection[str] = (), name: str = "")
     subject = name or os.uname().nodename.partition(".")[0]
     silent = {*off, *host.expected.off}
     checks = registry.of_profile(profile)
-    wanted = tuple(each for each in checks if each.name not in silent and not each.applies(host.expected, subject))
+    active_checks = tuple(
+        each for each in checks if each.name not in silent and not each.applies(host.expected, subject)
+    )
     measurements = side_by_side.run(
         {
             each: side_by_side.Task(
                 lambda left, collector=registry.MEASUREMENTS[each]: measure(collector, host, left),  # type: ignore[misc]
                 seconds,
             )
-            for each, seconds in registry.limits(wanted, registry.TOTAL_S[profile]).items()
+            for each, seconds in registry.limits(active_checks, registry.TOTAL_S[profile]).items()
         }
     )
     findings = tuple(

@@ -105,7 +105,7 @@ def label(text: str) -> str:
     """The value of a label between its quotes: whatever the text is, the line stays one line of UTF-8."""
     if len(text) > MOST_LABEL:
         text = text[:MOST_LABEL]
-    return _UNSAFE.sub(lambda found: _ESCAPES.get(found[0], "\ufffd"), text)
+    return _UNSAFE.sub(lambda match: _ESCAPES.get(match[0], "\ufffd"), text)
 
 
 def _number(value: Value) -> str:
@@ -121,14 +121,14 @@ def page(lines: Iterable[str], metrics: Mapping[str, Metric] = METRICS) -> str:
 
     A line that is no sample of `metrics` is left out.
     """
-    found: dict[str, dict[str, str]] = {name: {} for name in metrics}
+    by_metric: dict[str, dict[str, str]] = {name: {} for name in metrics}
     for line in lines:
         series, _space, value = line.rpartition(" ")
-        samples = found.get(series.partition("{")[0])
+        samples = by_metric.get(series.partition("{")[0])
         if samples is not None:
             samples.setdefault(series, value)
     parts = []
-    for name, samples in found.items():
+    for name, samples in by_metric.items():
         if samples:
             parts.append(f"# HELP {name} {metrics[name].help}\n# TYPE {name} {metrics[name].type}\n")
             parts += [f"{series} {value}\n" for series, value in samples.items()]

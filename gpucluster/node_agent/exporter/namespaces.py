@@ -59,15 +59,15 @@ def find(mounts: str, own: str) -> dict[str, str]:
         mounts: the text of /proc/self/mountinfo.
         own: the name of the namespace that is left out: `net:[4026531840]`.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for line in mounts.splitlines():
         # id, parent, device, root, mount point, options, optional fields, -, type (proc_pid_mountinfo(5))
         before, _dash, after = line.partition(" - ")
         words = before.split(" ")
         if after.startswith("nsfs ") and words[3].startswith("net:[") and words[3] != own:
-            found.setdefault(words[3], _plain(words[4]))
+            paths.setdefault(words[3], _plain(words[4]))
     # Both halves see the same mounts, perhaps in another order.
-    return dict(sorted(found.items())[:MOST])
+    return dict(sorted(paths.items())[:MOST])
 
 
 def here(proc: str = "/proc") -> dict[str, str]:
@@ -91,11 +91,11 @@ def give(asker: socket.socket, proc: str = "/proc") -> None:
         OSError: the kernel refuses, or the asker is gone. A namespace that ends meanwhile is left out.
     """
     asker.settimeout(_GIVE_SECONDS)
-    wanted = here(proc)
+    namespaces = here(proc)
     _call("unshare", _CLONE_NEWNS)
     # Else our mounts would appear in the namespace that this one is a copy of.
     _call("mount", b"none", b"/", None, _RECURSIVE | _PRIVATE, None)
-    for name, path in wanted.items():
+    for name, path in namespaces.items():
         folder = _sysfs(name, path)
         if folder is not None:
             # In the namespace that was entered last.

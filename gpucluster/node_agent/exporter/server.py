@@ -234,5 +234,5 @@ def address_toward(other: str) -> str:
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         asking.connect((other, 9))
-        found: str = asking.getsockname()[0]
-    return found
+        address: str = asking.getsockname()[0]
+    return address

@@ -32,7 +32,7 @@ AVOIDED_S = 600.0
 #: Bytes of all samples of a collector.
 MOST_BYTES = 16 << 20
 # Different faults that a process says.
-_MOST_TOLD = 100
+_MOST_FAULTS = 100
 # A line of ours begins with a character that no sample has.
 _OURS = b"\0"
 
@@ -129,16 +129,16 @@ class Worker:
         if not line.startswith(_OURS):
             self._pending.append(line.decode())
             return
-        said = json.loads(line[1:])
-        if "begin" in said:
-            self._subject, self._pending = said["begin"], []
-        elif "end" in said:
+        message = json.loads(line[1:])
+        if "begin" in message:
+            self._subject, self._pending = message["begin"], []
+        elif "end" in message:
             self.result.lines += self._pending
             self._subject = None
         else:
-            self.result.complete = bool(said["complete"])
+            self.result.complete = bool(message["complete"])
             self.result.seconds = time.monotonic() - self._begun
-            self.result.left_out, self.result.cpu = said["left_out"], said["cpu"]
+            self.result.left_out, self.result.cpu = message["left_out"], message["cpu"]
             self.busy = False
             if self.result.complete:
                 self._good = time.monotonic()
@@ -173,7 +173,7 @@ class Worker:
         self._hung = [pid for pid in self._hung if not _ended(pid)]
         if len(self._hung) >= MOST_HUNG:
             return False
-        (asked, self._ask), (self._answer, answer) = os.pipe(), os.pipe()
+        (questions, self._ask), (self._answer, answer) = os.pipe(), os.pipe()
         try:
             self._pid = os.fork()
         except OSError:
@@ -181,8 +181,8 @@ class Worker:
                 os.close(descriptor)
         else:
             if not self._pid:
-                _live(self._spec, self._place, asked, answer)
-        for descriptor in (asked, answer):
+                _live(self._spec, self._place, questions, answer)
+        for descriptor in (questions, answer):
             os.close(descriptor)
         return bool(self._pid)
 
@@ -262,38 +262,38 @@ def _ended(pid: int) -> bool:
 # --- inside of the process -----
 
 
-def _live(spec: Spec, place: Place, asked: int, answer: int) -> NoReturn:
+def _live(spec: Spec, place: Place, source: int, answer: int) -> NoReturn:
     """Answer until there are no more questions."""
     status = 1
     try:
         os.setsid()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        _close_all_but({asked, answer})
+        _close_all_but({source, answer})
         collector = spec.make(place)
-        with open(asked, "rb") as questions:
-            told: set[str] = set()
+        with open(source, "rb") as questions:
+            known_faults: set[str] = set()
             for line in questions:
-                _write(answer, _answer(collector, spec.most, set(json.loads(line)), answer, told))
+                _write(answer, _answer(collector, spec.most, set(json.loads(line)), answer, known_faults))
         collector.close()
         status = 0
     finally:
         os._exit(status)
 
 
-def _answer(collector: Collector, most: int, avoided: Collection[str], answer: int, told: set[str]) -> bytes:
+def _answer(collector: Collector, most: int, avoided: Collection[str], answer: int, known_faults: set[str]) -> bytes:
     """Write what each subject gives, and return the line that ends the answer.
 
     Args:
-        told: faults that were said already; a fault that stays is said once.
+        known_faults: faults that were said already; a fault that stays is said once.
     """
-    given = left_out = 0
+    sample_count = left_out = 0
     complete = True
 
     def failed(what: str, error: Exception) -> None:
         words = f"{what}: {type(error).__name__}: {error}"
-        if words not in told and len(told) < _MOST_TOLD:
-            told.add(words)
+        if words not in known_faults and len(known_faults) < _MOST_FAULTS:
+            known_faults.add(words)
             _log(words)
 
     try:
@@ -309,14 +309,14 @@ def _answer(collector: Collector, most: int, avoided: Collection[str], answer: i
         lines: list[str] = []
         try:
             for line in collector.samples(subject):
-                if given + len(lines) < most:
+                if sample_count + len(lines) < most:
                     lines.append(line)
                 else:
                     left_out += 1
         except Exception as error:  # a device that went away while it was read, or a fault of ours: the others count
             failed(subject, error)
             lines, complete = [], False
-        given += len(lines)
+        sample_count += len(lines)
         _write(answer, "".join(f"{line}\n" for line in lines).encode() + _ours({"end": subject}))
     return _ours({"complete": complete, "left_out": left_out, "cpu": round(time.process_time(), 4)})
 

@@ -46,12 +46,12 @@ def _checks(profile: Profile) -> Report:
     Raises:
         ValueError: it makes none; its words.
     """
-    said, wrong = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(wrong):
+    output, problems = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(problems):
         checks.main(["--profile", profile.value, "--output", "json"])
-    if not said.getvalue():
-        raise ValueError(wrong.getvalue().strip() or "no output")
-    return Report.from_dict(json.loads(said.getvalue()))
+    if not output.getvalue():
+        raise ValueError(problems.getvalue().strip() or "no output")
+    return Report.from_dict(json.loads(output.getvalue()))
 
 
 def _limit(options: argparse.Namespace, profile: Profile) -> float:

@@ -17,10 +17,10 @@ def seal(text: str) -> str:
     Raises:
         Failed: munge does not run here.
     """
-    done = programs.call(["munge"], text, seconds=_SECONDS)
-    if done.returncode != 0:
-        raise Failed(f"munge: {done.stderr.strip()[-200:]}", "Run: systemctl status munge")
-    return done.stdout
+    result = programs.call(["munge"], text, seconds=_SECONDS)
+    if result.returncode != 0:
+        raise Failed(f"munge: {result.stderr.strip()[-200:]}", "Run: systemctl status munge")
+    return result.stdout
 
 
 def open_sealed(credential: str) -> tuple[int, str]:
@@ -30,13 +30,13 @@ def open_sealed(credential: str) -> tuple[int, str]:
         Refused: it is none, or it is too old, or it was used before.
         Failed: munge does not run here.
     """
-    done = programs.call(["unmunge", "--keys=STATUS,UID"], credential, seconds=_SECONDS)
-    if done.returncode == programs.MISSING:
-        raise Failed(f"unmunge: {done.stderr.strip()[-200:]}", "Run: systemctl status munge")
-    known, _, text = done.stdout.partition("\n\n")
+    result = programs.call(["unmunge", "--keys=STATUS,UID"], credential, seconds=_SECONDS)
+    if result.returncode == programs.MISSING:
+        raise Failed(f"unmunge: {result.stderr.strip()[-200:]}", "Run: systemctl status munge")
+    known, _, text = result.stdout.partition("\n\n")
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in known.splitlines())}
-    if done.returncode != 0:
-        raise Refused(f"munge refuses the credential: {(done.stderr.strip() or fields.get('STATUS', ''))[-200:]}")
+    if result.returncode != 0:
+        raise Refused(f"munge refuses the credential: {(result.stderr.strip() or fields.get('STATUS', ''))[-200:]}")
     try:
         # `root (0)`; the number alone if the host knows no name for it.
         return int(fields["UID"].rpartition("(")[2].rstrip(")")), text

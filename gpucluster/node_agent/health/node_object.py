@@ -85,18 +85,18 @@ def condition(
     latest: dict[str, Finding] = {}
     for report in sorted(reports, key=lambda each: each.started):
         latest.update({each.check: each for each in report.findings if each.subject == report.host})
-    found = [each for check, each in sorted(latest.items()) if check in drains or check == "profile"]
-    failed = [each for each in found if each.status is Status.FAIL]
-    unknown = [each for each in found if each.status is Status.UNKNOWN]
-    passed = [each for each in found if each.status in (Status.PASS, Status.WARN)]
+    findings = [each for check, each in sorted(latest.items()) if check in drains or check == "profile"]
+    failed = [each for each in findings if each.status is Status.FAIL]
+    unknown = [each for each in findings if each.status is Status.UNKNOWN]
+    passed = [each for each in findings if each.status in (Status.PASS, Status.WARN)]
     if failed:
-        status, reason, said = "False", "ChecksFailed", failed
+        status, reason, basis = "False", "ChecksFailed", failed
     elif unknown and not passed:
-        status, reason, said = "Unknown", "ChecksUnknown", unknown
+        status, reason, basis = "Unknown", "ChecksUnknown", unknown
     else:
-        status, reason, said = "True", "ChecksPassed", unknown
-    words = "; ".join(f"{each.check}: {each.message}" for each in said)
-    if said is unknown and words:
+        status, reason, basis = "True", "ChecksPassed", unknown
+    words = "; ".join(f"{each.check}: {each.message}" for each in basis)
+    if basis is unknown and words:
         words = f"not known: {words}"
     at = utc(now)
     changed = before.get("lastTransitionTime") if before.get("status") == status else None
@@ -108,8 +108,8 @@ def condition(
 
 def condition_of(node: Mapping[str, Any]) -> Mapping[str, Any]:
     """Our condition of a node; empty if it has none."""
-    found = (node.get("status") or {}).get("conditions") or []
-    return next((each for each in found if each.get("type") == CONDITION), {})
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each.get("type") == CONDITION), {})
 
 
 def write_condition(kubectl: Kubectl, node: Mapping[str, Any], fresh: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Callable, NoReturn
 
 from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.kubernetes import authority, instance_token, joining, node_images, rdma_labels, routes
-from gpucluster.node_agent.kubernetes.error_output import told
+from gpucluster.node_agent.kubernetes.error_output import prints_errors
 from gpucluster.node_agent.kubernetes.kubectl import ADMIN, Kubectl
 
 _STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -38,18 +38,18 @@ def _stop(*_: Any) -> NoReturn:
     raise Stopped
 
 
-@told
+@prints_errors
 def keep_place(kubectl: Kubectl) -> int:
     """Set the labels of this node's place in the network, and print what changed; returns the exit status.
 
     A metadata service without an answer is no failure: the labels stay as they are, and standard error says why.
     """
     try:
-        given = rdma_labels.asked()
+        place = rdma_labels.topology_data()
     except AgentError as error:
         sys.stderr.write(f"the labels of the RDMA network stay as they are: {error.message}\n")
         return 0
-    changes = rdma_labels.keep(kubectl, given)
+    changes = rdma_labels.keep(kubectl, place)
     sys.stdout.write("".join(f"{label}: {value or 'removed'}\n" for label, value in sorted(changes.items())))
     return 0
 
@@ -61,17 +61,17 @@ def check_host(text: str) -> int:
         text: JSON, see `joining.look`.
     """
     try:
-        given = json.loads(text)
-        found = joining.look(given if isinstance(given, dict) else {})
+        request = json.loads(text)
+        problems = joining.look(request if isinstance(request, dict) else {})
     except ValueError:
-        found = [{"message": _NOT_JSON, "hint": ""}]
+        problems = [{"message": _NOT_JSON, "hint": ""}]
     except AgentError as error:
-        found = [{"message": error.message, "hint": error.hint}]
-    sys.stdout.write("".join(f"{each['message']}. {each['hint']}\n" for each in found))
-    return 1 if found else 0
+        problems = [{"message": error.message, "hint": error.hint}]
+    sys.stdout.write("".join(f"{each['message']}. {each['hint']}\n" for each in problems))
+    return 1 if problems else 0
 
 
-@told
+@prints_errors
 def keep_images(text: str) -> int:
     """Bring the images of the cluster's own software, and print what was done; returns the exit status.
 
@@ -79,23 +79,23 @@ def keep_images(text: str) -> int:
         text: JSON, see `node_images.keep`.
     """
     try:
-        given = json.loads(text)
-        done = node_images.keep(given if isinstance(given, dict) else {})
+        request = json.loads(text)
+        result = node_images.keep(request if isinstance(request, dict) else {})
     except ValueError:
         sys.stderr.write(f"gpucluster-agent kubernetes: {_NOT_JSON}\n")
         return 2
-    sys.stdout.write(f"{node_images.summary(done)}\n")
+    sys.stdout.write(f"{node_images.summary(result)}\n")
     return 0
 
 
-@told
+@prints_errors
 def write_authority() -> int:
     """Write which control plane this host belongs to; returns the exit status."""
     sys.stdout.write(authority.of_host() + "\n")
     return 0
 
 
-@told
+@prints_errors
 def write_credential(cluster: str) -> int:
     """Write an ExecCredential, as client-go asks for it; returns the exit status."""
     sys.stdout.write(json.dumps(instance_token.credential(cluster)) + "\n")

@@ -21,9 +21,9 @@ def of_host(folder: str = FOLDER) -> str:
     certificate = f"{folder}/pki/ca.crt"
     if not os.path.exists(f"{folder}/kubelet.conf") or not os.path.exists(certificate):
         return ""
-    done = programs.call(["openssl", "x509", "-pubkey", "-noout", "-in", certificate])
-    lines = [line for line in done.stdout.splitlines() if line and not line.startswith("-----")]
-    if done.returncode != 0 or not lines:
+    result = programs.call(["openssl", "x509", "-pubkey", "-noout", "-in", certificate])
+    lines = [line for line in result.stdout.splitlines() if line and not line.startswith("-----")]
+    if result.returncode != 0 or not lines:
         hint = "Remove it, then run: gpucluster apply"
         raise Failed(f"{certificate} holds no certificate that openssl can read", hint)
     return hashlib.sha256(base64.b64decode("".join(lines))).hexdigest()

@@ -9,13 +9,13 @@ from typing import Any, Callable
 from gpucluster.node_agent.errors import AgentError, of_system
 
 
-def told(command: Callable[..., int]) -> Callable[..., int]:
+def prints_errors(command: Callable[..., int]) -> Callable[..., int]:
     """Let a command that raises AgentError or OSError print why, and what to do next, and return its exit status."""
 
     @functools.wraps(command)
-    def run(*given: Any, **named: Any) -> int:
+    def run(*args: Any, **named: Any) -> int:
         try:
-            return command(*given, **named)
+            return command(*args, **named)
         except (AgentError, OSError) as error:
             failure = of_system(error) if isinstance(error, OSError) else error
             sys.stderr.write(f"gpucluster-agent kubernetes: {failure.message}. {failure.hint}\n")

@@ -72,20 +72,24 @@ _PREFIX = re.compile(r"^(error: |Error from server( \([A-Za-z]+\))?: |Unable to 
 _LONGEST = 400
 
 
-def explained(said: str, status: int, file: str) -> Fault:
+def explained(error_output: str, status: int, file: str) -> Fault:
     """What kubectl's standard error means.
 
     Args:
-        said: all that it printed there.
+        error_output: all that it printed there.
         status: its exit status.
         file: the kubeconfig that it used.
     """
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(("W", "I0", "E0"))]
-    whole = " ".join(lines) or said.strip()
-    line = _PREFIX.sub("", lines[-1] if lines else said.strip() or f"kubectl ended with status {status}")[:_LONGEST]
+    lines = [
+        line.strip() for line in error_output.splitlines() if line.strip() and not line.startswith(("W", "I0", "E0"))
+    ]
+    whole = " ".join(lines) or error_output.strip()
+    line = _PREFIX.sub("", lines[-1] if lines else error_output.strip() or f"kubectl ended with status {status}")[
+        :_LONGEST
+    ]
     if _NO_FILE.search(whole):
         return Fault(DEAD, "this host has no control plane of Kubernetes yet", "Run: gpucluster apply")
     for pattern, kind, message, hint in _WORDINGS:
-        if re.search(pattern, said):
+        if re.search(pattern, error_output):
             return Fault(kind, message.format(line=line, file=file), hint)
     return Fault(OTHER, line, "")

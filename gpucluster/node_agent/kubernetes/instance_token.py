@@ -52,15 +52,15 @@ def credential(cluster: str, cache: Path = CACHE, metadata: str = METADATA, fede
     if not _CLUSTER.fullmatch(cluster):
         raise Refused(f"this is no OCID of a cluster: {cluster[:60]!r}")
     now = time.time()
-    found = _recent(cache, cluster, now)
-    if found is None:
-        found = {"cluster": cluster, "token": _made(cluster, metadata, federation), "until": now + _VALID_S}
-        _keep(cache, found)
-    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(float(found["until"])))
+    entry = _recent(cache, cluster, now)
+    if entry is None:
+        entry = {"cluster": cluster, "token": _made(cluster, metadata, federation), "until": now + _VALID_S}
+        _keep(cache, entry)
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(float(entry["until"])))
     return {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "kind": "ExecCredential",
-        "status": {"token": found["token"], "expirationTimestamp": until},
+        "status": {"token": entry["token"], "expirationTimestamp": until},
     }
 
 
@@ -70,20 +70,20 @@ def _recent(cache: Path, cluster: str, now: float) -> dict[str, Any] | None:
         held = cache.lstat()
         if held.st_uid != os.geteuid() or stat.S_IMODE(held.st_mode) & 0o077 or not stat.S_ISREG(held.st_mode):
             return None
-        found = json.loads(cache.read_text(encoding="utf-8"))
-        left = float(found["until"]) - now
-        return found if found["cluster"] == cluster and _LEFT_S < left <= _VALID_S and found["token"] else None
+        entry = json.loads(cache.read_text(encoding="utf-8"))
+        left = float(entry["until"]) - now
+        return entry if entry["cluster"] == cluster and _LEFT_S < left <= _VALID_S and entry["token"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _keep(cache: Path, found: dict[str, Any]) -> None:
+def _keep(cache: Path, entry: dict[str, Any]) -> None:
     """Without the file each call makes a token: slower, and no fault."""
     try:
         cache.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(dir=cache.parent, prefix=".token-")  # its mode is 0600
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(found, file)
+            json.dump(entry, file)
         os.replace(part, cache)
     except OSError:
         return
@@ -102,8 +102,8 @@ def _made(cluster: str, metadata: str, federation: str) -> str:
         host, path = f"containerengine.{region}.{domain}", f"/cluster_request/{cluster}"
         date = email.utils.formatdate(usegmt=True)
         signed = _signature(key, [f"date: {date}", f"(request-target): get {path}", f"host: {host}"])
-    given = {"authorization": _authorization(key_id, "date (request-target) host", signed), "date": date}
-    return base64.urlsafe_b64encode(f"https://{host}{path}?{urllib.parse.urlencode(given)}".encode()).decode()
+    query = {"authorization": _authorization(key_id, "date (request-target) host", signed), "date": date}
+    return base64.urlsafe_b64encode(f"https://{host}{path}?{urllib.parse.urlencode(query)}".encode()).decode()
 
 
 def _session(folder: Path, metadata: str, tenancy: str, federation: str) -> tuple[Path, str]:
@@ -137,16 +137,16 @@ def _session(folder: Path, metadata: str, tenancy: str, federation: str) -> tupl
     signed = _authorization(f"{tenancy}/fed-x509/{fingerprint}", names, _signature(own, lines))
     headers = {"date": date, "content-type": kind, "x-content-sha256": content, "authorization": signed}
     try:
-        return key, f"ST${json.loads(_asked(federation, headers, body))['token']}"
+        return key, f"ST${json.loads(_response(federation, headers, body))['token']}"
     except (ValueError, KeyError, TypeError):
         raise Failed(f"the answer of {federation} has no token", "Try again") from None
 
 
 def _read(url: str) -> str:
-    return _asked(url, {"Authorization": "Bearer Oracle"})
+    return _response(url, {"Authorization": "Bearer Oracle"})
 
 
-def _asked(url: str, headers: Mapping[str, str], body: bytes | None = None) -> str:
+def _response(url: str, headers: Mapping[str, str], body: bytes | None = None) -> str:
     """What a service answers. It is never asked through a proxy: keys of this instance are in the answers."""
     # Here, because these take longer to load than everything else.
     import ssl
@@ -169,10 +169,10 @@ def _der(pem: str) -> str:
 
 
 def _signature(key: Path, lines: Sequence[str]) -> str:
-    done = programs.call_with_data("openssl", "dgst", "-sha256", "-sign", str(key), text="\n".join(lines))
-    if done.returncode != 0:
-        raise Failed(f"openssl can't sign with the key of this instance: {programs.last_words(done)}", "Try again")
-    return base64.b64encode(done.stdout).decode()
+    result = programs.call_with_data("openssl", "dgst", "-sha256", "-sign", str(key), text="\n".join(lines))
+    if result.returncode != 0:
+        raise Failed(f"openssl can't sign with the key of this instance: {programs.last_words(result)}", "Try again")
+    return base64.b64encode(result.stdout).decode()
 
 
 def _authorization(key_id: str, names: str, signed: str) -> str:

@@ -20,7 +20,7 @@ _OTHERS = {"/var/run/crio/crio.sock": "CRI-O", "/run/crio/crio.sock": "CRI-O", "
 MOST_SKEW_S = 30.0
 
 
-class Found(NamedTuple):
+class HostFacts(NamedTuple):
     """A host before it joins.
 
     Attributes:
@@ -28,7 +28,7 @@ class Found(NamedTuple):
         controller_clock: that of the controller at the same moment.
         sockets: the sockets of runtimes that exist here.
         configured: the socket that kubelet is configured for; "" if it is not yet.
-        wanted: images that the release needs.
+        required_images: those that the release needs.
         images: those in containerd's store.
     """
 
@@ -36,18 +36,18 @@ class Found(NamedTuple):
     controller_clock: float
     sockets: Sequence[str]
     configured: str
-    wanted: Sequence[str] = ()
+    required_images: Sequence[str] = ()
     images: Sequence[str] = ()
 
 
-def judged(host: str, found: Found) -> list[dict[str, str]]:
+def judged(host: str, facts: HostFacts) -> list[dict[str, str]]:
     """What is wrong: [{message, hint}]."""
-    said = [*_of_clock(host, found), *_of_runtime(host, found), *_of_images(host, found)]
-    return [{"message": message, "hint": hint} for message, hint in said]
+    problems = [*_of_clock(host, facts), *_of_runtime(host, facts), *_of_images(host, facts)]
+    return [{"message": message, "hint": hint} for message, hint in problems]
 
 
-def _of_clock(host: str, found: Found) -> Iterable[tuple[str, str]]:
-    behind = found.controller_clock - found.clock
+def _of_clock(host: str, facts: HostFacts) -> Iterable[tuple[str, str]]:
+    behind = facts.controller_clock - facts.clock
     if abs(behind) > MOST_SKEW_S:
         way = "behind" if behind > 0 else "ahead of"
         yield (
@@ -56,14 +56,14 @@ def _of_clock(host: str, found: Found) -> Iterable[tuple[str, str]]:
         )
 
 
-def _of_runtime(host: str, found: Found) -> Iterable[tuple[str, str]]:
-    if found.configured and found.configured != SOCKET:
+def _of_runtime(host: str, facts: HostFacts) -> Iterable[tuple[str, str]]:
+    if facts.configured and facts.configured != SOCKET:
         yield (
-            f"kubelet of {host} is configured for another runtime ({found.configured}), not for {SOCKET}",
+            f"kubelet of {host} is configured for another runtime ({facts.configured}), not for {SOCKET}",
             f"Take the node out and let apply configure it again: gpucluster replace {host}",
         )
-    if SOCKET not in found.sockets:
-        others = [f"{_OTHERS[each]} at {each}" for each in found.sockets if each in _OTHERS]
+    if SOCKET not in facts.sockets:
+        others = [f"{_OTHERS[each]} at {each}" for each in facts.sockets if each in _OTHERS]
         yield (
             f"containerd does not answer on {host}: there is no {SOCKET}"
             + (f", but there is {', '.join(others)}" if others else ""),
@@ -71,12 +71,12 @@ def _of_runtime(host: str, found: Found) -> Iterable[tuple[str, str]]:
         )
 
 
-def _of_images(host: str, found: Found) -> Iterable[tuple[str, str]]:
-    present = {normal(each) for each in found.images}
-    missing = [each for each in found.wanted if normal(each) not in present]
+def _of_images(host: str, facts: HostFacts) -> Iterable[tuple[str, str]]:
+    present = {normal(each) for each in facts.images}
+    missing = [each for each in facts.required_images if normal(each) not in present]
     if missing:
         yield (
-            f"{len(missing)} of {len(found.wanted)} images are missing on {host}: {', '.join(missing)}",
+            f"{len(missing)} of {len(facts.required_images)} images are missing on {host}: {', '.join(missing)}",
             "The image archive in the mirror lacks them: add them to it, then run: gpucluster apply",
         )
 
@@ -94,23 +94,25 @@ def normal(image: str) -> str:
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
-def look(given: Mapping[str, Any]) -> list[dict[str, str]]:
+def look(request: Mapping[str, Any]) -> list[dict[str, str]]:
     """What is wrong with this host.
 
     Args:
-        given: {host, controller_clock, images}.
+        request: {host, controller_clock, images}.
 
     Raises:
         Refused: it is something else.
     """
-    host, clock, wanted = given.get("host"), given.get("controller_clock"), given.get("images", [])
-    if not isinstance(host, str) or not isinstance(clock, (int, float)) or not isinstance(wanted, list):
-        raise Refused("a host, the time of the controller and a list of images are wanted")
+    host, clock, image_names = request.get("host"), request.get("controller_clock"), request.get("images", [])
+    if not isinstance(host, str) or not isinstance(clock, (int, float)) or not isinstance(image_names, list):
+        raise Refused("a host, the time of the controller and a list of images are required")
     now = time.time()
-    done = programs.call(["ctr", "--namespace=k8s.io", "images", "list", "--quiet"]) if wanted else None
+    result = programs.call(["ctr", "--namespace=k8s.io", "images", "list", "--quiet"]) if image_names else None
     sockets = [each for each in (SOCKET, *_OTHERS) if Path(each).is_socket()]
-    images = done.stdout.split() if done else []
-    return judged(host, Found(now, float(clock), sockets, _configured(), [str(each) for each in wanted], images))
+    images = result.stdout.split() if result else []
+    return judged(
+        host, HostFacts(now, float(clock), sockets, _configured(), [str(each) for each in image_names], images)
+    )
 
 
 def _configured() -> str:
@@ -120,17 +122,17 @@ def _configured() -> str:
             text = Path(file).read_text(encoding="utf-8")
         except OSError:
             continue
-        found = socket_in(text)
-        if found:
-            return found
+        path = socket_in(text)
+        if path:
+            return path
     return ""
 
 
 def socket_in(text: str) -> str:
     """The path of the runtime's socket in a file of kubelet; "" if it names none."""
     for mark in ("--container-runtime-endpoint=", "containerRuntimeEndpoint:"):
-        _, found, rest = text.partition(mark)
-        if found:
+        _, separator, rest = text.partition(mark)
+        if separator:
             words = rest.strip().replace('"', " ").replace("'", " ").split()
             path = words[0].partition("://")[2] or words[0] if words else ""
             # /var/run is /run on every system that we support.

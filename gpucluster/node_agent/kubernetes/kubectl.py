@@ -65,12 +65,12 @@ class Kubectl:
             Failed: it is not installed, or did not end in time.
         """
         argv = [*self._argv, f"--request-timeout={seconds:.0f}s", *words]
-        done = programs.call(argv, text, seconds + 10)
-        if done.returncode == programs.MISSING:
+        result = programs.call(argv, text, seconds + 10)
+        if result.returncode == programs.MISSING:
             raise Failed("kubectl is not installed on the controller", "Run: gpucluster apply")
-        if done.returncode != 0:
-            raise ApiFailed(faults.explained(done.stderr, done.returncode, self._kubeconfig), where)
-        return done.stdout
+        if result.returncode != 0:
+            raise ApiFailed(faults.explained(result.stderr, result.returncode, self._kubeconfig), where)
+        return result.stdout
 
     def object(self, *words: str, text: str = "", seconds: float = SECONDS, where: str = "") -> dict[str, Any]:
         """Run kubectl and return the object that it prints as JSON.
@@ -81,12 +81,12 @@ class Kubectl:
         """
         printed = self.run(*words, text=text, seconds=seconds, where=where)
         try:
-            given = json.loads(printed)
+            answer = json.loads(printed)
         except ValueError:
-            given = None
-        if not isinstance(given, dict):
+            answer = None
+        if not isinstance(answer, dict):
             raise Failed(f"kubectl printed no object of JSON: {printed.strip()[:80]!r}", "See: kubectl version")
-        return given
+        return answer
 
     def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
         """One object.
@@ -105,8 +105,8 @@ class Kubectl:
         """
         place = _namespace(namespace) or ["--all-namespaces"]
         more = [f"--selector={labels}"] * bool(labels) + [f"--field-selector={fields}"] * bool(fields)
-        found = self.object("get", kind, *place, *more, "--output=json", where=kind)
-        items = found.get("items", [])
+        answer = self.object("get", kind, *place, *more, "--output=json", where=kind)
+        items = answer.get("items", [])
         return [item for item in items if isinstance(item, dict)]
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any], namespace: str = "") -> None:
@@ -144,11 +144,11 @@ class Kubectl:
         except OSError as error:
             raise Failed(f"kubectl can't be started: {error.strerror}", "Run: gpucluster apply") from None
         try:
-            said = running.stdout.readline().decode(errors="replace") if running.stdout else ""
-            found = _FORWARDED.search(said)
-            if found is None:
+            line = running.stdout.readline().decode(errors="replace") if running.stdout else ""
+            match = _FORWARDED.search(line)
+            if match is None:
                 raise Failed(f"no connection to port {port} of {target} by the API server", f"See: kubectl {words[0]}")
-            yield int(found[1])
+            yield int(match[1])
         finally:
             running.terminate()
             running.wait()
@@ -157,22 +157,22 @@ class Kubectl:
 
     def server(self) -> str:
         """The address of the API server, `https://10.0.0.2:6443`."""
-        found = self.object("config", "view", "--minify", "--output=json")
-        return str(found["clusters"][0]["cluster"]["server"])
+        config = self.object("config", "view", "--minify", "--output=json")
+        return str(config["clusters"][0]["cluster"]["server"])
 
     def authority(self) -> str:
         """The certificate of the authority of the API server, as PEM."""
-        found = self.object("config", "view", "--raw", "--minify", "--flatten", "--output=json")
-        data = found["clusters"][0]["cluster"].get("certificate-authority-data", "")
+        config = self.object("config", "view", "--raw", "--minify", "--flatten", "--output=json")
+        data = config["clusters"][0]["cluster"].get("certificate-authority-data", "")
         return base64.b64decode(data).decode()
 
     def minor(self) -> int:
         """The minor release of the API server, 34 of 1.34.2; it is asked once."""
         if self._minor is None:
-            found = _MINOR.match(str(self.object("get", "--raw=/version").get("minor", "")))
-            if found is None:
+            match = _MINOR.match(str(self.object("get", "--raw=/version").get("minor", "")))
+            if match is None:
                 raise Failed("the API server does not say its version", "See: kubectl version")
-            self._minor = int(found[0])
+            self._minor = int(match[0])
         return self._minor
 
 
@@ -180,12 +180,12 @@ def _namespace(name: str) -> list[str]:
     return [f"--namespace={name}"] if name else []
 
 
-def checked_name(given: object, what: str = "node") -> str:
+def checked_name(name: object, what: str = "node") -> str:
     """The name of an object: a word that can't be an option of kubectl.
 
     Raises:
         Refused: it is none.
     """
-    if not isinstance(given, str) or not _NAME.fullmatch(given):
-        raise Refused(f"this is no name of a {what}: {str(given)[:60]!r}")
-    return given
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise Refused(f"this is no name of a {what}: {str(name)[:60]!r}")
+    return name

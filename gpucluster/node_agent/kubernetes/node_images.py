@@ -31,12 +31,12 @@ _IMPORT_S = 3600.0
 _IMAGE = re.compile(r"""^\s*(?:-\s+)?image:\s*["']?([^\s"'#]+)""", re.MULTILINE)
 
 
-def keep(given: Mapping[str, Any], marker: Path = MARKER) -> dict[str, Any]:
+def keep(request: Mapping[str, Any], marker: Path = MARKER) -> dict[str, Any]:
     """Import the archive where an image is missing or the archive is another one, and pin the images.
 
     Args:
-        given: {archive: its path, checksum: of the archive, images: names, manifests: paths of files in YAML that name
-            further images, unused: names of images that this host does not run}.
+        request: {archive: its path, checksum: of the archive, images: names, manifests: paths of YAML files that name
+            more images, unused: names of images that this host does not run}.
 
     Returns:
         {imported: whether it was, pinned and unpinned: names}.
@@ -45,23 +45,23 @@ def keep(given: Mapping[str, Any], marker: Path = MARKER) -> dict[str, Any]:
         Refused: the request is something else.
         Failed: the archive lacks images, or containerd or the disk refuses something.
     """
-    archive, checksum = given.get("archive"), given.get("checksum")
-    names, manifests, unused = given.get("images"), given.get("manifests"), given.get("unused", [])
+    archive, checksum = request.get("archive"), request.get("checksum")
+    names, manifests, unused = request.get("images"), request.get("manifests"), request.get("unused", [])
     if not (isinstance(archive, str) and isinstance(checksum, str) and all(map(_texts, (names, manifests, unused)))):
         raise Refused("an archive, its checksum, names of images and paths of manifests are wanted")
     try:
         texts = [Path(path).read_text(encoding="utf-8") for path in manifests or ()]
-        wanted = {normal(name) for name in (*(names or ()), *(name for text in texts for name in named_in(text)))}
-        imported = bool(wanted - _stored()) or _read(marker) != checksum
+        desired = {normal(name) for name in (*(names or ()), *(name for text in texts for name in named_in(text)))}
+        imported = bool(desired - _stored()) or _read(marker) != checksum
         if imported:
-            _import(Path(archive), {normal(name) for name in unused} - wanted)
-        missing = sorted(wanted - _stored())
+            _import(Path(archive), {normal(name) for name in unused} - desired)
+        missing = sorted(desired - _stored())
         if missing:
-            message = f"{Path(archive).name} lacks {len(missing)} of {len(wanted)} images: {', '.join(missing)}"
+            message = f"{Path(archive).name} lacks {len(missing)} of {len(desired)} images: {', '.join(missing)}"
             raise Failed(
                 message, "Make the archive again (gpucluster kubernetes images), then run the same command again"
             )
-        pinned, unpinned = _pin(wanted)
+        pinned, unpinned = _pin(desired)
         if imported:
             marker.write_text(f"{checksum}\n", encoding="utf-8")
     except OSError as error:
@@ -87,10 +87,10 @@ def _import(archive: Path, unused: Collection[str]) -> None:
     with open(source, "rb") as stream:
         writer = threading.Thread(target=_write, args=(part, sink))
         writer.start()
-        done = programs.call_with_data(*_CTR, "import", "-", stdin=stream, seconds=_IMPORT_S)
+        result = programs.call_with_data(*_CTR, "import", "-", stdin=stream, seconds=_IMPORT_S)
     # Nobody reads the pipe any more: a writer that is not at its end meets an error.
     writer.join()
-    _check(done.returncode, "import", programs.last_words(done))
+    _check(result.returncode, "import", programs.last_words(result))
 
 
 def _write(part: Part, sink: int) -> None:
@@ -99,10 +99,10 @@ def _write(part: Part, sink: int) -> None:
         part.write(os.fdopen(sink, "wb"))
 
 
-def _pin(wanted: set[str]) -> tuple[list[str], list[str]]:
+def _pin(desired: set[str]) -> tuple[list[str], list[str]]:
     """Pin these images, and let go what an earlier release had: kubelet removes it when the disk fills."""
     already, ours = _stored(f'labels."{PINNED}"==pinned'), _stored(f'labels."{OURS}"==yes')
-    pinned, unpinned = sorted(wanted - already), sorted(ours - wanted)
+    pinned, unpinned = sorted(desired - already), sorted(ours - desired)
     for name in pinned:
         _ctr("label", name, f"{PINNED}=pinned", f"{OURS}=yes")
     for name in unpinned:
@@ -116,14 +116,14 @@ def _stored(*filters: str) -> set[str]:
 
 
 def _ctr(*words: str, seconds: float = programs.SECONDS) -> str:
-    done = programs.call([*_CTR, *words], seconds=seconds)
-    _check(done.returncode, words[0], "".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]))
-    return done.stdout
+    result = programs.call([*_CTR, *words], seconds=seconds)
+    _check(result.returncode, words[0], "".join((result.stderr.strip() or result.stdout.strip()).splitlines()[-1:]))
+    return result.stdout
 
 
-def _check(status: int, verb: str, said: str) -> None:
+def _check(status: int, verb: str, reason: str) -> None:
     if status != 0:
-        raise Failed(f"containerd can't {verb} images: {said}", "See: journalctl --unit containerd")
+        raise Failed(f"containerd can't {verb} images: {reason}", "See: journalctl --unit containerd")
 
 
 def _texts(value: Any) -> bool:
@@ -137,9 +137,9 @@ def _read(file: Path) -> str:
         return ""
 
 
-def summary(found: Mapping[str, Iterable[str]]) -> str:
+def summary(result: Mapping[str, Iterable[str]]) -> str:
     """What was done, in a line; empty if nothing was."""
-    parts = ["imported the archive"] if found["imported"] else []
-    parts += [f"pinned {', '.join(found['pinned'])}"] if found["pinned"] else []
-    parts += [f"unpinned {', '.join(found['unpinned'])}"] if found["unpinned"] else []
+    parts = ["imported the archive"] if result["imported"] else []
+    parts += [f"pinned {', '.join(result['pinned'])}"] if result["pinned"] else []
+    parts += [f"unpinned {', '.join(result['unpinned'])}"] if result["unpinned"] else []
     return "; ".join(parts)

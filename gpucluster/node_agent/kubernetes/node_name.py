@@ -14,7 +14,7 @@ _OWN_NAME = re.compile(r"--hostname-override=(\S+)")
 def registered_name() -> str:
     """The name of this host's node."""
     try:
-        found = _OWN_NAME.search(_ARGUMENTS.read_text(encoding="utf-8"))
+        match = _OWN_NAME.search(_ARGUMENTS.read_text(encoding="utf-8"))
     except OSError:
-        found = None
-    return found[1].strip('"') if found else os.uname().nodename
+        match = None
+    return match[1].strip('"') if match else os.uname().nodename

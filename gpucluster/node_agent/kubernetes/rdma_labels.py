@@ -36,7 +36,7 @@ def labels(data: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def asked(url: str = URL) -> dict[str, Any]:
+def topology_data(url: str = URL) -> dict[str, Any]:
     """What the metadata service says of this host's place; empty if it says nothing (404).
 
     Raises:
@@ -51,7 +51,7 @@ def asked(url: str = URL) -> dict[str, Any]:
     request = urllib.request.Request(url, headers={"Authorization": "Bearer Oracle"})  # noqa: S310 - ours
     try:
         with opener.open(request, timeout=_SECONDS) as answer:
-            given = json.loads(answer.read(_MOST_BYTES))
+            place = json.loads(answer.read(_MOST_BYTES))
     except urllib.error.HTTPError as error:
         if error.code == _NOT_FOUND:
             return {}
@@ -60,9 +60,9 @@ def asked(url: str = URL) -> dict[str, Any]:
         raise Failed(
             f"the metadata service gives no answer that can be read: {error}", "Run the command again"
         ) from None
-    if not isinstance(given, dict):
+    if not isinstance(place, dict):
         raise Failed("the metadata service says nothing of the RDMA network that can be read", "Run the command again")
-    return given
+    return place
 
 
 def keep(kubectl: Kubectl, data: Mapping[str, Any], name: str = "") -> dict[str, str | None]:
@@ -79,11 +79,11 @@ def keep(kubectl: Kubectl, data: Mapping[str, Any], name: str = "") -> dict[str,
     Raises:
         Failed: the API server gives no answer, or refuses. No label was changed.
     """
-    wanted = labels(data)
+    desired = labels(data)
     node = checked_name(name or registered_name())
     has = kubectl.get("node", node)["metadata"].get("labels") or {}
-    changes: dict[str, str | None] = {label: None for label in PLACE if label in has and label not in wanted}
-    changes.update({label: value for label, value in wanted.items() if has.get(label) != value})
+    changes: dict[str, str | None] = {label: None for label in PLACE if label in has and label not in desired}
+    changes.update({label: value for label, value in desired.items() if has.get(label) != value})
     if changes:
         kubectl.patch("node", node, {"metadata": {"labels": changes}})
     return changes

@@ -55,29 +55,29 @@ class Part:
 
 def parts(nodes: Sequence[Mapping[str, Any]]) -> list[Part]:
     """The nodes of the API that have an address and a part of the range."""
-    found = []
+    node_parts = []
     for node in nodes:
         addresses = node.get("status", {}).get("addresses") or []
         address = next((each["address"] for each in addresses if each.get("type") == "InternalIP"), "")
         pods = node.get("spec", {}).get("podCIDR", "")
         if address and pods:
-            found.append(Part(node["metadata"]["name"], address, pods))
-    return found
+            node_parts.append(Part(node["metadata"]["name"], address, pods))
+    return node_parts
 
 
-def wanted_routes(known: Sequence[Part], own: str) -> dict[str, str]:
+def desired_routes(known: Sequence[Part], own: str) -> dict[str, str]:
     """By destination, the address that routes go to: of every node but our own."""
     return {part.pods: part.address for part in known if part.node != own}
 
 
-def changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> list[list[str]]:
+def changes(desired: Mapping[str, str], present: Mapping[str, str]) -> list[list[str]]:
     """The arguments of `ip` that make the present routes the wanted ones."""
     lines = [
         ["route", "replace", pods, "via", address, "proto", PROTOCOL]
-        for pods, address in sorted(wanted.items())
+        for pods, address in sorted(desired.items())
         if present.get(pods) != address
     ]
-    gone = sorted(set(present) - set(wanted))
+    gone = sorted(set(present) - set(desired))
     return lines + [["route", "del", pods, "via", present[pods], "proto", PROTOCOL] for pods in gone]
 
 
@@ -135,10 +135,10 @@ def is_of_another_part(text: str, pods: str) -> bool:
 
 
 def _ip(*arguments: str) -> str:
-    done = programs.call(["ip", *arguments], "", _SECONDS)
-    if done.returncode != 0:
-        raise Failed(f"ip {' '.join(arguments)} failed: {done.stderr.strip()[-200:]}")
-    return done.stdout
+    result = programs.call(["ip", *arguments], "", _SECONDS)
+    if result.returncode != 0:
+        raise Failed(f"ip {' '.join(arguments)} failed: {result.stderr.strip()[-200:]}")
+    return result.stdout
 
 
 def _write(path: str, text: str) -> None:
@@ -161,10 +161,10 @@ def server_in(kubeconfig: str) -> str:
     Raises:
         Failed: it has none.
     """
-    found = _SERVER.search(kubeconfig)
-    if found is None:
+    match = _SERVER.search(kubeconfig)
+    if match is None:
         raise Failed(f"{KUBELET} names no API server", "Run: gpucluster apply")
-    return found[1]
+    return match[1]
 
 
 def _nodes() -> list[dict[str, Any]]:
@@ -192,11 +192,11 @@ def follow_once(own: str, known: str = "") -> str:
         OSError, ValueError: the API server does not answer, or not as it should; this host has not joined yet.
         Failed: a program refuses.
     """
-    found = parts(_nodes())
+    node_parts = parts(_nodes())
     present = present_routes(_ip("-json", "route", "show", "proto", PROTOCOL))
-    for arguments in changes(wanted_routes(found, own), present):
+    for arguments in changes(desired_routes(node_parts, own), present):
         _ip(*arguments)
-    mine = next((part.pods for part in found if part.node == own), "")
+    mine = next((part.pods for part in node_parts if part.node == own), "")
     if mine:
         _write(CONFIGURATION, plugins(mine))
         if mine != known and is_of_another_part(_ip("-json", "-4", "address", "show"), mine):
@@ -218,7 +218,7 @@ def main(pods: str, node: str = "") -> int:
     except ValueError as error:
         sys.stderr.write(f"gpucluster-agent: {error}\n")
         return 2
-    own, said, part = node or socket.gethostname(), "", ""
+    own, last_error, part = node or socket.gethostname(), "", ""
     rules = programs.call(["nft", "-f", "-"], masquerade(pods), _SECONDS)
     if rules.returncode != 0:
         sys.stderr.write(f"gpucluster-agent: nft refused: {rules.stderr.strip()[-200:]}\n")
@@ -229,9 +229,9 @@ def main(pods: str, node: str = "") -> int:
     while True:
         try:
             part = follow_once(own, part)
-            said = ""
+            last_error = ""
         except (AgentError, OSError, ValueError, KeyError) as error:
-            if str(error) != said:
-                said = str(error)
-                sys.stderr.write(f"gpucluster-agent: {said}\n")
+            if str(error) != last_error:
+                last_error = str(error)
+                sys.stderr.write(f"gpucluster-agent: {last_error}\n")
         time.sleep(_EVERY)

@@ -23,14 +23,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--expected", default=expected.PATH, help="the file that says what this host should have")
     options = parser.parse_args(argv)
     try:
-        wanted = expected.parse(Path(options.expected).read_text())
+        expectation = expected.parse(Path(options.expected).read_text())
     except (OSError, expected.Damaged) as error:
         sys.stderr.write(f"{options.expected} can't be used: {error}\n")
         return 1
-    if wanted.hardware_emulated:
+    if expectation.hardware_emulated:
         return 0
     try:
-        for line in apply.apply(apply.here(), wanted):
+        for line in apply.apply(apply.here(), expectation):
             sys.stdout.write(f"{line}\n")
     except plan.NotPossible as error:
         sys.stderr.write(f"The GPUs are not divided as they should be: {error}\n")

@@ -53,13 +53,13 @@ def here() -> Node:
     return Node(Path("/"), run)
 
 
-def run(argv: Sequence[str], seconds: float) -> collect.Said:
+def run(argv: Sequence[str], seconds: float) -> collect.ProgramOutput:
     """Run a program with a limit. One that is missing or does not answer has no status."""
-    done = programs.ask(list(argv), seconds, _MOST_OUTPUT)
-    if done.fault:
-        return collect.Said(None, done.fault)
-    text = done.output + (b"\n" + done.errors if done.errors else b"")
-    return collect.Said(done.status, text.decode(errors="replace"))
+    result = programs.ask(list(argv), seconds, _MOST_OUTPUT)
+    if result.fault:
+        return collect.ProgramOutput(None, result.fault)
+    text = result.output + (b"\n" + result.errors if result.errors else b"")
+    return collect.ProgramOutput(result.status, text.decode(errors="replace"))
 
 
 def apply(node: Node, expected: NodeExpectation) -> list[str]:
@@ -73,13 +73,13 @@ def apply(node: Node, expected: NodeExpectation) -> list[str]:
         return []
     parts = expected.mig or ("",) * expected.gpus
     try:
-        done = _divide(node, parts, expected.gpu_model)
+        actions = _divide(node, parts, expected.gpu_model)
     except (plan.NotPossible, collect.Unreadable) as error:
         _record(node, str(error))
         raise plan.NotPossible(str(error)) from None
     if not expected.mig:
         marker.unlink(missing_ok=True)
-    return done
+    return actions
 
 
 def _divide(node: Node, parts: Sequence[str], whole: str) -> list[str]:
@@ -118,35 +118,35 @@ def _alone(node: Node) -> Iterator[None]:
 
 def _take(node: Node, step: plan.Step) -> None:
     for left in reversed(range(_TRIES)):
-        said = node.run(["nvidia-smi", *step.words], _SECONDS)
+        answer = node.run(["nvidia-smi", *step.words], _SECONDS)
         # A mode that is pending is a warning only: the status is 0.
-        waits = step.mode and refusals.pending(said.output)
-        if said.status == 0 and not waits:
+        waits = step.mode and refusals.pending(answer.output)
+        if answer.status == 0 and not waits:
             return
-        if not left or refusals.IN_USE not in said.output.lower():
+        if not left or refusals.IN_USE not in answer.output.lower():
             break
         node.sleep(_PAUSE_S)
-    raise plan.NotPossible(f"GPU {step.gpu}: could not {step.what}: {refusals.explain(said.output)}")
+    raise plan.NotPossible(f"GPU {step.gpu}: could not {step.what}: {refusals.explain(answer.output)}")
 
 
 def _show(node: Node, cards: Sequence[collect.Card], devices: Sequence[mig.Device]) -> None:
     """Make the links and the list of names; without devices both are removed."""
     folder = node.path(mig.FOLDER)
-    wanted: Mapping[str, str] = {}
+    targets: Mapping[str, str] = {}
     names: Mapping[int, str] = {}
     if devices:
         try:
             minors = collect.minors(node.path(collect.MINORS).read_text())
         except OSError as error:
             raise plan.NotPossible(f"{collect.MINORS} can't be read: {error.strerror}") from None
-        wanted = plan.links(cards, devices, minors)
+        targets = plan.links(cards, devices, minors)
         names = plan.names(cards, devices)
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    kept = {Path(path).name for path in wanted}
+    kept = {Path(path).name for path in targets}
     for old in folder.iterdir():
         if old.is_symlink() and old.name not in kept:
             old.unlink()
-    for path, target in wanted.items():
+    for path, target in targets.items():
         _link(node.path(path), target)
     _write(folder / mig.NAMES, "".join(f"{number} {name}\n" for number, name in names.items()))
     _record(node, "")
@@ -161,10 +161,10 @@ def _link(path: Path, target: str) -> None:
     new.replace(path)
 
 
-def _record(node: Node, said: str) -> None:
+def _record(node: Node, reason: str) -> None:
     folder = node.path(mig.FOLDER)
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    _write(folder / RECORD, json.dumps({"said": said}))
+    _write(folder / RECORD, json.dumps({"said": reason}))
 
 
 def _write(file: Path, text: str) -> None:
@@ -178,7 +178,7 @@ def _write(file: Path, text: str) -> None:
 def last_words(folder: Path) -> str:
     """Why the last run did not divide the GPUs; "" where it did, or did not run."""
     try:
-        found: Any = json.loads((folder / RECORD).read_text())
+        content: Any = json.loads((folder / RECORD).read_text())
     except (OSError, ValueError):
         return ""
-    return str(found.get("said", "")) if isinstance(found, dict) else ""
+    return str(content.get("said", "")) if isinstance(content, dict) else ""

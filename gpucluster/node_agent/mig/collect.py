@@ -36,7 +36,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
-class Said:
+class ProgramOutput:
     """How a program ended: its status, None where it did not end by itself, and what it printed."""
 
     status: int | None
@@ -99,10 +99,10 @@ def read(run: Run, seconds: float) -> tuple[Card, ...]:
 
 
 def _ask(run: Run, words: Sequence[str], seconds: float) -> str:
-    done = run(["nvidia-smi", *words], seconds)
-    if done.status == 0 or any(nothing in done.output.lower() for nothing in _NOTHING):
-        return done.output
-    raise Unreadable(f"nvidia-smi {' '.join(words)} ended with status {done.status}: {done.words or 'no output'}")
+    answer = run(["nvidia-smi", *words], seconds)
+    if answer.status == 0 or any(nothing in answer.output.lower() for nothing in _NOTHING):
+        return answer.output
+    raise Unreadable(f"nvidia-smi {' '.join(words)} ended with status {answer.status}: {answer.words or 'no output'}")
 
 
 def parse(query: str, instances: str, names: str) -> tuple[Card, ...]:
@@ -137,15 +137,15 @@ def document(query: str) -> ElementTree.Element:
 
 def _uuids(names: str) -> Mapping[tuple[int, int], str]:
     """The UUID of each instance by GPU and by the number that `nvidia-smi -L` calls its device."""
-    found: dict[tuple[int, int], str] = {}
+    uuids: dict[tuple[int, int], str] = {}
     gpu = -1
     for line in names.splitlines():
         card, device = _CARD.match(line), _DEVICE.match(line)
         if card:
             gpu = int(card[1])
         elif device:
-            found[gpu, int(device[1])] = device[2]
-    return found
+            uuids[gpu, int(device[1])] = device[2]
+    return uuids
 
 
 def _card(
@@ -165,7 +165,7 @@ def _card(
     lost = compute.keys() - {number for _instance, number in made}
     if lost:
         raise Unreadable(f"GPU {index}: nvidia-smi mig -lgi does not list the GPU instance {min(lost)}")
-    found = [
+    instances = [
         There(instance, number, *compute.get(number, (None, "")))
         for instance, number in sorted(made, key=lambda one: one[0].start)
     ]
@@ -178,7 +178,7 @@ def _card(
         uuid=gpu.findtext("uuid", "").strip(),
         mode=gpu.findtext("mig_mode/current_mig", "N/A").strip(),
         pending=gpu.findtext("mig_mode/pending_mig", "N/A").strip(),
-        instances=tuple(found),
+        instances=tuple(instances),
         processes=tuple(processes[:_MOST_PROCESSES]),
     )
 

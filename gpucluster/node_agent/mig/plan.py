@@ -44,17 +44,17 @@ def steps(cards: Sequence[Card], parts: Sequence[str]) -> tuple[Step, ...]:
     """
     if len(cards) != len(parts):
         raise NotPossible(f"the driver sees {len(cards)} of {len(parts)} GPUs")
-    found: list[Step] = []
+    calls: list[Step] = []
     for index, (card, words) in enumerate(zip(cards, parts)):
-        found += _of_card(index, card, mig.parse(words))
-    return tuple(found)
+        calls += _of_card(index, card, mig.parse(words))
+    return tuple(calls)
 
 
-def _of_card(index: int, card: Card, wanted: Sequence[Instance]) -> list[Step]:
-    if is_right(card, wanted):
+def _of_card(index: int, card: Card, desired: Sequence[Instance]) -> list[Step]:
+    if is_right(card, desired):
         return []
     if card.mode not in (ON, OFF):
-        if not wanted:
+        if not desired:
             return []
         raise NotPossible(f"GPU {index} can't be divided: nvidia-smi has {card.mode!r} as its MIG mode")
     if card.processes:
@@ -62,35 +62,35 @@ def _of_card(index: int, card: Card, wanted: Sequence[Instance]) -> list[Step]:
             f"GPU {index} is in use and stays as it is ({', '.join(card.processes)}): drain the node, and apply again"
         )
     which = ("-i", str(index))
-    found = []
+    calls = []
     if any(there.compute_instance is not None for there in card.instances):
-        found.append(Step(("mig", *which, "-dci"), index, "remove its compute instances"))
+        calls.append(Step(("mig", *which, "-dci"), index, "remove its compute instances"))
     if card.instances:
-        found.append(Step(("mig", *which, "-dgi"), index, "remove its GPU instances"))
-    mode = ON if wanted else OFF
+        calls.append(Step(("mig", *which, "-dgi"), index, "remove its GPU instances"))
+    mode = ON if desired else OFF
     if (card.mode, card.pending) != (mode, mode):
-        found.append(
-            Step((*which, "-mig", "1" if wanted else "0"), index, f"turn MIG mode {'on' if wanted else 'off'}", True)
+        calls.append(
+            Step((*which, "-mig", "1" if desired else "0"), index, f"turn MIG mode {'on' if desired else 'off'}", True)
         )
-    if wanted:
-        found.append(Step(("mig", *which, "-cgi", mig.text(wanted), "-C"), index, f"make {mig.text(wanted)}"))
-    return found
+    if desired:
+        calls.append(Step(("mig", *which, "-cgi", mig.text(desired), "-C"), index, f"make {mig.text(desired)}"))
+    return calls
 
 
-def is_right(card: Card, wanted: Sequence[Instance]) -> bool:
+def is_right(card: Card, desired: Sequence[Instance]) -> bool:
     """Whether a GPU is divided like this, and stays so."""
-    mode = ON if wanted else OFF
+    mode = ON if desired else OFF
     if card.mode not in (ON, OFF):
-        return not wanted
-    return (card.mode, card.pending) == (mode, mode) and not differences(card, wanted)
+        return not desired
+    return (card.mode, card.pending) == (mode, mode) and not differences(card, desired)
 
 
-def differences(card: Card, wanted: Sequence[Instance]) -> list[str]:
+def differences(card: Card, desired: Sequence[Instance]) -> list[str]:
     """What is not as it should be of the instances of a GPU, in words."""
     there = {each.instance: each for each in card.instances}
-    words = [f"{_name(each)} is missing" for each in wanted if each not in there]
-    words += [f"{_name(each)} has no compute instance" for each in wanted if each in there and not there[each].uuid]
-    return words + [f"{_name(each)} is not wanted" for each in there if each not in wanted]
+    words = [f"{_name(each)} is missing" for each in desired if each not in there]
+    words += [f"{_name(each)} has no compute instance" for each in desired if each in there and not there[each].uuid]
+    return words + [f"{_name(each)} is not wanted" for each in there if each not in desired]
 
 
 def _name(instance: Instance) -> str:
@@ -103,12 +103,12 @@ def links(cards: Sequence[Card], devices: Sequence[Device], minors: Mapping[str,
     Raises:
         NotPossible: an instance is not there, or the driver has no device file for it.
     """
-    found: dict[str, str] = {}
+    file_by_link: dict[str, str] = {}
     for device in devices:
         card = cards[device.gpu]
         file = f"/dev/nvidia{card.minor}"
         if device.instance is None:
-            found[device.link] = file
+            file_by_link[device.link] = file
             continue
         there = _there(card, device)
         name = f"gpu{card.minor}/gi{there.gpu_instance}"
@@ -116,8 +116,8 @@ def links(cards: Sequence[Card], devices: Sequence[Device], minors: Mapping[str,
         if None in numbers:
             raise NotPossible(f"GPU {device.gpu}: mig-minors of the driver has no {name}: is it older than 450.80?")
         targets = (*(f"/dev/nvidia-caps/nvidia-cap{number}" for number in numbers), file)
-        found.update(zip(device.links, targets))
-    return found
+        file_by_link.update(zip(device.links, targets))
+    return file_by_link
 
 
 def names(cards: Sequence[Card], devices: Sequence[Device]) -> dict[int, str]:

@@ -93,15 +93,15 @@ def _checkpoint(node: Node) -> str | None:
 
 
 def _running(node: Node) -> list[dict[str, str]]:
-    said = node.run([*_crictl(node), "ps", "--state", "Running", "--output", "json"], _SECONDS)
+    answer = node.run([*_crictl(node), "ps", "--state", "Running", "--output", "json"], _SECONDS)
     # Where it has no configuration it warns before its answer.
-    text = said.output[said.output.find("{") :] if said.status == 0 else ""
+    text = answer.output[answer.output.find("{") :] if answer.status == 0 else ""
     try:
         # What follows the answer is what it has written to its errors.
-        found: Any = json.JSONDecoder().raw_decode(text)[0]["containers"] or []
-        return [_container(each["id"], each["labels"]) for each in found]
+        containers: Any = json.JSONDecoder().raw_decode(text)[0]["containers"] or []
+        return [_container(each["id"], each["labels"]) for each in containers]
     except (ValueError, KeyError, TypeError):
-        last = (said.output.strip().splitlines() or ["no answer"])[-1]
+        last = (answer.output.strip().splitlines() or ["no answer"])[-1]
         raise NotPossible(f"crictl does not say which pods run here: {last[:200]}") from None
 
 

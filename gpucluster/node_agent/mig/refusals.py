@@ -24,26 +24,26 @@ _REMEDIES = (
 )
 
 
-def pending(said: str) -> str:
+def pending(output: str) -> str:
     """Why a new mode is not in effect yet, as nvidia-smi says it; "" where it is."""
-    found = _PENDING.search(said)
-    return found["why"].strip() if found else ""
+    match = _PENDING.search(output)
+    return match["why"].strip() if match else ""
 
 
-def explain(said: str) -> str:
+def explain(output: str) -> str:
     """What nvidia-smi said, and what to do. A mode that is pending for any reason but a program needs a restart."""
-    why = pending(said)
+    why = pending(output)
     if why and IN_USE not in why.lower():
         return f"the new MIG mode waits for a restart of the host ({why})"
-    line = why or _line(said)
+    line = why or _line(output)
     for words, remedy in _REMEDIES:
         if words in line.lower():
             return f"{line}: {remedy}"
     return line or "nvidia-smi said nothing"
 
 
-def _line(said: str) -> str:
+def _line(output: str) -> str:
     """The line with the reason: the first that says that something is not possible, else the last one."""
-    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if _TELLING.match(line)]
     return ((telling or lines[-1:]) or [""])[0][:200]

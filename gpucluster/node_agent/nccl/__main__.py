@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn, TextIO
 
 from gpucluster.node_agent.nccl import collectives, json_output, limits, text_output
-from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, Verdict, Wanted, judge
+from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun, Verdict, judge
 from gpucluster.node_agent.nccl.measurement import Measurement
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Judge a file. Returns 0 for "pass", 2 for "fail", 3 for "unknown" and for bad arguments."""
     options = _parser().parse_args(argv)
     try:
-        verdict = judge(_read(options.file), _wanted(options))
+        verdict = judge(_read(options.file), _expected_run(options))
     except (Unusable, json_output.NotJson) as error:
         verdict = Verdict(UNKNOWN, [str(error)])
     except OSError as error:
@@ -82,12 +82,12 @@ def _bandwidth(text: str) -> float:
     return number
 
 
-def _wanted(options: argparse.Namespace) -> Wanted:
+def _expected_run(options: argparse.Namespace) -> ExpectedRun:
     shape = SHAPES.get(options.shape)
     gpus = options.gpus or (shape.gpus if shape else 0)
     if options.shape and not gpus:
         raise Unusable(f"nothing is known about the shape {options.shape!r}: check it, or give --gpus")
-    return Wanted(shape, options.nodes, gpus, options.operation, options.algorithm, options.expect)
+    return ExpectedRun(shape, options.nodes, gpus, options.operation, options.algorithm, options.expect)
 
 
 def _read(name: str) -> Measurement:

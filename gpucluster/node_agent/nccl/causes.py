@@ -116,19 +116,19 @@ class Causes:
 
     def line(self, line: str) -> None:
         """Read a line that has "NCCL WARN" in it."""
-        found = _WARN.search(line)
-        if not found:
+        match = _WARN.search(line)
+        if not match:
             return
-        warning = _Warning(found[1], _ADDRESS.sub("0x...", found[3].strip())[:_LONGEST])
+        warning = _Warning(match[1], _ADDRESS.sub("0x...", match[3].strip())[:_LONGEST])
         if warning in self._gpus or len(self._gpus) < 10 * _MOST:
             gpus = self._gpus.setdefault(warning, [])
-            if int(found[2]) not in gpus:
-                gpus.append(int(found[2]))
+            if int(match[2]) not in gpus:
+                gpus.append(int(match[2]))
 
     def reasons(self) -> tuple[str, ...]:
         """The most telling ones, for people: those with a known meaning come first."""
-        told = sorted(self._gpus.items(), key=lambda each: not _advice(each[0].text))
-        return tuple(_sentence(warning, gpus) for warning, gpus in told[:_MOST])
+        warnings = sorted(self._gpus.items(), key=lambda each: not _advice(each[0].text))
+        return tuple(_sentence(warning, gpus) for warning, gpus in warnings[:_MOST])
 
 
 def _sentence(warning: _Warning, gpus: list[int]) -> str:

@@ -89,8 +89,8 @@ def ranks_of(operation: str, half: Half) -> int | None:
     of = COLLECTIVES[operation].ranks
     if of is None or half.algorithm.value <= 0:
         return None
-    found = round(of(half.bus.value / half.algorithm.value))
-    return found if 0 < found < _MOST_RANKS else None
+    ranks = round(of(half.bus.value / half.algorithm.value))
+    return ranks if 0 < ranks < _MOST_RANKS else None
 
 
 def of_unnamed(operator: str, rooted: bool, half: Half, ranks: int) -> list[str]:

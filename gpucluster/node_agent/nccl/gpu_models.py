@@ -28,8 +28,8 @@ _ADDED_BY_SWITCHES = frozenset(("h100", "h200", "b200", "b300", "gb200", "gb300"
 
 def model(names: Iterable[str]) -> str:
     """The model of all these GPUs; "" where they are not alike, or not known."""
-    found = {next((model for name, model in _NAMES if name.search(each)), "") for each in names}
-    return found.pop() if len(found) == 1 else ""
+    models = {next((model for name, model in _NAMES if name.search(each)), "") for each in names}
+    return models.pop() if len(models) == 1 else ""
 
 
 def nvlink(model: str) -> float:

@@ -44,9 +44,9 @@ class InfoLog:
             self._log = self._log._replace(present=True)
         for mark, read in _READERS:
             if mark in line:
-                found = _INFO.search(line)
-                if found:
-                    read(self, found[2], Line(found[1], found[2][:_LONGEST].strip()))
+                match = _INFO.search(line)
+                if match:
+                    read(self, match[2], Line(match[1], match[2][:_LONGEST].strip()))
                 return
 
     def log(self) -> Log:
@@ -54,19 +54,19 @@ class InfoLog:
         return self._log._replace(routes=self._routes, devices=self._devices)
 
     def _route(self, text: str, line: Line) -> None:
-        found = _ROUTE.match(text)
-        if not found:
+        match = _ROUTE.match(text)
+        if not match:
             return
-        network = _NETWORK.match(found[4]) if found[3] == "NET" else None
-        route = Route(found[3], network[1], bool(network[2])) if network else Route(found[3])
+        network = _NETWORK.match(match[4]) if match[3] == "NET" else None
+        route = Route(match[3], network[1], bool(network[2])) if network else Route(match[3])
         pairs = self._routes.setdefault(route, {})
         if len(pairs) < _MOST_PAIRS:
-            pairs.setdefault((int(found[1]), int(found[2])), line)
+            pairs.setdefault((int(match[1]), int(match[2])), line)
 
     def _channels(self, text: str, line: Line) -> None:
-        found, known = _CHANNELS.search(text), self._log.channels
-        if found and (known is None or int(found[1]) < known[0]):
-            self._log = self._log._replace(channels=(int(found[1]), line))
+        match, known = _CHANNELS.search(text), self._log.channels
+        if match and (known is None or int(match[1]) < known[0]):
+            self._log = self._log._replace(channels=(int(match[1]), line))
 
     def _using(self, text: str, line: Line) -> None:
         names = tuple(dict.fromkeys(_DEVICE.findall(text)))
@@ -81,30 +81,30 @@ class InfoLog:
             self._log = self._log._replace(indirect=self._log.indirect or line)
 
     def _layout(self, text: str, line: Line) -> None:
-        found = _LAYOUT.match(text)
-        if found and self._log.layout is None:
-            self._log = self._log._replace(layout=(int(found[1]), int(found[2]), line))
+        match = _LAYOUT.match(text)
+        if match and self._log.layout is None:
+            self._log = self._log._replace(layout=(int(match[1]), int(match[2]), line))
 
     def _multicast(self, text: str, line: Line) -> None:
-        found, known = _MULTICAST.match(text), self._log.multicast
-        if found and (known is None or (known[0] and found[1])):
-            self._log = self._log._replace(multicast=(not found[1], line))
+        match, known = _MULTICAST.match(text), self._log.multicast
+        if match and (known is None or (known[0] and match[1])):
+            self._log = self._log._replace(multicast=(not match[1], line))
 
     def _switches(self, _text: str, _line: Line) -> None:
         self._log = self._log._replace(switches=True)
 
     def _ring(self, text: str, line: Line) -> None:
-        found, known = _RING.match(text), self._log.ring
-        if found and found[1] in _PATHS and (known is None or _PATHS.index(found[1]) > _PATHS.index(known[0])):
-            self._log = self._log._replace(ring=(found[1], line))
+        match, known = _RING.match(text), self._log.ring
+        if match and match[1] in _PATHS and (known is None or _PATHS.index(match[1]) > _PATHS.index(known[0])):
+            self._log = self._log._replace(ring=(match[1], line))
 
     def _forbidden(self, _text: str, line: Line) -> None:
         self._log = self._log._replace(forbidden=self._log.forbidden or line)
 
     def _protocol(self, text: str, line: Line) -> None:
-        found, known = _PROTOCOL.search(text), self._log.protocol
-        if found and (known is None or int(found[1]) > known[0]):
-            self._log = self._log._replace(protocol=(int(found[1]), found[2], line))
+        match, known = _PROTOCOL.search(text), self._log.protocol
+        if match and (known is None or int(match[1]) > known[0]):
+            self._log = self._log._replace(protocol=(int(match[1]), match[2], line))
 
 
 _READERS: tuple[tuple[str, Callable[[InfoLog, str, Line], None]], ...] = (

@@ -66,9 +66,9 @@ def _measurement(content: dict[str, Any]) -> Measurement:
 def _times(results: list[dict[str, Any]]) -> tuple[float, ...]:
     """Of the largest message, the median iteration of each process (-I 1, with several processes)."""
     largest = max(results, key=lambda row: int(row["size"]), default={})
-    told = largest.get("out_of_place_per_iter") or {}
-    skipped = int(told.get("skipped_iterations") or 0)
-    processes = [times[skipped:] for times in told.get("per_process_max_times_us") or ()]
+    timing = largest.get("out_of_place_per_iter") or {}
+    skipped = int(timing.get("skipped_iterations") or 0)
+    processes = [times[skipped:] for times in timing.get("per_process_max_times_us") or ()]
     return tuple(median(map(float, times)) for times in processes if times)
 
 
@@ -78,12 +78,12 @@ def _operation(args: Any) -> str | None:
     return program[: -len("_perf")] if program.endswith("_perf") else None
 
 
-def _half(given: Any) -> Half | None:
-    if not given or given.get("bus_bw") is None or given.get("alg_bw") is None:
+def _half(result: Any) -> Half | None:
+    if not result or result.get("bus_bw") is None or result.get("alg_bw") is None:
         return None
-    wrong = given.get("nwrong")
+    wrong = result.get("nwrong")
     return Half(
-        _number(given["alg_bw"]), _number(given["bus_bw"]), None if wrong is None else int(_number(wrong).value)
+        _number(result["alg_bw"]), _number(result["bus_bw"]), None if wrong is None else int(_number(wrong).value)
     )
 
 

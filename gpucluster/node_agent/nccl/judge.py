@@ -1,4 +1,4 @@
-"""The verdict on a measurement of nccl-tests. Pure: a measurement and what was wanted in, a verdict with reasons out.
+"""The verdict on a measurement of nccl-tests. Pure: a measurement and what was expected in, a verdict with reasons out.
 
 A wrong launch can look right: without working PMI each task is alone, prints a good table and never uses the network.
 The ratio of the two bandwidths shows how many ranks there really were. What is missing is never taken for good:
@@ -18,7 +18,7 @@ FAIL = "fail"
 UNKNOWN = "unknown"
 
 
-class Wanted(NamedTuple):
+class ExpectedRun(NamedTuple):
     """What should have been measured.
 
     Attributes:
@@ -60,55 +60,57 @@ class Verdict(NamedTuple):
     of_a_node: bool = False
 
 
-def judge(measured: Measurement, wanted: Wanted) -> Verdict:
+def judge(measured: Measurement, expected: ExpectedRun) -> Verdict:
     """The verdict on a measurement. Where it is not good, its reasons begin with what NCCL warned of."""
-    found = _judge(measured, wanted)
-    return found if found.verdict == PASS else found._replace(reasons=[*measured.causes, *found.reasons])
+    verdict = _judge(measured, expected)
+    if verdict.verdict == PASS:
+        return verdict
+    return verdict._replace(reasons=[*measured.causes, *verdict.reasons])
 
 
-def _judge(measured: Measurement, wanted: Wanted) -> Verdict:
+def _judge(measured: Measurement, expected: ExpectedRun) -> Verdict:
     if not measured.rows:
-        said = [f"the program reported: {error}" for error in measured.errors]
+        errors = [f"the program reported: {error}" for error in measured.errors]
         hung = any(TIME_LIMIT in error for error in measured.errors)
         why = "the program hung until its time limit" if hung else "the program ended before it measured"
-        return Verdict(UNKNOWN, [f"there is no row with results: {why}", *said])
-    wanted = wanted if wanted.gpus else wanted._replace(gpus=_gpus(measured, wanted.nodes))
-    if not wanted.gpus:
+        return Verdict(UNKNOWN, [f"there is no row with results: {why}", *errors])
+    expected = expected if expected.gpus else expected._replace(gpus=_gpus(measured, expected.nodes))
+    if not expected.gpus:
         return Verdict(UNKNOWN, ["the output does not say how many GPUs each node has: give --shape or --gpus"])
-    ranks = wanted.nodes * wanted.gpus
+    ranks = expected.nodes * expected.gpus
     last = max(measured.rows, key=lambda row: row.size)
     groups = {device.group for device in measured.devices}
     # Each group measures for itself; what an output shows is about one of them.
     ranks //= max(len(groups), 1)
-    operations = _operations(measured, last, wanted, ranks)
+    operations = _operations(measured, last, expected, ranks)
     named = operations[0]
-    algorithm = wanted.algorithm or _algorithm(measured)
+    algorithm = expected.algorithm or _algorithm(measured)
     bus = _bus(last)
     basis = Verdict(UNKNOWN, [], " or ".join(operations), algorithm, None, last.size, round(bus, 3))
     if named not in collectives.COLLECTIVES:
         return basis._replace(reasons=[f"nothing is known about the operation {named}: give --operation"])
-    # The factors of many ranks lie close together: where the wanted number fits, it is that.
+    # The factors of many ranks lie close together: where the expected number fits, it is that.
     together = collectives.fits(named, last.out_of_place, ranks)
     basis = basis._replace(ranks=ranks if together else collectives.ranks_of(named, last.out_of_place))
     faults = [] if together else _apart(measured, last, named, ranks)
     if together or measured.tables <= 1:
         faults += _unnamed_devices(measured, ranks * max(len(groups), 1))
     faults += _right(measured)
-    limit = _limit(operations, algorithm, wanted, len(groups), measured)
+    limit = _limit(operations, algorithm, expected, len(groups), measured)
     basis = basis if limit is None else basis._replace(limit=limit.good, of_a_node=limit.of_a_node)
-    incomplete, run = _incomplete(measured, last), _run(measured, wanted, named, algorithm, bus)
+    incomplete, run = _incomplete(measured, last), _run(measured, expected, named, algorithm, bus)
     # A sweep that was cut off has not reached the message that the limit is for.
     measurable = not incomplete and last.size >= limits.SMALLEST_MESSAGE
     if not faults and limit is not None and measurable and bus < limit.fault:
         why = limit.why_fault or limit.why
         faults.append(f"busbw {bus:.2f} GB/s with {last.size} bytes is below {limit.fault:.4g}, {why}")
-        faults += _why_slow(measured, wanted, run)
-    over_sockets = _over_sockets(measured, wanted, run)
+        faults += _why_slow(measured, expected, run)
+    over_sockets = _over_sockets(measured, expected, run)
     if over_sockets:
         faults += [over_sockets, *(each for each in _settings(measured, run) if each not in faults)]
     if faults:
         return basis._replace(verdict=FAIL, reasons=faults)
-    doubts = _doubts(last, ranks, bus, limit, len(groups), wanted, named)
+    doubts = _doubts(last, ranks, bus, limit, len(groups), expected, named)
     if doubts and measurable and ranks > 1 and (limit is None or bus < limit.good):
         doubts += _explanations(measured, run)
     if incomplete or doubts:
@@ -138,9 +140,9 @@ def _apart(measured: Measurement, last: Row, operation: str, ranks: int) -> list
         ]
     if last.out_of_place.algorithm.value <= 0:
         return []
-    found = collectives.ranks_of(operation, last.out_of_place)
+    shown_ranks = collectives.ranks_of(operation, last.out_of_place)
     factor = last.out_of_place.bus.value / last.out_of_place.algorithm.value
-    shown = f"the factor {factor:.3f}" if found is None else f"that {found} ranks took part"
+    shown = f"the factor {factor:.3f}" if shown_ranks is None else f"that {shown_ranks} ranks took part"
     return [f"busbw / algbw of {operation} shows {shown}, and not those of {ranks}: they did not all find each other"]
 
 
@@ -159,9 +161,9 @@ def _right(measured: Measurement) -> list[str]:
     return []
 
 
-def _over_sockets(measured: Measurement, wanted: Wanted, run: log_causes.Run) -> str | None:
+def _over_sockets(measured: Measurement, expected: ExpectedRun, run: log_causes.Run) -> str | None:
     """Sockets are right on one node, where no network is used, and on shapes without RDMA."""
-    if wanted.nodes == 1 or wanted.shape is None or not wanted.shape.wire:
+    if expected.nodes == 1 or expected.shape is None or not expected.shape.wire:
         return None
     line = log_causes.over_sockets(measured.log, run)
     if line is None and "Socket" not in measured.networks:
@@ -172,18 +174,18 @@ def _over_sockets(measured: Measurement, wanted: Wanted, run: log_causes.Run) ->
     return f"NCCL used sockets and not RDMA between the nodes{evidence}; {do}"
 
 
-def _run(measured: Measurement, wanted: Wanted, operation: str, algorithm: str, bus: float) -> log_causes.Run:
-    shape = wanted.shape
+def _run(measured: Measurement, expected: ExpectedRun, operation: str, algorithm: str, bus: float) -> log_causes.Run:
+    shape = expected.shape
     model = gpu_models.model(device.name for device in measured.devices) if shape is None else shape.model
     hosts = {device.rank: device.host for device in measured.devices}
     groups = max(len({device.group for device in measured.devices}), 1)
     # Each group has its own ranks from 0 on, and containers may have one name everywhere.
-    apart = groups == 1 and len(set(hosts.values())) == wanted.nodes
+    apart = groups == 1 and len(set(hosts.values())) == expected.nodes
     nvlink = shape.nvlink if shape else gpu_models.nvlink(model)
     # Sums of the switches are faster than a ring. What is slower than a ring within a node has another cause.
-    added = gpu_models.added_by_switches(model) and (wanted.nodes > 1 or bus >= limits.NVLINK_SHARE * nvlink)
+    added = gpu_models.added_by_switches(model) and (expected.nodes > 1 or bus >= limits.NVLINK_SHARE * nvlink)
     return log_causes.Run(
-        wanted.nodes, wanted.gpus, bool(nvlink), added, shape.name if shape else "", shape.devices if shape else (),
+        expected.nodes, expected.gpus, bool(nvlink), added, shape.name if shape else "", shape.devices if shape else (),
         groups, hosts if apart else {}, operation, algorithm,
     )  # fmt: skip
 
@@ -203,9 +205,9 @@ def _explanations(measured: Measurement, run: log_causes.Run) -> list[str]:
     ]
 
 
-def _why_slow(measured: Measurement, wanted: Wanted, run: log_causes.Run) -> list[str]:
+def _why_slow(measured: Measurement, expected: ExpectedRun, run: log_causes.Run) -> list[str]:
     """What explains a bandwidth that is a fault, or how to find out."""
-    named, missing = _explanations(measured, run), _settings_missing(measured, wanted)
+    named, missing = _explanations(measured, run), _settings_missing(measured, expected)
     if named or (missing and measured.log.present):
         return [*named, *missing]
     if measured.log.present:
@@ -224,14 +226,16 @@ def _gpus(measured: Measurement, nodes: int) -> int:
     return layout[1] if layout is not None and layout[0] == nodes else 0
 
 
-def _settings_missing(measured: Measurement, wanted: Wanted) -> list[str]:
+def _settings_missing(measured: Measurement, expected: ExpectedRun) -> list[str]:
     """Settings of NCCL that the shape needs between nodes and that the output does not show."""
-    if wanted.shape is None or wanted.nodes == 1:
+    if expected.shape is None or expected.nodes == 1:
         return []
-    missing = [f"{name}={value}" for name, value in wanted.shape.settings.items() if name not in measured.settings]
+    missing = [f"{name}={value}" for name, value in expected.shape.settings.items() if name not in measured.settings]
     if not missing:
         return []
-    return [f"settings of {wanted.shape.name} that the output does not show: {' '.join(missing)} (see /etc/nccl.conf)"]
+    return [
+        f"settings of {expected.shape.name} that the output does not show: {' '.join(missing)} (see /etc/nccl.conf)"
+    ]
 
 
 def _incomplete(measured: Measurement, last: Row) -> list[str]:
@@ -247,13 +251,13 @@ def _incomplete(measured: Measurement, last: Row) -> list[str]:
     return doubts
 
 
-def _operations(measured: Measurement, last: Row, wanted: Wanted, ranks: int) -> list[str]:
+def _operations(measured: Measurement, last: Row, expected: ExpectedRun, ranks: int) -> list[str]:
     """What may have been measured; more than one where the output does not name it.
 
     A name in a command line counts where it agrees with the row: the text may hold the names of others.
     """
-    if wanted.operation is not None:
-        return [wanted.operation]
+    if expected.operation is not None:
+        return [expected.operation]
     rooted = last.root >= 0
     if measured.operation is not None:
         known = collectives.COLLECTIVES.get(measured.operation)
@@ -264,33 +268,33 @@ def _operations(measured: Measurement, last: Row, wanted: Wanted, ranks: int) ->
 
 
 def _limit(
-    operations: list[str], algorithm: str, wanted: Wanted, groups: int, measured: Measurement
+    operations: list[str], algorithm: str, expected: ExpectedRun, groups: int, measured: Measurement
 ) -> limits.Limit | None:
     """What the result is compared with. Where the operation is not known: the strictest, and nothing is a fault."""
-    if wanted.expect is not None:
-        return limits.Limit(wanted.expect, wanted.expect, "what was expected")
+    if expected.expect is not None:
+        return limits.Limit(expected.expect, expected.expect, "what was expected")
     if groups > 1:
         return None
-    found = [_limit_of(each, algorithm, wanted, measured) for each in operations]
-    known = [limit for limit in found if limit is not None]
-    if len(known) < len(found) or not known:
+    candidates = [_limit_of(each, algorithm, expected, measured) for each in operations]
+    known = [limit for limit in candidates if limit is not None]
+    if len(known) < len(candidates) or not known:
         return None
     strictest = max(known, key=lambda limit: limit.good)
     return strictest if len(known) == 1 else strictest._replace(fault=min(limit.fault for limit in known))
 
 
-def _limit_of(operation: str, algorithm: str, wanted: Wanted, measured: Measurement) -> limits.Limit | None:
+def _limit_of(operation: str, algorithm: str, expected: ExpectedRun, measured: Measurement) -> limits.Limit | None:
     """The limit of the shape, or of the GPUs that the output names."""
-    if wanted.shape is not None or wanted.nodes > 1:
-        return limits.choose(wanted.shape, operation, algorithm, wanted.nodes, wanted.gpus)
+    if expected.shape is not None or expected.nodes > 1:
+        return limits.choose(expected.shape, operation, algorithm, expected.nodes, expected.gpus)
     multicast = measured.log.multicast
     switches = measured.log.switches or (multicast is not None and multicast[0])
     names = [device.name for device in measured.devices]
-    return limits.of_names(names, operation, wanted.gpus, switches=switches)
+    return limits.of_names(names, operation, expected.gpus, switches=switches)
 
 
 def _doubts(
-    last: Row, ranks: int, bus: float, limit: limits.Limit | None, groups: int, wanted: Wanted, operation: str
+    last: Row, ranks: int, bus: float, limit: limits.Limit | None, groups: int, expected: ExpectedRun, operation: str
 ) -> list[str]:
     """Why a result without a fault can't be called good."""
     doubts = []
@@ -303,7 +307,7 @@ def _doubts(
     elif limit is None and groups > 1:
         doubts.append("the ranks measured in groups (NCCL_TESTS_SPLIT): no limit is known for that; give --expect")
     elif limit is None:
-        why = limits.missing(wanted.shape, operation, wanted.nodes, wanted.gpus)
+        why = limits.missing(expected.shape, operation, expected.nodes, expected.gpus)
         doubts.append(f"busbw {bus:.2f} GB/s: {why}")
     elif bus < limit.good:
         doubts.append(f"busbw {bus:.2f} GB/s is below {limit.good:.4g}, {limit.why}, which accuses nobody")

@@ -102,7 +102,7 @@ def _apart(time: float, usual: float) -> float:
 
 def _around_gpus(log: Log, run: Run) -> list[str]:
     """GPUs of one node that exchange through the host's memory or a network device."""
-    said = []
+    sentences = []
     for route, pairs in log.routes.items():
         inside = sorted(pair for pair in pairs if route.transport == "SHM" or _same_node(pair, run))
         if route.transport == "P2P" or not inside:
@@ -115,20 +115,22 @@ def _around_gpus(log: Log, run: Run) -> list[str]:
                 "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, give the container all GPUs of the job, and look at "
                 "nvidia-smi topo -p2p r"
             )
-            said.append(_told(f"{who}, though NVLink joins their GPUs", line, do))
+            sentences.append(_sentence(f"{who}, though NVLink joins their GPUs", line, do))
         else:
-            said.append(_told(f"{who} and not directly", line, "nvidia-smi topo -p2p r says what the hardware allows"))
+            sentences.append(
+                _sentence(f"{who} and not directly", line, "nvidia-smi topo -p2p r says what the hardware allows")
+            )
     if log.forbidden is not None:
         do = "look at nvidia-smi topo -p2p r, at the IOMMU and at PCIe's ACS"
-        said.append(_told("the driver does not let GPUs exchange directly", log.forbidden, do))
-    return said
+        sentences.append(_sentence("the driver does not let GPUs exchange directly", log.forbidden, do))
+    return sentences
 
 
 def _without_nvlink(log: Log, run: Run) -> list[str]:
     if log.ring is None or log.ring[0] in _NVLINK_PATHS or not run.nvlink:
         return []
     do = "look at nvidia-smi nvlink --status, nvidia-smi topo -m and nvidia-fabricmanager"
-    return [_told(f"NCCL's rings within a node use {log.ring[0]} and not NVLink", log.ring[1], do)]
+    return [_sentence(f"NCCL's rings within a node use {log.ring[0]} and not NVLink", log.ring[1], do)]
 
 
 def _through_memory(log: Log, run: Run) -> list[str]:
@@ -138,28 +140,28 @@ def _through_memory(log: Log, run: Run) -> list[str]:
     do = "load nvidia_peermem (or a kernel and driver with DMA-BUF), and unset NCCL_NET_GDR_LEVEL"
     for route, line in _between_nodes(log, run):
         if route.transport == "NET" and route.network != "Socket" and not route.direct:
-            return [_told("RDMA between nodes goes through the host's memory: without GDRDMA", line, do)]
+            return [_sentence("RDMA between nodes goes through the host's memory: without GDRDMA", line, do)]
     if log.indirect is None or over_sockets(log, run) or log.no_device:
         return []
-    return [_told("RDMA between nodes goes through the host's memory: without GPUDirect", log.indirect, do)]
+    return [_sentence("RDMA between nodes goes through the host's memory: without GPUDirect", log.indirect, do)]
 
 
 def _devices(log: Log, run: Run) -> list[str]:
     """A host with fewer RDMA devices than the shape has, or with others."""
     if run.nodes == 1 or not run.devices or not log.devices:
         return []
-    found, line = min(log.devices.values(), key=lambda each: len(each[0]))
+    names, line = min(log.devices.values(), key=lambda each: len(each[0]))
     do = "give NCCL_IB_HCA as /etc/nccl.conf of the node has it, and /dev/infiniband to the container"
-    lost = [name for name in run.devices if name not in found]
-    if len(found) < len(run.devices):
+    lost = [name for name in run.devices if name not in names]
+    if len(names) < len(run.devices):
         # Images without Oracle's packages call devices otherwise.
-        which = f" (without {_some(lost)})" if len(lost) + len(found) == len(run.devices) else ""
-        what = f"NCCL uses {len(found)} of the {len(run.devices)} RDMA devices of {run.shape}{which}"
-        return [_told(what, line, do)]
-    others = [name for name in found if name not in run.devices]
+        which = f" (without {_some(lost)})" if len(lost) + len(names) == len(run.devices) else ""
+        what = f"NCCL uses {len(names)} of the {len(run.devices)} RDMA devices of {run.shape}{which}"
+        return [_sentence(what, line, do)]
+    others = [name for name in names if name not in run.devices]
     if others and not lost:
         what = f"NCCL also uses {_some(others)}, which the RDMA network of {run.shape} has not"
-        return [_told(what, line, do)]
+        return [_sentence(what, line, do)]
     return []
 
 
@@ -169,22 +171,22 @@ def _channels(log: Log, run: Run) -> list[str]:
     number, line = log.channels
     do = "unset NCCL_MAX_NCHANNELS and NCCL_MAX_CTAS, also in /etc/nccl.conf and in the program's own settings"
     channels = "1 channel" if number == 1 else f"{number} channels"
-    return [_told(f"NCCL uses {channels}, and {FEW_CHANNELS} or more are usual on such GPUs", line, do)]
+    return [_sentence(f"NCCL uses {channels}, and {FEW_CHANNELS} or more are usual on such GPUs", line, do)]
 
 
 def _multicast(log: Log, run: Run) -> list[str]:
-    wanted = run.added_by_switches and run.operation == collectives.ALL_REDUCE and run.algorithm == DEFAULT
-    if not wanted or log.multicast is None or log.multicast[0]:
+    uses_multicast = run.added_by_switches and run.operation == collectives.ALL_REDUCE and run.algorithm == DEFAULT
+    if not uses_multicast or log.multicast is None or log.multicast[0]:
         return []
     do = "look at nvidia-fabricmanager and the driver of that host"
-    return [_told("the NVSwitches do not add up what GPUs send (NVLS)", log.multicast[1], do)]
+    return [_sentence("the NVSwitches do not add up what GPUs send (NVLS)", log.multicast[1], do)]
 
 
 def _protocol(log: Log) -> list[str]:
     if log.protocol is None or log.protocol[1] != "LL" or log.protocol[0] < SMALLEST_MESSAGE:
         return []
     do = "unset NCCL_PROTO, and NCCL_TUNER_PLUGIN if one is set"
-    return [_told("a large message was sent by LL, a protocol for small ones", log.protocol[2], do)]
+    return [_sentence("a large message was sent by LL, a protocol for small ones", log.protocol[2], do)]
 
 
 def _layout(log: Log, run: Run) -> list[str]:
@@ -192,7 +194,7 @@ def _layout(log: Log, run: Run) -> list[str]:
         return []
     nodes, ranks, line = log.layout
     what = f"NCCL counts {nodes} nodes and {ranks} ranks on this one, and not {run.nodes} with {run.gpus} each"
-    return [_told(what, line, "look at how the launcher places tasks, and at NCCL_HOSTID")]
+    return [_sentence(what, line, "look at how the launcher places tasks, and at NCCL_HOSTID")]
 
 
 def _same_node(pair: tuple[int, int], run: Run) -> bool:
@@ -206,5 +208,5 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(known[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-def _told(what: str, line: Line, do: str) -> str:
+def _sentence(what: str, line: Line, do: str) -> str:
     return f'{what} (on {line.host}: "{line.text}"); {do}'

@@ -110,10 +110,10 @@ class _Reader:
 
     def _row(self, line: str) -> bool:
         """Whether the line is a row, which is then kept."""
-        found = _row(line.split(), self._columns, self._tables or NO_TABLE)
-        if found is not None:
-            self._rows.append(found)
-        return found is not None
+        row = _row(line.split(), self._columns, self._tables or NO_TABLE)
+        if row is not None:
+            self._rows.append(row)
+        return row is not None
 
     def other(self, line: str) -> None:
         """A line of NCCL, of MPI or of a shell."""
@@ -125,8 +125,8 @@ class _Reader:
         network = _NETWORK.search(line) if " network " in line or " NET plugin " in line else None
         if network:
             self._networks.add(network[1])
-        said = "failure" in line or TIME_LIMIT in line
-        error = _ERROR.search(line) if said and len(self._errors) < _MOST_ERRORS else None
+        has_error = "failure" in line or TIME_LIMIT in line
+        error = _ERROR.search(line) if has_error and len(self._errors) < _MOST_ERRORS else None
         if error and error[0][:200] not in self._errors:
             self._errors.append(error[0][:200])
         if "NCCL WARN" in line:

@@ -98,9 +98,9 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference:
                 remark = REBOOTED if rebooted else NEW if device in new else GONE
                 devices.append(Device(kind, device, 0, remark))
                 continue
-            found = list(_changes(kind, device, old[device], new[device], seconds))
-            devices.append(Device(kind, device, len(found)))
-            changes += [each for each in found if each.change != 0 or each.remark]
+            device_changes = list(_changes(kind, device, old[device], new[device], seconds))
+            devices.append(Device(kind, device, len(device_changes)))
+            changes += [each for each in device_changes if each.change != 0 or each.remark]
     return Difference(devices, changes, notes)
 
 
@@ -138,8 +138,8 @@ def grown(before: int, after: int) -> tuple[int | None, str]:
 
 
 def _devices(taken: Mapping[str, Any], kind: str) -> dict[str, dict[str, int]]:
-    found = taken.get(kind)
-    if not isinstance(found, dict):
+    devices = taken.get(kind)
+    if not isinstance(devices, dict):
         return {}
     return {
         str(device): {
@@ -147,7 +147,7 @@ def _devices(taken: Mapping[str, Any], kind: str) -> dict[str, dict[str, int]]:
             for name, value in counters.items()
             if isinstance(value, int) and not isinstance(value, bool) and value >= 0
         }
-        for device, counters in found.items()
+        for device, counters in devices.items()
         if isinstance(counters, dict)
     }
 

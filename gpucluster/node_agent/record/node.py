@@ -43,7 +43,7 @@ def begin(environment: Mapping[str, str], folder: Path = FOLDER, root: str = "")
         ValueError: this is not the environment of a job.
         OSError: the file can't be written.
     """
-    job, found = job_id(environment), gpus(environment)
+    job, gpu_names = job_id(environment), gpus(environment)
     taken = snapshot.take(root)
     readers = _readers()
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -54,8 +54,8 @@ def begin(environment: Mapping[str, str], folder: Path = FOLDER, root: str = "")
         "version": _VERSION,
         "job_id": job,
         "user": environment.get("SLURM_JOB_USER", "")[:100],
-        "gpus": found,
-        "divided": divided(found, root),
+        "gpus": gpu_names,
+        "divided": divided(gpu_names, root),
         "started": taken["at"],
         "boot": taken["boot"],
         "array_job": _optional(environment.get("SLURM_ARRAY_JOB_ID", "")),
@@ -126,10 +126,10 @@ def end(environment: Mapping[str, str], node: str, folder: Path = FOLDER, root: 
 
 def record(job: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any], node: str) -> dict[str, Any]:
     """A record from the file of a job and the snapshots at its beginning and its end."""
-    found = difference.compare(before, after)
-    notes = list(found.notes)
+    comparison = difference.compare(before, after)
+    notes = list(comparison.notes)
     # What matters first: those with a class or a remark.
-    changes = sorted(found.changes, key=lambda each: not (each.group or each.remark))
+    changes = sorted(comparison.changes, key=lambda each: not (each.group or each.remark))
     if len(changes) > MOST_CHANGES:
         notes.append(f"{len(changes) - MOST_CHANGES} counters are left out")
     kept = {key: job.get(key) for key in ("user", "gpus", "divided", "started", "array_job", "array_task", "het_job")}
@@ -139,7 +139,7 @@ def record(job: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str
         "node": node,
         **kept,
         "ended": after["at"],
-        "devices": [each._asdict() for each in found.devices],
+        "devices": [each._asdict() for each in comparison.devices],
         "changes": [each._asdict() for each in changes[:MOST_CHANGES]],
         "notes": notes,
     }
@@ -181,10 +181,10 @@ def load(file: Path) -> dict[str, Any]:
         data = stream.read(_MOST_FILE + 1)
     if len(data) > _MOST_FILE:
         raise ValueError("too long")
-    found = json.loads(data)
-    if not isinstance(found, dict):
+    content = json.loads(data)
+    if not isinstance(content, dict):
         raise ValueError("no object")
-    return found
+    return content
 
 
 def job_id(environment: Mapping[str, str]) -> str:
@@ -202,16 +202,16 @@ def job_id(environment: Mapping[str, str]) -> str:
 def gpus(environment: Mapping[str, str]) -> list[str]:
     """The GPUs of the job on this node, as Slurm numbers them: "0,1" or "0-3"; or their names."""
     text = environment.get("SLURM_JOB_GPUS") or environment.get("CUDA_VISIBLE_DEVICES") or ""
-    found: list[str] = []
+    names: list[str] = []
     for word in dict.fromkeys(text.split(",")):
         ends = _RANGE.fullmatch(word.strip())
         if ends:
-            found += map(str, range(int(ends[1]), int(ends[2]) + 1))
+            names += map(str, range(int(ends[1]), int(ends[2]) + 1))
         elif _GPU.fullmatch(word.strip()):
-            found.append(word.strip())
-        if len(found) >= _MOST_GPUS:
+            names.append(word.strip())
+        if len(names) >= _MOST_GPUS:
             break
-    return list(dict.fromkeys(found))[:_MOST_GPUS]
+    return list(dict.fromkeys(names))[:_MOST_GPUS]
 
 
 def divided(names: Sequence[str], root: str = "") -> dict[str, dict[str, str]]:

@@ -36,15 +36,15 @@ def take(root: str = "", seconds: float = SECONDS) -> dict[str, Any]:
     Args:
         root: in front of /sys and /proc.
     """
-    found = _head(root)
+    snapshot = _head(root)
     until = time.monotonic() + seconds - _SPARE
     try:
         raw = json.loads(in_child.text_of(lambda: json.dumps(counters(root, until)), seconds))
         if isinstance(raw, dict):
-            found.update(raw)
+            snapshot.update(raw)
     except (OSError, ValueError):  # TimeoutError is an OSError
         pass
-    return found
+    return snapshot
 
 
 def _head(root: str) -> dict[str, Any]:
@@ -58,22 +58,22 @@ def _head(root: str) -> dict[str, Any]:
 
 def counters(root: str, until: float, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
     """All counters, as far as they can be read until then. What is quick and says most comes first."""
-    found: dict[str, Any] = {RDMA: {}, ETHERNET: {}, FILES: {}}
+    by_kind: dict[str, Any] = {RDMA: {}, ETHERNET: {}, FILES: {}}
     interfaces = _interfaces(f"{root}/sys/class/net")
 
     def read() -> bool:
         for name in interfaces:
-            found[ETHERNET][name] = _statistics(f"{root}/sys/class/net/{name}/statistics")
-        found[FILES] = _nfs(f"{root}/proc/self/mountstats")
+            by_kind[ETHERNET][name] = _statistics(f"{root}/sys/class/net/{name}/statistics")
+        by_kind[FILES] = _nfs(f"{root}/proc/self/mountstats")
         for device in rdma_files.devices(f"{root}/sys"):
             for port in rdma_files.ports(device):
                 if clock() > until:
                     return False
-                found[RDMA][f"{port.device}/{port.number}"] = rdma_files.counters(port).values
-        return root != "" or _ethtool(interfaces, found[ETHERNET], lambda: clock() > until)
+                by_kind[RDMA][f"{port.device}/{port.number}"] = rdma_files.counters(port).values
+        return root != "" or _ethtool(interfaces, by_kind[ETHERNET], lambda: clock() > until)
 
-    found["complete"] = read()
-    return found
+    by_kind["complete"] = read()
+    return by_kind
 
 
 def _interfaces(folder: str) -> list[str]:
@@ -83,8 +83,8 @@ def _interfaces(folder: str) -> list[str]:
 
 
 def _statistics(folder: str) -> dict[str, int]:
-    found = {name: rdma_files.number(f"{folder}/{name}") for name in _STATISTICS}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: rdma_files.number(f"{folder}/{name}") for name in _STATISTICS}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _ethtool(interfaces: list[str], into: dict[str, dict[str, int]], late: Callable[[], bool]) -> bool:
@@ -115,7 +115,7 @@ def _nfs(path: str) -> dict[str, dict[str, int]]:
             text = file.read(_MOST_MOUNTSTATS)
     except OSError:
         return {}
-    found: dict[str, dict[str, int]] = {}
+    exports: dict[str, dict[str, int]] = {}
     export = ""
     for line in text.splitlines():
         words = line.split()
@@ -126,5 +126,5 @@ def _nfs(path: str) -> dict[str, dict[str, int]]:
         elif export and words[:1] == ["bytes:"] and len(words) > max(_NFS_PLACES):
             numbers = [words[place] for place in _NFS_PLACES]
             if all(number.isascii() and number.isdigit() for number in numbers):
-                found[export] = dict(zip(_NFS, map(int, numbers)))
-    return found
+                exports[export] = dict(zip(_NFS, map(int, numbers)))
+    return exports

@@ -37,6 +37,6 @@ def divided_resources(parts: Sequence[str]) -> dict[str, int]:
         parts: `NodeExpectation.mig`.
     """
     whole = sum(not words for words in parts)
-    found = {GPU_RESOURCES["nvidia"]: whole} if whole else {}
+    numbers = {GPU_RESOURCES["nvidia"]: whole} if whole else {}
     names = [instance_resource(each.profile) for words in parts for each in mig.parse(words)]
-    return found | {name: names.count(name) for name in sorted(set(names))}
+    return numbers | {name: names.count(name) for name in sorted(set(names))}

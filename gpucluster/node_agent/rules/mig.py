@@ -79,11 +79,11 @@ def parse(words: str) -> tuple[Instance, ...]:
     Raises:
         ValueError: it is no such text.
     """
-    found = []
+    instances = []
     for word in filter(None, words.split(",")):
         profile, _, start = word.partition(":")
-        found.append(Instance(profile, int(start)))
-    return tuple(found)
+        instances.append(Instance(profile, int(start)))
+    return tuple(instances)
 
 
 def gres_type(profile: str) -> str:
@@ -109,9 +109,9 @@ def devices(parts: Sequence[str], whole: str) -> tuple[Device, ...]:
     return tuple(Device(number, *device) for number, device in enumerate(each))
 
 
-def gres(found: Sequence[Device]) -> str:
+def gres(gpus: Sequence[Device]) -> str:
     """`Gres` of slurm.conf: `gpu:1g.10gb:4,gpu:3g.40gb:8`."""
     numbers: dict[str, int] = {}
-    for device in found:
+    for device in gpus:
         numbers[device.type] = numbers.get(device.type, 0) + 1
     return ",".join(f"gpu:{name}:{number}" for name, number in numbers.items())

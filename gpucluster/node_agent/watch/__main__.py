@@ -26,7 +26,7 @@ INTERVAL_S, HURRIED_S = 15.0, 5.0
 #: Seconds after which the reporter repeats itself, and after which the watcher's file says nothing any more.
 _AGAIN_S, _OLD_S = 60.0, 90.0
 #: States that are worth a line in the journal when they begin.
-_TOLD = (State.HUNG, State.STRAGGLING, State.IDLE)
+_LOGGED = (State.HUNG, State.STRAGGLING, State.IDLE)
 
 
 class Watcher:
@@ -76,22 +76,22 @@ class Watcher:
         suspects = [job for job, gpus in of.items() if judge.suspect(gpus)]
         pids = {job: {pid for gpu in of[job] for pid in gpu.pids or ()} for job in suspects}
         processes = self._processes.look(set().union(*pids.values()), self.clock()) if suspects else {}
-        found = {}
+        findings = {}
         for job in running:
             if job.parts:
                 parts = [gpu.words for gpu in sorted(job.parts) if gpu.words]
                 self._memory[job], finding = judge.unmeasured(self._memory[job], self.clock(), parts)
-                found[job.job_id] = finding, False
+                findings[job.job_id] = finding, False
         for job, gpus in of.items():
             own = {pid: process for pid, process in processes.items() if pid in pids.get(job, ())}
             shared = judge.shared(gpus)
             # Which rank is on a GPU that another program uses is a question to RAS, too.
-            asked = pids.get(job) or {pid for gpu in gpus if shared for pid in (gpu.pids or set()) - gpu.strangers}
-            answer = self._answer(asked, alone=len(running) == 1) if asked else None
+            ras_pids = pids.get(job) or {pid for gpu in gpus if shared for pid in (gpu.pids or set()) - gpu.strangers}
+            answer = self._answer(ras_pids, alone=len(running) == 1) if ras_pids else None
             look = Look(self.clock(), gpus, answer, own)
             self._memory[job], finding = judge.advance(self._memory[job], look, self._limits)
-            found[job.job_id] = finding, finding.rank is not None and finding.rank.pid in (asked or ())
-        return found
+            findings[job.job_id] = finding, finding.rank is not None and finding.rank.pid in (ras_pids or ())
+        return findings
 
     def hurried(self) -> bool:
         """Whether the next look is wanted soon."""
@@ -127,21 +127,21 @@ def _with_processes(gpu: Gpu, names: dict[int, str], holders: dict[str, frozense
 
 def serve(watcher: Watcher, file: Path, rounds: int = 0, pause: Callable[[float], None] = time.sleep) -> None:
     """Look until the process is ended, or so many times."""
-    told: dict[str, str] = {}
+    states: dict[str, str] = {}
     here, fault, number = collect.own_name(), "", 0
     while True:
         begun = time.monotonic()
         try:
-            found, fault = watcher.look(), ""
+            findings, fault = watcher.look(), ""
         except collect.NoAnswer as error:
             if str(error) != fault:
                 _log(str(error))
             fault = str(error)
         else:
-            jobs = [kept.seen(job, finding, here if own else "") for job, (finding, own) in found.items()]
+            jobs = [kept.seen(job, finding, here if own else "") for job, (finding, own) in findings.items()]
             # Without an answer the file grows old, and the exporter says how old it is.
             kept.write(jobs, watcher.clock(), file)
-            told = _tell(jobs, told)
+            states = _tell(jobs, states)
         number += 1
         if number == rounds:
             return
@@ -149,11 +149,11 @@ def serve(watcher: Watcher, file: Path, rounds: int = 0, pause: Callable[[float]
         pause(max(1.0, interval - (time.monotonic() - begun)))
 
 
-def _tell(jobs: Sequence[kept.Seen], told: dict[str, str]) -> dict[str, str]:
+def _tell(jobs: Sequence[kept.Seen], states: dict[str, str]) -> dict[str, str]:
     """Write what has begun or ended into the journal."""
     for each in jobs:
-        before = told.get(each.job_id, "")
-        if each.state != before and (each.state in _TOLD or before in _TOLD):
+        before = states.get(each.job_id, "")
+        if each.state != before and (each.state in _LOGGED or before in _LOGGED):
             _log(line(each))
     return {each.job_id: each.state for each in jobs}
 
@@ -248,8 +248,8 @@ def parser() -> argparse.ArgumentParser:
     """Of the command line."""
     made = argparse.ArgumentParser(prog="gpucluster-agent watch", description=__doc__)
     add = made.add_argument
-    said = "look until stopped; say to the controller what is seen, until stopped; or print what was seen last"
-    add("command", choices=["serve", "report", "show"], help=said)
+    command_help = "look until stopped; say to the controller what is seen, until stopped; or print what was seen last"
+    add("command", choices=["serve", "report", "show"], help=command_help)
     add("--controller", default="", metavar="ADDRESS", help="that is told (report)")
     add("--port", type=int, default=PORT, help="of its health service (%(default)s)")
     add("--hang", type=float, default=180.0, metavar="SECONDS", help="without a new operation (%(default)s)")

@@ -35,7 +35,7 @@ class NoAnswer(Exception):
 
 def ask(
     address: tuple[str, int] = ADDRESS,
-    wanted: Callable[[ras.Answer], bool] = lambda _answer: True,
+    matches: Callable[[ras.Answer], bool] = lambda _answer: True,
     *,
     tries: int = TRIES,
     first_s: float = FIRST_S,
@@ -46,7 +46,7 @@ def ask(
     It takes at most `tries` * `first_s` seconds and one `answer_s`.
 
     Args:
-        wanted: whether an answer is of the job that is asked about.
+        matches: whether an answer is of the job that is asked about.
 
     Raises:
         NoAnswer: nothing listens, all that listen are silent, or no answer is wanted.
@@ -61,7 +61,7 @@ def ask(
         except (OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
         else:
-            if wanted(answer):
+            if matches(answer):
                 return answer
             reason = "the processes that answer are of another job"
         if time.monotonic() >= until:

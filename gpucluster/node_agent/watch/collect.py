@@ -50,7 +50,7 @@ def running(folder: str, proc: str, links: str = mig.FOLDER) -> list[Running]:
     Args:
         links: the folder with the links of divided GPUs.
     """
-    found = []
+    running_jobs = []
     numbers: gpu_numbers.Numbers | None = None
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         files = sorted(each.path for each in entries if each.name.endswith(".json") and not each.name.startswith("."))
@@ -63,8 +63,8 @@ def running(folder: str, proc: str, links: str = mig.FOLDER) -> list[Running]:
                 gpus = [numbers.meaning(gpu) for gpu in job.gpus]
                 names = frozenset(gpu.uuid or gpu.number for gpu in gpus if gpu.whole)
                 parts = frozenset(gpu for gpu in gpus if not gpu.whole)
-                found.append(Running(job.job_id, (state.st_ino, state.st_mtime_ns), names, parts))
-    return found
+                running_jobs.append(Running(job.job_id, (state.st_ino, state.st_mtime_ns), names, parts))
+    return running_jobs
 
 
 class NoAnswer(Exception):
@@ -77,12 +77,12 @@ def gpus() -> dict[str, Gpu]:
     Raises:
         NoAnswer: there is none.
     """
-    found = {}
+    by_name = {}
     for index, uuid, *values in _rows(GPUS, len(_FIELDS)):
         use, memory, power, most = (float(value) if _NUMBER.fullmatch(value) else None for value in values)
         if index.isdigit() and use is not None:
-            found[uuid] = found[index] = Gpu(int(index), power, most, use / 100, (memory or 0.0) / 100)
-    return found
+            by_name[uuid] = by_name[index] = Gpu(int(index), power, most, use / 100, (memory or 0.0) / 100)
+    return by_name
 
 
 def holders() -> dict[str, frozenset[int]]:
@@ -91,11 +91,11 @@ def holders() -> dict[str, frozenset[int]]:
     Raises:
         NoAnswer: nvidia-smi gives none.
     """
-    found: dict[str, set[int]] = {}
+    by_gpu: dict[str, set[int]] = {}
     for uuid, pid in _rows(HOLDERS, 2):
         # What has a process that nvidia-smi can't number is held nevertheless.
-        found.setdefault(uuid, set()).add(int(pid) if pid.isdigit() else 0)
-    return {uuid: frozenset(pids) for uuid, pids in found.items()}
+        by_gpu.setdefault(uuid, set()).add(int(pid) if pid.isdigit() else 0)
+    return {uuid: frozenset(pids) for uuid, pids in by_gpu.items()}
 
 
 def _rows(argv: tuple[str, ...], width: int) -> Iterator[list[str]]:
@@ -129,9 +129,9 @@ class Processes:
         children: dict[int, list[int]] = {}
         for pid, entry in table.items():
             children.setdefault(entry.parent, []).append(pid)
-        found = {pid: self._judged(pid, table, children, at) for pid in pids if pid in table}
+        processes = {pid: self._judged(pid, table, children, at) for pid in pids if pid in table}
         self._before, self._at = table, at
-        return found
+        return processes
 
     def _judged(self, pid: int, table: Mapping[int, _Entry], children: Mapping[int, list[int]], at: float) -> Process:
         family, left = [pid], [pid]
@@ -152,12 +152,12 @@ class Processes:
         return entry.ticks - before.ticks if before is not None and before.ticks <= entry.ticks else entry.ticks
 
     def _table(self) -> dict[int, _Entry]:
-        found = {}
+        entries = {}
         for name in os.listdir(self._proc):
             entry = _stat(f"{self._proc}/{name}/stat") if name.isdigit() else None
             if entry is not None:
-                found[int(name)] = entry
-        return found
+                entries[int(name)] = entry
+        return entries
 
     def _threads(self, pid: int) -> Iterator[str]:
         folder = f"{self._proc}/{pid}/task"
@@ -184,8 +184,8 @@ def owner(pid: int, proc: str = "/proc") -> int | None:
         text = Path(f"{proc}/{pid}/status").read_text(errors="replace")
     except OSError:
         return None
-    found = re.search(r"^Uid:\s+(\d+)", text, re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(r"^Uid:\s+(\d+)", text, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def job_of(pid: int, proc: str = "/proc") -> str | None:
@@ -194,8 +194,8 @@ def job_of(pid: int, proc: str = "/proc") -> str | None:
         text = Path(f"{proc}/{pid}/cgroup").read_text(errors="replace")
     except OSError:
         return None
-    found = _JOB.search(text)
-    return found[1] if found else None
+    match = _JOB.search(text)
+    return match[1] if match else None
 
 
 def listeners(port: int, proc: str = "/proc") -> set[int]:
@@ -203,14 +203,14 @@ def listeners(port: int, proc: str = "/proc") -> set[int]:
 
     An answer of another user's process would say what that user likes about this job.
     """
-    found = set()
+    uids = set()
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError), open(f"{proc}/net/{name}") as stream:
             for line in stream:
                 fields = line.split()
                 if len(fields) > 7 and fields[3] == _LISTENS and fields[1].endswith(f":{port:04X}"):  # noqa: PLR2004
-                    found.add(int(fields[7]))
-    return found
+                    uids.add(int(fields[7]))
+    return uids
 
 
 def own_name() -> str:

@@ -42,7 +42,7 @@ _LONGEST_PATH = 300
 _LONGEST_WORDS = 500
 
 
-class Asked(NamedTuple):
+class DumpRequest(NamedTuple):
     """A process whose environment has the name of a pipe.
 
     Attributes:
@@ -57,18 +57,18 @@ class Asked(NamedTuple):
     fault: str = ""
 
 
-def ask(pids: Sequence[int], proc: str = "/proc") -> list[Asked]:
+def ask(pids: Sequence[int], proc: str = "/proc") -> list[DumpRequest]:
     """Ask the processes for their dumps. Those whose environment has no pipe are left out."""
-    found = []
+    requests = []
     # A process that a rank has forked, such as one that loads data, has the same pipe open.
     known: set[tuple[int, int]] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
             environment = _environment(f"{proc}/{pid}/environ")
-            asked = _asked(pid, environment, known, proc) if environment.get(PIPE) else None
-            if asked is not None:
-                found.append(asked)
-    return found
+            request = _request(pid, environment, known, proc) if environment.get(PIPE) else None
+            if request is not None:
+                requests.append(request)
+    return requests
 
 
 def _environment(file: str) -> dict[str, str]:
@@ -80,10 +80,10 @@ def _environment(file: str) -> dict[str, str]:
     return {name: value for name, equals, value in reversed(pairs) if equals}
 
 
-def _asked(pid: int, environment: Mapping[str, str], known: set[tuple[int, int]], proc: str) -> Asked | None:
+def _request(pid: int, environment: Mapping[str, str], known: set[tuple[int, int]], proc: str) -> DumpRequest | None:
     """None where the pipe was written to already."""
     if max(len(environment.get(each, "")) for each in (PIPE, *DUMPS, "HOME")) > _LONGEST_PATH:
-        return Asked(pid, "", {}, "its environment has a path that is too long")
+        return DumpRequest(pid, "", {}, "its environment has a path that is too long")
     name = re.compile(re.escape(os.path.basename(environment[PIPE])) + r"([0-9]{1,7})\.pipe")
     for descriptor, rank in _pipes(f"{proc}/{pid}/fd", name):
         try:
@@ -92,10 +92,10 @@ def _asked(pid: int, environment: Mapping[str, str], known: set[tuple[int, int]]
                 return None
             known.add((state.st_dev, state.st_ino))
             dumps = {path: _state(f"{proc}/{pid}", path) for path in _dumps(environment, rank)}
-            return Asked(pid, rank, dumps, _write(descriptor))
+            return DumpRequest(pid, rank, dumps, _write(descriptor))
         finally:
             os.close(descriptor)
-    return Asked(pid, "", {}, "it has no such pipe open: its recorder is off, or it does not use NCCL")
+    return DumpRequest(pid, "", {}, "it has no such pipe open: its recorder is off, or it does not use NCCL")
 
 
 def _pipes(folder: str, name: re.Pattern[str]) -> Iterator[tuple[int, str]]:
@@ -106,9 +106,9 @@ def _pipes(folder: str, name: re.Pattern[str]) -> Iterator[tuple[int, str]]:
                 # The kernel writes it behind the name of a file that is gone.
                 path = os.readlink(entry.path)
                 path = path[: -len(" (deleted)")] if path.endswith(" (deleted)") else path
-                found = name.fullmatch(os.path.basename(path))
-                if found:
-                    yield os.open(entry.path, os.O_PATH | os.O_CLOEXEC), found[1]
+                match = name.fullmatch(os.path.basename(path))
+                if match:
+                    yield os.open(entry.path, os.O_PATH | os.O_CLOEXEC), match[1]
 
 
 def _write(descriptor: int) -> str:
@@ -148,31 +148,31 @@ def _state(process: str, path: str) -> str:
     return f"{state.st_ino} {state.st_size} {state.st_mtime_ns}" if plain else ""
 
 
-def written(asked: Sequence[Asked], until: float, proc: str = "/proc") -> dict[int, str]:
+def written(requests: Sequence[DumpRequest], until: float, proc: str = "/proc") -> dict[int, str]:
     """The dumps that have been written since they were asked for, by the numbers of the processes.
 
     Args:
         until: of time.monotonic(): how long to wait for those that are missing.
     """
-    left = {each.pid: each.dumps for each in asked if not each.fault}
-    found: dict[int, str] = {}
+    left = {each.pid: each.dumps for each in requests if not each.fault}
+    dump_by_pid: dict[int, str] = {}
     last: dict[tuple[int, str], str] = {}
     while True:
         for pid, dumps in list(left.items()):
             now = {(pid, path): _state(f"{proc}/{pid}", path) for path in dumps}
             # One that is still being written is another one the next time.
             new = [path for path, before in dumps.items() if now[pid, path] not in ("", before)]
-            done = [path for path in new if now[pid, path] == last.get((pid, path))]
+            complete_dumps = [path for path in new if now[pid, path] == last.get((pid, path))]
             last.update(now)
-            if done:
-                found[pid] = done[0]
+            if complete_dumps:
+                dump_by_pid[pid] = complete_dumps[0]
                 del left[pid]
         if not left or time.monotonic() >= until:
-            return found
+            return dump_by_pid
         time.sleep(_PAUSE_S)
 
 
-def asked_as(user: accounts.Account, pids_of: Callable[[], Sequence[int]], seconds: float) -> bytes:
+def ask_as(user: accounts.Account, pids_of: Callable[[], Sequence[int]], seconds: float) -> bytes:
     """Ask the processes of a user, as that user. Gives something for `written_as`; b"" where no process is to be asked.
 
     Args:
@@ -183,17 +183,17 @@ def asked_as(user: accounts.Account, pids_of: Callable[[], Sequence[int]], secon
     """
 
     def work() -> bytes:
-        found = ask(pids_of())
-        return json.dumps(found).encode() if found else b""
+        requests = ask(pids_of())
+        return json.dumps(requests).encode() if requests else b""
 
     return accounts.work_as(user, work, seconds=seconds, most=_MOST_ANSWER)
 
 
-def written_as(user: accounts.Account, asked: bytes, stacks: str) -> str:
+def written_as(user: accounts.Account, encoded_requests: bytes, stacks: str) -> str:
     """Wait for the dumps, as the user, and add their names to the file with the stacks. Gives words for the owner.
 
     Args:
-        asked: of `asked_as`.
+        encoded_requests: of `ask_as`.
         stacks: the path of the file; "" where there is none.
 
     Raises:
@@ -202,24 +202,24 @@ def written_as(user: accounts.Account, asked: bytes, stacks: str) -> str:
 
     def work() -> bytes:
         # Whose it was may have changed it: it counts for that user alone.
-        found = [Asked(*each) for each in json.loads(asked)]
-        dumps = written(found, time.monotonic() + WAIT_S)
+        requests = [DumpRequest(*each) for each in json.loads(encoded_requests)]
+        dumps = written(requests, time.monotonic() + WAIT_S)
         if stacks:
             flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with os.fdopen(os.open(stacks, flags), "a", errors="replace") as stream:
-                stream.write(f"\n{lines(found, dumps)}")
-        return os.fsencode(words(found, dumps)[:_LONGEST_WORDS])
+                stream.write(f"\n{lines(requests, dumps)}")
+        return os.fsencode(words(requests, dumps)[:_LONGEST_WORDS])
 
     return os.fsdecode(accounts.work_as(user, work, seconds=WAIT_S + MORE_S, most=4 * _LONGEST_WORDS))
 
 
-def lines(asked: Sequence[Asked], found: Mapping[int, str]) -> str:
+def lines(requests: Sequence[DumpRequest], dumps: Mapping[int, str]) -> str:
     """What is written of them beside the stacks."""
     parts = ["The dumps of PyTorch's flight recorder, which were asked for:\n"]
-    for each in asked:
+    for each in requests:
         rank = f" (rank {each.rank})" if each.rank else ""
-        if each.pid in found:
-            text = f"its dump is {found[each.pid]}"
+        if each.pid in dumps:
+            text = f"its dump is {dumps[each.pid]}"
         elif each.fault:
             text = each.fault
         else:
@@ -228,21 +228,23 @@ def lines(asked: Sequence[Asked], found: Mapping[int, str]) -> str:
     return "".join(parts)
 
 
-def words(asked: Sequence[Asked], found: Mapping[int, str]) -> str:
+def words(requests: Sequence[DumpRequest], dumps: Mapping[int, str]) -> str:
     """For the line that the job's owner reads; "" where nobody was asked.
 
     Files that differ in the rank alone are one word, as a shell reads it: `/scratch/rank_{0,1}`.
     """
-    if not asked:
+    if not requests:
         return ""
     ranks: dict[str, list[str]] = {}
-    for each in asked:
-        if each.pid in found:
-            ranks.setdefault(found[each.pid][: -len(each.rank)], []).append(each.rank)
+    for each in requests:
+        if each.pid in dumps:
+            ranks.setdefault(dumps[each.pid][: -len(each.rank)], []).append(each.rank)
     names = [
         f"{before}{numbers[0]}" if len(numbers) == 1 else f"{before}{{{','.join(sorted(numbers, key=int))}}}"
         for before, numbers in ranks.items()
     ]
     if not names:
-        return f"flight recorder: no dump ({next((each.fault for each in asked if each.fault), 'no answer in time')})"
+        return (
+            f"flight recorder: no dump ({next((each.fault for each in requests if each.fault), 'no answer in time')})"
+        )
     return f"flight recorder: {' '.join(names)}"

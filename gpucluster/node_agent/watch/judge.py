@@ -231,11 +231,11 @@ def advance(memory: Memory, look: Look, limits: Limits) -> tuple[Memory, Finding
     last = memory.last
     memory = _remembered(memory, look)
     idle = {number: look.at - since for number, since in memory.free.items() if look.at - since >= limits.idle}
-    found = _judged(memory, look, limits, idle)
-    known = last is not None and found.state is last.state
-    since = last.since if last is not None and known else _began(memory, look, found.state)
-    found = found._replace(since=since, idle=idle)
-    return memory._replace(last=found), found
+    finding = _judged(memory, look, limits, idle)
+    known = last is not None and finding.state is last.state
+    since = last.since if last is not None and known else _began(memory, look, finding.state)
+    finding = finding._replace(since=since, idle=idle)
+    return memory._replace(last=finding), finding
 
 
 def unmeasured(memory: Memory, at: float, parts: Sequence[str]) -> tuple[Memory, Finding]:
@@ -254,8 +254,8 @@ def unmeasured(memory: Memory, at: float, parts: Sequence[str]) -> tuple[Memory,
         words += f" and {len(parts) - _MOST_NAMED} more"
     if not parts:
         words = "GPUs of this node are divided (MIG), and nothing says which ones the job has"
-    found = Finding(State.UNMEASURED, at if memory.last is None else memory.last.since, words)
-    return Memory(last=found), found
+    finding = Finding(State.UNMEASURED, at if memory.last is None else memory.last.since, words)
+    return Memory(last=finding), finding
 
 
 def _began(memory: Memory, look: Look, state: State) -> float:
@@ -444,12 +444,14 @@ def _unchanged(memory: Memory, look: Look, limits: Limits) -> Finding:
     here = [each for each in answer.behind if each.rank.pid in look.processes]
     at_work = [each for each in here if each.rank.pid in working]
     # Where ranks have launched different collectives, each of them is behind in one: the fewest are the reason.
-    told = min(at_work or here or answer.behind, key=lambda each: each.peers)
-    rank, own, of_others = told.rank, told.launched, told.highest
-    if told.alone is not None and memory.in_kernel is not None and not at_work:
+    straggler = min(at_work or here or answer.behind, key=lambda each: each.peers)
+    rank, own, of_others = straggler.rank, straggler.launched, straggler.highest
+    if straggler.alone is not None and memory.in_kernel is not None and not at_work:
         # All are in kernels, and one of them in a collective that is seldom and that no other rank has launched.
-        rank, own, of_others = told.alone, told.highest, told.launched
-    words = f"rank {rank.rank} has launched {own} {told.collective or 'collective'} operations, and others {of_others}"
+        rank, own, of_others = straggler.alone, straggler.highest, straggler.launched
+    words = (
+        f"rank {rank.rank} has launched {own} {straggler.collective or 'collective'} operations, and others {of_others}"
+    )
     state = State.WAITING
     if at_work:
         state, words = State.WORKING, f"{words}; its process is at work"
@@ -457,7 +459,7 @@ def _unchanged(memory: Memory, look: Look, limits: Limits) -> Finding:
         words += "; its own node decides whether that is a hang"
     elif long and (spinning or not answer.unnamed):
         state = State.HUNG
-    return Finding(state, 0.0, words, rank, told.collective)
+    return Finding(state, 0.0, words, rank, straggler.collective)
 
 
 def _at_work(look: Look) -> set[int]:

@@ -39,23 +39,23 @@ class Seen(NamedTuple):
     idle: Mapping[str, float] = {}
 
 
-def seen(job_id: str, found: Finding, here: str) -> Seen:
+def seen(job_id: str, finding: Finding, here: str) -> Seen:
     """A finding with the names of this node's things.
 
     Args:
         here: the name of this node where the process is its own; else "".
     """
-    rank = found.rank
+    rank = finding.rank
     return Seen(
         job_id,
-        found.state.value,
-        found.since,
-        found.words,
+        finding.state.value,
+        finding.since,
+        finding.words,
         "" if rank is None else str(rank.rank),
         0 if rank is None else rank.pid,
         "" if rank is None else here or rank.host,
-        found.collective,
-        {str(number): seconds for number, seconds in found.idle.items()},
+        finding.collective,
+        {str(number): seconds for number, seconds in finding.idle.items()},
     )
 
 
@@ -76,10 +76,10 @@ def read(file: Path = FILE) -> tuple[float, list[Seen]]:
         OSError: it can't be read.
         ValueError: it is not a file of the watcher.
     """
-    found: Any = bounded.load(file, _LARGEST)
+    content: Any = bounded.load(file, _LARGEST)
     try:
-        jobs = [Seen(**{key: value for key, value in each.items() if key in Seen._fields}) for each in found["jobs"]]
-        at = float(found["at"])
+        jobs = [Seen(**{key: value for key, value in each.items() if key in Seen._fields}) for each in content["jobs"]]
+        at = float(content["at"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is not a file of the watcher: {error}") from None
     states = [state.value for state in State]

@@ -22,7 +22,7 @@ _JOB = re.compile(r"[1-9][0-9]{0,9}")
 _WORD = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 
 
-class Said(NamedTuple):
+class JobReport(NamedTuple):
     """What a node says of one job.
 
     Attributes:
@@ -73,7 +73,7 @@ def written(node: str, jobs: Sequence[Seen], now: float, stacks: Mapping[str, st
     }
 
 
-def read(raw: Any, owner: str) -> list[Said]:
+def read(raw: Any, owner: str) -> list[JobReport]:
     """What a node has said.
 
     Args:
@@ -88,16 +88,16 @@ def read(raw: Any, owner: str) -> list[Said]:
     if not isinstance(jobs, list) or len(jobs) > _MOST_JOBS:
         raise Refused(f"a message has a list of at most {_MOST_JOBS} jobs")
     try:
-        return [_said(each) for each in jobs]
+        return [_job_report(each) for each in jobs]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Refused(f"no message about watched jobs: {str(error)[:200]}") from None
 
 
-def _said(raw: Mapping[str, Any]) -> Said:
+def _job_report(raw: Mapping[str, Any]) -> JobReport:
     pid, idle = raw["pid"], raw["idle"]
     if type(pid) is not int or type(idle) is not int or pid < 0 or not 0 <= idle <= _MOST_JOBS:
         raise ValueError("a number is none")
-    return Said(
+    return JobReport(
         _text(raw["job_id"], _JOB), State(raw["state"]), _seconds(raw["age"]), _printable(raw["words"]),
         _text(raw["rank"], _WORD), pid, _text(raw["host"], _WORD), idle, _seconds(raw["idle_s"]),
         # A node that has not been configured again says nothing of them.

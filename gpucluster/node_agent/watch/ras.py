@@ -96,8 +96,8 @@ def from_json(text: str) -> Answer:
     Raises:
         ValueError: it is none, or exceeds a bound.
     """
-    found = bounded.loads(_NO_COMMA.sub(r"\1,\2", text))
-    communicators = found.get("communicators") if isinstance(found, dict) else None
+    document = bounded.loads(_NO_COMMA.sub(r"\1,\2", text))
+    communicators = document.get("communicators") if isinstance(document, dict) else None
     if not isinstance(communicators, list):
         raise ValueError("there is no list of communicators")
     ranks: list[Rank] = []
@@ -273,7 +273,7 @@ def from_text(text: str) -> Answer:
     return Answer(
         _once([*named, *missing]),
         _once(missing),
-        tuple(found for each in counted for found in each.behind()),
+        tuple(each_behind for each in counted for each_behind in each.behind()),
         any(each.unnamed for each in counted),
         tuple((each.communicator, each.collective, tuple(sorted(each.sizes.items()))) for each in counted) or None,
     )
@@ -312,6 +312,6 @@ def _completed(missing: Sequence[Rank], peers: Sequence[Rank]) -> list[Rank]:
     return list(missing)
 
 
-def _matched(found: re.Match[str]) -> Rank:
-    gpu = found["nvml"] or found["cuda"]
-    return Rank(int(found["rank"]), _host(found["host"] or ""), int(found["pid"] or 0), int(gpu) if gpu else -1)
+def _matched(match: re.Match[str]) -> Rank:
+    gpu = match["nvml"] or match["cuda"]
+    return Rank(int(match["rank"]), _host(match["host"] or ""), int(match["pid"] or 0), int(gpu) if gpu else -1)

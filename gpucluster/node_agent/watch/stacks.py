@@ -62,7 +62,7 @@ class Stacks:
         """By the number of each hung job where its stacks are, or why there are none."""
         until = self._clock() + _ALL_S
         self._known = {each.job_id: self._known.get(each.job_id, {}) for each in jobs}
-        found = {}
+        stacks = {}
         for each in jobs:
             known = self._known[each.job_id]
             if each.state != State.HUNG:
@@ -70,8 +70,8 @@ class Stacks:
             if each.since not in known and len(known) < _MOST_HANGS:
                 known[each.since] = self._answer(each, until - self._clock())
             if each.since in known:
-                found[each.job_id] = known[each.since]
-        return found
+                stacks[each.job_id] = known[each.since]
+        return stacks
 
     def _answer(self, job: Seen, seconds: float) -> str:
         if seconds <= 0:
@@ -104,16 +104,16 @@ def taken(job: Seen, seconds: float, jobs: str = Place().jobs, program: str = ""
     content = bounded.load(Path(jobs, f"{job.job_id}.json"), _MOST_BYTES)
     user = accounts.account(content.get("user") if isinstance(content, dict) else None)
     # First, because a process needs a second or more for it.
-    asked, recorded = _asked(user, job, min(flight_recorder.ASK_S, seconds))
-    waits = flight_recorder.WAIT_S + flight_recorder.MORE_S if asked else 0.0
+    requests, recorded = _ask_flight_recorders(user, job, min(flight_recorder.ASK_S, seconds))
+    waits = flight_recorder.WAIT_S + flight_recorder.MORE_S if requests else 0.0
     path, fault = "", Failed("no time was left")
     try:
         path = _written_as(user, job, until - waits, program)
     except Failed as error:
         fault = error
-    if asked:
+    if requests:
         try:
-            recorded = flight_recorder.written_as(user, asked, path)
+            recorded = flight_recorder.written_as(user, requests, path)
         except Failed as error:
             recorded = f"flight recorder: asked, and {error.message}"
     if not path and not recorded:
@@ -121,10 +121,10 @@ def taken(job: Seen, seconds: float, jobs: str = Place().jobs, program: str = ""
     return f"{path or f'none: {fault.message}'}{f'; {recorded}' if recorded else ''}"
 
 
-def _asked(user: accounts.Account, job: Seen, seconds: float) -> tuple[bytes, str]:
+def _ask_flight_recorders(user: accounts.Account, job: Seen, seconds: float) -> tuple[bytes, str]:
     """Whom the flight recorder was asked of, and words where that failed. That is no reason to take no stacks."""
     try:
-        return flight_recorder.asked_as(user, lambda: processes(job.job_id, job.pid), seconds), ""
+        return flight_recorder.ask_as(user, lambda: processes(job.job_id, job.pid), seconds), ""
     except Failed as error:
         return b"", f"flight recorder: {error.message}"
 
@@ -151,13 +151,13 @@ def installed(candidates: Sequence[str] = PROGRAMS) -> str:
     Raises:
         Failed: it is not there, or others than root can change it.
     """
-    found = [path for path in candidates if os.path.lexists(path)]
-    if not found:
+    paths = [path for path in candidates if os.path.lexists(path)]
+    if not paths:
         raise Failed("py-spy is not installed")
-    for path in found:
+    for path in paths:
         if all(_of_root(each) for each in (path, os.path.realpath(path))):
             return path
-    raise Failed(f"others than root can change {found[0]}")
+    raise Failed(f"others than root can change {paths[0]}")
 
 
 def _of_root(path: str) -> bool:
@@ -196,15 +196,15 @@ def processes(job_id: str, first: int, proc: str = "/proc", user: int | None = N
         user: whose they are; without one, ours.
     """
     user = os.getuid() if user is None else user
-    found = []
+    pids = []
     for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
         try:
             own = os.stat(f"{proc}/{pid}").st_uid == user
         except OSError:
             continue
         if own and collect.job_of(pid, proc) == job_id and (pid == first or _has_gpu(f"{proc}/{pid}/fd")):
-            found.append(pid)
-    return sorted(found, key=lambda pid: (pid != first, pid))[:_MOST_PROCESSES]
+            pids.append(pid)
+    return sorted(pids, key=lambda pid: (pid != first, pid))[:_MOST_PROCESSES]
 
 
 def _has_gpu(folder: str) -> bool:
@@ -247,8 +247,10 @@ def _why(errors: bytes) -> str:
 
 
 def _heading(job: Seen) -> str:
-    said = f"\nThe watcher says: {job.words}" if job.words else ""
-    return f"Job {job.job_id} on {collect.own_name()}: stacks of processes with a GPU, by py-spy, without a pause{said}"
+    suffix = f"\nThe watcher says: {job.words}" if job.words else ""
+    return (
+        f"Job {job.job_id} on {collect.own_name()}: stacks of processes with a GPU, by py-spy, without a pause{suffix}"
+    )
 
 
 def _written(home: str, name: str, text: str) -> str:

@@ -138,7 +138,7 @@ def test_what_a_watcher_says_is_taken_of_its_own_node_and_root_alone(tmp_path: P
     heard: list[tuple[str, str]] = []
 
     class Ear:
-        def hear(self, node: str, said: list[message.Said]) -> None:
+        def hear(self, node: str, said: list[message.JobReport]) -> None:
             heard.append((node, said[0].job_id))
 
     site = Site(tmp_path)

@@ -15,11 +15,11 @@ from gpucluster.controller.reactions.control import FILE, Reactions, told
 from gpucluster.controller.reactions.policy import FRESH_S, Choice, Job, Settings
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.watch.judge import State
-from gpucluster.node_agent.watch.message import Said
+from gpucluster.node_agent.watch.message import JobReport
 
 JOB = Job("7", "7", "RUNNING", "run-1", "gpu", frozenset({"n1", "n2"}), others=frozenset({"n3"}), age=9000)
-HUNG = Said("7", State.HUNG, 240.0, "rank 1 is behind", "1", 9, "n1")
-WAITS = Said("7", State.WAITING, 240.0)
+HUNG = JobReport("7", State.HUNG, 240.0, "rank 1 is behind", "1", 9, "n1")
+WAITS = JobReport("7", State.WAITING, 240.0)
 REQUEUE, CANCEL = Settings(Choice.REQUEUE), Settings(Choice.CANCEL)
 
 
@@ -138,7 +138,7 @@ def test_nothing_is_asked_while_jobs_work(site: Site) -> None:
     assert not (site.folder / FILE).exists()
 
 
-def replace_said(said: Said, **changed: object) -> Said:
+def replace_said(said: JobReport, **changed: object) -> JobReport:
     return said._replace(**changed)  # type: ignore[arg-type]
 
 

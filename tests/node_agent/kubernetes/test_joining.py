@@ -6,9 +6,9 @@ import pytest
 
 from gpucluster.node_agent.errors import Refused
 from gpucluster.node_agent.kubernetes import joining
-from gpucluster.node_agent.kubernetes.joining import SOCKET, Found
+from gpucluster.node_agent.kubernetes.joining import SOCKET, HostFacts
 
-_GOOD = Found(1000.0, 1005.0, [SOCKET], SOCKET, ["registry.k8s.io/pause:3.2"], ["registry.k8s.io/pause:3.2"])
+_GOOD = HostFacts(1000.0, 1005.0, [SOCKET], SOCKET, ["registry.k8s.io/pause:3.2"], ["registry.k8s.io/pause:3.2"])
 
 
 def test_a_good_host_has_no_problem() -> None:

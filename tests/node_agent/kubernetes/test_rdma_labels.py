@@ -67,21 +67,21 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Metadata]:
 
 
 def test_what_the_service_says(metadata: _Metadata) -> None:
-    assert rdma_labels.asked(metadata.url) == _DATA
+    assert rdma_labels.topology_data(metadata.url) == _DATA
     metadata.status = 404
-    assert rdma_labels.asked(metadata.url) == {}
+    assert rdma_labels.topology_data(metadata.url) == {}
     metadata.status = 500
     with pytest.raises(AgentError, match="answers 500"):
-        rdma_labels.asked(metadata.url)
+        rdma_labels.topology_data(metadata.url)
     metadata.status = 200
     for body in ("no JSON", "[]"):
         metadata.body = body
         with pytest.raises(AgentError, match="can be read"):
-            rdma_labels.asked(metadata.url)
+            rdma_labels.topology_data(metadata.url)
     metadata.server.shutdown()
     metadata.server.server_close()
     with pytest.raises(AgentError, match="no answer"):
-        rdma_labels.asked(metadata.url)
+        rdma_labels.topology_data(metadata.url)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ def test_routes_lead_to_every_node_but_our_own_and_follow_changes() -> None:
         Part("b", "10.0.1.3", "10.244.1.0/24"),
         Part("c", "10.0.1.9", "10.244.2.0/24"),
     ]
-    wanted = routes.wanted_routes(known, "a")
+    wanted = routes.desired_routes(known, "a")
     assert wanted == {"10.244.1.0/24": "10.0.1.3", "10.244.2.0/24": "10.0.1.9"}
     present = {"10.244.1.0/24": "10.0.1.3", "10.244.2.0/24": "10.0.1.4", "10.244.7.0/24": "10.0.1.7"}
     assert routes.changes(wanted, present) == [

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpucluster.node_agent.mig.collect import Said
+from gpucluster.node_agent.mig.collect import ProgramOutput
 
 #: What nvidia-smi says of a mode that is not in effect, and why. The first two are in the User Guide.
 IN_USE = "In use by another client"
@@ -90,7 +90,7 @@ class Smi:
     #: Running containers: by id the name of the container and the pod, which is its uid, too.
     containers: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def __call__(self, argv: Sequence[str], _seconds: float) -> Said:
+    def __call__(self, argv: Sequence[str], _seconds: float) -> ProgramOutput:
         words = list(argv)
         if words[0] == "systemctl":
             return self._systemctl(words[1:])
@@ -98,16 +98,16 @@ class Smi:
             return self._crictl(words[1:])
         assert words[0] == "nvidia-smi"
         if self.dead:
-            return Said(9, self.dead)
+            return ProgramOutput(9, self.dead)
         reads = {
-            "-q -x": lambda: Said(0, self.query()),
-            "-L": lambda: Said(0, self.names()),
+            "-q -x": lambda: ProgramOutput(0, self.query()),
+            "-L": lambda: ProgramOutput(0, self.names()),
             "mig -lgi": self._instances,
         }
         if " ".join(words[1:]) in reads:
             return reads[" ".join(words[1:])]()
         self.calls.append(" ".join(words[1:]))
-        return Said(4, self.refuses) if self.refuses is not None else self._change(words[1:])
+        return ProgramOutput(4, self.refuses) if self.refuses is not None else self._change(words[1:])
 
     def boot(self) -> None:
         """As Ampere: the mode stays, the instances do not. From Hopper on the mode is off, too."""
@@ -117,18 +117,18 @@ class Smi:
             card.mode = card.mode if self.kind.name.startswith("A100") else "Disabled"
         self.calls = []
 
-    def _systemctl(self, words: list[str]) -> Said:
+    def _systemctl(self, words: list[str]) -> ProgramOutput:
         name = words[-1]
         if words[0] == "is-active":
-            return Said(0 if name in self.active else 3, "")
+            return ProgramOutput(0 if name in self.active else 3, "")
         self.calls.append(f"systemctl {' '.join(words)}")
         if words[0] == "stop":
             self.active.remove(name)
         else:
             self.active.append(name)
-        return Said(0, "")
+        return ProgramOutput(0, "")
 
-    def _crictl(self, words: list[str]) -> Said:
+    def _crictl(self, words: list[str]) -> ProgramOutput:
         """As crictl 1.36 answers, with a warning that it has no configuration."""
         if words == ["ps", "--state", "Running", "--output", "json"]:
             each = [
@@ -138,41 +138,41 @@ class Smi:
                 }}
                 for number, (name, pod) in self.containers.items()
             ]  # fmt: skip
-            return Said(
+            return ProgramOutput(
                 0, json.dumps({"containers": each}, indent=2) + "\nWARN[0000] image connect using default endpoints"
             )
         self.calls.append(f"crictl {' '.join(words)}")
         # kubelet, while it runs, starts a container again at once.
         if "kubelet.service" not in self.active:
             del self.containers[words[-1]]
-        return Said(0, f"{words[-1]}\n")
+        return ProgramOutput(0, f"{words[-1]}\n")
 
-    def _change(self, words: list[str]) -> Said:
+    def _change(self, words: list[str]) -> ProgramOutput:
         index = int(words[words.index("-i") + 1])
         card = self.cards[index]
         if "-mig" in words:
             return self._mode(index, card, "Enabled" if words[-1] == "1" else "Disabled")
         if card.mode != "Enabled":
-            return Said(6, "No MIG-enabled devices found.")
+            return ProgramOutput(6, "No MIG-enabled devices found.")
         if "-cgi" in words:
             return self._create(index, card, words[words.index("-cgi") + 1], with_compute="-C" in words)
         if "-dci" in words:
             for each in card.made:
                 each.compute = False
-            return Said(0, "".join(self._destroyed("compute", index, each) for each in card.made))
+            return ProgramOutput(0, "".join(self._destroyed("compute", index, each) for each in card.made))
         held = next((each for each in card.made if each.compute), None)
         if held:
             one = f"Unable to destroy GPU instance ID {held.number:2} from GPU {index:2}: {IN_USE}\n"
-            return Said(19, f"{one}Failed to destroy GPU instances: {IN_USE}\n")
+            return ProgramOutput(19, f"{one}Failed to destroy GPU instances: {IN_USE}\n")
         gone, card.made = card.made, []
-        return Said(0, "".join(self._destroyed("GPU", index, each) for each in gone))
+        return ProgramOutput(0, "".join(self._destroyed("GPU", index, each) for each in gone))
 
     def _destroyed(self, what: str, index: int, each: Made) -> str:
         within = f" GPU instance ID {each.number:2}" if what == "compute" else ""
         number = 0 if what == "compute" else each.number
         return f"Successfully destroyed {what} instance ID {number:2} from GPU {index:2}{within}\n"
 
-    def _mode(self, index: int, card: Card, mode: str) -> Said:
+    def _mode(self, index: int, card: Card, mode: str) -> ProgramOutput:
         bus = f"00000000:{index + 7:02X}:00.0"
         why = NO_RESET if not card.resets else ""
         there = {*self.active, *(name for name, _pod in self.containers.values()), ""}
@@ -181,7 +181,7 @@ class Smi:
             why = IN_USE
         if not why:
             card.mode, card.pending = mode, ""
-            return Said(0, f"{mode} MIG Mode for GPU {bus}\nAll done.\n")
+            return ProgramOutput(0, f"{mode} MIG Mode for GPU {bus}\nAll done.\n")
         card.pending = mode
         what = "enable" if mode == "Enabled" else "disable"
         more = (
@@ -191,9 +191,11 @@ class Smi:
             if why == IN_USE
             else f"Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effective on GPU {bus}"
         )
-        return Said(0, f"Warning: MIG mode is in pending {what} state for GPU {bus}:{why}\n{more}\nAll done.\n")
+        return ProgramOutput(
+            0, f"Warning: MIG mode is in pending {what} state for GPU {bus}:{why}\n{more}\nAll done.\n"
+        )
 
-    def _create(self, index: int, card: Card, wanted: str, *, with_compute: bool) -> Said:
+    def _create(self, index: int, card: Card, wanted: str, *, with_compute: bool) -> ProgramOutput:
         lines = []
         for word in wanted.split(","):
             name, _, at = word.partition(":")
@@ -207,25 +209,25 @@ class Smi:
                     f"Unable to create a GPU instance on GPU {index:2} using profile {name}: Insufficient Resources",
                     "Failed to create GPU instances: Insufficient Resources",
                 ]
-                return Said(19, "\n".join(lines))
+                return ProgramOutput(19, "\n".join(lines))
             # The driver's numbers of GPU instances do not follow their order: 7 to 13 for the smallest.
             made = Made(name, start, 13 - start if size == 1 else 1 + start // 4, with_compute)
             card.made.append(made)
             lines.append(
                 f"Successfully created GPU instance ID {made.number:2} on GPU {index:2} using profile MIG {name}"
             )
-        return Said(0, "\n".join(lines))
+        return ProgramOutput(0, "\n".join(lines))
 
-    def _instances(self) -> Said:
+    def _instances(self) -> ProgramOutput:
         rows = [
             f"|  {index:2}  MIG {each.profile:<13} 19       {each.number:2}          {each.start}:1     |"
             for index, card in enumerate(self.cards) for each in sorted(card.made, key=lambda one: one.number)
         ]  # fmt: skip
         if not rows:
-            return Said(6, "No GPU instances found: Not Found\n")
+            return ProgramOutput(6, "No GPU instances found: Not Found\n")
         line = "+-------------------------------------------------------+\n"
         head = f"{line}| GPU instances:                                        |\n{line}"
-        return Said(0, head + "".join(f"{row}\n{line}" for row in rows))
+        return ProgramOutput(0, head + "".join(f"{row}\n{line}" for row in rows))
 
     @staticmethod
     def _devices(card: Card) -> list[Made]:

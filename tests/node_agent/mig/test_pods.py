@@ -83,9 +83,9 @@ def test_a_runtime_that_gives_no_answer_changes_nothing(joined: Joined, monkeypa
 
 
 def plan_said(status: int, output: str) -> object:
-    from gpucluster.node_agent.mig.collect import Said
+    from gpucluster.node_agent.mig.collect import ProgramOutput
 
-    return Said(status, output)
+    return ProgramOutput(status, output)
 
 
 def test_at_a_boot_no_kubelet_runs_and_nothing_is_asked_of_it(joined: Joined) -> None:

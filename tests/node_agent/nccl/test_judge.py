@@ -9,26 +9,26 @@ import pytest
 
 from gpucluster.node_agent.nccl import collectives, text_output
 from gpucluster.node_agent.nccl.__main__ import main
-from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, Verdict, Wanted, judge
+from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun, Verdict, judge
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 from tests.node_agent.nccl.outputs import ALONE, BOUNDS, HEADER, MISTUNED, TUNED, output, row
 
 A100, H100, H200, V100 = (SHAPES[f"BM.GPU{name}"] for name in ("4.8", ".H100.8", ".H200.8", "3.8"))
 UNCHECKED = TUNED.replace("224.57      0", "224.57    N/A").replace("224.87      0", "224.87    N/A")
 WITH_ITERATIONS = "time algbw busbw #wrong i_min i_max i_p99 i_cv%"
-PAIR = Wanted(A100, 2, 8)
-ONE = Wanted(A100, 1, 8)
+PAIR = ExpectedRun(A100, 2, 8)
+ONE = ExpectedRun(A100, 1, 8)
 
 
-def verdict(lines: list[str], wanted: Wanted = PAIR) -> Verdict:
+def verdict(lines: list[str], wanted: ExpectedRun = PAIR) -> Verdict:
     return judge(text_output.parse(lines), wanted)
 
 
-def of(lines: list[str], wanted: Wanted = PAIR) -> str:
+def of(lines: list[str], wanted: ExpectedRun = PAIR) -> str:
     return verdict(lines, wanted).verdict
 
 
-def told(lines: list[str], wanted: Wanted = PAIR) -> str:
+def told(lines: list[str], wanted: ExpectedRun = PAIR) -> str:
     return " ".join(verdict(lines, wanted).reasons)
 
 
@@ -67,25 +67,25 @@ def test_one_node_uses_no_network_so_sockets_accuse_nobody() -> None:
     assert of(output("node:1:2 [0] NCCL INFO Using network IBext_v8\n", TUNED)) == PASS
     assert of(output("node:1:2 [0] NCCL INFO Assigned NET plugin Socket to comm\n", TUNED)) == FAIL
     assert of(output("node:1:2 [0] NCCL INFO Assigned NET plugin IB to comm\n", TUNED)) == PASS
-    assert "sockets" not in told(output(sockets, row(2.0, 1.875)), Wanted(V100, 2, 8))
+    assert "sockets" not in told(output(sockets, row(2.0, 1.875)), ExpectedRun(V100, 2, 8))
 
 
 def test_a_shape_without_a_published_figure_is_not_judged() -> None:
     a10 = SHAPES["BM.GPU.A10.4"]
-    slow = verdict(output(row(8.0, 1.5), ranks=4), Wanted(a10, 1, 4))
+    slow = verdict(output(row(8.0, 1.5), ranks=4), ExpectedRun(a10, 1, 4))
     assert (slow.verdict, slow.limit) == (UNKNOWN, None)
     assert (
         "no figure is published for 1 x BM.GPU.A10.4 with 4 GPUs each, and none follows from NVLink" in slow.reasons[0]
     )
-    assert of(output(row(8.0, 1.5), ranks=4), Wanted(a10, 1, 4, expect=10)) == PASS
-    assert of(output(row(8.0, 1.5), ranks=4), Wanted(a10, 1, 4, expect=14)) == FAIL
+    assert of(output(row(8.0, 1.5), ranks=4), ExpectedRun(a10, 1, 4, expect=10)) == PASS
+    assert of(output(row(8.0, 1.5), ranks=4), ExpectedRun(a10, 1, 4, expect=14)) == FAIL
 
 
 @pytest.mark.parametrize(("algbw", "status"), [(77.43, PASS), (70.0, UNKNOWN), (30.0, FAIL)])
 def test_a_shape_is_compared_with_what_others_have_measured_where_no_limit_is_published(
     algbw: float, status: str
 ) -> None:
-    found = verdict(output(row(algbw, 1.75), ranks=8), Wanted(V100, 1, 8))
+    found = verdict(output(row(algbw, 1.75), ranks=8), ExpectedRun(V100, 1, 8))
     assert found.verdict == status, found
     assert "derived from the 135.5 GB/s that others have measured on BM.GPU3.8" in found.reasons[0]
 
@@ -96,9 +96,9 @@ def test_one_node_is_not_judged_by_the_limit_of_two() -> None:
     assert a100 == [PASS, UNKNOWN, FAIL]
     assert "NVLink of each GPU of BM.GPU4.8" in told(output(row(200 / 1.75, 1.75), ranks=8), ONE)
     assert "is below 185, the published limit of 1 x BM.GPU4.8" in told(output(row(180 / 1.75, 1.75), ranks=8), ONE)
-    b200 = Wanted(SHAPES["BM.GPU.B200.8"], 1, 8)
+    b200 = ExpectedRun(SHAPES["BM.GPU.B200.8"], 1, 8)
     assert [of(output(row(busbw / 1.75, 1.75), ranks=8), b200) for busbw in (700, 460, 430)] == [PASS, UNKNOWN, FAIL]
-    on_ring = Wanted(H100, 1, 8, algorithm="ring")
+    on_ring = ExpectedRun(H100, 1, 8, algorithm="ring")
     assert [of(output(row(busbw / 1.75, 1.75), ranks=8), on_ring) for busbw in (360, 200)] == [PASS, FAIL]
 
 
@@ -111,7 +111,7 @@ def test_the_factor_of_each_operation_says_how_many_ranks_there_were(name: str, 
     known = collectives.COLLECTIVES[name]
     line = row(20.0, known.factor(ranks), operator="sum" if known.reduces else "none", root=0 if known.rooted else -1)
     text = output(line, ranks=ranks, program=f"{name}_perf")
-    wanted = Wanted(None, max(ranks // 8, 1), min(ranks, 8), expect=1)
+    wanted = ExpectedRun(None, max(ranks // 8, 1), min(ranks, 8), expect=1)
     assert of(text, wanted) == PASS, verdict(text, wanted)
     assert verdict(text, wanted).ranks == ranks
     if known.ranks is not None:
@@ -135,7 +135,7 @@ def test_two_complete_runs_in_one_file_are_no_fault_but_can_not_be_judged() -> N
 
 def test_one_rank_uses_no_link() -> None:
     text = output(row(600.0, 0.0), ranks=1)
-    assert (of(text, Wanted(A100, 1, 1)), "one rank" in told(text, Wanted(A100, 1, 1))) == (UNKNOWN, True)
+    assert (of(text, ExpectedRun(A100, 1, 1)), "one rank" in told(text, ExpectedRun(A100, 1, 1))) == (UNKNOWN, True)
 
 
 def test_groups_are_counted_each() -> None:
@@ -179,16 +179,16 @@ def test_an_operation_that_is_not_named_is_never_accused_as_another() -> None:
 
 
 def test_a_limit_is_that_of_nodes_and_algorithm() -> None:
-    assert verdict(output(row(250.0, 1.875)), Wanted(H100, 2, 8)).limit == 440
+    assert verdict(output(row(250.0, 1.875)), ExpectedRun(H100, 2, 8)).limit == 440
     ring = ["NCCL INFO NCCL_ALGO set by environment to Ring\n"]
-    on_ring = verdict(output(*ring, row(200.0, 1.875)), Wanted(H100, 2, 8))
+    on_ring = verdict(output(*ring, row(200.0, 1.875)), ExpectedRun(H100, 2, 8))
     assert (on_ring.verdict, on_ring.algorithm, on_ring.limit) == (PASS, "ring", 368.0)
     four = output(row(175.0, 2 * 31 / 32), ranks=32)
-    assert of(four, Wanted(H100, 4, 8)) == UNKNOWN
-    assert of(output(row(195.0, 2 * 31 / 32), ranks=32), Wanted(H100, 4, 8)) == PASS
-    assert of(output(row(60.0, 2 * 31 / 32), ranks=32), Wanted(H100, 4, 8)) == FAIL
-    assert of(output(row(120.0, 2 * 15 / 16)), Wanted(H200, 2, 8)) == FAIL
-    assert of(output(row(100.0, 2 * 7 / 8), ranks=8), Wanted(H200, 2, 4)) == UNKNOWN
+    assert of(four, ExpectedRun(H100, 4, 8)) == UNKNOWN
+    assert of(output(row(195.0, 2 * 31 / 32), ranks=32), ExpectedRun(H100, 4, 8)) == PASS
+    assert of(output(row(60.0, 2 * 31 / 32), ranks=32), ExpectedRun(H100, 4, 8)) == FAIL
+    assert of(output(row(120.0, 2 * 15 / 16)), ExpectedRun(H200, 2, 8)) == FAIL
+    assert of(output(row(100.0, 2 * 7 / 8), ranks=8), ExpectedRun(H200, 2, 4)) == UNKNOWN
 
 
 def test_the_row_of_the_largest_message_counts_and_a_small_one_is_not_judged() -> None:
@@ -348,7 +348,7 @@ OF_FOUR = Path(__file__).with_name("data_of_four")
 )
 def test_the_output_of_four_gpus(name: str, busbw: float, status: str, said: str) -> None:
     lines = (OF_FOUR / f"{name}.txt").read_text().splitlines()
-    found = verdict(lines, Wanted(H200, 1, 4))
+    found = verdict(lines, ExpectedRun(H200, 1, 4))
     assert found.verdict == status
     assert found.busbw == pytest.approx(busbw, abs=0.02)
     assert said in " ".join(found.reasons)
@@ -463,7 +463,7 @@ def test_a_run_that_hung_is_not_one_that_ended() -> None:
 # --- some GPUs of a node -----
 
 #: Four H100 of one host, measured: with nothing set, with NCCL_P2P_DISABLE=1, with one channel, beside another program.
-PART = Wanted(H100, 1, 4)
+PART = ExpectedRun(H100, 1, 4)
 
 
 def part_of_a_node(busbw: float, *settings: str) -> list[str]:
@@ -502,4 +502,4 @@ def test_some_gpus_of_a_node_reach_what_all_do(busbw: float, settings: tuple[str
 
 def test_gpus_that_no_switch_joins_have_no_limit_for_some_of_them() -> None:
     # A V100 has one or two links to another one.
-    assert of(part_of_a_node(120.0), Wanted(V100, 1, 4)) == UNKNOWN
+    assert of(part_of_a_node(120.0), ExpectedRun(V100, 1, 4)) == UNKNOWN

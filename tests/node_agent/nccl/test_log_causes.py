@@ -8,12 +8,12 @@ import pytest
 
 from gpucluster.node_agent.nccl import json_output, text_output
 from gpucluster.node_agent.nccl.causes import IN_USE
-from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, Verdict, Wanted, judge
+from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun, Verdict, judge
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 from tests.node_agent.nccl.outputs import output, row
 
 H100, A100, B200, A10 = (SHAPES[f"BM.GPU{name}"] for name in (".H100.8", "4.8", ".B200.8", ".A10.4"))
-NODE, PAIR = Wanted(H100, 1, 8), Wanted(H100, 2, 8)
+NODE, PAIR = ExpectedRun(H100, 1, 8), ExpectedRun(H100, 2, 8)
 HCA = H100.devices
 
 
@@ -21,14 +21,14 @@ def info(text: str, host: str = "node-0", gpu: int = 0) -> str:
     return f"{host}:4711:4720 [{gpu}] NCCL INFO {text}\n"
 
 
-def verdict(wanted: Wanted, busbw: float, *lines: str, gpu: str = "NVIDIA H100 80GB HBM3") -> Verdict:
+def verdict(wanted: ExpectedRun, busbw: float, *lines: str, gpu: str = "NVIDIA H100 80GB HBM3") -> Verdict:
     ranks = wanted.nodes * (wanted.gpus or 4)
     factor = 2 * (ranks - 1) / ranks
     text = output(*lines, row(busbw / factor, factor), ranks=ranks, gpu=gpu, each=wanted.gpus or 4)
     return judge(text_output.parse(text), wanted)
 
 
-def causes(wanted: Wanted, busbw: float, *lines: str) -> list[str]:
+def causes(wanted: ExpectedRun, busbw: float, *lines: str) -> list[str]:
     """What is said beside the comparison."""
     return verdict(wanted, busbw, *lines).reasons[1:]
 
@@ -170,7 +170,7 @@ def test_a_log_without_a_fault_names_no_cause() -> None:
     ],
 )
 def test_a_cause_is_named_with_its_line_and_what_to_do(
-    wanted: Wanted, busbw: float, line: str, what: str, do: str
+    wanted: ExpectedRun, busbw: float, line: str, what: str, do: str
 ) -> None:
     found = verdict(wanted, busbw, line)
     assert found.verdict == FAIL
@@ -263,7 +263,9 @@ def test_sockets_within_a_node_are_no_sockets_between_nodes() -> None:
 
 
 def test_a_shape_without_nvlink_is_told_what_its_gpus_do() -> None:
-    found = verdict(Wanted(A10, 1, 4), 9, info("Channel 00 : 0[0] -> 1[1] via SHM/direct/direct"), gpu="NVIDIA A10")
+    found = verdict(
+        ExpectedRun(A10, 1, 4), 9, info("Channel 00 : 0[0] -> 1[1] via SHM/direct/direct"), gpu="NVIDIA A10"
+    )
     assert found.verdict == UNKNOWN
     assert "no figure is published" in found.reasons[0]
     assert "ranks 0->1 of one node exchange through the host's memory (SHM) and not directly" in found.reasons[1]
@@ -274,7 +276,7 @@ def test_nvls_is_no_cause_where_no_switch_can_add_up() -> None:
         info("NCCL_NVLS_ENABLE set by environment to 0."),
         info("NVLS multicast support is not available on dev 0"),
     )
-    assert not any("NVLS" in said for said in causes(Wanted(A100, 1, 8), 100, *lines))
+    assert not any("NVLS" in said for said in causes(ExpectedRun(A100, 1, 8), 100, *lines))
 
 
 def test_without_the_sums_of_switches_a_node_is_as_fast_as_a_ring_and_no_slower() -> None:
@@ -303,7 +305,7 @@ def test_advice_in_a_warning_is_no_setting() -> None:
 
 # --- without a shape -----
 
-UNNAMED = Wanted(None, 1, 0)
+UNNAMED = ExpectedRun(None, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -345,18 +347,18 @@ def test_two_gpus_that_may_be_joined_without_switches_are_not_accused(line: str,
 
 def test_how_many_gpus_a_node_has_comes_from_the_output() -> None:
     text = output(row(220.0, 1.75), ranks=16)
-    pair = judge(text_output.parse(text), Wanted(None, 2, 0, expect=100))
+    pair = judge(text_output.parse(text), ExpectedRun(None, 2, 0, expect=100))
     assert pair.verdict == FAIL, "8 ranks measured, and 16 name their GPU"
     alone = [line for line in output(row(220.0, 1.5), ranks=4) if "Rank" not in line]
-    unknown = judge(text_output.parse(alone), Wanted(None, 1, 0, expect=100))
+    unknown = judge(text_output.parse(alone), ExpectedRun(None, 1, 0, expect=100))
     assert (unknown.verdict, unknown.reasons[0].rpartition(": ")[2]) == (UNKNOWN, "give --shape or --gpus")
     layout = info("comm 0x1 rank 2 nRanks 4 nNodes 1 localRanks 4 localRank 2 MNNVL 0")
-    assert judge(text_output.parse([layout, *alone]), Wanted(None, 1, 0, expect=100)).verdict == PASS
+    assert judge(text_output.parse([layout, *alone]), ExpectedRun(None, 1, 0, expect=100)).verdict == PASS
 
 
 def test_between_nodes_a_shape_is_needed() -> None:
     text = output(row(220.0, 1.875), ranks=16, gpu="NVIDIA H100 80GB HBM3")
-    found = judge(text_output.parse(text), Wanted(None, 2, 0))
+    found = judge(text_output.parse(text), ExpectedRun(None, 2, 0))
     assert found.verdict == UNKNOWN
     assert "no shape is given" in found.reasons[0]
 
@@ -378,7 +380,7 @@ def timed(times: list[list[float]]) -> Verdict:
         ],
         "out_of_bounds": {"count": 0, "okay": "true"}, "errors": [], "end_time": "2026-01-01T00:00:00Z",
     }  # fmt: skip
-    return judge(json_output.parse(json.dumps(content)), Wanted(H100, 1, 8))
+    return judge(json_output.parse(json.dumps(content)), ExpectedRun(H100, 1, 8))
 
 
 @pytest.mark.parametrize(("time", "role"), [(50100.0, "the others wait for it"), (99000.0, "it is slower itself")])

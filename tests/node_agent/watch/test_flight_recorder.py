@@ -85,7 +85,7 @@ def names(folder: Path) -> dict[str, str]:
 
 
 def asked(user: accounts.Account, *pids: int) -> bytes:
-    return flight_recorder.asked_as(user, lambda: pids, 10.0)
+    return flight_recorder.ask_as(user, lambda: pids, 10.0)
 
 
 def said(user: accounts.Account, *pids: int) -> str:
@@ -291,7 +291,7 @@ def test_who_does_not_answer_is_given_up(user: accounts.Account) -> None:
         return []
 
     with pytest.raises(Failed, match="no answer in time"):
-        flight_recorder.asked_as(user, never, 0.3)
+        flight_recorder.ask_as(user, never, 0.3)
 
 
 @as_root
@@ -303,14 +303,14 @@ def test_a_recorder_that_fails_takes_no_stacks_away(
 
     with rank(names(folder)) as pid:
         of_job.append(pid)
-        monkeypatch.setattr(flight_recorder, "asked_as", fails)
+        monkeypatch.setattr(flight_recorder, "ask_as", fails)
         path, _, more = stacks.taken(HUNG, 40.0, str(tmp_path), py_spy).partition("; ")
     assert Path(path).exists()
     assert more == "flight recorder: no answer in time"
 
 
 def test_dumps_that_differ_in_the_rank_are_one_word() -> None:
-    found = [flight_recorder.Asked(pid, str(pid - 10), {}) for pid in (12, 11, 21, 13)]
+    found = [flight_recorder.DumpRequest(pid, str(pid - 10), {}) for pid in (12, 11, 21, 13)]
     dumps = {12: "/x/rank_2", 11: "/x/rank_1", 21: "/x/rank_11", 13: "/y/3"}
     assert flight_recorder.words(found, dumps) == "flight recorder: /x/rank_{1,2,11} /y/3"
     assert flight_recorder.words([], {}) == ""

@@ -24,7 +24,7 @@ def sent(**changed: Any) -> dict[str, Any]:
 
 def test_what_is_written_is_read() -> None:
     assert message.read(sent(), "gpu-1") == [
-        message.Said("7", State.HUNG, 60.0, "rank 1  is behind", "1", 9, "gpu-1", 2, 90.0)
+        message.JobReport("7", State.HUNG, 60.0, "rank 1  is behind", "1", 9, "gpu-1", 2, 90.0)
     ]
 
 

@@ -18,7 +18,7 @@ from gpucluster.jobs.model import (
 from gpucluster.jobs.outputs import last_run
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.node_agent.nccl import collectives, limits, text_output
-from gpucluster.node_agent.nccl.judge import Wanted
+from gpucluster.node_agent.nccl.judge import ExpectedRun
 from gpucluster.node_agent.nccl.judge import judge as judge_measurement
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 
@@ -79,7 +79,7 @@ def _judge(text: str, job: Job) -> JobResult:
     measured = text_output.parse(last_run(text).splitlines())
     verdict = judge_measurement(
         measured,
-        Wanted(
+        ExpectedRun(
             SHAPES.get(job.shape.name) if job.shape else None,
             job.nodes,
             job.gpus,

@@ -17,12 +17,12 @@ def diagnosis(level: int) -> Collector:
 
     def collect(host: Host, seconds: float) -> dict[str, Any]:
         # It ends with a status of its own where a test failed; what counts is the JSON.
-        done = host.run(["dcgmi", "diag", "-r", str(level), "-j"], seconds)
+        run = host.run(["dcgmi", "diag", "-r", str(level), "-j"], seconds)
         try:
-            return parse(done.output)
+            return parse(run.output)
         except Unmeasured as error:
-            result = refusals.result_of_dcgmi(done.status)
-            words = f"dcgmi ended with status {done.status}: {done.errors.strip()[:120] or error}"
+            result = refusals.result_of_dcgmi(run.status)
+            words = f"dcgmi ended with status {run.status}: {run.errors.strip()[:120] or error}"
             reason = f"{refusals.DCGMI[result]} ({result}); {words}" if result else words
             if result in refusals.DCGMI_BROKEN:
                 raise Refusal(reason) from None
@@ -47,9 +47,9 @@ def parse(text: str) -> dict[str, Any]:
     for part in answer.values() if isinstance(answer, dict) else ():
         if isinstance(part, dict) and isinstance(part.get("test_categories"), list):
             return part
-        said = " ".join(str(part.get(_ERROR, "")).split()) if isinstance(part, dict) else ""
-        if refusals.is_divided(said):
-            return {"test_categories": [], "divided": said[:300]}
-        if said:
-            raise Unmeasured(f"dcgmi has run no diagnosis: {said[:300]}")
+        message = " ".join(str(part.get(_ERROR, "")).split()) if isinstance(part, dict) else ""
+        if refusals.is_divided(message):
+            return {"test_categories": [], "divided": message[:300]}
+        if message:
+            raise Unmeasured(f"dcgmi has run no diagnosis: {message[:300]}")
     raise Unmeasured(f"dcgmi has run no diagnosis: {json.dumps(answer)[:200]}")

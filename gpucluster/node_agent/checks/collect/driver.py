@@ -34,10 +34,10 @@ def _loaded(host: Host) -> str:
         raise Unmeasured(f"there is no {host.path('/sys/module')}")
     text = read_or_none(host.path("/sys/module/nvidia/version")) or ""
     text = text or read_or_none(host.path("/proc/driver/nvidia/version")) or ""
-    found = _VERSION.search(text)
-    if found is None and (text or "nvidia" in entries(host.path("/sys/module"))):
+    match = _VERSION.search(text)
+    if match is None and (text or "nvidia" in entries(host.path("/sys/module"))):
         raise Unmeasured(f"the kernel has the module nvidia and says no version: {text[:80]!r}")
-    return found.group() if found else ""
+    return match.group() if match else ""
 
 
 def _library(host: Host) -> str:
@@ -46,10 +46,10 @@ def _library(host: Host) -> str:
         link = host.path(f"{folder}/{_LIBRARY}")
         if link.is_symlink():
             name = Path(os.path.realpath(link)).name
-            found = _VERSION.fullmatch(name.partition(".so.")[2])
-            if found is None:
+            match = _VERSION.fullmatch(name.partition(".so.")[2])
+            if match is None:
                 raise Unmeasured(f"{link} is {name}, which has no version")
-            return found.group()
+            return match.group()
     raise Unmeasured(f"there is no {_LIBRARY} in {', '.join(_FOLDERS)}")
 
 
@@ -57,10 +57,10 @@ def _on_disk(host: Host, seconds: float) -> str:
     """That of the running kernel, which modprobe would load. A host of the local cloud has no modules."""
     if host.expected.hardware_emulated:
         return ""
-    done = host.run(["modinfo", "--field", "version", "nvidia"], seconds)
-    if done.status != 0 and _NOT_FOUND in done.errors:
+    result = host.run(["modinfo", "--field", "version", "nvidia"], seconds)
+    if result.status != 0 and _NOT_FOUND in result.errors:
         return ""
-    found = _VERSION.fullmatch(done.output.strip())
-    if done.status != 0 or found is None:
-        raise Unmeasured(f"modinfo ended with status {done.status}: {done.words()}")
-    return found.group()
+    match = _VERSION.fullmatch(result.output.strip())
+    if result.status != 0 or match is None:
+        raise Unmeasured(f"modinfo ended with status {result.status}: {result.words()}")
+    return match.group()

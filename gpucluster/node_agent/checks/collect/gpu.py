@@ -29,10 +29,10 @@ _ERROR_LINE = re.compile(r"Link (\d+): ([A-Za-z ]+ Errors): (\d+)$")
 def nvidia_smi(host: Host, seconds: float) -> dict[str, Any]:
     """`nvidia-smi -q -x`: driver, the number of GPUs, and every value of each by its path of element names."""
     status, text = _ask(host, ["-q", "-x"], seconds)
-    found = parse_nvidia_smi(text)
-    if status == refusals.INFOROM and not found["warnings"]:
-        found["warnings"] = ["the infoROM of a GPU is corrupted"]
-    return found
+    values = parse_nvidia_smi(text)
+    if status == refusals.INFOROM and not values["warnings"]:
+        values["warnings"] = ["the infoROM of a GPU is corrupted"]
+    return values
 
 
 def _ask(host: Host, words: list[str], seconds: float) -> tuple[int, str]:
@@ -42,13 +42,13 @@ def _ask(host: Host, words: list[str], seconds: float) -> tuple[int, str]:
         Refusal: it says that the driver or a GPU does not work.
         Unmeasured: it did not answer.
     """
-    done = host.run(["nvidia-smi", *words], seconds)
-    if done.status in (0, refusals.INFOROM):
-        return done.status, done.output
-    said = refusals.refusal(done.status, done.output, done.errors)
-    if said:
-        raise Refusal(said)
-    raise Unmeasured(f"nvidia-smi ended with status {done.status}: {done.words()}")
+    result = host.run(["nvidia-smi", *words], seconds)
+    if result.status in (0, refusals.INFOROM):
+        return result.status, result.output
+    reason = refusals.refusal(result.status, result.output, result.errors)
+    if reason:
+        raise Refusal(reason)
+    raise Unmeasured(f"nvidia-smi ended with status {result.status}: {result.words()}")
 
 
 def parse_nvidia_smi(text: str) -> dict[str, Any]:
@@ -77,15 +77,15 @@ def parse_nvidia_smi(text: str) -> dict[str, Any]:
 
 
 def _leaves(element: ElementTree.Element, before: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
+    leaves: dict[str, str] = {}
     for child in element:
         if child.tag in _LEFT_OUT:
             continue
         if len(child):
-            found.update(_leaves(child, f"{before}{child.tag}/"))
+            leaves.update(_leaves(child, f"{before}{child.tag}/"))
         else:
-            found[before + child.tag] = (child.text or "").strip()
-    return found
+            leaves[before + child.tag] = (child.text or "").strip()
+    return leaves
 
 
 def nvlink(host: Host, seconds: float) -> dict[str, Any]:
@@ -124,13 +124,13 @@ def pci_gpus(host: Host, _seconds: float) -> list[dict[str, Any]]:
     folder = host.path("/sys/bus/pci/devices")
     if not folder.is_dir():
         raise Unmeasured(f"there is no {folder}")
-    found = []
+    gpus = []
     for address in entries(folder):
         device = folder / address
         vendor = _VENDORS.get(read_or_none(device / "vendor") or "")
         if vendor and (read_or_none(device / "class") or "").startswith(_CLASSES):
-            found.append({"address": address, "vendor": vendor, "lost": _lost(device)})
-    return found
+            gpus.append({"address": address, "vendor": vendor, "lost": _lost(device)})
+    return gpus
 
 
 def _lost(device: Path) -> bool:

@@ -29,24 +29,24 @@ def services(host: Host, seconds: float) -> dict[str, str]:
     """
     units = list(host.expected.services)
     argv = ["systemctl", "show", "--property=Id,LoadState,ActiveState", "--", *[f"{unit}.service" for unit in units]]
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     for pause in (*_PAUSES_S, 0.0):
-        found = _states(host.output(argv, seconds))
-        if found.keys() >= set(units):
+        states = _states(host.output(argv, seconds))
+        if states.keys() >= set(units):
             break
         time.sleep(pause)
-    return found
+    return states
 
 
 def _states(text: str) -> dict[str, str]:
-    found = {}
+    states = {}
     for block in text.split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         name = values.get("Id", "").rpartition(".service")[0]
         if name and "ActiveState" in values:
             installed = values.get("LoadState") != "not-found"
-            found[name] = values["ActiveState"] if installed else "not installed"
-    return found
+            states[name] = values["ActiveState"] if installed else "not installed"
+    return states
 
 
 def failed_units(host: Host, seconds: float) -> list[str]:
@@ -68,12 +68,12 @@ def local_disk(host: Host, _seconds: float) -> dict[str, Any]:
 
 
 def _space(host: Host, path: str) -> dict[str, Any]:
-    found = os.statvfs(host.path(path))
+    usage = os.statvfs(host.path(path))
     return {
-        "bytes": found.f_blocks * found.f_frsize,
-        "free_bytes": found.f_bavail * found.f_frsize,
-        "inodes": found.f_files,
-        "free_inodes": found.f_ffree,
+        "bytes": usage.f_blocks * usage.f_frsize,
+        "free_bytes": usage.f_bavail * usage.f_frsize,
+        "inodes": usage.f_files,
+        "free_inodes": usage.f_ffree,
         "read_only": "ro" in _mounted(host).get(path, ()),
     }
 
@@ -85,32 +85,32 @@ def _mounted(host: Host) -> dict[str, list[str]]:
 
 
 def _unescaped(path: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def mounts(host: Host, seconds: float) -> dict[str, dict[str, Any]]:
     """Whether something is mounted at each path, and whether it answers in time: `stat` asks the file server."""
     mounted = _mounted(host)
     limit = seconds / max(1, len(host.expected.mounts))
-    found = {}
+    states = {}
     for path in host.expected.mounts:
         there = path in mounted
-        found[path] = {"mounted": there, "fault": _silent(host, path, limit) if there else ""}
-    return found
+        states[path] = {"mounted": there, "fault": _silent(host, path, limit) if there else ""}
+    return states
 
 
 def _silent(host: Host, path: str, seconds: float) -> str:
     """Why a file system does not answer, or ""."""
-    done = host.ask(["stat", "--file-system", "--format=%b", str(host.path(path))], seconds, 1024)
-    return done.fault or (done.errors.decode(errors="replace").strip() or "no answer" if done.status else "")
+    result = host.ask(["stat", "--file-system", "--format=%b", str(host.path(path))], seconds, 1024)
+    return result.fault or (result.errors.decode(errors="replace").strip() or "no answer" if result.status else "")
 
 
 def memory_mib(host: Host, _seconds: float) -> int:
     """Memory that the kernel sees, in MiB."""
-    found = re.search(r"^MemTotal:\s+(\d+) kB$", read(host.path("/proc/meminfo")), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^MemTotal:\s+(\d+) kB$", read(host.path("/proc/meminfo")), re.MULTILINE)
+    if match is None:
         raise Unmeasured("/proc/meminfo has no MemTotal")
-    return int(found[1]) // 1024
+    return int(match[1]) // 1024
 
 
 def drives(host: Host, _seconds: float) -> dict[str, str]:
@@ -118,11 +118,11 @@ def drives(host: Host, _seconds: float) -> dict[str, str]:
     folder = host.path("/sys/class/nvme")
     if not host.path("/sys/class").is_dir():
         raise Unmeasured("there is no /sys/class")
-    found = {}
+    states = {}
     for name in entries(folder):
         if (read_or_none(folder / name / "transport") or "pcie") == "pcie":
-            found[name] = read_or_none(folder / name / "state") or ""
-    return found
+            states[name] = read_or_none(folder / name / "state") or ""
+    return states
 
 
 def clock(host: Host, seconds: float) -> dict[str, Any]:

@@ -45,10 +45,10 @@ def kernel_log(host: Host, seconds: float) -> dict[str, Any]:
         second = _parse(text, now)
     except Unmeasured:
         second = None
-    found = max((log for log in (first, second) if log), key=lambda log: log["covers_s"], default=None)
-    if found is None:
+    longest_log = max((log for log in (first, second) if log), key=lambda log: log["covers_s"], default=None)
+    if longest_log is None:
         raise Unmeasured("the kernel log is empty")
-    return found
+    return longest_log
 
 
 def _parse(text: str, now: float) -> dict[str, Any] | None:
@@ -57,14 +57,14 @@ def _parse(text: str, now: float) -> dict[str, Any] | None:
     seen: dict[str, dict[tuple[object, ...], dict[str, Any]]] = {"xids": {}, "sxids": {}, "faults": {}}
     for at, message in _messages(text):
         oldest = at if oldest is None else min(oldest, at)
-        found = _event(message)
-        if found:
-            kind, event, said = found
+        entry = _event(message)
+        if entry:
+            kind, event, event_text = entry
             of_kind = seen[kind]
             # Of one event the latest text counts: that of Xid 154 says what the driver wants now.
             key = tuple(event.values())
             count = of_kind.get(key, {"count": 0})["count"] + 1
-            of_kind[key] = {**event, "count": count, "age_s": round(max(0.0, now - at), 3), "text": said[:_TEXT]}
+            of_kind[key] = {**event, "count": count, "age_s": round(max(0.0, now - at), 3), "text": event_text[:_TEXT]}
     if oldest is None:
         return None
     covers = max(0.0, now - oldest)
@@ -76,11 +76,11 @@ def _messages(text: str) -> Iterator[tuple[float, str]]:
     """Time since the boot and text of each message, which may have several lines."""
     at, message = None, ""
     for line in text.splitlines():
-        found, more = _LINE.match(line), _MORE.match(line)
-        if found:
+        match, more = _LINE.match(line), _MORE.match(line)
+        if match:
             if at is not None:
                 yield at, message
-            at, message = float(found[1]), found[2]
+            at, message = float(match[1]), match[2]
         elif more and at is not None and len(message) < _LONGEST_MESSAGE:
             message += f" {more[1].replace('NVRM:', '').strip()}"
     if at is not None:
@@ -89,13 +89,13 @@ def _messages(text: str) -> Iterator[tuple[float, str]]:
 
 def _event(message: str) -> tuple[str, dict[str, Any], str] | None:
     """The kind of an event, which one it is and of which device, and its text."""
-    if found := _XID.search(message):
-        text = found[4] or ""
-        return "xids", {"xid": int(found[3]), "pci": f"{found[1]}{found[2]}", "fatal": _is_fatal(text)}, text
-    if found := _SXID.search(message):
-        return "sxids", {"sxid": int(found[2]), "pci": found[1], "fatal": _is_fatal(found[3] or "")}, found[3] or ""
-    if found := _WITHOUT_XID.search(message):
-        return "faults", {"fault": found[2].lower(), "pci": found[1]}, message
+    if match := _XID.search(message):
+        text = match[4] or ""
+        return "xids", {"xid": int(match[3]), "pci": f"{match[1]}{match[2]}", "fatal": _is_fatal(text)}, text
+    if match := _SXID.search(message):
+        return "sxids", {"sxid": int(match[2]), "pci": match[1], "fatal": _is_fatal(match[3] or "")}, match[3] or ""
+    if match := _WITHOUT_XID.search(message):
+        return "faults", {"fault": match[2].lower(), "pci": match[1]}, message
     return None
 
 

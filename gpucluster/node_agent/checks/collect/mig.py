@@ -19,14 +19,14 @@ def mig(host: Host, seconds: float) -> dict[str, Any]:
         Unmeasured: it did not answer, or its answers do not belong together.
     """
 
-    def run(argv: Sequence[str], limit: float) -> collect.Said:
-        done = host.run(list(argv), limit)
-        if done.status == refusals.INFOROM:  # a warning: its output counts
-            return collect.Said(0, done.output)
-        said = refusals.refusal(done.status, done.output, done.errors)
-        if done.status and said:
-            raise Refusal(said)
-        return collect.Said(done.status, done.output + done.errors)
+    def run(argv: Sequence[str], limit: float) -> collect.ProgramOutput:
+        result = host.run(list(argv), limit)
+        if result.status == refusals.INFOROM:  # a warning: its output counts
+            return collect.ProgramOutput(0, result.output)
+        reason = refusals.refusal(result.status, result.output, result.errors)
+        if result.status and reason:
+            raise Refusal(reason)
+        return collect.ProgramOutput(result.status, result.output + result.errors)
 
     try:
         return {"cards": collect.read(run, seconds), "said": apply.last_words(host.path(FOLDER))}

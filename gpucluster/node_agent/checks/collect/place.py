@@ -26,7 +26,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class Done:
+class ProgramResult:
     """How a program ended by itself: its status, and what it printed."""
 
     status: int
@@ -66,24 +66,24 @@ class Host:
         Raises:
             Unmeasured: it is missing, met a limit, was killed, or ended with another status.
         """
-        done = self.run(argv, seconds)
-        if good and done.status not in good:
-            raise Unmeasured(f"{argv[0]} ended with status {done.status}: {done.words()}")
-        return done.output
+        result = self.run(argv, seconds)
+        if good and result.status not in good:
+            raise Unmeasured(f"{argv[0]} ended with status {result.status}: {result.words()}")
+        return result.output
 
-    def run(self, argv: list[str], seconds: float) -> Done:
+    def run(self, argv: list[str], seconds: float) -> ProgramResult:
         """Run a program to its end, whatever its status is.
 
         Raises:
             Unmeasured: it is missing, met a limit, or was killed.
         """
-        done = self.ask(argv, seconds, MOST_OUTPUT)
-        if done.fault:
-            raise Unmeasured(done.fault)
-        status = done.status or 0
+        answer = self.ask(argv, seconds, MOST_OUTPUT)
+        if answer.fault:
+            raise Unmeasured(answer.fault)
+        status = answer.status or 0
         if status < 0:
             raise Unmeasured(f"{argv[0]} was ended by signal {-status}")
-        return Done(status, done.output.decode(errors="replace"), done.errors.decode(errors="replace"))
+        return ProgramResult(status, answer.output.decode(errors="replace"), answer.errors.decode(errors="replace"))
 
     def path(self, path: str) -> Path:
         """A path of the host."""

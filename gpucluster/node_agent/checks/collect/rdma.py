@@ -81,11 +81,11 @@ def _window(name: str, now: dict[str, int | None], before: list[dict[str, Any]],
 
 
 def _counters(port: Path) -> dict[str, int | None]:
-    found: dict[str, int | None] = {}
+    counters: dict[str, int | None] = {}
     for name in LIMITS:
         values = (rdma_files.number(f"{port}/{folder}/{name}") for folder in rdma_files.FOLDERS)
-        found[name] = next((value for value in values if value is not None), None)
-    return found
+        counters[name] = next((value for value in values if value is not None), None)
+    return counters
 
 
 def _usable(kept: Any, boot: str, now: float) -> list[dict[str, Any]]:

@@ -76,10 +76,10 @@ def _part(name: str, result: Mapping[str, Any]) -> Part:
     severities = {error.get("error_severity") if isinstance(error, Mapping) else None for error in errors}
     if status is Status.FAIL and errors and severities <= _WORKS:
         status = Status.WARN
-    said = [str(error.get("warning", "")) if isinstance(error, Mapping) else str(error) for error in errors]
+    messages = [str(error.get("warning", "")) if isinstance(error, Mapping) else str(error) for error in errors]
     info = result.get("info") or ""
-    said = said or ([str(each) for each in info] if isinstance(info, list) else [str(info)])
-    text = " ".join(" ".join(filter(None, said)).split())[:_LONGEST]
+    messages = messages or ([str(each) for each in info] if isinstance(info, list) else [str(info)])
+    text = " ".join(" ".join(filter(None, messages)).split())[:_LONGEST]
     return Part(status, f"{name}: {text or word}")
 
 

@@ -9,25 +9,25 @@ from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
 
 def versions(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """Where driver and library differ, no job can use GPUs. The module on disk is that of the next boot."""
-    found = measured["driver"]
-    loaded, library, on_disk = (found[name] for name in ("loaded", "library", "on_disk"))
+    driver = measured["driver"]
+    loaded, library, on_disk = (driver[name] for name in ("loaded", "library", "on_disk"))
     if not all(isinstance(version, str) for version in (loaded, library, on_disk)) or not library:
         raise Absent("a version is no text")
     if not loaded:
         there = f"its module on disk is {on_disk}" if on_disk else "the running kernel has no module of it on disk"
-        return Outcome(Status.FAIL, f"NVIDIA's driver is not loaded; {there}, its library {library}", dict(found))
+        return Outcome(Status.FAIL, f"NVIDIA's driver is not loaded; {there}, its library {library}", dict(driver))
     if loaded != library:
         words = f"the loaded driver is {loaded}, its library {library}: packages were changed below the running driver"
-        return Outcome(Status.FAIL, f"{words}; restart the host", dict(found))
+        return Outcome(Status.FAIL, f"{words}; restart the host", dict(driver))
     if expected.hardware_emulated:
         # An instance of the local cloud: driver and library come from the machine that runs it.
         return Outcome(
-            Status.PASS, f"driver and library are {loaded}, those of the machine that runs this host", dict(found)
+            Status.PASS, f"driver and library are {loaded}, those of the machine that runs this host", dict(driver)
         )
     if not on_disk:
         words = f"driver and library are {loaded}, and the running kernel has no module of the driver on disk"
-        return Outcome(Status.WARN, f"{words}: after a restart there may be no driver", dict(found))
+        return Outcome(Status.WARN, f"{words}: after a restart there may be no driver", dict(driver))
     if on_disk != loaded:
         words = f"driver and library are {loaded}, the module on disk is {on_disk}"
-        return Outcome(Status.WARN, f"{words}: after a restart they differ", dict(found))
-    return Outcome(Status.PASS, f"driver, library and module on disk are {loaded}", dict(found))
+        return Outcome(Status.WARN, f"{words}: after a restart they differ", dict(driver))
+    return Outcome(Status.PASS, f"driver, library and module on disk are {loaded}", dict(driver))

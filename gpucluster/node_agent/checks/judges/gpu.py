@@ -32,28 +32,28 @@ _RETIRES_PAGES = ("Volta", "Pascal", "Maxwell", "Kepler", "Turing")
 def count(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """As many GPUs as the shape has."""
     gpus = measured["nvidia_smi"]["gpus"]
-    found, said = len(gpus), int(number(measured["nvidia_smi"]["attached"]))
-    if found != said:
-        return Outcome(Status.UNKNOWN, f"nvidia-smi counts {said} GPUs and describes {found}")
+    gpu_count, attached_count = len(gpus), int(number(measured["nvidia_smi"]["attached"]))
+    if gpu_count != attached_count:
+        return Outcome(Status.UNKNOWN, f"nvidia-smi counts {attached_count} GPUs and describes {gpu_count}")
     for index, gpu in enumerate(gpus):
         words = next((value for value in gpu.values() if is_broken(value)), "")
         if words:
-            return Outcome(Status.FAIL, f"GPU {index}: {words}", {"found": found, "expected": expected.gpus})
-    status = Status.PASS if found == expected.gpus else Status.FAIL
-    return Outcome(status, f"{found} of {expected.gpus} GPUs", {"found": found, "expected": expected.gpus})
+            return Outcome(Status.FAIL, f"GPU {index}: {words}", {"found": gpu_count, "expected": expected.gpus})
+    status = Status.PASS if gpu_count == expected.gpus else Status.FAIL
+    return Outcome(status, f"{gpu_count} of {expected.gpus} GPUs", {"found": gpu_count, "expected": expected.gpus})
 
 
 def model(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """The GPUs of the shape."""
-    wanted = expected.gpu_model.split("_")
+    model_words = expected.gpu_model.split("_")
 
     def one(leaves: Leaves) -> Iterable[Part]:
         name = leaf(leaves, "product_name")
         words = name.lower().replace("-", " ").split()
-        if not any(words[start : start + len(wanted)] == wanted for start in range(len(words))):
-            yield Part(Status.FAIL, f"it is {name}, not {' '.join(wanted).upper()}")
+        if not any(words[start : start + len(model_words)] == model_words for start in range(len(words))):
+            yield Part(Status.FAIL, f"it is {name}, not {' '.join(model_words).upper()}")
 
-    return _each_gpu(measured, expected, one, f"all are {' '.join(wanted).upper()}")
+    return _each_gpu(measured, expected, one, f"all are {' '.join(model_words).upper()}")
 
 
 def ecc(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
@@ -82,22 +82,22 @@ def _ecc_counters(leaves: Leaves) -> tuple[str, ...]:
 
 def repairs(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """What the driver says itself of the health of a GPU's memory and of what it needs."""
-    said = [Part(Status.WARN, warning) for warning in measured["nvidia_smi"]["warnings"]]
+    warnings = [Part(Status.WARN, warning) for warning in measured["nvidia_smi"]["warnings"]]
     driver, one = measured["nvidia_smi"]["driver"], _repairs_of
     if number(driver) < _DRIVER_WITH_REPAIRS:
         one = _reset_of
-        if not said and not any(_RESET in leaves for leaves in measured["nvidia_smi"]["gpus"]):
+        if not warnings and not any(_RESET in leaves for leaves in measured["nvidia_smi"]["gpus"]):
             return Outcome(Status.SKIP, f"driver {driver} does not say it; {_DRIVER_WITH_REPAIRS} and later do")
     good = "the driver asks for nothing"
-    found = _each_gpu(measured, expected, one, good)
-    return sum_up([*said, Part(found.status, found.message)], good)
+    outcome = _each_gpu(measured, expected, one, good)
+    return sum_up([*warnings, Part(outcome.status, outcome.message)], good)
 
 
 def _reset_of(leaves: Leaves) -> Iterable[Part]:
-    told = [name for name in (_RESET, _DRAIN_AND_RESET) if name in leaves]
-    if not told:
+    flags = [name for name in (_RESET, _DRAIN_AND_RESET) if name in leaves]
+    if not flags:
         yield Part(Status.SKIP, "its driver does not say whether it must be reset")
-    for name in told:
+    for name in flags:
         if yes(leaf(leaves, name)):
             yield Part(Status.FAIL, f"the driver says: {name.rpartition('/')[2].replace('_', ' ')}")
 
@@ -289,8 +289,8 @@ def _each_linked(
         elif divided[index]:
             parts.append(Part(Status.SKIP, f"{name}: it is divided (MIG), and uses no links"))
         else:
-            found = each({name: gpus[name]}, one, good)
-            parts.append(Part(found.status, found.message))
+            outcome = each({name: gpus[name]}, one, good)
+            parts.append(Part(outcome.status, outcome.message))
     return sum_up(parts, good)
 
 

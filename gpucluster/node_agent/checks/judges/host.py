@@ -80,11 +80,11 @@ def mounts(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
     def one(path: str) -> Iterable[Part]:
         if path not in measured["mounts"]:
             raise Absent("it was not looked at")
-        found = measured["mounts"][path]
-        if not found["mounted"]:
+        mount = measured["mounts"][path]
+        if not mount["mounted"]:
             yield Part(Status.FAIL, "nothing is mounted there")
-        elif found["fault"]:
-            yield Part(Status.UNKNOWN, found["fault"])
+        elif mount["fault"]:
+            yield Part(Status.UNKNOWN, mount["fault"])
 
     return each({path: path for path in expected.mounts}, one, f"{', '.join(expected.mounts)} answer")
 
@@ -98,10 +98,10 @@ def memory(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
 
 def drives(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """The local drives exist and work."""
-    found: Mapping[str, str] = measured["drives"]
-    live = [name for name, state in found.items() if state == "live"]
-    silent = [name for name, state in found.items() if not state]
-    evidence = {"drives": dict(found), "expected": expected.drives}
+    states: Mapping[str, str] = measured["drives"]
+    live = [name for name, state in states.items() if state == "live"]
+    silent = [name for name, state in states.items() if not state]
+    evidence = {"drives": dict(states), "expected": expected.drives}
     if len(live) >= expected.drives:
         return Outcome(Status.PASS, f"{len(live)} local drives", evidence)
     if len(live) + len(silent) >= expected.drives:
@@ -111,15 +111,15 @@ def drives(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
 
 def clock(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
     """The clock follows a time server."""
-    found = measured["clock"]
-    offset = found["offset_s"]
-    if not found["synchronised"]:
-        return Outcome(Status.WARN, "the clock follows no time server", dict(found))
+    state = measured["clock"]
+    offset = state["offset_s"]
+    if not state["synchronised"]:
+        return Outcome(Status.WARN, "the clock follows no time server", dict(state))
     if offset is None:
         return Outcome(Status.PASS, "the clock follows a time server")
     off = abs(number(offset))
     status = Status.FAIL if off > CLOCK_FAIL_S else Status.WARN if off > CLOCK_WARN_S else Status.PASS
-    return Outcome(status, f"the clock is off by {off:.3f} s", dict(found))
+    return Outcome(status, f"the clock is off by {off:.3f} s", dict(state))
 
 
 def clock_steady(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
@@ -133,8 +133,8 @@ def clock_steady(measured: Measurements, _expected: NodeExpectation, _subject: s
 
 def leftovers(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
     """No process of a user is left that belongs to no job."""
-    found = measured["leftovers"]
-    if not found["processes"]:
+    usage = measured["leftovers"]
+    if not usage["processes"]:
         return Outcome(Status.PASS, "no process is left behind")
-    text = f"{found['processes']} processes of users belong to no job and have used {found['cpu_s']:.0f} s of CPU"
-    return Outcome(Status.WARN, text, dict(found))
+    text = f"{usage['processes']} processes of users belong to no job and have used {usage['cpu_s']:.0f} s of CPU"
+    return Outcome(Status.WARN, text, dict(usage))

@@ -17,31 +17,31 @@ _MOST_WORDS = 3
 def instances(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """The instances that the pool names, each with a compute instance, and no others."""
     cards: Sequence[Card] = measured["mig"]["cards"]
-    said: str = measured["mig"]["said"]
+    reason: str = measured["mig"]["said"]
     if len(cards) != len(expected.mig):
         # The check gpu_count says it.
         return Outcome(Status.UNKNOWN, f"the driver sees {len(cards)} of {len(expected.mig)} GPUs")
     parts = []
     for index, (card, words) in enumerate(zip(cards, expected.mig)):
-        wanted = mig.parse(words)
-        if plan.is_right(card, wanted):
+        desired = mig.parse(words)
+        if plan.is_right(card, desired):
             parts.append(Part(Status.PASS, ""))
         else:
             parts.append(Part(Status.FAIL, f"GPU {index}: {_wrong(card, words)}"))
     number = sum(len(mig.parse(words)) for words in expected.mig)
-    found = sum_up(parts, f"{number} instances, as the pool says")
-    if found.status is not Status.FAIL or not said:
-        return found
-    return Outcome(found.status, f"{said} ({found.message})", found.evidence)
+    outcome = sum_up(parts, f"{number} instances, as the pool says")
+    if outcome.status is not Status.FAIL or not reason:
+        return outcome
+    return Outcome(outcome.status, f"{reason} ({outcome.message})", outcome.evidence)
 
 
 def _wrong(card: Card, words: str) -> str:
-    wanted = mig.parse(words)
-    mode = plan.ON if wanted else plan.OFF
+    desired = mig.parse(words)
+    mode = plan.ON if desired else plan.OFF
     if card.mode != mode:
         return f"its MIG mode is {card.mode}, and not {mode}"
     if card.pending != mode:
         return f"its MIG mode will be {card.pending} after a restart"
-    found = plan.differences(card, wanted)
-    more = f" (and {len(found) - _MOST_WORDS} more)" if len(found) > _MOST_WORDS else ""
-    return ", ".join(found[:_MOST_WORDS]) + more
+    differences = plan.differences(card, desired)
+    more = f" (and {len(differences) - _MOST_WORDS} more)" if len(differences) > _MOST_WORDS else ""
+    return ", ".join(differences[:_MOST_WORDS]) + more

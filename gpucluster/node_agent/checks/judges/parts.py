@@ -61,8 +61,8 @@ def leaf(leaves: Mapping[str, str], path: str) -> str:
         name = path.rsplit("/", 1)[-1]
         # A text may stand in place of a whole group of values.
         groups = [path.rsplit("/", cut)[0] for cut in range(1, path.count("/") + 1)]
-        said = text or next((str(leaves[group]).strip() for group in groups if group in leaves), "")
-        kind = NoValue if said.lower() in _NOT_THERE else Absent
+        answer = text or next((str(leaves[group]).strip() for group in groups if group in leaves), "")
+        kind = NoValue if answer.lower() in _NOT_THERE else Absent
         raise kind(f"{name} is {text!r}" if text else f"there is no {name}")
     return text
 
@@ -78,10 +78,10 @@ def number(text: Any) -> float:
     Raises:
         Absent: it starts with none.
     """
-    found = _NUMBER.match(str(text).strip())
-    if found is None:
+    match = _NUMBER.match(str(text).strip())
+    if match is None:
         raise Absent(f"{str(text)[:40]!r} is no number")
-    return float(found.group())
+    return float(match.group())
 
 
 def yes(text: str) -> bool:
@@ -109,14 +109,14 @@ def each(
     parts: list[Part] = []
     for name, thing in things.items():
         try:
-            found = [Part(status, f"{name}: {message}") for status, message in judge_one(thing)]
+            thing_parts = [Part(status, f"{name}: {message}") for status, message in judge_one(thing)]
         except Broken as error:
-            found = [Part(Status.FAIL, f"{name}: {error}")]
+            thing_parts = [Part(Status.FAIL, f"{name}: {error}")]
         except NoValue as error:
-            found = [Part(Status.SKIP if any_model else Status.UNKNOWN, f"{name}: {error}")]
+            thing_parts = [Part(Status.SKIP if any_model else Status.UNKNOWN, f"{name}: {error}")]
         except Absent as error:
-            found = [Part(Status.UNKNOWN, f"{name}: {error}")]
-        parts += found or [Part(Status.PASS, "")]
+            thing_parts = [Part(Status.UNKNOWN, f"{name}: {error}")]
+        parts += thing_parts or [Part(Status.PASS, "")]
     return sum_up(parts, good)
 
 

@@ -51,9 +51,9 @@ MOST: Mapping[str, int] = {
 
 def devices(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """The RDMA devices of the shape exist."""
-    found = set(measured["rdma"].keys())
-    missing = [name for name in expected.rdma_devices if name not in found]
-    evidence = {"missing": missing, "found": sorted(found)}
+    names = set(measured["rdma"].keys())
+    missing = [name for name in expected.rdma_devices if name not in names]
+    evidence = {"missing": missing, "found": sorted(names)}
     if missing:
         return Outcome(Status.FAIL, f"no RDMA device {', '.join(missing)}", evidence)
     return Outcome(Status.PASS, f"{len(expected.rdma_devices)} RDMA devices")
@@ -116,11 +116,11 @@ def errors(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
                 fail = None
                 if grown >= MOST.get(counter, math.inf):
                     continue
-            said = f"{counter} has grown by {grown} in {window['seconds'] / 60:.0f} min"
+            message = f"{counter} has grown by {grown} in {window['seconds'] / 60:.0f} min"
             if fail is not None and grown > fail * hours:
-                yield Part(Status.FAIL, said)
+                yield Part(Status.FAIL, message)
             elif grown > warn * hours:
-                yield Part(Status.WARN, said)
+                yield Part(Status.WARN, message)
 
     windows = {name: measured["rdma_errors"].get(name, {}) for name in expected.rdma_devices}
     return each(windows, one, "no errors on RDMA links")

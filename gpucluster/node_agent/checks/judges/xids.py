@@ -64,10 +64,10 @@ _WANTED = ("reset required", "reboot required", "drain and reset", "drain p2p")
 
 def _status(xid: int, text: str, *, fatal: bool) -> Status:
     if xid == CHANGED_ACTION:
-        wanted = text.lower().rpartition(" to ")[2]
-        if any(words in wanted for words in _WANTED):
+        action = text.lower().rpartition(" to ")[2]
+        if any(words in action for words in _WANTED):
             return Status.FAIL
-        return Status.PASS if wanted.startswith("0x0") else Status.WARN
+        return Status.PASS if action.startswith("0x0") else Status.WARN
     if xid in HARDWARE or (fatal and xid in (*OF_NVLINK, _CONTAINED)):
         return Status.FAIL
     return Status.PASS if not fatal and (xid in OF_PROGRAMS or xid in IGNORED) else Status.WARN

@@ -149,9 +149,9 @@ class Gpus:
         *lines, rest = data.split(b"\n")
         self._rest = rest[:_MOST_LINE]
         for line in lines:
-            index, found = parse(line.decode(errors="replace"))
-            if found:
-                self._rows[index] = (self._clock(), found)
+            index, values = parse(line.decode(errors="replace"))
+            if values:
+                self._rows[index] = (self._clock(), values)
 
 
 def parse(line: str) -> tuple[str, list[str]]:
@@ -211,7 +211,7 @@ def memory(text: str, numbers: Numbers) -> list[str]:
     except collect.Unreadable as error:
         raise NoAnswer(str(error)) from None
     uuids = {(each.number, each.instance): each.uuid for each in numbers.instances}
-    found = []
+    lines = []
     for index, gpu in enumerate(gpus):
         for device in gpu.findall("mig_devices/mig_device"):
             instance = device.findtext("gpu_instance_id", "").strip()
@@ -222,5 +222,5 @@ def memory(text: str, numbers: Numbers) -> list[str]:
                 size = _SIZE.fullmatch(device.findtext(f"fb_memory_usage/{name}", "").strip())
                 if size:
                     metric = f"gpucluster_gpu_instance_memory_{name}_bytes"
-                    found.append(sample(metric, float(size[1]) * _MIB, **labels))
-    return found
+                    lines.append(sample(metric, float(size[1]) * _MIB, **labels))
+    return lines

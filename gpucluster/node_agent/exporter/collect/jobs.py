@@ -95,10 +95,10 @@ def read(path: str) -> Job | None:
     finally:
         os.close(descriptor)
     try:
-        found: Any = json.loads(data) if len(data) <= _MOST_BYTES else None
+        content: Any = json.loads(data) if len(data) <= _MOST_BYTES else None
     except (ValueError, RecursionError):
         return None
-    job, gpus = (found.get("job_id"), found.get("gpus", [])) if isinstance(found, dict) else (None, None)
+    job, gpus = (content.get("job_id"), content.get("gpus", [])) if isinstance(content, dict) else (None, None)
     if not isinstance(job, str) or not _ID.fullmatch(job) or not isinstance(gpus, list):
         return None
     return Job(job, list(dict.fromkeys(str(gpu) for gpu in gpus if isinstance(gpu, (str, int))))[:_MOST_GPUS])

@@ -96,8 +96,8 @@ class Network:
             with self._asking(interface) as ethtool:
                 if ethtool is None:
                     return  # its namespace has ended since
-                found = self._read(subject, interface.name, ethtool)
-            for name, value in found:
+                counters = self._read(subject, interface.name, ethtool)
+            for name, value in counters:
                 yield sample("gpucluster_network_counter_total", value, **labels, counter=name)
         except OSError:
             self._known.pop(subject, None)
@@ -139,14 +139,14 @@ class Network:
 def cards(sysfs: str) -> dict[str, str]:
     """The interfaces that are devices: by name the place of the card on its bus, such as 0000:0c:00.0."""
     folder = f"{sysfs}/class/net"
-    found = {}
+    places = {}
     for name in rdma_files.names(folder):
         device = f"{folder}/{name}/device"
         if os.path.exists(device):
             # A link to the folder of the card. Only the kernel can follow it: the text of a path in an open folder
             # would lead to /sys of the host.
-            found[name] = os.path.basename(os.readlink(device)) if os.path.islink(device) else ""
-    return found
+            places[name] = os.path.basename(os.readlink(device)) if os.path.islink(device) else ""
+    return places
 
 
 def chosen(names: list[str]) -> list[int]:

@@ -64,24 +64,24 @@ class Rdma:
         self._namespaces.close()
 
     def _counters(self, port: Port) -> Iterator[str]:
-        found = rdma_files.counters(port)
+        counters = rdma_files.counters(port)
         key = (port.device, port.number)
-        self._unread[key] = self._unread.get(key, 0) + found.unread
+        self._unread[key] = self._unread.get(key, 0) + counters.unread
         device, number = label(port.device), label(port.number)
         # The one line of which there are a thousand.
         start = f'gpucluster_rdma_counter_total{{device="{device}",port="{number}",counter="'
-        for name, value in found.values.items():
+        for name, value in counters.values.items():
             yield f'{start}{label(name)}"}} {value}'
-        if found.lifespan is not None:
-            yield _of(port, "gpucluster_rdma_lifespan_seconds", found.lifespan / 1000)
+        if counters.lifespan is not None:
+            yield _of(port, "gpucluster_rdma_lifespan_seconds", counters.lifespan / 1000)
         for metric, words, octets in (
             ("gpucluster_rdma_received_bytes_total", "port_rcv_data", _RECEIVED_OCTETS),
             ("gpucluster_rdma_transmitted_bytes_total", "port_xmit_data", _TRANSMITTED_OCTETS),
         ):
-            if words in found.values:
-                yield _of(port, metric, found.values[words] * DATA_UNIT)
-            elif any(name in found.values for name in octets):
-                yield _of(port, metric, sum(found.values.get(name, 0) for name in octets))
+            if words in counters.values:
+                yield _of(port, metric, counters.values[words] * DATA_UNIT)
+            elif any(name in counters.values for name in octets):
+                yield _of(port, metric, sum(counters.values.get(name, 0) for name in octets))
         yield _of(port, "gpucluster_rdma_read_errors_total", self._unread[key])
 
 
