@@ -29,7 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "watch": (
         "gpucluster.node_agent.watch.__main__", "say which jobs of this node are hung, or leave their GPUs idle",
     ),
-    "mig": ("gpucluster.node_agent.mig.__main__", "divide the GPUs of this node as its pool says (MIG)"),
+    "mig": ("gpucluster.node_agent.mig.__main__", "divide the GPUs of this node as its pool defines (MIG)"),
     "gpu-links": (
         "gpucluster.node_agent.gpu_links", "links to the GPUs of this node that Slurm's configuration names",
     ),

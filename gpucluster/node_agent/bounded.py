@@ -1,7 +1,7 @@
 """Reading what others have written: a bound of the size and of the depth, whatever the text is.
 
-Python's parser of JSON raises RecursionError for what is nested too deeply, which is no ValueError, and code that walks
-through a deep value fails in the same way. And a file can be larger than the memory, or no file at all.
+Python's parser of JSON raises RecursionError for what is nested too deeply, which is not a ValueError, and code that
+walks through a deep value fails in the same way. And a file can be larger than the memory, or not a regular file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def loads(text: str | bytes, largest: int = LARGEST) -> Any:
     """The value of a text of JSON.
 
     Raises:
-        ValueError: it is no JSON, or exceeds a bound (`TooMuch`).
+        ValueError: it is not JSON, or exceeds a bound (`TooMuch`).
     """
     if len(text) > largest:
         raise TooMuch(f"it is larger than {largest} bytes")
@@ -53,7 +53,7 @@ def load(file: Path, largest: int = LARGEST) -> Any:
 
     Raises:
         OSError: it can't be read.
-        ValueError: it is no plain file, no text, no JSON, or exceeds a bound.
+        ValueError: it is not a regular file, not text, not JSON, or exceeds a bound.
     """
     return loads(read(file, largest).decode("utf-8"), largest)
 
@@ -63,13 +63,13 @@ def read(file: Path, largest: int = LARGEST) -> bytes:
 
     Raises:
         OSError: it can't be read.
-        ValueError: it is no plain file, or too large.
+        ValueError: it is not a regular file, or too large.
     """
     # A pipe without a writer does not block.
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is no plain file")
+            raise ValueError("it is not a regular file")
         data = stream.read(largest + 1)
     if len(data) > largest:
         raise TooMuch(f"it is larger than {largest} bytes")
@@ -79,7 +79,7 @@ def read(file: Path, largest: int = LARGEST) -> bytes:
 class Unpacked:
     """A stream that is unpacked from another one, and ends with an error when it becomes too large for that.
 
-    What people and programs write is packed to a tenth or a twentieth. A thousandth was made to fill a disk.
+    What users and programs write is packed to a tenth or a twentieth. A thousandth was made to fill a disk.
 
     Args:
         packed: counts what was read of the packed stream.

@@ -61,13 +61,13 @@ def name(archive: Path) -> str:
     The directory of a zip file has the checksum of each of its members: times of files do not survive in every image.
 
     Raises:
-        OSError, ValueError, struct.error: the archive can't be read, or is no zip file.
+        OSError, ValueError, struct.error: the archive can't be read, or is not a zip file.
     """
     with archive.open("rb") as stream:
         size = stream.seek(-_END.size, os.SEEK_END) + _END.size
         signature, *_, length, offset, _comment = _END.unpack(stream.read(_END.size))
         if signature != _END_SIGNATURE:
-            raise ValueError(f"{archive} is no zip file")
+            raise ValueError(f"{archive} is not a zip file")
         stream.seek(offset)
         checksum = zlib.crc32(stream.read(length))
     return f"agent-{size:x}-{checksum:08x}-{util.MAGIC_NUMBER.hex()}.zip"

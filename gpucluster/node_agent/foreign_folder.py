@@ -1,11 +1,11 @@
 """Work of root below a folder that others can change while root works there: users, and root of a node on the share.
 
-A path is looked up again with each use, and between two uses somebody may put a link in its place. So nothing here
+A path is looked up again with each use, and between two uses another user may put a link in its place. So nothing here
 takes a path, except for the place where the work begins: a folder is opened once, what is in it is reached by one name
 from that folder (`openat`), a link is never followed, and owner and mode are set on what is open.
 
 What others can still do is what they could do without us: change files of the same file system, or have the work end
-with an OSError. What nobody can do is lead root to a file of this host. For that the file system must be mounted with
+with an OSError. What they can't do is lead root to a file of this host. For that the file system must be mounted with
 `nodev` (the share is): opening a device has effects of its own.
 
 Standard library only: Ansible's modules and the autoscaler's join service rely on it, too.
@@ -184,7 +184,7 @@ class Folder:
             os.rename(name, new, src_dir_fd=self._descriptor, dst_dir_fd=into._descriptor)
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a link itself; nothing there is no error."""
+        """Delete a file, or a link itself. It is not an error if nothing is there."""
         with self._at(name), contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._descriptor)
 
@@ -234,7 +234,7 @@ class Folder:
         """Name the whole path in errors, and refuse names that are more than one step."""
         path = str(self.path if name is None else self.path / name)
         if name is not None and ("/" in name or "\0" in name or name in ("", ".", "..")):
-            raise OSError(errno.EINVAL, "is no name of a file", path)
+            raise OSError(errno.EINVAL, "is not the name of a file", path)
         try:
             yield
         except OSError as error:

@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
         description="Make the links that Slurm's gres.conf names, to the GPUs of this host: on hosts of the "
         "local cloud that have GPUs of the machine that runs them. slurmd does it before it starts.",
     )
-    parser.add_argument("--expected", default=expected.PATH, help="the file that says what this host should have")
+    parser.add_argument("--expected", default=expected.PATH, help="the file with what this host should have")
     parser.add_argument("--root", default="/", help="where /dev, /proc and /run are")
     options = parser.parse_args(argv)
     try:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 def make(root: Path) -> list[str]:
     """Make the links of a host, in place of all that are there. Returns the device files, in Slurm's order.
 
-    That is the order in which NVIDIA's tools and CUDA count (by PCI address), as far as the driver says it.
+    That is the order in which NVIDIA's tools and CUDA count (by PCI address), as far as the driver reports it.
     """
     dev = root / "dev"
     numbers = sorted(int(match[1]) for match in map(_DEVICE.fullmatch, os.listdir(dev)) if match)

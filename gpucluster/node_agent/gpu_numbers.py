@@ -17,7 +17,7 @@ from gpucluster.node_agent import rdma_files
 from gpucluster.node_agent.mig import collect
 from gpucluster.node_agent.rules import mig
 
-#: `Gpu.instance` where the node's GPUs are divided and nothing says what a number means.
+#: `Gpu.instance` where the node's GPUs are divided and the meaning of a number is not known.
 UNKNOWN = "unknown"
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE)
 _MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
@@ -34,7 +34,7 @@ class Gpu(NamedTuple):
 
     Attributes:
         number: of the GPU. NVIDIA's tools number GPUs in the order of their PCI addresses.
-        uuid: the name of the GPU or of the instance; empty if the driver does not say it.
+        uuid: the name of the GPU or of the instance; empty if the driver does not report it.
         instance: the driver's number of the GPU instance (GPU_I_ID of DCGM); "" for a whole GPU.
     """
 
@@ -49,7 +49,7 @@ class Gpu(NamedTuple):
 
     @property
     def words(self) -> str:
-        """For people; "" for an instance that is not known."""
+        """As text; "" for an instance that is not known."""
         if self.instance == UNKNOWN:
             return ""
         return f"GPU {self.number}{f' instance {self.instance}' if self.instance else ''}"

@@ -56,7 +56,7 @@ Add = Callable[[str, str, Callable[[], None]], None]
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a host certificate says. Keys are `type base64`, as in a public key file."""
+    """The content of a host certificate. Keys are `type base64`, as in a public key file."""
 
     key: str
     authority: str
@@ -64,7 +64,7 @@ class Certificate:
 
 
 def parse(text: str) -> Certificate | None:
-    """Read a certificate for an ed25519 host key; None if it is none. (PROTOCOL.certkeys of OpenSSH.)"""
+    """Read a certificate for an ed25519 host key; None if it is something else. (PROTOCOL.certkeys of OpenSSH.)"""
     words = text.split()
     if len(words) < 2 or words[0] != _CERTIFICATE:  # noqa: PLR2004 - type and content
         return None
@@ -116,7 +116,7 @@ def is_valid(certificate: Certificate | None, host_key: str, authority: str, nam
 
 
 def ask(address: str, port: int, public_key: str, hashed: str = "") -> str:
-    """What the authority answers.
+    """What the CA answers.
 
     Args:
         hashed: of the password of the entry that the host needs; empty if it needs none.
@@ -221,10 +221,10 @@ def _missing(settings: Mapping[str, Any], host_key: Path, target: Path, entry: E
 
 
 def _check(text: str, settings: Mapping[str, Any], host_key: Path) -> None:
-    """Refuse what is no certificate for this host and its key, if there is anything.
+    """Refuse what is not a certificate for this host and its key, if there is anything.
 
     Raises:
-        Failed: it is none.
+        Failed: it is something else.
     """
     if text and not is_valid(parse(text), _own_key(host_key), settings["authority"], _own_name()):
         raise Failed(text.strip()[:200] or "no answer")
@@ -240,7 +240,7 @@ def _own_name() -> str:
 
 
 class Entry:
-    """The entry with which this node is to bind to the directory, and the password that nobody else knows.
+    """The entry with which this node is to bind to the directory, and the password that only this node knows.
 
     Args:
         sssd: the configuration of SSSD, which has neither.
@@ -266,7 +266,7 @@ class Entry:
         return cls(Path(file))
 
     def take(self, answer: str) -> bool:
-        """Write name and password where SSSD reads them, if the controller says that it has made the entry."""
+        """Write name and password where SSSD reads them, if the controller answers that it has made the entry."""
         made = _ENTRY.fullmatch(answer)
         if made is None:
             return False

@@ -1,4 +1,4 @@
-"""Work in a child process that may be given up: it may hang in the kernel, and nobody waits for it then."""
+"""Work in a child process that may hang in the kernel: the caller stops waiting for it at a time limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def text_of(work: Callable[[], str], seconds: float) -> str:
                 text = text[os.write(write, text) :]
             status = 0
         finally:
-            # Neither what the parent would do at its end, nor a traceback that nobody reads.
+            # Neither what the parent would do at its end, nor a traceback, which no program reads.
             os._exit(status)
     os.close(write)
     try:

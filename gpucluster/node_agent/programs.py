@@ -160,8 +160,9 @@ _BURIAL_S = 0.2
 def ask(argv: Sequence[str], seconds: float, most: int, stdin: Any = subprocess.DEVNULL) -> Answer:
     """Run a program with hard limits. It never raises an error and never takes much longer than the limit.
 
-    The program is in a session of its own. At a limit the whole group is killed, and nobody waits for a program that
-    the kernel does not end: one that sleeps on a device or a file server that is gone. It holds no file of ours open.
+    The program is in a session of its own. At a limit the whole group is killed, and the caller does not wait for a
+    program that the kernel does not end: one that sleeps on a device or a file server that is gone. It holds no file of
+        ours open.
 
     Args:
         seconds: it is killed after this time.
@@ -194,7 +195,9 @@ def ask(argv: Sequence[str], seconds: float, most: int, stdin: Any = subprocess.
 
 
 def _read_both(started: Running[bytes], into: tuple[bytearray, bytearray], end: float, most: int) -> str:
-    """Read until the program ended, or until a limit; says which. A descendant may hold the output open for ever."""
+    """Read until the program ended, or until a limit; returns which one. A descendant may hold the output open for
+    ever.
+    """
     with selectors.DefaultSelector() as selector:
         for stream, buffer in zip((started.stdout, started.stderr), into):
             assert stream is not None

@@ -1,6 +1,6 @@
 """RDMA devices as the kernel shows them below /sys/class/infiniband: devices, ports, and one file for each counter.
 
-A file may be missing, or refuse to be read: a driver says so for a counter that its device does not have
+A file may be missing, or refuse to be read: a driver does so for a counter that its device does not have
 (Documentation/ABI/stable/sysfs-class-infiniband of the kernel). Each file counts for itself.
 """
 

@@ -178,7 +178,7 @@ def linger(requests: Path) -> None:
 
 
 def _asks(name: str, state: os.stat_result) -> bool:
-    # With a second name it may be a file of somebody else.
+    # With a second name it may be a file of another user.
     own = stat.S_ISREG(state.st_mode) and state.st_nlink == 1
     return own and name == str(state.st_uid) and state.st_uid in USERS
 

@@ -66,7 +66,7 @@ def test_a_program_that_hangs_is_ended_whatever_it_does_with_signals(
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("sys.exit('/etc/gpucluster/checks.json does not say what this host should have')", "does not say what"),
+        ("sys.exit('/etc/gpucluster/checks.json does not state what this host should have')", "does not state what"),
         ("sys.stderr.write('usage: gpucluster-agent [--version] COMMAND ...\\n'); sys.exit(2)", "gpucluster apply"),
         ("print('[' + '1,' * (1 << 20))", "cut off or damaged"),
     ],

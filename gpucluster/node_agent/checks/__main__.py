@@ -1,4 +1,4 @@
-"""`gpucluster-agent check --profile P`: checks this host and says what is wrong.
+"""`gpucluster-agent check --profile P`: checks this host and prints what is wrong.
 
 The exit status is 0 where all is well, 1 with warnings, 2 where something is bad, 3 where something is not known.
 """
@@ -34,10 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, UnicodeDecodeError, expected.Damaged) as error:
         why = getattr(error, "strerror", None) or error
         sys.stderr.write(
-            f"{options.expected} does not say what this host should have: {why}\nRun `gpucluster apply`: it writes it\n"
+            f"{options.expected} does not state what this host should have: {why}\nRun: gpucluster apply\n"
         )
         return _UNKNOWN
-    # The program that started us may ignore the end of children; then nobody could wait for ours.
+    # The program that started us may ignore the end of children; then this one could not wait for its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     host = Host(expectation, options.root, options.state, time.monotonic, time.time)
     report = run(host, Profile(options.profile), options.off, options.name)
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def text(report: Report) -> str:
-    """For people: one line for each check, the skipped ones in one line, and what to do about the bad ones."""
+    """The report as text: one line for each check, the skipped ones in one line, and what to do about the bad ones."""
     shown = [finding for finding in report.findings if finding.status is not Status.SKIP]
     width = max((len(finding.check) for finding in shown), default=0)
     lines = []

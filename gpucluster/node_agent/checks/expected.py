@@ -18,7 +18,7 @@ VERSION = 1
 
 
 class Damaged(Exception):
-    """The file says not what a host should have; the message says why."""
+    """The file does not state what a host should have; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class NodeExpectation:
             Damaged: a key is missing or has another type. Without it, a check would be skipped in silence.
         """
         if not isinstance(data, Mapping):
-            raise Damaged("it is no JSON object")
+            raise Damaged("it is not a JSON object")
         if data.get("version") != VERSION:
             raise Damaged(f"its version is {data.get('version')!r}, and this program reads {VERSION}")
         types = get_type_hints(cls)
@@ -111,9 +111,9 @@ def parse(text: str) -> NodeExpectation:
     """The content of the file.
 
     Raises:
-        Damaged: it is no such file.
+        Damaged: it is something else.
     """
     try:
         return NodeExpectation.from_dict(json.loads(text))
     except ValueError as error:
-        raise Damaged(f"it is no JSON: {error}") from None
+        raise Damaged(f"it is not JSON: {error}") from None

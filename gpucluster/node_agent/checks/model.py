@@ -1,8 +1,8 @@
 """The types of all checks, on the hosts and on the operator's side. Pure.
 
-A check is an object: it says what it needs to know, and its judge says what that means. What it needs and does not get
-makes the result `unknown`: never a pass, and never an accusation. A tool that says itself that what it was asked about
-does not work has measured something: the check fails.
+A check is an object: it names what it needs to know, and its judge decides what that means. What it needs and does not
+get makes the result `unknown`: never a pass, and never an accusation. A tool that reports itself that what it was asked
+about does not work has measured something: the check fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Status(str, Enum):
 
 
 #: Exit status of `gpucluster-agent check` by the worst status of its findings, as monitoring plugins have it: 0 ok,
-#: 1 warning, 2 critical, 3 unknown. A skipped check is no problem.
+#: 1 warning, 2 critical, 3 unknown. A skipped check is not a problem.
 EXIT_CODES: Mapping[Status, int] = {
     Status.PASS: 0,
     Status.SKIP: 0,
@@ -77,7 +77,7 @@ class Missing:
     """A measurement that could not be made.
 
     Args:
-        reason: why, for people: "nvidia-smi gave no answer within 5 s".
+        reason: why, as text: "nvidia-smi gave no answer within 5 s".
     """
 
     reason: str
@@ -88,7 +88,7 @@ class Refused:
     """What a tool said instead of a measurement: that what it was asked about does not work.
 
     Args:
-        reason: for people: "NVIDIA's driver is not loaded; nvidia-smi ended with status 9: ...".
+        reason: as text: "NVIDIA's driver is not loaded; nvidia-smi ended with status 9: ...".
     """
 
     reason: str
@@ -100,10 +100,10 @@ Measurements = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a judge says.
+    """What a judge returns.
 
     Args:
-        message: for people: what was seen, in one line.
+        message: what was seen, in one line of text.
         evidence: the values that led to it, as JSON has them. Never a secret.
     """
 
@@ -126,10 +126,10 @@ class Check(Generic[Expected]):
         profiles: when it runs.
         needs: names of the measurements without which it can't judge.
         timeout_s: how long measuring may take, in seconds.
-        remedy: what a person can do when it fails.
+        remedy: what the operator can do when it fails.
         reaction: what follows when it fails.
-        judge: says what the measurements mean: gets them (those of `needs` are there), what is expected of the host or
-            of the cluster, and the subject: the name of the host, node, pair or pool, "" for the cluster.
+        judge: decides what the measurements mean: gets them (those of `needs` are there), what is expected of the host
+            or of the cluster, and the subject: the name of the host, node, pair or pool, "" for the cluster.
         applies: whether there is anything to check: "" or the reason why not ("the shape has no GPUs"). The result is
             `skip` then.
     """
@@ -181,7 +181,7 @@ def evaluate(check: Check[Expected], subject: str, measurements: Measurements, e
     """Judge one check for one subject.
 
     What a tool refused makes the check fail. What the check needs and does not get makes it unknown. So does a judge
-    that raises an error: it met a measurement of a form that nobody has seen.
+    that raises an error: it met a measurement of an unknown form.
     """
     reason = check.applies(expected, subject)
     if reason:

@@ -23,7 +23,7 @@ NVIDIA_SMI: Mapping[int, str] = {
 }
 #: The status of a GPU that works, and whose infoROM is corrupted.
 INFOROM = 14
-#: What an answer says of a GPU that does not work, in lower case, and what that means. NVML's texts of its results
+#: What an answer has of a GPU that does not work, in lower case, and what that means. NVML's texts of its results
 #: (nvmlErrorString), and nvidia-smi's own. 255 is the status of every other error, so only the words tell these apart;
 #: and a GPU whose handle is refused ends with 9 as well, which alone means the driver.
 WORDS: Mapping[str, str] = {
@@ -69,7 +69,7 @@ DCGMI: Mapping[int, str] = {
 }
 #: The results that say that a GPU does not work.
 DCGMI_BROKEN = frozenset({-18, -19, -51})
-#: What the diagnosis says of GPUs that are divided, which it can't test. Source: DCGM 4.6, nvvs/src/
+#: What the diagnosis prints of GPUs that are divided, which it can't test. Source: DCGM 4.6, nvvs/src/
 #: NvidiaValidationSuite.cpp (BuildCommonGpusList): four sentences, each with one of these words.
 DCGMI_DIVIDED = ("mig configuration is incompatible", "mig mode enabled", "mig is enabled")
 _LONGEST = 200
@@ -92,5 +92,5 @@ def result_of_dcgmi(status: int) -> int:
 
 
 def is_divided(text: str) -> bool:
-    """Whether DCGM says that it does not test GPUs because they are divided (MIG)."""
+    """Whether DCGM reports that it does not test GPUs because they are divided (MIG)."""
     return any(words in text.lower() for words in DCGMI_DIVIDED)

@@ -1,6 +1,6 @@
 """All checks of one host: the only list of them. Pure, but for the collectors that it names.
 
-`MEASUREMENTS` says how each measurement is made that a check needs.
+`MEASUREMENTS` has the collector of each measurement that a check needs.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _nvidia(expected: NodeExpectation) -> str:
 
 
 def _card(expected: NodeExpectation) -> str:
-    """What the shape says of its card is known of no other one."""
+    """What is known of the shape's card is not known of other cards."""
     other = "the GPUs are those of the machine that runs this host, and may be other cards than the shape's"
     return _nvidia(expected) or (other if expected.hardware_emulated else "")
 
@@ -187,7 +187,7 @@ def _check(
 _RESTART = "Restart the host; if it comes again, replace the node"
 _REPLACE = "Run: gpucluster replace NODE"
 _RESET = "Reset the GPU or restart the host when no job runs; if it comes again, replace the node"
-# A GPU that is divided (MIG) uses no links, and only the other output says so.
+# A GPU that is divided (MIG) uses no links, and only the other output shows it.
 _LINKS = ("nvlink", "nvidia_smi")
 
 _GPU = (
@@ -262,7 +262,7 @@ _GPU = (
         when=_SLOWLY, applies=_nvlinks, remedy=f"Watch whether it grows. {_RESET}",
     ),
     _check(
-        "gpu_mig", "GPUs are divided (MIG) as the pool says", "mig", mig.instances,
+        "gpu_mig", "GPUs are divided (MIG) as the pool defines", "mig", mig.instances,
         when=_WITH_JOBS, applies=_mig, drain=True,
         remedy="Run on the host when no job runs: systemctl restart gpucluster-mig; then restart the host",
     ),

@@ -74,7 +74,7 @@ def _start(task: Task) -> tuple[int, int]:
         os.setsid()
         os.close(reader)
         _leave_standard_files()
-        # The end of a process that nobody waits for any longer.
+        # The end of a process that its parent no longer waits for.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, task.seconds + 1.0)
         value = task.measure(task.seconds)

@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--once", action="store_true", help="print the metrics once")
     add("--textfile", type=Path, metavar="PATH", help="write the metrics once into a file, for node_exporter")
     add("--address-toward", dest="address", metavar="ADDRESS", help="print the address with which this host reaches it")
-    add("--listen", metavar="ADDRESS:PORT", help="where to serve; without ADDRESS as --toward says")
+    add("--listen", metavar="ADDRESS:PORT", help="where to serve; without ADDRESS see --toward")
     add("--toward", metavar="ADDRESS", help="serve at the address with which this host reaches ADDRESS")
     add("--allow", action="append", default=[], metavar="ADDRESS", help="answer only this address; may be repeated")
     add("--collectors", default=",".join(_USUAL), metavar="NAMES", help=f"of {', '.join(COLLECTORS)} (%(default)s)")

@@ -19,7 +19,7 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
 
 
 class Metric(NamedTuple):
-    """The type of a metric, and what it says."""
+    """The type of a metric, and its help text."""
 
     type: str
     help: str
@@ -119,7 +119,7 @@ def _number(value: Value) -> str:
 def page(lines: Iterable[str], metrics: Mapping[str, Metric] = METRICS) -> str:
     """The page of these samples: grouped by metric, each series once (the first of several counts).
 
-    A line that is no sample of `metrics` is left out.
+    A line that is not a sample of `metrics` is left out.
     """
     by_metric: dict[str, dict[str, str]] = {name: {} for name in metrics}
     for line in lines:

@@ -31,7 +31,7 @@ MOST_HUNG = 3
 AVOIDED_S = 600.0
 #: Bytes of all samples of a collector.
 MOST_BYTES = 16 << 20
-# Different faults that a process says.
+# Different faults that a process logs.
 _MOST_FAULTS = 100
 # A line of ours begins with a character that no sample has.
 _OURS = b"\0"
@@ -149,7 +149,7 @@ class Worker:
         self.result.seconds = time.monotonic() - self._begun
         self._end()
 
-    # --- what the page says of it -----
+    # --- what the page shows of it ----
 
     def state(self) -> Iterator[str]:
         """Samples about the collector itself."""
@@ -285,7 +285,7 @@ def _answer(collector: Collector, most: int, avoided: Collection[str], answer: i
     """Write what each subject gives, and return the line that ends the answer.
 
     Args:
-        known_faults: faults that were said already; a fault that stays is said once.
+        known_faults: faults that were logged already; a fault that stays is logged once.
     """
     sample_count = left_out = 0
     complete = True
@@ -322,7 +322,7 @@ def _answer(collector: Collector, most: int, avoided: Collection[str], answer: i
 
 
 def _log(words: str) -> None:
-    """For the journal; what a device or a tool says is one line of it."""
+    """For the journal; what a device or a tool prints is one line of it."""
     line = "".join(sign if sign.isprintable() else " " for sign in words)[:500]
     with contextlib.suppress(OSError):
         os.write(2, f"{line}\n".encode(errors="replace"))

@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _sent(report: Report, options: argparse.Namespace) -> Answer | None:
-    """The answer to a report; None if there is none, which the log says."""
+    """The answer to a report; None if there is none, which the log reports."""
     try:
         answer = client.send(report, options.controller, options.port)
     except AgentError as error:
@@ -84,7 +84,7 @@ def _gate(options: argparse.Namespace) -> int:
         return 0
     try:
         held = _held(options)
-    except Exception as error:  # what nobody foresaw is not known to be bad
+    except Exception as error:  # an unexpected error does not prove that the host is bad
         _log(syslog.LOG_ERR, f"this host becomes a node, and its checks were not made: {error!r}")
         held = False
     if not held:
@@ -103,7 +103,7 @@ def _held(options: argparse.Namespace) -> bool:
         options.marker.parent.mkdir(parents=True, exist_ok=True)
         options.marker.with_name(_BOOT_REPORT).write_text(json.dumps(report.to_dict(), default=str))
     if options.hold:
-        # What a check says is judged here if the controller can't be asked.
+        # The results of the checks are judged here if the controller can't be asked.
         failed = [(each.check, each.message) for each in accusations(report, registry.drains())]
         if answer.drained if answer is not None else bool(failed):
             words = reasons.of_checks(failed, again=False)

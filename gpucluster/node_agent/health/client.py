@@ -39,7 +39,7 @@ class Answer:
 
 
 def measure(profile: Profile, seconds: float, checks: Callable[[Profile], Report]) -> Report:
-    """The report of a profile. Where the checks do not end in time, or break: a report that says so, and nothing else.
+    """The report of a profile. Where the checks do not end in time, or break: a report of only that.
 
     They run in a process of their own, which is killed. A program that it started may hang in the kernel: nothing waits
     for it.
@@ -95,7 +95,7 @@ def exchange(text: str, address: str, port: int, seconds: float = _SECONDS) -> M
     """What the service answers to a message of this host's root.
 
     Raises:
-        Failed: it could not be reached, or its answer is no object.
+        Failed: it could not be reached, or its answer is not an object.
     """
     credential = credentials.seal(text)
     try:

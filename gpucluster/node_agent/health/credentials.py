@@ -1,4 +1,4 @@
-"""Who says something: munge's proof that a text was written by a user of a host that has the cluster's key.
+"""Who wrote a text: munge's proof that a text was written by a user of a host that has the cluster's key.
 
 munge itself refuses a credential that is used a second time on the same host, or that is older than five minutes.
 """
@@ -27,7 +27,7 @@ def open_sealed(credential: str) -> tuple[int, str]:
     """The uid of who wrote a credential, and the text in it.
 
     Raises:
-        Refused: it is none, or it is too old, or it was used before.
+        Refused: it is not one, or it is too old, or it was used before.
         Failed: munge does not run here.
     """
     result = programs.call(["unmunge", "--keys=STATUS,UID"], credential, seconds=_SECONDS)

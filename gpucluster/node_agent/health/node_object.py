@@ -1,8 +1,8 @@
 """What a node of Kubernetes writes into its own Node object: the reports of its checks, and a condition.
 
 With the certificate of its kubelet: the API server lets a kubelet change no other node's object (NodeRestriction), and
-no taint of its own. So a report needs no further port, no further secret, and nobody but root of a node speaks for it.
-The condition `GpuclusterHealthy` is what the node says of itself.
+no taint of its own. So a report needs no further port, no further secret, and only root of a node reports for it.
+The condition `GpuclusterHealthy` is what the node reports of itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def publish(
     wait: Callable[[float], None] = time.sleep,
     away_s: float = _AWAY_S,
 ) -> None:
-    """Write a report of this host, and what it says of the host's health, into its Node object.
+    """Write a report of this host, and its result for the host's health, into its Node object.
 
     Args:
         kubectl: with the rights of this host's kubelet.
@@ -55,7 +55,7 @@ def publish(
     def write() -> None:
         node = kubectl.get("node", name)
         notes = dict(node["metadata"].get("annotations") or {})
-        # What was seen before the last boot is no evidence any more.
+        # What was seen before the last boot no longer counts.
         former = [each for each in reports_in(report.host, notes) if each.boot_id == report.boot_id]
         kept = {each.profile: each for each in former} | {report.profile: report}
         notes = {key: value for key, value in notes.items() if not key.startswith(REPORT)}

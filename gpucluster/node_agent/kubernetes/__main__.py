@@ -3,7 +3,7 @@
 - `check-host` looks at a host before it joins
 - `images` brings the images of the cluster's own software, and keeps them
 - `authority` writes which control plane a host belongs to
-- `place` lets the node of this host say where it is in the RDMA network
+- `place` sets the labels of this node's place in the RDMA network
 - `routes` follows the nodes, and keeps a host's routes to their pods
 - `token` writes the credential with which programs of this instance reach a control plane of Kubernetes Engine
 """
@@ -42,7 +42,8 @@ def _stop(*_: Any) -> NoReturn:
 def keep_place(kubectl: Kubectl) -> int:
     """Set the labels of this node's place in the network, and print what changed; returns the exit status.
 
-    A metadata service without an answer is no failure: the labels stay as they are, and standard error says why.
+    A metadata service without an answer is not a failure: the labels stay as they are, and the reason is on standard
+        error.
     """
     try:
         place = rdma_labels.topology_data()

@@ -1,4 +1,4 @@
-"""Which control plane a host belongs to: the hash of its authority's public key, as `kubeadm join` compares it."""
+"""Which control plane a host belongs to: the hash of its CA's public key, as `kubeadm join` compares it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = "/etc/kubernetes"
 
 
 def of_host(folder: str = FOLDER) -> str:
-    """The hash of the authority's public key (SHA-256 of its SubjectPublicKeyInfo); empty for a host of no cluster.
+    """The hash of the CA's public key (SHA-256 of its SubjectPublicKeyInfo); empty for a host of no cluster.
 
     Raises:
         Failed: the certificate can't be read.

@@ -1,6 +1,6 @@
 """An archive of images, without those that a host does not run: they would cost time and space.
 
-A docker-archive is a tar of layers and configurations, and manifest.json, which says of each image what it has. An
+A docker-archive is a tar of layers and configurations, and manifest.json, which lists the parts of each image. An
 archive that also has the layout of OCI is left whole: containerd reads that one, and not manifest.json.
 """
 
@@ -27,7 +27,7 @@ class Part:
         archive: a docker-archive. `unused`: names of images, as `normal` gives them.
 
     Raises:
-        ValueError: it is no archive that can be divided.
+        ValueError: it is not an archive that can be divided.
         OSError: it can't be read.
     """
 
@@ -38,7 +38,7 @@ class Part:
                 members = tar.getmembers()
                 names = {member.name for member in members}
                 if _MANIFEST not in names or names & _OF_OCI:
-                    raise ValueError(f"{archive.name} is no plain docker-archive")
+                    raise ValueError(f"{archive.name} is not a plain docker-archive")
                 file = tar.extractfile(_MANIFEST)
                 manifest = json.load(file) if file else None
         except tarfile.TarError as error:
@@ -70,7 +70,7 @@ def divided(manifest: Any, unused: Collection[str], links: Mapping[str, str]) ->
         links: by the name of each link of the archive, what it refers to.
 
     Raises:
-        ValueError: it is no manifest.
+        ValueError: it is not a manifest.
     """
     kept: list[Any] = []
     used: set[str] = set()
@@ -84,6 +84,6 @@ def divided(manifest: Any, unused: Collection[str], links: Mapping[str, str]) ->
             files = {image["Config"], *image["Layers"]}
             (used if stays else others).update(links.get(file, file) for file in files)
     except (TypeError, KeyError, AttributeError):
-        raise ValueError("this is no manifest of a docker-archive") from None
+        raise ValueError("this is not the manifest of a docker-archive") from None
     gone = others - used
     return kept, gone | {link for link, file in links.items() if file in gone}

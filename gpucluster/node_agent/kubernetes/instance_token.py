@@ -27,7 +27,7 @@ from gpucluster.node_agent.errors import Failed, Refused
 
 METADATA = "http://169.254.169.254/opc/v2"
 CACHE = Path("/run/gpucluster/kubernetes-token.json")
-#: oci-cli says four minutes of its tokens; OCI takes a signature whose date is up to five minutes old.
+#: oci-cli gives its tokens four minutes; OCI takes a signature whose date is up to five minutes old.
 _VALID_S = 240
 #: A token that was read from the file is valid for at least this time.
 _LEFT_S = 60
@@ -46,11 +46,11 @@ def credential(cluster: str, cache: Path = CACHE, metadata: str = METADATA, fede
         federation: the address of the service that gives session tokens; "" is the one of the instance's region.
 
     Raises:
-        Refused: this is no OCID of a cluster.
-        Failed: the instance gets no token; the message says which service did not give what is needed.
+        Refused: this is not the OCID of a cluster.
+        Failed: the instance gets no token; the message names the service that did not give what is needed.
     """
     if not _CLUSTER.fullmatch(cluster):
-        raise Refused(f"this is no OCID of a cluster: {cluster[:60]!r}")
+        raise Refused(f"not the OCID of a cluster: {cluster[:60]!r}")
     now = time.time()
     entry = _recent(cache, cluster, now)
     if entry is None:
@@ -147,7 +147,7 @@ def _read(url: str) -> str:
 
 
 def _response(url: str, headers: Mapping[str, str], body: bytes | None = None) -> str:
-    """What a service answers. It is never asked through a proxy: keys of this instance are in the answers."""
+    """What a service answers. The request never goes through a proxy: keys of this instance are in the answers."""
     # Here, because these take longer to load than everything else.
     import ssl
     import urllib.error

@@ -105,7 +105,7 @@ def look(request: Mapping[str, Any]) -> list[dict[str, str]]:
     """
     host, clock, image_names = request.get("host"), request.get("controller_clock"), request.get("images", [])
     if not isinstance(host, str) or not isinstance(clock, (int, float)) or not isinstance(image_names, list):
-        raise Refused("a host, the time of the controller and a list of images are required")
+        raise Refused("the request needs a host, the time of the controller and a list of images")
     now = time.time()
     result = programs.call(["ctr", "--namespace=k8s.io", "images", "list", "--quiet"]) if image_names else None
     sockets = [each for each in (SOCKET, *_OTHERS) if Path(each).is_socket()]

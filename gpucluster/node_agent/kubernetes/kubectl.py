@@ -16,7 +16,7 @@ from gpucluster.node_agent.kubernetes import faults
 ADMIN = "/etc/kubernetes/admin.conf"
 #: With the rights of this host's kubelet.
 KUBELET = "/etc/kubernetes/kubelet.conf"
-#: Seconds for one request. kubectl itself would try for ever where nobody answers.
+#: Seconds for one request. kubectl itself would try for ever where no server answers.
 SECONDS = 20.0
 #: Seconds of a connection through the API server, at most.
 _FORWARDED_S = 30.0
@@ -61,7 +61,7 @@ class Kubectl:
             where: names the object in an error.
 
         Raises:
-            ApiFailed: it failed; `kind` says why.
+            ApiFailed: it failed; `kind` is the reason.
             Failed: it is not installed, or did not end in time.
         """
         argv = [*self._argv, f"--request-timeout={seconds:.0f}s", *words]
@@ -119,7 +119,7 @@ class Kubectl:
         self.run("create", f"--raw={path}", "--filename=-", text=json.dumps(body), where=where)
 
     def delete(self, kind: str, name: str, namespace: str = "", *words: str) -> None:
-        """Delete an object, and do not wait until it is gone. It is no error if there is none."""
+        """Delete an object, and do not wait until it is gone. It is not an error if there is none."""
         self.run(
             "delete", kind, name, *_namespace(namespace), "--ignore-not-found", "--wait=false", *words,
             where=f"{kind} {name}",
@@ -161,7 +161,7 @@ class Kubectl:
         return str(config["clusters"][0]["cluster"]["server"])
 
     def authority(self) -> str:
-        """The certificate of the authority of the API server, as PEM."""
+        """The certificate of the API server's CA, as PEM."""
         config = self.object("config", "view", "--raw", "--minify", "--flatten", "--output=json")
         data = config["clusters"][0]["cluster"].get("certificate-authority-data", "")
         return base64.b64decode(data).decode()
@@ -171,7 +171,7 @@ class Kubectl:
         if self._minor is None:
             match = _MINOR.match(str(self.object("get", "--raw=/version").get("minor", "")))
             if match is None:
-                raise Failed("the API server does not say its version", "See: kubectl version")
+                raise Failed("the API server does not report its version", "See: kubectl version")
             self._minor = int(match[0])
         return self._minor
 
@@ -187,5 +187,5 @@ def checked_name(name: object, what: str = "node") -> str:
         Refused: it is none.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise Refused(f"this is no name of a {what}: {str(name)[:60]!r}")
+        raise Refused(f"not the name of a {what}: {str(name)[:60]!r}")
     return name

@@ -48,7 +48,7 @@ def keep(request: Mapping[str, Any], marker: Path = MARKER) -> dict[str, Any]:
     archive, checksum = request.get("archive"), request.get("checksum")
     names, manifests, unused = request.get("images"), request.get("manifests"), request.get("unused", [])
     if not (isinstance(archive, str) and isinstance(checksum, str) and all(map(_texts, (names, manifests, unused)))):
-        raise Refused("an archive, its checksum, names of images and paths of manifests are wanted")
+        raise Refused("the request needs an archive, its checksum, names of images and paths of manifests")
     try:
         texts = [Path(path).read_text(encoding="utf-8") for path in manifests or ()]
         desired = {normal(name) for name in (*(names or ()), *(name for text in texts for name in named_in(text)))}
@@ -88,19 +88,19 @@ def _import(archive: Path, unused: Collection[str]) -> None:
         writer = threading.Thread(target=_write, args=(part, sink))
         writer.start()
         result = programs.call_with_data(*_CTR, "import", "-", stdin=stream, seconds=_IMPORT_S)
-    # Nobody reads the pipe any more: a writer that is not at its end meets an error.
+    # No program reads the pipe any more: a writer that is not at its end meets an error.
     writer.join()
     _check(result.returncode, "import", programs.last_words(result))
 
 
 def _write(part: Part, sink: int) -> None:
-    # What containerd says of an archive that ends too early is the error that is told.
+    # What containerd reports of an archive that ends too early is the error that is shown.
     with contextlib.suppress(OSError, tarfile.TarError):
         part.write(os.fdopen(sink, "wb"))
 
 
 def _pin(desired: set[str]) -> tuple[list[str], list[str]]:
-    """Pin these images, and let go what an earlier release had: kubelet removes it when the disk fills."""
+    """Pin these images, and unpin what an earlier release had: kubelet removes it when the disk fills."""
     already, ours = _stored(f'labels."{PINNED}"==pinned'), _stored(f'labels."{OURS}"==yes')
     pinned, unpinned = sorted(desired - already), sorted(ours - desired)
     for name in pinned:

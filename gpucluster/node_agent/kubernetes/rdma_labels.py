@@ -1,6 +1,6 @@
 """The place of this host in the RDMA network, as labels of its node.
 
-OCI says it to each host of a dedicated pool (metadata service, `/opc/v2/host/rdmaTopologyData`). The node writes its
+OCI reports it to each host of a dedicated pool (metadata service, `/opc/v2/host/rdmaTopologyData`). The node writes its
 own labels with the rights of its kubelet: the API server lets it change no other node's.
 """
 
@@ -24,7 +24,7 @@ _NOT_FOUND = 404
 
 
 def labels(data: Mapping[str, Any]) -> dict[str, str]:
-    """The labels of a host's place. Empty where OCI does not say it: it does for dedicated pools. Pure.
+    """The labels of a host's place. Empty where OCI does not report it: it does for dedicated pools. Pure.
 
     Args:
         data: the answer of the metadata service.
@@ -37,7 +37,7 @@ def labels(data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def topology_data(url: str = URL) -> dict[str, Any]:
-    """What the metadata service says of this host's place; empty if it says nothing (404).
+    """What the metadata service reports of this host's place; empty if it reports nothing (404).
 
     Raises:
         Failed: it gives no answer, or one that can't be read.
@@ -61,7 +61,7 @@ def topology_data(url: str = URL) -> dict[str, Any]:
             f"the metadata service gives no answer that can be read: {error}", "Run the command again"
         ) from None
     if not isinstance(place, dict):
-        raise Failed("the metadata service says nothing of the RDMA network that can be read", "Run the command again")
+        raise Failed("the metadata service has no answer on the RDMA network that can be read", "Run the command again")
     return place
 
 
@@ -70,7 +70,7 @@ def keep(kubectl: Kubectl, data: Mapping[str, Any], name: str = "") -> dict[str,
 
     Args:
         kubectl: with the rights of this host's kubelet.
-        data: what the metadata service says.
+        data: what the metadata service reports.
         name: of the node in the API; empty: that of this host.
 
     Returns:

@@ -1,4 +1,4 @@
-"""`gpucluster-agent mig`: divide the GPUs of this node as its pool says."""
+"""`gpucluster-agent mig`: divide the GPUs of this node as its pool defines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def main(argv: Sequence[str]) -> int:
     """Entry point. The exit status is 1 where the GPUs are not divided as they should be."""
     parser = argparse.ArgumentParser(
         prog="gpucluster-agent mig",
-        description="Divide the GPUs of this node (MIG) as cluster.yml says (gpus.mig of its pool), and make the links "
+        description="Divide the GPUs of this node (MIG) as cluster.yml defines (gpus.mig of its pool). Make the links "
         "that Slurm's gres.conf names. With Kubernetes the device plugin is restarted. Nothing is done where they are "
         "divided already, and never while a program runs on a GPU that must change, or a pod has one.",
     )
     parser.add_argument("command", choices=["apply"])
-    parser.add_argument("--expected", default=expected.PATH, help="the file that says what this host should have")
+    parser.add_argument("--expected", default=expected.PATH, help="the file with what this host should have")
     options = parser.parse_args(argv)
     try:
         expectation = expected.parse(Path(options.expected).read_text())

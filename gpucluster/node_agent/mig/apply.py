@@ -63,10 +63,10 @@ def run(argv: Sequence[str], seconds: float) -> collect.ProgramOutput:
 
 
 def apply(node: Node, expected: NodeExpectation) -> list[str]:
-    """Divide the GPUs as they should be, and say what was done; nothing is done where they are.
+    """Divide the GPUs as they should be, and return what was done; nothing is done where they are.
 
     Raises:
-        NotPossible: why not. The record says it, too, for the check `gpu_mig`.
+        NotPossible: why not. The record has it, too, for the check `gpu_mig`.
     """
     marker = node.path(MARKER)
     if not expected.mig and not marker.exists():

@@ -1,4 +1,4 @@
-"""What a node's GPUs are divided into, as nvidia-smi says it.
+"""What a node's GPUs are divided into, as nvidia-smi reports it.
 
 Forms of the outputs: NVIDIA's MIG User Guide ("Getting Started with MIG", "Device Nodes and Capabilities"), driver 580.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: See `minors`.
 MINORS = "/proc/driver/nvidia-caps/mig-minors"
 #: Runs a program with a limit in seconds; its status and what it printed on both outputs.
-Run = Callable[[Sequence[str], float], "Said"]
+Run = Callable[[Sequence[str], float], "ProgramOutput"]
 
 # |   0  MIG 1g.5gb       19        7          0:1     |
 _GPU_INSTANCE = re.compile(r"\|\s*(\d+)\s+MIG\s+(\S+)\s+\d+\s+(\d+)\s+(\d+):\d+\s*\|")

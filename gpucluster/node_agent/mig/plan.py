@@ -18,7 +18,7 @@ ON, OFF = "Enabled", "Disabled"
 
 
 class NotPossible(Exception):
-    """The GPUs stay as they are; the message says which one, and why."""
+    """The GPUs stay as they are; the message names one, and the reason."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def _running(node: Node) -> list[dict[str, str]]:
         return [_container(each["id"], each["labels"]) for each in containers]
     except (ValueError, KeyError, TypeError):
         last = (answer.output.strip().splitlines() or ["no answer"])[-1]
-        raise NotPossible(f"crictl does not say which pods run here: {last[:200]}") from None
+        raise NotPossible(f"crictl does not report which pods run here: {last[:200]}") from None
 
 
 def _container(number: str, labels: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What nvidia-smi says when it does not divide a GPU, and what to do then. Pure.
+"""What nvidia-smi prints when it does not divide a GPU, and what to do then. Pure.
 
 Sources: NVIDIA's MIG User Guide ("Enable MIG Mode", "Driver Clients", "Creating GPU Instances"), and public reports:
 mig-parted issue 181 (nvidia_drm holds the GPU), gpu-operator issues 118 (nvidia-persistenced) and 1845 (pending for
@@ -25,7 +25,7 @@ _REMEDIES = (
 
 
 def pending(output: str) -> str:
-    """Why a new mode is not in effect yet, as nvidia-smi says it; "" where it is."""
+    """Why a new mode is not in effect yet, as nvidia-smi prints it; "" where it is."""
     match = _PENDING.search(output)
     return match["why"].strip() if match else ""
 
@@ -39,11 +39,11 @@ def explain(output: str) -> str:
     for words, remedy in _REMEDIES:
         if words in line.lower():
             return f"{line}: {remedy}"
-    return line or "nvidia-smi said nothing"
+    return line or "nvidia-smi printed nothing"
 
 
 def _line(output: str) -> str:
-    """The line with the reason: the first that says that something is not possible, else the last one."""
+    """The line with the reason: the first that names something that is not possible, else the last one."""
     lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if _TELLING.match(line)]
     return ((telling or lines[-1:]) or [""])[0][:200]

@@ -22,7 +22,7 @@ _LONGEST_LINE = 1 << 16
 
 
 class Unusable(Exception):
-    """There is nothing that could be judged; the message says why and what to do."""
+    """There is nothing that could be judged; the message has the reason and what to do."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,9 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--nodes", type=_positive, required=True, help="how many nodes took part")
     add("--gpus", type=_positive, help="GPUs on each node; those of the shape, or of the output, by default")
-    add("--operation", choices=sorted(collectives.COLLECTIVES), help="what was measured, if the output does not say it")
+    add("--operation", choices=sorted(collectives.COLLECTIVES), help="of the output, if it does not name it")
     algorithms = (limits.DEFAULT, limits.RING)
-    add("--algorithm", choices=algorithms, help="ring if NCCL_ALGO=Ring was set, if the output does not say it")
+    add("--algorithm", choices=algorithms, help="ring if NCCL_ALGO=Ring was set, if the output does not show it")
     add("--expect", type=_bandwidth, help="GB/s of bus bandwidth to reach, instead of the limit of the shape")
     add("--output", choices=("text", "json"), default="text")
     return parser

@@ -13,7 +13,7 @@ from typing import Callable, NamedTuple
 _WARN = re.compile(r"(?:^|\s)([A-Za-z0-9][\w.-]*):\d+:\d+ \[(-?\d+)\] .*?\bNCCL WARN (.*)")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _LONGEST, _MOST = 220, 3
-#: Begins a line of our own launch about a process that uses a GPU and is no rank: then the node's name and `: `.
+#: Begins a line of our own launch about a process that uses a GPU and is not a rank: then the node's name and `: `.
 IN_USE = "gpucluster: GPU in use on"
 #: What a warning means. Sources: NVIDIA/nccl issues 1788, 1672 and 1562 (NVLS), 1698, 426 and 1405 (completions);
 #: status 12 is IBV_WC_RETRY_EXC_ERR of ibverbs.
@@ -126,7 +126,7 @@ class Causes:
                 gpus.append(int(match[2]))
 
     def reasons(self) -> tuple[str, ...]:
-        """The most telling ones, for people: those with a known meaning come first."""
+        """The most telling ones, as text: those with a known meaning come first."""
         warnings = sorted(self._gpus.items(), key=lambda each: not _advice(each[0].text))
         return tuple(_sentence(warning, gpus) for warning, gpus in warnings[:_MOST])
 

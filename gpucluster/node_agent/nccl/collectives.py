@@ -85,7 +85,7 @@ def fits(operation: str, half: Half, ranks: int) -> bool:
 
 
 def ranks_of(operation: str, half: Half) -> int | None:
-    """How many ranks took part; None where the numbers cannot say it."""
+    """How many ranks took part; None where the numbers do not show it."""
     of = COLLECTIVES[operation].ranks
     if of is None or half.algorithm.value <= 0:
         return None

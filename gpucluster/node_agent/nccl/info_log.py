@@ -1,4 +1,4 @@
-"""Reads what NCCL says of itself with NCCL_DEBUG=INFO: channels, connections of ranks, devices, topology.
+"""Reads what NCCL logs with NCCL_DEBUG=INFO: channels, connections of ranks, devices, topology.
 
 The formats are those of NVIDIA/nccl from 2.8 to 2.30: src/init.cc (channels, nodes and ranks), src/transport/p2p.cc,
 shm.cc, net.cc and generic.cc (connections), net_ib/init.cc (devices), nvls.cc (multicast), src/graph/topo.cc, paths.cc

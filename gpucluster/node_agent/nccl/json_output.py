@@ -15,7 +15,7 @@ from gpucluster.node_agent.nccl.measurement import Device, Half, Measurement, Nu
 
 
 class NotJson(ValueError):
-    """The text is no such file, or it was cut off."""
+    """The text is something else, or it was cut off."""
 
 
 def parse(text: str) -> Measurement:
@@ -28,9 +28,9 @@ def parse(text: str) -> Measurement:
         content = json.loads(text, parse_float=_float, parse_int=int)
         return _measurement(content)
     except (ValueError, RecursionError) as error:
-        raise NotJson(f"this is no complete JSON output of nccl-tests: {error}") from None
+        raise NotJson(f"not a complete JSON output of nccl-tests: {error}") from None
     except (AttributeError, KeyError, TypeError) as error:
-        raise NotJson(f"this is no JSON output of nccl-tests: {type(error).__name__}: {error}") from None
+        raise NotJson(f"not a JSON output of nccl-tests: {type(error).__name__}: {error}") from None
 
 
 def _measurement(content: dict[str, Any]) -> Measurement:

@@ -76,7 +76,7 @@ def _judge(measured: Measurement, expected: ExpectedRun) -> Verdict:
         return Verdict(UNKNOWN, [f"there is no row with results: {why}", *errors])
     expected = expected if expected.gpus else expected._replace(gpus=_gpus(measured, expected.nodes))
     if not expected.gpus:
-        return Verdict(UNKNOWN, ["the output does not say how many GPUs each node has: give --shape or --gpus"])
+        return Verdict(UNKNOWN, ["the output does not show how many GPUs each node has: give --shape or --gpus"])
     ranks = expected.nodes * expected.gpus
     last = max(measured.rows, key=lambda row: row.size)
     groups = {device.group for device in measured.devices}
@@ -310,5 +310,5 @@ def _doubts(
         why = limits.missing(expected.shape, operation, expected.nodes, expected.gpus)
         doubts.append(f"busbw {bus:.2f} GB/s: {why}")
     elif bus < limit.good:
-        doubts.append(f"busbw {bus:.2f} GB/s is below {limit.good:.4g}, {limit.why}, which accuses nobody")
+        doubts.append(f"busbw {bus:.2f} GB/s is below {limit.good:.4g}, {limit.why}, which proves no fault")
     return doubts

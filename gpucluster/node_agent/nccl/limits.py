@@ -1,4 +1,4 @@
-"""Chooses what a bus bandwidth is compared with, and says what kind of evidence that is.
+"""Chooses what a bus bandwidth is compared with, and names the kind of evidence for it.
 
 - **published**: a lower limit of Oracle's stack for this shape. Below it is a fault.
 - **measured**: a share of what others have measured on this shape, where no lower limit is published.
@@ -58,7 +58,7 @@ class Limit(NamedTuple):
 
 
 def choose(shape: Shape | None, operation: str, algorithm: str, nodes: int, gpus: int) -> Limit | None:
-    """The limit for a run; None where there is nothing to compare with, and `missing` says why.
+    """The limit for a run; None where there is nothing to compare with, and `missing` gives the reason.
 
     Args:
         algorithm: "ring" where NCCL was forced to it, "default" where NCCL chose.
@@ -87,10 +87,10 @@ def of_names(names: Iterable[str], operation: str, gpus: int, *, switches: bool)
 
 
 def missing(shape: Shape | None, operation: str, nodes: int, gpus: int) -> str:
-    """Why there is no limit, for people."""
+    """Why there is no limit, as text."""
     if shape is None:
         if nodes > 1:
-            return "no shape is given, and no output says what the network carries: give --shape or --expect"
+            return "no shape is given, and the output does not show what the network carries: give --shape or --expect"
         return (
             f"no shape is given, and nothing is known of {operation} on the GPUs that the output names: "
             "give --shape or --expect"

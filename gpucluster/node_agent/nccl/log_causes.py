@@ -1,4 +1,4 @@
-"""What NCCL's own log says of a low bandwidth: one sentence each, with the line that shows it and what to do.
+"""What NCCL's own log shows of a low bandwidth: one sentence each, with the line that shows it and what to do.
 
 As `causes`, these explain a result that is low or not judged, and never make one bad.
 """
@@ -63,7 +63,7 @@ def of_log(log: Log, run: Run, *, direct: bool = True) -> list[str]:
 
 
 def over_sockets(log: Log, run: Run) -> Line | None:
-    """The line that says that nodes exchange over sockets."""
+    """The line that shows that nodes exchange over sockets."""
     return next((line for route, line in _between_nodes(log, run) if route.network == "Socket"), None)
 
 
@@ -118,7 +118,7 @@ def _around_gpus(log: Log, run: Run) -> list[str]:
             sentences.append(_sentence(f"{who}, though NVLink joins their GPUs", line, do))
         else:
             sentences.append(
-                _sentence(f"{who} and not directly", line, "nvidia-smi topo -p2p r says what the hardware allows")
+                _sentence(f"{who} and not directly", line, "nvidia-smi topo -p2p r shows what the hardware allows")
             )
     if log.forbidden is not None:
         do = "look at nvidia-smi topo -p2p r, at the IOMMU and at PCIe's ACS"
@@ -134,7 +134,7 @@ def _without_nvlink(log: Log, run: Run) -> list[str]:
 
 
 def _through_memory(log: Log, run: Run) -> list[str]:
-    """RDMA without GPUDirect. On one node NCCL says so as well, and it means nothing there."""
+    """RDMA without GPUDirect. On one node NCCL logs it as well, and it means nothing there."""
     if run.nodes == 1:
         return []
     do = "load nvidia_peermem (or a kernel and driver with DMA-BUF), and unset NCCL_NET_GDR_LEVEL"

@@ -56,7 +56,7 @@ class Device(NamedTuple):
     """A GPU that a rank named, and the group of ranks that it measured with (NCCL_TESTS_SPLIT makes several).
 
     Attributes:
-        name: of the GPU as CUDA says it, such as "NVIDIA H200"; "" where the output does not have it.
+        name: of the GPU as CUDA reports it, such as "NVIDIA H200"; "" where the output does not have it.
     """
 
     rank: int
@@ -87,7 +87,7 @@ class Route(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What NCCL's own lines say (NCCL_DEBUG=INFO); None and empty where there is no such line.
+    """What NCCL's own lines show (NCCL_DEBUG=INFO); None and empty where there is no such line.
 
     Attributes:
         present: whether there is any line of NCCL at level INFO.
@@ -124,7 +124,7 @@ class Measurement(NamedTuple):
     Attributes:
         operation: such as all_reduce; None where nothing names it.
         tables: how many headers of a table there were.
-        began: whether the program's first lines are there. Without them this is an excerpt that somebody chose.
+        began: whether the program's first lines are there. Without them this is an excerpt.
         ends: how many tables came to their end.
         in_bounds: whether the program found all results right; None where it did not say so.
         devices: what the ranks named; `gpus_per_line` GPUs stand behind each.

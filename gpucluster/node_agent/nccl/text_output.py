@@ -17,7 +17,7 @@ from gpucluster.node_agent.nccl.measurement import NO_TABLE, TIME_LIMIT, Device,
 
 #: The label of `srun --label` (`3: `) and of mpirun (`[1,3]<stdout>:`, `[1,3]<stdout> `).
 _LABEL = re.compile(r"^\s*(?:\d+:\s|\[\d+,\d+\]<std(?:out|err)>:?\s?)")
-#: Outputs have a million lines of NCCL: what begins with another character has no label, and is no row.
+#: Outputs have a million lines of NCCL: what begins with another character has no label, and is not a row.
 _LABEL_BEGINS = frozenset(" \t[0123456789")
 _RANK = re.compile(
     r"^#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)(?:\s+device\s+\d+\s+\[[^]]*\]\s+(.*\S))?"
@@ -83,7 +83,7 @@ class _Reader:
         self._in_bounds: bool | None = None
 
     def comment(self, line: str) -> None:
-        """A line of nccl-tests that is no row."""
+        """A line of nccl-tests that is not a row."""
         rank, bounds, name = _RANK.match(line), _BOUNDS.match(line), _NAME.match(line)
         self._began = self._began or bool(rank or _BEGIN.match(line))
         if rank:

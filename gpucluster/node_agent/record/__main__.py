@@ -43,7 +43,7 @@ def _send(options: argparse.Namespace, place: Path) -> None:
         left = queue.send_all(sending.to(options.controller, options.port or PORT), place)
         if left:
             _log(syslog.LOG_WARNING, f"{left} records wait: the controller does not take them now")
-    except Exception as error:  # nobody waits for this process
+    except Exception as error:  # no process waits for this one
         _log(syslog.LOG_ERR, f"records can't be sent: {error!r}")
 
 

@@ -42,7 +42,7 @@ class Change(NamedTuple):
     """What one counter did.
 
     Args:
-        change: by how much it grew; None if nobody can say.
+        change: by how much it grew; None if that can't be known.
         remark: "" or why the change is not just the difference.
         group: one of the classes above; "" for a counter of traffic.
     """
@@ -110,7 +110,7 @@ def _changes(
     for counter in sorted({*old, *new}):
         before, after = old.get(counter), new.get(counter)
         if before is None or after is None:
-            # A file that could be read once only says nothing of the job.
+            # A file that could be read only once shows nothing of the job.
             continue
         change, remark = grown(before, after)
         if change is not None and seconds > 0 and _BYTES.search(counter):

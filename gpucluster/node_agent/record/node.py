@@ -16,7 +16,7 @@ from gpucluster.node_agent.record import difference, snapshot
 from gpucluster.node_agent.rules import mig
 
 FOLDER = Path("/run/gpucluster/jobs")
-#: The group of the exporter, and nobody else, reads which jobs run: users see their own only (`slurm.private`).
+#: Only the group of the exporter reads which jobs run: users see only their own (`slurm.private`).
 READERS = "gpucluster-exporter"
 # A small file for the exporter, and the counters, which are for the epilog alone.
 _JOB, _COUNTERS, _NEW = ".json", ".counters", ".new"
@@ -172,18 +172,18 @@ def load(file: Path) -> dict[str, Any]:
 
     Raises:
         OSError: it can't be read.
-        ValueError: it is no such file.
+        ValueError: it is something else.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("no regular file")
+            raise ValueError("not a regular file")
         data = stream.read(_MOST_FILE + 1)
     if len(data) > _MOST_FILE:
         raise ValueError("too long")
     content = json.loads(data)
     if not isinstance(content, dict):
-        raise ValueError("no object")
+        raise ValueError("not an object")
     return content
 
 
@@ -195,7 +195,7 @@ def job_id(environment: Mapping[str, str]) -> str:
     """
     job = environment.get("SLURM_JOB_ID", "")
     if not _NUMBER.fullmatch(job):
-        raise ValueError(f"SLURM_JOB_ID is {job[:40]!r}: this is no prolog and no epilog")
+        raise ValueError(f"SLURM_JOB_ID is {job[:40]!r}: this is neither a prolog nor an epilog")
     return job
 
 

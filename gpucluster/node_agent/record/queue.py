@@ -75,7 +75,7 @@ def _sent(waiting: list[Path], send: Callable[[str], bool], until: float) -> boo
 
 
 def in_background(work: Callable[[], object]) -> None:
-    """Do this in a process that nobody waits for, with nothing of ours open."""
+    """Do this in a process that the caller does not wait for, with nothing of ours open."""
     if os.fork():
         return
     try:

@@ -8,7 +8,7 @@ from typing import Callable
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.health import client
 
-#: The member of a message to the health service that says that it is a record, and no report.
+#: The member that marks a message to the health service as a record, not a report.
 KIND = "job_record"
 _SECONDS = 10.0
 

@@ -57,7 +57,7 @@ def _head(root: str) -> dict[str, Any]:
 
 
 def counters(root: str, until: float, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
-    """All counters, as far as they can be read until then. What is quick and says most comes first."""
+    """All counters, as far as they can be read until then. What is quick and tells most comes first."""
     by_kind: dict[str, Any] = {RDMA: {}, ETHERNET: {}, FILES: {}}
     interfaces = _interfaces(f"{root}/sys/class/net")
 

@@ -77,7 +77,7 @@ def parse(words: str) -> tuple[Instance, ...]:
     """The instances of a text of `NodeExpectation.mig`.
 
     Raises:
-        ValueError: it is no such text.
+        ValueError: it is something else.
     """
     instances = []
     for word in filter(None, words.split(",")):

@@ -53,7 +53,7 @@ _SLURM = (
     "reboot timed out",
     "switch_g_job_postfini failed",
 )
-# An administrator has asked for a reboot (`scontrol reboot ASAP`), and slurmctld says how far it is.
+# An administrator has asked for a reboot (`scontrol reboot ASAP`), and slurmctld reports how far it is.
 _REBOOT = ("reboot requested", "reboot issued", "reboot complete", "Reboot ASAP")
 
 

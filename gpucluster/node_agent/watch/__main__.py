@@ -1,4 +1,4 @@
-"""`gpucluster-agent watch`: looks at the jobs of this node every 15 s, and says which are hung or leave GPUs idle.
+"""`gpucluster-agent watch`: looks at the jobs of this node every 15 s, and reports which are hung or leave GPUs idle.
 
 While something may have begun, it looks every 5 s.
 """
@@ -23,7 +23,7 @@ from gpucluster.node_agent.watch.collect import Running
 from gpucluster.node_agent.watch.judge import Finding, Gpu, Limits, Look, Memory, State
 
 INTERVAL_S, HURRIED_S = 15.0, 5.0
-#: Seconds after which the reporter repeats itself, and after which the watcher's file says nothing any more.
+#: Seconds after which the reporter repeats itself, and after which the watcher's file no longer counts.
 _AGAIN_S, _OLD_S = 60.0, 90.0
 #: States that are worth a line in the journal when they begin.
 _LOGGED = (State.HUNG, State.STRAGGLING, State.IDLE)
@@ -58,7 +58,7 @@ class Watcher:
         """By the number of each job what was found, and whether the process that is named is one of this node.
 
         Raises:
-            collect.NoAnswer: nvidia-smi says nothing.
+            collect.NoAnswer: nvidia-smi gives no answer.
         """
         running = collect.running(self._jobs, self._proc, self._links)
         self._memory = {job: self._memory.get(job, Memory()) for job in running}
@@ -110,7 +110,7 @@ class Watcher:
         )
 
     def _answer(self, pids: set[int], *, alone: bool) -> ras.Answer | None:
-        """What RAS says of a job."""
+        """What RAS reports of a job."""
         listeners = collect.listeners(self._address[1], self._proc)
         if not listeners or not listeners <= {collect.owner(pid, self._proc) for pid in pids}:
             return None
@@ -139,7 +139,7 @@ def serve(watcher: Watcher, file: Path, rounds: int = 0, pause: Callable[[float]
             fault = str(error)
         else:
             jobs = [kept.seen(job, finding, here if own else "") for job, (finding, own) in findings.items()]
-            # Without an answer the file grows old, and the exporter says how old it is.
+            # Without an answer the file grows old, and the exporter shows its age.
             kept.write(jobs, watcher.clock(), file)
             states = _tell(jobs, states)
         number += 1
@@ -159,7 +159,7 @@ def _tell(jobs: Sequence[kept.Seen], states: dict[str, str]) -> dict[str, str]:
 
 
 def line(each: kept.Seen) -> str:
-    """What a job does, for people."""
+    """What a job does, as one line of text."""
     place = f" (rank {each.rank}, process {each.pid} on {each.host or 'an unknown host'})" if each.rank else ""
     waste = sum(each.idle.values()) / 3600
     idle = f"; {len(each.idle)} of its GPUs have had no process for {waste:.1f} GPU hours" if each.idle else ""
@@ -206,11 +206,11 @@ class Reporter:
         self._fault = ""
 
     def look(self) -> None:
-        """Read what the watcher has seen, and say it if it is new, or if it is time."""
+        """Read what the watcher has seen, and report it if it is new, or if it is time."""
         now = self._clock()
         try:
             at, jobs = kept.read(self._file)
-            # A watcher that has stopped says nothing.
+            # What a stopped watcher has seen does not count.
             jobs = jobs if now - at <= _OLD_S else []
             # Nothing follows from them, and a controller of an earlier release does not know the word.
             jobs = [each for each in jobs if each.state != State.UNMEASURED]
@@ -248,14 +248,14 @@ def parser() -> argparse.ArgumentParser:
     """Of the command line."""
     made = argparse.ArgumentParser(prog="gpucluster-agent watch", description=__doc__)
     add = made.add_argument
-    command_help = "look until stopped; say to the controller what is seen, until stopped; or print what was seen last"
+    command_help = "look until stopped; report to the controller until stopped; or print what was seen last"
     add("command", choices=["serve", "report", "show"], help=command_help)
-    add("--controller", default="", metavar="ADDRESS", help="that is told (report)")
+    add("--controller", default="", metavar="ADDRESS", help="that gets the reports (report)")
     add("--port", type=int, default=PORT, help="of its health service (%(default)s)")
     add("--hang", type=float, default=180.0, metavar="SECONDS", help="without a new operation (%(default)s)")
     add("--idle", type=float, default=1800.0, metavar="SECONDS", help="of a GPU without a process (%(default)s)")
-    add("--silent", type=float, metavar="SECONDS", help="of kernels that wait, where NCCL says nothing (never)")
-    add("--stacks", action="store_true", help="of a hung job are taken before it is said (report)")
+    add("--silent", type=float, metavar="SECONDS", help="of kernels that wait, where NCCL gives no answer (never)")
+    add("--stacks", action="store_true", help="of a hung job are taken before it is reported (report)")
     add("--jobs", default=Place().jobs, metavar="FOLDER", help="of running jobs (%(default)s)")
     add("--file", type=Path, default=kept.FILE, help="with what was seen (%(default)s)")
     return made

@@ -30,7 +30,7 @@ _OK = b"OK\n"
 
 
 class NoAnswer(Exception):
-    """There is none; the message says why."""
+    """RAS gives no answer; the message has the reason."""
 
 
 def ask(

@@ -35,7 +35,7 @@ class Running(NamedTuple):
     Attributes:
         stamp: tells two runs with the same number apart.
         gpus: names (UUID) or, where the driver does not say them, numbers of its whole GPUs.
-        parts: its instances of GPUs (MIG), and what is no GPU that is known here.
+        parts: its instances of GPUs (MIG), and what is not a GPU that is known here.
     """
 
     job_id: str
@@ -68,7 +68,7 @@ def running(folder: str, proc: str, links: str = mig.FOLDER) -> list[Running]:
 
 
 class NoAnswer(Exception):
-    """nvidia-smi says nothing; the message says why."""
+    """nvidia-smi gives no answer; the message has the reason."""
 
 
 def gpus() -> dict[str, Gpu]:

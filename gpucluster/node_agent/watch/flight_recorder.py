@@ -9,7 +9,7 @@ A user may have put anything behind a descriptor or at a path, also a file syste
 runs in a child process of the user, which is given up after a time, and nothing is opened that is not known: a
 descriptor is taken without opening what it leads to (O_PATH), has to be a pipe of the user, and only then is opened for
 writing, without waiting. The descriptor and not the path: it is the pipe that the process reads, also in a container,
-and also if somebody has put another one in its place.
+and also if another process has put another one in its place.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _write(descriptor: int) -> str:
     """Write a byte to the pipe of a descriptor of O_PATH; "" or why that could not be done."""
     state = os.fstat(descriptor)
     if not stat.S_ISFIFO(state.st_mode) or state.st_uid != os.getuid():
-        return "what it has open under that name is no named pipe of this user"
+        return "what it has open under that name is not a named pipe of this user"
     try:
         pipe = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -229,7 +229,7 @@ def lines(requests: Sequence[DumpRequest], dumps: Mapping[int, str]) -> str:
 
 
 def words(requests: Sequence[DumpRequest], dumps: Mapping[int, str]) -> str:
-    """For the line that the job's owner reads; "" where nobody was asked.
+    """For the line that the job's owner reads; "" where no process was asked.
 
     Files that differ in the rank alone are one word, as a shell reads it: `/scratch/rank_{0,1}`.
     """

@@ -9,18 +9,18 @@ needs one of these for its time:
   of a training others may be gone while one rank writes what it has learnt.)
 - some processes of this node are stopped, and a GPU waits in a kernel. (RAS itself may be silent then: the process that
   was asked is the stopped one. A job of which all processes are stopped is suspended.)
-- a GPU has lost its process, the others wait in kernels, and RAS says nothing.
+- a GPU has lost its process, the others wait in kernels, and RAS gives no answer.
 - no rank has launched anything, and those of this node that are behind use no processor and wait for no disk, or wait
   in a kernel themselves;
 - no rank has launched anything, none is behind, and all GPUs of this node are in a kernel without a pause;
-- RAS says nothing, kernels run without using memory, and the user has set a time after which that is a hang.
+- RAS gives no answer, kernels run without using memory, and the user has set a time after which that is a hang.
 
 A job that works may have a GPU that another program uses, too (on H200 it draws 692 W, and the others, which wait for
 it in each step, 427 W). Uneven power is looked into, and the process of another job or of none is what makes it a
 straggler: evaluation on one rank is as uneven.
 
-A node sees its own GPUs and processes. A job of several nodes is hung where one of them says so and none says that it
-works.
+A node sees its own GPUs and processes. A job of several nodes is hung where one of them reports it and none reports
+that it works.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gpucluster.node_agent.watch.ras import Answer, Rank
 LOW_POWER = 0.45
 #: Utilization at which a GPU is in a kernel all the time, and at which it is in none most of the time.
 IN_KERNEL, OUT_OF_KERNEL = 0.9, 0.5
-#: At most that it takes to wait for a process that is gone, where nothing but the GPUs says so.
+#: At most that it takes to wait for a process that is gone, where only the GPUs show it.
 WAITING_POWER = 0.3
 #: Times the power of GPUs whose ranks are not behind and that wait in kernels, above which the GPU of a rank that is
 #: behind does not wait: waiting differed by 1.13 between GPUs of one host, and small kernels without a pause took 1.37.
@@ -73,7 +73,7 @@ class Gpu(NamedTuple):
 
     Attributes:
         number: as NVIDIA's tools number it.
-        power: watts; None where the driver does not say it.
+        power: watts; None where the driver does not report it.
         most_power: the highest limit of its power, in watts.
         utilization, memory: parts of the time in which a kernel ran, and in which memory was read or written; 0 to 1.
         pids: the processes that hold it; None where that was not asked.
@@ -132,7 +132,7 @@ class Limits(NamedTuple):
     Attributes:
         hang: nothing is launched for so long.
         idle: a GPU has had no process for so long.
-        silent: kernels wait for so long and RAS says nothing; None: that is never a hang.
+        silent: kernels wait for so long and RAS gives no answer; None: that is never a hang.
     """
 
     hang: float
@@ -145,7 +145,7 @@ class Finding(NamedTuple):
 
     Attributes:
         since: when that began, by the clock of the looks.
-        words: a reason, for people.
+        words: a reason, as text.
         rank: the rank to look at; None where there is none, or it is not known.
         collective: that it has not launched, or has launched alone; "" where it is not known.
         idle: seconds for which each GPU has had no process, by its number; only those above the limit.
@@ -167,7 +167,7 @@ class Memory(NamedTuple):
         counts, unchanged: what RAS has counted, and since when that is the same.
         worked: when a process of this node was last at work without its GPU.
         in_kernel: since when all GPUs of the node that are used are in a kernel.
-        at_rest: since when kernels run, memory is not used and RAS says nothing.
+        at_rest: since when kernels run, memory is not used and RAS gives no answer.
         missed, missing: the ranks that RAS misses, and since when it misses one of them.
         stopped: since when some processes are stopped and others wait for them.
         used: the GPUs that have worked or had a process.
@@ -247,13 +247,13 @@ def unmeasured(memory: Memory, at: float, parts: Sequence[str]) -> tuple[Memory,
     has not. The figures of the whole GPU are those of other jobs, too.
 
     Args:
-        parts: the instances, in words; none where the node does not say which ones they are.
+        parts: the instances, in words; none where the node does not report which ones they are.
     """
     words = f"the driver gives no utilization and no power of instances (MIG): {', '.join(parts[:_MOST_NAMED])}"
     if len(parts) > _MOST_NAMED:
         words += f" and {len(parts) - _MOST_NAMED} more"
     if not parts:
-        words = "GPUs of this node are divided (MIG), and nothing says which ones the job has"
+        words = "GPUs of this node are divided (MIG), and the node does not report which ones the job has"
     finding = Finding(State.UNMEASURED, at if memory.last is None else memory.last.since, words)
     return Memory(last=finding), finding
 
@@ -298,7 +298,7 @@ def _remembered(memory: Memory, look: Look) -> Memory:
         recent=(*memory.recent, {gpu.number: gpu.utilization for gpu in held})[-STRAGGLER_LOOKS:],
     )
     if look.answer is None:
-        # The next answer says whether something was launched meanwhile.
+        # The next answer shows whether something was launched meanwhile.
         return kept
     missed, counts = look.answer.missing, look.answer.counts
     same = counts == memory.counts
@@ -353,7 +353,7 @@ def _stopped(look: Look) -> list[int]:
 
 
 def _halted(memory: Memory, look: Look, limits: Limits) -> Finding | None:
-    """What a stopped process says, for itself: RAS may have no answer to ask for."""
+    """What a stopped process alone shows: RAS may give no answer."""
     stopped = _stopped(look)
     if not stopped or memory.stopped is None:
         return None
@@ -473,7 +473,7 @@ def _at_work(look: Look) -> set[int]:
     most = max((gpu.power or 0.0 for gpu in still if not behind & (gpu.pids or frozenset())), default=None)
     limit = float("inf") if most is None else MORE_THAN_WAITING * most
     waits = {pid for gpu in still if (gpu.power or 0.0) <= limit for pid in gpu.pids or ()}
-    # Where nobody is behind, GPUs may differ as they like.
+    # Where no rank is behind, GPUs may differ as they like.
     waits |= {pid for gpu in still for pid in gpu.pids or () if pid not in behind}
     return {pid for pid, process in look.processes.items() if process.busy and pid not in waits}
 

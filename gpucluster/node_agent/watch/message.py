@@ -1,7 +1,7 @@
-"""What a node says of its jobs to the controller, and how it is read there.
+"""What a node reports of its jobs to the controller, and how it is read there.
 
 `{"watched_jobs": {"node": ..., "jobs": [...]}}`, a message of the node's root to the health service. The node's watcher
-is no root; its words are those of an account of the node, so they are bounded and checked.
+is not root; its words are those of an account of the node, so they are bounded and checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpucluster.node_agent.errors import Refused
 from gpucluster.node_agent.watch.judge import State
 from gpucluster.node_agent.watch.kept import Seen
 
-#: The member of a message to the health service that says that it is about watched jobs.
+#: The member that marks a message to the health service as one about watched jobs.
 KIND = "watched_jobs"
 _MOST_JOBS, _LONGEST = 256, 500
 _LONGEST_S = 1e8
@@ -23,7 +23,7 @@ _WORD = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 
 
 class JobReport(NamedTuple):
-    """What a node says of one job.
+    """What a node reports of one job.
 
     Attributes:
         age: seconds for which the state has lasted.
@@ -100,7 +100,7 @@ def _job_report(raw: Mapping[str, Any]) -> JobReport:
     return JobReport(
         _text(raw["job_id"], _JOB), State(raw["state"]), _seconds(raw["age"]), _printable(raw["words"]),
         _text(raw["rank"], _WORD), pid, _text(raw["host"], _WORD), idle, _seconds(raw["idle_s"]),
-        # A node that has not been configured again says nothing of them.
+        # A node that has not been configured again does not report them.
         _printable(raw.get("stacks", "")),
     )  # fmt: skip
 

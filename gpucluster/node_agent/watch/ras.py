@@ -1,4 +1,4 @@
-"""What NCCL's RAS subsystem says of a running job: its answers as text and as JSON, in one form. Pure.
+"""What NCCL's RAS subsystem reports of a running job: its answers as text and as JSON, in one form. Pure.
 
 NCCL counts for each rank of each communicator the collectives that it has launched. Sources: src/ras/client_support.cc
 of NCCL 2.24, 2.26, 2.28 and 2.30 (the text differs between them), docs/userguide/source/troubleshooting/ras.rst.
@@ -25,9 +25,9 @@ class Rank(NamedTuple):
 
     Attributes:
         rank: its number in its communicator.
-        host: the address of its host as NCCL knows it; "" where the answer does not say it.
-        pid: the number of its process, in that process' own namespace; 0 where the answer does not say it.
-        gpu: its GPU as NVML numbers them for that process; -1 where the answer does not say it.
+        host: the address of its host as NCCL knows it; "" where the answer does not have it.
+        pid: the number of its process, in that process' own namespace; 0 where the answer does not have it.
+        gpu: its GPU as NVML numbers them for that process; -1 where the answer does not have it.
     """
 
     rank: int
@@ -135,7 +135,7 @@ def _behind(collective: str, values: Mapping[Rank, int], *, seldom: bool) -> Ite
 def _communicator(raw: Any) -> tuple[dict[Rank, dict[str, int]], list[Rank]]:
     """What each rank has launched, and the ranks that are missing."""
     if not isinstance(raw, dict):
-        raise ValueError("a communicator is no object")
+        raise ValueError("a communicator is not an object")
     launched = {}
     for each in _objects(raw.get("ranks")):
         counts = each.get("collective_counts")
@@ -145,7 +145,7 @@ def _communicator(raw: Any) -> tuple[dict[Rank, dict[str, int]], list[Rank]]:
     absent = []
     for each in _objects(raw.get("missing_ranks")):
         status = each.get("status")
-        # One that answers and is no member is about to leave its communicator, or to enter it.
+        # One that answers and is not a member is about to leave its communicator, or to enter it.
         if isinstance(status, dict) and (status.get("unresponsive") is True or status.get("considered_dead") is True):
             absent.append(_rank(each))
     if not all(_COLLECTIVE_NAME.fullmatch(name) for own in launched.values() for name in own):
@@ -257,7 +257,7 @@ def from_text(text: str) -> Answer:
             section = None
         elif _KIND.match(line):
             of = _COLLECTIVE.fullmatch(line)
-            # Ranks can also differ in their status: that is no count.
+            # Ranks can also differ in their status: that is not a count.
             section = (
                 _Section(communicator, "" if of["collective"] == "collective" else of["collective"]) if of else None
             )

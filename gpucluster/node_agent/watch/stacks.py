@@ -94,7 +94,7 @@ def taken(job: Seen, seconds: float, jobs: str = Place().jobs, program: str = ""
         program: py-spy; without it, it is looked for.
 
     Raises:
-        Failed: there are none; the message says why.
+        Failed: there are none; the message has the reason.
         Refused: the job's user is root, or unknown here.
         OSError, ValueError: the job's file can't be read.
     """
@@ -122,7 +122,7 @@ def taken(job: Seen, seconds: float, jobs: str = Place().jobs, program: str = ""
 
 
 def _ask_flight_recorders(user: accounts.Account, job: Seen, seconds: float) -> tuple[bytes, str]:
-    """Whom the flight recorder was asked of, and words where that failed. That is no reason to take no stacks."""
+    """The requests to the flight recorders, and a message where that failed. The stacks are taken nevertheless."""
     try:
         return flight_recorder.ask_as(user, lambda: processes(job.job_id, job.pid), seconds), ""
     except Failed as error:
@@ -217,10 +217,10 @@ def _has_gpu(folder: str) -> bool:
 
 
 def dumped(pids: Sequence[int], program: str, until: float) -> str:
-    """What py-spy says of processes, one after the other.
+    """What py-spy prints of processes, one after the other.
 
     Raises:
-        Failed: it says nothing of any.
+        Failed: it prints nothing of any.
     """
     parts, whys = [], []
     for pid in pids:
@@ -247,7 +247,7 @@ def _why(errors: bytes) -> str:
 
 
 def _heading(job: Seen) -> str:
-    suffix = f"\nThe watcher says: {job.words}" if job.words else ""
+    suffix = f"\nThe watcher reports: {job.words}" if job.words else ""
     return (
         f"Job {job.job_id} on {collect.own_name()}: stacks of processes with a GPU, by py-spy, without a pause{suffix}"
     )

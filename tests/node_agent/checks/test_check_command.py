@@ -154,9 +154,9 @@ GOOD = NODE.to_dict()
     ("content", "why"),
     [
         (None, "No such file"),
-        ("", "no JSON"),
-        ('{"version": 1', "no JSON"),
-        ("[1]", "no JSON object"),
+        ("", "not JSON"),
+        ('{"version": 1', "not JSON"),
+        ("[1]", "not a JSON object"),
         (b"\xff\xfe", "decode"),
         (json.dumps({**GOOD, "version": 99}), "its version is 99"),
         *[(json.dumps({key: value for key, value in GOOD.items() if key != left_out}), f"no {left_out}")

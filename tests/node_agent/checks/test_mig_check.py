@@ -54,7 +54,7 @@ def node(tmp_path: Path) -> Node:
 
 def test_a_node_that_is_divided_is_good(node: Node) -> None:
     said = node.says()
-    assert (said.status, said.message) == (Status.PASS, "49 instances, as the pool says")
+    assert (said.status, said.message) == (Status.PASS, "49 instances, as the pool has them")
 
 
 def _one_is_gone(node: Node) -> None:
@@ -107,7 +107,7 @@ def test_the_reason_of_the_program_that_divides_them_comes_first(node: Node) -> 
 
 def test_an_old_reason_is_not_told_where_all_is_well(node: Node) -> None:
     (node.root / mig.FOLDER.lstrip("/") / apply.RECORD).write_text(json.dumps({"said": "old"}))
-    assert node.says().message == "49 instances, as the pool says"
+    assert node.says().message == "49 instances, as the pool has them"
 
 
 def test_a_gpu_that_does_not_answer_is_a_failure(node: Node) -> None:

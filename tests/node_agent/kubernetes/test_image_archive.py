@@ -64,7 +64,7 @@ def test_an_image_stays_as_long_as_one_of_its_names_is_used() -> None:
 
 @pytest.mark.parametrize("manifest", [None, 7, [7], [{}], [{"RepoTags": 7, "Config": "c", "Layers": []}]])
 def test_another_manifest_can_t_be_divided(manifest: Any) -> None:
-    with pytest.raises(ValueError, match="no manifest of a docker-archive"):
+    with pytest.raises(ValueError, match="not the manifest of a docker-archive"):
         divided(manifest, {ETCD}, {})
 
 
@@ -72,7 +72,7 @@ def test_another_manifest_can_t_be_divided(manifest: Any) -> None:
 def test_an_archive_of_which_containerd_reads_something_else_can_t_be_divided(more: str, archive: Path) -> None:
     with tarfile.open(archive, "a") as tar:
         add(tar, more, b"{}")
-    with pytest.raises(ValueError, match="no plain docker-archive"):
+    with pytest.raises(ValueError, match="not a plain docker-archive"):
         Part(archive, {ETCD})
 
 

@@ -163,4 +163,4 @@ def test_what_containerd_says_is_passed_on(host: Host, tmp_path: Path, capsys: p
         node_images.keep({"archive": "x"})
     assert program.keep_images("{") == 2
     assert program.keep_images("{}") == 2
-    assert "are wanted" in capsys.readouterr().err
+    assert "the request needs" in capsys.readouterr().err

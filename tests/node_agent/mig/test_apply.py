@@ -217,7 +217,7 @@ def test_a_mode_that_waits_for_a_restart_is_reported_at_once(place: Place) -> No
         ("Unable to enable MIG Mode for GPU 00000000:07:00.0: Not Supported\n", "has no MIG"),
         ("Failed to create GPU instances: Insufficient Resources\n", "no room"),
         ("Something new\n", "Something new"),
-        ("", "nvidia-smi said nothing"),
+        ("", "nvidia-smi printed nothing"),
     ],
 )
 def test_a_refusal_says_what_to_do(place: Place, answer: str, words: str) -> None:

@@ -77,7 +77,7 @@ def test_a_record_that_can_not_be_read_changes_nothing(joined: Joined, text: str
 
 def test_a_runtime_that_gives_no_answer_changes_nothing(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joined.smi, "_crictl", lambda _words: plan_said(1, "FATA[0002] validate service connection"))
-    assert joined.refused() == "crictl does not say which pods run here: FATA[0002] validate service connection"
+    assert joined.refused() == "crictl does not report which pods run here: FATA[0002] validate service connection"
     assert pods.KUBELET in joined.smi.active
     assert [card.mode for card in joined.smi.cards] == ["Disabled"] * 3
 

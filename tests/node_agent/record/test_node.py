@@ -169,7 +169,7 @@ def test_gpus_of_a_job(environment: dict[str, str], expected: list[str]) -> None
 
 @pytest.mark.parametrize("job", ["", "../../etc/passwd", "12x", "0"])
 def test_nothing_but_a_job_has_a_file(job: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no prolog"):
+    with pytest.raises(ValueError, match="neither a prolog"):
         node.begin({"SLURM_JOB_ID": job}, tmp_path)
 
 

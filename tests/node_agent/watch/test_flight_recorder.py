@@ -188,14 +188,14 @@ def opened(what: str) -> str:
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        ("held = open(name, 'w')", "no named pipe of this user"),
+        ("held = open(name, 'w')", "not a named pipe of this user"),
         ("os.mkfifo(name)\nheld = os.open(name, os.O_PATH)", "its pipe can't be opened: No such device or address"),
         (
             "import fcntl\nos.mkfifo(name)\nheld = os.open(name, os.O_RDWR | os.O_NONBLOCK)\n"
             "fcntl.fcntl(held, 1031, 4096)\nos.write(held, b'x' * 4096)",
             "its pipe is full",
         ),
-        ("os.mkdir(name)\nheld = os.open(name, os.O_RDONLY)", "no named pipe of this user"),
+        ("os.mkdir(name)\nheld = os.open(name, os.O_RDONLY)", "not a named pipe of this user"),
         ("import socket\nheld = socket.socket(socket.AF_UNIX)\nheld.bind(name)", "no such pipe open"),
     ],
     ids=["file", "nobody reads", "full", "folder", "socket"],
@@ -222,7 +222,7 @@ def test_a_pipe_of_somebody_else_is_not_written_to(user: accounts.Account, folde
     try:
         environment = {**names(folder), "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{folder}/others/pipe_"}
         with rank(environment, opened("held = os.open(name, os.O_RDWR | os.O_NONBLOCK)")) as pid:
-            assert "no named pipe of this user" in said(user, pid)
+            assert "not a named pipe of this user" in said(user, pid)
             with pytest.raises(BlockingIOError):
                 os.read(reading, 1)
     finally:

@@ -297,7 +297,7 @@ def test_numbers_that_nothing_explains_are_not_those_of_gpus(node: Node) -> None
     (found.root / "proc/driver/nvidia-caps/mig-minors").unlink()
     node.job("12", [2])
     (finding, _own) = watching.look()["12"]
-    assert (finding.state, "nothing says which ones" in finding.words) == (State.UNMEASURED, True)
+    assert (finding.state, "does not report which ones" in finding.words) == (State.UNMEASURED, True)
 
 
 def test_an_answer_of_ras_is_not_given_to_the_only_job_that_is_measured(node: Node) -> None:

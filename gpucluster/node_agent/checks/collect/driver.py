@@ -1,6 +1,6 @@
 """NVIDIA's driver in its three places: loaded in the kernel, as a library of programs, and as a module on disk.
 
-nvidia-smi says none of this where the versions differ: it ends with `Driver/library version mismatch`.
+nvidia-smi reports none of this where the versions differ: it ends with `Driver/library version mismatch`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _loaded(host: Host) -> str:
     text = text or read_or_none(host.path("/proc/driver/nvidia/version")) or ""
     match = _VERSION.search(text)
     if match is None and (text or "nvidia" in entries(host.path("/sys/module"))):
-        raise Unmeasured(f"the kernel has the module nvidia and says no version: {text[:80]!r}")
+        raise Unmeasured(f"the kernel has the module nvidia, and no version of it: {text[:80]!r}")
     return match.group() if match else ""
 
 

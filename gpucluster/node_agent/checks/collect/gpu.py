@@ -39,7 +39,7 @@ def _ask(host: Host, words: list[str], seconds: float) -> tuple[int, str]:
     """Status (0 or `INFOROM`) and output of nvidia-smi.
 
     Raises:
-        Refusal: it says that the driver or a GPU does not work.
+        Refusal: it reports that the driver or a GPU does not work.
         Unmeasured: it did not answer.
     """
     result = host.run(["nvidia-smi", *words], seconds)
@@ -154,5 +154,5 @@ def fabric_manager(host: Host, seconds: float) -> str:
     unit = "nvidia-fabricmanager.service"
     answer = host.output(["systemctl", "show", "--property=ActiveState", "--value", unit], seconds).strip()
     if not answer:
-        raise Unmeasured(f"systemd says nothing of {unit}")
+        raise Unmeasured(f"systemd reports nothing of {unit}")
     return answer

@@ -12,7 +12,7 @@ from gpucluster.node_agent.checks.collect.place import Host, Unmeasured, entries
 from gpucluster.node_agent.checks.model import Missing
 
 _CLOCK_FILE = "clock.json"
-# Ids of users begin here on all systems that we support; `nobody` is none.
+# Ids of users begin here on all systems that we support; `nobody` has a larger one.
 _FIRST_UID = 1000
 _NOBODY = 65534
 _MOUNT_POINT, _OPTIONS = 4, 5
@@ -24,8 +24,8 @@ _PAUSES_S = (0.2, 0.5)
 
 
 def services(host: Host, seconds: float) -> dict[str, str]:
-    """The state of each service that should run. systemd that reads its units again says nothing of them: it is asked
-    again.
+    """The state of each service that should run. While systemd reads its units again it reports nothing of them: it is
+    asked again.
     """
     units = list(host.expected.services)
     argv = ["systemctl", "show", "--property=Id,LoadState,ActiveState", "--", *[f"{unit}.service" for unit in units]]
@@ -126,14 +126,14 @@ def drives(host: Host, _seconds: float) -> dict[str, str]:
 
 
 def clock(host: Host, seconds: float) -> dict[str, Any]:
-    """Whether the clock follows a time server, and by how many seconds it is off where chrony says that."""
+    """Whether the clock follows a time server, and by how many seconds it is off where chrony reports that."""
     try:
         row = host.output(["chronyc", "-n", "-c", "tracking"], seconds / 2).strip().split(",")
         return {"synchronised": row[_LEAP] != "Not synchronised", "offset_s": float(row[_OFFSET])}
     except (Unmeasured, IndexError, ValueError):
         answer = host.output(["timedatectl", "show", "--property=NTPSynchronized", "--value"], seconds / 2).strip()
     if answer not in ("yes", "no"):
-        raise Unmeasured(f"timedatectl says {answer[:40]!r}")
+        raise Unmeasured(f"timedatectl answers {answer[:40]!r}")
     return {"synchronised": answer == "yes", "offset_s": None}
 
 
@@ -151,7 +151,7 @@ def clock_jump(host: Host, _seconds: float) -> dict[str, Any]:
 def leftovers(host: Host, _seconds: float) -> dict[str, Any] | Missing:
     """Processes of users outside jobs: their number, users, and seconds of CPU that they have used.
 
-    Slurm puts each process of a job into a control group named after it. The user's own systemd is no leftover.
+    Slurm puts each process of a job into a control group named after it. The user's own systemd is not a leftover.
     """
     folder = host.path("/proc")
     users: set[int] = set()

@@ -1,4 +1,4 @@
-"""The kernel's log since the boot: what NVIDIA's driver says of GPUs and NVSwitches.
+"""The kernel's log since the boot: what NVIDIA's driver logs of GPUs and NVSwitches.
 
 The age of each message is by the clock that never jumps.
 """
@@ -31,7 +31,7 @@ _LONGEST_MESSAGE = 2000
 def kernel_log(host: Host, seconds: float) -> dict[str, Any]:
     """What the driver said, how far back the log reaches in seconds, and whether that is the boot.
 
-    `xids` has those of GPUs, `sxids` those of NVSwitches, `faults` what the driver says of a GPU without a number.
+    `xids` has those of GPUs, `sxids` those of NVSwitches, `faults` what the driver logs of a GPU without a number.
 
     The kernel's own buffer comes first: it needs no disk. Where it has lost its beginning, the journal may have it.
     """
@@ -61,7 +61,7 @@ def _parse(text: str, now: float) -> dict[str, Any] | None:
         if entry:
             kind, event, event_text = entry
             of_kind = seen[kind]
-            # Of one event the latest text counts: that of Xid 154 says what the driver wants now.
+            # Of one event the latest text counts: that of Xid 154 names the present action.
             key = tuple(event.values())
             count = of_kind.get(key, {"count": 0})["count"] + 1
             of_kind[key] = {**event, "count": count, "age_s": round(max(0.0, now - at), 3), "text": event_text[:_TEXT]}
@@ -100,5 +100,5 @@ def _event(message: str) -> tuple[str, dict[str, Any], str] | None:
 
 
 def _is_fatal(text: str) -> bool:
-    """Whether the message itself says so: `NETIR_LINK_EVT Fatal`, `Fatal, Link 30 LTSSM Fault Up`, `RST: Yes`."""
+    """Whether the message itself has it: `NETIR_LINK_EVT Fatal`, `Fatal, Link 30 LTSSM Fault Up`, `RST: Yes`."""
     return bool(_FATAL.search(text))

@@ -15,7 +15,7 @@ def mig(host: Host, seconds: float) -> dict[str, Any]:
     """The GPUs of `mig.collect.Card`, and why the last run of `gpucluster-mig` did not divide them.
 
     Raises:
-        Refusal: nvidia-smi says that the driver or a GPU does not work.
+        Refusal: nvidia-smi reports that the driver or a GPU does not work.
         Unmeasured: it did not answer, or its answers do not belong together.
     """
 

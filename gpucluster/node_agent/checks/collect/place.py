@@ -18,11 +18,11 @@ STATE = Path("/var/lib/gpucluster/checks")
 
 
 class Unmeasured(Exception):
-    """There is no measurement; the message says why."""
+    """There is no measurement; the message has the reason."""
 
 
 class Refusal(Exception):
-    """The tool says that what it was asked about does not work; the message says what it said."""
+    """The tool reports that what it was asked about does not work; the message has its words."""
 
 
 @dataclass(frozen=True)

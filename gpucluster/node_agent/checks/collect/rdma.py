@@ -1,4 +1,4 @@
-"""RDMA devices: what /sys/class/infiniband says, and how far the counters have grown."""
+"""RDMA devices: what /sys/class/infiniband has, and how far the counters have grown."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ def versions(measured: Measurements, expected: NodeExpectation, _subject: str) -
     driver = measured["driver"]
     loaded, library, on_disk = (driver[name] for name in ("loaded", "library", "on_disk"))
     if not all(isinstance(version, str) for version in (loaded, library, on_disk)) or not library:
-        raise Absent("a version is no text")
+        raise Absent("a version is not text")
     if not loaded:
         there = f"its module on disk is {on_disk}" if on_disk else "the running kernel has no module of it on disk"
         return Outcome(Status.FAIL, f"NVIDIA's driver is not loaded; {there}, its library {library}", dict(driver))

@@ -20,7 +20,7 @@ MOST_ROWS_REMAPPED = 512
 _DRIVER_WITH_REPAIRS = 580
 _LINK = "pci/pci_gpu_link_info/"
 _VOLATILE = "ecc_errors/volatile/"
-# Of drivers before 580, where `gpu_recovery_action` says it.
+# Of drivers before 580, where `gpu_recovery_action` has it.
 _RESET = "gpu_reset_status/reset_required"
 _DRAIN_AND_RESET = "gpu_reset_status/drain_and_reset_recommended"
 _REMAPPED = "remapped_rows/remapped_row_"
@@ -81,13 +81,13 @@ def _ecc_counters(leaves: Leaves) -> tuple[str, ...]:
 
 
 def repairs(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
-    """What the driver says itself of the health of a GPU's memory and of what it needs."""
+    """What the driver itself reports of the health of a GPU's memory and of what it needs."""
     warnings = [Part(Status.WARN, warning) for warning in measured["nvidia_smi"]["warnings"]]
     driver, one = measured["nvidia_smi"]["driver"], _repairs_of
     if number(driver) < _DRIVER_WITH_REPAIRS:
         one = _reset_of
         if not warnings and not any(_RESET in leaves for leaves in measured["nvidia_smi"]["gpus"]):
-            return Outcome(Status.SKIP, f"driver {driver} does not say it; {_DRIVER_WITH_REPAIRS} and later do")
+            return Outcome(Status.SKIP, f"driver {driver} does not report it; {_DRIVER_WITH_REPAIRS} and later do")
     good = "the driver asks for nothing"
     outcome = _each_gpu(measured, expected, one, good)
     return sum_up([*warnings, Part(outcome.status, outcome.message)], good)
@@ -96,10 +96,10 @@ def repairs(measured: Measurements, expected: NodeExpectation, _subject: str) ->
 def _reset_of(leaves: Leaves) -> Iterable[Part]:
     flags = [name for name in (_RESET, _DRAIN_AND_RESET) if name in leaves]
     if not flags:
-        yield Part(Status.SKIP, "its driver does not say whether it must be reset")
+        yield Part(Status.SKIP, "its driver does not report whether it must be reset")
     for name in flags:
         if yes(leaf(leaves, name)):
-            yield Part(Status.FAIL, f"the driver says: {name.rpartition('/')[2].replace('_', ' ')}")
+            yield Part(Status.FAIL, f"the driver reports: {name.rpartition('/')[2].replace('_', ' ')}")
 
 
 def _repairs_of(leaves: Leaves) -> Iterable[Part]:
@@ -107,7 +107,7 @@ def _repairs_of(leaves: Leaves) -> Iterable[Part]:
     if action.lower() != "none":
         yield Part(Status.FAIL, f"the driver asks for: {action}")
     if not yes(leaf(leaves, "ecc_mode/current_ecc")):
-        return  # the check gpu_ecc says it
+        return  # the check gpu_ecc reports it
     for name, what in (
         ("aggregate/sram_threshold_exceeded", "too many errors of SRAM in its life"),
         ("unrepairable_memory", "memory that can't be repaired"),
@@ -216,11 +216,11 @@ def persistence(measured: Measurements, expected: NodeExpectation, _subject: str
 
 
 def fabric(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
-    """Each GPU has joined the NVLink fabric. GPUs before Hopper do not say it."""
+    """Each GPU has joined the NVLink fabric. GPUs before Hopper do not report it."""
 
     def one(leaves: Leaves) -> Iterable[Part]:
         if leaf(leaves, "product_architecture") in (*_RETIRES_PAGES, "Ampere"):
-            yield Part(Status.SKIP, "its generation does not say it")
+            yield Part(Status.SKIP, "its generation does not report it")
             return
         state = leaf(leaves, "fabric/state")
         if state.lower() == "in progress":
@@ -244,7 +244,7 @@ def nvlink(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
         if dead:
             yield Part(Status.FAIL, f"{len(dead)} links are inactive: {', '.join(dead[:8])}")
         elif len(speeds) != expected.nvlinks:
-            # A list that ends too early is no proof.
+            # A list that ends too early proves nothing.
             yield Part(Status.UNKNOWN, f"nvidia-smi lists {len(speeds)} of {expected.nvlinks} links")
         slow = [text for text in speeds if text.strip("<>").lower() != "inactive"]
         slow = [text for text in slow if number(text) < expected.nvlink_gb_per_s]
@@ -303,9 +303,9 @@ def _each_gpu(
 
 
 def on_bus(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
-    """All GPUs answer on the PCI bus, whatever the driver says."""
+    """All GPUs answer on the PCI bus, whatever the driver reports."""
     if not isinstance(measured["pci_gpus"], list):
-        raise Absent("it is no list of devices")
+        raise Absent("it is not a list of devices")
     gpus = [device for device in measured["pci_gpus"] if device["vendor"] == expected.gpu_vendor]
     lost = [device["address"] for device in gpus if device["lost"]]
     evidence = {"found": len(gpus), "expected": expected.gpus, "lost": lost}

@@ -75,7 +75,7 @@ def _space(disk: Mapping[str, Any], full: Status) -> Outcome:
 
 
 def mounts(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
-    """The file systems are mounted and answer. One that does not answer is no fault of the host that is sure."""
+    """The file systems are mounted and answer. Where one does not answer, the host may be healthy."""
 
     def one(path: str) -> Iterable[Part]:
         if path not in measured["mounts"]:

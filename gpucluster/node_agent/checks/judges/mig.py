@@ -19,7 +19,7 @@ def instances(measured: Measurements, expected: NodeExpectation, _subject: str) 
     cards: Sequence[Card] = measured["mig"]["cards"]
     reason: str = measured["mig"]["said"]
     if len(cards) != len(expected.mig):
-        # The check gpu_count says it.
+        # The check gpu_count reports it.
         return Outcome(Status.UNKNOWN, f"the driver sees {len(cards)} of {len(expected.mig)} GPUs")
     parts = []
     for index, (card, words) in enumerate(zip(cards, expected.mig)):
@@ -29,7 +29,7 @@ def instances(measured: Measurements, expected: NodeExpectation, _subject: str) 
         else:
             parts.append(Part(Status.FAIL, f"GPU {index}: {_wrong(card, words)}"))
     number = sum(len(mig.parse(words)) for words in expected.mig)
-    outcome = sum_up(parts, f"{number} instances, as the pool says")
+    outcome = sum_up(parts, f"{number} instances, as the pool has them")
     if outcome.status is not Status.FAIL or not reason:
         return outcome
     return Outcome(outcome.status, f"{reason} ({outcome.message})", outcome.evidence)

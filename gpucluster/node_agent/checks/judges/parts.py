@@ -32,11 +32,11 @@ class Absent(Exception):
 
 
 class NoValue(Absent):
-    """The program says that this thing has no such value, such as the counters of a memory without ECC."""
+    """The program reports that this thing has no such value, such as the counters of a memory without ECC."""
 
 
 class Broken(Exception):
-    """The program says that the thing itself does not work; the message says what it said."""
+    """The program reports that the thing itself does not work; the message has its words."""
 
 
 class Part(NamedTuple):
@@ -50,9 +50,9 @@ def leaf(leaves: Mapping[str, str], path: str) -> str:
     """A value by its path.
 
     Raises:
-        Broken: the program says instead that the thing does not work.
-        NoValue: the program says that the thing has none.
-        Absent: there is none, or the program says that it could not be read.
+        Broken: the program reports instead that the thing does not work.
+        NoValue: the program reports that the thing has none.
+        Absent: there is none, or the program reports that it could not be read.
     """
     text = str(leaves.get(path, "")).strip()
     if is_broken(text):
@@ -80,7 +80,7 @@ def number(text: Any) -> float:
     """
     match = _NUMBER.match(str(text).strip())
     if match is None:
-        raise Absent(f"{str(text)[:40]!r} is no number")
+        raise Absent(f"{str(text)[:40]!r} is not a number")
     return float(match.group())
 
 

@@ -1,4 +1,4 @@
-"""Judges of RDMA devices, on what /sys/class/infiniband says."""
+"""Judges of RDMA devices, on what /sys/class/infiniband has."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def errors(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
     """The counters of errors stand still, or grow no faster than LIMITS allow.
 
     The window begins with an earlier measurement of the last hour. Without one it begins with the boot, and what the
-    counters have is no fault: links go down while the host sets them up, and a counter may stand since before the boot.
-    A counter that has reached its end says nothing.
+    counters have is not a fault: links go down while the host sets them up, and a counter may stand since before the
+    boot. A counter that has reached its end shows nothing.
     """
 
     def one(window: Mapping[str, Any]) -> Iterable[Part]:

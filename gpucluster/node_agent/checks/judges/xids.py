@@ -1,4 +1,4 @@
-"""What the kernel log says of GPUs and NVSwitches: Xids, SXids, and faults without a number.
+"""What the kernel log has of GPUs and NVSwitches: Xids, SXids, and faults without a number.
 
 Source: NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors, table "Xids", column of the immediate action), as
 Oracle's HPC stack 3.1 has it in xid_catalog_data.json. 63 and 94 are warnings here although the catalogue asks for
@@ -6,7 +6,7 @@ nothing: Azure's healthagent and NVIDIA's text on memory errors ask for a reset 
 a warning, too: a GPU with a corrupted infoROM works, and its vendor wants to see it.
 
 A message may say itself whether it is fatal: those of NVLink 5 (144 to 150) and of NVSwitches (SXids) do. A number that
-is not known is a warning, and so is a known one that calls itself fatal: a person should see it.
+is not known is a warning, and so is a known one that calls itself fatal: the operator should see it.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ OF_PROGRAMS = frozenset(
 IGNORED = frozenset({14, 37, 38, 44, 66, 67, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161})
 #: Errors of NVLink 5, whose messages say whether they are fatal (NETIR, SAW, RLW and others).
 OF_NVLINK = frozenset(range(144, 151))
-#: What the driver says without a number.
+#: What the driver logs without a number.
 FAULTS: Mapping[str, str] = {
     "fallen off the bus": HARDWARE[79],
     "rminitadapter failed": HARDWARE[143],
 }
 _CONTAINED = 94
-#: 154 says what the driver wanted before, and what it wants now.
+#: 154 names the action that the driver asked for before, and the one that it asks for now.
 CHANGED_ACTION = 154
 _WANTED = ("reset required", "reboot required", "drain and reset", "drain p2p")
 
@@ -85,7 +85,7 @@ def judge(measured: Measurements, expected: NodeExpectation, _subject: str) -> O
         status = Status.FAIL if event["fatal"] else Status.WARN
         parts.append(Part(status, f"SXid {event['sxid']} on the NVSwitch {_when(event)}: {event['text'][:80]}"))
     for event in log["faults"]:
-        parts.append(Part(Status.FAIL, f"the driver says of {_when(event)}: {FAULTS[event['fault']]}"))
+        parts.append(Part(Status.FAIL, f"the driver reports of {_when(event)}: {FAULTS[event['fault']]}"))
     if log["whole"]:
         parts.append(Part(Status.PASS, ""))
     else:

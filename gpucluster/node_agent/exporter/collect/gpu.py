@@ -53,7 +53,7 @@ _SIZE = re.compile(r"([0-9]+) MiB")
 
 
 class NoAnswer(Exception):
-    """nvidia-smi says nothing; the message says why."""
+    """nvidia-smi gives no answer; the message has the reason."""
 
 
 class Gpus:
@@ -112,7 +112,7 @@ class Gpus:
     def _keep_running(self) -> None:
         """Start the program, or start it again after it ended or said nothing for too long.
 
-        Also after a time in which nobody asked: what waits to be read is old then.
+        Also after a time without a scrape: what waits to be read is old then.
         """
         now = self._clock()
         newest = max([self._started, *(at for at, _lines in self._rows.values())])
@@ -157,7 +157,7 @@ class Gpus:
 def parse(line: str) -> tuple[str, list[str]]:
     """The index of a GPU and its lines; nothing of a row that is a message.
 
-    A field that is no number ([N/A], [GPU is lost], [Unknown Error]) has no sample.
+    A field that is not a number ([N/A], [GPU is lost], [Unknown Error]) has no sample.
     """
     fields = [field.strip() for field in line.split(",")]
     if len(fields) != len(_FIELDS) or not _INDEX.fullmatch(fields[0]):

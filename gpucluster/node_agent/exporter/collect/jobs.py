@@ -15,7 +15,8 @@ from gpucluster.node_agent.exporter.exposition import sample
 from gpucluster.node_agent.gpu_numbers import Numbers
 
 _END = ".json"
-# A file is small: node_agent/record writes the counters beside it. A folder of thousands is no folder of running jobs.
+# A file is small: node_agent/record writes the counters beside it. A folder of thousands is not a folder of running
+# jobs.
 _MOST_BYTES, _MOST_FILES, _MOST_GPUS = 64 * 1024, 1024, 64
 _ID = re.compile(r"[0-9]+(_[0-9]+)?([+.][0-9]+)?")
 
@@ -83,7 +84,7 @@ class Jobs:
 
 
 def read(path: str) -> Job | None:
-    """The job of a file; None if it says nothing of one.
+    """The job of a file; None if the file does not describe one.
 
     Raises:
         OSError: it can't be read, or is a link.
