@@ -524,7 +524,7 @@ def watched(record: str, arguments: Sequence[str]) -> int:
         begun = time.monotonic()
         try:
             return ask(*given, **named)
-        except client.NoAnswer as error:
+        except client.NoRasAnswer as error:
             said["fault"] = str(error)
             raise
         finally:

@@ -1,8 +1,8 @@
 """Which elastic nodes boot from a baked image now, by address: a file that the autoscaler writes on the controller.
 
-The autoscaler has launched the instance of a node, and asks the cloud for its address. Nobody else knows that before
-the node's slurmd has registered. The file has a node only from the moment at which its instance runs until its slurmd
-registers, and no file is there while the autoscaler does not run.
+The autoscaler has launched the instance of a node, and asks the cloud for its address. No other program knows that
+before the node's slurmd has registered. The file has a node only from the moment at which its instance runs until its
+slurmd registers, and no file is there while the autoscaler does not run.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ class BootingNode:
 
 
 def find(address: str, file: Path = FILE) -> BootingNode | None:
-    """The node that boots at an address; None if there is none, or if the file says nothing that can be used."""
+    """The node that boots at an address; None if there is none, or if the file has nothing that can be used."""
     try:
         # The autoscaler's user, which is not root, can put anything in its place.
         with Folder.open(file.parent) as folder:
             raw = bounded.loads(folder.read(file.name, _LARGEST))
-        said = raw["nodes"][address]
-        node, instance = said["node"], said["instance"]
+        entry = raw["nodes"][address]
+        node, instance = entry["node"], entry["instance"]
         good = bool(_NAME.fullmatch(node) and _OCID.fullmatch(instance))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return BootingNode(node, instance) if good else None
 
 
-def content(found: Iterable[tuple[str, BootingNode]]) -> dict[str, dict[str, dict[str, str]]]:
-    """What the file has of these addresses. One that two nodes have says nothing about either."""
-    listed = list(found)
+def content(nodes: Iterable[tuple[str, BootingNode]]) -> dict[str, dict[str, dict[str, str]]]:
+    """What the file has of these addresses. One that two nodes have is left out."""
+    listed = list(nodes)
     number = Counter(address for address, _node in listed)
     return {
         "nodes": {

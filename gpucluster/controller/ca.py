@@ -53,9 +53,9 @@ def openssl(*words: str) -> None:
     Raises:
         Failed: with openssl's own message.
     """
-    done = programs.call(["openssl", *words])
-    if done.returncode != 0:
-        raise Failed(f"openssl {words[0]}: {done.stderr.strip()}")
+    result = programs.call(["openssl", *words])
+    if result.returncode != 0:
+        raise Failed(f"openssl {words[0]}: {result.stderr.strip()}")
 
 
 def install(source: Path, target: Path, mode: int, group: str | None = None) -> None:

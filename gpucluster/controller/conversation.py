@@ -17,8 +17,8 @@ _CHUNK = 1 << 16
 _SILENCE_S = 600.0
 
 
-class Gone(Exception):
-    """Nobody is at the other end any more."""
+class Disconnected(Exception):
+    """The other end of the connection is closed, or silent."""
 
 
 class Conversation:
@@ -38,54 +38,54 @@ class Conversation:
         """Read what has come; the source is ready.
 
         Raises:
-            Gone: the end has come, or a line that is longer than any request.
+            Disconnected: the end has come, or a line that is longer than any request.
         """
         chunk = os.read(self.source, _CHUNK)
         self._buffer += chunk
         if not chunk or len(self._buffer) > _MOST:
-            raise Gone
+            raise Disconnected
 
     def request(self) -> dict[str, Any]:
-        """The next request; waits for it. What is no JSON object is an empty one.
+        """The next request; waits for it. What is not a JSON object is an empty one.
 
         Raises:
-            Gone: there is none.
+            Disconnected: there is none.
         """
         while b"\n" not in self._buffer:
             if not select.select([self.source], [], [], _SILENCE_S)[0]:
-                raise Gone
+                raise Disconnected
             self.listen()
         line, _newline, self._buffer = self._buffer.partition(b"\n")
         try:
-            given = bounded.loads(line)
+            request = bounded.loads(line)
         except ValueError:
             return {}
-        return given if isinstance(given, dict) else {}
+        return request if isinstance(request, dict) else {}
 
     def say(self, **words: Any) -> None:
         """Write one line.
 
         Raises:
-            Gone: it is not read any more.
+            Disconnected: it is not read any more.
         """
         data = (json.dumps(words) + "\n").encode()
         try:
             while data:
                 data = data[os.write(self._target, data) :]
         except OSError:
-            raise Gone from None
+            raise Disconnected from None
 
     def say_error(self, error: AgentError, **more: Any) -> None:
-        """Write the line of a request that failed. Nobody may be there to read it."""
+        """Write the line of a request that failed. The other end may be gone."""
         words = {"message": error.message, "hint": error.hint, "refused": isinstance(error, Refused)}
-        with contextlib.suppress(Gone):
+        with contextlib.suppress(Disconnected):
             self.say(error={**words, **more})
 
     def wait(self, seconds: float) -> None:
         """Wait, and see whether the other end is still there.
 
         Raises:
-            Gone: it is not.
+            Disconnected: it is not.
         """
         if select.select([self.source], [], [], seconds)[0]:
             self.listen()

@@ -1,7 +1,7 @@
 """The records of jobs on the controller: `<job_id>/<node>.json`, with the last runs of the job on that node.
 
-A job that was requeued runs again under its number, and after a restore a number may be used again: each run is told
-from the others by when it began there.
+A job that was requeued runs again under its number, and after a restore a number may be used again: runs differ in
+when they began on the node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PRUNE_S = 3600.0
 _JOB, _NODE = re.compile(r"[1-9][0-9]{0,9}"), re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 
 
-class Kept:
+class JobRecordFolder:
     """The folder. Several threads may use it.
 
     Args:
@@ -55,7 +55,7 @@ class Kept:
         """Keep a record; False if this node has sent too many, and is to try later.
 
         Raises:
-            Refused: it is none.
+            Refused: it is not a record.
             OSError: the disk is full.
         """
         job, node = _checked(record)
@@ -101,8 +101,8 @@ class Kept:
 def load(file: Path) -> list[dict[str, Any]]:
     """The runs in a file; none if it can't be read."""
     try:
-        found = bounded.load(file)
-        runs = found["runs"]
+        content = bounded.load(file)
+        runs = content["runs"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
     return [each for each in runs if _is_record(each)] if isinstance(runs, list) else []
@@ -112,10 +112,10 @@ def of_job(job: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
     """All runs of a job on all nodes.
 
     Raises:
-        Refused: this is no number of a job.
+        Refused: this is not a job id.
     """
     if not _JOB.fullmatch(job):
-        raise Refused(f"this is no number of a job: {job[:40]!r}")
+        raise Refused(f"not a job id: {job[:40]!r}")
     try:
         files = sorted((folder / job).iterdir())
     except OSError:
@@ -125,7 +125,7 @@ def of_job(job: str, folder: Path = FOLDER) -> list[dict[str, Any]]:
 
 def _checked(record: Any) -> tuple[str, str]:
     if not _is_record(record):
-        raise Refused("this is no record of a job")
+        raise Refused("not the record of a job")
     for key in ("devices", "changes", "notes"):
         if not isinstance(record.get(key), list) or len(record[key]) > MOST_ENTRIES:
             raise Refused(f"a record has a list of {key} with at most {MOST_ENTRIES} entries")

@@ -95,7 +95,7 @@ class Server(ThreadingHTTPServer):
         super().server_bind()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report nothing: a client that disconnects is no error."""
+        """Report nothing: a client that disconnects is not an error."""
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -27,7 +27,7 @@ _HEADER = re.compile(r"(?i)\b(?P<name>(?:bearer|basic)\s{1,4})[a-z0-9+/=._~-]{8,
 #: The environment in the JSON of nccl-tests: "env": ["NAME=value", ...].
 _ENVIRONMENT = re.compile(r'"env"\s{0,8}:\s{0,8}\[(?P<words>(?:[^\]"]|"(?:[^"\\]|\\.)*")*)\]')
 _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
-#: The variables that say how it was measured.
+#: The variables that show how it was measured.
 _KEPT = ("NCCL_", "RCCL_", "UCX_", "OMPI_MCA_", "SLURM_JOB_ID=", "SLURM_JOB_NODELIST=", "SLURM_NTASKS=", "CUDA_")
 
 
@@ -51,8 +51,8 @@ def scrubbed(text: str) -> str:
 def _line(line: str) -> str:
     if not _is_secret(line):
         return line
-    line = _VARIABLE.sub(lambda found: f"{found[1]}={HIDDEN}" if _is_secret(found[1]) else found[0], line)
-    return _MEMBER.sub(lambda found: f'"{found[1]}"{found[2]}"{HIDDEN}"' if _is_secret(found[1]) else found[0], line)
+    line = _VARIABLE.sub(lambda match: f"{match[1]}={HIDDEN}" if _is_secret(match[1]) else match[0], line)
+    return _MEMBER.sub(lambda match: f'"{match[1]}"{match[2]}"{HIDDEN}"' if _is_secret(match[1]) else match[0], line)
 
 
 def _is_secret(name: str) -> bool:
@@ -60,6 +60,6 @@ def _is_secret(name: str) -> bool:
     return any(word in lowered for word in _WORDS)
 
 
-def _environment(found: re.Match[str]) -> str:
-    kept = [word for word in _WORD.findall(found["words"]) if word.startswith(_KEPT)]
+def _environment(match: re.Match[str]) -> str:
+    kept = [word for word in _WORD.findall(match["words"]) if word.startswith(_KEPT)]
     return '"env": [' + ", ".join(f'"{word}"' for word in kept) + "]"

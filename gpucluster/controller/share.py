@@ -50,14 +50,14 @@ def _own(parent: Folder, folder: Path, *, create: bool) -> Folder:
         with contextlib.suppress(FileExistsError):
             return parent.make(folder.name)
     try:
-        found = parent.folder(folder.name)
+        directory = parent.folder(folder.name)
     except NotADirectoryError:  # nor a link
         raise _of_others(folder) from None
-    status = found.status()
+    status = directory.status()
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        found.close()
+        directory.close()
         raise _of_others(folder)
-    return found
+    return directory
 
 
 def _of_others(folder: Path) -> Failed:

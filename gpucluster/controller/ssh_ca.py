@@ -8,8 +8,8 @@ on that instance only root may use a port below 1024. The names in the certifica
 for this address; the request names none.
 
 A node that boots from a baked image sends the hash of a password, too. The controller makes the entry in the directory
-for the node that the autoscaler has launched at this address (`booting_nodes`). What Slurm says of an address is not
-enough for that: slurmd of any node can say it.
+for the node that the autoscaler has launched at this address (`booting_nodes`). What Slurm reports of an address is not
+enough for that: slurmd of any node can report it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def sign(public_key: str, names: Sequence[str], key: Path = KEY) -> str:
         names: those that the certificate is for; the first one is its id.
 
     Raises:
-        Refused: it is no ed25519 key.
-        Failed: there is no authority, or ssh-keygen refused.
+        Refused: it is not an ed25519 key.
+        Failed: there is no CA, or ssh-keygen refused.
     """
     words = public_key.split()
     try:
@@ -59,9 +59,9 @@ def sign(public_key: str, names: Sequence[str], key: Path = KEY) -> str:
     except (ValueError, struct.error):
         good = False
     if not good:
-        raise Refused("the request is no ed25519 host key", "Run: ssh-keygen -A")
+        raise Refused("the request is not an ed25519 host key", "Run: ssh-keygen -A")
     if not key.is_file():
-        raise Failed(f"there is no ssh authority in {key}", "Run: gpucluster apply")
+        raise Failed(f"there is no ssh CA in {key}", "Run: gpucluster apply")
     with tempfile.TemporaryDirectory(prefix="gpucluster-") as folder:
         file = Path(folder) / "host.pub"
         file.write_text(f"{words[0]} {words[1]}\n")
@@ -70,10 +70,10 @@ def sign(public_key: str, names: Sequence[str], key: Path = KEY) -> str:
 
 
 def _keygen(*words: str) -> str:
-    done = programs.call(["ssh-keygen", *words])
-    if done.returncode != 0:
-        raise Failed(f"ssh-keygen: {done.stderr.strip()}", "Install openssh-client, or openssh")
-    return done.stdout
+    result = programs.call(["ssh-keygen", *words])
+    if result.returncode != 0:
+        raise Failed(f"ssh-keygen: {result.stderr.strip()}", "Install openssh-client, or openssh")
+    return result.stdout
 
 
 def names_of(address: str, known: Mapping[str, Any]) -> list[str]:
@@ -87,16 +87,16 @@ def names_of(address: str, known: Mapping[str, Any]) -> list[str]:
     Raises:
         Failed: the scheduler does not answer.
     """
-    found: list[str] = list(known["hosts"].get(address, ()))
+    names: list[str] = list(known["hosts"].get(address, ()))
     booting = _booting(address, known)
     if booting is not None:
-        found = [booting.node]
-    if not found and known["elastic"]:
-        found = [name for name, there in in_service(",".join(known["elastic"])).items() if there == address]
-        # An address that two nodes have says nothing about either.
-        found = found if len(found) == 1 else []
+        names = [booting.node]
+    if not names and known["elastic"]:
+        names = [name for name, there in in_service(",".join(known["elastic"])).items() if there == address]
+        # An address that two nodes have is not one of either.
+        names = names if len(names) == 1 else []
     domain = known["domain"]
-    return [*found, *([f"{found[0]}.{domain}"] if domain else []), address] if found else []
+    return [*names, *([f"{names[0]}.{domain}"] if domain else []), address] if names else []
 
 
 def _booting(address: str, known: Mapping[str, Any]) -> booting_nodes.BootingNode | None:
@@ -105,8 +105,8 @@ def _booting(address: str, known: Mapping[str, Any]) -> booting_nodes.BootingNod
     """
     if address in known["hosts"]:
         return None
-    found = booting_nodes.find(address, BOOTING)
-    return found if found is not None and any(lists(nodes, found.node) for nodes in known["elastic"]) else None
+    node = booting_nodes.find(address, BOOTING)
+    return node if node is not None and any(lists(nodes, node.node) for nodes in known["elastic"]) else None
 
 
 def answer(address: str, port: int, text: str, known: Mapping[str, Any], key: Path = KEY) -> str:
@@ -136,11 +136,11 @@ def _entry(address: str, known: Mapping[str, Any], hashed: str) -> str:
     # A host that asks for a certificate alone does not pay for these.
     from gpucluster.controller.users import base_tree
     from gpucluster.controller.users.config import Config
-    from gpucluster.controller.users.host_entries import Wanted
+    from gpucluster.controller.users.host_entries import DesiredHost
 
-    def host() -> Wanted | None:
-        found = _booting(address, known)
-        return Wanted(found.node, found.instance) if found else None
+    def host() -> DesiredHost | None:
+        node = _booting(address, known)
+        return DesiredHost(node.node, node.instance) if node else None
 
     try:
         return f"directory entry {base_tree.admit(Config.load(DIRECTORY), host, hashed)}\n"
@@ -165,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve() -> None:
-    """One connection. What is refused is told to the host as well: only root there can have asked, or nobody."""
+    """One connection. A refusal goes to the host as well: only root there can have sent the request."""
     address, port = os.environ.get("REMOTE_ADDR", ""), os.environ.get("REMOTE_PORT", "")
     # An IPv4 address, as systemd shows it for a socket that serves both.
     address = re.sub("^::ffff:", "", address)

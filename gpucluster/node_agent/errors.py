@@ -14,15 +14,15 @@ class AgentError(Exception):
     Args:
         message: what is wrong, and where.
         hint: what to do about it; may be empty.
-        done: what was done nevertheless, as the command's answer would show it.
+        partial_result: what was done nevertheless, as the command's answer would show it.
     """
 
     #: The exit status of the command.
     status = 1
 
-    def __init__(self, message: str, hint: str = "", done: dict[str, Any] | None = None) -> None:
+    def __init__(self, message: str, hint: str = "", partial_result: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.message, self.hint, self.done = message, hint, done
+        self.message, self.hint, self.partial_result = message, hint, partial_result
 
 
 class Failed(AgentError):

@@ -108,5 +108,5 @@ def test_a_recent_token_is_taken_again_by_its_owner_alone(site: Site, control_pl
 def test_what_refuses_is_named(site: Site, control_plane: str, tmp_path: Path) -> None:
     with site.served_to("one") as metadata, pytest.raises(Failed, match="/nowhere refuses this instance: 401"):
         instance_token.credential(control_plane, tmp_path / "a", metadata, f"{site.api.endpoint}/nowhere")
-    with pytest.raises(Refused, match="no OCID of a cluster"):
+    with pytest.raises(Refused, match="not the OCID of a cluster"):
         instance_token.credential("../x", tmp_path / "b")

@@ -209,7 +209,7 @@ def test_jobs_of_others_and_numbers_that_are_none_are_refused(site: Site) -> Non
             with pytest.raises(InputError, match=said):
                 talk.ask("output", id=job)
         for job in ("", "1;reboot", "0", "-1", "1_2"):
-            with pytest.raises(InputError, match="no number of a job"):
+            with pytest.raises(InputError, match="not a job id"):
                 talk.ask("wait", id=job)
 
 

@@ -40,7 +40,7 @@ def test_without_a_control_plane_the_error_says_what_makes_one(tmp_path: Path) -
     with pytest.raises(ToolError, match="kubectl is not installed") as raised:
         plane.nodes()
     assert raised.value.hint == "Run: gpucluster apply"
-    with pytest.raises(InputError, match="no name of a node"):
+    with pytest.raises(InputError, match="not the name of a node"):
         plane.drain({"--all": CHANGED}, 5)
     plane.drain({"n1": CHANGED}, 0)  # only a warning: the machine is removed in any case
     assert "without draining them" in str(events)

@@ -124,7 +124,7 @@ def test_munge_proves_that_root_of_a_node_speaks(
     thread.start()
     try:
         file = tmp_path / "jobs.json"
-        kept.write([kept.Seen("7", "hung", 0.0)], 100.0, file)
+        kept.write([kept.ObservedJob("7", "hung", 0.0)], 100.0, file)
         sent = watch.sent("127.0.0.1", listener.port)
         watch.Reporter(sent, file, lambda: 101.0, "n-1").look()
         assert list(found._heard) == ["n-1"]

@@ -185,7 +185,7 @@ def test_a_node_in_service_changes_its_entry_no_more(controller: Controller) -> 
 def test_what_is_no_hash_makes_no_entry(controller: Controller, line: str) -> None:
     before = controller.content()
     said = asked(controller, line)
-    assert "no hash of a password" in said or "no ed25519 host key" in said, said
+    assert "not the hash of a password" in said or "not an ed25519 host key" in said, said
     assert controller.content() == before
 
 
@@ -367,7 +367,7 @@ def test_it_ends_with_the_last_node_of_the_older_image(controller: Controller, e
 def test_it_stays_while_the_scheduler_does_not_say_which_nodes_exist(controller: Controller) -> None:
     password = baked_before(controller)
     admitted(controller, "a word")
-    assert apply(controller)[0].endswith("because the scheduler does not say which nodes exist")
+    assert apply(controller)[0].endswith("because the scheduler does not report which nodes exist")
     assert accepted(controller, IMAGE, password)
 
 

@@ -107,9 +107,9 @@ def archive(*names: str) -> bytes:
     return made.getvalue()
 
 
-def wanted(content: bytes, *, unpack: bool) -> datasets.Wanted:
+def wanted(content: bytes, *, unpack: bool) -> datasets.Upload:
     found = {"name": "mnist", "file": "mnist.bin", "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
-    return datasets.wanted({**found, "unpack": unpack, "force": True})
+    return datasets.upload({**found, "unpack": unpack, "force": True})
 
 
 def bring(place: Path, locks: Path, content: bytes, *, unpack: bool) -> None:

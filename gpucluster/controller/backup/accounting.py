@@ -29,10 +29,10 @@ class Accounting:
 
     def setting(self, name: str) -> str:
         """A value of slurmdbd's configuration."""
-        found = re.search(rf"^{name}\s*=\s*(\w+)\s*$", self.settings.read_text(), re.MULTILINE | re.IGNORECASE)
-        if not found:
+        match = re.search(rf"^{name}\s*=\s*(\w+)\s*$", self.settings.read_text(), re.MULTILINE | re.IGNORECASE)
+        if not match:
             raise Failed(f"{self.settings} has no value for {name}", "Run `gpucluster apply`, which writes it")
-        return found.group(1)
+        return match.group(1)
 
     @property
     def config(self) -> Path:
@@ -55,10 +55,10 @@ class Accounting:
         Raises:
             Refused: one of them has a name that Slurm does not use. The names become part of statements that root runs.
         """
-        wanted = f"table_schema = '{database}'"
-        found = self.ask(f"SELECT table_name FROM information_schema.tables WHERE {wanted}")  # noqa: S608
-        self._refuse([name for name in found if not re.fullmatch(r"[A-Za-z0-9_-]+", name)])
-        return found
+        condition = f"table_schema = '{database}'"
+        names = self.ask(f"SELECT table_name FROM information_schema.tables WHERE {condition}")  # noqa: S608
+        self._refuse([name for name in names if not re.fullmatch(r"[A-Za-z0-9_-]+", name)])
+        return names
 
     def _check(self, database: str) -> None:
         """Check that a database holds tables only: views and triggers of a dump would run with others' rights.

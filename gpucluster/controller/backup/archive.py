@@ -94,9 +94,9 @@ def read_backup(work: Path, stream: IO[bytes]) -> dict[str, Any]:
         raise Refused("this is not a backup, or only a part of one: it has no manifest", "Choose another file")
     present = {name: digest(work / name) for name in CONTENT if (work / name).exists()}
     halves = (ETCD in present) is not (AUTHORITIES in present)
-    wanted = dict(manifest["sha256"])
-    if present != wanted or DIRECTORY not in present or halves:
-        bad = sorted({name for name, _ in present.items() ^ wanted.items()} or {ETCD if halves else DIRECTORY})
+    checksums = dict(manifest["sha256"])
+    if present != checksums or DIRECTORY not in present or halves:
+        bad = sorted({name for name, _ in present.items() ^ checksums.items()} or {ETCD if halves else DIRECTORY})
         raise Refused(f"the backup was damaged: the checksum of {', '.join(bad)} differs", "Choose another file")
     return manifest
 

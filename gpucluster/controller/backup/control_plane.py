@@ -1,6 +1,6 @@
-"""The control plane of Kubernetes: etcd's content and the authorities. Its other files are made from them.
+"""The control plane of Kubernetes: etcd's content and the CAs. Its other files are made from them.
 
-A restore makes the certificates and kubeconfigs again with the authorities of the backup and the configuration of this
+A restore makes the certificates and kubeconfigs again with the CAs of the backup and the configuration of this
 host, so it also works on a new controller with another address.
 """
 
@@ -21,7 +21,7 @@ from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.kubernetes.kubectl import Kubectl
 
-#: The files of `pki` that can't be made again: authorities and the key that signs tokens of service accounts.
+#: The files of `pki` that can't be made again: CAs and the key that signs tokens of service accounts.
 AUTHORITIES = (
     "ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "etcd/ca.crt", "etcd/ca.key", "sa.key", "sa.pub",
 )  # fmt: skip
@@ -41,7 +41,7 @@ class ControlPlane:
         folder: kubeadm's, with `pki` and `manifests`.
         config: the configuration with which kubeadm made it.
         etcd: its member of etcd.
-        kubelet: the folder of kubelet's own certificates, which another authority may have signed.
+        kubelet: the folder of kubelet's own certificates, which another CA may have signed.
     """
 
     folder: Path
@@ -70,7 +70,7 @@ class ControlPlane:
         return self.etcd.data / "member.before"
 
     def dump(self, snapshot: Path, authorities: Path) -> int:
-        """Write etcd's content and the authorities into two files; returns how many objects it has.
+        """Write etcd's content and the CAs into two files; returns how many objects it has.
 
         Raises:
             Failed: etcd gives no answer, or a file is missing.
@@ -108,7 +108,7 @@ class ControlPlane:
                         raise Refused(f"{member.name[:60]!r} does not belong in a backup", "Choose another file")
                     self._write(self._fresh / member.name, stream.read())
         except tarfile.TarError as error:
-            raise Refused(f"the authorities in the backup can't be read: {error}", "Choose another file") from None
+            raise Refused(f"the CAs in the backup can't be read: {error}", "Choose another file") from None
         missing = [name for name in AUTHORITIES if not (self._fresh / "pki" / name).exists()]
         if missing:
             raise Refused(f"the backup has no {missing[0]} of the control plane", "Choose another file")
@@ -133,8 +133,8 @@ class ControlPlane:
         return _FLAG.findall(self._manifest())
 
     def _image(self) -> str:
-        found = _IMAGE.search(self._manifest())
-        return found[1] if found else ""
+        match = _IMAGE.search(self._manifest())
+        return match[1] if match else ""
 
     def stop(self) -> None:
         """Stop kubelet, so that it starts nothing, and end the containers of the control plane. Pods run on.
@@ -179,7 +179,7 @@ class ControlPlane:
         return self.etcd.objects()
 
     def renew_health_access(self) -> None:
-        """Let the health service have a token of the control plane that is in use now, if it has one.
+        """Give the health service a token of the control plane that is in use now, if it has one.
 
         Raises:
             AgentError: the API server did not make it.

@@ -118,10 +118,10 @@ def moved(line: str, old: str, new: str) -> str:
 
 def count_entries(ldif: Path, suffix: str) -> dict[str, int]:
     """How many users (`people`) and groups there are."""
-    found = {"people": 0, "groups": 0}
+    counts = {"people": 0, "groups": 0}
     with ldif.open(encoding="utf-8") as stream:
         for lines in records(stream):
-            for what in found:
+            for what in counts:
                 if lines[0].endswith(f",ou={what},{suffix}"):
-                    found[what] += 1
-    return found
+                    counts[what] += 1
+    return counts

@@ -18,8 +18,8 @@ _BRIEFLY = 90.0
 
 def limit(config: Path) -> int:
     """MaxJobId: job ids stay below it, and start again at 1."""
-    found = re.findall(r"^\s*MaxJobId\s*=\s*(\d+)", config.read_text(encoding="utf-8"), re.MULTILINE | re.IGNORECASE)
-    return int(found[-1]) if found else LARGEST_MAX_JOB_ID
+    matches = re.findall(r"^\s*MaxJobId\s*=\s*(\d+)", config.read_text(encoding="utf-8"), re.MULTILINE | re.IGNORECASE)
+    return int(matches[-1]) if matches else LARGEST_MAX_JOB_ID
 
 
 def next_number() -> int:
@@ -28,10 +28,10 @@ def next_number() -> int:
     Raises:
         Failed: it does not answer.
     """
-    found = re.search(r"^NEXT_JOB_ID\s*=\s*(\d+)", run("scontrol", "show", "config"), re.MULTILINE)
-    if not found:
+    match = re.search(r"^NEXT_JOB_ID\s*=\s*(\d+)", run("scontrol", "show", "config"), re.MULTILINE)
+    if not match:
         raise Failed("scontrol show config prints no NEXT_JOB_ID")
-    return int(found.group(1))
+    return int(match.group(1))
 
 
 def last_id_to_continue_after(accounting: Accounting, database: str, cluster: str, *, running: bool) -> int:
@@ -118,9 +118,9 @@ def end_lost(cluster: str) -> tuple[int, list[str]]:
     # Without --immediate it asks for confirmation, and waits for ever at the end of its input.
     words = ("--immediate", "--noheader", "--parsable2", "show", "runawayjobs", f"cluster={cluster}", "format=id")
     try:
-        done = call_with_data("sacctmgr", *words)
+        result = call_with_data("sacctmgr", *words)
     except AgentError as error:
         return 0, [f"jobs that run according to the accounting: {error.message}"]
-    if done.returncode != 0:
-        return 0, [f"jobs that run according to the accounting: {last_words(done)}"]
-    return len(re.findall(rb"^\d+$", done.stdout, re.MULTILINE)), []
+    if result.returncode != 0:
+        return 0, [f"jobs that run according to the accounting: {last_words(result)}"]
+    return len(re.findall(rb"^\d+$", result.stdout, re.MULTILINE)), []

@@ -53,18 +53,18 @@ def build(site: Site, manifest: dict[str, Any], work: Path, entries: Path) -> di
     Returns:
         The counts of what they hold; the count of jobs is None where the backup or this cluster has no accounting.
     """
-    found: dict[str, Any] = {**count_entries(work / DIRECTORY, manifest["suffix"]), "accounting_jobs": None}
+    counts: dict[str, Any] = {**count_entries(work / DIRECTORY, manifest["suffix"]), "accounting_jobs": None}
     site.directory.build(entries)
     accounting = site.accounting if (work / ACCOUNTING).exists() else None
     if accounting:
         accounting.build(work / ACCOUNTING)
-        found["accounting_jobs"] = accounting.jobs(f"{accounting.database}_restore", manifest["slurm_cluster"] or "")
+        counts["accounting_jobs"] = accounting.jobs(f"{accounting.database}_restore", manifest["slurm_cluster"] or "")
     expected = manifest["counts"]
-    wrong = [what for what, number in found.items() if number is not None and not fits(what, number, expected)]
+    wrong = [what for what, number in counts.items() if number is not None and not fits(what, number, expected)]
     if wrong:
         message = f"the backup is not complete: its number of {', '.join(wrong)} differs from its manifest"
         raise Refused(message, "Choose another file")
-    return found
+    return counts
 
 
 def fits(what: str, number: int, counts: dict[str, int]) -> bool:
@@ -127,14 +127,14 @@ def check_served(site: Site, work: Path, manifest: dict[str, Any], built: dict[s
         Failed: they are not.
     """
     site.directory.dump(work / "served.ldif")
-    found: dict[str, Any] = {**count_entries(work / "served.ldif", site.directory.suffix), "accounting_jobs": None}
+    counts: dict[str, Any] = {**count_entries(work / "served.ldif", site.directory.suffix), "accounting_jobs": None}
     if site.accounting and built["accounting_jobs"] is not None:
-        found["accounting_jobs"] = site.accounting.jobs(site.accounting.database, manifest["slurm_cluster"])
-    for what, number in found.items():
+        counts["accounting_jobs"] = site.accounting.jobs(site.accounting.database, manifest["slurm_cluster"])
+    for what, number in counts.items():
         # The cluster's own groups may have been added, and pending jobs may have started.
         if number is not None and (number < built[what] or (number > built[what] and what == "people")):
             raise Failed(f"after the restore there are {number} {what}, not {built[what]}")
-    return found
+    return counts
 
 
 def save_present(site: Site, work: Path) -> Path:
@@ -193,19 +193,19 @@ def restore(site: Site, stream: IO[bytes], *, force: bool) -> dict[str, Any]:
         check_fit(site, manifest, force=force)
         # No change may be made meanwhile: it would be neither in the kept backup nor in the restored one.
         with lock.held():
-            found, memory = replace(site, here, manifest, work)
+            counts, memory = replace(site, here, manifest, work)
         names = list(read_state(work / "served.ldif", here, here.suffix).users)
-    # The rest can be done at any time, and is no reason to undo the restore.
-    ended, unfinished = 0, list(found["unfinished"])
+    # The rest can be done at any time, and is not a reason to undo the restore.
+    ended, unfinished = 0, list(counts["unfinished"])
     try:
-        if site.accounting and found["accounting_jobs"] is not None:
+        if site.accounting and counts["accounting_jobs"] is not None:
             ended, left = jobs.end_lost(site.accounting.cluster)
             unfinished += left
         unfinished += user_program.complete(names)
     except KeyboardInterrupt:
         unfinished.append("homes and keys: interrupted")
     users = {"returned": list(memory.returned), "dropped": list(memory.dropped)}
-    return {**found, **users, "ended_jobs": ended, "unfinished": unfinished}
+    return {**counts, **users, "ended_jobs": ended, "unfinished": unfinished}
 
 
 @contextlib.contextmanager
@@ -274,13 +274,13 @@ def replace(site: Site, here: Config, manifest: dict[str, Any], work: Path) -> t
             if site.accounting and built["accounting_jobs"] is not None:
                 site.accounting.exchange()
             left = start(site, last)
-            found = check_served(site, work, manifest, built)
+            counts = check_served(site, work, manifest, built)
         except BaseException as error:
             roll_back(site, kept, error)
-    found["kubernetes_objects"] = objects
+    counts["kubernetes_objects"] = objects
     with signals_ignored(), contextlib.suppress(AgentError):
         discard(site)
-    return {**found, "kept_aside": str(kept), "unfinished": left}, memory
+    return {**counts, "kept_aside": str(kept), "unfinished": left}, memory
 
 
 def last_job(site: Site, manifest: dict[str, Any], built: dict[str, Any]) -> int:

@@ -35,12 +35,14 @@ def complete(names: Sequence[str]) -> list[str]:
 
 def _ask(operation: str, arguments: dict[str, Any], seconds: float) -> dict[str, Any]:
     request = json.dumps({"operation": operation, "arguments": arguments})
-    done = call_with_data(*_PROGRAM, text=request, seconds=seconds)
+    result = call_with_data(*_PROGRAM, text=request, seconds=seconds)
     try:
-        answer = json.loads(done.stdout)
+        answer = json.loads(result.stdout)
         if "error" not in answer:
             return dict(answer["result"])
         message, hint = str(answer["error"]["message"]), str(answer["error"]["hint"])
     except (ValueError, KeyError, TypeError):
-        raise Failed(f"the directory's program gives no answer: {last_words(done)}", "Run `gpucluster apply`") from None
+        raise Failed(
+            f"the directory's program gives no answer: {last_words(result)}", "Run `gpucluster apply`"
+        ) from None
     raise Failed(message, hint)

@@ -15,11 +15,11 @@ UNIT_SECONDS, DATA_SECONDS = 300.0, 6 * 3600.0
 
 def digest(file: Path) -> str:
     """The SHA-256 of a file."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     with file.open("rb") as stream:
         for chunk in iter(lambda: stream.read(CHUNK), b""):
-            found.update(chunk)
-    return found.hexdigest()
+            checksum.update(chunk)
+    return checksum.hexdigest()
 
 
 def note(words: str) -> None:

@@ -51,7 +51,7 @@ def _serve(options: argparse.Namespace) -> int:
         notify("READY=1")
         service.repeat(follower.tick)
     # Nodes keep their records until there is a place for them.
-    records = job_records.Kept(options.records) if options.records.is_dir() else None
+    records = job_records.JobRecordFolder(options.records) if options.records.is_dir() else None
     watched = settings.reactions if settings.slurm else None
     receiver = service.Service(
         settings, store, slurm, control, drains=registry.drains(), moment=now, records=records,

@@ -24,12 +24,12 @@ class Carried:
     """A decision, and what became of it.
 
     Args:
-        done: Slurm has done it. Of a decision that asks for nothing: True.
+        succeeded: Slurm has done it. Of a decision that asks for nothing: True.
         problem: why it is not done.
     """
 
     decision: Decision
-    done: bool
+    succeeded: bool
     problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Carried:
         return {
             "node": decision.node,
             "action": decision.action.value,
-            "done": self.done,
+            "done": self.succeeded,
             "reason": reason,
             "checks": list(decision.checks),
         }
@@ -130,10 +130,10 @@ class Control:
             records += settled
             evidence = _with(self._store.evidence(now, self._drains), findings, now)
             decisions = policy.decide(now, evidence, nodes, records, settings)
-            asked = {finding.subject for finding in findings}
+            subjects = {finding.subject for finding in findings}
             if findings:
                 # Who asks about some nodes gets an answer about these, and nothing else is done on the way.
-                decisions = [each for each in decisions if each.node in asked]
+                decisions = [each for each in decisions if each.node in subjects]
             carried = [self._carry_out(each, nodes, shadow=shadow) for each in decisions]
             if not shadow:
                 journal.shorten(now)
@@ -151,19 +151,23 @@ class Control:
         journal, name = self._store.journal, decision.node
         if decision.action is Action.NONE:
             self._say_once(name, f"{name} fails {', '.join(decision.checks)}: {decision.reason}")
-            return Carried(decision, done=True)
+            return Carried(decision, succeeded=True)
         node = nodes[name]
         at, about = self._moment(), (node.pool, decision.checks, decision.reason, node.instance)
         if decision.action is Action.SHADOW:
             if not shadow and not decision.repeats:
                 journal.append(Record(Kind.SHADOW, name, at, *about))
             self._say_once(name, f"shadow mode: {name} {decision.reason}")
-            return Carried(decision, done=True)
+            return Carried(decision, succeeded=True)
         try:
-            # Somebody may have decided on the node since it was read.
+            # An administrator may have decided on the node since it was read.
             fresh = self._slurm.nodes(name).get(name)
             if fresh is None or (not fresh.ours if decision.action is Action.UNDRAIN else not fresh.free):
-                return Carried(decision, done=False, problem="somebody else has changed the node meanwhile")
+                return Carried(
+                    decision,
+                    succeeded=False,
+                    problem="the node was changed meanwhile by an administrator or another program",
+                )
             if decision.action is Action.UNDRAIN:
                 journal.append(Record(Kind.UNDRAIN, name, at, *about))
                 self._slurm.undrain(name)
@@ -176,10 +180,10 @@ class Control:
                 journal.append(Record(Kind.DONE, name, self._moment()))
         except AgentError as error:
             self._say_once(name, f"{name}: {decision.action.value} is not done: {error.message}")
-            return Carried(decision, done=False, problem=error.message)
+            return Carried(decision, succeeded=False, problem=error.message)
         self._said.pop(name, None)
         self._say(f"{name}: {decision.action.value}: {decision.reason}")
-        return Carried(decision, done=True)
+        return Carried(decision, succeeded=True)
 
     def _say_once(self, name: str, words: str) -> None:
         if self._said.get(name) != words:
@@ -189,13 +193,13 @@ class Control:
 
 def _with(evidence: Sequence[Evidence], findings: Sequence[Finding], now: Moment) -> list[Evidence]:
     """The findings in the place of older results."""
-    given = {
+    replacements = {
         (each.subject, each.check): Evidence(
             each.subject, each.check, each.status, each.message, now, drains=True, current=True
         )
         for each in findings
     }
-    return [*(each for each in evidence if (each.node, each.check) not in given), *given.values()]
+    return [*(each for each in evidence if (each.node, each.check) not in replacements), *replacements.values()]
 
 
 def _to_stderr(words: str) -> None:

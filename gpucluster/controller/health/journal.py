@@ -1,4 +1,4 @@
-"""The decisions of the health service on disk: one JSON object a line, each on the disk before Slurm is told.
+"""The decisions of the health service on disk: one JSON object a line, each on the disk before Slurm gets it.
 
 A process that is killed leaves at most a last line that is cut off. Reading ignores a line that is none, and writing
 begins a new one behind it. What Slurm has done and the journal lacks is found by `policy.settle`.
@@ -99,6 +99,6 @@ def moment(raw: Any) -> Moment:
     """A moment from a JSON object.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        KeyError, TypeError, ValueError: it is something else.
     """
     return Moment(float(raw["wall"]), str(raw["boot"]), float(raw["up"]))

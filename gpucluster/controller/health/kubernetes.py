@@ -49,10 +49,10 @@ def silent(before: Mapping[str, Any], since: float, now: float) -> dict[str, str
     }  # fmt: skip
 
 
-def reports_of(found: Collection[Mapping[str, Any]]) -> list[Report]:
+def reports_of(node_objects: Collection[Mapping[str, Any]]) -> list[Report]:
     """What nodes have reported last, by each profile."""
     reports: list[Report] = []
-    for host, node in nodes.by_host(found).items():
+    for host, node in nodes.by_host(node_objects).items():
         reports += reports_in(host, node["metadata"].get("annotations") or {})
     return reports
 
@@ -70,8 +70,8 @@ class KubernetesNodes:
 
     def nodes(self, *names: str) -> dict[str, Node]:
         """All nodes, or those with these names."""
-        found = nodes.by_host(self._kubectl.list("nodes"))
-        return {host: self._node(host, each) for host, each in found.items() if not names or host in names}
+        objects = nodes.by_host(self._kubectl.list("nodes"))
+        return {host: self._node(host, each) for host, each in objects.items() if not names or host in names}
 
     def addresses(self) -> Mapping[str, str]:
         """None: no report comes from an address."""
@@ -100,7 +100,7 @@ class KubernetesNodes:
         again_after_conflicts(write)
 
     def say_silent(self, seen: Mapping[str, Any], since: float, now: float) -> None:
-        """Let the condition of a node say that its last report is too old.
+        """Set the condition of a node to: its last report is too old.
 
         Args:
             seen: the node as it was when that was decided: one that has reported meanwhile is left alone.
@@ -108,9 +108,9 @@ class KubernetesNodes:
         """
 
         def write() -> None:
-            found = self._kubectl.get("node", seen["metadata"]["name"])
-            if condition_of(found) == condition_of(seen):
-                write_condition(self._kubectl, found, silent(condition_of(found), since, now))
+            node = self._kubectl.get("node", seen["metadata"]["name"])
+            if condition_of(node) == condition_of(seen):
+                write_condition(self._kubectl, node, silent(condition_of(node), since, now))
 
         again_after_conflicts(write)
 
@@ -118,21 +118,23 @@ class KubernetesNodes:
         """The nodes as the API has them."""
         return self._kubectl.list("nodes")
 
-    def _write(self, node: Mapping[str, Any], wanted: list[dict[str, str]], reason: str | None) -> None:
-        # With the version, so that a taint that somebody sets right now is not lost.
+    def _write(self, node: Mapping[str, Any], taint_list: list[dict[str, str]], reason: str | None) -> None:
+        # With the version, so that a taint that another program sets at the same time is not lost.
         meta = {"annotations": {REASON: reason}, "resourceVersion": node["metadata"]["resourceVersion"]}
-        self._kubectl.patch("node", node["metadata"]["name"], {"metadata": meta, "spec": {"taints": wanted or None}})
+        self._kubectl.patch(
+            "node", node["metadata"]["name"], {"metadata": meta, "spec": {"taints": taint_list or None}}
+        )
 
     def _node(self, host: str, node: Mapping[str, Any]) -> Node:
-        told = nodes.described(node)
+        description = nodes.described(node)
         flags, reason = set(), ""
         if _tainted(node):
             flags.add("DRAIN")
-            reason = reason_of(node) or f"somebody else's taint {TAINT}"
-        elif told["cordoned"]:
+            reason = reason_of(node) or f"the taint {TAINT}, which gpucluster did not set"
+        elif description["cordoned"]:
             flags.add("DRAIN")
-            reason = told["reason"] or "cordoned by an administrator"
-        if told["ready"] != "True":
+            reason = description["reason"] or "cordoned by an administrator"
+        if description["ready"] != "True":
             flags.add("DOWN")
         machine = str(((node.get("status") or {}).get("nodeInfo") or {}).get("systemUUID", ""))
         return Node(host, self._pool_of(host), frozenset(flags), reason, machine)
@@ -169,33 +171,33 @@ class Follower:
             Failed: the API server does not answer, or does not take a change.
         """
         try:
-            found = self._cluster.all()
+            node_objects = self._cluster.all()
         except AgentError:
             self._write_metrics(None)
             raise
-        for report in reports_of(found):
+        for report in reports_of(node_objects):
             known = self._store.reports().get(report.host, {}).get(report.profile.value)
             if known is None or (known.report.started, known.report.boot_id) != (report.started, report.boot_id):
                 self._store.keep(report.host, report, self._moment())
         if not self._control.is_quiet():
             self._control.run()
-        self._name_silent(found)
+        self._name_silent(node_objects)
         self._write_metrics(
-            {host: nodes.described(node)["ready"] == "True" for host, node in nodes.by_host(found).items()}
+            {host: nodes.described(node)["ready"] == "True" for host, node in nodes.by_host(node_objects).items()}
         )
 
     def _write_metrics(self, ready: Mapping[str, bool] | None) -> None:
-        """Write the file of metrics, also where the API server does not answer: that is what it says then."""
+        """Write the file of metrics, also where the API server does not answer: then it has only that."""
         more = metrics.of_kubernetes(ready, self._settings.pool_of)
         metrics.write(self._store, self._settings, self._drains, self._moment(), more)
 
-    def _name_silent(self, found: Collection[Mapping[str, Any]]) -> None:
-        """Nothing follows from reports that are too old, so the condition must not go on saying that checks passed."""
+    def _name_silent(self, node_objects: Collection[Mapping[str, Any]]) -> None:
+        """Nothing follows from reports that are too old, so the condition must no longer be that checks passed."""
         now = self._moment()
-        for host, node in nodes.by_host(found).items():
-            last, said = self._store.last(host, now), condition_of(node)
+        for host, node in nodes.by_host(node_objects).items():
+            last, present_condition = self._store.last(host, now), condition_of(node)
             age = 0.0 if last is None else now.since(last.at)
-            if not said or said.get("reason") == SILENT or age <= self._store.stale_after:
+            if not present_condition or present_condition.get("reason") == SILENT or age <= self._store.stale_after:
                 continue
             try:
                 self._cluster.say_silent(node, now.wall - age, now.wall)

@@ -19,9 +19,9 @@ _HELP = {
     "gpucluster_health_interval_seconds": "Seconds between two periodic reports of a node.",
     "gpucluster_health_report_timestamp_seconds": "When the last report of a node came.",
     "gpucluster_health_check": "1 for the present status of a check on a node.",
-    "gpucluster_health_drained": "1 if failed checks drained the node; the kind says who decides on it.",
+    "gpucluster_health_drained": "1 if failed checks drained the node; the kind shows who decides on it.",
     "gpucluster_health_drains_last_hour": "How many nodes of a pool were drained for their checks in the last hour.",
-    "gpucluster_health_shadow": "1 if nothing is drained, and only said.",
+    "gpucluster_health_shadow": "1 in shadow mode: drains are reported, and not done.",
     "gpucluster_kubernetes_up": "With Kubernetes: 1 if the API server answered the last time.",
     "gpucluster_kubernetes_node_ready": "With Kubernetes: 1 if a node is ready. Absent while the API server is silent.",
 }
@@ -40,7 +40,7 @@ def status(store: Store, settings: Settings, drains: Collection[str], now: Momen
     for name in sorted({*store.reports(), *(name for name, node in nodes.items() if not node.away)}):
         last, node = store.last(name, now), nodes.get(name)
         age = now.since(last.at) if last else None
-        found = [each for each in evidence if each.node == name]
+        results = [each for each in evidence if each.node == name]
         rows.append(
             {
                 "node": name,
@@ -48,10 +48,10 @@ def status(store: Store, settings: Settings, drains: Collection[str], now: Momen
                 "age_s": None if age is None else round(age, 1),
                 "stale": age is None or age > store.stale_after,
                 "profile": last.report.profile.value if last else None,
-                "status": worst(each.status for each in found).value,
+                "status": worst(each.status for each in results).value,
                 "failing": [
                     {"check": each.check, "message": each.message, "drains": each.drains}
-                    for each in found
+                    for each in results
                     if each.status is Status.FAIL
                 ],
                 "drained": node.reason if node is not None and node.ours else "",
@@ -103,7 +103,7 @@ def write(store: Store, settings: Settings, drains: Collection[str], now: Moment
     lines = []
     for name, text in _HELP.items():
         lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
-        lines += [f"{name}{_labels(labels)} {value}" for found, labels, value in samples if found == name]
+        lines += [f"{name}{_labels(labels)} {value}" for metric, labels, value in samples if metric == name]
     replace(store.folder / "metrics.prom", "\n".join(lines) + "\n", mode=0o644, durable=False)
 
 

@@ -2,8 +2,8 @@
 
 The rules, in the order in which they are asked:
 
-1.  A node that somebody else drained or took down is not touched, nor is one that is powered down.
-2.  Only a failed check whose reaction is to drain drains. What is unknown never does, and no warning.
+1.  A node that an administrator or another program drained or took down is not touched, nor is one that is powered
+down. 2.  Only a failed check whose reaction is to drain drains. What is unknown never does, and no warning.
 3.  A check that at least two nodes of a pool fail, and that no node of the pool passes, is itself the suspect.
 4.  The same machine a second time within `AGAIN`: it is drained, and a person decides on it.
 5.  Per pool and `WINDOW` at most `max_drained_percent` of its nodes, and at least one.
@@ -46,7 +46,7 @@ class Moment:
     up: float
 
     def since(self, earlier: Moment) -> float:
-        """Seconds since an earlier moment, 0 if the clock says that it is a later one: then it counts as recent."""
+        """Seconds since an earlier moment, 0 if it is a later one by the clock: then it counts as recent."""
         return max(0.0, self.up - earlier.up if self.boot == earlier.boot else self.wall - earlier.wall)
 
     def is_after(self, other: Moment, now: Moment) -> bool:
@@ -115,7 +115,7 @@ class Node:
 
     @property
     def free(self) -> bool:
-        """Nobody else has decided anything about it."""
+        """No administrator and no other program has decided on it."""
         if self.drained or self.away or "FAIL" in self.flags:
             return False
         return "DOWN" not in self.flags or not self.reason or reasons.from_slurm(self.reason)
@@ -153,10 +153,10 @@ class Record:
 
 @dataclass
 class _Episode:
-    """What the journal says of one node: the drain that is in force, and the earlier ones."""
+    """What the journal has of one node: the drain that is in force, and the earlier ones."""
 
     drain: Record | None = None
-    done: bool = False
+    confirmed: bool = False
     earlier: list[Record] = field(default_factory=list)
     shadow: Record | None = None
 
@@ -170,7 +170,7 @@ class Action(str, Enum):
     PERSON = "person"
     #: It would be drained or undrained, but this is the shadow mode.
     SHADOW = "shadow"
-    #: Nothing; `reason` says why not.
+    #: Nothing; `reason` has the cause.
     NONE = "none"
 
 
@@ -179,7 +179,7 @@ class Decision:
     """What is to be done with a node, and why.
 
     Args:
-        reason: of a drain, the one for Slurm; else for people.
+        reason: of a drain, the one for Slurm; else for the operator.
         checks: those that led to it.
         repeats: the journal has it already, and Slurm has not done it yet.
         holds: why a node that failed is not drained: "breaker" or "suspect"; else empty.
@@ -253,12 +253,12 @@ def suspects(nodes: Mapping[str, Node], evidence: Iterable[Evidence]) -> dict[tu
 
 
 def open_drains(journal: Iterable[Record]) -> frozenset[str]:
-    """The nodes with a drain of ours that has not ended, as far as the journal says."""
+    """The nodes with a drain of ours that has not ended, as far as the journal shows."""
     return frozenset(name for name, episode in _episodes(journal).items() if episode.drain)
 
 
 def settle(now: Moment, nodes: Mapping[str, Node], journal: Iterable[Record]) -> list[Record]:
-    """What the journal lacks: Slurm has done what was begun, or somebody else has ended it. To be written first."""
+    """What the journal lacks: Slurm has done what was begun, or it was ended by other means. To be written first."""
     return list(_settled(now, nodes, _episodes(journal)))
 
 
@@ -270,9 +270,9 @@ def _settled(now: Moment, nodes: Mapping[str, Node], episodes: Mapping[str, _Epi
         if node is None or node.away or _replaced(node, drain):
             # An elastic node that was given up: its next machine is another one.
             yield Record(Kind.ENDED, name, now)
-        elif node.ours and not episode.done:
+        elif node.ours and not episode.confirmed:
             yield Record(Kind.DONE, name, now)
-        elif not node.ours and (episode.done or now.since(drain.at) > _UNFINISHED):
+        elif not node.ours and (episode.confirmed or now.since(drain.at) > _UNFINISHED):
             yield Record(Kind.ENDED, name, now)
 
 
@@ -294,13 +294,13 @@ def decide(
     decisions = []
     for name in sorted(by_node):
         node, episode = nodes.get(name), episodes.get(name, _Episode())
-        found = sorted(by_node[name], key=lambda each: each.check)
-        failed = [each for each in found if each.accuses]
+        results = sorted(by_node[name], key=lambda each: each.check)
+        failed = [each for each in results if each.accuses]
         if node is None:
             if failed:
                 decisions.append(_none(name, failed, "the scheduler does not know this node"))
         elif node.ours:
-            decisions += _undrain(now, node, episode, found, settings)
+            decisions += _undrain(now, node, episode, results, settings)
         elif failed:
             decision = _drain(now, node, episode, failed, suspect, left, settings)
             if decision.action is not Action.NONE and not decision.repeats:
@@ -346,10 +346,10 @@ def _drain(
 
 
 def _undrain(
-    now: Moment, node: Node, episode: _Episode, found: Sequence[Evidence], settings: Settings
+    now: Moment, node: Node, episode: _Episode, results: Sequence[Evidence], settings: Settings
 ) -> Iterator[Decision]:
     drain = episode.drain
-    failed = [each for each in found if each.accuses]
+    failed = [each for each in results if each.accuses]
     if drain is None:
         if failed:
             yield _none(node.name, failed, "it is drained, and the journal does not have it: a person undrains it")
@@ -358,7 +358,7 @@ def _undrain(
         if failed:
             yield _none(node.name, failed, "it has failed twice: a person decides on it")
         return
-    passed = {each.check for each in found if each.status is Status.PASS and each.at.is_after(drain.at, now)}
+    passed = {each.check for each in results if each.status is Status.PASS and each.at.is_after(drain.at, now)}
     missing = [check for check in drain.checks if check not in passed]
     if failed or missing or not drain.checks:
         if failed:
@@ -387,17 +387,17 @@ def _replaced(node: Node, drain: Record) -> bool:
 
 
 def _episodes(journal: Iterable[Record]) -> dict[str, _Episode]:
-    found: dict[str, _Episode] = {}
+    episodes: dict[str, _Episode] = {}
     for record in journal:
-        episode = found.setdefault(record.node, _Episode())
+        episode = episodes.setdefault(record.node, _Episode())
         if record.kind in (Kind.DRAIN, Kind.PERSON):
-            episode.drain, episode.done = record, False
+            episode.drain, episode.confirmed = record, False
         elif record.kind is Kind.DONE:
-            episode.done = True
+            episode.confirmed = True
         elif record.kind is Kind.SHADOW:
             episode.shadow = record
         elif record.kind is Kind.ENDED and episode.drain is not None:
-            if episode.done:
+            if episode.confirmed:
                 episode.earlier.append(episode.drain)
-            episode.drain, episode.done = None, False
-    return found
+            episode.drain, episode.confirmed = None, False
+    return episodes

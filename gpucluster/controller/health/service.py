@@ -2,12 +2,12 @@
 
 A message is one munge credential of root with a report as JSON; the sender then closes its side, and gets one JSON
 object: `{"drained": bool, "reason": str}`, or `{"error": str, "refused": bool}`. The record of a job comes as
-`{"job_record": {...}}`, what a node's watcher says as `{"watched_jobs": {...}}`, and the answer to both is
+`{"job_record": {...}}`, what a node's watcher reports as `{"watched_jobs": {...}}`, and the answer to both is
 `{"kept": bool}`. The host that a report, a record or a watcher's message names must be the one
 that has the sender's address: of permanent hosts the inventory knows it, of elastic nodes in service Slurm does. Every
 host has munge's key, so root of one could sign for any other; an address it can't take.
 
-An elastic node that boots has no address in Slurm yet. Its report is kept by address, and accuses nobody by name: the
+An elastic node that boots has no address in Slurm yet. Its report is kept by address, and counts for no node: the
 autoscaler, which can ask the cloud, looks whether the address is the instance's.
 """
 
@@ -53,7 +53,7 @@ _PASS, _BELIEVED = 15.0, 5.0
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a node gets for the record of a job, or for what its watcher says.
+    """What a node gets for the record of a job, or for the report of its watcher.
 
     Args:
         kept: it is here; else the node tries later.
@@ -81,7 +81,7 @@ class Service:
         *,
         drains: Collection[str],
         moment: Callable[[], Moment],
-        records: job_records.Kept | None = None,
+        records: job_records.JobRecordFolder | None = None,
         reactions: Reactions | None = None,
         unseal: Callable[[str], tuple[int, str]] = credentials.open_sealed,
     ) -> None:
@@ -92,7 +92,7 @@ class Service:
         self._addresses: tuple[float, Mapping[str, str]] = (-_BELIEVED, {})
 
     def receive(self, address: str, credential: str) -> Answer | Receipt:
-        """Take a report, the record of a job, or what a watcher says of jobs.
+        """Take a report, the record of a job, or what a watcher reports of jobs.
 
         Raises:
             Refused: it is none of the host with this address.
@@ -125,11 +125,11 @@ class Service:
             raise Failed(f"the record can't be kept: {error.strerror}") from None
 
     def _hear(self, address: str, raw: Any) -> Receipt:
-        """Take what a watcher says. The next pass decides what follows."""
+        """Take the report of a watcher. The next pass decides what follows."""
         owner = self._owner(address)
-        said = message.read(raw, owner)
+        reports = message.read(raw, owner)
         if self._reactions is not None:
-            self._reactions.hear(owner, said)
+            self._reactions.hear(owner, reports)
         return Receipt(self._reactions is not None)
 
     def _take(self, address: str, report: Report) -> Answer:
@@ -150,8 +150,8 @@ class Service:
         """The host with this address; empty if there is none."""
         if address in self._settings.hosts:
             return self._settings.hosts[address]
-        asked, known = self._addresses
-        if address not in known or time.monotonic() - asked > _BELIEVED:
+        query_time, known = self._addresses
+        if address not in known or time.monotonic() - query_time > _BELIEVED:
             known = self._slurm.addresses()
             self._addresses = (time.monotonic(), known)
         return known.get(address, "")
@@ -166,7 +166,7 @@ class Service:
             return Answer(drained=False, reason=f"not decided: {error.message}")
         for each in outlook.carried:
             if each.decision.node == node:
-                drains = each.decision.action in (Action.DRAIN, Action.PERSON) and each.done
+                drains = each.decision.action in (Action.DRAIN, Action.PERSON) and each.succeeded
                 now = outlook.nodes.get(node)
                 held = each.decision.action is Action.NONE and now is not None and now.ours
                 return Answer(drains or held, each.decision.reason)
@@ -188,7 +188,7 @@ def _object(text: str) -> dict[str, Any]:
     """A message as JSON.
 
     Raises:
-        Refused: it is no object.
+        Refused: it is not an object.
     """
     try:
         raw = bounded.loads(text)
@@ -203,7 +203,7 @@ def _report(raw: dict[str, Any]) -> Report:
     """A report from a message.
 
     Raises:
-        Refused: it is none, or it is too long.
+        Refused: it is something else, or it is too long.
     """
     try:
         if len(raw.get("findings", ())) > MOST_FINDINGS:
@@ -307,17 +307,17 @@ def serve(service: Service, listener: Listener) -> None:
 
 
 def repeat(tick: Callable[[], None]) -> None:
-    """Make passes until the process is ended. Why there is none is said once."""
-    told = ""
+    """Make passes until the process is ended. The reason why there is none is logged once."""
+    last_message = ""
     while True:
         try:
             tick()
-            told = ""
+            last_message = ""
         except (AgentError, OSError) as error:
             words = error.message if isinstance(error, AgentError) else str(error)
-            if words != told:
+            if words != last_message:
                 _log(f"no pass: {words}")
-                told = words
+                last_message = words
         time.sleep(_PASS)
 
 

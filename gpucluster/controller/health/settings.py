@@ -25,7 +25,7 @@ class Settings:
         slurm: whether the cluster has Slurm.
         kubernetes: whether it has Kubernetes. Without both reports are kept, and nothing is drained.
         interval: seconds between two periodic reports of a node.
-        networks: those of the cluster: nobody else is answered.
+        networks: those of the cluster: no other host gets an answer.
         hosts: the names of permanent hosts by their addresses.
         pools: the permanent nodes of each pool; elastic: the names of its elastic ones, `gpu-e[1-6]`.
         reactions: what follows when jobs are hung or idle; None: nothing, because jobs are not watched.
@@ -64,7 +64,9 @@ class Settings:
                 reactions=_reactions(raw.get("reactions"), shadow=bool(raw["shadow"])),
             )
         except FileNotFoundError:
-            raise Failed(f"there is no {file}: this is no controller with checks", "Run: gpucluster apply") from None
+            raise Failed(
+                f"there is no {file}: this host is not a controller with checks", "Run: gpucluster apply"
+            ) from None
         except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise Failed(f"{file} can't be read: {error}", "Run: gpucluster apply") from error
 
@@ -78,10 +80,10 @@ class Settings:
         if address in self.hosts:
             return True
         try:
-            found = ipaddress.ip_address(address)
+            ip = ipaddress.ip_address(address)
         except ValueError:
             return False
-        return any(found in ipaddress.ip_network(network) for network in self.networks)
+        return any(ip in ipaddress.ip_network(network) for network in self.networks)
 
     def pool_of(self, node: str) -> str:
         """The pool of a node; empty if it belongs to none."""
@@ -91,7 +93,7 @@ class Settings:
         return self.elastic_pool_of(node)
 
     def elastic_pool_of(self, node: str) -> str:
-        """The pool of an elastic node; empty if this is no name of one."""
+        """The pool of an elastic node; empty if this is not the name of one."""
         return pool_names.elastic_pool_of(self.elastic, node)
 
 

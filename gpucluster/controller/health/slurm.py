@@ -63,22 +63,22 @@ class SlurmCommands:
 
     def nodes(self, *names: str) -> dict[str, Node]:
         """All nodes, or those with these names."""
-        found = {}
+        nodes = {}
         for line in self._lines(*names):
-            found[line.name] = Node(line.name, self._pool_of(line.name), line.flags, line.reason, line.instance_id)
-        return found
+            nodes[line.name] = Node(line.name, self._pool_of(line.name), line.flags, line.reason, line.instance_id)
+        return nodes
 
     def addresses(self) -> Mapping[str, str]:
         """Address -> node, of the nodes in service."""
-        found: dict[str, str] = {}
+        node_by_address: dict[str, str] = {}
         twice = set()
         for line in self._lines():
             if Node(line.name, "", line.flags).away or not line.address:
                 continue
-            if line.address in found:
+            if line.address in node_by_address:
                 twice.add(line.address)
-            found[line.address] = line.name
-        return {address: name for address, name in found.items() if address not in twice}
+            node_by_address[line.address] = line.name
+        return {address: name for address, name in node_by_address.items() if address not in twice}
 
     def drain(self, node: str, reason: str) -> None:
         """Let a node take no new jobs."""
@@ -105,11 +105,11 @@ def ask(*argv: str) -> str:
     """
     kept = {name: os.environ[name] for name in ("PATH", "SLURM_CONF") if name in os.environ}
     words = [f"{name}={value}" for name, value in {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8"}.items()]
-    done = programs.call(["env", "-i", *words, *argv], seconds=_SECONDS)
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or "without a message")[-300:]
-        raise Failed(f"Slurm refused: {said}", _HINT)
-    return done.stdout
+    result = programs.call(["env", "-i", *words, *argv], seconds=_SECONDS)
+    if result.returncode != 0:
+        message = (result.stderr.strip() or result.stdout.strip() or "without a message")[-300:]
+        raise Failed(f"Slurm refused: {message}", _HINT)
+    return result.stdout
 
 
 _ALL = ("scontrol", "--oneliner", "show", "nodes")

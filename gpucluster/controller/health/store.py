@@ -43,7 +43,7 @@ def now() -> Moment:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredReport:
     """A report, and when the controller got it."""
 
     at: Moment
@@ -66,7 +66,7 @@ class Store:
         self._findings = folder / "findings.json"
         for each in (self._reports, self._booting):
             each.mkdir(parents=True, exist_ok=True)
-        self._kept: dict[str, dict[str, Kept]] | None = None
+        self._kept: dict[str, dict[str, StoredReport]] | None = None
         self._verified: tuple[tuple[int, int] | None, dict[str, dict[str, tuple[Moment, Finding]]]] = (None, {})
 
     @property
@@ -93,7 +93,7 @@ class Store:
         reports = self.reports()
         before = reports.get(node, {})
         kept = {name: each for name, each in before.items() if each.report.boot_id == report.boot_id}
-        reports[node] = {**kept, report.profile.value: Kept(at, report)}
+        reports[node] = {**kept, report.profile.value: StoredReport(at, report)}
         replace(
             file,
             json.dumps(
@@ -103,14 +103,14 @@ class Store:
             durable=False,
         )
 
-    def reports(self) -> dict[str, dict[str, Kept]]:
+    def reports(self) -> dict[str, dict[str, StoredReport]]:
         """By node and profile. Only one process writes them: they are read once."""
         if self._kept is None:
-            found = {file.name[: -len(".json")]: _reports(file) for file in sorted(self._reports.glob("*.json"))}
-            self._kept = {node: kept for node, kept in found.items() if kept}
+            by_node = {file.name[: -len(".json")]: _reports(file) for file in sorted(self._reports.glob("*.json"))}
+            self._kept = {node: kept for node, kept in by_node.items() if kept}
         return self._kept
 
-    def last(self, node: str, at: Moment) -> Kept | None:
+    def last(self, node: str, at: Moment) -> StoredReport | None:
         """The report of a node that came last."""
         kept = list(self.reports().get(node, {}).values())
         return min(kept, key=lambda each: at.since(each.at), default=None)
@@ -124,7 +124,7 @@ class Store:
             reason: why the node may take no jobs; empty if it may.
 
         Raises:
-            ValueError: this is no address.
+            ValueError: this is not an address.
         """
         file = self._file(self._booting, address)
         for other in self._booting.glob("*.json"):
@@ -146,7 +146,7 @@ class Store:
         """Keep findings of `verify`; the last one for each node and check."""
         if not findings:
             return
-        known = {node: dict(by_check) for node, by_check in self._found().items()}
+        known = {node: dict(by_check) for node, by_check in self._verify_findings().items()}
         for finding in findings:
             known.setdefault(finding.subject, {})[finding.check] = (at, finding)
         raw = {
@@ -155,7 +155,7 @@ class Store:
         }
         replace(self._findings, json.dumps(raw))
 
-    def _found(self) -> dict[str, dict[str, tuple[Moment, Finding]]]:
+    def _verify_findings(self) -> dict[str, dict[str, tuple[Moment, Finding]]]:
         try:
             status = self._findings.stat()
         except FileNotFoundError:
@@ -174,9 +174,9 @@ class Store:
             drains: the checks whose failure drains.
             only: the node that is asked for; all by default.
         """
-        reports, found = self.reports(), self._found()
+        reports, findings = self.reports(), self._verify_findings()
         if only is not None:
-            reports, found = {only: reports.get(only, {})}, {only: found.get(only, {})}
+            reports, findings = {only: reports.get(only, {})}, {only: findings.get(only, {})}
         latest: dict[tuple[str, str], Evidence] = {}
 
         def add(each: Evidence) -> None:
@@ -193,7 +193,7 @@ class Store:
                         continue
                     check = finding.check
                     add(Evidence(node, check, finding.status, finding.message, each.at, check in drains, heard))
-        for node, by_check in found.items():
+        for node, by_check in findings.items():
             for check, (when, finding) in by_check.items():
                 # It can undrain. A drain for it was decided when it was found.
                 add(Evidence(node, check, finding.status, finding.message, when, drains=False, current=False))
@@ -205,21 +205,21 @@ class Store:
         return folder / f"{name}.json"
 
 
-def _reports(file: Path) -> dict[str, Kept]:
-    found = {}
+def _reports(file: Path) -> dict[str, StoredReport]:
+    reports = {}
     for name, raw in _object(file).items():
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            found[Profile(name).value] = Kept(moment(raw["at"]), Report.from_dict(raw["report"]))
-    return found
+            reports[Profile(name).value] = StoredReport(moment(raw["at"]), Report.from_dict(raw["report"]))
+    return reports
 
 
 def _findings(file: Path) -> dict[str, dict[str, tuple[Moment, Finding]]]:
-    found: dict[str, dict[str, tuple[Moment, Finding]]] = {}
+    findings: dict[str, dict[str, tuple[Moment, Finding]]] = {}
     for node, by_check in _object(file).items():
         for check, raw in by_check.items() if isinstance(by_check, dict) else ():
             with contextlib.suppress(KeyError, TypeError, ValueError):
-                found.setdefault(node, {})[check] = (moment(raw["at"]), Finding.from_dict(raw["finding"]))
-    return found
+                findings.setdefault(node, {})[check] = (moment(raw["at"]), Finding.from_dict(raw["finding"]))
+    return findings
 
 
 def _object(file: Path) -> Mapping[str, Any]:

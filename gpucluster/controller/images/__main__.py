@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from gpucluster.controller import images
 from gpucluster.controller.images.importer import Importer
-from gpucluster.controller.images.requester import Gone
+from gpucluster.controller.images.requester import RequesterGone
 from gpucluster.node_agent.errors import AgentError, Refused
 
 CONFIG = "/etc/gpucluster/images.json"
@@ -27,7 +27,7 @@ def _stop(*_: Any) -> NoReturn:
     # The clean-up that follows must not be interrupted.
     for number in _STOPPED_BY:
         signal.signal(number, signal.SIG_IGN)
-    raise Gone
+    raise RequesterGone
 
 
 def serve(config: Path) -> int:
@@ -48,7 +48,7 @@ def serve(config: Path) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         answer, status = {"error": {"message": f"{where}{error.strerror}", "hint": "Correct that, and run it again"}}, 1
-    except Gone:
+    except RequesterGone:
         return INTERRUPTED
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write(json.dumps(answer) + "\n")

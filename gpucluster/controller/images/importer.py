@@ -49,58 +49,58 @@ class Importer:
         self._default = str(config["default_pool"])
         self._store = Store(Path(config["share"]), Path(config["directory"]), Path(config["locks"]))
 
-    def do(self, operation: Any, given: Any) -> dict[str, Any]:
+    def do(self, operation: Any, arguments: Any) -> dict[str, Any]:
         """Carry out one operation."""
         ways = {"image.import": self._import, "image.list": self._list, "image.remove": self._remove}
         if operation not in ways:
             raise Refused(f"there is no operation {shown(operation)}", f"One of: {', '.join(ways)}")
-        if not isinstance(given, dict):
+        if not isinstance(arguments, dict):
             raise Refused("the arguments are not an object", 'Write {"name": ...}')
-        return ways[operation](given)
+        return ways[operation](arguments)
 
     def _list(self, _: dict[str, Any]) -> dict[str, Any]:
         return {"images": self._store.images()}
 
-    def _remove(self, given: dict[str, Any]) -> dict[str, Any]:
-        name = checked_name(given.get("name"))
+    def _remove(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        name = checked_name(arguments.get("name"))
         with self._store.locked(name, wait=False):
             if self._store.image(name) is None:
                 raise Refused(f"there is no image {name}", "Run: gpucluster image list")
             self._store.remove(name)
         return {"name": name}
 
-    def _import(self, given: dict[str, Any]) -> dict[str, Any]:
-        wanted = reference(given.get("uri"), given.get("name"))
-        owner = account(given.get("user"))
-        pool = self._pool(given.get("pool", self._default))
+    def _import(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        target = reference(arguments.get("uri"), arguments.get("name"))
+        owner = account(arguments.get("user"))
+        pool = self._pool(arguments.get("pool", self._default))
         self._store.prepare()
-        with self._store.locked(wanted.name, wait=True):
-            present = self._store.image(wanted.name)
-            if present and given.get("force") is not True:
-                if present["uri"] != wanted.uri:
+        with self._store.locked(target.name, wait=True):
+            present = self._store.image(target.name)
+            if present and arguments.get("force") is not True:
+                if present["uri"] != target.uri:
                     origin = f"from {present['uri']}" if present["uri"] else "of unknown origin"
                     raise Refused(
-                        f"there is an image {wanted.name} already, {origin}",
+                        f"there is an image {target.name} already, {origin}",
                         "Choose a name with --name, or replace it with --force",
                     )
                 return {"image": present, "changed": False}
-            self._fetch(wanted, owner, pool)
-            return {"image": self._store.image(wanted.name), "changed": True}
+            self._fetch(target, owner, pool)
+            return {"image": self._store.image(target.name), "changed": True}
 
-    def _fetch(self, wanted: Reference, owner: Account, pool: Pool) -> None:
-        self._clean_up(wanted.name)
-        place = self._store.begin(wanted.name, owner)
+    def _fetch(self, target: Reference, owner: Account, pool: Pool) -> None:
+        self._clean_up(target.name)
+        place = self._store.begin(target.name, owner)
         try:
             made = f"image{SUFFIX}"
-            report(f"importing {wanted.uri} as {wanted.name}: a job of {owner.name} in partition {pool.partition}")
-            status, words = Job(owner, wanted.name).run(
-                pool, ["enroot", "import", "--output", str(place / made), wanted.uri]
+            report(f"importing {target.uri} as {target.name}: a job of {owner.name} in partition {pool.partition}")
+            status, words = Job(owner, target.name).run(
+                pool, ["enroot", "import", "--output", str(place / made), target.uri]
             )
             if status != 0:
                 raise self._failure(status, words, owner)
-            self._store.publish(wanted.name, made, {"uri": wanted.uri, "user": owner.name})
+            self._store.publish(target.name, made, {"uri": target.uri, "user": owner.name})
         finally:
-            self._store.clear(wanted.name)
+            self._store.clear(target.name)
 
     def _clean_up(self, name: str) -> None:
         """Cancel the job of an import that was killed, and delete what it left."""

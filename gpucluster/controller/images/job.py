@@ -10,7 +10,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from gpucluster.controller.images.requester import Gone, is_waiting, report
+from gpucluster.controller.images.requester import RequesterGone, is_waiting, report
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.accounts import Account, environment
 from gpucluster.node_agent.errors import Failed
@@ -49,7 +49,7 @@ class Job:
         """Run a command on a node of a pool; returns its status, and its last lines of output.
 
         Raises:
-            Gone: the requester has disconnected; the job is cancelled.
+            RequesterGone: the requester has disconnected; the job is cancelled.
         """
         argv = [
             *("srun", f"--job-name={self._name}", f"--partition={pool.partition}", "--nodes=1", "--ntasks=1"),
@@ -94,7 +94,7 @@ def _follow(child: programs.Running[bytes]) -> list[str]:
         while True:
             ready = watch.select(TICK)
             if not is_waiting():
-                raise Gone
+                raise RequesterGone
             if not ready:
                 # Slurm prints nothing while a node boots, and Enroot nothing while it downloads.
                 if time.monotonic() - heard > SILENCE:

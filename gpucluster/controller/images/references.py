@@ -66,9 +66,9 @@ def reference(uri: Any, name: Any = None) -> Reference:
     if not isinstance(uri, str):
         raise Refused("the address of the image is missing", _URI_HINT)
     full = uri if "://" in uri[:20] else f"docker://{uri}"
-    found = URI.fullmatch(full)
-    if not found:
+    match = URI.fullmatch(full)
+    if not match:
         raise Refused(f"this is not the address of an image: {shown(uri)}", _URI_HINT)
-    marks = [mark for mark in (found["tag"], (found["digest"] or "")[:_SHORT_DIGEST]) if mark]
-    parts = [*found["image"].split("/"), *marks]
+    marks = [mark for mark in (match["tag"], (match["digest"] or "")[:_SHORT_DIGEST]) if mark]
+    parts = [*match["image"].split("/"), *marks]
     return Reference(full, checked_name("+".join(parts) if name is None else name))

@@ -6,7 +6,7 @@ import select
 import sys
 
 
-class Gone(Exception):
+class RequesterGone(Exception):
     """The requester does not wait for the answer any more."""
 
 
@@ -14,13 +14,13 @@ def report(words: str) -> None:
     """Send a line of progress.
 
     Raises:
-        Gone: it is not read any more.
+        RequesterGone: it is not read any more.
     """
     try:
         sys.stderr.write(words + "\n")
         sys.stderr.flush()
     except OSError:
-        raise Gone from None
+        raise RequesterGone from None
 
 
 def is_waiting() -> bool:

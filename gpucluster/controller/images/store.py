@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from gpucluster.controller import share
 from gpucluster.controller.images.references import SUFFIX
-from gpucluster.controller.images.requester import Gone, is_waiting, report
+from gpucluster.controller.images.requester import RequesterGone, is_waiting, report
 from gpucluster.node_agent.accounts import Account
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.foreign_folder import Folder
@@ -61,7 +61,7 @@ class Store:
 
         Raises:
             Failed: another import holds it, and `wait` is false.
-            Gone: the requester has disconnected.
+            RequesterGone: the requester has disconnected.
         """
         self._locks.mkdir(mode=0o700, exist_ok=True)
         with (self._locks / name).open("w") as file:
@@ -71,7 +71,7 @@ class Store:
                 report(f"another import of {name} runs; waiting for it")
                 while not _take(file):
                     if not is_waiting():
-                        raise Gone
+                        raise RequesterGone
                     time.sleep(TICK)
             yield
 
@@ -86,19 +86,19 @@ class Store:
         return None
 
     def _image(self, folder: Folder, name: str) -> dict[str, Any] | None:
-        found = folder.look(f"{name}{SUFFIX}")
-        if found is None or not stat.S_ISREG(found.st_mode):
+        status = folder.look(f"{name}{SUFFIX}")
+        if status is None or not stat.S_ISREG(status.st_mode):
             return None
         try:
             note = json.loads(folder.read(_note(name), _MOST_NOTE))
         except (OSError, ValueError, RecursionError):
             note = {}
         note = note if isinstance(note, dict) else {}
-        made = datetime.datetime.fromtimestamp(found.st_mtime, datetime.timezone.utc)
+        made = datetime.datetime.fromtimestamp(status.st_mtime, datetime.timezone.utc)
         return {
             "name": name,
             "path": str(self.file(name)),
-            "size": found.st_size,
+            "size": status.st_size,
             "created_at": made.isoformat(timespec="seconds"),
             "uri": str(note.get("uri", "")),
             "user": str(note.get("user", "")),
@@ -106,13 +106,13 @@ class Store:
 
     def images(self) -> list[dict[str, Any]]:
         """Every image, by name."""
-        found = []
+        images = []
         with contextlib.suppress(OSError), self._opened(create=False) as folder:
             for file in folder.names():
                 if file.endswith(SUFFIX) and not file.startswith("."):
                     image = self._image(folder, file[: -len(SUFFIX)])
-                    found += [image] if image else []
-        return found
+                    images += [image] if image else []
+        return images
 
     def remove(self, name: str) -> None:
         """Delete an image and its note."""
@@ -123,8 +123,8 @@ class Store:
     def begun_by(self, name: str) -> int | None:
         """The uid of the user whose import has left a working directory; None if there is none."""
         with self._opened() as folder:
-            found = folder.look(_workplace(name))
-        return None if found is None else found.st_uid
+            status = folder.look(_workplace(name))
+        return None if status is None else status.st_uid
 
     def begin(self, name: str, owner: Account) -> Path:
         """Make an empty working directory that belongs to the user."""
@@ -162,9 +162,9 @@ class Store:
             except BaseException:
                 folder.remove(taken)
                 raise
-            found = folder.look(final)
-            if found is None or not os.path.samestat(found, claimed):
-                raise Failed(f"{final} was exchanged on the share meanwhile", "Look for who is root on a node")
+            status = folder.look(final)
+            if status is None or not os.path.samestat(status, claimed):
+                raise Failed(f"{final} was exchanged on the share meanwhile", "Find out who is root on a node")
             folder.write(_note(name), (json.dumps(note) + "\n").encode(), 0o644)
 
 
@@ -196,11 +196,11 @@ def _claim(folder: Folder, name: str) -> os.stat_result:
     except OSError:
         raise Failed("the result of the import is not a file", "Run it again") from None
     with file:
-        found = os.fstat(file.fileno())
+        status = os.fstat(file.fileno())
         # Through a second name the user could still reach the file.
-        if found.st_nlink != 1 or file.read(len(MAGIC)) != MAGIC:
+        if status.st_nlink != 1 or file.read(len(MAGIC)) != MAGIC:
             raise Failed("the result of the import is not a squashfs image", "Run it again")
         os.fchmod(file.fileno(), 0o644)
         os.fchown(file.fileno(), os.geteuid(), os.getegid())
         os.fsync(file.fileno())
-    return found
+    return status

@@ -6,5 +6,5 @@ process that has no others (`accounts.work_as`).
 
 `queue` is what is asked of a scheduler: of Slurm (`slurm_queue`, by `slurm`) or of Kubernetes (`kubernetes_queue`).
 `folder` is the folder of one job in its user's home; `watch` waits for an end;
-`requirements` says which requirements are not met; `datasets` keeps the data sets on the home share.
+`requirements` finds requirements that are not met; `datasets` keeps the data sets on the home share.
 """

@@ -1,4 +1,4 @@
-"""`gpucluster-agent jobs serve`: submits jobs for users, and says what becomes of them, to an operator's machine."""
+"""`gpucluster-agent jobs serve`: submits jobs for users, and reports their states to an operator's machine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Callable, NoReturn
 
 from gpucluster.controller import scrub
-from gpucluster.controller.conversation import Conversation, Gone
+from gpucluster.controller.conversation import Conversation, Disconnected
 from gpucluster.controller.health.store import FOLDER
 from gpucluster.controller.jobs import datasets, folder, watch
 from gpucluster.controller.jobs.kubernetes_queue import KubernetesQueue
-from gpucluster.controller.jobs.queue import Queue, Seen, now
+from gpucluster.controller.jobs.queue import Queue, SubmittedJob, now
 from gpucluster.controller.jobs.slurm_queue import SlurmQueue
-from gpucluster.controller.reactions.control import told
+from gpucluster.controller.reactions.control import messages_of_job
 from gpucluster.node_agent.accounts import Account, account, account_of, work_as
 from gpucluster.node_agent.errors import AgentError, Failed, Refused, of_system
 
@@ -32,7 +32,7 @@ _QUEUES: Mapping[str, Callable[[], Queue]] = {"slurm": SlurmQueue, "kubernetes":
 
 
 def _stop(*_: Any) -> NoReturn:
-    raise Gone
+    raise Disconnected
 
 
 class Session:
@@ -48,18 +48,18 @@ class Session:
         self._queue = queue
         self._locks = locks
         self._until_end = contextlib.ExitStack()
-        self._data: tuple[datasets.Store, datasets.Wanted] | None = None
+        self._data: tuple[datasets.Store, datasets.Upload] | None = None
 
     def close(self) -> None:
         """Release what is locked."""
         self._until_end.close()
 
-    def answer(self, operation: Any, given: Any) -> Any:
+    def answer(self, operation: Any, arguments: Any) -> Any:
         """The result of one operation.
 
         Raises:
             AgentError: it failed, or there is no such operation.
-            Gone: nobody waits for it.
+            Disconnected: the caller no longer waits for it.
         """
         operations: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
             "check": self._check,
@@ -74,37 +74,37 @@ class Session:
         }
         if operation not in operations:
             raise Refused(f"there is no operation {str(operation)[:40]!r}", f"One of: {', '.join(operations)}")
-        if not isinstance(given, dict):
+        if not isinstance(arguments, dict):
             raise Refused("the arguments are not an object")
-        return operations[operation](given)
+        return operations[operation](arguments)
 
-    def _check(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        owner = account(given.get("user"))
-        refused, delayed, found = self._queue.check(owner, _share(given), given)
-        return {"nodes": refused, "delayed": delayed, "requirements": found, "home": owner.home}
+    def _check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        owner = account(arguments.get("user"))
+        refused, delayed, requirement_states = self._queue.check(owner, _share(arguments), arguments)
+        return {"nodes": refused, "delayed": delayed, "requirements": requirement_states, "home": owner.home}
 
-    def _submit(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        owner = account(given.get("user"))
-        share = _share(given)
+    def _submit(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        owner = account(arguments.get("user"))
+        share = _share(arguments)
         if share not in Path(owner.home).parents:
             raise Refused(
                 f"the home of {owner.name} is not on the share: {owner.home}", "Name another user with --user"
             )
         if not share.is_mount():
             raise Failed(f"{share} is not mounted here", "Run: gpucluster apply")
-        template, record = folder.checked_template(given.get("template")), given.get("record", {})
+        template, record = folder.checked_template(arguments.get("template")), arguments.get("record", {})
         if not isinstance(record, dict):
-            raise Refused("the record is no object")
-        job, place = self._queue.submit(owner, template, {**record, "submitted_at": now()}, given)
+            raise Refused("the record is not an object")
+        job, place = self._queue.submit(owner, template, {**record, "submitted_at": now()}, arguments)
         return {"id": job, "folder": str(place), "user": owner.name}
 
-    def _wait(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        job = self._queue.checked_id(given.get("id"))
-        seen = watch.until_ended(self._talk, self._queue, job, float(given.get("seconds", 1e9)))
+    def _wait(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        job = self._queue.checked_id(arguments.get("id"))
+        seen = watch.until_ended(self._talk, self._queue, job, float(arguments.get("seconds", 1e9)))
         return {**seen._asdict(), "ended": seen.ended}
 
-    def _output(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        seen, owner, place, record = self._ours(given.get("id"))
+    def _output(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        seen, owner, place, record = self._ours(arguments.get("id"))
         name = str(record.get("output", "")).replace("{job}", seen.id)
         output = b""
         if name and "/" not in name:
@@ -113,29 +113,29 @@ class Session:
         kept = json.loads(_as(owner, lambda: json.dumps(folder.result(place)).encode()))
         return {
             "job": {**seen._asdict(), "ended": seen.ended}, "user": owner.name, "record": record, "result": kept,
-            "output": scrub.scrubbed(output.decode(errors="replace")), "told": told(FOLDER, seen.id),
+            "output": scrub.scrubbed(output.decode(errors="replace")), "told": messages_of_job(FOLDER, seen.id),
         }  # fmt: skip
 
-    def _keep_result(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        _seen, owner, place, _record = self._ours(given.get("id"))
-        value = given.get("result")
+    def _keep_result(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        _seen, owner, place, _record = self._ours(arguments.get("id"))
+        value = arguments.get("result")
         if not isinstance(value, dict):
-            raise Refused("the result is no object")
+            raise Refused("the result is not an object")
         folder.as_owner(owner, lambda: folder.write_result(place, value))
         return {"file": str(place / folder.RESULT)}
 
-    def _cancel(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        seen, owner, _place, _record = self._ours(given.get("id"))
+    def _cancel(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        seen, owner, _place, _record = self._ours(arguments.get("id"))
         self._queue.cancel(seen)
         return {"id": seen.id, "user": owner.name, "ended": seen.ended, "state": seen.state}
 
-    def _ours(self, given: Any) -> tuple[Seen, Account, Path, dict[str, Any]]:
+    def _ours(self, job_id: Any) -> tuple[SubmittedJob, Account, Path, dict[str, Any]]:
         """A job that was submitted from here, with its user, its folder and what was submitted.
 
         Raises:
             Refused: the queue does not know it, or it is another one.
         """
-        job = self._queue.checked_id(given)
+        job = self._queue.checked_id(job_id)
         seen = self._queue.look(job)
         if seen is None:
             raise self._queue.unknown(job)
@@ -147,32 +147,32 @@ class Session:
             raise self._queue.foreign(seen, owner)
         return seen, owner, place, record
 
-    def _begin_data(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        wanted = datasets.wanted(given.get("dataset"))
-        store = datasets.Store(_share(given), self._locks)
+    def _begin_data(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        upload = datasets.upload(arguments.get("dataset"))
+        store = datasets.Store(_share(arguments), self._locks)
         self.close()
-        self._until_end.enter_context(store.locked(wanted.name))
-        self._data = store, wanted
-        return store.begin(wanted)
+        self._until_end.enter_context(store.locked(upload.name))
+        self._data = store, upload
+        return store.begin(upload)
 
-    def _add_data(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        store, wanted = self._begun()
-        return store.add(wanted, given.get("offset"), given.get("data"))
+    def _add_data(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        store, upload = self._begun()
+        return store.add(upload, arguments.get("offset"), arguments.get("data"))
 
-    def _publish_data(self, _given: Mapping[str, Any]) -> dict[str, Any]:
-        store, wanted = self._begun()
-        return store.publish(wanted)
+    def _publish_data(self, _arguments: Mapping[str, Any]) -> dict[str, Any]:
+        store, upload = self._begun()
+        return store.publish(upload)
 
-    def _begun(self) -> tuple[datasets.Store, datasets.Wanted]:
+    def _begun(self) -> tuple[datasets.Store, datasets.Upload]:
         if self._data is None:
             raise Refused("no data set was begun")
         return self._data
 
 
-def _share(given: Mapping[str, Any]) -> Path:
-    share = Path(str(given.get("share", "")))
+def _share(arguments: Mapping[str, Any]) -> Path:
+    share = Path(str(arguments.get("share", "")))
     if not share.is_absolute() or ".." in share.parts:
-        raise Refused(f"this is no home share: {str(share)[:80]!r}")
+        raise Refused(f"not a home share: {str(share)[:80]!r}")
     return share
 
 
@@ -185,14 +185,14 @@ def serve(talk: Conversation, locks: Path, queue: Queue) -> int:
     session = Session(talk, locks, queue)
     try:
         while True:
-            given = talk.request()
+            request = talk.request()
             try:
-                talk.say(result=session.answer(given.get("operation"), given.get("arguments", {})))
+                talk.say(result=session.answer(request.get("operation"), request.get("arguments", {})))
             except AgentError as error:
                 talk.say_error(error)
             except OSError as error:
                 talk.say_error(of_system(error))
-    except Gone:
+    except Disconnected:
         return 0
     finally:
         session.close()

@@ -40,7 +40,7 @@ from gpucluster.node_agent.foreign_folder import Folder, Tree
 FOLDER = (".gpucluster", "datasets")
 MANIFEST = ".dataset.json"
 _PART = ".part-"
-#: Parts that nobody continues any more are deleted after this time, in seconds.
+#: Parts of uploads that are not continued are deleted after this time, in seconds.
 _ABANDONED_S = 14 * 86400.0
 _CHUNK = 1 << 20
 _MOST_FILES = 1_000_000
@@ -50,8 +50,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class Wanted(NamedTuple):
-    """A data set that somebody brings: one file.
+class Upload(NamedTuple):
+    """A data set that an operator uploads: one file.
 
     Args:
         unpack: the file is an archive, whose files are the data set.
@@ -67,15 +67,15 @@ class Wanted(NamedTuple):
     force: bool
 
 
-def wanted(given: Any) -> Wanted:
+def upload(request: Any) -> Upload:
     """The data set of a request.
 
     Raises:
         Refused: it can't be one.
     """
-    if not isinstance(given, dict):
-        raise Refused("the data set is no object")
-    name, file, sha256, size = (given.get(key) for key in ("name", "file", "sha256", "size"))
+    if not isinstance(request, dict):
+        raise Refused("the data set is not an object")
+    name, file, sha256, size = (request.get(key) for key in ("name", "file", "sha256", "size"))
     for each in (name, file):
         if not isinstance(each, str) or not _NAME.fullmatch(each):
             raise Refused(
@@ -88,8 +88,8 @@ def wanted(given: Any) -> Wanted:
         raise Refused("the data set has no size")
     assert isinstance(name, str)
     assert isinstance(file, str)
-    unpack, force = given.get("unpack") is True, given.get("force") is True
-    return Wanted(name, file, sha256, size, unpack, str(given.get("source", ""))[:1000], force)
+    unpack, force = request.get("unpack") is True, request.get("force") is True
+    return Upload(name, file, sha256, size, unpack, str(request.get("source", ""))[:1000], force)
 
 
 def problem(path: Path) -> str:
@@ -119,7 +119,7 @@ class Store:
         self._mount, self._locks = mount, locks
         self._folder = mount.joinpath(*FOLDER)
 
-    def begin(self, of: Wanted) -> dict[str, Any]:
+    def begin(self, of: Upload) -> dict[str, Any]:
         """What of a data set is there already: {"path", "present"}, and `have`: bytes of its part.
 
         Raises:
@@ -146,7 +146,7 @@ class Store:
                 raise _full(self._folder, f"{free / 1e9:.1f} GB are free, about {needed / 1e9:.1f} GB are needed")
             return {"path": path, "present": False, "have": have}
 
-    def add(self, of: Wanted, offset: Any, data: Any) -> dict[str, Any]:
+    def add(self, of: Upload, offset: Any, data: Any) -> dict[str, Any]:
         """Append bytes to the part of a data set. Returns how many it has.
 
         Raises:
@@ -173,7 +173,7 @@ class Store:
                 raise
         return {"have": have + len(content)}
 
-    def publish(self, of: Wanted) -> dict[str, Any]:
+    def publish(self, of: Upload) -> dict[str, Any]:
         """Check the whole of it, lay out its files, and give the folder its name.
 
         Raises:
@@ -194,7 +194,7 @@ class Store:
             folder.delete(_part(of))
         return {"path": str(self._folder / of.name), "files": len(files), "bytes": sum(files.values())}
 
-    def _lay_out(self, folder: Folder, of: Wanted, part: IO[bytes]) -> dict[str, int]:
+    def _lay_out(self, folder: Folder, of: Upload, part: IO[bytes]) -> dict[str, int]:
         """Publish what is in the open part; returns the size of each file.
 
         Raises:
@@ -222,7 +222,7 @@ class Store:
         return files
 
     @staticmethod
-    def _filled(folder: Folder, of: Wanted, part: IO[bytes], place: Folder) -> dict[str, int]:
+    def _filled(folder: Folder, of: Upload, part: IO[bytes], place: Folder) -> dict[str, int]:
         files = {of.file: of.size}
         if of.unpack:
             part.seek(0)
@@ -266,7 +266,7 @@ class _Summed:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._sum = stream, hashlib.sha256()
-        #: What kind of file it says to be; only `read` counts.
+        #: Its first bytes, which show the kind of file; they do not count as read.
         self.begin = stream.read(6)
         stream.seek(0)
 
@@ -282,28 +282,28 @@ class _Summed:
         return self._sum.hexdigest()
 
 
-def _part(of: Wanted) -> str:
+def _part(of: Upload) -> str:
     return f"{_PART}{of.sha256}"
 
 
 def _is_file(folder: Folder, name: str) -> bool:
-    found = folder.look(name)
-    return found is not None and stat.S_ISREG(found.st_mode)
+    status = folder.look(name)
+    return status is not None and stat.S_ISREG(status.st_mode)
 
 
-def _have(folder: Folder, of: Wanted) -> int:
-    found = folder.look(_part(of))
-    return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else 0
+def _have(folder: Folder, of: Upload) -> int:
+    status = folder.look(_part(of))
+    return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else 0
 
 
-def _check_same(found: os.stat_result | None, wanted: os.stat_result, of: Wanted) -> None:
+def _check_same(present: os.stat_result | None, expected: os.stat_result, of: Upload) -> None:
     """What has a name now must be what we have made.
 
     Raises:
-        Failed: somebody else has exchanged it.
+        Failed: another process has exchanged it.
     """
-    if found is None or not os.path.samestat(found, wanted):
-        raise Failed(f"{of.name} was exchanged on the share meanwhile", "Look for who is root on a node")
+    if present is None or not os.path.samestat(present, expected):
+        raise Failed(f"{of.name} was exchanged on the share meanwhile", "Find out who is root on a node")
 
 
 def _give_up(folder: Folder, name: str) -> None:
@@ -315,8 +315,8 @@ def _forget_parts(folder: Folder) -> None:
     for name in folder.names():
         if name.startswith(_PART):
             with contextlib.suppress(OSError):
-                found = folder.look(name)
-                if found is not None and found.st_mtime < time.time() - _ABANDONED_S:
+                status = folder.look(name)
+                if status is not None and status.st_mtime < time.time() - _ABANDONED_S:
                     folder.remove(name)
 
 
@@ -327,7 +327,7 @@ def _unpack(archive: _Summed, into: Folder) -> dict[str, int]:
         The size of each file.
 
     Raises:
-        Failed: it is no archive, is damaged, or a name in it leads elsewhere.
+        Failed: it is not an archive, is damaged, or a name in it leads elsewhere.
     """
     files: dict[str, int] = {}
     try:
@@ -384,7 +384,7 @@ def _new_file(folder: Folder, name: str) -> IO[bytes]:
 
 
 def _manifest_and_fault(folder: Folder, name: str) -> tuple[dict[str, Any], str]:
-    """The manifest of a data set, and what is not as it says."""
+    """The manifest of a data set, and what differs from it."""
     try:
         opened = folder.folder(name)
     except OSError:
@@ -396,33 +396,33 @@ def _manifest_and_fault(folder: Folder, name: str) -> tuple[dict[str, Any], str]
 
 def _manifest(folder: Folder) -> dict[str, Any]:
     try:
-        found = bounded.loads(folder.read(MANIFEST, _MOST_MANIFEST))
+        manifest = bounded.loads(folder.read(MANIFEST, _MOST_MANIFEST))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else {}
+    return manifest if isinstance(manifest, dict) and isinstance(manifest.get("files"), dict) else {}
 
 
 def _differing(folder: Folder, manifest: dict[str, Any]) -> str:
-    """The first file that is not as the manifest says, by its size."""
+    """The first file whose size differs from the manifest."""
     with Tree(folder, create=False) as tree:
         for name, size in manifest["files"].items():
             *above, last = name.split("/")
             try:
-                found = tree.folder(tuple(above)).look(last)
+                status = tree.folder(tuple(above)).look(last)
             except OSError as error:
                 return f"{name}: {error.strerror}"
-            if found is None:
+            if status is None:
                 return f"{name}: {os.strerror(errno.ENOENT)}"
-            if found.st_size != size:
-                return f"{name} has {found.st_size} bytes instead of {size}"
+            if status.st_size != size:
+                return f"{name} has {status.st_size} bytes instead of {size}"
     return ""
 
 
 def _sha256(stream: IO[bytes]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     while part := stream.read(_CHUNK):
-        found.update(part)
-    return found.hexdigest()
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def _full(folder: Path, more: str) -> Failed:

@@ -24,7 +24,7 @@ from gpucluster.node_agent.errors import Failed, Refused
 
 #: In the home of a user, for the folders of all jobs.
 BASE = "gpucluster-jobs"
-#: What was submitted: a JSON object. It says that a folder is one of ours.
+#: What was submitted: a JSON object. It marks a folder as one of ours.
 RECORD = "job.json"
 #: What became of it, as the one who waited for it has judged: a JSON object.
 RESULT = "result.json"
@@ -52,30 +52,30 @@ class Files(NamedTuple):
     executable: frozenset[str]
 
 
-def checked_files(given: Any) -> Files:
+def checked_files(files: Any) -> Files:
     """The files of a request: `{name: {"text": ..., "executable": ...}}`.
 
     Raises:
         Refused: a name leads elsewhere, or there is too much of it.
     """
-    if not isinstance(given, dict) or not given or len(given) > _MOST_FILES:
+    if not isinstance(files, dict) or not files or len(files) > _MOST_FILES:
         raise Refused(f"a job has 1 to {_MOST_FILES} files")
-    for name, file in given.items():
+    for name, file in files.items():
         if not _NAME.fullmatch(name) or name in (RECORD, RESULT):
             raise Refused(f"this can't be the name of a file of a job: {name[:80]!r}")
         if not isinstance(file, dict) or not isinstance(file.get("text"), str):
             raise Refused(f"the file {name} has no text")
-    if sum(len(file["text"]) for file in given.values()) > _MOST_BYTES:
+    if sum(len(file["text"]) for file in files.values()) > _MOST_BYTES:
         raise Refused(f"the files of a job have at most {_MOST_BYTES} characters together")
-    texts = {name: file["text"] for name, file in given.items()}
-    return Files(texts, frozenset(name for name, file in given.items() if file.get("executable") is True))
+    texts = {name: file["text"] for name, file in files.items()}
+    return Files(texts, frozenset(name for name, file in files.items() if file.get("executable") is True))
 
 
 def checked_template(name: Any) -> str:
     """The name of a template, which becomes a part of the folder's name.
 
     Raises:
-        Refused: it is none.
+        Refused: it is something else.
     """
     if not isinstance(name, str) or not _TEMPLATE.fullmatch(name):
         raise Refused(f"this can't be the name of a template: {str(name)[:80]!r}", "Run: gpucluster job list")
@@ -133,7 +133,7 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """What became of the job, if somebody has judged it.
+    """The result of the job, if it was judged.
 
     Raises:
         OSError: it can't be read.
@@ -158,7 +158,8 @@ def write_result(folder: Path, value: Mapping[str, Any]) -> None:
 
 
 def output(folder: Path, name: str) -> bytes:
-    """What the job has printed. Of more than `HEAD` and `TAIL` together the middle is left out, and a line says so.
+    """What the job has printed. Of more than `HEAD` and `TAIL` together the middle is left out, and a line in its place
+    states it.
 
     Raises:
         OSError: it can't be read.
@@ -204,12 +205,12 @@ def _new(base: Path, name: str) -> Path:
 
 
 def _write(file: Path, text: str, mode: int) -> None:
-    # No link of somebody else is followed, and no other file is replaced.
+    # No link of another user is followed, and no other file is replaced.
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
         stream.write(text)
         stream.flush()
-        # On a file server only this says that the disk is full.
+        # On a file server only this reports that the disk is full.
         os.fsync(stream.fileno())
 
 
@@ -223,13 +224,13 @@ def _open(file: Path) -> int:
 
 
 def _read(descriptor: int, most: int) -> bytes:
-    found = bytearray()
-    while len(found) < most:
-        part = os.read(descriptor, most - len(found))
+    content = bytearray()
+    while len(content) < most:
+        part = os.read(descriptor, most - len(content))
         if not part:
             break
-        found += part
-    return bytes(found)
+        content += part
+    return bytes(content)
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller.jobs import folder, requirements
-from gpucluster.controller.jobs.queue import Checked, Seen
+from gpucluster.controller.jobs.queue import Checked, SubmittedJob
 from gpucluster.controller.kubernetes import job_objects, person_objects
 from gpucluster.controller.kubernetes.job_objects import CLAIMS, JOB, KIND, NEEDED, WORKLOADS, Manifest, Owner
 from gpucluster.node_agent.accounts import Account, account_of
@@ -30,7 +30,7 @@ _OURS = "=".join(person_objects.MANAGED_BY)
 _POOL = "gpucluster.io/pool"
 _SEE_NODES = "See: gpucluster kubectl -- get nodes"
 _NO_KIND = re.compile(r"no matches for kind|doesn't have a resource type|could not find the requested resource")
-#: Of Kubernetes itself: nobody runs them as a job.
+#: Of Kubernetes itself: they are not images for jobs.
 _SYSTEM = ("registry.k8s.io/", "k8s.gcr.io/", "docker.io/calico/", "quay.io/calico/", "quay.io/tigera/")
 _MOST_SHOWN = 10
 #: Seconds for all objects of a job.
@@ -38,7 +38,7 @@ _CREATE_S = 120.0
 
 
 class KubernetesQueue:
-    """The jobs of people's namespaces."""
+    """The jobs in the namespaces of users."""
 
     title = "Kubernetes"
     #: Objects that are gone were deleted.
@@ -47,27 +47,27 @@ class KubernetesQueue:
     def __init__(self, kubectl: Kubectl | None = None) -> None:
         self._kubectl = kubectl or Kubectl()
 
-    def checked_id(self, given: object) -> str:
+    def checked_id(self, job_id: object) -> str:
         """The name of a job, `NAME` or `NAMESPACE/NAME`."""
-        if not isinstance(given, str) or not _ID.fullmatch(given):
-            raise Refused(f"this is no name of a job: {str(given)[:80]!r}", _see())
-        return given
+        if not isinstance(job_id, str) or not _ID.fullmatch(job_id):
+            raise Refused(f"not the name of a job: {str(job_id)[:80]!r}", _see())
+        return job_id
 
     # ---- before
 
-    def check(self, owner: Account, _share: Path, given: Mapping[str, Any]) -> Checked:
+    def check(self, owner: Account, _share: Path, request: Mapping[str, Any]) -> Checked:
         """What is missing for a job on nodes of a pool: nodes, GPUs, images, data in the home."""
         self._owner(owner)
-        pool, wanted, gpus = str(given.get("pool")), int(given.get("nodes", 1)), int(given.get("gpus", 0))
-        resource = str(given.get("gpu_resource") or GPU_RESOURCES["nvidia"])
+        pool, node_count, gpus = str(request.get("pool")), int(request.get("nodes", 1)), int(request.get("gpus", 0))
+        resource = str(request.get("gpu_resource") or GPU_RESOURCES["nvidia"])
         nodes = self._kubectl.list("nodes", labels=f"{_POOL}={pool}")
-        refused, delayed = _room(pool, nodes, wanted, gpus, resource)
-        asked = given.get("requirements", [])
-        found = requirements.check(owner, Path(owner.home), asked)
-        return Checked(refused, delayed, [_requirement(each, nodes, owner) for each in found])
+        refused, delayed = _room(pool, nodes, node_count, gpus, resource)
+        needs = request.get("requirements", [])
+        states = requirements.check(owner, Path(owner.home), needs)
+        return Checked(refused, delayed, [_requirement(each, nodes, owner) for each in states])
 
     def _owner(self, account: Account) -> Owner:
-        """The user's namespace, with what the directory says of them.
+        """The user's namespace, with what the directory has of them.
 
         Raises:
             Refused: there is none.
@@ -82,21 +82,21 @@ class KubernetesQueue:
     # ---- submit
 
     def submit(
-        self, owner: Account, template: str, record: Mapping[str, Any], given: Mapping[str, Any]
+        self, owner: Account, template: str, record: Mapping[str, Any], request: Mapping[str, Any]
     ) -> tuple[str, Path]:
         """Create the objects of a job in the name of its user."""
-        name = str(given.get("name"))
+        name = str(request.get("name"))
         if not re.fullmatch(_NAME, name):
             raise Refused(f"this can't be the name of a job: {name[:80]!r}")
         person = self._owner(owner)
-        objects = job_objects.owned(given.get("manifests"), name, person)
+        objects = job_objects.owned(request.get("manifests"), name, person)
         if self._config_maps(name, person.namespace):
             raise Refused(
                 f"{owner.name} has a job {name}",
                 f"Take another name (--set job_name=NAME), or: gpucluster job cancel {name}",
             )
         self._rehearse(person, objects)
-        files = folder.checked_files(given.get("files"))
+        files = folder.checked_files(request.get("files"))
         home = Path(owner.home)
         place = folder.as_owner(owner, lambda: folder.make(home, template, files, record, name))
         try:
@@ -110,7 +110,7 @@ class KubernetesQueue:
         return name, place
 
     def _rehearse(self, person: Owner, objects: Sequence[Manifest]) -> None:
-        """Let the API say whether it would take a pod of the job: the one who makes them later tells nobody why not.
+        """Ask the API server whether it takes a pod of the job: the controller that makes them later reports no reason.
 
         Raises:
             Refused: it would not, or all of them are more than the quota gives.
@@ -136,7 +136,7 @@ class KubernetesQueue:
             )
 
     def _identity(self, person: Owner) -> str:
-        """Who the person is for the API server: where Oracle runs the control plane, their service account."""
+        """The name of the user for the API server: where Oracle runs the control plane, their service account."""
         try:
             self._kubectl.get("serviceaccount", person.namespace, person_objects.ACCOUNTS_NAMESPACE)
         except ApiFailed as error:
@@ -166,55 +166,59 @@ class KubernetesQueue:
 
     # ---- afterwards
 
-    def look(self, job: str) -> Seen | None:
+    def look(self, job: str) -> SubmittedJob | None:
         """A job: its name, or NAMESPACE/NAME."""
-        found = _ID.fullmatch(job)
-        assert found is not None
-        maps = self._config_maps(found[2], found[1] or "")
+        match = _ID.fullmatch(job)
+        assert match is not None
+        maps = self._config_maps(match[2], match[1] or "")
         if not maps:
             return None
         if len(maps) > 1:
-            names = ", ".join(f"{each['metadata']['namespace']}/{found[2]}" for each in maps)
-            raise Refused(f"several users have a job {found[2]}", f"Name one of them: {names}")
+            names = ", ".join(f"{each['metadata']['namespace']}/{match[2]}" for each in maps)
+            raise Refused(f"several users have a job {match[2]}", f"Name one of them: {names}")
         about = maps[0]["metadata"]
         namespace = str(about["namespace"])
         notes = self._kubectl.get("namespace", namespace)["metadata"].get("annotations") or {}
         uid = int(notes[person_objects.UID])
         kind = WORKLOADS.get((about.get("annotations") or {}).get(KIND, ""), WORKLOADS["Job"])
-        items = self._kubectl.list(f"pods,{kind}", namespace, labels=f"{JOB}={found[2]}")
+        items = self._kubectl.list(f"pods,{kind}", namespace, labels=f"{JOB}={match[2]}")
         pods = [each for each in items if each["kind"] == "Pod"]
         workloads = [each for each in items if each["kind"] != "Pod"]
         state = job_objects.state_of(pods, workloads, self._events(namespace, workloads))
-        place = Path(account_of(uid).home) / folder.BASE / found[2]
-        return Seen(job, uid, state.state, state.nodes, state.reason, str(place), state.exit_status, state.patience)
+        place = Path(account_of(uid).home) / folder.BASE / match[2]
+        return SubmittedJob(
+            job, uid, state.state, state.nodes, state.reason, str(place), state.exit_status, state.patience
+        )
 
     def _events(self, namespace: str, workloads: Sequence[Manifest]) -> list[Manifest]:
         """Why pods could not be made, the last at the end."""
         names = {each["metadata"]["name"] for each in workloads}
-        found = [
+        events = [
             each
             for each in self._kubectl.list("events", namespace, fields="reason=FailedCreate")
             if (each.get("involvedObject") or {}).get("name") in names
         ]
-        return sorted(found, key=lambda each: str(each.get("lastTimestamp") or ""))
+        return sorted(events, key=lambda each: str(each.get("lastTimestamp") or ""))
 
     def _config_maps(self, name: str, namespace: str = "") -> list[Manifest]:
-        """That of the job, in each namespace of a person that has one."""
-        found = self._kubectl.list("configmaps", namespace, labels=f"{_OURS},{JOB}={name}")
-        if not found:
+        """That of the job, in each namespace of a user that has one."""
+        config_maps = self._kubectl.list("configmaps", namespace, labels=f"{_OURS},{JOB}={name}")
+        if not config_maps:
             return []
         people = {
             each["metadata"]["name"] for each in self._kubectl.list("namespaces", labels=person_objects.USER_LABEL)
         }
-        return [each for each in found if each["metadata"]["namespace"] in people and each["metadata"]["name"] == name]
+        return [
+            each for each in config_maps if each["metadata"]["namespace"] in people and each["metadata"]["name"] == name
+        ]
 
-    def cancel(self, seen: Seen) -> None:
+    def cancel(self, seen: SubmittedJob) -> None:
         """Delete the objects of a job, its pods with them. What it has written stays."""
-        found = _ID.fullmatch(seen.id)
-        assert found is not None
-        for each in self._config_maps(found[2], found[1] or ""):
+        match = _ID.fullmatch(seen.id)
+        assert match is not None
+        for each in self._config_maps(match[2], match[1] or ""):
             about = each["metadata"]
-            self._delete(found[2], str(about["namespace"]), str((about.get("annotations") or {}).get(KIND, "")))
+            self._delete(match[2], str(about["namespace"]), str((about.get("annotations") or {}).get(KIND, "")))
 
     def _delete(self, name: str, namespace: str, kind: str) -> None:
         # What makes pods comes first; the ConfigMap, by which the job is found, comes last.
@@ -238,7 +242,7 @@ class KubernetesQueue:
             _see(),
         )
 
-    def foreign(self, seen: Seen, owner: Account) -> Refused:
+    def foreign(self, seen: SubmittedJob, owner: Account) -> Refused:
         """The error for a job that was not submitted from here."""
         return Refused(
             f"job {seen.id} of {owner.name} is {seen.state}; it was not submitted by `gpucluster job submit`", _see()
@@ -256,25 +260,26 @@ def _who(person: Owner) -> str:
     )
 
 
-def _room(pool: str, nodes: Sequence[Manifest], wanted: int, gpus: int, resource: str) -> tuple[str, str]:
+def _room(pool: str, nodes: Sequence[Manifest], node_count: int, gpus: int, resource: str) -> tuple[str, str]:
     """Why a pool has not enough nodes, and what only delays the job."""
-    if len(nodes) < wanted:
-        return f"the pool {pool} has {len(nodes)} nodes in Kubernetes, and the job wants {wanted}. {_SEE_NODES}", ""
+    if len(nodes) < node_count:
+        return f"the pool {pool} has {len(nodes)} nodes in Kubernetes, and the job wants {node_count}. {_SEE_NODES}", ""
     offers = [
         each for each in nodes
         if job_objects.quantity(((each.get("status") or {}).get("allocatable") or {}).get(resource, 0)) >= gpus
     ]  # fmt: skip
-    if len(offers) < wanted:
+    if len(offers) < node_count:
         return (
-            f"{len(offers)} nodes of the pool {pool} offer {gpus} of {resource}, and the job wants {wanted}. "
+            f"{len(offers)} nodes of the pool {pool} offer {gpus} of {resource}, and the job wants {node_count}. "
             f"{_SEE_NODES}",
             "",
         )
     usable = [each for each in offers if not (each.get("spec") or {}).get("unschedulable") and _ready(each)]
-    if len(usable) < wanted:
+    if len(usable) < node_count:
         return (
             "",
-            f"only {len(usable)} of {len(nodes)} nodes of the pool {pool} take pods now; the job waits for {wanted}",
+            f"only {len(usable)} of {len(nodes)} nodes of the pool {pool} take pods now; "
+            f"the job waits for {node_count}",
         )
     return "", ""
 
@@ -284,13 +289,13 @@ def _ready(node: Manifest) -> bool:
     return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
 
-def _requirement(found: Mapping[str, str], nodes: Sequence[Manifest], owner: Account) -> dict[str, str]:
+def _requirement(requirement: Mapping[str, str], nodes: Sequence[Manifest], owner: Account) -> dict[str, str]:
     """A requirement, where pods have images of their nodes, and of all files the home alone."""
-    made = dict(found)
-    if found["need"] == requirements.IMAGE:
+    made = dict(requirement)
+    if requirement["need"] == requirements.IMAGE:
         here = job_objects.images_of(nodes)
-        have = sum(bool(job_objects.names_of(found["name"]) & names) for names in here)
-        if not found["name"]:
+        have = sum(bool(job_objects.names_of(requirement["name"]) & names) for names in here)
+        if not requirement["name"]:
             known = sorted(
                 {name for names in here for name in names if "@" not in name and not name.startswith(_SYSTEM)}
             )
@@ -300,10 +305,10 @@ def _requirement(found: Mapping[str, str], nodes: Sequence[Manifest], owner: Acc
             return {**made, "state": requirements.MET, "message": ""}
         text = f"is not on {len(here) - have} of {len(here)} nodes: they pull it when the job starts"
         return {**made, "state": requirements.AT_START, "message": text}
-    place = Path(found["name"])
+    place = Path(requirement["name"])
     home = Path(owner.home)
     outside = place.is_absolute() and home != place and home not in place.parents
-    if found["need"] in (requirements.DATA, requirements.PLACE) and outside:
+    if requirement["need"] in (requirements.DATA, requirements.PLACE) and outside:
         text = f"is outside of the home, which is all that pods see: {home}"
         return {**made, "state": requirements.NOT_MET, "message": text}
     return made

@@ -12,15 +12,15 @@ from gpucluster.node_agent.accounts import Account
 from gpucluster.node_agent.errors import Refused
 
 
-class Seen(NamedTuple):
+class SubmittedJob(NamedTuple):
     """A job.
 
     Args:
         uid: of its user.
         state: in Slurm's words, such as PENDING.
         reason: why it waits; "" if it does not.
-        exit_status: of its script; None where nobody knows it.
-        patience: seconds after which nobody waits for it any more: `reason` does not go away by itself. 0: for ever.
+        exit_status: of its script; None where it is not known.
+        patience: seconds after which the wait for it ends: `reason` does not go away by itself. 0: for ever.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What a queue says of a job before it has it.
+    """What a queue reports of a job before its submission.
 
     Args:
         refused: why it can never start; "" if it can.
@@ -63,27 +63,27 @@ class Queue(Protocol):
     title: str
     late_s: float
 
-    def checked_id(self, given: object) -> str:
+    def checked_id(self, job_id: object) -> str:
         """The name of a job. Raises Refused where it can't be one."""
 
-    def check(self, owner: Account, share: Path, given: Mapping[str, Any]) -> Checked:
-        """What is missing for a job. Raises AgentError where nobody knows."""
+    def check(self, owner: Account, share: Path, request: Mapping[str, Any]) -> Checked:
+        """What is missing for a job. Raises AgentError where it is not known."""
 
     def submit(
-        self, owner: Account, template: str, record: Mapping[str, Any], given: Mapping[str, Any]
+        self, owner: Account, template: str, record: Mapping[str, Any], request: Mapping[str, Any]
     ) -> tuple[str, Path]:
         """Take a job of a user; returns its name and its folder. Raises AgentError; nothing is left then."""
 
-    def look(self, job: str) -> Seen | None:
+    def look(self, job: str) -> SubmittedJob | None:
         """A job, also one that has ended; None if it is not known. Raises Failed without an answer."""
 
-    def cancel(self, seen: Seen) -> None:
+    def cancel(self, seen: SubmittedJob) -> None:
         """End a job and whatever it has. Raises Failed without an answer."""
 
     def unknown(self, job: str) -> Refused:
         """The error for a job that it does not know."""
 
-    def foreign(self, seen: Seen, owner: Account) -> Refused:
+    def foreign(self, seen: SubmittedJob, owner: Account) -> Refused:
         """The error for a job that was not submitted from here."""
 
 

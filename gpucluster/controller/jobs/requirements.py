@@ -36,31 +36,31 @@ class Answer(NamedTuple):
     message: str
 
 
-def check(of: Account, share: Path, given: Any) -> list[dict[str, str]]:
+def check(of: Account, share: Path, entries: Any) -> list[dict[str, str]]:
     """The state of each requirement, in their order.
 
     Args:
-        given: objects with `need` and `name`.
+        entries: objects with `need` and `name`.
 
     Raises:
-        Refused: these are none.
+        Refused: they are something else.
     """
-    if not isinstance(given, list) or len(given) > _MOST_REQUIREMENTS:
-        raise Refused("the requirements are no list")
-    wanted = [(str(each.get("need")), str(each.get("name"))) for each in given if isinstance(each, dict)]
+    if not isinstance(entries, list) or len(entries) > _MOST_REQUIREMENTS:
+        raise Refused("the requirements are not a list")
+    needs = [(str(each.get("need")), str(each.get("name"))) for each in entries if isinstance(each, dict)]
     try:
-        found = bounded.loads(work_as(of, lambda: _look(share, wanted), seconds=_SECONDS, most=_MOST))
+        states = bounded.loads(work_as(of, lambda: _look(share, needs), seconds=_SECONDS, most=_MOST))
     except Failed as error:
-        found = [[AT_START, f"could not be checked here: {error.message}"] for _ in wanted]
+        states = [[AT_START, f"could not be checked here: {error.message}"] for _ in needs]
     return [
         {"need": need, "name": name, "state": state, "message": message}
-        for (need, name), (state, message) in zip(wanted, found)
+        for (need, name), (state, message) in zip(needs, states)
     ]
 
 
-def _look(share: Path, wanted: Sequence[tuple[str, str]]) -> bytes:
+def _look(share: Path, needs: Sequence[tuple[str, str]]) -> bytes:
     """As the user."""
-    return json.dumps([_one(share, need, name) for need, name in wanted]).encode()
+    return json.dumps([_one(share, need, name) for need, name in needs]).encode()
 
 
 def _one(share: Path, need: str, name: str) -> Answer:
@@ -89,7 +89,7 @@ def _image(path: Path) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return "" if regular and os.read(descriptor, len(_SQUASHFS)) == _SQUASHFS else "is no squashfs image"
+        return "" if regular and os.read(descriptor, len(_SQUASHFS)) == _SQUASHFS else "is not a squashfs image"
     finally:
         os.close(descriptor)
 
@@ -115,10 +115,10 @@ def check_nodes(partition: str, nodes: int) -> tuple[str, str]:
     Raises:
         Failed: Slurm does not answer.
     """
-    found = slurm.usable_nodes(partition)
-    if found is None:
+    counts = slurm.usable_nodes(partition)
+    if counts is None:
         return f"Slurm has no partition {partition}", ""
-    there, usable = found
+    there, usable = counts
     if there < nodes:
         return f"the partition {partition} has {there} nodes, and the job wants {nodes}", ""
     if usable < nodes:

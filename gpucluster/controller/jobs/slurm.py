@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpucluster.controller.jobs.queue import Seen
+from gpucluster.controller.jobs.queue import SubmittedJob
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.accounts import Account, environment
 from gpucluster.node_agent.errors import Failed, Refused
@@ -35,23 +35,23 @@ def submit(of: Account, folder: Path, script: str, words: list[str]) -> str:
     ) as child:  # fmt: skip
         try:
             out, _ = child.communicate(timeout=_SECONDS)
-            said = out.decode(errors="replace").strip()
+            answer = out.decode(errors="replace").strip()
         except programs.TimeLimit:
             child.kill()
             child.communicate()
-            said = f"sbatch did not answer within {_SECONDS:.0f} s"
-    found = re.search(r"^(\d+)(?:;\S+)?$", said, re.MULTILINE)
-    if child.returncode == 0 and found:
-        return found[1]
+            answer = f"sbatch did not answer within {_SECONDS:.0f} s"
+    match = re.search(r"^(\d+)(?:;\S+)?$", answer, re.MULTILINE)
+    if child.returncode == 0 and match:
+        return match[1]
     # Its answer may be lost, and the job not.
     submitted = _in_folder(of, folder)
     if submitted:
         return submitted
-    why = (said.splitlines() or ["it printed nothing"])[-1]
-    raise Failed(f"Slurm does not take the job: {why.replace('sbatch: error: ', '')}", _hint(said, of))
+    why = (answer.splitlines() or ["it printed nothing"])[-1]
+    raise Failed(f"Slurm does not take the job: {why.replace('sbatch: error: ', '')}", _hint(answer, of))
 
 
-def _hint(said: str, of: Account) -> str:
+def _hint(answer: str, of: Account) -> str:
     for pattern, hint in (
         (r"[Ii]nvalid account|association", f"The user has no account in Slurm; run: gpucluster user show {of.name}"),
         (r"[Uu]nable to contact|[Cc]onnection refused|did not answer", _SEE_SLURMCTLD),
@@ -60,7 +60,7 @@ def _hint(said: str, of: Account) -> str:
             "See what nodes have: gpucluster ssh -- sinfo -Nel",
         ),
     ):
-        if re.search(pattern, said):
+        if re.search(pattern, answer):
             return hint
     return "See: gpucluster ssh -- sinfo"
 
@@ -68,66 +68,68 @@ def _hint(said: str, of: Account) -> str:
 def _in_folder(of: Account, folder: Path) -> str:
     """The number of the user's job that runs in a folder; "" if there is none."""
     try:
-        done = programs.call(["squeue", "--noheader", "--all", f"--user={of.name}", f"--format={_FORMAT}"])
+        result = programs.call(["squeue", "--noheader", "--all", f"--user={of.name}", f"--format={_FORMAT}"])
     except Failed:
         return ""
-    seen = [row for row in map(_row, done.stdout.splitlines()) if row and row.folder == str(folder)]
+    seen = [row for row in map(_row, result.stdout.splitlines()) if row and row.folder == str(folder)]
     return seen[-1].id if seen else ""
 
 
-def look(job: str) -> Seen | None:
+def look(job: str) -> SubmittedJob | None:
     """A job, also one that has ended; None if Slurm does not know it.
 
     Raises:
         Failed: Slurm does not answer.
     """
-    done = programs.call(
+    result = programs.call(
         ["squeue", "--noheader", "--all", "--states=all", f"--jobs={job}", f"--format={_FORMAT}"], seconds=_SECONDS
     )
-    if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr:
-        raise Failed(_no_answer(done.stderr, done.returncode), _SEE_SLURMCTLD)
-    rows = [row for row in map(_row, done.stdout.splitlines()) if row and row.id == job]
+    if result.returncode != 0 and _UNKNOWN_JOB not in result.stderr:
+        raise Failed(_no_answer(result.stderr, result.returncode), _SEE_SLURMCTLD)
+    rows = [row for row in map(_row, result.stdout.splitlines()) if row and row.id == job]
     if rows:
         return rows[0]._replace(exit_status=_exit_status(job)) if rows[0].ended else rows[0]
     return _accounted(job)
 
 
-def _row(line: str) -> Seen | None:
+def _row(line: str) -> SubmittedJob | None:
     words = line.split("|", _FIELDS - 1)
     if len(words) != _FIELDS or not words[1].isdigit():
         return None
     job, uid, state, nodes, reason, folder = words
-    return Seen(job, int(uid), state, nodes, "" if reason == "None" else reason, folder)
+    return SubmittedJob(job, int(uid), state, nodes, "" if reason == "None" else reason, folder)
 
 
 def _exit_status(job: str) -> int | None:
     """The exit status of a job that slurmctld still knows."""
-    found = re.search(r" ExitCode=(\d+):\d+ ", programs.call(["scontrol", "--oneliner", "show", "job", job]).stdout)
-    return int(found[1]) if found else None
+    match = re.search(r" ExitCode=(\d+):\d+ ", programs.call(["scontrol", "--oneliner", "show", "job", job]).stdout)
+    return int(match[1]) if match else None
 
 
-def _accounted(job: str) -> Seen | None:
+def _accounted(job: str) -> SubmittedJob | None:
     """A job that slurmctld has forgotten, as the accounting has it."""
-    done = programs.call(["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={job}", _ACCOUNTED])
-    for line in done.stdout.splitlines():
+    result = programs.call(["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={job}", _ACCOUNTED])
+    for line in result.stdout.splitlines():
         words = line.split("|", _FIELDS - 1)
         if len(words) == _FIELDS and words[0] == job and words[1].isdigit():
             # "CANCELLED by 1001"
             state = (words[2].split() or ["UNKNOWN"])[0]
             status = words[4].partition(":")[0]
-            return Seen(job, int(words[1]), state, words[3], "", words[5], int(status) if status.isdigit() else None)
+            return SubmittedJob(
+                job, int(words[1]), state, words[3], "", words[5], int(status) if status.isdigit() else None
+            )
     return None
 
 
 def cancel(job: str) -> None:
-    """Cancel a job. It is no error if it has just ended.
+    """Cancel a job. It is not an error if it has just ended.
 
     Raises:
         Failed: Slurm does not answer.
     """
-    done = programs.call(["scancel", "--quiet", job], seconds=_SECONDS)
-    if done.returncode != 0 and _UNKNOWN_JOB not in done.stderr and "already completing" not in done.stderr:
-        raise Failed(_no_answer(done.stderr, done.returncode), _SEE_SLURMCTLD)
+    result = programs.call(["scancel", "--quiet", job], seconds=_SECONDS)
+    if result.returncode != 0 and _UNKNOWN_JOB not in result.stderr and "already completing" not in result.stderr:
+        raise Failed(_no_answer(result.stderr, result.returncode), _SEE_SLURMCTLD)
 
 
 def usable_nodes(partition: str) -> tuple[int, int] | None:
@@ -136,27 +138,27 @@ def usable_nodes(partition: str) -> tuple[int, int] | None:
     Raises:
         Failed: Slurm does not answer.
     """
-    done = programs.call(
+    result = programs.call(
         ["sinfo", "--noheader", f"--partition={partition}", "--Node", "--format=%N|%T"], seconds=_SECONDS
     )
-    if done.returncode != 0:
-        raise Failed(_no_answer(done.stderr, done.returncode), _SEE_SLURMCTLD)
-    states = dict(line.split("|", 1) for line in done.stdout.splitlines() if "|" in line)
+    if result.returncode != 0:
+        raise Failed(_no_answer(result.stderr, result.returncode), _SEE_SLURMCTLD)
+    states = dict(line.split("|", 1) for line in result.stdout.splitlines() if "|" in line)
     if not states:
         return None
     return len(states), sum(not _UNUSABLE.match(state) for state in states.values())
 
 
-def _no_answer(said: str, status: int) -> str:
-    return f"Slurm gives no answer: {(said.strip().splitlines() or [f'status {status}'])[-1]}"
+def _no_answer(errors: str, status: int) -> str:
+    return f"Slurm gives no answer: {(errors.strip().splitlines() or [f'status {status}'])[-1]}"
 
 
-def checked_id(given: object) -> str:
+def checked_id(job_id: object) -> str:
     """The number of a job.
 
     Raises:
-        Refused: it is none.
+        Refused: it is not a job id.
     """
-    if not re.fullmatch(r"[1-9][0-9]{0,9}", str(given)):
-        raise Refused(f"this is no number of a job: {str(given)[:40]!r}", "See: gpucluster ssh -- squeue")
-    return str(given)
+    if not re.fullmatch(r"[1-9][0-9]{0,9}", str(job_id)):
+        raise Refused(f"not a job id: {str(job_id)[:40]!r}", "See: gpucluster ssh -- squeue")
+    return str(job_id)

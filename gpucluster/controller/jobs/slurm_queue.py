@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller.jobs import folder, requirements, slurm
-from gpucluster.controller.jobs.queue import Checked, Seen
+from gpucluster.controller.jobs.queue import Checked, SubmittedJob
 from gpucluster.node_agent.accounts import Account
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 
@@ -22,29 +22,29 @@ class SlurmQueue:
     #: Its accounting may be late, and slurmctld may have just started.
     late_s = 60.0
 
-    def checked_id(self, given: object) -> str:
+    def checked_id(self, job_id: object) -> str:
         """The number of a job."""
-        return slurm.checked_id(given)
+        return slurm.checked_id(job_id)
 
-    def check(self, owner: Account, share: Path, given: Mapping[str, Any]) -> Checked:
+    def check(self, owner: Account, share: Path, request: Mapping[str, Any]) -> Checked:
         """What is missing for a job on nodes of a partition."""
-        refused, delayed = requirements.check_nodes(str(given.get("partition")), int(given.get("nodes", 1)))
-        return Checked(refused, delayed, requirements.check(owner, share, given.get("requirements", [])))
+        refused, delayed = requirements.check_nodes(str(request.get("partition")), int(request.get("nodes", 1)))
+        return Checked(refused, delayed, requirements.check(owner, share, request.get("requirements", [])))
 
     def submit(
-        self, owner: Account, template: str, record: Mapping[str, Any], given: Mapping[str, Any]
+        self, owner: Account, template: str, record: Mapping[str, Any], request: Mapping[str, Any]
     ) -> tuple[str, Path]:
         """Write the files of a job into a new folder, and submit its script from there."""
-        files = folder.checked_files(given.get("files"))
-        script, words = given.get("script"), given.get("words", [])
+        files = folder.checked_files(request.get("files"))
+        script, words = request.get("script"), request.get("words", [])
         if script not in files.texts:
-            raise Refused("the script is none of the files")
+            raise Refused("the script is not one of the files")
         if (
             not isinstance(words, list)
             or len(words) > _MOST_WORDS
             or not all(str(each).startswith("--") for each in words)
         ):
-            raise Refused("these are no options of sbatch")
+            raise Refused("these are not options of sbatch")
         home = Path(owner.home)
         place = folder.as_owner(owner, lambda: folder.make(home, template, files, record))
         try:
@@ -55,11 +55,11 @@ class SlurmQueue:
             raise
         return job, place
 
-    def look(self, job: str) -> Seen | None:
+    def look(self, job: str) -> SubmittedJob | None:
         """A job, also one that has ended."""
         return slurm.look(job)
 
-    def cancel(self, seen: Seen) -> None:
+    def cancel(self, seen: SubmittedJob) -> None:
         """Cancel a job. One that has ended stays as it is."""
         if not seen.ended:
             slurm.cancel(seen.id)
@@ -70,7 +70,7 @@ class SlurmQueue:
             f"Slurm does not know a job {job}", "See: gpucluster ssh -- sacct --allusers --starttime=now-7days"
         )
 
-    def foreign(self, seen: Seen, owner: Account) -> Refused:
+    def foreign(self, seen: SubmittedJob, owner: Account) -> Refused:
         """The error for a job that was not submitted from here."""
         return Refused(
             f"job {seen.id} of {owner.name} is {seen.state}; it was not submitted by `gpucluster job submit`",

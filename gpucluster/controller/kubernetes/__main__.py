@@ -1,14 +1,14 @@
 """`gpucluster-agent kubernetes` on the controller: its own commands, and those of every host (`node_commands`).
 
 - `serve` answers what an operator's machine asks of the control plane
-- `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
+- `apply` reads a set of objects, and the labels, taints and devices of nodes, as JSON, and applies them
 - `arrange` reads the second of these alone, for a node that has just joined
-- `ready` renews expired certificates, waits until the control plane answers, and else says what is wrong with it
+- `ready` renews expired certificates, waits until the control plane answers, and else prints what is wrong with it
 - `renew` renews the control plane's certificates before they expire; a timer runs it
-- `access` reads the rights of a service as JSON, and lets it have an account and a kubeconfig of its own
+- `access` reads the rights of a service as JSON, and creates its account and its kubeconfig
 - `health-access` does that for the health service
 - `await` waits until the API server answers without a break, after a step of an upgrade
-- `pods` runs pods for `verify` on nodes that standard input names, and says what they found
+- `pods` runs pods for `verify` on nodes that standard input names, and prints what they found
 - `grant` gives a user of this host access: a request of `gpucluster-kubeconfig`, from a socket of systemd
 """
 
@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NoReturn
 
-from gpucluster.controller.conversation import Conversation, Gone
+from gpucluster.controller.conversation import Conversation, Disconnected
 from gpucluster.controller.kubernetes import (
     api_stability,
     apply_requests,
@@ -52,34 +52,34 @@ Operation = Callable[[Kubectl, Conversation, Mapping[str, Any]], Any]
 
 
 def _stop(*_: Any) -> NoReturn:
-    raise Gone
+    raise Disconnected
 
 
 def _nodes(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
     return nodes.list_nodes(kubectl)
 
 
-def _reasons(given: Mapping[str, Any]) -> dict[str, str]:
-    reasons = given.get("reasons")
+def _reasons(arguments: Mapping[str, Any]) -> dict[str, str]:
+    reasons = arguments.get("reasons")
     if not isinstance(reasons, dict) or not reasons:
         raise Refused("no node is named")
     return {checked_name(name): str(reason) for name, reason in reasons.items()}
 
 
-def _cordon(kubectl: Kubectl, _talk: Conversation, given: Mapping[str, Any]) -> Any:
-    reasons = _reasons(given)
+def _cordon(kubectl: Kubectl, _talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+    reasons = _reasons(arguments)
     known = [each["name"] for each in nodes.list_nodes(kubectl) if each["name"] in reasons]
     for name in known:
         nodes.cordon(kubectl, name, reasons[name])
     return known
 
 
-def _drain(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
-    checked = _reasons(given)
+def _drain(kubectl: Kubectl, talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+    checked = _reasons(arguments)
     try:
-        seconds = min(max(float(given.get("seconds", 0)), 0.0), _LONGEST_DRAIN)
+        seconds = min(max(float(arguments.get("seconds", 0)), 0.0), _LONGEST_DRAIN)
     except (TypeError, ValueError):
-        raise Refused("the limit of time is no number") from None
+        raise Refused("the limit of time is not a number") from None
 
     def on_left(left: Left) -> None:
         refused = [message for message, _hint in left.refused.values()]
@@ -88,12 +88,12 @@ def _drain(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> An
     return Drain(kubectl, talk.wait).drain(checked, seconds, on_left)
 
 
-def _uncordon(kubectl: Kubectl, _talk: Conversation, given: Mapping[str, Any]) -> Any:
-    return nodes.uncordon(kubectl, checked_name(given.get("node")), anybody=given.get("anybody") is True)
+def _uncordon(kubectl: Kubectl, _talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+    return nodes.uncordon(kubectl, checked_name(arguments.get("node")), anybody=arguments.get("anybody") is True)
 
 
-def _remove(kubectl: Kubectl, _talk: Conversation, given: Mapping[str, Any]) -> Any:
-    return nodes.remove(kubectl, checked_name(given.get("node")))
+def _remove(kubectl: Kubectl, _talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+    return nodes.remove(kubectl, checked_name(arguments.get("node")))
 
 
 def _stuck_namespaces(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
@@ -109,10 +109,10 @@ def _certificates(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, A
     return [each.to_dict(now) for each in certificates.read()]
 
 
-def _renew(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
-    days = given.get("within_days", certificates.RENEW_WITHIN_DAYS)
+def _renew(kubectl: Kubectl, talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+    days = arguments.get("within_days", certificates.RENEW_WITHIN_DAYS)
     if not isinstance(days, (int, float)):
-        raise Refused("the number of days is no number")
+        raise Refused("the number of days is not a number")
     return certificates.renew(kubectl, talk.wait, within_days=float(days))
 
 
@@ -125,8 +125,8 @@ def _compact(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) 
     return {"before": before._asdict(), "after": after._asdict()}
 
 
-def _apply(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
-    return apply_requests.applied(kubectl, talk.wait, given)
+def _apply(kubectl: Kubectl, talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+    return apply_requests.applied(kubectl, talk.wait, arguments)
 
 
 #: Operation -> what answers it, with kubectl, the conversation (to report progress, to wait) and the arguments.
@@ -143,24 +143,24 @@ OPERATIONS: Mapping[str, Operation] = {
     "certificates": _certificates,
     "certificates.renew": _renew,
     "etcd.compact": _compact,
-    "people.follow": lambda kubectl, _talk, given: kubernetes_requests.follow(kubectl, given),
-    "client.token": lambda kubectl, _talk, given: kubernetes_requests.token(kubectl, given),
-    "client.certificate": lambda kubectl, _talk, given: kubernetes_requests.certificate(kubectl, given),
+    "people.follow": lambda kubectl, _talk, arguments: kubernetes_requests.follow(kubectl, arguments),
+    "client.token": lambda kubectl, _talk, arguments: kubernetes_requests.token(kubectl, arguments),
+    "client.certificate": lambda kubectl, _talk, arguments: kubernetes_requests.certificate(kubectl, arguments),
 }
 
 
-def answer(kubectl: Kubectl, talk: Conversation, operation: Any, given: Any) -> Any:
+def answer(kubectl: Kubectl, talk: Conversation, operation: Any, arguments: Any) -> Any:
     """The result of one operation.
 
     Raises:
         AgentError: it failed, or there is no such operation.
-        Gone: nobody waits for it.
+        Disconnected: the caller no longer waits for it.
     """
     if operation not in OPERATIONS:
         raise Refused(f"there is no operation {str(operation)[:40]!r}", f"One of: {', '.join(OPERATIONS)}")
-    if not isinstance(given, dict):
+    if not isinstance(arguments, dict):
         raise Refused("the arguments are not an object")
-    return OPERATIONS[operation](kubectl, talk, given)
+    return OPERATIONS[operation](kubectl, talk, arguments)
 
 
 def serve(talk: Conversation, kubectl: Kubectl) -> int:
@@ -174,40 +174,42 @@ def serve(talk: Conversation, kubectl: Kubectl) -> int:
                 talk.say_error(error)
             except OSError as error:
                 talk.say_error(of_system(error))
-    except Gone:
+    except Disconnected:
         return 0
 
 
 @prints_errors
 def await_ready(kubectl: Kubectl) -> int:
-    """Renew what has expired, wait until the control plane answers, and say what was done; returns the exit status."""
+    """Renew what has expired, wait until the control plane answers, and print what was done; returns the exit
+    status.
+    """
     # An API server with an expired certificate never answers.
-    done = certificates.renew(kubectl, time.sleep, within_days=0)
+    files = certificates.renew(kubectl, time.sleep, within_days=0)
     control_plane_state.await_ready(kubectl, Etcd(), time.sleep, _READY_WITHIN_S)
-    sys.stdout.write("".join(f"{file}: renewed\n" for file in done))
+    sys.stdout.write("".join(f"{file}: renewed\n" for file in files))
     return 0
 
 
 @prints_errors
 def renew(kubectl: Kubectl) -> int:
-    """Renew what expires soon, and say it; returns the exit status."""
-    done = certificates.renew(kubectl, time.sleep)
-    sys.stdout.write("".join(f"{file}: renewed\n" for file in done) or "no certificate expires soon\n")
+    """Renew what expires soon, and print it; returns the exit status."""
+    files = certificates.renew(kubectl, time.sleep)
+    sys.stdout.write("".join(f"{file}: renewed\n" for file in files) or "no certificate expires soon\n")
     return 0
 
 
 @prints_errors
 def await_server(kubectl: Kubectl) -> int:
-    """Wait until the API server answers without a break, and say how often it did not; returns the exit status."""
+    """Wait until the API server answers without a break, and print how often it did not; returns the exit status."""
     sys.stdout.write(f"the API server is ready; breaks: {api_stability.await_steady(kubectl)}\n")
     return 0
 
 
 @prints_errors
-def keep_health_access(kubectl: Kubectl, *, wanted: bool) -> int:
-    """Let the health service have its access or none, and print its path if that has changed; returns the exit
+def keep_health_access(kubectl: Kubectl, *, enabled: bool) -> int:
+    """Create or remove the access of the health service, and print its path if that has changed; returns the exit
     status."""
-    changed = health_access.keep(kubectl, time.sleep, wanted=wanted)
+    changed = health_access.keep(kubectl, time.sleep, enabled=enabled)
     sys.stdout.write(f"{health_access.FILE}: changed\n" if changed else "")
     return 0
 
@@ -219,12 +221,12 @@ def print_facts(kubectl: Kubectl, control_plane: str) -> int:
         control_plane: "self" or "oke".
     """
     own = control_plane == "self"
-    found = verify_facts.collect(
+    facts = verify_facts.collect(
         kubectl,
         lambda: control_plane_state.look(kubectl, Etcd()) if own else control_plane_state.look_at_server(kubectl),
         is_node=own,
     )
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(json.dumps(facts) + "\n")
     return 0
 
 
@@ -234,18 +236,18 @@ def print_pods(kubectl: Kubectl, text: str) -> int:
     Args:
         text: JSON, see `pod_checks.collect`.
     """
-    found: dict[str, Any]
+    output: dict[str, Any]
     try:
-        found = {"kubernetes_pods": pod_checks.collect(kubectl, json.loads(text))}
+        output = {"kubernetes_pods": pod_checks.collect(kubectl, json.loads(text))}
     except ValueError:
-        found = {"kubernetes_pods": None, "kubernetes_pods_error": "what the program was given is no JSON"}
+        output = {"kubernetes_pods": None, "kubernetes_pods_error": "standard input is not JSON"}
     except AgentError as error:
-        found = {"kubernetes_pods": None, "kubernetes_pods_error": error.message}
+        output = {"kubernetes_pods": None, "kubernetes_pods_error": error.message}
     except OSError as error:
-        found = {"kubernetes_pods": None, "kubernetes_pods_error": of_system(error).message}
-    except Gone:
-        found = {"kubernetes_pods": None, "kubernetes_pods_error": "it was interrupted"}
-    sys.stdout.write(json.dumps(found) + "\n")
+        output = {"kubernetes_pods": None, "kubernetes_pods_error": of_system(error).message}
+    except Disconnected:
+        output = {"kubernetes_pods": None, "kubernetes_pods_error": "it was interrupted"}
+    sys.stdout.write(json.dumps(output) + "\n")
     return 0
 
 
@@ -253,19 +255,19 @@ COMMANDS: Mapping[str, Command] = {
     **node_commands.COMMANDS,
     "serve": lambda kubectl, _options: serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
     "apply": lambda kubectl, _options: apply_requests.from_input(
-        lambda given: apply_requests.applied(kubectl, time.sleep, given)
+        lambda arguments: apply_requests.applied(kubectl, time.sleep, arguments)
     ),
     "arrange": lambda kubectl, _options: apply_requests.from_input(
-        lambda given: apply_requests.arranged(kubectl, given)
+        lambda arguments: apply_requests.arranged(kubectl, arguments)
     ),
     "facts": lambda kubectl, options: print_facts(kubectl, options.control_plane),
     "pods": lambda kubectl, _options: print_pods(kubectl, sys.stdin.read()),
     "ready": lambda kubectl, _options: await_ready(kubectl),
     "renew": lambda kubectl, _options: renew(kubectl),
     "access": lambda kubectl, _options: apply_requests.from_input(
-        lambda given: {"changed": service_access.keep(kubectl, time.sleep, given)}
+        lambda arguments: {"changed": service_access.keep(kubectl, time.sleep, arguments)}
     ),
-    "health-access": lambda kubectl, options: keep_health_access(kubectl, wanted=not options.absent),
+    "health-access": lambda kubectl, options: keep_health_access(kubectl, enabled=not options.absent),
     "await": lambda kubectl, _options: await_server(kubectl),
     "grant": lambda kubectl, _options: own_kubeconfig.serve(
         lambda uid, request: kubernetes_requests.for_uid(kubectl, uid, request)

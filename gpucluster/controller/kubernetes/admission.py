@@ -1,4 +1,4 @@
-"""What the API server refuses in the namespaces of people: the specs of ValidatingAdmissionPolicies, in CEL. Pure.
+"""What the API server refuses in the namespaces of users: the specs of ValidatingAdmissionPolicies, in CEL. Pure.
 
 An object that was accepted under other rules, or before its owner left a group, still has to change: controllers take
 their finalizers off a pod, or it would never go. So a change is looked at only where it concerns what the rules are
@@ -17,11 +17,11 @@ from gpucluster.node_agent.rules.devices import GPU_RESOURCES, NETWORKS, RDMA_RE
 
 OWN_UID, PODS, SERVICES = "gpucluster-own-uid", "gpucluster-pods", "gpucluster-services"
 
-#: Volumes that show nothing but what the namespace has. Others are mounted by root of the node, from where a pod says.
+#: Volumes that show nothing but what the namespace has. Others are mounted by root of the node, from where a pod names.
 _VOLUMES = (
     "configMap", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected", "secret",
 )  # fmt: skip
-#: Taints that keep the pods of people away, and those of `node.kubernetes.io/` that Kubernetes lets pods tolerate.
+#: Taints that keep the pods of users away, and those of `node.kubernetes.io/` that Kubernetes lets pods tolerate.
 _RESERVED = ("node-role.kubernetes.io/", "gpucluster.io/")
 _OF_NODES = "node.kubernetes.io/"
 _TOLERATED = tuple(_OF_NODES + name for name in ("not-ready", "unreachable", "memory-pressure"))
@@ -40,13 +40,13 @@ def policies(uid: str, gids: str) -> dict[str, dict[str, Any]]:
     """The spec of each policy, by its name.
 
     Args:
-        uid, gids: the annotations of a namespace with its person's uid, and with all groups, separated by commas.
+        uid, gids: the annotations of a namespace with its user's uid, and with all groups, separated by commas.
     """
     return {OWN_UID: _own_uid(uid, gids), PODS: _pods(), SERVICES: _services()}
 
 
 def _own_uid(uid: str, gids: str) -> dict[str, Any]:
-    """Pods have the person's uid and groups, and can't get others by a setuid program."""
+    """Pods have the user's uid and groups, and can't get others by a setuid program."""
     annotations = "namespaceObject.metadata.annotations"
     inherits = "(has(c.securityContext) && has(c.securityContext.{0}) ? c.securityContext.{0} == {1} : {2})"
     in_pod = (
@@ -84,14 +84,16 @@ def _own_uid(uid: str, gids: str) -> dict[str, Any]:
 
 
 def _pods() -> dict[str, Any]:
-    """Pods see the files of their namespace alone, and run where and with what the cluster gives to people."""
+    """Pods see the files of their namespace alone, and run where and with what the cluster gives to users."""
     kinds = " || ".join(f"has(v.{kind})" for kind in _VOLUMES)
     reserved = "".join(f" && !t.key.startsWith('{prefix}')" for prefix in _RESERVED)
     usual = f"(!t.key.startsWith('{_OF_NODES}') || t.key in {list(_TOLERATED)})"
-    asked = f"{list(_DEVICES)}.exists(r, r in c.resources.limits && c.resources.limits[r] != '0')"
+    requests_device = f"{list(_DEVICES)}.exists(r, r in c.resources.limits && c.resources.limits[r] != '0')"
     variables = {
         "annotations": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
-        "hasDevice": f"object.spec.containers.exists(c, has(c.resources) && has(c.resources.limits) && {asked})",
+        "hasDevice": (
+            f"object.spec.containers.exists(c, has(c.resources) && has(c.resources.limits) && {requests_device})"
+        ),
     }
     validations = {
         f"volumes must be of these kinds: {', '.join(_VOLUMES)}": (
@@ -126,7 +128,7 @@ def _spec(
 
     Args:
         when: whether a request is looked at.
-        validations: the expression that must be true, by what is said where it is not.
+        validations: the expression that must be true, by the message where it is not.
     """
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": list(resources)}
     return {

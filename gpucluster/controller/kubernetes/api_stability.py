@@ -1,8 +1,8 @@
 """Wait until the API server answers without a break.
 
 A kubelet that was started again may start its static pods again as well: one of another release does, where it
-describes a container in another way than the one before. It does so some seconds after it has said that its node is
-ready, so one answer of the API server says nothing of the next.
+describes a container in another way than the one before. It does so some seconds after it has reported that its node is
+ready, so one answer of the API server does not predict the next.
 """
 
 from __future__ import annotations

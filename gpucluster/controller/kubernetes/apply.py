@@ -1,7 +1,7 @@
-"""Objects that the cluster must have: applied, and removed when nobody wants them any more.
+"""Objects that the cluster must have: applied, and removed when they are no longer needed.
 
 Objects come in sets, each with a name. What a set had in an earlier run and has no more is removed; objects of other
-sets, and those of people, are left alone. What holds data or other people's objects is never removed.
+sets, and those of users, are left alone. What holds data or objects of users is never removed.
 """
 
 from __future__ import annotations
@@ -62,25 +62,26 @@ def apply(kubectl: Kubectl, wait: Wait, name: object, manifests: object) -> dict
 
     Returns:
         {changed, removed, kept, waiting}: objects as `Kind namespace/name`. `kept` are no longer wanted and must be
-        removed by a person; `waiting` are of kinds that the API server does not have: their operator is not installed.
+        removed by the operator; `waiting` are of kinds that the API server does not have: their operator is not
+        installed.
 
     Raises:
-        Refused: what is given is no set of objects.
+        Refused: the request is not a set of objects.
         Failed: the API server does not take one, or does not answer; what came before it is applied.
     """
     if not isinstance(name, str) or not _SET_NAME.fullmatch(name):
-        raise Refused(f"this is no name of a set of objects: {str(name)[:60]!r}")
-    wanted = [_labelled(name, each) for each in _checked(manifests)]
+        raise Refused(f"not the name of a set of objects: {str(name)[:60]!r}")
+    desired = [_labelled(name, each) for each in _checked(manifests)]
     before = {_identity(each): each for each in _of_set(kubectl, served(kubectl), name)}
-    first = [each for each in wanted if each["kind"] in _FIRST]
+    first = [each for each in desired if each["kind"] in _FIRST]
     _send(kubectl, name, first)
     _await_definitions(kubectl, wait, [each for each in first if each["kind"] == _FIRST[1]])
     known = served(kubectl)
     pairs = {(each.api_version, each.kind) for each in known}
-    waiting = [each for each in wanted if (each["apiVersion"], each["kind"]) not in pairs]
-    _send(kubectl, name, [each for each in wanted if each not in first and each not in waiting])
+    waiting = [each for each in desired if (each["apiVersion"], each["kind"]) not in pairs]
+    _send(kubectl, name, [each for each in desired if each not in first and each not in waiting])
     after = {_identity(each): each for each in _of_set(kubectl, known, name)}
-    names = {_identity(each) for each in wanted}
+    names = {_identity(each) for each in desired}
     left = {identity: each for identity, each in after.items() if identity not in names}
     removed = [each for each in left.values() if each["kind"] not in _NEVER_REMOVED]
     resources = {(each.api_version.partition("/")[0], each.kind): each.resource for each in known}
@@ -102,13 +103,13 @@ def apply(kubectl: Kubectl, wait: Wait, name: object, manifests: object) -> dict
 def served(kubectl: Kubectl) -> list[Served]:
     """The kinds that the API server has, of which objects can be listed and deleted."""
     lines = kubectl.run("api-resources", "--no-headers", "--verbs=list,delete,patch", where="kinds").splitlines()
-    found = []
+    kinds = []
     for line in filter(str.strip, lines):
         # The second column, short names, may be empty.
         name, *_short_names, api_version, _namespaced, kind = line.split()
         group = api_version.rpartition("/")[0]
-        found.append(Served(f"{name}.{group}" if group else name, api_version, kind))
-    return found
+        kinds.append(Served(f"{name}.{group}" if group else name, api_version, kind))
+    return kinds
 
 
 def _checked(manifests: object) -> Sequence[dict[str, Any]]:
@@ -118,7 +119,7 @@ def _checked(manifests: object) -> Sequence[dict[str, Any]]:
     for each in manifests:
         meta = each.get("metadata") if isinstance(each, dict) else None
         if not isinstance(meta, dict) or not all(isinstance(each.get(key), str) for key in ("apiVersion", "kind")):
-            raise Refused(f"this is no object of Kubernetes: {str(each)[:80]!r}")
+            raise Refused(f"not an object of Kubernetes: {str(each)[:80]!r}")
         checked_name(meta.get("name"), each["kind"])
         if _identity(each) in seen:
             raise Refused(f"{_named(each)} is there twice")
@@ -146,8 +147,8 @@ def _await_definitions(kubectl: Kubectl, wait: Wait, definitions: Collection[Map
     waited = 0.0
     left = {each["metadata"]["name"] for each in definitions}
     while left:
-        found = {each["metadata"]["name"]: each for each in kubectl.list("customresourcedefinitions")}
-        left = {name for name in left if not _established(found.get(name, {}))}
+        by_name = {each["metadata"]["name"]: each for each in kubectl.list("customresourcedefinitions")}
+        left = {name for name in left if not _established(by_name.get(name, {}))}
         if left and waited >= _ESTABLISHED_WITHIN_S:
             names = ", ".join(sorted(left))
             raise Failed(
@@ -165,7 +166,9 @@ def _established(definition: Mapping[str, Any]) -> bool:
 
 
 def _of_set(kubectl: Kubectl, known: Collection[Served], name: str) -> list[dict[str, Any]]:
-    """The objects that have the label of a set. Kinds of operators count, too: their groups are none of Kubernetes."""
+    """The objects that have the label of a set. Kinds of operators count, too: their groups are not those of
+    Kubernetes.
+    """
     resources = {
         each.kind if _builtin(each) else each.resource: each.resource
         for each in known

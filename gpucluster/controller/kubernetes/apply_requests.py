@@ -13,39 +13,39 @@ from gpucluster.node_agent.kubernetes.error_output import prints_errors
 from gpucluster.node_agent.kubernetes.kubectl import Kubectl
 
 
-def applied(kubectl: Kubectl, wait: apply.Wait, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Let the cluster have a set of objects, and nodes what they say of themselves.
+def applied(kubectl: Kubectl, wait: apply.Wait, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply a set of objects, and the labels, taints and devices of nodes.
 
     Args:
-        given: {set, manifests, pools}; see `apply.apply` and `hardware.arrange`.
+        arguments: {set, manifests, pools}; see `apply.apply` and `hardware.arrange`.
 
     Raises:
         AgentError: see there.
     """
-    result: dict[str, Any] = apply.apply(kubectl, wait, given.get("set"), given.get("manifests", []))
-    return {**result, "nodes": hardware.arrange(kubectl, given.get("pools", []))}
+    result: dict[str, Any] = apply.apply(kubectl, wait, arguments.get("set"), arguments.get("manifests", []))
+    return {**result, "nodes": hardware.arrange(kubectl, arguments.get("pools", []))}
 
 
-def arranged(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Let nodes have what they say of themselves, and change nothing else.
+def arranged(kubectl: Kubectl, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply the labels, taints and devices of nodes, and change nothing else.
 
     Args:
-        given: {pools}; see `hardware.arrange`.
+        arguments: {pools}; see `hardware.arrange`.
 
     Raises:
         AgentError: see there.
     """
-    return {"nodes": hardware.arrange(kubectl, given.get("pools", []))}
+    return {"nodes": hardware.arrange(kubectl, arguments.get("pools", []))}
 
 
 @prints_errors
 def from_input(does: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
-    """Read an object of JSON, do what it says, and write what has changed as JSON; returns the exit status."""
+    """Read a request as a JSON object, carry it out, and write what has changed as JSON; returns the exit status."""
     try:
-        given = json.load(sys.stdin)
+        arguments = json.load(sys.stdin)
     except ValueError:
-        given = None
-    if not isinstance(given, dict):
-        raise Refused("the input is no object of JSON")
-    sys.stdout.write(json.dumps(does(given)) + "\n")
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise Refused("the input is not a JSON object")
+    sys.stdout.write(json.dumps(does(arguments)) + "\n")
     return 0

@@ -1,7 +1,7 @@
 """Certificates of the control plane: until when they are valid, and their renewal by kubeadm.
 
 They are read from the files, so this works with an API server that is dead because of them. kubeadm renews what its
-authorities sign for a year; the authorities themselves are valid for ten and are not renewed.
+CAs sign for a year; the CAs themselves are valid for ten and are not renewed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Certificate(NamedTuple):
     Attributes:
         file: its path.
         expires: seconds since 1970.
-        authority: whether it signs others.
+        authority: whether it is a CA.
     """
 
     file: str
@@ -59,14 +59,18 @@ class Certificate(NamedTuple):
         return {"file": self.file, "expires": until, "days": int(self.days(now) // 1), "authority": self.authority}
 
 
-def to_renew(found: Iterable[Certificate], now: float, within_days: float = RENEW_WITHIN_DAYS) -> list[Certificate]:
+def to_renew(
+    certificates: Iterable[Certificate], now: float, within_days: float = RENEW_WITHIN_DAYS
+) -> list[Certificate]:
     """Those that are to be renewed: signed ones with fewer days left."""
-    return [each for each in found if not each.authority and each.days(now) < within_days]
+    return [each for each in certificates if not each.authority and each.days(now) < within_days]
 
 
-def outlived(found: Iterable[Certificate], now: float, within_days: float = RENEW_WITHIN_DAYS) -> list[Certificate]:
-    """The authorities that end soon: kubeadm can't renew them, and what they sign ends with them."""
-    return [each for each in found if each.authority and each.days(now) < within_days]
+def outlived(
+    certificates: Iterable[Certificate], now: float, within_days: float = RENEW_WITHIN_DAYS
+) -> list[Certificate]:
+    """The CAs that end soon: kubeadm can't renew them, and what they sign ends with them."""
+    return [each for each in certificates if each.authority and each.days(now) < within_days]
 
 
 def read(folder: Path = KUBERNETES) -> list[Certificate]:
@@ -78,13 +82,15 @@ def read(folder: Path = KUBERNETES) -> list[Certificate]:
     files = sorted((folder / "pki").rglob("*.crt"))
     if not files:
         raise Failed(f"{folder}/pki has no certificates: this host has no control plane yet", "Run: gpucluster apply")
-    found = [Certificate(str(file), end_of(file, file.read_bytes()), file.name in _AUTHORITIES) for file in files]
+    certificates = [
+        Certificate(str(file), end_of(file, file.read_bytes()), file.name in _AUTHORITIES) for file in files
+    ]
     for file in sorted(folder.glob("*.conf")):
         # That of kubelet is its own affair: kubelet renews it, in another file.
         embedded = None if file.name == "kubelet.conf" else _EMBEDDED.search(_text(file))
         if embedded:
-            found.append(Certificate(str(file), end_of(file, base64.b64decode(embedded[1])), authority=False))
-    return found
+            certificates.append(Certificate(str(file), end_of(file, base64.b64decode(embedded[1])), authority=False))
+    return certificates
 
 
 def kubelet_expired(now: float, file: Path = KUBELET) -> bool:
@@ -123,11 +129,11 @@ def end_of(file: Path, pem: bytes) -> float:
         file: where it was found, for the message.
 
     Raises:
-        Failed: this is no certificate.
+        Failed: it is not a certificate.
     """
-    done = programs.call(["openssl", "x509", "-noout", "-enddate"], pem.decode("ascii", errors="replace"))
-    ends = _END.search(done.stdout)
-    if done.returncode != 0 or not ends:
+    result = programs.call(["openssl", "x509", "-noout", "-enddate"], pem.decode("ascii", errors="replace"))
+    ends = _END.search(result.stdout)
+    if result.returncode != 0 or not ends:
         raise Failed(f"{file} holds no certificate that openssl can read", "Restore it: gpucluster restore FILE")
     return float(calendar.timegm(time.strptime(ends[1], "%b %d %H:%M:%S %Y")))
 
@@ -150,9 +156,9 @@ def renew(
     due = to_renew(read(folder), time.time(), within_days)
     if not due:
         return [str(KUBELET)] if renew_kubelet(time.time(), folder) else []
-    done = programs.call(["kubeadm", "certs", "renew", "all"], seconds=_KUBEADM_S)
-    if done.returncode != 0:
-        why = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-1]
+    result = programs.call(["kubeadm", "certs", "renew", "all"], seconds=_KUBEADM_S)
+    if result.returncode != 0:
+        why = (result.stderr.strip() or result.stdout.strip() or f"status {result.returncode}").splitlines()[-1]
         raise Failed(f"kubeadm did not renew the certificates: {why}", "Run: gpucluster backup; then gpucluster apply")
     left = to_renew(read(folder), time.time(), min(within_days, 1.0))
     if left:

@@ -1,6 +1,6 @@
-"""Short-lived certificates of clients: people and operators keep their keys, the controller signs the public half.
+"""Short-lived certificates of clients: users and operators keep their keys, the controller signs the public half.
 
-The authority of the control plane signs here, by openssl: Kubernetes' own way for certificate requests can't limit how
+The CA of the control plane signs here, by openssl: Kubernetes' own way for certificate requests can't limit how
 long a certificate is valid before 1.22. Nothing of a request is used but its key.
 """
 
@@ -44,13 +44,13 @@ authorityKeyIdentifier = keyid
 
 
 def checked_hours(hours: object, what: str) -> int:
-    """For how many hours somebody asks.
+    """The number of hours in a request.
 
     Args:
         what: is valid for so long, for the error.
 
     Raises:
-        Refused: it is no such number.
+        Refused: it is something else.
     """
     if not isinstance(hours, int) or isinstance(hours, bool) or not 1 <= hours <= MOST_HOURS:
         raise Refused(f"{what} is valid for 1 to {MOST_HOURS} hours")
@@ -76,13 +76,13 @@ def sign(
 
     Raises:
         Refused: the request or the hours are not usable.
-        Failed: there is no authority here, or openssl failed.
+        Failed: there is no CA here, or openssl failed.
     """
     if not isinstance(request, str) or len(request) > _MOST_CHARACTERS or "BEGIN CERTIFICATE REQUEST" not in request:
-        raise Refused("this is no certificate request", "Write it as PEM")
+        raise Refused("not a certificate request", "Write it as PEM")
     valid = checked_hours(hours, "a certificate")
     if not (authority / "ca.key").is_file():
-        raise Failed(f"there is no authority of Kubernetes in {authority}", "Run: gpucluster apply")
+        raise Failed(f"there is no CA of Kubernetes in {authority}", "Run: gpucluster apply")
     start = time.time() if now is None else now
     dates = [time.strftime("%Y%m%d%H%M%SZ", time.gmtime(at)) for at in (start - _EARLIER_S, start + valid * _HOUR_S)]
     subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"
@@ -96,8 +96,8 @@ def sign(
             *("-cert", str(authority / "ca.crt"), "-keyfile", str(authority / "ca.key"), "-subj", subject),
             *("-startdate", dates[0], "-enddate", dates[1], "-out", str(work / "certificate")),
         ]
-        done = programs.call(argv)
-        if done.returncode != 0:
-            words = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        result = programs.call(argv)
+        if result.returncode != 0:
+            words = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
             raise Refused("the certificate request can't be signed", words[:200])
         return (work / "certificate").read_text()

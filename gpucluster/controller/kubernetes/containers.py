@@ -58,11 +58,11 @@ def states() -> dict[str, Any]:
 
 
 def _ctr(*words: str) -> str:
-    done = programs.call([*_CTR, *words], seconds=_SECONDS)
-    if done.returncode != 0:
-        why = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    result = programs.call([*_CTR, *words], seconds=_SECONDS)
+    if result.returncode != 0:
+        why = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
         raise Failed(
             f"containerd on the controller gives no answer: {why}",
             "See: gpucluster ssh -- sudo systemctl status containerd",
         )
-    return done.stdout
+    return result.stdout

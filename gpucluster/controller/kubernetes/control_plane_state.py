@@ -27,7 +27,7 @@ _ROTATION = "https://kubernetes.io/docs/tasks/tls/manual-rotation-of-ca-certific
 _NUMBERS = "its numbers: gpucluster ssh -- sudo crictl ps -a --name"
 
 
-class Seen(NamedTuple):
+class ControlPlaneFacts(NamedTuple):
     """What was found on the controller; an error stands where something gave no answer.
 
     Attributes:
@@ -51,15 +51,15 @@ class Seen(NamedTuple):
     kubelet_expired: bool = False
 
 
-def judged(seen: Seen, now: float) -> list[dict[str, Any]]:
+def judged(seen: ControlPlaneFacts, now: float) -> list[dict[str, Any]]:
     """What is wrong, the cause before what follows from it: [{message, hint, serious}]."""
-    found = [*_of_certificates(seen.certificates, now), *_of_space(seen.space, seen.free), *_of_programs(seen)]
+    problems = [*_of_certificates(seen.certificates, now), *_of_space(seen.space, seen.free), *_of_programs(seen)]
     if seen.kubelet_expired:
         text = f"the certificate of kubelet on the controller has expired ({certificates.KUBELET})"
-        found.insert(0, (text, _RENEW))
-    if seen.server and not found:
-        found.append((seen.server, "See: gpucluster ssh -- sudo journalctl --unit kubelet"))
-    return [*(_problem(*each) for each in found), *_of_namespaces(seen.stuck)]
+        problems.insert(0, (text, _RENEW))
+    if seen.server and not problems:
+        problems.append((seen.server, "See: gpucluster ssh -- sudo journalctl --unit kubelet"))
+    return [*(_problem(*each) for each in problems), *_of_namespaces(seen.stuck)]
 
 
 def _problem(message: str, hint: str, *, serious: bool = True) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _problem(message: str, hint: str, *, serious: bool = True) -> dict[str, Any]
 
 
 def _of_namespaces(stuck: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """It is somebody's namespace, and everything else goes on."""
+    """One namespace is affected, and everything else goes on."""
     return [_problem(each["message"], each["hint"], serious=False) for each in stuck]
 
 
@@ -78,7 +78,7 @@ def _of_certificates(read: Sequence[Certificate], now: float) -> Iterator[tuple[
         text = f"{len(expired)} of the control plane's certificates expired: {files}"
         yield text, _RENEW
     for each in certificates.outlived(read, now):
-        text = f"the authority {each.file} ends in {each.days(now):.0f} days, and kubeadm does not renew authorities"
+        text = f"the CA {each.file} ends in {each.days(now):.0f} days, and kubeadm does not renew CAs"
         yield text, f"Replace it by hand: {_ROTATION}"
 
 
@@ -91,7 +91,7 @@ def _of_space(space: Space | None, free: int) -> Iterator[tuple[str, str]]:
         yield f"the disk of etcd has {free >> 20} MiB left", f"Free space below {DATA} on the controller"
 
 
-def _of_programs(seen: Seen) -> Iterator[tuple[str, str]]:
+def _of_programs(seen: ControlPlaneFacts) -> Iterator[tuple[str, str]]:
     if not seen.kubelet:
         hint = "See: gpucluster ssh -- sudo journalctl --unit kubelet; then run: gpucluster apply"
         yield "kubelet does not run on the controller, and it starts the control plane", hint
@@ -147,7 +147,7 @@ def look(kubectl: Kubectl, etcd: Etcd, folder: Path = certificates.KUBERNETES) -
     kubelet = programs.call(["systemctl", "is-active", "--quiet", "kubelet"]).returncode == 0
     free = shutil.disk_usage(etcd.data if etcd.data.exists() else "/").free
     now = time.time()
-    seen = Seen(server, kubelet, parts, space, free, read, stuck, certificates.kubelet_expired(now))
+    seen = ControlPlaneFacts(server, kubelet, parts, space, free, read, stuck, certificates.kubelet_expired(now))
     return {
         "ready": not server,
         "problems": judged(seen, now),

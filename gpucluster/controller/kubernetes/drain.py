@@ -41,7 +41,7 @@ class Drain:
     """Drains nodes.
 
     Args:
-        wait: waits some seconds; it may raise where nobody waits for us any more.
+        wait: waits some seconds; it may raise where the caller no longer waits.
         clock: seconds, for the limit of time.
     """
 
@@ -60,7 +60,7 @@ class Drain:
         Args:
             reasons: why, by the name of the host.
             seconds: to wait. With 0 there is no wait and no budget: work is deleted, too.
-            on_left: is told when what is left has changed.
+            on_left: is called when what is left has changed.
 
         Raises:
             Failed: there is still something after this time; the nodes take no new pods. Or no answer.
@@ -73,16 +73,16 @@ class Drain:
             for name in names:
                 self._delete_all(known[name]["registered"])
             return names
-        end, told = self._clock() + seconds, ""
-        # The kubelet of a node that is silent ends no pod: what was told to go is gone as far as we can see.
+        end, last_report = self._clock() + seconds, ""
+        # The kubelet of a node that is silent ends no pod: what was evicted counts as gone.
         silent = {known[name]["registered"] for name in names if known[name]["ready"] == "Unknown"}
         registered = [known[name]["registered"] for name in names]
         while True:
             left = self.evict(registered, silent)
             if not left:
                 return names
-            if repr(left) != told:
-                told = repr(left)
+            if repr(left) != last_report:
+                last_report = repr(left)
                 on_left(left)
             if self._clock() >= end:
                 raise unfinished(names, left, seconds)
@@ -143,13 +143,13 @@ class Drain:
 
 def unfinished(names: list[str], left: Left, seconds: float) -> Failed:
     """The error for nodes that are not empty after this time."""
-    said = [message for message, _hint in left.refused.values()][:_MOST_SHOWN]
+    reasons = [message for message, _hint in left.refused.values()][:_MOST_SHOWN]
     hints = list(dict.fromkeys(hint for _message, hint in left.refused.values()))[:1]
     if left.waiting:
         shown = ", ".join(left.waiting[:_MOST_SHOWN])
         more = len(left.waiting) - _MOST_SHOWN
-        said.append(f"still running: {shown}" + (f" and {more} more" if more > 0 else ""))
-    what = f"{', '.join(names)} can't be drained: after {seconds:.0f} s there is still something. {'; '.join(said)}"
+        reasons.append(f"still running: {shown}" + (f" and {more} more" if more > 0 else ""))
+    what = f"{', '.join(names)} can't be drained: after {seconds:.0f} s there is still something. {'; '.join(reasons)}"
     again = (
         "The nodes take no new pods; run the same command again later. To delete the pods without regard to budgets "
         "and work, pass --drain-timeout 0"

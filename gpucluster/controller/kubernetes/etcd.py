@@ -33,7 +33,7 @@ class Space(NamedTuple):
         size: bytes of its file, which has a limit.
         used: bytes of it that hold something.
         revision: of the last change.
-        full: it refuses every change until somebody makes space and says so.
+        full: it refuses every change until space is freed and the alarm is ended.
     """
 
     size: int
@@ -46,14 +46,14 @@ def space_of(status: str, alarms: str) -> Space:
     """What `endpoint status` (JSON) and `alarm list` say.
 
     Raises:
-        Failed: that is no answer of etcdctl.
+        Failed: that is not an answer of etcdctl.
     """
     try:
         one = json.loads(status)[0]["Status"]
         size = int(one["dbSize"])
         return Space(size, int(one.get("dbSizeInUse", size)), int(one["header"]["revision"]), _NOSPACE in alarms)
     except (ValueError, LookupError, TypeError):
-        raise Failed(f"etcdctl says nothing of etcd's state: {status.strip()[:80]!r}", _LOOK) from None
+        raise Failed(f"etcdctl reports nothing of etcd's state: {status.strip()[:80]!r}", _LOOK) from None
 
 
 class Etcd:
@@ -85,9 +85,9 @@ class Etcd:
             Failed: a step failed; all of them can be done again.
         """
         before = self.space()
-        done = self._run(["compact", str(before.revision)], _DATA_SECONDS)
-        if done.returncode != 0 and "has been compacted" not in done.stderr:
-            raise _failed("compact", done)
+        result = self._run(["compact", str(before.revision)], _DATA_SECONDS)
+        if result.returncode != 0 and "has been compacted" not in result.stderr:
+            raise _failed("compact", result)
         self._ask("defrag", "--command-timeout=300s", seconds=_DATA_SECONDS)
         if before.full:
             self._ask("alarm", "disarm")
@@ -115,11 +115,11 @@ class Etcd:
         Raises:
             Failed: it gives no answer.
         """
-        said = self._ask("get", "/registry/", "--prefix", "--limit=1", "--keys-only", "--write-out=json")
+        answer = self._ask("get", "/registry/", "--prefix", "--limit=1", "--keys-only", "--write-out=json")
         try:
-            return int(json.loads(said).get("count", 0))
+            return int(json.loads(answer).get("count", 0))
         except (ValueError, AttributeError):
-            raise Failed(f"etcdctl does not count: {said.strip()[:80]!r}", _LOOK) from None
+            raise Failed(f"etcdctl does not count: {answer.strip()[:80]!r}", _LOOK) from None
 
     @staticmethod
     def restore(snapshot: Path, folder: Path, flags: Sequence[str], image: str) -> None:
@@ -138,27 +138,34 @@ class Etcd:
         # etcdutl restores since etcd 3.5, and etcdctl not any more since 3.6.
         for program in ("etcdutl", "etcdctl"):
             if shutil.which(program):
-                done = programs.call([program, *words], seconds=_DATA_SECONDS)
+                result = programs.call([program, *words], seconds=_DATA_SECONDS)
                 break
         else:
-            done = _in_image(image, snapshot, folder, words)
-        if done.returncode != 0:
-            raise _failed("snapshot restore", done)
+            result = _in_image(image, snapshot, folder, words)
+        if result.returncode != 0:
+            raise _failed("snapshot restore", result)
 
     def _ask(self, *words: str, seconds: float = _SECONDS) -> str:
-        done = self._run(words, seconds)
-        if done.returncode != 0:
-            raise _failed(words[0], done)
-        return done.stdout
+        result = self._run(words, seconds)
+        if result.returncode != 0:
+            raise _failed(words[0], result)
+        return result.stdout
 
     def _run(self, words: Sequence[str], seconds: float) -> programs.Completed[str]:
         argv = ["etcdctl", *self._options, *words]
         if shutil.which("etcdctl"):
             return programs.call(argv, seconds=seconds)
-        found = containers.running("etcd")
-        if not found:
+        container_ids = containers.running("etcd")
+        if not container_ids:
             raise Failed("etcd does not run on the controller", _LOOK)
-        inside = ["ctr", "--namespace=k8s.io", "tasks", "exec", f"--exec-id=gpucluster-{uuid.uuid4().hex}", found[0]]
+        inside = [
+            "ctr",
+            "--namespace=k8s.io",
+            "tasks",
+            "exec",
+            f"--exec-id=gpucluster-{uuid.uuid4().hex}",
+            container_ids[0],
+        ]
         return programs.call([*inside, *argv], seconds=seconds)
 
 
@@ -167,18 +174,18 @@ def _in_image(image: str, snapshot: Path, folder: Path, words: Sequence[str]) ->
         f"--mount=type=bind,src={each},dst={each},options=rbind:rw"
         for each in dict.fromkeys((snapshot.parent, folder.parent))
     ]
-    done = programs.call(["ctr", "--version"])
+    result = programs.call(["ctr", "--version"])
     for program in ("etcdutl", "etcdctl"):
         name = f"gpucluster-{uuid.uuid4().hex}"
         argv = ["ctr", "--namespace=k8s.io", "run", "--rm", *mounts, image, name, program, *words]
-        done = programs.call(argv, seconds=_DATA_SECONDS)
-        if "executable file not found" not in done.stderr:
+        result = programs.call(argv, seconds=_DATA_SECONDS)
+        if "executable file not found" not in result.stderr:
             break
-    return done
+    return result
 
 
-def _failed(what: str, done: programs.Completed[str]) -> Failed:
-    lines = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()
+def _failed(what: str, result: programs.Completed[str]) -> Failed:
+    lines = (result.stderr.strip() or result.stdout.strip() or f"status {result.returncode}").splitlines()
     # etcd 3.4 and 3.5 log in JSON beside their errors.
-    found = re.search(r'"error":"([^"]+)"', lines[-1])
-    return Failed(f"etcd does not do `{what}`: {found[1] if found else lines[-1]}", _LOOK)
+    match = re.search(r'"error":"([^"]+)"', lines[-1])
+    return Failed(f"etcd does not do `{what}`: {match[1] if match else lines[-1]}", _LOOK)

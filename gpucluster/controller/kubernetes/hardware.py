@@ -23,37 +23,39 @@ _RESOURCE = re.compile(r"[a-z0-9.-]+\.[a-z]+/[a-z0-9.-]+")
 _TRIES = 5
 
 
-def arrange(kubectl: Kubectl, given: object) -> dict[str, list[str]]:
-    """Let nodes have their labels and taints, and offer emulated devices.
+def arrange(kubectl: Kubectl, pools: object) -> dict[str, list[str]]:
+    """Set the labels and taints of nodes, and let them offer emulated devices.
 
     kubelet sets labels and taints only when it registers a node, and forgets emulated devices when it starts.
 
     Args:
-        given: pools, each as {nodes, labels, taints, emulated}; `nodes` are names of hosts, `emulated` has a number for
+        pools: pools, each as {nodes, labels, taints, emulated}; `nodes` are names of hosts, `emulated` has a number for
             the name of each resource.
 
     Returns:
         {changed, absent}: the nodes that were changed, and those that Kubernetes does not know.
 
     Raises:
-        Refused: what is given is nothing of that kind.
+        Refused: the pools are something else.
         Failed: the API server does not take it, or does not answer.
     """
-    if not isinstance(given, list) or not all(isinstance(pool, dict) for pool in given):
+    if not isinstance(pools, list) or not all(isinstance(pool, dict) for pool in pools):
         raise Refused("the pools are not a list of objects")
-    wanted = {}
-    for pool in given:
+    pool_by_node = {}
+    for pool in pools:
         names = pool.get("nodes")
         if not isinstance(names, list):
             raise Refused("the nodes of a pool are not a list")
         for name in names:
-            wanted[checked_name(name)] = pool
+            pool_by_node[checked_name(name)] = pool
         _check(pool)
-    if not wanted:
+    if not pool_by_node:
         return {"changed": [], "absent": []}
     there = {each["name"]: each["registered"] for each in nodes.list_nodes(kubectl)}
-    changed = [name for name in sorted(wanted) if name in there and _arranged(kubectl, there[name], wanted[name])]
-    return {"changed": changed, "absent": sorted(set(wanted) - set(there))}
+    changed = [
+        name for name in sorted(pool_by_node) if name in there and _arranged(kubectl, there[name], pool_by_node[name])
+    ]
+    return {"changed": changed, "absent": sorted(set(pool_by_node) - set(there))}
 
 
 def _check(pool: Mapping[str, Any]) -> None:
@@ -62,28 +64,28 @@ def _check(pool: Mapping[str, Any]) -> None:
         raise Refused("labels, taints and emulated devices of nodes can't be read")
     for taint in taints:
         if not isinstance(taint, dict) or not {"key", "effect"} <= set(taint):
-            raise Refused(f"this is no taint: {str(taint)[:60]!r}")
+            raise Refused(f"not a taint: {str(taint)[:60]!r}")
     for resource, amount in emulated.items():
         if not _RESOURCE.fullmatch(str(resource)) or not str(amount).isdigit():
-            raise Refused(f"this is no number of devices: {str(resource)[:60]!r}")
+            raise Refused(f"not a number of devices: {str(resource)[:60]!r}")
 
 
-def _arranged(kubectl: Kubectl, name: str, wanted: Mapping[str, Any]) -> bool:
+def _arranged(kubectl: Kubectl, name: str, pool: Mapping[str, Any]) -> bool:
     """Change one node; whether there was something to change. Others change nodes at the same time, so try again."""
     for attempt in range(1, _TRIES + 1):
         try:
             node = kubectl.get("node", name)
-            changed = _described(kubectl, name, node, wanted)
-            return _offering(kubectl, name, wanted.get("emulated", {})) or changed
+            changed = _described(kubectl, name, node, pool)
+            return _offering(kubectl, name, pool.get("emulated", {})) or changed
         except ApiFailed as error:
             if error.kind != faults.CONFLICT or attempt == _TRIES:
                 raise
     raise AssertionError("unreachable")
 
 
-def _described(kubectl: Kubectl, name: str, node: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    labels = {str(key): str(value) for key, value in wanted.get("labels", {}).items()}
-    if wanted.get("emulated"):
+def _described(kubectl: Kubectl, name: str, node: Mapping[str, Any], pool: Mapping[str, Any]) -> bool:
+    labels = {str(key): str(value) for key, value in pool.get("labels", {}).items()}
+    if pool.get("emulated"):
         labels[EMULATED] = "true"
     has = (node.get("metadata") or {}).get("labels") or {}
     # A label with the value null is removed.
@@ -91,16 +93,16 @@ def _described(kubectl: Kubectl, name: str, node: Mapping[str, Any], wanted: Map
     ours = {key for key in has if key.startswith(_OUR_LABELS)} - {HOST}
     changes.update({key: None for key in has if key in ours and key not in labels})
     taints = (node.get("spec") or {}).get("taints") or []
-    keys = {(each["key"], each["effect"]) for each in wanted.get("taints", [])}
+    keys = {(each["key"], each["effect"]) for each in pool.get("taints", [])}
     others = [
         each
         for each in taints
         if (each["key"], each.get("value")) not in _OUR_TAINTS and (each["key"], each["effect"]) not in keys
     ]
-    target = [*others, *wanted.get("taints", [])]
+    target = [*others, *pool.get("taints", [])]
     change: dict[str, Any] = {"metadata": {"labels": changes}} if changes else {}
     if sorted(map(_comparable, target)) != sorted(map(_comparable, taints)):
-        # With the version, so that a taint that somebody sets right now is not lost.
+        # With the version, so that a taint that another program sets at the same time is not lost.
         change["spec"] = {"taints": target}
         change.setdefault("metadata", {})["resourceVersion"] = node["metadata"]["resourceVersion"]
     if change:

@@ -1,4 +1,4 @@
-"""The health service's own way to the API server: it reads nodes and changes what it says of them, and no more.
+"""The health service's own way to the API server: it reads nodes and writes its results into them, and no more.
 
 The file is not in /etc/kubernetes: kubeadm renews what is there, and does not know this one.
 """
@@ -22,17 +22,17 @@ _RULES: Sequence[Mapping[str, Any]] = (
 )
 
 
-def keep(kubectl: Kubectl, wait: Callable[[float], None], file: Path = FILE, *, wanted: bool = True) -> bool:
-    """Let the service have its account and its file, or none of both; returns whether anything was changed.
+def keep(kubectl: Kubectl, wait: Callable[[float], None], file: Path = FILE, *, enabled: bool = True) -> bool:
+    """Create the account and the file of the service, or remove both; returns whether anything was changed.
 
     Args:
         kubectl: with the rights of the administrator.
-        wanted: whether the service runs.
+        enabled: whether the service runs.
 
     Raises:
         Failed: the API server gives no answer, or makes no token; or the file can't be written.
     """
-    rules = list(_RULES) if wanted else []
+    rules = list(_RULES) if enabled else []
     return service_access.keep(kubectl, wait, {"set": _SET, "account": ACCOUNT, "rules": rules, "file": str(file)})
 
 

@@ -43,7 +43,8 @@ _NEVER = frozenset(
         "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
     }
 )  # fmt: skip
-#: Seconds for a pod that can't start; for one that is silent until its job says so itself; and for one whose node is.
+#: Seconds for a pod that can't start; for one that is silent until its job reports it itself; and for one whose node
+#: is.
 _START_S, _SILENT_S, _LEAVING_S = 30.0, 180.0, 180.0
 _OF_NODE = frozenset({"Evicted", "NodeLost", "NodeShutdown", "Preempting", "Shutdown", "Terminated"})
 _QUOTA = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
@@ -55,7 +56,7 @@ _QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)(m|k|[MGTP]|[KMGTP]i)?")
 
 
 class Owner(NamedTuple):
-    """Whose the objects are, as the directory says it.
+    """Whose the objects are, as the directory has it.
 
     Args:
         gids: all groups, the primary one first.
@@ -70,7 +71,7 @@ class Owner(NamedTuple):
 
 
 class State(NamedTuple):
-    """How a job is; see `controller.jobs.queue.Seen`."""
+    """How a job is; see `controller.jobs.queue.SubmittedJob`."""
 
     state: str
     nodes: str
@@ -80,13 +81,13 @@ class State(NamedTuple):
 
 
 def owned(manifests: object, name: str, owner: Owner) -> list[Manifest]:
-    """The manifests of a job as those of a user: namespace, uid, groups and home are the user's, whatever they said.
+    """The manifests of a job as those of a user: namespace, uid, groups and home are the user's, whatever they were.
 
     Raises:
-        Refused: these are no objects of a job of this name.
+        Refused: they are not the objects of a job of this name.
     """
     if not isinstance(manifests, list) or not 0 < len(manifests) <= _MOST_OBJECTS:
-        raise Refused("the objects of the job are no list")
+        raise Refused("the objects of the job are not a list")
     made = [_owned(each, name, owner) for each in manifests]
     kinds = sorted({each["kind"] for each in made if each["kind"] in WORKLOADS})
     if len(kinds) != 1:
@@ -96,10 +97,10 @@ def owned(manifests: object, name: str, owner: Owner) -> list[Manifest]:
     return made
 
 
-def _owned(given: object, name: str, owner: Owner) -> Manifest:
-    if not isinstance(given, dict) or given.get("kind") not in {*WORKLOADS, *_BESIDE}:
-        raise Refused("this is no object of a job")
-    made = copy.deepcopy(given)
+def _owned(manifest: object, name: str, owner: Owner) -> Manifest:
+    if not isinstance(manifest, dict) or manifest.get("kind") not in {*WORKLOADS, *_BESIDE}:
+        raise Refused("not an object of a job")
+    made = copy.deepcopy(manifest)
     about = made.get("metadata")
     if not isinstance(about, dict) or (about.get("labels") or {}).get(JOB) != name:
         raise Refused(f"an object does not belong to the job {name}")
@@ -133,7 +134,7 @@ def pod_specs(value: object) -> Iterator[Manifest]:
 
 
 def first_name(pod_spec: Mapping[str, Any]) -> str:
-    """The name that the first pod of the job has, or that its name begins with; "" where it does not say it."""
+    """The name that the first pod of the job has, or that its name begins with; "" where it has none."""
     for container in pod_spec.get("containers") or []:
         for variable in container.get("env") or []:
             if variable.get("name") == _NODES:
@@ -142,7 +143,7 @@ def first_name(pod_spec: Mapping[str, Any]) -> str:
 
 
 def number_of_pods(pod_spec: Mapping[str, Any]) -> int:
-    """How many pods the job has; 0 where it does not say it."""
+    """How many pods the job has; 0 where it has none."""
     for container in pod_spec.get("containers") or []:
         for variable in container.get("env") or []:
             if variable.get("name") == _NODES:
@@ -160,14 +161,14 @@ def state_of(pods: Sequence[Manifest], workloads: Sequence[Manifest], events: It
     """
     pods = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
     nodes = ",".join(sorted({str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName")}))
-    spec = next((found for each in [*pods, *workloads] for found in pod_specs(each)), {})
+    spec = next((pod_spec for each in [*pods, *workloads] for pod_spec in pod_specs(each)), {})
     first, expected = first_name(spec), number_of_pods(spec)
     scripts = [pod for pod in pods if first and _is(pod, first)]
     script = scripts[-1] if scripts else None
     if script is not None and _phase(script) in ("Succeeded", "Failed"):
         return _ended(script, nodes)
-    if (found := _given_up(workloads, first)) is not None:
-        return found._replace(nodes=nodes)
+    if (state := _state_of_failure(workloads, first)) is not None:
+        return state._replace(nodes=nodes)
     for pod in pods:
         reason, patience = _trouble(pod)
         if reason:
@@ -175,8 +176,8 @@ def state_of(pods: Sequence[Manifest], workloads: Sequence[Manifest], events: It
                 "PENDING" if patience == _START_S or not patience else "RUNNING", nodes, reason, None, patience
             )
     if len(pods) < expected:
-        said = [str(event.get("message", "")) for event in events]
-        reason = f"{len(pods)} of {expected} pods are there" + (f"; {refused(said[-1])}" if said else "")
+        messages = [str(event.get("message", "")) for event in events]
+        reason = f"{len(pods)} of {expected} pods are there" + (f"; {refused(messages[-1])}" if messages else "")
         return State("PENDING", nodes, reason)
     if all(_phase(pod) != "Pending" for pod in pods) and pods:
         return State("RUNNING", nodes, "")
@@ -212,8 +213,8 @@ def _ended(pod: Manifest, nodes: str) -> State:
     return State(state, nodes, why, code if isinstance(code, int) else None)
 
 
-def _given_up(workloads: Iterable[Manifest], first: str) -> State | None:
-    """What an object says of the whole job. With a Job for each pod only that of the first counts."""
+def _state_of_failure(workloads: Iterable[Manifest], first: str) -> State | None:
+    """What an object reports of the whole job. With a Job for each pod only that of the first counts."""
     for each in workloads:
         if each["kind"] == "Job" and each["metadata"]["name"] != first:
             continue
@@ -247,9 +248,9 @@ def _trouble(pod: Manifest) -> tuple[str, float]:
 
 def refused(message: str) -> str:
     """Why the API refuses a pod, in words."""
-    if found := _QUOTA.search(message):
-        _name, asked, used, most = (each.strip(",") for each in found.groups())
-        return f"the quota of the user is used up: {asked} is asked for, {used} is used, {most} is the most"
+    if match := _QUOTA.search(message):
+        _name, request, used, most = (each.strip(",") for each in match.groups())
+        return f"the quota of the user is used up: {request} is asked for, {used} is used, {most} is the most"
     if "violates PodSecurity" in message or "PodSecurityPolicy" in message or "ValidatingAdmissionPolicy" in message:
         return f"the policy of the user's namespace forbids it: {message}"
     return message
@@ -259,9 +260,9 @@ def refused(message: str) -> str:
 
 
 def quantity(text: object) -> float:
-    """A quantity of Kubernetes as a number: "500m" is 0.5. What is none counts as 0."""
-    found = _QUANTITY.fullmatch(str(text))
-    return float(found[1]) * _FACTORS[found[2] or ""] if found else 0.0
+    """A quantity of Kubernetes as a number: "500m" is 0.5. Anything else counts as 0."""
+    match = _QUANTITY.fullmatch(str(text))
+    return float(match[1]) * _FACTORS[match[2] or ""] if match else 0.0
 
 
 def too_much(
@@ -273,30 +274,30 @@ def too_much(
         pod_spec: of one pod, with the requests that the namespace gives to those that have none.
         claimed: what each pod claims (`claims`).
     """
-    asked = {"pods": float(pods), **{name: number * pods for name, number in (claimed or {}).items()}}
+    requests = {"pods": float(pods), **{name: number * pods for name, number in (claimed or {}).items()}}
     for container in pod_spec.get("containers") or []:
         for name, value in ((container.get("resources") or {}).get("requests") or {}).items():
-            asked[f"requests.{name}"] = asked.get(f"requests.{name}", 0.0) + quantity(value) * pods
+            requests[f"requests.{name}"] = requests.get(f"requests.{name}", 0.0) + quantity(value) * pods
     for quota in quotas:
         if (quota.get("spec") or {}).get("scopeSelector") or (quota.get("spec") or {}).get("scopes"):
             continue
         for name, most in ((quota.get("spec") or {}).get("hard") or {}).items():
-            if asked.get(name, 0.0) > quantity(most):
+            if requests.get(name, 0.0) > quantity(most):
                 what = name.replace("requests.", "")
-                return f"it asks for {what} {asked[name]:g} in all, and the quota of the user is {most}"
+                return f"it asks for {what} {requests[name]:g} in all, and the quota of the user is {most}"
     return ""
 
 
 def claims(manifests: Iterable[Manifest]) -> dict[str, float]:
     """How many devices each pod of a job claims, by the name that a quota has for their class."""
-    found: dict[str, float] = {}
+    devices: dict[str, float] = {}
     for each in manifests:
         if each["kind"] == "ResourceClaimTemplate":
             for request in each["spec"]["spec"]["devices"]["requests"]:
                 exactly = request.get("exactly") or {}
                 name = CLASS_QUOTA.format(exactly.get("deviceClassName"))
-                found[name] = found.get(name, 0.0) + float(exactly.get("count", 1))
-    return found
+                devices[name] = devices.get(name, 0.0) + float(exactly.get("count", 1))
+    return devices
 
 
 def images_of(nodes: Iterable[Manifest]) -> list[set[str]]:

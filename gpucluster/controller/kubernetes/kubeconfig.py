@@ -28,7 +28,7 @@ def content(
 
     Args:
         cluster: the name of the cluster there, and of the context.
-        where: its address, and the authority of its certificate.
+        where: its address, and the CA of its certificate.
         access: what the user logs in with.
         user: the name of the user there; by default that of the cluster.
         namespace: for requests that name none.
@@ -45,7 +45,7 @@ def content(
 
 
 def of_person(cluster: str, granted: Mapping[str, str], key: str, local_port: int | None = None) -> dict[str, Any]:
-    """The content of the kubeconfig of a person or an operator.
+    """The content of the kubeconfig of a user or an operator.
 
     Args:
         granted: the controller's answer: {server, authority, user, namespace, certificate or token}.

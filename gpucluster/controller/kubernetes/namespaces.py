@@ -11,7 +11,7 @@ from gpucluster.node_agent.kubernetes.kubectl import Kubectl
 
 #: Seconds in which a namespace may end as it should: its pods get the time that they ask for.
 PATIENCE_S = 120.0
-# What the namespace controller says of a namespace that it can't empty; it knows them since 1.16.
+# What the namespace controller reports of a namespace that it can't empty; it knows them since 1.16.
 _TELLING = (
     "NamespaceDeletionDiscoveryFailure",
     "NamespaceDeletionGroupVersionParsingFailure",
@@ -33,8 +33,8 @@ def stuck(namespace: Mapping[str, Any], now: float) -> tuple[str, str] | None:
         return None
     name = str(meta.get("name", ""))
     true = {str(each.get("type")): each for each in status.get("conditions") or [] if each.get("status") == "True"}
-    said = [str(true[kind].get("message", "")) for kind in _TELLING if kind in true]
-    why = "; ".join(filter(None, said)) or "its controller has not said why"
+    messages = [str(true[kind].get("message", "")) for kind in _TELLING if kind in true]
+    why = "; ".join(filter(None, messages)) or "its controller has not reported why"
     message = f"namespace {name} does not end since {meta['deletionTimestamp']}: {why}"
     if "NamespaceDeletionDiscoveryFailure" in true:
         hint = "An API service that is registered gives no answer: gpucluster ssh -- sudo kubectl get apiservices"
@@ -57,9 +57,9 @@ def _seconds(timestamp: str) -> float:
 
 def look(kubectl: Kubectl) -> list[dict[str, str]]:
     """The namespaces that were deleted and are still there: [{name, message, hint}]."""
-    found = []
+    problems = []
     for each in kubectl.list("namespaces"):
         reason = stuck(each, time.time())
         if reason is not None:
-            found.append({"name": str(each["metadata"]["name"]), "message": reason[0], "hint": reason[1]})
-    return found
+            problems.append({"name": str(each["metadata"]["name"]), "message": reason[0], "hint": reason[1]})
+    return problems

@@ -1,4 +1,4 @@
-"""Nodes: what the API server says of each, and whether they take pods.
+"""Nodes: what the API server has of each, and whether they take pods.
 
 Everything here takes the name of a host, as it is in the inventory. A node of ours has that name, except with Oracle
 Kubernetes Engine, which knows a node by its address: there a label has the name of the host.
@@ -16,7 +16,7 @@ from gpucluster.node_agent.kubernetes.kubectl import ApiFailed, Kubectl, checked
 from gpucluster.node_agent.rules.labels import HOST
 from gpucluster.node_agent.rules.reasons import storable
 
-#: The annotation with the reason why a command of gpucluster has cordoned a node. Nobody else's cordon has it.
+#: The annotation with the reason why a command of gpucluster has cordoned a node. No other cordon has it.
 REASON = "gpucluster.io/drain-reason"
 #: Annotations of the autoscaler: why it has cordoned a node; that it was gpucluster that has.
 WHY, CORDONED_BY, US = "gpucluster.io/why", "gpucluster.io/cordoned-by", "gpucluster"
@@ -24,8 +24,8 @@ WHY, CORDONED_BY, US = "gpucluster.io/why", "gpucluster.io/cordoned-by", "gpuclu
 
 def list_nodes(kubectl: Kubectl) -> list[dict[str, Any]]:
     """All nodes, as `described` has them, by the names of their hosts."""
-    found = by_host(kubectl.list("nodes"))
-    return [{**described(node), "name": host} for host, node in sorted(found.items())]
+    node_by_host = by_host(kubectl.list("nodes"))
+    return [{**described(node), "name": host} for host, node in sorted(node_by_host.items())]
 
 
 def by_host(nodes: Collection[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -59,14 +59,14 @@ def find(kubectl: Kubectl, host: str) -> dict[str, Any]:
     except ApiFailed as error:
         if error.kind != faults.NOT_FOUND:
             raise
-        found = kubectl.list("nodes", labels=f"{HOST}={host}")
-        if not found:
+        nodes = kubectl.list("nodes", labels=f"{HOST}={host}")
+        if not nodes:
             raise
-    if len(found) > 1:
-        names = ", ".join(sorted(str(each["metadata"]["name"]) for each in found))
+    if len(nodes) > 1:
+        names = ", ".join(sorted(str(each["metadata"]["name"]) for each in nodes))
         hint = f"Find out which one is wrong, and remove its label: kubectl label node NAME {HOST}-"
         raise Refused(f"several nodes have the label {HOST}={host}: {names}", hint)
-    return found[0]
+    return nodes[0]
 
 
 def described(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def described(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cordon(kubectl: Kubectl, name: str, reason: str) -> None:
-    """Let no new pod start on a node. One that somebody else has cordoned keeps their cordon: it gets no reason."""
+    """Let no new pod start on a node. One that others have cordoned keeps their cordon: it gets no reason."""
     node = described(find(kubectl, name))
     if node["cordoned"] and not node["reason"]:
         return
@@ -115,7 +115,7 @@ def uncordon(kubectl: Kubectl, name: str, *, anybody: bool = False) -> bool:
     """Let pods start on a node again; True if that was changed.
 
     Args:
-        anybody: also where somebody else has cordoned it.
+        anybody: also where others have cordoned it.
     """
     node = described(find(kubectl, name))
     if not node["cordoned"] or not (node["reason"] or anybody):
@@ -126,11 +126,11 @@ def uncordon(kubectl: Kubectl, name: str, *, anybody: bool = False) -> bool:
 
 
 def remove(kubectl: Kubectl, name: str) -> None:
-    """Delete a node of the API server; its pods are deleted with it. It is no error if there is none."""
+    """Delete a node of the API server; its pods are deleted with it. It is not an error if there is none."""
     try:
-        found = find(kubectl, checked_name(name))
+        node = find(kubectl, checked_name(name))
     except ApiFailed as error:
         if error.kind != faults.NOT_FOUND:
             raise
         return
-    kubectl.delete("node", found["metadata"]["name"])
+    kubectl.delete("node", node["metadata"]["name"])

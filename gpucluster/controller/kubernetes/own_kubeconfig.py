@@ -1,8 +1,9 @@
 """`gpucluster-kubeconfig`: users make a kubeconfig for themselves, on the controller.
 
 `gpucluster-agent kubernetes grant` serves one request: systemd starts it as root with a connection to the socket as its
-standard streams. Who asks is what the kernel says of the other end of the connection, so no password and no secret is
-needed, and a request has no name in it. Its only content is the public half of a key that stays with the user.
+standard streams. The user who asks is what the kernel reports of the other end of the connection, so no password and no
+secret is needed, and a request has no name in it. Its only content is the public half of a key that stays with the
+user.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Grant = Callable[[int, str], Mapping[str, Any]]
 
 
 def serve(grant: Grant, incoming: int = 0, outgoing: int = 1) -> int:
-    """Answer one request; returns the exit status. What is refused is told to the user, too.
+    """Answer one request; returns the exit status. A refusal goes to the user, too.
 
     Args:
         incoming: the file descriptor of the connection. `outgoing`: the one to write to.
@@ -50,13 +51,13 @@ def serve(grant: Grant, incoming: int = 0, outgoing: int = 1) -> int:
             _pid, uid, _gid = _CREDENTIALS.unpack(
                 connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             )
-            said: dict[str, Any] = {"granted": grant(uid, _received(connection))}
+            answer: dict[str, Any] = {"granted": grant(uid, _received(connection))}
     except (AgentError, OSError) as error:
         failure = of_system(error) if isinstance(error, OSError) else error
-        said = {"error": failure.message, "hint": failure.hint}
+        answer = {"error": failure.message, "hint": failure.hint}
         sys.stderr.write(f"gpucluster-agent kubernetes: {failure.message}\n")
-    os.write(outgoing, json.dumps(said).encode())
-    return 0 if "granted" in said else 1
+    os.write(outgoing, json.dumps(answer).encode())
+    return 0 if "granted" in answer else 1
 
 
 def _received(connection: socket.socket) -> str:
@@ -88,7 +89,7 @@ def ask(local_port: int | None = None, address: str = SOCKET) -> tuple[Mapping[s
     """
     with tempfile.TemporaryDirectory(prefix="gpucluster-") as folder:
         key = Path(folder) / "key"
-        granted = _asked(address, _request(key))
+        granted = _ask(address, _request(key))
         made = kubeconfig.of_person(granted["cluster"], granted, key.read_text(), local_port)
         return granted, json.dumps(made, indent=2) + "\n"
 
@@ -114,13 +115,13 @@ def write(file: Path, text: str, cluster: str, kubectl: str = "kubectl") -> None
 def _request(key: Path) -> str:
     """A certificate request for a new key, which is written to a file."""
     argv = ["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-batch"]
-    done = programs.call([*argv, "-subj", "/CN=gpucluster kubeconfig", "-keyout", str(key)])
-    if done.returncode != 0:
-        raise Failed(f"openssl makes no key: {done.stderr.strip()[-200:]}", "Ask the administrator of the cluster")
-    return done.stdout
+    result = programs.call([*argv, "-subj", "/CN=gpucluster kubeconfig", "-keyout", str(key)])
+    if result.returncode != 0:
+        raise Failed(f"openssl makes no key: {result.stderr.strip()[-200:]}", "Ask the administrator of the cluster")
+    return result.stdout
 
 
-def _asked(address: str, request: str) -> Mapping[str, Any]:
+def _ask(address: str, request: str) -> Mapping[str, Any]:
     data = b""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_SECONDS)
@@ -135,13 +136,13 @@ def _asked(address: str, request: str) -> Mapping[str, Any]:
         except OSError as error:
             raise of_system(error, "the service that gives access to Kubernetes") from None
     try:
-        said = bounded.loads(data)
-        granted: Mapping[str, Any] | None = said.get("granted")
+        answer = bounded.loads(data)
+        granted: Mapping[str, Any] | None = answer.get("granted")
     except (ValueError, AttributeError):
         hint = "Ask the administrator of the cluster: journalctl -u 'gpucluster-kubeconfig@*'"
         raise Failed("the controller gave no answer", hint) from None
     if granted is None:
-        raise Refused(str(said.get("error", "refused")), str(said.get("hint", "")))
+        raise Refused(str(answer.get("error", "refused")), str(answer.get("hint", "")))
     return granted
 
 
@@ -151,11 +152,11 @@ def _check_replaceable(file: Path, cluster: str, kubectl: str) -> None:
     Raises:
         Refused: something else is there.
     """
-    found: Any = None
+    content: Any = None
     if file.is_file():
         with contextlib.suppress(AgentError):  # what kubectl can't read is none
-            found = Kubectl(str(file), kubectl).object("config", "view", "--output=json")
-    if not kubeconfig.holds_only(found, cluster):
+            content = Kubectl(str(file), kubectl).object("config", "view", "--output=json")
+    if not kubeconfig.holds_only(content, cluster):
         raise Refused(
             f"{file} is there, and it is not a kubeconfig of {cluster} alone",
             "Name another file: gpucluster-kubeconfig FILE; and let kubectl use it: export KUBECONFIG=FILE",

@@ -1,7 +1,7 @@
 """Makes Kubernetes follow the directory: who has a namespace, who may use it, who operates the cluster.
 
 It can be repeated at any time: it reads what is there with one request, and applies only what differs. Namespaces,
-volumes and claims are never deleted: they are the data of people, as homes are.
+volumes and claims are never deleted: they are the data of users, as homes are.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _ADMISSION = (
     "validatingadmissionpolicies.admissionregistration.k8s.io",
     "validatingadmissionpolicybindings.admissionregistration.k8s.io",
 )
-#: What nobody needs any more is deleted, except for what holds data or keeps a closed namespace closed.
+#: What is no longer needed is deleted, except for what holds data or keeps a closed namespace closed.
 _DELETED = frozenset({"RoleBinding", "ClusterRoleBinding", "ClusterRole", "PodSecurityPolicy", "ServiceAccount"})
-#: Seconds for a change of all objects of a thousand people.
+#: Seconds for a change of all objects of a thousand users.
 _SECONDS = 900.0
 
 Key = tuple[str, str, str]
@@ -59,9 +59,9 @@ class Synced:
 
 
 def sync(kubectl: Kubectl, people: Sequence[Person], quota: Quota, *, engine: bool = False) -> Synced:
-    """Bring the cluster to what the directory says.
+    """Bring the cluster to the state of the directory.
 
-    Access ends first, then the rest follows: an error with one person's objects leaves nobody with rights that the
+    Access ends first, then the rest follows: an error with one user's objects leaves no user with rights that the
     directory has taken away.
 
     Args:
@@ -73,14 +73,14 @@ def sync(kubectl: Kubectl, people: Sequence[Person], quota: Quota, *, engine: bo
     minor = kubectl.minor()
     present = _present(kubectl, minor)
     here, problems = _with_former(people, present)
-    wanted = {key_of(each): each for each in person_objects.objects(here, quota, minor, _api(kubectl), engine=engine)}
+    desired = {key_of(each): each for each in person_objects.objects(here, quota, minor, _api(kubectl), engine=engine)}
     deleted = 0
-    for key in sorted(present.keys() - wanted.keys()):
+    for key in sorted(present.keys() - desired.keys()):
         if key[0] in _DELETED:
             kubectl.delete(key[0].lower(), key[2], key[1])
             deleted += 1
     # Roles and bindings come first in this order: with a binding's change access ends as well.
-    changed = [each for key, each in wanted.items() if _digest(present.get(key)) != _digest(each)]
+    changed = [each for key, each in desired.items() if _digest(present.get(key)) != _digest(each)]
     _apply(kubectl, sorted(changed, key=_order))
     deleted += _end_pods(kubectl, [person.namespace for person in here if not person.enabled])
     return Synced(len(changed), deleted, tuple(problems))
@@ -96,12 +96,12 @@ def _present(kubectl: Kubectl, minor: int) -> dict[Key, Manifest]:
     kinds = list(_KINDS)
     kinds += [_POLICIES] if minor <= person_objects.POLICIES_UNTIL else []
     kinds += _ADMISSION if minor >= person_objects.ADMISSION_SINCE else ()
-    found = kubectl.list(",".join(kinds), labels=_LABELS)
-    return {key_of(each): each for each in found}
+    objects = kubectl.list(",".join(kinds), labels=_LABELS)
+    return {key_of(each): each for each in objects}
 
 
 def _with_former(people: Sequence[Person], present: Mapping[Key, Manifest]) -> tuple[list[Person], list[str]]:
-    """These people, and those who have a namespace and are in the directory no more: closed, it keeps what is in it."""
+    """These users, and those who have a namespace and are in the directory no more: closed, it keeps what is in it."""
     notes_of = {key[2]: each["metadata"].get("annotations") or {} for key, each in present.items()
                 if key[0] == "Namespace"}  # fmt: skip
     namespaces = {name: notes for name, notes in notes_of.items() if person_objects.UID in notes}
@@ -112,7 +112,7 @@ def _with_former(people: Sequence[Person], present: Mapping[Key, Manifest]) -> t
         if uid != str(person.uid) or person.namespace in here:
             problems.append(
                 f"{person.name} has no namespace in Kubernetes: {person.namespace} belongs to the uid {uid}. Delete it "
-                "when nobody needs what is in it: gpucluster kubectl -- delete namespace " + person.namespace
+                "when its content is no longer needed: gpucluster kubectl -- delete namespace " + person.namespace
             )
         else:
             here[person.namespace] = person
@@ -145,10 +145,10 @@ def _api(kubectl: Kubectl) -> Api:
     parts = urlsplit(kubectl.server())
     port = parts.port or 443
     try:
-        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise Failed(f"{parts.hostname}, the address of the API server, can't be resolved: {error}") from error
-    return Api(tuple(sorted({str(each[4][0]) for each in found})), port)
+    return Api(tuple(sorted({str(each[4][0]) for each in addresses})), port)
 
 
 def _apply(kubectl: Kubectl, changed: Sequence[Manifest]) -> None:
@@ -158,7 +158,7 @@ def _apply(kubectl: Kubectl, changed: Sequence[Manifest]) -> None:
 
 
 def _end_pods(kubectl: Kubectl, namespaces: Iterable[str]) -> int:
-    """End the pods of people who have no access; their quota starts no others."""
+    """End the pods of users who have no access; their quota starts no others."""
     closed = set(namespaces)
     if not closed:
         return 0

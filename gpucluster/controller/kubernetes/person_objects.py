@@ -1,7 +1,7 @@
-"""The objects of Kubernetes for the people of the directory: pure, from people and a release to manifests.
+"""The objects of Kubernetes for the users of the directory: pure, from users and a release to manifests.
 
-Each person has a namespace that is closed: its pods reach each other, the DNS of the cluster and its API, and run as
-the person's own uid. What the person may do there is one role for everybody; access is a binding to it, which people
+Each user has a namespace that is closed: its pods reach each other, the DNS of the cluster and its API, and run as
+the user's own uid. What the user may do there is one role for all; access is a binding to it, which users
 who are disabled do not have. Rights are bound to names, never to a group in a certificate: a change has effect at once.
 """
 
@@ -23,21 +23,21 @@ Manifest = dict[str, Any]
 MANAGED_BY = ("app.kubernetes.io/managed-by", "gpucluster")
 #: What `sync` reads back: objects with this label are those of this module.
 SET = ("gpucluster.io/set", "people")
-#: On the namespace of a person, and on what belongs to it.
+#: On the namespace of a user, and on what belongs to it.
 USER_LABEL = "gpucluster.io/user"
 UID, GIDS, CONTENT = "gpucluster.io/uid", "gpucluster.io/gids", "gpucluster.io/content"
-#: Annotation of a person's namespace: the name of the user, which the name of the namespace does not always have.
+#: Annotation of a user's namespace: the name of the user, which the name of the namespace does not always have.
 USER_NAME = "gpucluster.io/user-name"
 
 #: The group in an operator's certificate.
 OPERATORS = "gpucluster:operators"
 #: Where privileged pods run. Only operators have rights there.
 OPERATORS_NAMESPACE = "gpucluster-operators"
-#: With a control plane of Oracle: where the service accounts of people are, by the names of their namespaces. No pod
-#: runs there, so nothing but a token that somebody asked for acts as a person.
+#: With a control plane of Oracle: where the service accounts of users are, by the names of their namespaces. No pod
+#: runs there, so only a token that was requested acts as a user.
 ACCOUNTS_NAMESPACE = "gpucluster-people"
 ROLE, HOME, ACCESS = "gpucluster:person", "home", "person"
-#: The policy, and the role to use it, of pods outside of the namespaces of people; until POLICIES_UNTIL.
+#: The policy, and the role to use it, of pods outside of the namespaces of users; until POLICIES_UNTIL.
 PRIVILEGED = "gpucluster-privileged"
 
 #: Minor releases: labels of Pod Security (on by default since 1.23), PodSecurityPolicy (gone with 1.25), and
@@ -56,7 +56,7 @@ _READ = ["get", "list", "watch"]
 
 @dataclass(frozen=True)
 class Person:
-    """A person of the directory.
+    """A user of the directory.
 
     Args:
         gids: all groups, the primary one first.
@@ -82,7 +82,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Quota:
-    """What the pods of one person may have at the same time; None means no limit. Memory in GB; instances of divided
+    """What the pods of one user may have at the same time; None means no limit. Memory in GB; instances of divided
     GPUs by the name of their profile."""
 
     gpus: int | None = None
@@ -101,11 +101,11 @@ class Api:
 
 
 def objects(people: Sequence[Person], quota: Quota, minor: int, api: Api, *, engine: bool = False) -> list[Manifest]:
-    """All objects for these people, each with a digest of its content.
+    """All objects for these users, each with a digest of its content.
 
     Args:
         minor: of the release of the API server: 34 of 1.34.2.
-        engine: the control plane is that of Oracle Kubernetes Engine. Nobody can sign certificates there, so people
+        engine: the control plane is that of Oracle Kubernetes Engine. Certificates can't be signed there, so users
             have service accounts; and nodes that it manages have no homes.
     """
     made = [
@@ -175,7 +175,7 @@ def _person_rules() -> list[Manifest]:
 
 
 def _admission() -> list[Manifest]:
-    """The policies for the namespaces of people, in force there and nowhere else."""
+    """The policies for the namespaces of users, in force there and nowhere else."""
     version, made = "admissionregistration.k8s.io/v1", []
     people = {"matchExpressions": [{"key": USER_LABEL, "operator": "Exists"}]}
     for name, spec in admission.policies(UID, GIDS).items():
@@ -188,7 +188,7 @@ def _admission() -> list[Manifest]:
 
 
 def _privileged_policy() -> list[Manifest]:
-    """What runs outside of the namespaces of people needs a policy, too, where the API server asks for one."""
+    """What runs outside of the namespaces of users needs a policy, too, where the API server asks for one."""
     name = PRIVILEGED
     policy = _object("policy/v1beta1", "PodSecurityPolicy", name, annotations={_PROFILES: "*"})
     anything = {"rule": "RunAsAny"}
@@ -197,7 +197,7 @@ def _privileged_policy() -> list[Manifest]:
         "hostNetwork": True, "hostIPC": True, "hostPID": True, "hostPorts": [{"min": 0, "max": 65535}],
         "runAsUser": anything, "seLinux": anything, "supplementalGroups": anything, "fsGroup": anything,
     }  # fmt: skip
-    # Never for the whole cluster: controllers make the pods of people's Jobs, and are service accounts of kube-system.
+    # Never for the whole cluster: controllers make the pods of users' Jobs, and are service accounts of kube-system.
     subjects = {
         "kube-system": [_group("system:nodes"), _accounts("kube-system")],
         OPERATORS_NAMESPACE: [_accounts(OPERATORS_NAMESPACE)],
@@ -206,11 +206,11 @@ def _privileged_policy() -> list[Manifest]:
     return [policy, _cluster_role(name, [_use(name)]), *bindings]
 
 
-# ---- for one person
+# ---- for one user
 
 
 def of_person(person: Person, quota: Quota, minor: int, api: Api, *, engine: bool = False) -> list[Manifest]:
-    """The objects of one person. Without access, everything stays, but no pod starts, and their tokens end."""
+    """The objects of one user. Without access, everything stays, but no pod starts, and their tokens end."""
     place, labels = person.namespace, {USER_LABEL: person.namespace[len("user-") :]}
     numbers = {UID: str(person.uid), GIDS: ",".join(map(str, person.gids)), USER_NAME: person.name}
     level = "baseline" if minor >= ADMISSION_SINCE or minor <= POLICIES_UNTIL else "restricted"
@@ -375,7 +375,7 @@ def _role(name: str) -> Manifest:
 
 
 def _subjects(person: Person, *, engine: bool) -> list[Manifest]:
-    """Who a person is for the API server: a name in a certificate, or a service account with its token."""
+    """The name of a user for the API server: a name in a certificate, or a service account with its token."""
     if not engine:
         return [_user(person.name)]
     return [{"kind": "ServiceAccount", "name": person.namespace, "namespace": ACCOUNTS_NAMESPACE}]

@@ -24,7 +24,7 @@ from gpucluster.node_agent.rules.devices import GPU_RESOURCES, NETWORKS
 NAMESPACE = "gpucluster-system"
 LABEL = "gpucluster.io/verify"
 _DEFINITIONS = "network-attachment-definitions.k8s.cni.cncf.io"
-#: Seconds for pods to start, for one call in a pod, and for which a pod lives that nobody removes.
+#: Seconds for pods to start, for one call in a pod, and for which a pod lives that is not removed.
 STARTS_IN_S, CALL_S, LIVES_S = 60.0, 20.0, 180
 _POLL_S = 1.0
 #: So many pods are asked at the same time.
@@ -56,28 +56,28 @@ class Node(NamedTuple):
 
 
 def collect(
-    kubectl: Kubectl, given: object, call: Call | None = None, wait: Callable[[float], None] = time.sleep,
+    kubectl: Kubectl, pools: object, call: Call | None = None, wait: Callable[[float], None] = time.sleep,
     starts_in_s: float = STARTS_IN_S,
 ) -> dict[str, Any]:  # fmt: skip
-    """Run the pods, and say what they found: {nodes, pairs}.
+    """Run the pods, and return their results: {nodes, pairs}.
 
     Args:
-        given: pools, each as {pool, nodes, rdma}; `nodes` has the name in Kubernetes by our name.
+        pools: pools, each as {pool, nodes, rdma}; `nodes` has the name in Kubernetes by our name.
         call: runs the probe in a pod with these arguments, and returns what it prints.
         starts_in_s: seconds for the pods to start.
 
     Raises:
-        Refused: what is given is nothing of that kind.
+        Refused: the pools are something else.
         Failed: the API server does not answer.
     """
-    nodes = _nodes(given)
+    nodes = _nodes(pools)
     call = call or (lambda pod, words: _call(kubectl, pod, words))
     _remove_ended(kubectl)
     there: dict[str, list[dict[str, Any]]] = {}
     for pod in kubectl.list("pods"):
         there.setdefault(str(pod["spec"].get("nodeName", "")), []).append(pod)
-    wanted = {name for node in nodes for name in _wanted(node.rdma)}
-    missing = {name for name in wanted if not _is_defined(kubectl, name)}
+    networks = {name for node in nodes for name in _networks(node.rdma)}
+    missing = {name for name in networks if not _is_defined(kubectl, name)}
     about = {node.name: _before(node, there.get(node.node, []), missing) for node in nodes}
     going = [node for node in nodes if "state" not in about[node.name]]
     with _pods(kubectl, going, about) as names:
@@ -93,19 +93,19 @@ def collect(
     }
 
 
-def _nodes(given: object) -> list[Node]:
-    if not isinstance(given, list):
-        raise Refused("the pools are no list")
-    found = []
-    for pool in given:
+def _nodes(pools: object) -> list[Node]:
+    if not isinstance(pools, list):
+        raise Refused("the pools are not a list")
+    nodes = []
+    for pool in pools:
         if not isinstance(pool, dict) or not isinstance(pool.get("nodes"), dict):
             raise Refused("a pool has no nodes")
         rdma = pool.get("rdma") or {}
-        found += [
+        nodes += [
             Node(checked_name(name), checked_name(node), str(pool.get("pool")), rdma)
             for name, node in pool["nodes"].items()
         ]
-    return found
+    return nodes
 
 
 def ring(nodes: Sequence[Node]) -> list[tuple[Node, Node]]:
@@ -123,29 +123,31 @@ def _before(node: Node, there: Sequence[Mapping[str, Any]], missing: Collection[
     proxies = [pod for pod in there if (pod["metadata"].get("labels") or {}).get("k8s-app") == "kube-proxy"]
     if not proxies:
         return _unjudged("kube-proxy does not run there, whose image the pod would take")
-    wanted, asked = set(_wanted(node.rdma)), set(_asked(node.rdma))
+    networks, resources = set(_networks(node.rdma)), set(_resources(node.rdma))
     taken = ""
     for pod in there:
-        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed") and _takes(pod, wanted, asked):
+        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed") and _takes(pod, networks, resources):
             taken = f"the pod {pod['metadata']['namespace']}/{pod['metadata']['name']} has the devices"
     image = str(proxies[0]["spec"]["containers"][0]["image"])
-    return {"image": image, "rdma_missing": sorted(wanted & set(missing)), "rdma_taken": taken}
+    return {"image": image, "rdma_missing": sorted(networks & set(missing)), "rdma_taken": taken}
 
 
-def _wanted(rdma: Mapping[str, Any]) -> list[str]:
+def _networks(rdma: Mapping[str, Any]) -> list[str]:
     """The networks, `namespace/name`."""
     return [each for each in str((rdma.get("annotations") or {}).get(NETWORKS, "")).split(",") if each]
 
 
-def _asked(rdma: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resources(rdma: Mapping[str, Any]) -> Mapping[str, Any]:
     """The amount of each resource."""
     return ((rdma.get("container") or {}).get("resources") or {}).get("limits") or {}
 
 
 def _takes(pod: Mapping[str, Any], networks: set[str], resources: set[str]) -> bool:
     space = pod["metadata"].get("namespace", "")
-    said = str((pod["metadata"].get("annotations") or {}).get(NETWORKS, "")).split(",")
-    named = {each if "/" in each else f"{space}/{each}" for each in (word.partition("@")[0].strip() for word in said)}
+    entries = str((pod["metadata"].get("annotations") or {}).get(NETWORKS, "")).split(",")
+    named = {
+        each if "/" in each else f"{space}/{each}" for each in (word.partition("@")[0].strip() for word in entries)
+    }
     limits = [(each.get("resources") or {}).get("limits") or {} for each in pod["spec"]["containers"]]
     return bool(named & networks) or any(quantity(each.get(name, 0)) for each in limits for name in resources)
 
@@ -216,7 +218,7 @@ def manifest(name: str, node: Node, image: str, *, rdma: bool) -> dict[str, Any]
 
 
 def _probe() -> str:
-    """The text of the program in the pod. Hosts have the agent as one archive, so it is no file there."""
+    """The text of the program in the pod. Hosts have the agent as one archive, so it is not a file there."""
     text = pkgutil.get_data("gpucluster.controller.kubernetes", "pod_probe.py")
     if text is None:
         raise Refused("the agent is not whole", "Run: gpucluster apply")
@@ -283,7 +285,7 @@ def state_of(pod: Mapping[str, Any] | None, events: Mapping[str, str]) -> dict[s
         events: the last warning about each pod, once the time to start is over.
     """
     if pod is None:
-        return _unjudged("somebody deleted the pod")
+        return _unjudged("the pod was deleted")
     status = pod.get("status") or {}
     phase = status.get("phase", "Pending")
     if phase == "Running":
@@ -306,8 +308,8 @@ def _wrong(pod: Mapping[str, Any], phase: str, events: Mapping[str, str]) -> str
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
             return f"the pod does not start: {waiting['reason']}: {waiting.get('message')}"
-    said = events.get(str(pod["metadata"]["name"]), "")
-    return f"the pod does not start: {said}" if said and pod["spec"].get("nodeName") else ""
+    message = events.get(str(pod["metadata"]["name"]), "")
+    return f"the pod does not start: {message}" if message and pod["spec"].get("nodeName") else ""
 
 
 def _call(kubectl: Kubectl, pod: str, words: Sequence[str]) -> str:
@@ -325,7 +327,9 @@ def _look(call: Call, pod: str, about: dict[str, Any]) -> None:
 def _reach(
     call: Call, names: Mapping[str, str], about: Mapping[str, Mapping[str, Any]], one: Node, other: Node
 ) -> list[dict[str, str]]:
-    """What one pod says of the way to another: by the network of pods, and by more interfaces within a pool."""
+    """What one pod reports of the connection to another: by the network of pods, and by more interfaces within a
+    pool.
+    """
     mine, theirs = about[one.name]["interfaces"], about[other.name]["interfaces"]
     shared = [name for name in sorted(mine) if name in theirs and (name == "eth0" or one.pool == other.pool)]
     calls = [[name, theirs[name], mine[name]] for name in shared]

@@ -1,4 +1,4 @@
-"""What runs in a pod of `verify`: says what the pod has, answers others, and tries to reach them.
+"""What runs in a pod of `verify`: prints what the pod has, answers others, and tries to reach them.
 
 It is sent as text and runs with the Python of the node, so it takes no module of ours. It runs
 with Python 3.6, which nodes of OKE may have: annotations are words.
@@ -19,16 +19,16 @@ _SECONDS = 5.0
 
 def interfaces() -> "dict[str, str]":
     """The IPv4 address of each interface but the loopback one, by its name."""
-    found = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    addresses = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram:
         for _number, name in socket.if_nameindex():
             try:
-                answer = fcntl.ioctl(asked.fileno(), _ADDRESS, struct.pack("256s", name.encode()[:15]))
+                answer = fcntl.ioctl(datagram.fileno(), _ADDRESS, struct.pack("256s", name.encode()[:15]))
             except OSError:
                 continue
-            found[name] = socket.inet_ntoa(answer[20:24])
-    found.pop("lo", None)
-    return found
+            addresses[name] = socket.inet_ntoa(answer[20:24])
+    addresses.pop("lo", None)
+    return addresses
 
 
 def _listed(place: str, start: str = "") -> "list[str]":

@@ -29,7 +29,7 @@ def kind_of(pod: Mapping[str, Any]) -> str:
     Returns:
         `STAYS`: it belongs to the node (a DaemonSet or kubelet itself starts it). `ENDED`: it has ended. `WORK`: it
         runs to an end, so a drain waits for it. `SERVICE`: its controller starts another one elsewhere. `ALONE`:
-        nobody starts another one.
+        no controller starts another one.
     """
     meta, spec, status = (pod.get(key) or {} for key in ("metadata", "spec", "status"))
     owners = [each for each in meta.get("ownerReferences") or [] if each.get("controller")]

@@ -1,6 +1,6 @@
 """A service's own way to the API server: an account with the rights that it needs, and a kubeconfig with its token.
 
-A token is there with every control plane: nobody has the key of the authority of Oracle Kubernetes Engine, so no
+A token is there with every control plane: customers do not have the key of the CA of Oracle Kubernetes Engine, so no
 certificate can be signed there. Kubernetes makes no such token by itself since 1.24, and still writes one into a Secret
 that asks for it (documentation: "Manually create a long-lived API token for a ServiceAccount"). It has no end, so
 nothing has to renew it. To take it back delete the service account: the next `keep` makes another one. To delete the
@@ -58,26 +58,26 @@ def account(name: str, rules: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
     ]
 
 
-def keep(kubectl: Kubectl, wait: Callable[[float], None], given: Mapping[str, Any]) -> bool:
-    """Let a service have its account and its kubeconfig; returns whether anything was changed.
+def keep(kubectl: Kubectl, wait: Callable[[float], None], request: Mapping[str, Any]) -> bool:
+    """Create the account and the kubeconfig of a service; returns whether anything was changed.
 
     Args:
         kubectl: with the rights of the administrator.
         wait: waits some seconds.
-        given: {set: the name of the account's set of objects, account: its name, rules: its rights, file: the path of
+        request: {set: the name of the account's set of objects, account: its name, rules: its rights, file: the path of
             the kubeconfig, group: who else may read it, none by default}. With no rules the service needs no access:
             the account and the file are removed.
 
     Raises:
-        Refused: what is given is nothing of that kind.
+        Refused: the request is something else.
         Failed: the API server gives no answer, or makes no token; or the file can't be written.
     """
-    name, rules = checked_name(given.get("account"), "service account"), given.get("rules", [])
-    file, group = Path(str(given.get("file", ""))), str(given.get("group", ""))
+    name, rules = checked_name(request.get("account"), "service account"), request.get("rules", [])
+    file, group = Path(str(request.get("file", ""))), str(request.get("group", ""))
     if not isinstance(rules, list) or not file.is_absolute():
-        raise Refused("the rights of a service account are no list, or its file has no absolute path")
-    done = apply.apply(kubectl, wait, given.get("set"), account(name, rules) if rules else [])
-    changed = bool(done["changed"] or done["removed"])
+        raise Refused("the rights of a service account are not a list, or its file has no absolute path")
+    result = apply.apply(kubectl, wait, request.get("set"), account(name, rules) if rules else [])
+    changed = bool(result["changed"] or result["removed"])
     try:
         if rules:
             return _write(file, _kubeconfig(kubectl, _secret(kubectl, wait, name)), group) or changed
@@ -117,14 +117,14 @@ def _secret(kubectl: Kubectl, wait: Callable[[float], None], name: str) -> dict[
     waited = 0.0
     while True:
         try:
-            found = kubectl.get("secret", name, NAMESPACE).get("data") or {}
+            data = kubectl.get("secret", name, NAMESPACE).get("data") or {}
         except ApiFailed as error:
             # The controller manager deletes a Secret whose account it does not know yet.
             if error.kind != faults.NOT_FOUND:
                 raise
-            found = {}
-        if found.get("token") and found.get("ca.crt"):
-            return {key: str(value) for key, value in found.items()}
+            data = {}
+        if data.get("token") and data.get("ca.crt"):
+            return {key: str(value) for key, value in data.items()}
         if waited >= _TOKEN_WITHIN_S:
             raise Failed(
                 f"Kubernetes makes no token for {NAMESPACE}/{name} within {_TOKEN_WITHIN_S:.0f} s",

@@ -1,7 +1,7 @@
 """What `verify` wants to know of a cluster with Kubernetes, as one object of JSON.
 
 Nodes, control plane, names, homes, and what offers hardware to pods.
-Each fact that can't be had is null, and `NAME_error` says why: what is not known is no fault.
+Each fact that can't be had is null, and `NAME_error` has the reason: what is not known is not a fault.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def collect(kubectl: Kubectl, state: Callable[[], Any], *, is_node: bool = True)
     """All facts.
 
     Args:
-        state: says what `kubernetes state` says of the control plane.
+        state: returns what `kubernetes state` prints of the control plane.
         is_node: whether this host is a node, and so reaches the addresses of services.
     """
     # One question for both parts that want it. An answer that fails is not kept.
@@ -50,15 +50,15 @@ def collect(kubectl: Kubectl, state: Callable[[], Any], *, is_node: bool = True)
         "kubernetes_names": lambda: names(kubectl, is_node=is_node),
         "kubernetes_homes": lambda: homes(kubectl),
     }
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name, ask in parts.items():
         try:
-            found[name] = ask()
+            facts[name] = ask()
         except AgentError as error:
-            found |= {name: None, f"{name}_error": error.message}
+            facts |= {name: None, f"{name}_error": error.message}
         except OSError as error:
-            found |= {name: None, f"{name}_error": str(error)}
-    return found
+            facts |= {name: None, f"{name}_error": str(error)}
+    return facts
 
 
 def _listed(node: dict[str, Any]) -> dict[str, Any]:
@@ -93,8 +93,8 @@ def devices(kubectl: Kubectl, kinds: Callable[[], Collection[str]]) -> list[str]
     """How many whole GPUs of each node NVIDIA's DRA driver has listed for claims, `NODE=NUMBER`, by the names that the
     API server has for nodes. `kinds`: as for `hardware`.
     """
-    found = numbers_of_gpus(kubectl.list(_SLICES) if _SLICES in kinds() else [])
-    return [f"{node}={number}" for node, number in sorted(found.items())]
+    numbers = numbers_of_gpus(kubectl.list(_SLICES) if _SLICES in kinds() else [])
+    return [f"{node}={number}" for node, number in sorted(numbers.items())]
 
 
 def numbers_of_gpus(slices: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -109,22 +109,22 @@ def numbers_of_gpus(slices: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     for spec in specs:
         pool = (str(spec["nodeName"]), str(spec["pool"]["name"]))
         newest[pool] = max(newest.get(pool, 0), int(spec["pool"]["generation"]))
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for spec in specs:
         node, pool = str(spec["nodeName"]), spec["pool"]
         if newest[node, str(pool["name"])] == int(pool["generation"]):
             kinds = [(each.get("attributes") or {}).get("type") or {} for each in spec.get("devices") or []]
-            found[node] = found.get(node, 0) + sum(kind.get("string") == "gpu" for kind in kinds)
-    return found
+            numbers[node] = numbers.get(node, 0) + sum(kind.get("string") == "gpu" for kind in kinds)
+    return numbers
 
 
 def _awaited(ask: Callable[[], _T], good: Callable[[_T], bool], seconds: float) -> _T:
     """What is asked, every second until it is good: a control plane that was just made needs some. Else the last."""
     until = time.monotonic() + seconds
     while True:
-        found = ask()
-        if good(found) or time.monotonic() > until:
-            return found
+        value = ask()
+        if good(value) or time.monotonic() > until:
+            return value
         time.sleep(_POLL_S)
 
 
@@ -132,20 +132,20 @@ def names(kubectl: Kubectl, *, is_node: bool = True) -> dict[str, str]:
     """What the cluster's DNS answers this host: {server, wanted, answer, error}.
 
     A node asks as its pods do: at the address of the service, which kube-proxy leads to one of its pods. The controller
-    of a cluster whose control plane is Oracle's is no node: it asks one of these pods through the API server. On a
+    of a cluster whose control plane is Oracle's is not a node: it asks one of these pods through the API server. On a
     control plane that was just made they start later.
     """
     server = _address(kubectl, _DNS_NAMESPACE, _DNS_SERVICE)
-    wanted = _address(kubectl, _NAMESPACE, _SERVICE)
+    expected = _address(kubectl, _NAMESPACE, _SERVICE)
 
     def asked() -> dict[str, str]:
         try:
             answer, error = dns.ask(server, NAME) if is_node else _ask_through_server(kubectl), ""
         except (Failed, OSError) as failure:
             answer, error = "", str(failure) or type(failure).__name__
-        return {"server": server, "wanted": wanted, "answer": answer, "error": error}
+        return {"server": server, "wanted": expected, "answer": answer, "error": error}
 
-    return _awaited(asked, lambda found: not found["error"], NAMES_IN_S)
+    return _awaited(asked, lambda result: not result["error"], NAMES_IN_S)
 
 
 def _ask_through_server(kubectl: Kubectl) -> str:
@@ -162,9 +162,9 @@ BINDS_IN_S = 30.0
 
 
 def homes(kubectl: Kubectl) -> list[dict[str, str]]:
-    """The claims of people's homes, {user, namespace, phase}; the phase is `Bound` where pods can mount them."""
+    """The claims of the homes of users, {user, namespace, phase}; the phase is `Bound` where pods can mount them."""
     return _awaited(
-        lambda: _homes_now(kubectl), lambda found: not any(each["phase"] == "Pending" for each in found), BINDS_IN_S
+        lambda: _homes_now(kubectl), lambda claims: not any(each["phase"] == "Pending" for each in claims), BINDS_IN_S
     )
 
 

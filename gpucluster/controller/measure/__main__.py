@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NoReturn, Protocol
 
-from gpucluster.controller.conversation import Conversation, Gone
+from gpucluster.controller.conversation import Conversation, Disconnected
 from gpucluster.controller.measure import baseline, pods, request, slurm
 from gpucluster.controller.measure.jobs import Jobs
 from gpucluster.controller.measure.launch import PREFIX
@@ -34,7 +34,7 @@ def _stop(*_: Any) -> NoReturn:
     # The clean-up that follows must not be interrupted.
     for number in _STOPPED_BY:
         signal.signal(number, signal.SIG_IGN)
-    raise Gone
+    raise Disconnected
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def _alone(folder: Path, who: str) -> Iterator[None]:
     """Hold the lock: two measurements at once would slow each other down.
 
     Raises:
-        Refused: another one holds it; the message says who.
+        Refused: another one holds it; the message names it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("a+", encoding="utf-8") as file:
@@ -50,7 +50,7 @@ def _alone(folder: Path, who: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = file.read(500).strip() or "somebody"
+            holder = file.read(500).strip() or "an unknown operator"
             raise InUse(
                 f"the nodes are being measured already, by {holder}",
                 "Wait until it ends, then run the same command again",
@@ -62,7 +62,7 @@ def _alone(folder: Path, who: str) -> Iterator[None]:
 
 
 class InUse(Refused):
-    """Somebody else holds the lock."""
+    """Another operator holds the lock."""
 
 
 class Scheduler(Protocol):
@@ -72,24 +72,26 @@ class Scheduler(Protocol):
         """The nodes: lines `name|state|reason`; one that may be measured is `idle`. Raises Failed without an answer."""
 
     def run(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
-        """Run them to their end. Raises Gone where nobody waits for the answers; nothing is left then."""
+        """Run them to their end. Raises Disconnected where the caller no longer waits for the answers; nothing is left
+        then.
+        """
 
 
 #: Makes the scheduler of a session from `given`, the arguments of its first request.
 Make = Callable[[Mapping[str, Any], Conversation], Scheduler]
 
 
-def _slurm(given: Mapping[str, Any], talk: Conversation) -> Scheduler:
-    return Jobs(account(given.get("user")), secrets.token_hex(4), _start_s(given), talk)
+def _slurm(arguments: Mapping[str, Any], talk: Conversation) -> Scheduler:
+    return Jobs(account(arguments.get("user")), secrets.token_hex(4), _start_s(arguments), talk)
 
 
-def _kubernetes(given: Mapping[str, Any], talk: Conversation) -> Scheduler:
-    return Pods(Kubectl(), secrets.token_hex(4), _start_s(given), talk)
+def _kubernetes(arguments: Mapping[str, Any], talk: Conversation) -> Scheduler:
+    return Pods(Kubectl(), secrets.token_hex(4), _start_s(arguments), talk)
 
 
-def _start_s(given: Mapping[str, Any]) -> float:
+def _start_s(arguments: Mapping[str, Any]) -> float:
     """For how many seconds a job may wait for its nodes."""
-    return float(given.get("start_s", 60))
+    return float(arguments.get("start_s", 60))
 
 
 #: By the name of the scheduler: how a session begins with it, and what removes all that killed sessions have left.
@@ -110,7 +112,7 @@ class Session:
 
         Raises:
             AgentError: it failed, or there is no such operation.
-            Gone: nobody waits for it.
+            Disconnected: the caller no longer waits for it.
         """
         operations: Mapping[str, Callable[[], Any]] = {
             "nodes": self._scheduler.nodes,
@@ -128,20 +130,20 @@ def serve(folder: Path, talk: Conversation, scheduler: str = "slurm") -> int:
     begin, remove_left = SCHEDULERS[scheduler]
     try:
         first = talk.request().get("arguments", {})
-        with _alone(folder, str(first.get("who", ""))[:200] or "somebody"):
+        with _alone(folder, str(first.get("who", ""))[:200] or "an unknown operator"):
             session = Session(folder, begin(first, talk))
             talk.say(result={"cancelled": remove_left()})
             while True:
-                given = talk.request()
+                message = talk.request()
                 try:
-                    talk.say(result=session.answer(given.get("operation"), given.get("arguments", {})))
+                    talk.say(result=session.answer(message.get("operation"), message.get("arguments", {})))
                 except AgentError as error:
                     _refuse(talk, error)
     except AgentError as error:
         return _refuse(talk, error)
     except OSError as error:
         return _refuse(talk, of_system(error))
-    except Gone:
+    except Disconnected:
         return 0
 
 

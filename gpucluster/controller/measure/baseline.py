@@ -14,14 +14,14 @@ _FILE = "baseline.json"
 def load(folder: Path) -> dict[str, Any]:
     """The baseline; empty if there is none, or none that can be read."""
     try:
-        found = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        content = json.loads((folder / _FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def merge(folder: Path, new: dict[str, Any]) -> dict[str, Any]:
-    """Add to the baseline, or replace what it says of the same; the file is written whole or not at all."""
+    """Add to the baseline, or replace what it has of the same; the file is written whole or not at all."""
     merged = {**load(folder), **new}
     descriptor, name = tempfile.mkstemp(dir=folder, prefix=f".{_FILE}.")
     try:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpucluster.controller import scrub
-from gpucluster.controller.conversation import Conversation, Gone
+from gpucluster.controller.conversation import Conversation, Disconnected
 from gpucluster.controller.measure import launch, slurm
 from gpucluster.controller.measure.request import Request
 from gpucluster.controller.measure.result import ENDED, LOST, MOST_OUTPUT, NOT_STARTED, TOO_LONG, TOO_MUCH, startable
@@ -61,12 +61,12 @@ class _Running:
         status = self.child.wait()
         outcome, why = self.outcome or ENDED, self.why
         if outcome == ENDED and status != 0:
-            said = bytes(self.output[-_LOOKED_AT:]).decode(errors="replace")
-            end = srun_messages.end(said) or srun_messages.OF_STATE.get(slurm.state(self.name))
+            text = bytes(self.output[-_LOOKED_AT:]).decode(errors="replace")
+            end = srun_messages.end(text) or srun_messages.OF_STATE.get(slurm.state(self.name))
             if end is End.TIME_OVER:
                 outcome, why = TOO_LONG, f"it did not end within {self.request.minutes} minutes"
             elif end is not None:
-                outcome, why = (NOT_STARTED if end is End.NO_STEP else LOST), f"{end.value}{_last_words(said)}"
+                outcome, why = (NOT_STARTED if end is End.NO_STEP else LOST), f"{end.value}{_last_words(text)}"
         kept = self.output[:_LOOKED_AT] if outcome == TOO_MUCH else self.output
         return {
             "id": self.request.id, "outcome": outcome, "why": why, "status": status,
@@ -75,8 +75,8 @@ class _Running:
         }  # fmt: skip
 
 
-def _last_words(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip().startswith("srun: ")]
+def _last_words(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("srun: ")]
     return f" ({lines[-1]})" if lines else ""
 
 
@@ -108,7 +108,7 @@ class Jobs:
         """Run them to their end; the answers are in the order in which they ended.
 
         Raises:
-            Gone: nobody waits for the answer; the jobs are cancelled.
+            Disconnected: the caller no longer waits for the answer; the jobs are cancelled.
         """
         waiting, running, answers = list(requests), dict[str, _Running](), list[dict[str, Any]]()
         with selectors.DefaultSelector() as watch:
@@ -180,7 +180,7 @@ class Jobs:
 
     def _abandon(self, running: Sequence[_Running]) -> None:
         """Cancel everything; no signal or error may leave a job behind."""
-        with contextlib.suppress(AgentError, Gone):
+        with contextlib.suppress(AgentError, Disconnected):
             slurm.cancel_all(self._prefix, _END_S)
         for job in running:
             job.child.terminate()

@@ -16,7 +16,7 @@ PREFIX = "gpucluster-measure-"
 _NICE = 100_000
 #: Where the sample job of a user has built nccl-tests.
 _BUILT_BY_SAMPLE = "nccl_tests/nccl-tests/build/all_reduce_perf"
-#: What the script says where there is no program, for `gpucluster.measuring.results`.
+#: What the script prints where there is no program, for `gpucluster.measuring.results`.
 NO_PROGRAM = "gpucluster: no all_reduce_perf"
 NO_PERFTEST = "gpucluster: no ib_write_bw"
 NO_RPING = "gpucluster: no rping"
@@ -24,15 +24,15 @@ NO_DEVICE = "gpucluster: no RDMA device"
 #: Before the result of each device, and before that of rping, with its status.
 DEVICE = "gpucluster: device"
 PING = "gpucluster: rping"
-#: The rate of the device's link in Gb/s follows, as the kernel says it.
+#: The rate of the device's link in Gb/s follows, as the kernel reports it.
 RATE = "gpucluster: rate"
 SYSFS = "/sys/class/infiniband"
 PINGS = 3
 
 # One rank of each node shows which network NCCL uses; all of them would print hundreds of megabytes on large clusters.
 # A rank alone has no MPI to tell it its number: SLURM_PROCID. In a pod of Kubernetes there is one process.
-# The node is the job's alone: whatever else uses its GPUs is no part of the job, and the other ranks have the program's
-# name. A broken GPU may keep nvidia-smi from answering.
+# The node is the job's alone: whatever else uses its GPUs is not a part of the job, and the other ranks have the
+# program's name. A broken GPU may keep nvidia-smi from answering.
 NCCL_SCRIPT = f"""
 program=$1; shift
 for each in $program all_reduce_perf "$HOME/{_BUILT_BY_SAMPLE}"; do
@@ -54,7 +54,7 @@ exec "$found" "$@"
 """
 
 # The first node serves one device after the other; the second connects to it as soon as it listens. The two agree by
-# the number of the device: a port each. A server that nobody connects to ends by itself. The address of the first
+# the number of the device: a port each. A server without a connection ends by itself. The address of the first
 # node's device, which rping and connections by rdma_cm need, is in what ib_write_bw prints last: a GID of RoCE is an
 # IPv4 address.
 #
@@ -110,7 +110,7 @@ fi
 port=18515
 for device in "$@"; do
     case $device in @*) device=$(of_interface "${{device#@}}") ;; esac
-    # A connection by rdma_cm needs the address of the first node's device, which a short run without it says.
+    # A connection by rdma_cm needs the address of the first node's device, which a short run without it prints.
     if [ -n "$RDMA_CM" ]; then run="$index -n 5"; else run="$index $options"; fi
     # shellcheck disable=SC2086  # the options are words
     if [ "${{me%%.*}}" = "${{server%%.*}}" ]; then
@@ -158,7 +158,7 @@ def argv(request: Request, name: str) -> list[str]:
     words = [
         "srun", f"--job-name={name}", f"--partition={request.partition}", f"--nodelist={','.join(request.nodes)}",
         f"--nodes={len(request.nodes)}", f"--ntasks={each * len(request.nodes)}", f"--ntasks-per-node={each}",
-        # Nobody else's work may disturb it, and it may disturb nobody's.
+        # No other job may disturb it, and it may disturb no other job.
         "--exclusive", "--mem=0", f"--nice={_NICE}", f"--time={request.minutes}",
         # Threads of NCCL choose their processors themselves.
         "--cpu-bind=none", "--kill-on-bad-exit=1", "--chdir=/", "--input=none", "--quit-on-interrupt",

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpucluster.controller import scrub
-from gpucluster.controller.conversation import Conversation, Gone
+from gpucluster.controller.conversation import Conversation, Disconnected
 from gpucluster.controller.kubernetes import nodes
 from gpucluster.controller.kubernetes.job_objects import quantity
 from gpucluster.controller.kubernetes.pod_checks import NAMESPACE, state_of
@@ -88,11 +88,11 @@ def manifest(request: Request, pod: str, node: str, session: str) -> dict[str, A
     }  # fmt: skip
 
 
-def states(found: Collection[Mapping[str, Any]], pods: Collection[Mapping[str, Any]]) -> dict[str, str]:
+def states(node_objects: Collection[Mapping[str, Any]], pods: Collection[Mapping[str, Any]]) -> dict[str, str]:
     """By host, `idle` where all GPUs of its node are free, else why it is not measured. Pure.
 
     Args:
-        found: the nodes of the API. `pods`: all pods.
+        node_objects: the nodes of the API. `pods`: all pods.
     """
     in_use = {
         str(pod["spec"].get("nodeName", "")): "used by the pod {namespace}/{name}".format_map(pod["metadata"])
@@ -101,16 +101,16 @@ def states(found: Collection[Mapping[str, Any]], pods: Collection[Mapping[str, A
     }
 
     def state(node: Mapping[str, Any]) -> str:
-        told = nodes.described(node)
-        if told["ready"] != "True":
+        description = nodes.described(node)
+        if description["ready"] != "True":
             return "not ready"
-        if told["cordoned"]:
+        if description["cordoned"]:
             return "cordoned"
-        if any(taint["key"] == TAINT for taint in told["taints"]):
+        if any(taint["key"] == TAINT for taint in description["taints"]):
             return "unhealthy"
         return in_use.get(str(node["metadata"]["name"]), IDLE)
 
-    return {host: state(node) for host, node in nodes.by_host(found).items()}
+    return {host: state(node) for host, node in nodes.by_host(node_objects).items()}
 
 
 def _has_gpus(pod: Mapping[str, Any]) -> bool:
@@ -136,8 +136,8 @@ class Pods:
         Raises:
             Failed: the API server does not answer.
         """
-        found = states(self._kubectl.list("nodes"), self._kubectl.list("pods"))
-        return [f"{host}|{state}|" for host, state in sorted(found.items())]
+        state_by_host = states(self._kubectl.list("nodes"), self._kubectl.list("pods"))
+        return [f"{host}|{state}|" for host, state in sorted(state_by_host.items())]
 
     def run(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Run them to their end; the answers are in the order in which they ended.
@@ -145,7 +145,7 @@ class Pods:
         Raises:
             Refused: one of them can't be measured by a pod.
             Failed: the API server does not answer.
-            Gone: nobody waits for the answer; the pods are removed.
+            Disconnected: the caller no longer waits for the answer; the pods are removed.
         """
         waiting, running, answers = list(requests), list[_Running](), list[dict[str, Any]]()
         try:
@@ -163,7 +163,7 @@ class Pods:
                         answers.append(answer)
                         self._talk.say(progress={key: answer[key] for key in ("id", "outcome", "seconds")})
         except BaseException:
-            with contextlib.suppress(AgentError, Gone):
+            with contextlib.suppress(AgentError, Disconnected):
                 remove(self._kubectl, f"{LABEL}={self._session}")
             raise
         return answers
@@ -185,7 +185,7 @@ class Pods:
         phase = ((pod or {}).get("status") or {}).get("phase", "Pending")
         status, output = 0, ""
         if pod is None:
-            outcome, why = LOST, "somebody deleted its pod"
+            outcome, why = LOST, "its pod was deleted"
         elif phase in _OVER:
             outcome, why, status = _end(pod, running.request)
             try:
@@ -227,8 +227,8 @@ def remove(kubectl: Kubectl, selector: str = LABEL) -> list[str]:
     Raises:
         Failed: the API server does not answer.
     """
-    found = [str(pod["metadata"]["name"]) for pod in kubectl.list("pods", NAMESPACE, labels=selector)]
-    if found:
+    names = [str(pod["metadata"]["name"]) for pod in kubectl.list("pods", NAMESPACE, labels=selector)]
+    if names:
         words = ("delete", "pods", f"--namespace={NAMESPACE}", f"--selector={selector}", "--ignore-not-found")
         kubectl.run(*words, "--wait=false", "--grace-period=0", where="pods of a measurement")
-    return found
+    return names

@@ -48,21 +48,21 @@ class Request(NamedTuple):
     resource: str = ""
 
 
-def read(given: Any) -> Request:
+def read(fields: Any) -> Request:
     """The request of a JSON object.
 
     Raises:
-        Refused: it is none.
+        Refused: it is not the request of a measurement.
     """
     try:
         request = Request(
-            id=_word(given["id"]), kind=_word(given["kind"]),
-            nodes=_words(given["nodes"]), partition=_word(given["partition"]), minutes=_number(given["minutes"]),
-            gpus=_number(given.get("gpus", 0)), program=_word(given.get("program", "")),
-            image=_word(given.get("image", "")), mpi=_word(given.get("mpi", "")),
-            arguments=_words(given.get("arguments", [])), devices=_words(given.get("devices", [])),
-            resource=_word(given.get("resource", "")),
-            settings={_word(name): _word(value) for name, value in given.get("settings", {}).items()},
+            id=_word(fields["id"]), kind=_word(fields["kind"]),
+            nodes=_words(fields["nodes"]), partition=_word(fields["partition"]), minutes=_number(fields["minutes"]),
+            gpus=_number(fields.get("gpus", 0)), program=_word(fields.get("program", "")),
+            image=_word(fields.get("image", "")), mpi=_word(fields.get("mpi", "")),
+            arguments=_words(fields.get("arguments", [])), devices=_words(fields.get("devices", [])),
+            resource=_word(fields.get("resource", "")),
+            settings={_word(name): _word(value) for name, value in fields.get("settings", {}).items()},
         )  # fmt: skip
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Refused(f"not a measurement: {type(error).__name__}: {str(error)[:200]}") from None

@@ -19,9 +19,9 @@ def startable(waiting: Sequence[Request], running: Collection[Request], most: in
         most: of all that run.
     """
     used = {node for request in running for node in request.nodes}
-    found: list[Request] = []
+    requests: list[Request] = []
     for request in waiting:
-        if not used & set(request.nodes) and len(running) + len(found) < most:
-            found.append(request)
+        if not used & set(request.nodes) and len(running) + len(requests) < most:
+            requests.append(request)
         used |= set(request.nodes)
-    return found
+    return requests

@@ -1,4 +1,4 @@
-"""What Slurm on this host says of jobs and nodes, and cancelling jobs by their name."""
+"""What Slurm on this host reports of jobs and nodes, and cancelling jobs by their name."""
 
 from __future__ import annotations
 
@@ -66,25 +66,25 @@ def cancel_all(prefix: str, seconds: float) -> list[str]:
     Raises:
         Failed: Slurm does not answer, or they do not end in time.
     """
-    found: dict[str, None] = {}
+    numbers: dict[str, None] = {}
     deadline = time.monotonic() + seconds
     while True:
         left = jobs(prefix)
         if not left:
-            return list(found)
+            return list(numbers)
         if time.monotonic() > deadline:
             names = ", ".join(row.id for row in left.values())
             raise Failed(f"jobs of an earlier measurement do not end: {names}", "See: scontrol show job")
         ids = [row.id for row in left.values()]
-        new = [number for number in ids if number not in found]
-        found.update(dict.fromkeys(new))
+        new = [number for number in ids if number not in numbers]
+        numbers.update(dict.fromkeys(new))
         cancel(new)
         time.sleep(_POLL)
 
 
 def _ask(*argv: str) -> list[str]:
-    done = programs.call(argv, seconds=_SECONDS)
-    if done.returncode != 0 and argv[0] != "scancel":  # which also fails for a job that has just ended
-        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    result = programs.call(argv, seconds=_SECONDS)
+    if result.returncode != 0 and argv[0] != "scancel":  # which also fails for a job that has just ended
+        last = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
         raise Failed(f"Slurm gives no answer: {last}", "See: systemctl status slurmctld")
-    return done.stdout.splitlines()
+    return result.stdout.splitlines()

@@ -44,9 +44,9 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    asked = prometheus.Prometheus(port=options.port)
-    found = status.settled(lambda: status.of(asked, problems=options.problems), options.wait)
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    client = prometheus.Prometheus(port=options.port)
+    report = status.settled(lambda: status.of(client, problems=options.problems), options.wait)
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
     return 0
 
 
@@ -55,8 +55,8 @@ def _query(options: argparse.Namespace) -> int:
     if len(text) > _LONGEST:
         raise Refused(f"the request is longer than {_LONGEST // 2**20} MiB")
     queries = prometheus.parse_request(text)
-    found = prometheus.answer(prometheus.Prometheus(port=options.port), queries)
-    sys.stdout.write(json.dumps(found) + "\n")
+    answers = prometheus.answer(prometheus.Prometheus(port=options.port), queries)
+    sys.stdout.write(json.dumps(answers) + "\n")
     return 0
 
 

@@ -1,8 +1,8 @@
 """Asks Slurm in the background, and keeps the last answers as metrics.
 
 A scrape never waits for Slurm: it gets what is known. There is never more than one query of a kind. A slurmctld that
-hangs or is gone: its commands are killed after their time, `gpucluster_slurm_up` is 0, and what is too old is no more
-shown, so that nobody takes it for new. Times are of the monotonic clock: one that is set back or forward changes
+hangs or is gone: its commands are killed after their time, `gpucluster_slurm_up` is 0, and what is too old is no longer
+shown, so that it is not taken for new. Times are of the monotonic clock: one that is set back or forward changes
 nothing.
 """
 
@@ -35,7 +35,7 @@ SECONDS, MOST_BYTES = 20.0, 256 * 1024 * 1024
 NODES_EVERY, _PART = 5.0, 10.0
 #: After so many seconds without an answer nothing of Slurm is shown any more; more, where the intervals are longer.
 _OLD, _INTERVALS = 60.0, 2.5
-# Hosts that are asked at the same time whether somebody listens, and the seconds that each has.
+# Hosts that are asked at the same time whether a program listens, and the seconds that each has.
 _LOOKS, _LOOK_SECONDS = 16, 1.0
 
 
@@ -70,14 +70,14 @@ class Slurm:
         if answer.fault:
             raise Failed(f"{argv[0]}: {answer.fault}")
         if answer.status != 0:
-            said = (answer.errors.decode(errors="replace").strip() or "without a message")[-300:]
-            raise Failed(f"{argv[0]} ends with status {answer.status}: {said}")
+            message = (answer.errors.decode(errors="replace").strip() or "without a message")[-300:]
+            raise Failed(f"{argv[0]} ends with status {answer.status}: {message}")
         return answer.output.decode(errors="replace")
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What one query says: its samples, when they were taken, and how long that took."""
+    """The answer to one query: its samples, when they were taken, and how long that took."""
 
     lines: tuple[str, ...]
     taken: float
@@ -98,10 +98,10 @@ class Collector:
         self,
         settings: Settings,
         slurm: Slurm,
-        told: Callable[[list[NodeLine]], None] = lambda _nodes: None,
+        on_nodes: Callable[[list[NodeLine]], None] = lambda _nodes: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings, self._slurm, self._told, self._clock = settings, slurm, told, clock
+        self._settings, self._slurm, self._on_nodes, self._clock = settings, slurm, on_nodes, clock
         self._pool_of = settings.pool_of()
         self._lock = threading.Lock()
         self._parts: dict[str, _Part] = {}
@@ -118,7 +118,7 @@ class Collector:
             return slurm_metrics.of_nodes(rows, self._pool_of)
 
         if self._keep("nodes", made):
-            self._told(seen)
+            self._on_nodes(seen)
         return max(NODES_EVERY, (self._clock() - began) * _PART) - (self._clock() - began)
 
     def jobs(self) -> float:
@@ -174,16 +174,16 @@ class ElasticNodes:
         told: called with the nodes of each answer.
     """
 
-    def __init__(self, prometheus: Prometheus, told: Callable[[list[NodeLine]], None]) -> None:
-        self._prometheus, self._told, self._failed = prometheus, told, ""
+    def __init__(self, prometheus: Prometheus, on_nodes: Callable[[list[NodeLine]], None]) -> None:
+        self._prometheus, self._on_nodes, self._failed = prometheus, on_nodes, ""
 
     def look(self) -> float:
-        """Ask once; returns the seconds until the next time. Without an answer nothing is told."""
+        """Ask once; returns the seconds until the next time. Without an answer nothing is called."""
         try:
             # An autoscaler that has just started knows no node, and a scrape that failed makes its series end.
             if self._prometheus.run(Query("looked", targets.HAS_LOOKED)):
                 nodes = self._prometheus.run(Query("nodes", targets.ELASTIC_NODES))
-                self._told(targets.of_series(nodes))
+                self._on_nodes(targets.of_series(nodes))
             self._failed = ""
         except (Failed, AttributeError, KeyError, TypeError, ValueError) as error:
             words = error.message if isinstance(error, Failed) else f"the answer of Prometheus can't be read: {error!r}"
@@ -210,13 +210,13 @@ class Lists:
     def look(self) -> float:
         """Find out which hosts have what is optional; returns the seconds until the next time. A host that does not
         answer at all keeps what it had: that it is down is for alerts."""
-        asked = [
+        places = [
             (host.address, self._settings.jobs[job])
             for host in (*self._settings.hosts, *self._elastic)
             for job in self._settings.optional.intersection(host.jobs)
         ]
         with ThreadPoolExecutor(_LOOKS) as pool:
-            answers = dict(zip(asked, pool.map(_listens, asked)))
+            answers = dict(zip(places, pool.map(_listens, places)))
         self._listening = frozenset(
             place for place, answer in answers.items() if (place in self._listening if answer is None else answer)
         )
@@ -227,9 +227,9 @@ class Lists:
         """Write what is known. A full disk leaves the files as they are; the next time tries again."""
         with self._lock:
             listening = self._listening
-            wanted = targets.lists(self._settings, self._elastic, lambda *place: place in listening)
+            lists = targets.lists(self._settings, self._elastic, lambda *place: place in listening)
             try:
-                targets.write(self._folder, wanted)
+                targets.write(self._folder, lists)
                 self._failed = ""
             except OSError as error:
                 if not self._failed:
@@ -238,7 +238,7 @@ class Lists:
 
 
 def _listens(place: tuple[str, int]) -> bool | None:
-    """Whether somebody listens there; None if the host does not answer."""
+    """Whether a program listens there; None if the host does not answer."""
     try:
         socket.create_connection(place, timeout=_LOOK_SECONDS).close()
     except ConnectionRefusedError:
@@ -253,7 +253,7 @@ def repeat(what: Callable[[], float]) -> None:
     while True:
         try:
             pause = what()
-        except Exception as error:  # what nobody foresaw must not end the service
+        except Exception as error:  # an unexpected error must not end the service
             log(f"unexpected: {error!r}")
             pause = SECONDS
         time.sleep(max(0.1, pause))

@@ -1,6 +1,6 @@
 """What is known of one job on the controller: Slurm's accounting, the records of its nodes, and its result.
 
-Fields of sacct are told apart by a text that nobody can guess: the name of a job may have anything in it, also lines
+Fields of sacct are told apart by a text that can't be guessed: the name of a job may have anything in it, also lines
 that look like sacct's.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from gpucluster.controller import job_records
 from gpucluster.controller.health.store import FOLDER
 from gpucluster.controller.jobs import folder as job_folder
-from gpucluster.controller.reactions.control import told
+from gpucluster.controller.reactions.control import messages_of_job
 from gpucluster.node_agent import accounts, bounded, programs
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 
@@ -42,14 +42,14 @@ def describe(job: str, records: Path = job_records.FOLDER, health: Path = FOLDER
     `result`, `problems`, `now`.
 
     Args:
-        health: the folder of the health service, which knows what was said of a job and done to it (`told`).
+        health: the folder of the health service, which has the messages and the actions about a job (`told`).
 
     Raises:
-        Refused: this is no number of a job, or Slurm knows none of it.
+        Refused: this is not a job id, or Slurm knows none of it.
     """
     match = _JOB.fullmatch(job)
     if not match:
-        raise Refused(f"this is no number of a job: {job[:40]!r}", "See: gpucluster ssh -- sacct")
+        raise Refused(f"not a job id: {job[:40]!r}", "See: gpucluster ssh -- sacct")
     problems: list[str] = []
     rows: list[dict[str, str]] = []
     try:
@@ -67,9 +67,9 @@ def describe(job: str, records: Path = job_records.FOLDER, health: Path = FOLDER
     steps = [row for row in rows if row["JobIDRaw"].partition(".")[0] in ids and "." in row["JobIDRaw"]]
     shown = _worth_showing(steps)
     jobs = [_row(row) for row in components]
-    found = [run for each in ids for run in job_records.of_job(each, records)]
+    runs = [run for each in ids for run in job_records.of_job(each, records)]
     if jobs:
-        found = [run for run in found if _belongs(run, jobs)]
+        runs = [run for run in runs if _belongs(run, jobs)]
     return {
         "version": 1,
         "now": time.time(),
@@ -80,8 +80,8 @@ def describe(job: str, records: Path = job_records.FOLDER, health: Path = FOLDER
         "tasks_left_out": max(0, len(own) - MOST_TASKS),
         "steps": [_row(row) for row in shown],
         "steps_left_out": len(steps) - len(shown),
-        "records": found,
-        "told": [line for each in ids for line in told(health, each)],
+        "records": runs,
+        "told": [line for each in ids for line in messages_of_job(health, each)],
         "result": _result(components[0], problems) if components else {},
         "problems": problems,
     }
@@ -89,7 +89,7 @@ def describe(job: str, records: Path = job_records.FOLDER, health: Path = FOLDER
 
 def _accounted(job: str) -> list[dict[str, str]]:
     delimiter = f"<{secrets.token_hex(8)}>"
-    done = programs.ask(
+    result = programs.ask(
         [
             "env", "SLURM_TIME_FORMAT=%s", "sacct", "--noheader", "--parsable2", f"--delimiter={delimiter}",
             f"--jobs={job}", f"--format={','.join(FIELDS)}",
@@ -97,10 +97,10 @@ def _accounted(job: str) -> list[dict[str, str]]:
         _SECONDS,
         _MOST_BYTES,
     )  # fmt: skip
-    if done.fault or done.status != 0:
-        said = (done.errors.decode(errors="replace").strip().splitlines() or [f"status {done.status}"])[-1]
-        raise Failed(f"Slurm's accounting gives no answer: {done.fault or said[:300]}")
-    return parse(done.output.decode(errors="replace"), delimiter)
+    if result.fault or result.status != 0:
+        message = (result.errors.decode(errors="replace").strip().splitlines() or [f"status {result.status}"])[-1]
+        raise Failed(f"Slurm's accounting gives no answer: {result.fault or message[:300]}")
+    return parse(result.output.decode(errors="replace"), delimiter)
 
 
 def parse(text: str, delimiter: str) -> list[dict[str, str]]:
@@ -166,25 +166,25 @@ def _whole(text: str) -> int | None:
 
 
 def _gpus(resources: str) -> int:
-    found = re.search(r"(?:^|,)gres/gpu=(\d+)", resources)
-    return int(found[1]) if found else 0
+    match = re.search(r"(?:^|,)gres/gpu=(\d+)", resources)
+    return int(match[1]) if match else 0
 
 
 def _names(text: str) -> list[str]:
     """The nodes of `gpu-[1-3,7],login`."""
-    found: list[str] = []
+    names: list[str] = []
     for part in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)?", text):
         match = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", part)
         if not match:
-            found.append(part)
+            names.append(part)
             continue
         for piece in match[2].split(","):
             low, dash, high = piece.partition("-")
             if dash and low.isdigit() and high.isdigit() and int(high) - int(low) <= 100_000:  # noqa: PLR2004
-                found += [f"{match[1]}{number:0{len(low)}}{match[3]}" for number in range(int(low), int(high) + 1)]
+                names += [f"{match[1]}{number:0{len(low)}}{match[3]}" for number in range(int(low), int(high) + 1)]
             else:
-                found.append(f"{match[1]}{piece}{match[3]}")
-    return [name for name in found if name not in ("None assigned", "")]
+                names.append(f"{match[1]}{piece}{match[3]}")
+    return [name for name in names if name not in ("None assigned", "")]
 
 
 def _belongs(run: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> bool:
@@ -197,7 +197,7 @@ def _belongs(run: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _result(row: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """What somebody has judged of a job from a template. It is read with the rights of the job's user."""
+    """The result of a job from a template, if it was judged. It is read with the rights of the job's user."""
     place = Path(row["WorkDir"])
     if not row["User"] or place.parent.name != job_folder.BASE:
         return {}
@@ -206,9 +206,9 @@ def _result(row: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
         text = accounts.work_as(
             of, lambda: json.dumps(job_folder.result(place)).encode(), seconds=_FOLDER_SECONDS, most=_MOST_RESULT
         )
-        found = bounded.loads(text)
+        result = bounded.loads(text)
     except (AgentError, ValueError) as error:
         problems.append(f"its result can't be read: {error.message if isinstance(error, AgentError) else error}")
         return {}
     # A folder of the user's own, so the result may be of another job, or made up.
-    return found if isinstance(found, dict) and str(found.get("id", "")) == row["JobIDRaw"] else {}
+    return result if isinstance(result, dict) and str(result.get("id", "")) == row["JobIDRaw"] else {}

@@ -1,6 +1,6 @@
 """Questions to the Prometheus of this host.
 
-Prometheus listens on the loopback device only. What it says is limited in time and size: the caller must get an
+Prometheus listens on the loopback device only. Its answers are limited in time and size: the caller must get an
 answer also while Prometheus reads its log again, or is asked for a million series.
 """
 
@@ -29,7 +29,7 @@ MOST_BYTES = 64 * 1024 * 1024
 _TOGETHER = 4
 
 
-class NoAnswer(Failed):
+class NoPrometheusAnswer(Failed):
     """Prometheus does not answer, or not in time."""
 
 
@@ -54,7 +54,7 @@ class Query:
         """One entry of a request.
 
         Raises:
-            Refused: it is none.
+            Refused: it is something else.
         """
         if not isinstance(raw, dict):
             raise Refused("a query is an object with name and expr")
@@ -74,7 +74,7 @@ class Query:
 
 def _number(name: str, key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise Refused(f"{key} of the query {name[:80]} is no number")
+        raise Refused(f"{key} of the query {name[:80]} is not a number")
     return float(value)
 
 
@@ -82,21 +82,21 @@ def parse_request(text: str) -> tuple[Query, ...]:
     """The queries of a request.
 
     Raises:
-        Refused: it is none, or asks for too much.
+        Refused: it is something else, or asks for too much.
     """
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"the request is no JSON: {str(error)[:200]}") from None
+        raise Refused(f"the request is not JSON: {str(error)[:200]}") from None
     queries = raw.get("queries") if isinstance(raw, dict) else None
     if not isinstance(queries, list):
         raise Refused("the request has no list `queries`", 'Give {"queries": [{"name": "up", "expr": "up"}]}')
     if len(queries) > MOST_QUERIES:
         raise Refused(f"the request has more than {MOST_QUERIES} queries")
-    found = tuple(map(Query.parse, queries))
-    if len({query.name for query in found}) != len(found):
+    result = tuple(map(Query.parse, queries))
+    if len({query.name for query in result}) != len(result):
         raise Refused("two queries have the same name")
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,12 @@ class Prometheus:
             until: by time.monotonic().
 
         Raises:
-            NoAnswer: nobody answers, or not within the limits.
+            NoPrometheusAnswer: there is no answer, or none within the limits.
             Failed: Prometheus refuses; its words.
         """
         seconds = min(self.seconds, until - time.monotonic())
         if seconds <= 0:
-            raise NoAnswer("there was no time left to ask Prometheus")
+            raise NoPrometheusAnswer("there was no time left to ask Prometheus")
         # A proxy of the environment is never asked: http.client knows none.
         connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
         try:
@@ -137,13 +137,13 @@ class Prometheus:
             why = (
                 f"no answer within {seconds:.0f} s" if isinstance(error, socket.timeout) else str(error) or repr(error)
             )
-            raise NoAnswer(f"Prometheus does not answer on {self.host}:{self.port}: {why}") from None
+            raise NoPrometheusAnswer(f"Prometheus does not answer on {self.host}:{self.port}: {why}") from None
         finally:
             connection.close()
         return _data(content, answer.status)
 
     def run(self, query: Query, until: float = math.inf) -> list[dict[str, Any]]:
-        """The series of a query: `{"labels": {...}, "values": [[epoch, float], ...]}`. What is no finite number is
+        """The series of a query: `{"labels": {...}, "values": [[epoch, float], ...]}`. What is not a finite number is
         left out: it is a gap.
 
         Raises:
@@ -162,15 +162,15 @@ def _limited(answer: http.client.HTTPResponse, until: float, most: int) -> bytes
     """The body. The connection's time limit is for each read, so that drops of bytes could go on for ever.
 
     Raises:
-        NoAnswer: it is too long or takes too long.
+        NoPrometheusAnswer: it is too long or takes too long.
     """
     parts, size = [], 0
     while part := answer.read1(1 << 16):
         size += len(part)
         if size > most:
-            raise NoAnswer(f"the answer of Prometheus has more than {most // 2**20} MiB: ask for less")
+            raise NoPrometheusAnswer(f"the answer of Prometheus has more than {most // 2**20} MiB: ask for less")
         if time.monotonic() > until:
-            raise NoAnswer("the answer of Prometheus takes too long: ask for less")
+            raise NoPrometheusAnswer("the answer of Prometheus takes too long: ask for less")
         parts.append(part)
     return b"".join(parts)
 
@@ -202,12 +202,12 @@ def series(data: Any) -> list[dict[str, Any]]:
 
 
 def _finite(points: Sequence[Any]) -> list[list[float]]:
-    found = []
+    values = []
     for moment, text in points:
         value = float(text)
         if math.isfinite(value):
-            found.append([float(moment), value])
-    return found
+            values.append([float(moment), value])
+    return values
 
 
 def answer(prometheus: Prometheus, queries: Sequence[Query]) -> dict[str, Any]:

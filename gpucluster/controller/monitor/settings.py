@@ -54,8 +54,8 @@ class Settings:
         jobs: what is scraped on hosts, with its port.
         hosts: those that are always there.
         elastic: by pool.
-        optional: those of `jobs` that a host may lack: it is scraped if somebody listens.
-        autoscaler: whether the autoscaler's metrics say which elastic nodes there are. Else Slurm does.
+        optional: those of `jobs` that a host may lack: it is scraped if a program listens.
+        autoscaler: whether the autoscaler's metrics list the elastic nodes. Else Slurm does.
     """
 
     slurm: bool
@@ -110,7 +110,7 @@ class PoolOf:
 
     def __call__(self, node: str) -> str:
         """The pool of this node."""
-        found = self._known.get(node)
-        if found is None:
-            found = self._known[node] = pool_names.elastic_pool_of(self._elastic, node)
-        return found
+        pool = self._known.get(node)
+        if pool is None:
+            pool = self._known[node] = pool_names.elastic_pool_of(self._elastic, node)
+        return pool

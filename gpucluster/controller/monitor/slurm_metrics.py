@@ -79,11 +79,11 @@ _AWAY = frozenset({"powered_down", "powering_down", "powering_up"})
 
 def state_of(flags: frozenset[str]) -> str:
     """One word for the state of a node, by its flags."""
-    found = next((word for flag, word in _STATES if flag in flags), "unknown")
+    state = next((word for flag, word in _STATES if flag in flags), "unknown")
     # POWERED_DOWN stays until the node has registered.
-    if found == "powered_down" and "POWERING_UP" in flags:
+    if state == "powered_down" and "POWERING_UP" in flags:
         return "powering_up"
-    return "draining" if found == "drained" and flags & BUSY else found
+    return "draining" if state == "drained" and flags & BUSY else state
 
 
 def of_nodes(rows: Iterable[NodeRow], pool_of: Callable[[str], str]) -> Iterator[str]:
@@ -100,9 +100,9 @@ def of_nodes(rows: Iterable[NodeRow], pool_of: Callable[[str], str]) -> Iterator
         if row.node.reason and ("DRAIN" in row.node.flags or state == "down"):
             yield sample(f"{_S}node_drained", 1, node=name, pool=pool, reason=text(row.node.reason))
         if state not in ("down", "not_responding"):
-            for found, (used, total) in ((cpus, row.cpus), (gpus, row.gpus)):
-                found[pool, "allocated"] += used
-                found[pool, "total"] += total
+            for counter, (used, total) in ((cpus, row.cpus), (gpus, row.gpus)):
+                counter[pool, "allocated"] += used
+                counter[pool, "total"] += total
     for what, counts in (("nodes", nodes), ("cpus", cpus), ("gpus", gpus)):
         yield from (sample(f"{_S}{what}", number, pool=pool, state=state) for (pool, state), number in counts.items())
 

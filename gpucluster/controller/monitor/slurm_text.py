@@ -1,7 +1,7 @@
 """What squeue, scontrol and sdiag print, as rows (Slurm 22.05 to 26.05). Pure.
 
-The name of a job is any text: with quotes, line breaks, bytes that are no UTF-8, and what looks like another row. So
-the fields of squeue are separated by a word that is random in each call: nobody can put it into a name that was
+The name of a job is any text: with quotes, line breaks, bytes that are not UTF-8, and what looks like another row. So
+the fields of squeue are separated by a word that is random in each call: no user can put it into a name that was
 given before.
 """
 
@@ -42,7 +42,7 @@ def nodes(text: str) -> Iterator[NodeRow]:
     """
     for line in slurm_nodes.lines(text):
         node = slurm_nodes.parse_line(line)
-        # What a person can write (Reason, Comment, Extra) comes after all of these.
+        # What a user can write (Reason, Comment, Extra) comes after all of these.
         cpus = _CPUS.search(line)
         yield NodeRow(
             node, (int(cpus.group(1)), int(cpus.group(2))) if cpus else (0, 0),
@@ -50,8 +50,8 @@ def nodes(text: str) -> Iterator[NodeRow]:
         )  # fmt: skip
 
 
-def _gpus(found: re.Match[str] | None) -> int:
-    return sum(map(int, _GPUS.findall(found.group(1)))) if found else 0
+def _gpus(match: re.Match[str] | None) -> int:
+    return sum(map(int, _GPUS.findall(match.group(1)))) if match else 0
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class JobRow:
 
 
 def job_format(word: str) -> str:
-    """The format of squeue, with a word that nobody can guess."""
+    """The format of squeue, with a word that can't be guessed."""
     return word.join(_JOB_FIELDS) + word * 2
 
 
@@ -103,10 +103,10 @@ def tasks_of(text: str) -> int:
     """How many tasks an expression has: `7`, `0-99`, `1,3,10-20:2%4`; at least one, also where it can't be read."""
     count = 0
     for part in text.partition("%")[0].split(","):
-        found = _TASKS.fullmatch(part)
-        if found is None:
+        match = _TASKS.fullmatch(part)
+        if match is None:
             continue
-        first, last, step = int(found.group(1)), int(found.group(2) or found.group(1)), int(found.group(3) or 1)
+        first, last, step = int(match.group(1)), int(match.group(2) or match.group(1)), int(match.group(3) or 1)
         count += max(0, last - first) // max(1, step) + 1
     return max(1, count)
 
@@ -139,12 +139,12 @@ _END = "Remote Procedure Call"
 
 
 def scheduler(text: str) -> dict[str, float]:
-    """What sdiag says, by the end of the name of the metric. Rows that a version lacks are missing.
+    """What sdiag prints, by the end of the name of the metric. Rows that a version lacks are missing.
 
     Raises:
-        ValueError: it is no output of sdiag.
+        ValueError: it is not the output of sdiag.
     """
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     block = _SCHEDULER[""]
     for line in text.split("\n"):
         if line.startswith(_END):
@@ -157,7 +157,7 @@ def scheduler(text: str) -> dict[str, float]:
         if row is not None and name is not None:
             # Cycles are in microseconds.
             value = int(row.group(2))
-            found.setdefault(name, value / 1e6 if name.endswith("_seconds") else value)
-    if "server_threads" not in found:
+            values.setdefault(name, value / 1e6 if name.endswith("_seconds") else value)
+    if "server_threads" not in values:
         raise ValueError(text[:200])
-    return found
+    return values

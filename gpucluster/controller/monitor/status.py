@@ -17,7 +17,7 @@ _NOTHING: dict[str, Any] = {"up": 0, "targets": [], "rules_total": 0, "rules": [
 def of(prometheus: Prometheus, *, problems: bool) -> dict[str, Any]:
     """The targets with their health (up, down, unknown: not scraped yet), and the rules with theirs.
 
-    Where Prometheus does not answer, `prometheus` is false, and `why` says why.
+    Where Prometheus does not answer, `prometheus` is false, and `why` has the reason.
 
     Args:
         problems: only the targets that are not up, and the rules that do not work.
@@ -57,9 +57,9 @@ def settled(
     """
     until = clock() + seconds
     while True:
-        found = ask()
-        if all(each["health"] == "up" for each in found["targets"]) or clock() >= until:
-            return found
+        result = ask()
+        if all(each["health"] == "up" for each in result["targets"]) or clock() >= until:
+            return result
         sleep(_AGAIN_SECONDS)
 
 

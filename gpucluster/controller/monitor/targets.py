@@ -24,27 +24,27 @@ _PREFIX, _SUFFIX = "targets-", ".json"
 def elastic_hosts(settings: Settings, nodes: Iterable[NodeLine]) -> list[Host]:
     """The elastic nodes in service, with the addresses that Slurm has for them. Pure.
 
-    A node whose address Slurm does not know yet has its name there; it is none that Prometheus could reach.
+    A node whose address Slurm does not know yet has its name there; Prometheus can't reach that.
     """
     permanent = {host.name for host in settings.hosts}
     pool_of = settings.pool_of()
-    found = []
+    hosts = []
     for node in nodes:
         pool = settings.elastic.get(pool_of(node.name))
         if node.name in permanent or pool is None or node.flags & POWER or not _is_address(node.address):
             continue
-        found.append(Host(node.name, node.address, pool_of(node.name), pool.shape, pool.jobs))
-    return found
+        hosts.append(Host(node.name, node.address, pool_of(node.name), pool.shape, pool.jobs))
+    return hosts
 
 
-#: What the autoscaler says of elastic nodes with Kubernetes, and whether it has looked at all of them.
+#: What the autoscaler reports of elastic nodes with Kubernetes, and whether it has looked at all of them.
 ELASTIC_NODES, HAS_LOOKED = "gpucluster_elastic_node_info", "gpucluster_last_success_timestamp > 0"
 
 
 def of_series(nodes: Iterable[Mapping[str, Any]]) -> list[NodeLine]:
     """The nodes in the answer to `ELASTIC_NODES`. Pure."""
-    found = (each["labels"] for each in nodes)
-    return [NodeLine(str(each.get("node", "")), frozenset(), str(each.get("address", ""))) for each in found]
+    labels = (each["labels"] for each in nodes)
+    return [NodeLine(str(each.get("node", "")), frozenset(), str(each.get("address", ""))) for each in labels]
 
 
 def _is_address(text: str) -> bool:
@@ -61,7 +61,7 @@ def lists(
     """File name -> content. Pure.
 
     Args:
-        listens: whether somebody listens at an address and a port; asked for optional jobs only.
+        listens: whether a program listens at an address and a port; asked for optional jobs only.
     """
     hosts = [*settings.hosts, *elastic]
     return {
@@ -81,13 +81,13 @@ def lists(
     }
 
 
-def write(folder: Path, wanted: Mapping[str, str]) -> None:
+def write(folder: Path, content_by_name: Mapping[str, str]) -> None:
     """Make the folder's lists be these. Each is replaced as a whole, and only if it differs.
 
     Raises:
         OSError: one can't be written; it is as it was.
     """
-    for name, content in wanted.items():
+    for name, content in content_by_name.items():
         file = folder / name
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if file.read_text() == content:
@@ -103,7 +103,7 @@ def write(folder: Path, wanted: Mapping[str, str]) -> None:
                 new.unlink()
             raise
     for file in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
-        if file.name not in wanted:
+        if file.name not in content_by_name:
             file.unlink()
 
 
@@ -111,7 +111,7 @@ def remembered(folder: Path, settings: Settings) -> list[Host]:
     """The elastic nodes in the lists as they are, for the time until Slurm answers."""
     pool_of = settings.pool_of()
     permanent = {host.name for host in settings.hosts}
-    found: dict[str, Host] = {}
+    hosts: dict[str, Host] = {}
     for file in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         groups: Any = []
         with contextlib.suppress(OSError, ValueError):
@@ -121,5 +121,5 @@ def remembered(folder: Path, settings: Settings) -> list[Host]:
                 name, address = str(group["labels"]["node"]), str(group["targets"][0]).rpartition(":")[0]
                 pool = settings.elastic.get(pool_of(name))
                 if pool is not None and name not in permanent and _is_address(address):
-                    found[name] = Host(name, address, pool_of(name), pool.shape, pool.jobs)
-    return list(found.values())
+                    hosts[name] = Host(name, address, pool_of(name), pool.shape, pool.jobs)
+    return list(hosts.values())

@@ -1,6 +1,6 @@
 """Carries out what the policy decides about jobs: each act once for each hang, also after a restart.
 
-What is about to be done is on the disk before Slurm is told. A process that is killed between the two loses at most the
+What is about to be done is on the disk before Slurm gets it. A process that is killed between the two loses at most the
 line in the job's output; a requeue or a cancellation is done in a later pass, if the job still hangs then. The line
 comes before the act: a job that has ended takes none.
 """
@@ -63,12 +63,12 @@ class Reactions:
         self._heard: dict[str, dict[str, Remark]] = {}
         self._failed: dict[str, str] = {}
 
-    def hear(self, node: str, said: Sequence[JobReport]) -> None:
-        """Take what a node says. It replaces what the node has said before."""
+    def hear(self, node: str, reports: Sequence[JobReport]) -> None:
+        """Take the report of a node. It replaces the node's report before."""
         now = self._clock()
         with self._lock:
             before = self._heard.get(node, {})
-            self._heard[node] = {each.job_id: _remark(node, each, before.get(each.job_id), now) for each in said}
+            self._heard[node] = {each.job_id: _remark(node, each, before.get(each.job_id), now) for each in reports}
 
     def tick(self, node_of: Callable[[str], str] = lambda _address: "") -> None:
         """One pass.
@@ -92,16 +92,16 @@ class Reactions:
                 for number, each in jobs.items():
                     by_job.setdefault(number, []).append(each)
         records = self._load()
-        wanted = {
+        numbers = {
             number
             for number, remarks in by_job.items()
             if number in records or any(each.state is State.HUNG or each.idle_gpus for each in remarks)
         } | {number for number, record in records.items() if record.pending}
-        if not wanted:
+        if not numbers:
             return
-        found = self._jobs.look(wanted)
-        for number in sorted(wanted):
-            job = found.get(number)
+        job_by_number = self._jobs.look(numbers)
+        for number in sorted(numbers):
+            job = job_by_number.get(number)
             remarks = [_resolved(each, node_of) for each in by_job.get(number, ())]
             try:
                 if job is None:
@@ -113,7 +113,7 @@ class Reactions:
                 self._say_once(number, f"job {number}: {error.message}")
 
     def _forget(self, number: str, records: dict[str, Record]) -> None:
-        """The job is gone. What was said of it stays for its owner."""
+        """The job is gone. The lines about it stay for its owner."""
         record = records.get(number)
         if record is None or not record.told:
             self._save(number, None, records)
@@ -240,9 +240,9 @@ class Reactions:
             self._say(words)
 
 
-def told(folder: Path, number: str) -> list[str]:
-    """What was said of a job, and done to it, each line with its time: for its owner. Empty where nothing was, or it is
-    not known.
+def messages_of_job(folder: Path, number: str) -> list[str]:
+    """The messages and the actions about a job, each line with its time: for its owner. Empty where nothing was, or it
+    is not known.
 
     Args:
         folder: of the service.
@@ -269,20 +269,20 @@ def _records(file: Path) -> dict[str, Record]:
     return {number: record for number, each in raw.items() if (record := _record(each)) is not None}
 
 
-def _remark(node: str, said: JobReport, before: Remark | None, now: float) -> Remark:
-    known = before is not None and before.state is said.state and now - before.at <= policy.FRESH_S
-    where = f", process {said.pid} on {said.host or 'an unknown host'}" if said.pid else ""
+def _remark(node: str, report: JobReport, before: Remark | None, now: float) -> Remark:
+    known = before is not None and before.state is report.state and now - before.at <= policy.FRESH_S
+    where = f", process {report.pid} on {report.host or 'an unknown host'}" if report.pid else ""
     return Remark(
-        node, said.state, now - said.age, before.first if before is not None and known else now, now, said.words,
-        f"rank {said.rank}{where}" if said.rank else "", said.host, said.idle, said.idle_s,
-        said.stacks,
+        node, report.state, now - report.age, before.first if before is not None and known else now, now, report.words,
+        f"rank {report.rank}{where}" if report.rank else "", report.host, report.idle, report.idle_s,
+        report.stacks,
     )  # fmt: skip
 
 
 def _resolved(remark: Remark, node_of: Callable[[str], str]) -> Remark:
-    """With the name of the node where the watcher of another node knows its address alone."""
-    found = node_of(remark.suspect) if remark.suspect and remark.suspect != remark.node else ""
-    return replace(remark, suspect=found) if found else remark
+    """With the name of the node where the watcher of another node knows only its address."""
+    name = node_of(remark.suspect) if remark.suspect and remark.suspect != remark.node else ""
+    return replace(remark, suspect=name) if name else remark
 
 
 def _to_dict(record: Record) -> dict[str, Any]:

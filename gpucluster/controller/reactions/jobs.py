@@ -51,14 +51,14 @@ class SlurmJobs:
 
     def look(self, numbers: Collection[str]) -> dict[str, Job]:
         """The jobs with these numbers. One that has ended may be missing."""
-        found: dict[str, Job] = {}
+        jobs: dict[str, Job] = {}
         # One after the other: squeue refuses a list in which one number is unknown, and there are few.
         partitions: dict[str, frozenset[str]] = {}
         for number in sorted(numbers)[:_MOST]:
             job = self._one(number, partitions)
             if job is not None:
-                found[number] = job
-        return found
+                jobs[number] = job
+        return jobs
 
     def _one(self, number: str, partitions: dict[str, frozenset[str]]) -> Job | None:
         # A comment can have line breaks: a mark that its author could not know begins each job.

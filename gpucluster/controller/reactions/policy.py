@@ -1,7 +1,8 @@
 """Decides what follows from what the watchers of a job's nodes say. Pure.
 
-A job is hung where one of its nodes says so and none says that it works. The controller acts only on what all nodes of
-the job have said lately, and since the first of them called it hung: a message that is lost or late ends no job.
+A job is hung where one of its nodes reports it and none reports that it works. The controller acts only on what all
+nodes of the job have reported lately, and since the first of them called it hung: a message that is lost or late ends
+no job.
 
 The owner's choice is a word in the job's comment, `gpucluster:on-hang=requeue`. Without one that of the partition
 counts, and without that the cluster's. What Slurm does not allow is not done: it refuses itself.
@@ -23,7 +24,7 @@ MOST_REQUEUES = 3
 #: In a job's comment, before the choice. Words are separated by spaces, commas or semicolons; others stay free.
 KEY = "gpucluster:on-hang"
 _SEPARATORS = re.compile(r"[\s,;]+")
-#: Characters of what a watcher says, in a line for the job's owner.
+#: Characters of what a watcher reports, in a line for the job's owner.
 _LONGEST = 300
 #: Nodes whose stacks a line names.
 _MOST_STACKS = 4
@@ -44,10 +45,10 @@ class Settings:
     """The administrator's settings.
 
     Args:
-        on_hang: where neither the job nor its partition says something else.
+        on_hang: where neither the job nor its partition has another setting.
         partitions: by partition, where it differs.
         end_idle_s: seconds after which a job is ended that uses none of its GPUs; None: never.
-        shadow: nothing is done, and the line says what would be.
+        shadow: nothing is done, and the line states what would be done.
     """
 
     on_hang: Choice = Choice.TELL
@@ -58,13 +59,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Remark:
-    """What the watcher of one node says of a job. Times are seconds of the controller's clock, only forwards.
+    """What the watcher of one node reports of a job. Times are seconds of the controller's clock, only forwards.
 
     Args:
         since: when the state began on the node.
         first: when the controller first heard of this state from this node.
         at: when it heard of it last.
-        words: why, for people.
+        words: why, as text.
         place: the rank to look at; empty where it is not known.
         suspect: the node of that rank; empty where it is not known.
         idle_gpus: GPUs of the node that have no process for the watcher's limit.
@@ -179,7 +180,7 @@ class Act:
     exclude: str = ""
 
 
-def wanted(job: Job, settings: Settings) -> tuple[Choice, str]:
+def choice_of(job: Job, settings: Settings) -> tuple[Choice, str]:
     """What is to follow a hang of this job, and what is wrong with its owner's choice; that is "tell" then."""
     words = [word for word in _SEPARATORS.split(job.comment) if word == KEY or word.startswith(f"{KEY}=")]
     if not words:
@@ -193,7 +194,7 @@ def wanted(job: Job, settings: Settings) -> tuple[Choice, str]:
 
 
 def goes_on(job: Job, remarks: Sequence[Remark], now: float) -> bool:
-    """Whether a node has said lately that the job works: an earlier hang is over."""
+    """Whether a node has reported lately that the job works: an earlier hang is over."""
     return any(each.state in (State.WORKING, State.STRAGGLING) for each in _fresh(job, remarks, now))
 
 
@@ -206,18 +207,18 @@ def hang(job: Job, remarks: Sequence[Remark], now: float) -> Remark | None:
     first = min(each.first for each in hung)
     if any(each.at < first for each in own):
         return None
-    # One that names a rank says more.
+    # One that names a rank is more useful.
     return min(hung, key=lambda each: (not each.suspect, not each.place, each.since, each.node))
 
 
 def _complete(job: Job, remarks: Sequence[Remark], now: float) -> list[Remark]:
-    """What each node of the job has said lately; empty where one of them has said nothing."""
+    """What each node of the job has reported lately; empty where one of them has reported nothing."""
     own = _fresh(job, remarks, now)
     return own if own and {each.node for each in own} == job.nodes else []
 
 
 def _fresh(job: Job, remarks: Sequence[Remark], now: float) -> list[Remark]:
-    """What nodes of the job have said lately, and of this run."""
+    """What nodes of the job have reported lately, and of this run."""
     return [each for each in remarks if each.node in job.nodes and now - each.at <= min(FRESH_S, job.age)]
 
 
@@ -231,20 +232,20 @@ def decide(job: Job, remarks: Sequence[Remark], record: Record, settings: Settin
     """What is to be done to a running job; None: nothing, or all of it was done."""
     if job.state != "RUNNING":
         return None
-    found = hang(job, remarks, now)
-    if found is not None:
+    remark = hang(job, remarks, now)
+    if remark is not None:
         if record.hang_told:
             return None
-        act = _of_hang(job, found, record, settings, now)
+        act = _of_hang(job, remark, record, settings, now)
         return replace(act, text=act.text + _stacks(_fresh(job, remarks, now)))
     return _of_idle(job, remarks, record, settings, now)
 
 
-def _of_hang(job: Job, found: Remark, record: Record, settings: Settings, now: float) -> Act:
-    choice, problem = wanted(job, settings)
-    place = f" ({found.place})" if found.place else ""
-    why = f": {_cut(found.words)}" if found.words else ""
-    beginning = f"gpucluster: job {job.name} is hung for {_minutes(now - found.since)}{place}{why}."
+def _of_hang(job: Job, remark: Remark, record: Record, settings: Settings, now: float) -> Act:
+    choice, problem = choice_of(job, settings)
+    place = f" ({remark.place})" if remark.place else ""
+    why = f": {_cut(remark.words)}" if remark.words else ""
+    beginning = f"gpucluster: job {job.name} is hung for {_minutes(now - remark.since)}{place}{why}."
     kind, what, exclude = Kind.NOTHING, "", ""
     if problem:
         what = f" Nothing else follows: {problem}."
@@ -255,7 +256,7 @@ def _of_hang(job: Job, found: Remark, record: Record, settings: Settings, now: f
     elif choice is Choice.REQUEUE and record.requeues >= MOST_REQUEUES:
         what = f" It is not requeued: that was done {record.requeues} times already."
     elif choice is Choice.REQUEUE:
-        kind, (exclude, where) = Kind.REQUEUE, _excluded(job, found.suspect)
+        kind, (exclude, where) = Kind.REQUEUE, _excluded(job, remark.suspect)
         what = f" It is requeued (on-hang=requeue){where}."
     if settings.shadow and kind is not Kind.NOTHING:
         return Act(of_hang=True, text=f"{beginning} Nothing else follows: the checks are in shadow mode.")
@@ -270,7 +271,7 @@ def _stacks(remarks: Sequence[Remark]) -> str:
 
 
 def _excluded(job: Job, suspect: str) -> tuple[str, str]:
-    """The node that the job avoids from now on, and how the line says it."""
+    """The node that the job avoids from now on, and its words for the line."""
     if suspect not in job.nodes:
         return "", ""
     if suspect in job.required:

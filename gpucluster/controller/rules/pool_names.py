@@ -10,7 +10,7 @@ _NUMBER = re.compile(r"[1-9]\d{0,8}")
 
 
 def elastic_pool_of(elastic: Mapping[str, str], node: str) -> str:
-    """The pool of an elastic node; empty if this is no name of one.
+    """The pool of an elastic node; empty if this is not the name of one.
 
     Args:
         elastic: pool -> the names of its elastic nodes, `gpu-e[1-6]`.

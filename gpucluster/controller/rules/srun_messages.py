@@ -1,4 +1,4 @@
-"""What srun says where its job ended for a cause outside of the program that it started. Pure.
+"""What srun prints where its job ended for a cause outside of the program that it started. Pure.
 
 All of these can be the last words, by the moment: before the allocation is ready, between it and the step, or in the
 middle of the step. Source: Slurm's `src/srun/allocate.c`, `src/srun/launch.c` and `src/slurmd/slurmstepd/req.c`.
@@ -14,7 +14,7 @@ class End(Enum):
     """Why a job ended."""
 
     NODE_FAILED = "a node failed"
-    #: By a node that failed, by a person, or by a job that goes before it: srun does not say which.
+    #: By a node that failed, by a user, or by a job that goes before it: srun does not print which.
     REVOKED = "Slurm ended its allocation: a node failed, or the job was cancelled"
     TIME_OVER = "its time limit was over"
     NO_STEP = "Slurm started no program in its allocation"
@@ -39,10 +39,10 @@ OF_STATE = {
 }  # fmt: skip
 
 
-def end(said: str) -> End | None:
-    """Why the job ended, or None where srun says nothing of it: the program ended by itself.
+def end(output: str) -> End | None:
+    """Why the job ended, or None where srun prints nothing of it: the program ended by itself.
 
     Args:
-        said: the last words of srun, and of the program.
+        output: the last lines of srun, and of the program.
     """
-    return next((each for each, words in _PATTERNS if words.search(said)), None)
+    return next((each for each, words in _PATTERNS if words.search(output)), None)

@@ -69,7 +69,7 @@ def same(one: str, other: str) -> bool:
 
 
 def label(text: str) -> str:
-    """The first word of a key's comment; empty without one. Of a generated key it says whose it is: USER@CLUSTER."""
+    """The first word of a key's comment; empty without one. Of a generated key it names the owner: USER@CLUSTER."""
     return next(iter(text.split()[2:]), "")
 
 
@@ -99,21 +99,21 @@ def _unknown_type(kind: str, words: list[str]) -> BadKey:
 
 def _parts(body: bytes) -> list[bytes]:
     """The length-prefixed parts of a key (RFC 4253, section 6.6)."""
-    found: list[bytes] = []
+    parts: list[bytes] = []
     while body:
         length = int.from_bytes(body[:4], "big")
         if len(body) < 4 + length:
             raise BadKey("damaged: its second word is cut off", _COPY_AGAIN)
-        found.append(body[4 : 4 + length])
+        parts.append(body[4 : 4 + length])
         body = body[4 + length :]
-    return found
+    return parts
 
 
 def _check_body(kind: str, parts: list[bytes]) -> None:
     if not parts or parts[0] != kind.encode():
         inside = parts[0].decode("ascii", errors="replace")[:40] if parts else ""
         content = f" but holds a key of type {inside}" if inside in TYPES else " but holds something else"
-        raise BadKey(f"damaged: it says {kind}{content}", _COPY_AGAIN)
+        raise BadKey(f"damaged: it begins with {kind}{content}", _COPY_AGAIN)
     if len(parts) - 1 != TYPES[kind] or not all(parts):
         raise BadKey("damaged: a part is missing", _COPY_AGAIN)
     if kind == "ssh-ed25519" and len(parts[1]) != _ED25519_BYTES:

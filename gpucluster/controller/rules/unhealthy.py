@@ -8,7 +8,7 @@ from typing import Any
 from gpucluster.node_agent.rules import reasons
 
 TAINT, EFFECT = "gpucluster.io/unhealthy", "NoSchedule"
-#: Annotation with the reason of our taint. A taint with our key and without it is somebody else's.
+#: Annotation with the reason of our taint. A taint with our key and without it was set by others.
 REASON = "gpucluster.io/unhealthy-reason"
 
 
@@ -23,8 +23,8 @@ def reason_of(node: Mapping[str, Any]) -> str:
     Its taint is the one of the check that the annotation names.
     """
     reason = str((node["metadata"].get("annotations") or {}).get(REASON, ""))
-    wanted = (TAINT, reasons.first_check(reason), EFFECT)
+    expected = (TAINT, reasons.first_check(reason), EFFECT)
     ours = reasons.drained_by_checks(reason) and any(
-        (each.get("key"), each.get("value", ""), each.get("effect")) == wanted for each in taints(node)
+        (each.get("key"), each.get("value", ""), each.get("effect")) == expected for each in taints(node)
     )
     return reason if ours else ""

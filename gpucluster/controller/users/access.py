@@ -10,7 +10,7 @@ from typing import Any
 from gpucluster.controller.users import hosts, lock
 from gpucluster.controller.users.controller import Controller
 from gpucluster.controller.users.outcome import Outcome, unless_problem
-from gpucluster.controller.users.slurm import Wanted
+from gpucluster.controller.users.slurm import DesiredAssociation
 from gpucluster.controller.users.state import State, User, described
 from gpucluster.node_agent.errors import Refused
 
@@ -35,12 +35,12 @@ class Access:
         with lock.held():
             outcome = Outcome()
             user = self._switch(name, outcome, enabled=True)
-            if self._controller.associate({name: Wanted(None, True, user.limits)}, outcome) and user.limits:
+            if self._controller.associate({name: DesiredAssociation(None, True, user.limits)}, outcome) and user.limits:
                 outcome.attempt(name, lambda: self._note_limits(name, {}))
             outcome.attempt(name, lambda: self._controller.homes.lock(user))
             # A host that does not follow keeps the user out: it need not confirm.
-            done = self._switched(name, outcome, 0, hosts.Report())
-        return unless_problem(outcome, done, f"{name} is enabled, but")
+            result = self._switched(name, outcome, 0, hosts.Report())
+        return unless_problem(outcome, result, f"{name} is enabled, but")
 
     def disable(self, name: str) -> dict[str, Any]:
         """Disable a user. All files, the entry and the uid stay.
@@ -58,13 +58,13 @@ class Access:
             limits = outcome.tried(name, none, lambda: slurm.limits(name)) if slurm else none
             if limits:
                 outcome.attempt(name, lambda: self._note_limits(name, {**user.limits, **limits}))
-            self._controller.associate({name: Wanted(None, False)}, outcome)
+            self._controller.associate({name: DesiredAssociation(None, False)}, outcome)
             expected = hosts.of_user(self._controller.state(), user)
             jobs, report = self._end(user, expected, outcome, gone=False)
             # What the owner has in the home may make this fail, so all else comes before.
             outcome.attempt(name, lambda: self._controller.homes.lock(user))
-            done = self._switched(name, outcome, jobs, report)
-        return report.require(unless_problem(outcome, done, f"{name} is disabled, but"), f"{name} is disabled, but")
+            result = self._switched(name, outcome, jobs, report)
+        return report.require(unless_problem(outcome, result, f"{name} is disabled, but"), f"{name} is disabled, but")
 
     def _switch(self, name: str, outcome: Outcome, *, enabled: bool) -> User:
         plan = self._controller.plan(self._controller.state())
@@ -142,7 +142,7 @@ class Access:
                 controller.apply(leaving)
             report = self._confirm(user, hosts.removed_user(user), gone=True)
         archived = outcome.tried(name, None, lambda: self._archive(user, outcome)) if archive else None
-        done: dict[str, Any] = {
+        result: dict[str, Any] = {
             "name": name,
             "removed": {
                 "entry": present is not None,
@@ -157,7 +157,7 @@ class Access:
             **report.result,
             "warnings": warnings,
         }
-        return report.require(unless_problem(outcome, done, f"{name} is removed, but"), f"{name} is removed, but")
+        return report.require(unless_problem(outcome, result, f"{name} is removed, but"), f"{name} is removed, but")
 
     def _former(self, state: State, name: str) -> User:
         """A user who was removed before, as far as that is known."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from gpucluster.controller.users import host_entries, hosts, lock
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.controller import Controller
-from gpucluster.controller.users.host_entries import JOINING_SECONDS, Cluster, HostEntry, Wanted
+from gpucluster.controller.users.host_entries import JOINING_SECONDS, Cluster, DesiredHost, HostEntry
 from gpucluster.controller.users.ldap import Ldap
 from gpucluster.controller.users.state import State
 from gpucluster.node_agent import passwords
@@ -19,11 +19,12 @@ from gpucluster.node_agent.errors import Failed, Refused
 _LOCK_SECONDS = 10.0
 
 
-def make(controller: Controller, wanted: Iterable[Wanted] = ()) -> bool:
+def make(controller: Controller, desired_hosts: Iterable[DesiredHost] = ()) -> bool:
     """Create what is missing; returns whether anything changed. The caller holds the lock.
 
     Args:
-        wanted: the hosts of this run. Those of earlier ones keep their entries, but for elastic nodes that are gone.
+        desired_hosts: the hosts of this run. Those of earlier ones keep their entries, but for elastic nodes that are
+            gone.
 
     Raises:
         Failed: the server does not accept a password, or the file of passwords can't be used.
@@ -32,14 +33,14 @@ def make(controller: Controller, wanted: Iterable[Wanted] = ()) -> bool:
     changed = controller.apply(plan)
     changed = _keep_shared_entry(controller, plan.state) or changed
     entries = _read(controller.config.hosts_file)
-    asked = list(wanted)
-    if entries is None and not asked:
+    desired = list(desired_hosts)
+    if entries is None and not desired:
         # The passwords of hosts are not known any more: they still have them, and the next apply makes new ones.
         return changed
     before = entries or {}
     now = int(time.time())
-    after = host_entries.put(before, asked, passwords.made, now)
-    if asked:
+    after = host_entries.put(before, desired, passwords.made, now)
+    if desired:
         after = host_entries.without_removed(after, _cluster(controller.config), now)
     return _store(controller.config, controller.ldap, plan.state, before, after) or changed
 
@@ -74,7 +75,7 @@ def revoke(
     return changed, host_entries.shared_entries(after, cluster)
 
 
-def admit(config: Config, host: Callable[[], Wanted | None], hashed: str) -> str:
+def admit(config: Config, host: Callable[[], DesiredHost | None], hashed: str) -> str:
     """Make the entry of an elastic node that boots, with a password of which only the hash is known here; returns its
     name. It reads no users, so it costs the same in a directory with many.
 
@@ -82,25 +83,25 @@ def admit(config: Config, host: Callable[[], Wanted | None], hashed: str) -> str
         host: which node asks. It is looked at under the lock: who has waited for it may be another node's past.
 
     Raises:
-        Refused: it is none, or what it sent is no hash.
+        Refused: no node asks, or what it sent is not a hash.
         Failed: the directory or its lock is not available, or the file of passwords can't be used.
     """
     directory = Ldap(config.uri)
     # Slurm may take its time, and others must not wait for it. What is made meanwhile stays in its first hour.
     cluster = _cluster(config)
     with lock.held(seconds=_LOCK_SECONDS):
-        wanted = host()
-        if wanted is None:
+        node = host()
+        if node is None:
             raise Refused("no node boots at this address now", "Ask again when the autoscaler knows it")
         before = _read(config.hosts_file)
         if before is None:
             # Of the other hosts nothing would be known, and their entries would go.
             raise Failed(f"there is no {config.hosts_file}", "Run: gpucluster apply")
         now = int(time.time())
-        after = host_entries.without_removed(host_entries.put_hash(before, wanted, hashed, now), cluster, now)
+        after = host_entries.without_removed(host_entries.put_hash(before, node, hashed, now), cluster, now)
         state = State.read(config, directory.search(config.hosts_dn, "one", ["userPassword"]))
         _store(config, directory, state, before, after)
-    return wanted.name
+    return node.name
 
 
 def _cluster(config: Config, permanent: Collection[str] | None = None, pools: Collection[str] | None = None) -> Cluster:

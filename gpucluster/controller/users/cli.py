@@ -109,23 +109,23 @@ def request(options: argparse.Namespace, terminal: Terminal) -> tuple[str, dict[
         Refused: a named file can't be read, or the two passwords differ.
     """
     _check_input(options)
-    given = {
+    arguments = {
         key: value
         for key, value in vars(options).items()
         if value is not None and key not in ("kind", "verb", "output", "password_stdin", "ask_password", "file")
     }
     for key in ("groups", "add_groups", "remove_groups"):
-        if key in given:
-            given[key] = [name for name in given[key].split(",") if name]
+        if key in arguments:
+            arguments[key] = [name for name in arguments[key].split(",") if name]
     for key in ("ssh_keys", "add_ssh_keys"):
-        if key in given:
-            given[key] = [line for file in given[key] for line in _key_lines(terminal.read(file))]
+        if key in arguments:
+            arguments[key] = [line for file in arguments[key] for line in _key_lines(terminal.read(file))]
     operation = f"{options.kind}.{options.verb.replace('-', '_')}"
     if operation == "user.import":
-        given["users"] = _users(options.file, terminal.read(options.file))
+        arguments["users"] = _users(options.file, terminal.read(options.file))
     if operation in ("user.add", "user.edit"):
-        _complete(options, given, terminal)
-    return operation, given
+        _complete(options, arguments, terminal)
+    return operation, arguments
 
 
 def _check_input(options: argparse.Namespace) -> None:
@@ -135,22 +135,22 @@ def _check_input(options: argparse.Namespace) -> None:
         raise Refused("standard input can be read for one option only", "Name a file for the ssh key")
 
 
-def _complete(options: argparse.Namespace, given: dict[str, Any], terminal: Terminal) -> None:
+def _complete(options: argparse.Namespace, arguments: dict[str, Any], terminal: Terminal) -> None:
     """Terminal for what was not typed, if there is a terminal."""
     new = options.verb == "add"
     if options.password_stdin and not terminal.attached:
-        given["password"] = terminal.read("-").rstrip("\r\n")
+        arguments["password"] = terminal.read("-").rstrip("\r\n")
     elif options.password_stdin or (new and terminal.attached) or (not new and options.ask_password):
         password = terminal.secret("Password: ")
         if terminal.secret("Repeat for confirmation: ") != password:
             raise Refused("the passwords differ", "Nothing was changed; try again")
         # With the option a password is required: an empty password is passed on, and refused by the check of passwords.
         if password or options.password_stdin:
-            given["password"] = password
-    if new and terminal.attached and "full_name" not in given and not options.password_stdin:
+            arguments["password"] = password
+    if new and terminal.attached and "full_name" not in arguments and not options.password_stdin:
         full_name = terminal.line("Full Name: ").strip()
         if full_name:
-            given["full_name"] = full_name
+            arguments["full_name"] = full_name
 
 
 def _key_lines(text: str) -> list[str]:
@@ -161,10 +161,10 @@ def _users(name: str, text: str) -> Any:
     if csv_file.is_csv(name, text):
         return csv_file.users(text)
     try:
-        found = bounded.loads(text)
+        content = bounded.loads(text)
     except (ValueError, RecursionError) as error:
         raise Refused(f"the file is not JSON: {error}", 'Write [{"name": ..., "full_name": ...}, ...]') from error
-    return found["users"] if isinstance(found, dict) and set(found) == {"users"} else found
+    return content["users"] if isinstance(content, dict) and set(content) == {"users"} else content
 
 
 class Terminal:
@@ -200,14 +200,14 @@ def run(make: Callable[[], Service], options: argparse.Namespace, terminal: Term
     """Run a command and print the result; returns the exit status."""
     as_json = options.output == "json"
     try:
-        operation, given = request(options, terminal)
-        result = requests.carry_out(make(), operation, given)
+        operation, arguments = request(options, terminal)
+        result = requests.carry_out(make(), operation, arguments)
     except AgentError as error:
         if as_json:
             sys.stdout.write(json.dumps(requests.failure(error), indent=2) + "\n")
         else:
-            if error.done:
-                sys.stdout.write(tables.text(operation, error.done))
+            if error.partial_result:
+                sys.stdout.write(tables.text(operation, error.partial_result))
             sys.stderr.write(f"cluster: {tables.plain(error.message)}\n")
             sys.stderr.write(f"  {tables.plain(error.hint)}\n" if error.hint else "")
         return error.status

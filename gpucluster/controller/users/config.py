@@ -50,9 +50,9 @@ class Config:
         service_password_file: its password; only root of the controller can read the file.
         hosts_file: the passwords with which hosts bind now, likewise.
         password_scheme: how the server stores passwords of users, without braces; empty if it is not known.
-        kubernetes: the quota of each person there; None without Kubernetes.
+        kubernetes: the quota of each user there; None without Kubernetes.
         kubernetes_engine: whether the control plane is that of Oracle Kubernetes Engine.
-        kubeconfig_hours: for how long a kubeconfig of a person is valid; 0 without Kubernetes.
+        kubeconfig_hours: for how long a kubeconfig of a user is valid; 0 without Kubernetes.
     """
 
     uri: str

@@ -10,7 +10,7 @@ from gpucluster.controller.users.homes import Homes
 from gpucluster.controller.users.ldap import Ldap
 from gpucluster.controller.users.outcome import Outcome, partly
 from gpucluster.controller.users.plan import Plan
-from gpucluster.controller.users.slurm import Slurm, Wanted
+from gpucluster.controller.users.slurm import DesiredAssociation, Slurm
 from gpucluster.controller.users.state import ATTRIBUTES, State
 from gpucluster.controller.users.values import LocalAccounts
 from gpucluster.node_agent.errors import AgentError, Failed
@@ -62,14 +62,14 @@ class Controller:
             self._unfollowed = error
             return False
 
-    def check_followed(self, done: dict[str, object]) -> None:
+    def check_followed(self, result: dict[str, object]) -> None:
         """Report that Kubernetes did not follow the last change.
 
         Raises:
             Failed: it did not.
         """
         if self._unfollowed is not None:
-            raise partly(self._unfollowed, "the directory is as requested, but in Kubernetes something is not:", done)
+            raise partly(self._unfollowed, "the directory is as requested, but in Kubernetes something is not:", result)
 
     def accounts(self) -> Mapping[str, str]:
         """User -> account in Slurm; empty where accounting does not answer."""
@@ -78,15 +78,15 @@ class Controller:
         except Failed:
             return {}
 
-    def associate(self, wanted: Mapping[str, Wanted], outcome: Outcome) -> bool:
+    def associate(self, desired: Mapping[str, DesiredAssociation], outcome: Outcome) -> bool:
         """Make Slurm associations as wanted and note the outcome; returns whether that worked."""
-        if self.slurm is None or not wanted:
+        if self.slurm is None or not desired:
             return True
         try:
-            for name in self.slurm.associate(wanted, nss.await_names):
+            for name in self.slurm.associate(desired, nss.await_names):
                 outcome.changed[name] = True
         except AgentError as error:
-            for name in wanted:
+            for name in desired:
                 outcome.note(name, error)
             return False
         return True

@@ -31,7 +31,7 @@ def users(text: str) -> list[dict[str, Any]]:
     """
     rows = csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), strict=True)
     header: list[str] = []
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     try:
         for cells in rows:
             if not any(cell.strip() for cell in cells):
@@ -43,12 +43,12 @@ def users(text: str) -> list[dict[str, Any]]:
                 message = f"line {rows.line_num} has {len(cells)} cells, and there are {len(header)} columns"
                 raise Refused(message, "Quote what has a comma in it")
             else:
-                found.append({key: _value(key, cell.strip()) for key, cell in zip(header, cells) if cell.strip()})
+                entries.append({key: _value(key, cell.strip()) for key, cell in zip(header, cells) if cell.strip()})
     except csv.Error as error:
         raise Refused(f"line {rows.line_num} is not CSV: {error}", "Check the quotes in this line") from error
     if not header:
         raise Refused("the file is empty", _HEADER)
-    return found
+    return entries
 
 
 def _check_header(header: list[str]) -> None:

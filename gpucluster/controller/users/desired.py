@@ -43,8 +43,8 @@ class DesiredUser:
     @property
     def changes_rights(self) -> bool:
         """Whether it may take a key away, or change groups: hosts have to confirm that."""
-        given = (self.group, self.groups, self.ssh_keys)
-        return any(value is not None for value in given) or bool(self.add_groups or self.remove_groups)
+        changes = (self.group, self.groups, self.ssh_keys)
+        return any(value is not None for value in changes) or bool(self.add_groups or self.remove_groups)
 
 
 ADD = frozenset(
@@ -56,35 +56,35 @@ EDIT = (ADD - {"uid"}) | {"add_groups", "remove_groups", "add_ssh_keys", "replac
 CONVERGE = ADD | {"generated_key"}
 
 
-def arguments(given: Any, allowed: frozenset[str], required: frozenset[str] = frozenset()) -> Mapping[str, Any]:
-    """The arguments of an operation; those that are null count as not given.
+def arguments(request: Any, allowed: frozenset[str], required: frozenset[str] = frozenset()) -> Mapping[str, Any]:
+    """The arguments of an operation; those that are null count as missing.
 
     Raises:
-        Refused: they are no object, one is unknown, or one is missing.
+        Refused: they are not an object, one is unknown, or one is missing.
     """
-    if not isinstance(given, dict):
+    if not isinstance(request, dict):
         raise Refused("the arguments are not an object", 'Write {"name": ...}')
-    unknown = sorted(str(key) for key in given if key not in allowed)
+    unknown = sorted(str(key) for key in request if key not in allowed)
     if "password" in unknown:
         raise Refused("a password must not be in a file", "Give one later: cluster user edit NAME --password-stdin")
     if unknown:
         raise Refused(
             f"there is no argument {values.shown(unknown[0])}", f"The arguments are: {', '.join(sorted(allowed))}"
         )
-    present = {key: value for key, value in given.items() if value is not None}
+    present = {key: value for key, value in request.items() if value is not None}
     missing = sorted(required - set(present))
     if missing:
         raise Refused(f"{missing[0]} is missing", f"Give {', '.join(missing)}")
     return present
 
 
-def desired_user(given: Any, local: LocalAccounts, allowed: frozenset[str] = ADD) -> DesiredUser:
+def desired_user(request: Any, local: LocalAccounts, allowed: frozenset[str] = ADD) -> DesiredUser:
     """What a request asks for one user.
 
     Raises:
         Refused: no directory could have such a user.
     """
-    present = arguments(given, allowed, frozenset({"name"}))
+    present = arguments(request, allowed, frozenset({"name"}))
     name = values.user_name(present["name"], local)
     try:
         return DesiredUser(
@@ -107,21 +107,21 @@ def desired_user(given: Any, local: LocalAccounts, allowed: frozenset[str] = ADD
         raise Refused(f"{name}: {refused.message}", refused.hint) from refused
 
 
-def desired_users(given: Any, local: LocalAccounts) -> list[DesiredUser]:
+def desired_users(request: Any, local: LocalAccounts) -> list[DesiredUser]:
     """Every user of a list that describes all of them, each name and each uid once.
 
     Raises:
         Refused: one of them is not possible.
     """
-    if not isinstance(given, list):
+    if not isinstance(request, list):
         raise Refused("the users must be a list", 'Write [{"name": ...}, ...]')
-    found, seen = [desired_user(user, local, CONVERGE) for user in given], Seen()
-    for user in found:
+    users, seen = [desired_user(user, local, CONVERGE) for user in request], UniqueUsers()
+    for user in users:
         seen.add(user)
-    return found
+    return users
 
 
-class Seen:
+class UniqueUsers:
     """The users of one request so far: two of them can't have the same name or uid."""
 
     def __init__(self) -> None:

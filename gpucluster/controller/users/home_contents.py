@@ -33,9 +33,9 @@ _ANSWER_BYTES = 4000
 def with_keys(text: str, keys: Sequence[str]) -> str:
     """An authorized_keys file with gpucluster's block of keys; the user's own lines stay."""
     block = "\n".join([KEYS_BEGIN, *keys, KEYS_END, ""]) if keys else ""
-    found = re.search(rf"^{re.escape(KEYS_BEGIN)}$.*?^{re.escape(KEYS_END)}$\n?", text, re.MULTILINE | re.DOTALL)
-    if found:
-        return text[: found.start()] + block + text[found.end() :]
+    match = re.search(rf"^{re.escape(KEYS_BEGIN)}$.*?^{re.escape(KEYS_END)}$\n?", text, re.MULTILINE | re.DOTALL)
+    if match:
+        return text[: match.start()] + block + text[match.end() :]
     if text and not text.endswith("\n"):
         text += "\n"
     return block + text
@@ -136,14 +136,14 @@ def move_keys(ssh: Path, *, enabled: bool) -> bool:
 
 def delete_keys(ssh: Path) -> int:
     """Delete the files with keys, set aside or not; returns how many keys were in them."""
-    found: set[str] = set()
+    keys: set[str] = set()
     for name in _KEY_FILES:
         for file in (ssh / name, ssh / (name + _ASIDE)):
             if file.is_symlink() or file.is_file():
                 with suppress(InHome, OSError):
-                    found |= {line for line in read(file).splitlines() if line.strip() and not line.startswith("#")}
+                    keys |= {line for line in read(file).splitlines() if line.strip() and not line.startswith("#")}
                 file.unlink()
-    return len(found)
+    return len(keys)
 
 
 def as_user(user: User, work: Callable[[], int], seconds: float = _SECONDS) -> int:

@@ -49,14 +49,14 @@ class Homes:
 
     def owners(self) -> dict[str, int]:
         """Name -> uid of the owner of each home. Homes that can't be read (something is mounted there) are left out."""
-        found: dict[str, int] = {}
+        owners: dict[str, int] = {}
         with suppress(FileNotFoundError), Folder.open(self.base) as base:
             for name in base.names():
                 with suppress(OSError):
                     state = base.look(name)
                     if state is not None and stat.S_ISDIR(state.st_mode):
-                        found[name] = state.st_uid
-        return found
+                        owners[name] = state.st_uid
+        return owners
 
     def make(self, user: User) -> bool:
         """Create the home if it is missing, and write the user's keys; returns whether anything changed.
@@ -173,11 +173,11 @@ def _take_over(base: Folder, home: Path, user: User) -> bool:
         raise Refused(f"{home} is in the way: it is not a directory", "Move it away")
     if state.st_uid == user.uid != 0:
         return False
-    with base.folder(home.name) as found:
-        owner = found.status().st_uid
-        if owner == 0 and not found.names():
-            found.give(user.uid, user.gid)
-            found.set_mode(0o700)
+    with base.folder(home.name) as directory:
+        owner = directory.status().st_uid
+        if owner == 0 and not directory.names():
+            directory.give(user.uid, user.gid)
+            directory.set_mode(0o700)
             return True
     if owner != user.uid:
         raise Refused(
@@ -223,9 +223,9 @@ def _no_store(base: Folder) -> Refused:
 def _write_archive(base: Folder, name: str, file: IO[bytes]) -> None:
     # tar follows no link in what it archives, and is led to the share by what is open here.
     argv = ["tar", "--create", "--gzip", "--one-file-system", f"--directory=/proc/self/fd/{base.fileno()}", "--", name]
-    done = programs.call_with_data(*argv, stdout=file, seconds=_ARCHIVE_SECONDS, open_too=(base.fileno(),))
-    if done.returncode != 0:
-        reason = done.stderr.decode(errors="replace").strip().splitlines()
+    result = programs.call_with_data(*argv, stdout=file, seconds=_ARCHIVE_SECONDS, open_too=(base.fileno(),))
+    if result.returncode != 0:
+        reason = result.stderr.decode(errors="replace").strip().splitlines()
         raise Failed(f"the home of {name} could not be archived: {reason[-1] if reason else 'tar failed'}")
 
 

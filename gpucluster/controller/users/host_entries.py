@@ -17,7 +17,7 @@ from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.state import policy_dn
 from gpucluster.node_agent.errors import Refused
 
-#: An entry of an elastic node stays for this time, whatever the scheduler says: the node may be joining.
+#: An entry of an elastic node stays for this time, whatever the scheduler reports: the node may be joining.
 JOINING_SECONDS = 3600
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,251}")
 #: SHA-512 of the C library with its own number of rounds: each bind costs slapd as many as the hash asks for.
@@ -25,7 +25,7 @@ _HASH = re.compile(r"\{CRYPT\}\$6\$[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{86}")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredHost:
     """A host that is to have an entry.
 
     Args:
@@ -77,25 +77,25 @@ def text(entries: Entries) -> str:
     return json.dumps({"hosts": hosts}, indent=1) + "\n"
 
 
-def wanted(hosts: Mapping[str, object]) -> list[Wanted]:
+def desired_hosts(hosts: Mapping[str, object]) -> list[DesiredHost]:
     """The hosts of a request.
 
     Args:
         hosts: name -> OCID of its instance, or an empty text.
 
     Raises:
-        Refused: a name is none, or a value is no text.
+        Refused: a name is not a host name, or a value is not text.
     """
-    found = []
+    entries = []
     for name, instance in hosts.items():
         if not _NAME.fullmatch(name) or not isinstance(instance, str):
-            raise Refused(f"{name[:60]!r} is no host with an instance", 'Write {"NAME": "OCID", ...}')
-        found.append(Wanted(name, instance))
-    return found
+            raise Refused(f"{name[:60]!r} is not a host with an instance", 'Write {"NAME": "OCID", ...}')
+        entries.append(DesiredHost(name, instance))
+    return entries
 
 
 def put(
-    entries: Entries, hosts: Iterable[Wanted], make: Callable[[int], list[tuple[str, str]]], now: int
+    entries: Entries, hosts: Iterable[DesiredHost], make: Callable[[int], list[tuple[str, str]]], now: int
 ) -> dict[str, HostEntry]:
     """The entries, with one for each of these hosts. A host that exists keeps its password, a re-created one does not.
 
@@ -108,19 +108,19 @@ def put(
     return {**entries, **new}
 
 
-def _serves(entry: HostEntry | None, host: Wanted) -> bool:
+def _serves(entry: HostEntry | None, host: DesiredHost) -> bool:
     # The host needs a password, and may have had an entry of which only the hash is known.
     return entry is not None and bool(entry.password) and host.instance in ("", entry.instance)
 
 
-def put_hash(entries: Entries, host: Wanted, hashed: str, now: int) -> dict[str, HostEntry]:
+def put_hash(entries: Entries, host: DesiredHost, hashed: str, now: int) -> dict[str, HostEntry]:
     """The entries, with one for this host, which has made its password itself. It takes the place of the one before.
 
     Raises:
-        Refused: it is no hash that slapd should work with.
+        Refused: it is not a hash that slapd should work with.
     """
     if not _HASH.fullmatch(hashed):
-        raise Refused("this is no hash of a password", "Make one with: openssl passwd -6")
+        raise Refused("not the hash of a password", "Make one with: openssl passwd -6")
     known = entries.get(host.name)
     if known is not None and (known.hash, known.instance) == (hashed, host.instance):
         return dict(entries)
@@ -211,7 +211,7 @@ def _why_it_stays(entry: HostEntry, entries: Entries, cluster: Cluster) -> str:
         again = f"If the pool was not baked again since: gpucluster image bake {pool}"
         return f"It ends after a node has booted from a newer one. {again}"
     if nodes is None:
-        return "It stays, because the scheduler does not say which nodes exist"
+        return "It stays, because the scheduler does not report which nodes exist"
     return f"It ends when these are gone: {' '.join(nodes)}. To remove them now: gpucluster replace {' '.join(nodes)}"
 
 

@@ -69,20 +69,20 @@ class Report:
         """What answers have of it."""
         return {"unreachable": list(self.unreachable), "unconfirmed": dict(self.unconfirmed)}
 
-    def require(self, done: dict[str, Any], so_far: str) -> dict[str, Any]:
-        """`done`, if every host has confirmed the change.
+    def require(self, result: dict[str, Any], so_far: str) -> dict[str, Any]:
+        """`result`, if every host has confirmed the change.
 
         Raises:
             Unconfirmed: one has not.
         """
         if not self.unreachable and not self.unconfirmed:
-            return done
+            return result
         reasons = [f"{host} does not answer" for host in self.unreachable]
         reasons += [f"{host}: {why}" for host, why in self.unconfirmed.items()]
         more = [f"{len(reasons) - _MOST_NAMED} more hosts"] if len(reasons) > _MOST_NAMED else []
         what = f"{so_far} not every host confirms it: {'; '.join(reasons[:_MOST_NAMED] + more)}"
         raise Unconfirmed(
-            what, "Run the same command again when they do. It ends with 0 once every host confirms", done
+            what, "Run the same command again when they do. It ends with 0 once every host confirms", result
         )
 
 
@@ -124,8 +124,8 @@ def confirm(
         users: `of_user` and `removed_user`. `removed_groups`: names of groups that no host should know.
         end: `ending` of a user whose processes are ended.
     """
-    asked = {"users": list(users), "removed_groups": list(removed_groups), "end": end}
-    request = json.dumps({**asked, "patience_s": _PATIENCE_SECONDS})
+    changes = {"users": list(users), "removed_groups": list(removed_groups), "end": end}
+    request = json.dumps({**changes, "patience_s": _PATIENCE_SECONDS})
     program = f"{_program()}\n\nmain({request!r})\n"
     seconds = _SECONDS + _SECONDS_A_USER * len(users)
     others, unreachable = remote(hosts, _present)
@@ -156,17 +156,17 @@ def remote(
     Returns:
         Host -> its login, and the hostlists for which the scheduler gave no answer.
     """
-    found: dict[str, Login] = {}
+    logins: dict[str, Login] = {}
     unknown: list[str] = []
     for name, user in hosts.login_user_by_host.items():
         try:
             addresses = addresses_in_service(name) if is_hostlist(name) else {name: name}
             for host, address in addresses.items():
-                found.setdefault(host, Login(user, address))
+                logins.setdefault(host, Login(user, address))
         except Failed:
             unknown.append(name)
     here = socket.gethostname()
-    return {host: login for host, login in found.items() if host not in (here, here.split(".")[0])}, unknown
+    return {host: login for host, login in logins.items() if host not in (here, here.split(".")[0])}, unknown
 
 
 def in_service(nodes: str) -> dict[str, str]:
@@ -220,10 +220,10 @@ def lists(nodes: str, name: str) -> bool:
 
 def _in_slurm(nodes: str, away: tuple[str, ...] = _AWAY) -> dict[str, str]:
     argv = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%N %t %o"]
-    done = programs.call(argv, seconds=_SECONDS)
-    if done.returncode != 0:
+    result = programs.call(argv, seconds=_SECONDS)
+    if result.returncode != 0:
         raise Failed(f"Slurm does not know which of {nodes} are in service", "Run: systemctl status slurmctld")
-    lines = [line.split() for line in done.stdout.splitlines()]
+    lines = [line.split() for line in result.stdout.splitlines()]
     return {name: address for name, state, address in lines if not state.endswith(away)}
 
 
@@ -233,15 +233,15 @@ def of_hostlist(items: Sequence[Mapping[str, Any]], nodes: str, *, ready: bool =
     Args:
         ready: only those that are ready.
     """
-    found = {}
+    address_by_node = {}
     for item in items:
         name, status = str(item["metadata"]["name"]), item.get("status") or {}
         conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
         addresses = [each["address"] for each in status.get("addresses") or () if each["type"] == "InternalIP"]
-        wanted = not ready or conditions.get("Ready") == "True"
-        if wanted and addresses and lists(nodes, name):
-            found[name] = str(addresses[0])
-    return found
+        is_shown = not ready or conditions.get("Ready") == "True"
+        if is_shown and addresses and lists(nodes, name):
+            address_by_node[name] = str(addresses[0])
+    return address_by_node
 
 
 def _within(number: str, first: int, last: int) -> bool:
@@ -276,12 +276,12 @@ def _ask(argv: list[str], program: str, seconds: float) -> tuple[int, list[str]]
     with tempfile.TemporaryFile() as file:
         file.write(program.encode())
         file.seek(0)
-        done = programs.ask(argv, seconds, _LONGEST_ANSWER, stdin=file)
+        result = programs.ask(argv, seconds, _LONGEST_ANSWER, stdin=file)
     try:
-        answer = bounded.loads(done.output.decode(errors="replace").strip().rpartition("\n")[2])
+        answer = bounded.loads(result.output.decode(errors="replace").strip().rpartition("\n")[2])
     except ValueError:
         return None
-    if done.fault or done.status != 0 or not isinstance(answer, dict):
+    if result.fault or result.status != 0 or not isinstance(answer, dict):
         return None
     ended, wrong = answer.get("ended"), answer.get("wrong")
     if type(ended) is not int or not 0 <= ended <= _MOST_PROCESSES or not isinstance(wrong, list):

@@ -1,4 +1,4 @@
-"""The people of the directory as Kubernetes sees them. Clusters without it have no quota in the configuration."""
+"""The users of the directory as Kubernetes sees them. Clusters without it have no quota in the configuration."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gpucluster.node_agent.kubernetes.kubectl import ADMIN, Kubectl
 
 
 def people_of(state: State, config: Config) -> list[Person]:
-    """Everybody in the directory, by uid."""
+    """All users of the directory, by uid."""
     privileged = state.privileged(config)
-    found = []
+    kubernetes_users = []
     for user in sorted(state.users.values(), key=lambda user: user.uid):
         others = sorted(state.groups[name].gid for name in state.groups_of(user.name))
         gids = tuple(dict.fromkeys((user.gid, *others)))
-        found.append(Person(user.name, user.uid, gids, user.home, user.enabled, user.name in privileged))
-    return found
+        kubernetes_users.append(Person(user.name, user.uid, gids, user.home, user.enabled, user.name in privileged))
+    return kubernetes_users
 
 
 def follow(config: Config, state: State, kubectl: Kubectl | None = None) -> bool:
@@ -31,19 +31,19 @@ def follow(config: Config, state: State, kubectl: Kubectl | None = None) -> bool
     """
     if config.kubernetes is None or (kubectl is None and not Path(ADMIN).is_file()):
         return False
-    done = people.sync(
+    outcome = people.sync(
         kubectl or Kubectl(), people_of(state, config), config.kubernetes, engine=config.kubernetes_engine
     )
-    if done.problems:
-        raise Failed("; ".join(done.problems))
-    return done.changed
+    if outcome.problems:
+        raise Failed("; ".join(outcome.problems))
+    return outcome.changed
 
 
 def person_named(config: Config, state: State, name: object) -> Person:
-    """The person of this name, if they may use the cluster.
+    """The user of this name, if they may use the cluster.
 
     Raises:
-        Refused: there is no such person, or they are disabled.
+        Refused: there is no such user, or they are disabled.
     """
     for person in people_of(state, config):
         if person.name == name:
@@ -52,16 +52,16 @@ def person_named(config: Config, state: State, name: object) -> Person:
 
 
 def person_of_uid(config: Config, state: State, uid: int) -> Person:
-    """The person with this uid, if they may use the cluster.
+    """The user with this uid, if they may use the cluster.
 
     Raises:
-        Refused: there is no such person, or they are disabled.
+        Refused: there is no such user, or they are disabled.
     """
     for person in people_of(state, config):
         if person.uid == uid:
             return _enabled(person)
     hint = "Operators run on their machine: gpucluster kubeconfig"
-    raise Refused(f"the uid {uid} is no user of the cluster's directory", hint)
+    raise Refused(f"no user of the cluster's directory has the uid {uid}", hint)
 
 
 def _enabled(person: Person) -> Person:

@@ -1,4 +1,4 @@
-"""What an operator's machine asks about people: that Kubernetes follows the directory, and what a kubeconfig needs."""
+"""What an operator's machine asks about users: that Kubernetes follows the directory, and what a kubeconfig needs."""
 
 from __future__ import annotations
 
@@ -27,40 +27,41 @@ def follow(kubectl: Kubectl, _given: Mapping[str, Any]) -> dict[str, Any]:
         return {"changed": kubernetes.follow(config, _directory(config), kubectl)}
 
 
-def certificate(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A certificate for an operator, or for the person that `user` names; with it, what a kubeconfig needs.
+def certificate(kubectl: Kubectl, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A certificate for an operator, or for the user that `user` names; with it, what a kubeconfig needs.
 
     Raises:
-        Refused: the person may not use the cluster, or the request is not usable.
-        Failed: the directory gives no answer, or there is no authority.
+        Refused: the user may not use the cluster, or the request is not usable.
+        Failed: the directory gives no answer, or there is no CA.
     """
-    return _certificate(kubectl, _person(given), given.get("request"), given.get("hours"))
+    return _certificate(kubectl, _person(arguments), arguments.get("request"), arguments.get("hours"))
 
 
-def token(kubectl: Kubectl, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A token for an operator, or for the person that `user` names; with it, what a kubeconfig needs. Where Oracle runs
+def token(kubectl: Kubectl, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A token for an operator, or for the user that `user` names; with it, what a kubeconfig needs. Where Oracle runs
     the control plane this takes the place of a certificate.
 
     Raises:
-        Refused: the person may not use the cluster, or the hours are not usable.
+        Refused: the user may not use the cluster, or the hours are not usable.
         Failed: the directory or the API server gives no answer.
     """
-    return _token(kubectl, _person(given), given.get("hours"))
+    return _token(kubectl, _person(arguments), arguments.get("hours"))
 
 
 def for_uid(kubectl: Kubectl, uid: int, request: str) -> dict[str, Any]:
-    """A certificate or a token for the person with this uid, and what else their kubeconfig needs.
+    """A certificate or a token for the user with this uid, and what else their kubeconfig needs.
 
     Args:
         request: a certificate request as PEM; it counts for nothing where Oracle runs the control plane.
 
     Raises:
-        Refused: nobody who may use the cluster has this uid, the request is not usable, or there is no Kubernetes here.
-        Failed: the directory or the API server gives no answer, or there is no authority.
+        Refused: no user who may use the cluster has this uid, the request is not usable, or there is no Kubernetes
+            here.
+        Failed: the directory or the API server gives no answer, or there is no CA.
     """
     config = Config.load()
     if config.kubernetes is None:
-        raise Refused("this host is no controller of a cluster with Kubernetes", "Run: gpucluster apply")
+        raise Refused("this host is not the controller of a cluster with Kubernetes", "Run: gpucluster apply")
     person, hours = kubernetes.person_of_uid(config, _directory(config), uid), config.kubeconfig_hours
     engine = config.kubernetes_engine
     granted = _token(kubectl, person, hours) if engine else _certificate(kubectl, person, request, hours)
@@ -96,12 +97,12 @@ def _token(kubectl: Kubectl, person: Person | None, hours: object) -> dict[str, 
     }
 
 
-def _person(given: Mapping[str, Any]) -> Person | None:
-    """The person that `user` names; None for an operator."""
-    if given.get("user") is None:
+def _person(arguments: Mapping[str, Any]) -> Person | None:
+    """The user that `user` names; None for an operator."""
+    if arguments.get("user") is None:
         return None
     config = Config.load()
-    return kubernetes.person_named(config, _directory(config), given["user"])
+    return kubernetes.person_named(config, _directory(config), arguments["user"])
 
 
 def _operator() -> list[dict[str, Any]]:

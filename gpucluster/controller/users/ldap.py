@@ -33,11 +33,11 @@ class Ldap:
         """
         until = time.monotonic() + seconds
         while True:
-            done = programs.call(self._words("ldapsearch", "-LLL", "-s", "base", "-b", "", "1.1"))
-            if done.returncode == 0:
+            result = programs.call(self._words("ldapsearch", "-LLL", "-s", "base", "-b", "", "1.1"))
+            if result.returncode == 0:
                 return
-            if time.monotonic() > until or done.returncode not in (_BUSY, _CANT_CONTACT):
-                raise Failed(f"the directory does not answer: {_first(done.stderr)}", _HINT)
+            if time.monotonic() > until or result.returncode not in (_BUSY, _CANT_CONTACT):
+                raise Failed(f"the directory does not answer: {_first(result.stderr)}", _HINT)
             time.sleep(0.1)
 
     def search(self, base: str, scope: str, attributes: Sequence[str]) -> list[ldif.Entry]:
@@ -47,12 +47,12 @@ class Ldap:
             Failed: the server did not answer.
         """
         words = ("-LLL", "-o", "ldif-wrap=no", "-s", scope, "-b", base, *attributes)
-        done = programs.call(self._words("ldapsearch", *words))
-        if done.returncode == _NO_SUCH_OBJECT:
+        result = programs.call(self._words("ldapsearch", *words))
+        if result.returncode == _NO_SUCH_OBJECT:
             return []
-        if done.returncode != 0:
-            raise Failed(f"the directory can't be read: {_first(done.stderr)}", _HINT)
-        return ldif.parse(done.stdout)
+        if result.returncode != 0:
+            raise Failed(f"the directory can't be read: {_first(result.stderr)}", _HINT)
+        return ldif.parse(result.stdout)
 
     def apply(self, changes: Sequence[str]) -> None:
         """Apply change records, in this order.
@@ -61,9 +61,9 @@ class Ldap:
             Failed: one was refused; those before it are applied.
         """
         if changes:
-            done = programs.call(self._words("ldapmodify"), "\n".join(changes), seconds=300)
-            if done.returncode != 0:
-                raise Failed(f"the directory refused a change: {_first(done.stderr)}", _HINT)
+            result = programs.call(self._words("ldapmodify"), "\n".join(changes), seconds=300)
+            if result.returncode != 0:
+                raise Failed(f"the directory refused a change: {_first(result.stderr)}", _HINT)
 
     def accepts(self, dn: str, password_file: Path) -> bool:
         """Whether this entry's password is the content of the file.
@@ -71,10 +71,10 @@ class Ldap:
         Raises:
             Failed: the server did not answer.
         """
-        done = programs.call(["ldapwhoami", "-x", "-H", self._uri, "-D", dn, "-y", str(password_file)])
-        if done.returncode not in (0, _INVALID_CREDENTIALS):
-            raise Failed(f"the directory does not check passwords: {_first(done.stderr)}", _HINT)
-        return done.returncode == 0
+        result = programs.call(["ldapwhoami", "-x", "-H", self._uri, "-D", dn, "-y", str(password_file)])
+        if result.returncode not in (0, _INVALID_CREDENTIALS):
+            raise Failed(f"the directory does not check passwords: {_first(result.stderr)}", _HINT)
+        return result.returncode == 0
 
     def _words(self, program: str, *words: str) -> list[str]:
         return [program, "-Q", "-Y", "EXTERNAL", "-H", self._uri, *words]

@@ -6,7 +6,7 @@ The caller appends a call of `main` with a request, one JSON object:
     {"users": [{"name", "uid", "state", "gids", "keys"}], "removed_groups": [name],
      "end": {"name", "uid", "gone"} | null, "patience_s": seconds for which SSSD may still say something else}
 
-`state` is what the directory says of a user: enabled, disabled or removed. SSSD's cache is expired, then SSSD is asked
+`state` is what the directory has of a user: enabled, disabled or removed. SSSD's cache is expired, then SSSD is asked
 until it gives the directory's answer. `end`: all processes of a user are ended. They are stopped first, so that they
 start nothing while the others are ended. With `gone` (the user was removed), what cron and at would start is deleted as
 well.
@@ -39,13 +39,13 @@ _SSSD_SOCKET = "/var/lib/sss/pipes/nss"
 #: What PAM answers: <security/_pam_types.h>.
 _PAM_SUCCESS, _PAM_USER_UNKNOWN, _PAM_ACCT_EXPIRED, _PAM_CONV_ERR = 0, 10, 13, 19
 _PAM_SILENT = 0x8000
-#: Few of those that are wrong say it all.
+#: A few of those that are wrong are enough.
 _MOST_WRONG = 3
 
 
 def processes(uid: int) -> set[int]:
     """Processes with this real, effective or saved uid, without those that have ended already."""
-    found = set()
+    pids = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -54,8 +54,8 @@ def processes(uid: int) -> set[int]:
                 continue
             facts = dict(line.split(":", 1) for line in lines if ":" in line)
             if str(uid) in facts.get("Uid", "").split() and not facts.get("State", "").strip().startswith(("Z", "X")):
-                found.add(int(entry.name))
-    return found
+                pids.add(int(entry.name))
+    return pids
 
 
 def output(*argv: str) -> str:
@@ -63,17 +63,17 @@ def output(*argv: str) -> str:
     # SSSD's cache in shared memory may be older than its own.
     environment = {**os.environ, "SSS_NSS_USE_MEMCACHE": "NO", "LC_ALL": "C"}
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             timeout=10, check=False, env=environment,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+    return result.stdout.decode(errors="replace") if result.returncode == 0 else ""
 
 
 def send(numbers: set[int], what: signal.Signals) -> None:
-    """Send a signal; a process that has ended meanwhile is no error."""
+    """Send a signal; a process that has ended meanwhile is not an error."""
     for number in numbers:
         try:
             os.kill(number, what)
@@ -143,11 +143,11 @@ def access(name: str) -> int:
     pam = ctypes.CDLL("libpam.so.0")
     handle = ctypes.c_void_p()
     conversation = Conversation(call(lambda *_: _PAM_CONV_ERR), None)
-    said: int = pam.pam_start(PAM_SERVICE.encode(), name.encode(), ctypes.byref(conversation), ctypes.byref(handle))
-    if said == _PAM_SUCCESS:
-        said = pam.pam_acct_mgmt(handle, _PAM_SILENT)
-        pam.pam_end(handle, said)
-    return said
+    status: int = pam.pam_start(PAM_SERVICE.encode(), name.encode(), ctypes.byref(conversation), ctypes.byref(handle))
+    if status == _PAM_SUCCESS:
+        status = pam.pam_acct_mgmt(handle, _PAM_SILENT)
+        pam.pam_end(handle, status)
+    return status
 
 
 def unless_refused(name: str, expected: int, otherwise: str) -> str:
@@ -164,7 +164,7 @@ def key_words(lines: list[str]) -> set[str]:
 
 
 def wrong_user(user: dict[str, object]) -> str:
-    """What SSSD says of a user that the directory does not; empty if it says the same."""
+    """How SSSD's answer for a user differs from the directory; empty if it does not."""
     name, state = str(user["name"]), user["state"]
     entry = output("getent", "--service=sss", "passwd", name).strip().split(":")
     if state == "removed":
@@ -195,9 +195,9 @@ def wrong(users: list[object], groups: list[object], patience_s: float) -> list[
         texts = {index: wrong_user(user) for index, user in enumerate(users)}  # type: ignore[arg-type]
         users = [user for index, user in enumerate(users) if texts[index]]
         groups = [group for group in groups if output("getent", "--service=sss", "group", str(group))]
-        found = [*filter(None, texts.values()), *(f"SSSD still knows the group {group}" for group in groups)]
-        if not found or time.monotonic() > until:
-            return found
+        problems = [*filter(None, texts.values()), *(f"SSSD still knows the group {group}" for group in groups)]
+        if not problems or time.monotonic() > until:
+            return problems
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_POLL_SECONDS)
 
@@ -209,7 +209,7 @@ def main(text: str) -> None:
     if ending and int(ending["uid"]) < _FIRST_UID:
         sys.exit("not the uid of a user")
     # First: no login may begin after the processes are ended.
-    found, ended = wrong(request["users"], request["removed_groups"], request["patience_s"]), 0
+    problems, ended = wrong(request["users"], request["removed_groups"], request["patience_s"]), 0
     if ending:
         uid, name = int(ending["uid"]), ending["name"]
         if ending["gone"]:
@@ -218,6 +218,6 @@ def main(text: str) -> None:
         if ending["gone"]:
             # Again: what the last processes have scheduled meanwhile.
             delete_scheduled(uid)
-        found += [f"{left} processes of {name} are left"] if left else []
-    more = [f"{len(found) - _MOST_WRONG} more"] if len(found) > _MOST_WRONG else []
-    sys.stdout.write(json.dumps({"ended": ended, "wrong": found[:_MOST_WRONG] + more}) + "\n")
+        problems += [f"{left} processes of {name} are left"] if left else []
+    more = [f"{len(problems) - _MOST_WRONG} more"] if len(problems) > _MOST_WRONG else []
+    sys.stdout.write(json.dumps({"ended": ended, "wrong": problems[:_MOST_WRONG] + more}) + "\n")

@@ -49,9 +49,11 @@ class Outcome:
         return {name: problem for name, problem in self.problems.items() if isinstance(problem, InHome)}
 
 
-def partly(problem: AgentError, so_far: str, done: dict[str, object] | None = None) -> AgentError:
+def partly(problem: AgentError, so_far: str, result: dict[str, object] | None = None) -> AgentError:
     """An error with what is done and what is not."""
-    return Failed(f"{so_far} {problem.message}", f"{problem.hint}; then run the same command again".lstrip("; "), done)
+    return Failed(
+        f"{so_far} {problem.message}", f"{problem.hint}; then run the same command again".lstrip("; "), result
+    )
 
 
 def sentence(problem: AgentError) -> str:
@@ -59,12 +61,12 @@ def sentence(problem: AgentError) -> str:
     return f"{problem.message}. {problem.hint}".rstrip(". ")
 
 
-def unless_problem(outcome: Outcome, done: dict[str, Any], so_far: str) -> dict[str, Any]:
-    """`done`, if every step worked.
+def unless_problem(outcome: Outcome, result: dict[str, Any], so_far: str) -> dict[str, Any]:
+    """`result`, if every step worked.
 
     Raises:
         Failed: a step did not work.
     """
     for problem in outcome.problems.values():
-        raise partly(problem, so_far, done)
-    return done
+        raise partly(problem, so_far, result)
+    return result

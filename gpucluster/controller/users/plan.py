@@ -54,7 +54,9 @@ class Plan:
         return [*self._base_tree, *counters, *self._entries]
 
     def operator(self, name: str) -> bool | None:
-        """Whether a user is an operator of Slurm; None for who was and is no member of the privilege group."""
+        """Whether a user is an operator of Slurm; None for a user who was and is not a member of the privilege
+        group.
+        """
         if name in self.state.privileged(self.config):
             return True
         return False if name in self._privileged_before else None
@@ -133,7 +135,7 @@ class Plan:
         """
         present = self.state.users.get(desired.name)
         primary = self._group(desired.group) if desired.group is not None else None
-        wanted_groups = self._wanted_groups(desired, primary, present)
+        desired_groups = self._desired_groups(desired, primary, present)
         if present is None:
             user = self._new_user(desired, primary)
             self.new_users.add(desired.name)
@@ -146,7 +148,7 @@ class Plan:
             user = self._changed(present, desired, primary)
         changed = self._put(user)
         for group in list(self.state.groups.values()):
-            changed = self._set_member(group.name, desired.name, wanted=group.name in wanted_groups) or changed
+            changed = self._set_member(group.name, desired.name, is_member=group.name in desired_groups) or changed
         return changed
 
     def _new_user(self, desired: DesiredUser, primary: Group | None) -> User:
@@ -177,7 +179,7 @@ class Plan:
             ssh_keys=tuple(dict.fromkeys(_with_generated_key(keys, present, desired))),
         )
 
-    def _wanted_groups(self, desired: DesiredUser, primary: Group | None, present: User | None) -> set[str]:
+    def _desired_groups(self, desired: DesiredUser, primary: Group | None, present: User | None) -> set[str]:
         for name in (*(desired.groups or ()), *desired.add_groups, *desired.remove_groups):
             self.group(name)
         now = set(self.state.groups_of(desired.name)) if desired.groups is None else set(desired.groups)
@@ -185,13 +187,13 @@ class Plan:
         own = self.state.group_of(gid)
         return (now | set(desired.add_groups)) - set(desired.remove_groups) - ({own.name} if own else set())
 
-    def _group(self, wanted: str | int) -> Group:
-        if isinstance(wanted, str):
-            return self.group(wanted)
-        found = self.state.group_of(wanted)
-        if found is None:
-            raise Refused(f"no group has gid {wanted}", f"Create one: cluster group add NAME --gid {wanted}")
-        return found
+    def _group(self, name_or_gid: str | int) -> Group:
+        if isinstance(name_or_gid, str):
+            return self.group(name_or_gid)
+        group = self.state.group_of(name_or_gid)
+        if group is None:
+            raise Refused(f"no group has gid {name_or_gid}", f"Create one: cluster group add NAME --gid {name_or_gid}")
+        return group
 
     def group(self, name: str) -> Group:
         """An existing group.
@@ -199,13 +201,13 @@ class Plan:
         Raises:
             Refused: there is none with this name.
         """
-        found = self.state.groups.get(name)
-        if found is None:
+        group = self.state.groups.get(name)
+        if group is None:
             known = ", ".join(sorted(self.state.groups)[:10])
             raise Refused(
                 f"there is no group {name}", f"The groups are {known}. To create it, run: cluster group add {name}"
             )
-        return found
+        return group
 
     def user(self, name: str) -> User:
         """An existing user.
@@ -213,39 +215,39 @@ class Plan:
         Raises:
             Refused: there is none with this name.
         """
-        found = self.state.users.get(name)
-        if found is None:
+        user = self.state.users.get(name)
+        if user is None:
             raise Refused(f"there is no user {name}", "Run: cluster user list")
-        return found
+        return user
 
     def _uid(self, desired: DesiredUser) -> int:
         """The uid of a new user: the requested one, the one they had before, that of their home, or the next one."""
         name, former = desired.name, self.state.retired_users.get(desired.name)
         if former is None and self.homes.get(name, 0) >= self.config.first_uid:
             former = self.homes[name]
-        asked = desired.uid if desired.uid is not None else former
+        requested_uid = desired.uid if desired.uid is not None else former
         owner = self.homes.get(name, 0)
-        if owner not in (0, asked):
+        if owner not in (0, requested_uid):
             message = f"the home of {name} exists already and belongs to uid {owner}"
             raise Refused(message, "Move it away, or request that uid")
-        if asked is not None:
-            holder = next((user.name for user in self.state.users.values() if user.uid == asked), None)
+        if requested_uid is not None:
+            holder = next((user.name for user in self.state.users.values() if user.uid == requested_uid), None)
             if holder is None:
                 holder = next(
-                    (former_user for former_user, uid in self.state.retired_users.items() if uid == asked), name
+                    (former_user for former_user, uid in self.state.retired_users.items() if uid == requested_uid), name
                 )
             if holder != name:
-                raise Refused(f"uid {asked} for {name} belongs to {holder}", "Choose another, or leave it out")
+                raise Refused(f"uid {requested_uid} for {name} belongs to {holder}", "Choose another, or leave it out")
             if desired.uid is not None and former not in (None, desired.uid):
                 raise Refused(
                     f"{name} had uid {former}; their files still do", f"Leave the uid out, or request {former}"
                 )
-            if former is None and asked < self.config.first_uid:
+            if former is None and requested_uid < self.config.first_uid:
                 first = self.config.first_uid
                 raise Refused(
-                    f"uid {asked} for {name} is below the first one, {first}", "Choose another, or leave it out"
+                    f"uid {requested_uid} for {name} is below the first one, {first}", "Choose another, or leave it out"
                 )
-            return asked
+            return requested_uid
         taken = {user.uid for user in self.state.users.values()} | set(self.state.retired_users.values())
         taken |= set(self.homes.values()) | set(self.local.users.values()) | set(self.reserved_uids)
         uid = _next(self.state.next_uid, taken)
@@ -314,7 +316,7 @@ class Plan:
         user = self.user(name)
         self._retire("people", name, user.uid)
         for group in list(self.state.groups.values()):
-            self._set_member(group.name, name, wanted=False)
+            self._set_member(group.name, name, is_member=False)
         self._entries.append(ldif.delete(user.dn))
         self.state.known.discard(user.dn.lower())
         del self.state.users[name]
@@ -383,7 +385,7 @@ class Plan:
         del self.state.groups[name]
         self.state.retired_groups[name] = group.gid
 
-    def set_member(self, name: str, user: str, *, wanted: bool) -> bool:
+    def set_member(self, name: str, user: str, *, is_member: bool) -> bool:
         """Add a user to a group or remove them from it; returns whether anything changes.
 
         Raises:
@@ -391,21 +393,21 @@ class Plan:
         """
         group, member = self.group(name), self.user(user)
         if member.gid == group.gid:
-            if wanted:
+            if is_member:
                 return False
             raise Refused(
                 f"{name} is the primary group of {user}", f"Give them another: cluster user edit {user} --group"
             )
-        return self._set_member(name, user, wanted=wanted)
+        return self._set_member(name, user, is_member=is_member)
 
-    def _set_member(self, name: str, user: str, *, wanted: bool) -> bool:
+    def _set_member(self, name: str, user: str, *, is_member: bool) -> bool:
         group = self.state.groups[name]
-        if (user in group.members) == wanted:
+        if (user in group.members) == is_member:
             return False
-        members = tuple(sorted({*group.members, user} if wanted else set(group.members) - {user}))
+        members = tuple(sorted({*group.members, user} if is_member else set(group.members) - {user}))
         self.state.groups[name] = replace(group, members=members)
         change = {"memberUid": [user]}
-        self._entries.append(ldif.modify(group.dn, add=change) if wanted else ldif.modify(group.dn, delete=change))
+        self._entries.append(ldif.modify(group.dn, add=change) if is_member else ldif.modify(group.dn, delete=change))
         return True
 
 

@@ -16,66 +16,66 @@ MAX_CHARACTERS = 64 * 1024 * 1024
 _NAME = frozenset({"name"})
 
 
-def _only_name(given: Any, allowed: frozenset[str] = _NAME) -> tuple[str, Mapping[str, Any]]:
-    fields = desired.arguments(given, allowed, _NAME)
+def _only_name(arguments: Any, allowed: frozenset[str] = _NAME) -> tuple[str, Mapping[str, Any]]:
+    fields = desired.arguments(arguments, allowed, _NAME)
     return values.known_name(fields["name"], "user"), fields
 
 
-def _nothing(given: Any) -> None:
-    desired.arguments(given, frozenset())
+def _nothing(arguments: Any) -> None:
+    desired.arguments(arguments, frozenset())
 
 
-def _base_tree(service: Service, given: Any) -> dict[str, Any]:
-    fields = desired.arguments(given, frozenset({"lock_held", "hosts"}))
+def _base_tree(service: Service, arguments: Any) -> dict[str, Any]:
+    fields = desired.arguments(arguments, frozenset({"lock_held", "hosts"}))
     held = fields.get("lock_held", False)
     if not isinstance(held, bool):
         raise Refused("lock_held is true or false", 'Write {"lock_held": true} where the lock is held already')
     hosts = fields.get("hosts", {})
     if not isinstance(hosts, dict):
-        raise Refused("hosts is no object", 'Write {"NAME": "OCID", ...}')
-    return {"changed": service.base_tree(host_entries.wanted(hosts), lock_held=held)}
+        raise Refused("hosts is not an object", 'Write {"NAME": "OCID", ...}')
+    return {"changed": service.base_tree(host_entries.desired_hosts(hosts), lock_held=held)}
 
 
-def _user_add(service: Service, given: Any) -> dict[str, Any]:
-    return service.add(desired.desired_user(given, service.local))
+def _user_add(service: Service, arguments: Any) -> dict[str, Any]:
+    return service.add(desired.desired_user(arguments, service.local))
 
 
-def _user_edit(service: Service, given: Any) -> dict[str, Any]:
-    return service.edit(desired.desired_user(given, service.local, desired.EDIT))
+def _user_edit(service: Service, arguments: Any) -> dict[str, Any]:
+    return service.edit(desired.desired_user(arguments, service.local, desired.EDIT))
 
 
-def _user_list(service: Service, given: Any) -> dict[str, Any]:
-    _nothing(given)
+def _user_list(service: Service, arguments: Any) -> dict[str, Any]:
+    _nothing(arguments)
     return {"users": service.users()}
 
 
-def _user_show(service: Service, given: Any) -> dict[str, Any]:
-    return {"user": service.user(_only_name(given)[0])}
+def _user_show(service: Service, arguments: Any) -> dict[str, Any]:
+    return {"user": service.user(_only_name(arguments)[0])}
 
 
-def _user_disable(service: Service, given: Any) -> dict[str, Any]:
-    return service.access.disable(_only_name(given)[0])
+def _user_disable(service: Service, arguments: Any) -> dict[str, Any]:
+    return service.access.disable(_only_name(arguments)[0])
 
 
-def _user_enable(service: Service, given: Any) -> dict[str, Any]:
-    return service.access.enable(_only_name(given)[0])
+def _user_enable(service: Service, arguments: Any) -> dict[str, Any]:
+    return service.access.enable(_only_name(arguments)[0])
 
 
-def _user_remove(service: Service, given: Any) -> dict[str, Any]:
-    name, fields = _only_name(given, frozenset({"name", "home"}))
+def _user_remove(service: Service, arguments: Any) -> dict[str, Any]:
+    name, fields = _only_name(arguments, frozenset({"name", "home"}))
     home = fields.get("home", "keep")
     if home not in ("keep", "archive"):
         raise Refused(f"{values.shown(home)} can't be done with a home", "One of: keep, archive")
     return service.access.remove(name, archive=home == "archive")
 
 
-def _user_import(service: Service, given: Any) -> dict[str, Any]:
-    fields = desired.arguments(given, frozenset({"users"}), frozenset({"users"}))
+def _user_import(service: Service, arguments: Any) -> dict[str, Any]:
+    fields = desired.arguments(arguments, frozenset({"users"}), frozenset({"users"}))
     if not isinstance(fields["users"], list):
         raise Refused("the users must be a list", 'Write {"users": [{"name": ...}, ...]}')
     rows: list[tuple[str, desired.DesiredUser | None, str]] = []
     good: list[desired.DesiredUser] = []
-    seen = desired.Seen()
+    seen = desired.UniqueUsers()
     for entry in fields["users"]:
         try:
             user = desired.desired_user(entry, service.local, desired.IMPORT)
@@ -94,45 +94,45 @@ def _user_import(service: Service, given: Any) -> dict[str, Any]:
         else:
             status = "added" if name not in before else "changed" if outcome.changed.get(name) else "unchanged"
             users.append({"name": name, "status": status})
-    done = {"users": users, "changed": outcome.any_change, **report.result}
-    # An error of a user ends the command with another status, and what hosts say is in the result.
+    result = {"users": users, "changed": outcome.any_change, **report.result}
+    # An error of a user ends the command with another status, and what hosts report is in the result.
     failed = any(user["status"] == "failed" for user in users)
-    return done if failed else report.require(done, "the users are changed in the directory, but")
+    return result if failed else report.require(result, "the users are changed in the directory, but")
 
 
-def _converge(service: Service, given: Any) -> dict[str, Any]:
-    fields = desired.arguments(given, frozenset({"people", "absent", "hosts"}))
+def _converge(service: Service, arguments: Any) -> dict[str, Any]:
+    fields = desired.arguments(arguments, frozenset({"people", "absent", "hosts"}))
     hosts = _present_hosts(fields["hosts"]) if "hosts" in fields else None
     people = [_described(user) for user in _list(fields.get("people", []), "people")]
-    wanted = desired.desired_users(people, service.local)
+    desired_users = desired.desired_users(people, service.local)
     absent = [values.known_name(name, "user") for name in _list(fields.get("absent", []), "absent")]
-    twice = sorted({user.name for user in wanted} & set(absent))
+    twice = sorted({user.name for user in desired_users} & set(absent))
     if twice:
         raise Refused(f"{twice[0]} is mentioned twice", "A user is present or absent, not both")
     # Before what is wrong with a user ends this.
     revoked, shared = service.revoke_hosts(*hosts) if hosts else (False, [])
-    outcome, state, removed, unconfirmed = service.converge(wanted, absent)
+    outcome, state, removed, unconfirmed = service.converge(desired_users, absent)
     users = [{**user, "changed": outcome.changed.get(str(user["name"]), False)} for user in service.users(state)]
     warnings = [sentence(problem) for problem in outcome.in_homes().values()]
     changed = outcome.any_change or revoked
-    done = {"changed": changed, "users": users, "removed": removed, "warnings": warnings, "shared_entries": shared}
+    result = {"changed": changed, "users": users, "removed": removed, "warnings": warnings, "shared_entries": shared}
     for error in unconfirmed:
-        raise Unconfirmed(error.message, "To ask the hosts again, run: cluster user remove NAME", done)
-    return done
+        raise Unconfirmed(error.message, "To ask the hosts again, run: cluster user remove NAME", result)
+    return result
 
 
-def _present_hosts(given: Any) -> tuple[list[str], list[str], list[str]]:
+def _present_hosts(arguments: Any) -> tuple[list[str], list[str], list[str]]:
     """The permanent hosts, those of them that were configured in this run, and the elastic pools."""
     keys = ("permanent", "configured", "pools")
-    fields = desired.arguments(given, frozenset(keys), frozenset(keys))
+    fields = desired.arguments(arguments, frozenset(keys), frozenset(keys))
     permanent, configured, pools = (_list(fields[key], key) for key in keys)
     if not all(isinstance(name, str) for name in (*permanent, *configured, *pools)) or not permanent:
         raise Refused("hosts has no names", 'Write {"permanent": ["NAME"], "configured": ["NAME"], "pools": []}')
     return permanent, configured, pools
 
 
-def _preview(service: Service, given: Any) -> dict[str, Any]:
-    fields = desired.arguments(given, frozenset({"people"}))
+def _preview(service: Service, arguments: Any) -> dict[str, Any]:
+    fields = desired.arguments(arguments, frozenset({"people"}))
     people = [_described(user) for user in _list(fields.get("people", []), "people")]
     return service.preview(desired.desired_users(people, service.local))
 
@@ -150,35 +150,35 @@ def _list(value: Any, what: str) -> list[Any]:
     return value
 
 
-def _group_add(service: Service, given: Any) -> dict[str, Any]:
-    fields = desired.arguments(given, frozenset({"name", "gid"}), _NAME)
+def _group_add(service: Service, arguments: Any) -> dict[str, Any]:
+    fields = desired.arguments(arguments, frozenset({"name", "gid"}), _NAME)
     gid = values.number(fields["gid"], "gid") if "gid" in fields else None
     return service.add_group(values.group_name(fields["name"], service.local), gid)
 
 
-def _group_list(service: Service, given: Any) -> dict[str, Any]:
-    _nothing(given)
+def _group_list(service: Service, arguments: Any) -> dict[str, Any]:
+    _nothing(arguments)
     return {"groups": service.groups()}
 
 
-def _group_remove(service: Service, given: Any) -> dict[str, Any]:
-    fields = desired.arguments(given, _NAME, _NAME)
+def _group_remove(service: Service, arguments: Any) -> dict[str, Any]:
+    fields = desired.arguments(arguments, _NAME, _NAME)
     return service.remove_group(values.known_name(fields["name"], "group"))
 
 
-def _member(service: Service, given: Any, *, wanted: bool) -> dict[str, Any]:
+def _member(service: Service, arguments: Any, *, is_member: bool) -> dict[str, Any]:
     both = frozenset({"group", "user"})
-    fields = desired.arguments(given, both, both)
+    fields = desired.arguments(arguments, both, both)
     group, user = values.known_name(fields["group"], "group"), values.known_name(fields["user"], "user")
-    return service.set_member(group, user, wanted=wanted)
+    return service.set_member(group, user, is_member=is_member)
 
 
-def _add_member(service: Service, given: Any) -> dict[str, Any]:
-    return _member(service, given, wanted=True)
+def _add_member(service: Service, arguments: Any) -> dict[str, Any]:
+    return _member(service, arguments, is_member=True)
 
 
-def _remove_member(service: Service, given: Any) -> dict[str, Any]:
-    return _member(service, given, wanted=False)
+def _remove_member(service: Service, arguments: Any) -> dict[str, Any]:
+    return _member(service, arguments, is_member=False)
 
 
 OPERATIONS: Mapping[str, Callable[[Service, Any], dict[str, Any]]] = {
@@ -201,7 +201,7 @@ OPERATIONS: Mapping[str, Callable[[Service, Any], dict[str, Any]]] = {
 }
 
 
-def carry_out(service: Service, operation: Any, given: Any) -> dict[str, Any]:
+def carry_out(service: Service, operation: Any, arguments: Any) -> dict[str, Any]:
     """The result of one operation.
 
     Raises:
@@ -211,9 +211,9 @@ def carry_out(service: Service, operation: Any, given: Any) -> dict[str, Any]:
     if work is None:
         raise Refused(f"there is no operation {values.shown(operation)}", f"One of: {', '.join(OPERATIONS)}")
     try:
-        done = work(service, given)
-        service.check_followed(done)
-        return done
+        result = work(service, arguments)
+        service.check_followed(result)
+        return result
     except OSError as error:
         raise of_system(error) from error
 
@@ -240,8 +240,8 @@ def answer(make: Callable[[], Service], text: str) -> tuple[int, dict[str, Any]]
 def failure(error: AgentError) -> dict[str, Any]:
     """The answer for an error, with what was done nevertheless."""
     reply: dict[str, Any] = {"error": {"message": error.message, "hint": error.hint}}
-    if error.done is not None:
-        reply["done"] = error.done
+    if error.partial_result is not None:
+        reply["done"] = error.partial_result
     return reply
 
 

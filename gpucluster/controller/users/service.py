@@ -12,10 +12,10 @@ from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.controller import Controller
 from gpucluster.controller.users.desired import DesiredUser
 from gpucluster.controller.users.errors import InHome
-from gpucluster.controller.users.host_entries import Wanted as WantedHost
+from gpucluster.controller.users.host_entries import DesiredHost
 from gpucluster.controller.users.outcome import Outcome, partly, unless_problem
 from gpucluster.controller.users.plan import Plan
-from gpucluster.controller.users.slurm import Wanted
+from gpucluster.controller.users.slurm import DesiredAssociation
 from gpucluster.controller.users.state import State, described
 from gpucluster.controller.users.values import LocalAccounts
 from gpucluster.node_agent import passwords
@@ -64,15 +64,15 @@ class Service:
 
     # ---- users
 
-    def base_tree(self, wanted: Sequence[WantedHost] = (), *, lock_held: bool = False) -> bool:
+    def base_tree(self, desired_hosts: Sequence[DesiredHost] = (), *, lock_held: bool = False) -> bool:
         """Create the base tree, with the entries with which hosts bind; returns whether anything changed.
 
         Args:
-            wanted: the hosts of this run.
+            desired_hosts: the hosts of this run.
             lock_held: the caller holds the lock already, as the restore of a backup does.
         """
         with nullcontext() if lock_held else lock.held():
-            return base_tree.make(self._controller, wanted)
+            return base_tree.make(self._controller, desired_hosts)
 
     def revoke_hosts(
         self, permanent: Sequence[str], configured: Sequence[str], pools: Sequence[str]
@@ -122,8 +122,8 @@ class Service:
             user = described(plan.state, self.config, plan.user(desired.name), self._controller.accounts())
             # A new user has no rights that a host could still remember.
             report = self._confirm(plan.state, [] if new or not desired.changes_rights else [desired.name])
-            done = {"user": user, "changed": outcome.any_change, **report.result}
-            return report.require(done, f"{desired.name} is changed in the directory, but")
+            result = {"user": user, "changed": outcome.any_change, **report.result}
+            return report.require(result, f"{desired.name} is changed in the directory, but")
 
     def _confirm(self, state: State, names: Sequence[str], removed_groups: Sequence[str] = ()) -> hosts.Report:
         """Let every host confirm the groups and keys of users, and that it does not know groups that were removed."""
@@ -234,7 +234,7 @@ class Service:
         for desired in users:
             user = plan.user(desired.name)
             outcome.attempt(desired.name, lambda user=user: self._homes.make(user))  # type: ignore[misc]
-        self._controller.associate({desired.name: _wanted(plan, desired) for desired in users}, outcome)
+        self._controller.associate({desired.name: _desired_association(plan, desired) for desired in users}, outcome)
         return outcome
 
     def _set_password(self, plan: Plan, desired: DesiredUser) -> bool:
@@ -253,13 +253,13 @@ class Service:
             return not self._controller.ldap.accepts(user.dn, file)
 
     def _check_accounts(self, users: Sequence[DesiredUser]) -> None:
-        asked = {user.slurm_account for user in users if user.slurm_account}
-        if not asked:
+        accounts = {user.slurm_account for user in users if user.slurm_account}
+        if not accounts:
             return
         if self._slurm is None:
             raise Refused("this cluster has no accounts of Slurm", "Leave slurm_account out")
         try:
-            self._slurm.check_accounts(asked)
+            self._slurm.check_accounts(accounts)
         except Failed:
             # The directory is changed nevertheless; the error is reported when associations are made.
             return
@@ -274,7 +274,7 @@ class Service:
             self._controller.apply(plan)
         return {"group": _group(plan.state, name), "changed": changed}
 
-    def set_member(self, group: str, user: str, *, wanted: bool) -> dict[str, Any]:
+    def set_member(self, group: str, user: str, *, is_member: bool) -> dict[str, Any]:
         """Add a user to a group, or remove them.
 
         Raises:
@@ -284,15 +284,15 @@ class Service:
         outcome = Outcome()
         with lock.held():
             plan = self._plan(self._state(), {})
-            changed = plan.set_member(group, user, wanted=wanted)
+            changed = plan.set_member(group, user, is_member=is_member)
             self._controller.apply(plan)
             if group == self.config.privilege_group:
-                operator = Wanted(None, None, operator=plan.operator(user))
+                operator = DesiredAssociation(None, None, operator=plan.operator(user))
                 self._controller.associate({user: operator}, outcome)
             report = self._confirm(plan.state, [user])
-        done = {"group": _group(plan.state, group), "changed": changed, **report.result}
-        so_far = f"{user} is {'a' if wanted else 'no'} member of {group}, but"
-        return report.require(unless_problem(outcome, done, so_far), so_far)
+        result = {"group": _group(plan.state, group), "changed": changed, **report.result}
+        so_far = f"{user} is {'a' if is_member else 'not a'} member of {group}, but"
+        return report.require(unless_problem(outcome, result, so_far), so_far)
 
     def remove_group(self, name: str) -> dict[str, Any]:
         """Remove a group. For one that was removed before, hosts are asked again.
@@ -320,11 +320,11 @@ def _uids(users: Sequence[DesiredUser]) -> frozenset[int]:
     return frozenset(user.uid for user in users if user.uid is not None)
 
 
-def _wanted(plan: Plan, desired: DesiredUser) -> Wanted:
+def _desired_association(plan: Plan, desired: DesiredUser) -> DesiredAssociation:
     """Of enabled users, only a new user's limit is removed: an administrator may have set those of the others."""
     enabled = plan.state.users[desired.name].enabled
     limited = None if enabled and desired.name not in plan.new_users else enabled
-    return Wanted(desired.slurm_account, limited, operator=plan.operator(desired.name))
+    return DesiredAssociation(desired.slurm_account, limited, operator=plan.operator(desired.name))
 
 
 def _group(state: State, name: str) -> dict[str, object]:

@@ -16,7 +16,7 @@ _JOBS_END_SECONDS = 60.0
 _JOBS_POLL_SECONDS = 0.2
 #: The state of a job that is over while its nodes clean up. With a node that does not answer this may never end.
 _OVER = "COMPLETING"
-#: Slurm's level of users who see the jobs of all, and that of all others. Nobody else's level is touched.
+#: Slurm's level of users who see the jobs of all, and that of all others. Other levels are not touched.
 _OPERATOR, _NO_LEVEL = "Operator", "None"
 #: Limits of jobs that may be submitted: none, and any number.
 _BLOCKED, _NO_LIMIT = "0", "-1"
@@ -42,7 +42,7 @@ class Association:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredAssociation:
     """The desired association of a user.
 
     Args:
@@ -60,7 +60,7 @@ class Wanted:
 
 def plan(
     have: Mapping[str, Sequence[Association]],
-    want: Mapping[str, Wanted],
+    want: Mapping[str, DesiredAssociation],
     slurm: Accounting,
     levels: Mapping[str, str] | None = None,
 ) -> list[tuple[str, ...]]:
@@ -72,10 +72,10 @@ def plan(
     levels = levels or {}
     steps: dict[tuple[str, ...], list[str]] = {}
     cluster = f"cluster={slurm.cluster}"
-    for name, wanted in sorted(want.items()):
+    for name, desired in sorted(want.items()):
         mine = have.get(name, ())
         now = next((one.account for one in mine if one.default), mine[0].account if mine else None)
-        account = wanted.account or now or slurm.account
+        account = desired.account or now or slurm.account
         kept = [one for one in mine if one.account == account]
         if not kept:
             steps.setdefault(("add", "user", cluster, f"account={account}"), []).append(name)
@@ -84,15 +84,15 @@ def plan(
             for one in mine:
                 if one.account != account:
                     steps.setdefault(("delete", "user", "where", cluster, f"account={one.account}"), []).append(name)
-        if wanted.enabled is False and not (kept and kept[0].blocked):
+        if desired.enabled is False and not (kept and kept[0].blocked):
             steps.setdefault(("modify", "user", "where", cluster, "set", f"maxsubmitjobs={_BLOCKED}"), []).append(name)
-        for one in kept if wanted.enabled else ():
+        for one in kept if desired.enabled else ():
             if one.blocked:
-                limit = wanted.limits.get(one.account, _NO_LIMIT)
+                limit = desired.limits.get(one.account, _NO_LIMIT)
                 where = (cluster, f"account={one.account}", "set", f"maxsubmitjobs={limit}")
                 steps.setdefault(("modify", "user", "where", *where), []).append(name)
-        present, level = levels.get(name, _NO_LEVEL), _OPERATOR if wanted.operator else _NO_LEVEL
-        if wanted.operator is not None and {present, level} == {_OPERATOR, _NO_LEVEL}:
+        present, level = levels.get(name, _NO_LEVEL), _OPERATOR if desired.operator else _NO_LEVEL
+        if desired.operator is not None and {present, level} == {_OPERATOR, _NO_LEVEL}:
             steps.setdefault(("modify", "user", "where", "set", f"adminlevel={level}"), []).append(name)
     # An association is deleted only when the user has another one.
     order = {"add": 0, "modify": 1, "delete": 2}
@@ -125,12 +125,12 @@ class Slurm:
         fields = "user,account,maxsubmitjobs"
         lines = self._rows("list", "associations", f"cluster={self._slurm.cluster}", f"format={fields}")
         defaults = dict(self._rows("list", "users", "format=user,defaultaccount"))
-        found: dict[str, list[Association]] = {}
+        associations: dict[str, list[Association]] = {}
         for user, account, limit in lines:
             if user:
                 one = Association(account, defaults.get(user) == account, limit)
-                found.setdefault(user, []).append(one)
-        return found
+                associations.setdefault(user, []).append(one)
+        return associations
 
     def accounts(self) -> dict[str, str]:
         """User -> default account."""
@@ -148,7 +148,9 @@ class Slurm:
         for name in sorted(set(names) - self._known_accounts):
             raise Refused(f"Slurm has no account {name}", f"Run: sudo sacctmgr --immediate add account {name}")
 
-    def associate(self, want: Mapping[str, Wanted], new_users: Callable[[Iterable[str]], object]) -> set[str]:
+    def associate(
+        self, want: Mapping[str, DesiredAssociation], new_users: Callable[[Iterable[str]], object]
+    ) -> set[str]:
         """Make associations as wanted; returns the users whose association changed.
 
         Args:
@@ -213,28 +215,28 @@ class Slurm:
 
     def _cancel(self, jobs: Sequence[str]) -> None:
         for start in range(0, len(jobs), _AT_A_TIME):
-            done = programs.call(["scancel", "--quiet", *jobs[start : start + _AT_A_TIME]], seconds=_SECONDS)
-            if done.returncode != 0:
-                raise Failed(f"jobs can't be cancelled: {_line(done.stderr)}", "Run: systemctl status slurmctld")
+            result = programs.call(["scancel", "--quiet", *jobs[start : start + _AT_A_TIME]], seconds=_SECONDS)
+            if result.returncode != 0:
+                raise Failed(f"jobs can't be cancelled: {_line(result.stderr)}", "Run: systemctl status slurmctld")
 
     def _jobs(self, uid: int) -> dict[str, str]:
         """Job number -> state. Slurm's own filter by user fails for users who are no longer in the directory."""
-        done = programs.call(["squeue", "--all", "--noheader", "--format=%U %A %T"], seconds=_SECONDS)
-        if done.returncode != 0:
-            raise Failed(f"Slurm does not answer: {_line(done.stderr)}", "Run: systemctl status slurmctld")
-        rows = [line.split() for line in done.stdout.splitlines()]
+        result = programs.call(["squeue", "--all", "--noheader", "--format=%U %A %T"], seconds=_SECONDS)
+        if result.returncode != 0:
+            raise Failed(f"Slurm does not answer: {_line(result.stderr)}", "Run: systemctl status slurmctld")
+        rows = [line.split() for line in result.stdout.splitlines()]
         return {job: state for owner, job, state in rows if owner == str(uid)}
 
     def _rows(self, *words: str) -> list[list[str]]:
-        done = self._sacctmgr("--noheader", "--parsable2", *words)
-        return [line.split("|") for line in done.splitlines() if line]
+        output = self._sacctmgr("--noheader", "--parsable2", *words)
+        return [line.split("|") for line in output.splitlines() if line]
 
     def _sacctmgr(self, *words: str) -> str:
-        done = programs.call(["sacctmgr", "--immediate", *words], seconds=_SECONDS)
-        if done.returncode != 0:
-            message = _line(done.stderr.strip() or done.stdout)
+        result = programs.call(["sacctmgr", "--immediate", *words], seconds=_SECONDS)
+        if result.returncode != 0:
+            message = _line(result.stderr.strip() or result.stdout)
             raise Failed(f"Slurm's accounting answers with an error: {message}", "Run: systemctl status slurmdbd")
-        return done.stdout
+        return result.stdout
 
 
 def _line(text: str) -> str:

@@ -49,7 +49,7 @@ class User:
     @property
     def limits(self) -> dict[str, str]:
         """Account in Slurm -> how many jobs a user could submit there before disabling."""
-        return dict(found.groups() for found in map(_LIMIT.fullmatch, self.notes) if found)  # type: ignore[misc]
+        return dict(match.groups() for match in map(_LIMIT.fullmatch, self.notes) if match)  # type: ignore[misc]
 
     def noting(self, limits: Mapping[str, str]) -> User:
         """The same entry with notes of these limits, and of no others."""

@@ -58,7 +58,7 @@ class Watcher:
         """By the number of each job what was found, and whether the process that is named is one of this node.
 
         Raises:
-            collect.NoAnswer: nvidia-smi gives no answer.
+            collect.NoGpuAnswer: nvidia-smi gives no answer.
         """
         running = collect.running(self._jobs, self._proc, self._links)
         self._memory = {job: self._memory.get(job, Memory()) for job in running}
@@ -117,7 +117,7 @@ class Watcher:
         try:
             # In a container with numbers of its own no number is known here: then a job that is alone is the one.
             return client.ask(self._address, lambda answer: alone or any(rank.pid in pids for rank in answer.ranks))
-        except client.NoAnswer:
+        except client.NoRasAnswer:
             return None
 
 
@@ -133,7 +133,7 @@ def serve(watcher: Watcher, file: Path, rounds: int = 0, pause: Callable[[float]
         begun = time.monotonic()
         try:
             findings, fault = watcher.look(), ""
-        except collect.NoAnswer as error:
+        except collect.NoGpuAnswer as error:
             if str(error) != fault:
                 _log(str(error))
             fault = str(error)
@@ -149,7 +149,7 @@ def serve(watcher: Watcher, file: Path, rounds: int = 0, pause: Callable[[float]
         pause(max(1.0, interval - (time.monotonic() - begun)))
 
 
-def _tell(jobs: Sequence[kept.Seen], states: dict[str, str]) -> dict[str, str]:
+def _tell(jobs: Sequence[kept.ObservedJob], states: dict[str, str]) -> dict[str, str]:
     """Write what has begun or ended into the journal."""
     for each in jobs:
         before = states.get(each.job_id, "")
@@ -158,7 +158,7 @@ def _tell(jobs: Sequence[kept.Seen], states: dict[str, str]) -> dict[str, str]:
     return {each.job_id: each.state for each in jobs}
 
 
-def line(each: kept.Seen) -> str:
+def line(each: kept.ObservedJob) -> str:
     """What a job does, as one line of text."""
     place = f" (rank {each.rank}, process {each.pid} on {each.host or 'an unknown host'})" if each.rank else ""
     waste = sum(each.idle.values()) / 3600
@@ -172,7 +172,7 @@ def _log(words: str) -> None:
     sys.stderr.flush()
 
 
-def _no_stacks(_jobs: Sequence[kept.Seen]) -> Mapping[str, str]:
+def _no_stacks(_jobs: Sequence[kept.ObservedJob]) -> Mapping[str, str]:
     return {}
 
 
@@ -197,7 +197,7 @@ class Reporter:
         file: Path,
         clock: Callable[[], float] = time.monotonic,
         here: str = "",
-        stacks_of: Callable[[Sequence[kept.Seen]], Mapping[str, str]] = _no_stacks,
+        stacks_of: Callable[[Sequence[kept.ObservedJob]], Mapping[str, str]] = _no_stacks,
     ) -> None:
         self._send, self._file, self._clock, self._stacks_of = send, file, clock, stacks_of
         self._here = here or collect.own_name()

@@ -29,7 +29,7 @@ _LONGEST_LINE = 4096
 _OK = b"OK\n"
 
 
-class NoAnswer(Exception):
+class NoRasAnswer(Exception):
     """RAS gives no answer; the message has the reason."""
 
 
@@ -49,7 +49,7 @@ def ask(
         matches: whether an answer is of the job that is asked about.
 
     Raises:
-        NoAnswer: nothing listens, all that listen are silent, or no answer is wanted.
+        NoRasAnswer: nothing listens, all that listen are silent, or no answer is wanted.
     """
     reason = "nothing was tried"
     until = time.monotonic() + tries * first_s + answer_s
@@ -57,7 +57,7 @@ def ask(
         try:
             answer = _once(address, first_s, min(answer_s, until - time.monotonic()))
         except ConnectionRefusedError:
-            raise NoAnswer(f"nothing listens on port {address[1]}") from None
+            raise NoRasAnswer(f"nothing listens on port {address[1]}") from None
         except (OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
         else:
@@ -66,7 +66,7 @@ def ask(
             reason = "the processes that answer are of another job"
         if time.monotonic() >= until:
             break
-    raise NoAnswer(reason)
+    raise NoRasAnswer(reason)
 
 
 def _once(address: tuple[str, int], first_s: float, answer_s: float) -> ras.Answer:

@@ -67,7 +67,7 @@ def running(folder: str, proc: str, links: str = mig.FOLDER) -> list[Running]:
     return running_jobs
 
 
-class NoAnswer(Exception):
+class NoGpuAnswer(Exception):
     """nvidia-smi gives no answer; the message has the reason."""
 
 
@@ -75,7 +75,7 @@ def gpus() -> dict[str, Gpu]:
     """The GPUs by their names and by their numbers, without their processes.
 
     Raises:
-        NoAnswer: there is none.
+        NoGpuAnswer: there is none.
     """
     by_name = {}
     for index, uuid, *values in _rows(GPUS, len(_FIELDS)):
@@ -89,7 +89,7 @@ def holders() -> dict[str, frozenset[int]]:
     """The processes of each GPU, by its name. A GPU without a process is missing.
 
     Raises:
-        NoAnswer: nvidia-smi gives none.
+        NoGpuAnswer: nvidia-smi gives none.
     """
     by_gpu: dict[str, set[int]] = {}
     for uuid, pid in _rows(HOLDERS, 2):
@@ -101,7 +101,7 @@ def holders() -> dict[str, frozenset[int]]:
 def _rows(argv: tuple[str, ...], width: int) -> Iterator[list[str]]:
     answer = programs.ask(argv, _SECONDS, _MOST)
     if answer.fault or answer.status != 0:
-        raise NoAnswer(answer.fault or f"nvidia-smi ended with status {answer.status}")
+        raise NoGpuAnswer(answer.fault or f"nvidia-smi ended with status {answer.status}")
     for line in answer.output.decode(errors="replace").splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == width:

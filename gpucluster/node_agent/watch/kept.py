@@ -19,7 +19,7 @@ FILE = Path("/run/gpucluster-watch/jobs.json")
 _LARGEST = 1 << 20
 
 
-class Seen(NamedTuple):
+class ObservedJob(NamedTuple):
     """What a job does on this node.
 
     Attributes:
@@ -39,14 +39,14 @@ class Seen(NamedTuple):
     idle: Mapping[str, float] = {}
 
 
-def seen(job_id: str, finding: Finding, here: str) -> Seen:
+def seen(job_id: str, finding: Finding, here: str) -> ObservedJob:
     """A finding with the names of this node's things.
 
     Args:
         here: the name of this node where the process is its own; else "".
     """
     rank = finding.rank
-    return Seen(
+    return ObservedJob(
         job_id,
         finding.state.value,
         finding.since,
@@ -59,7 +59,7 @@ def seen(job_id: str, finding: Finding, here: str) -> Seen:
     )
 
 
-def write(jobs: Sequence[Seen], at: float, file: Path = FILE) -> None:
+def write(jobs: Sequence[ObservedJob], at: float, file: Path = FILE) -> None:
     """Replace the file.
 
     Raises:
@@ -69,7 +69,7 @@ def write(jobs: Sequence[Seen], at: float, file: Path = FILE) -> None:
     replace(file, json.dumps(content, separators=(",", ":")), durable=False)
 
 
-def read(file: Path = FILE) -> tuple[float, list[Seen]]:
+def read(file: Path = FILE) -> tuple[float, list[ObservedJob]]:
     """When the watcher looked last, and what it saw.
 
     Raises:
@@ -78,7 +78,10 @@ def read(file: Path = FILE) -> tuple[float, list[Seen]]:
     """
     content: Any = bounded.load(file, _LARGEST)
     try:
-        jobs = [Seen(**{key: value for key, value in each.items() if key in Seen._fields}) for each in content["jobs"]]
+        jobs = [
+            ObservedJob(**{key: value for key, value in each.items() if key in ObservedJob._fields})
+            for each in content["jobs"]
+        ]
         at = float(content["at"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is not a file of the watcher: {error}") from None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gpucluster.node_agent.errors import Refused
 from gpucluster.node_agent.watch.judge import State
-from gpucluster.node_agent.watch.kept import Seen
+from gpucluster.node_agent.watch.kept import ObservedJob
 
 #: The member that marks a message to the health service as one about watched jobs.
 KIND = "watched_jobs"
@@ -44,7 +44,9 @@ class JobReport(NamedTuple):
     stacks: str = ""
 
 
-def written(node: str, jobs: Sequence[Seen], now: float, stacks: Mapping[str, str] | None = None) -> dict[str, Any]:
+def written(
+    node: str, jobs: Sequence[ObservedJob], now: float, stacks: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The message of a node.
 
     Args:

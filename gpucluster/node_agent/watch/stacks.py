@@ -27,7 +27,7 @@ from gpucluster.node_agent.errors import AgentError, Failed
 from gpucluster.node_agent.exporter.collect import Place
 from gpucluster.node_agent.watch import collect, flight_recorder
 from gpucluster.node_agent.watch.judge import State
-from gpucluster.node_agent.watch.kept import Seen
+from gpucluster.node_agent.watch.kept import ObservedJob
 
 #: Where py-spy is looked for. A path that a user can change is not taken.
 PROGRAMS = ("/usr/local/bin/py-spy", "/usr/bin/py-spy", "/opt/py-spy/bin/py-spy")
@@ -53,12 +53,12 @@ class Stacks:
     """
 
     def __init__(
-        self, take: Callable[[Seen, float], str] | None = None, clock: Callable[[], float] = time.monotonic
+        self, take: Callable[[ObservedJob, float], str] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._take, self._clock = take or taken, clock
         self._known: dict[str, dict[float, str]] = {}
 
-    def of(self, jobs: Sequence[Seen]) -> dict[str, str]:
+    def of(self, jobs: Sequence[ObservedJob]) -> dict[str, str]:
         """By the number of each hung job where its stacks are, or why there are none."""
         until = self._clock() + _ALL_S
         self._known = {each.job_id: self._known.get(each.job_id, {}) for each in jobs}
@@ -73,7 +73,7 @@ class Stacks:
                 stacks[each.job_id] = known[each.since]
         return stacks
 
-    def _answer(self, job: Seen, seconds: float) -> str:
+    def _answer(self, job: ObservedJob, seconds: float) -> str:
         if seconds <= 0:
             return "none: those of other jobs took too long"
         try:
@@ -84,7 +84,7 @@ class Stacks:
             return f"none: {error}"[:_LONGEST]
 
 
-def taken(job: Seen, seconds: float, jobs: str = Place().jobs, program: str = "") -> str:
+def taken(job: ObservedJob, seconds: float, jobs: str = Place().jobs, program: str = "") -> str:
     """Take the stacks of a job's processes on this node, as the job's user, and the dumps of their flight recorders.
 
     Gives the path of the file, and those of the dumps.
@@ -121,7 +121,7 @@ def taken(job: Seen, seconds: float, jobs: str = Place().jobs, program: str = ""
     return f"{path or f'none: {fault.message}'}{f'; {recorded}' if recorded else ''}"
 
 
-def _ask_flight_recorders(user: accounts.Account, job: Seen, seconds: float) -> tuple[bytes, str]:
+def _ask_flight_recorders(user: accounts.Account, job: ObservedJob, seconds: float) -> tuple[bytes, str]:
     """The requests to the flight recorders, and a message where that failed. The stacks are taken nevertheless."""
     try:
         return flight_recorder.ask_as(user, lambda: processes(job.job_id, job.pid), seconds), ""
@@ -129,7 +129,7 @@ def _ask_flight_recorders(user: accounts.Account, job: Seen, seconds: float) -> 
         return b"", f"flight recorder: {error.message}"
 
 
-def _written_as(user: accounts.Account, job: Seen, until: float, program: str) -> str:
+def _written_as(user: accounts.Account, job: ObservedJob, until: float, program: str) -> str:
     program = program or installed()
     _need_right()
 
@@ -246,7 +246,7 @@ def _why(errors: bytes) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in lines[0])[:200] if lines else ""
 
 
-def _heading(job: Seen) -> str:
+def _heading(job: ObservedJob) -> str:
     suffix = f"\nThe watcher reports: {job.words}" if job.words else ""
     return (
         f"Job {job.job_id} on {collect.own_name()}: stacks of processes with a GPU, by py-spy, without a pause{suffix}"

@@ -128,7 +128,7 @@ def test_a_person_is_faster(site: Site) -> None:
 
     site.slurm.nodes = nodes_then_person  # type: ignore[assignment,method-assign]
     outlook = site.send(BAD)
-    assert [each.done for each in outlook.carried] == [False]
+    assert [each.succeeded for each in outlook.carried] == [False]
     assert site.slurm.changes == []
 
 

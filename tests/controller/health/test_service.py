@@ -22,7 +22,7 @@ from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.health import client, credentials
 from gpucluster.node_agent.record import sending
 from gpucluster.node_agent.watch import message
-from gpucluster.node_agent.watch.kept import Seen
+from gpucluster.node_agent.watch.kept import ObservedJob
 from tests.addresses import free_port
 from tests.controller.health.doubles import DRAINS, ControllerClock, SlurmDouble, nodes, report
 from tests.doubles.clock import LateTime
@@ -64,7 +64,7 @@ class Site:
         )
         self.service = Service(
             self.settings, self.store, self.slurm, self.control, drains=DRAINS, moment=self.clock, unseal=unseal,
-            records=job_records.Kept(records) if records else None,
+            records=job_records.JobRecordFolder(records) if records else None,
         )  # fmt: skip
         self.store.keep("compute-2", report("compute-2", GOOD), self.clock())
         self.listener = Listener(self.service, HOME, 0)
@@ -131,7 +131,7 @@ def test_a_node_reports_about_itself_alone(site: Site, uid: int, address: str, h
 
 
 def watched(node: str) -> str:
-    return json.dumps(message.written(node, [Seen("7", "hung", 0.0)], 60.0))
+    return json.dumps(message.written(node, [ObservedJob("7", "hung", 0.0)], 60.0))
 
 
 def test_what_a_watcher_says_is_taken_of_its_own_node_and_root_alone(tmp_path: Path) -> None:

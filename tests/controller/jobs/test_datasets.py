@@ -51,9 +51,9 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield Place(folder, tmp_path / "locks")
 
 
-def wanted(name: str, file: str, content: bytes, **more: Any) -> datasets.Wanted:
+def wanted(name: str, file: str, content: bytes, **more: Any) -> datasets.Upload:
     sha256 = hashlib.sha256(content).hexdigest()
-    return datasets.wanted({"name": name, "file": file, "sha256": sha256, "size": len(content), **more})
+    return datasets.upload({"name": name, "file": file, "sha256": sha256, "size": len(content), **more})
 
 
 def encoded(content: bytes) -> str:
@@ -191,7 +191,7 @@ def test_links_and_devices_of_an_archive_are_left_out(place: Place) -> None:
 )
 def test_what_is_no_data_set_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(Refused):
-        datasets.wanted({"name": "a", "file": "a", "sha256": "0" * 64, "size": 1, **change})
+        datasets.upload({"name": "a", "file": "a", "sha256": "0" * 64, "size": 1, **change})
 
 
 def test_only_one_run_brings_a_data_set(place: Place) -> None:
@@ -229,7 +229,7 @@ def test_what_the_controller_can_see_of_requirements(place: Place) -> None:
         "not met", "met", "not met", "at the start", "not met", "not met", "not met",
     ]  # fmt: skip
     said = [message for _, message in found]
-    assert said[1] == "is no squashfs image"
+    assert said[1] == "is not a squashfs image"
     assert said[2] == "does not exist"
     assert said[5] == "can't be read by the user"
     assert said[6] == "is an empty folder"

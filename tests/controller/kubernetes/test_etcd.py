@@ -17,7 +17,7 @@ from gpucluster.node_agent.kubernetes.kubectl import ApiFailed, Kubectl
 from tests.controller.kubernetes.api_server import needs_api_server, running
 
 _STATUS = '[{"Endpoint":"x","Status":{"header":{"revision":42},"version":"3.4.23","dbSize":2048,"dbSizeInUse":1024}}]'
-_HEALTHY = control_plane_state.Seen(
+_HEALTHY = control_plane_state.ControlPlaneFacts(
     server="",
     kubelet=True,
     parts=dict.fromkeys(("etcd", "kube-apiserver"), 1),
@@ -30,7 +30,7 @@ _HEALTHY = control_plane_state.Seen(
 def test_what_etcdctl_says() -> None:
     assert space_of(_STATUS, "") == Space(2048, 1024, 42, False)
     assert space_of(_STATUS, "memberID:10276657743932975437 alarm:NOSPACE").full
-    with pytest.raises(Failed, match="says nothing"):
+    with pytest.raises(Failed, match="reports nothing"):
         space_of("{}", "")
 
 
@@ -43,7 +43,7 @@ def test_a_healthy_control_plane_has_no_problem() -> None:
     [
         ({"certificates": [Certificate("pki/apiserver.crt", -1.0, False)]}, "certificates expired: pki/apiserver.crt",
          "gpucluster kubernetes certificates --renew"),
-        ({"certificates": [Certificate("pki/ca.crt", 86400.0, True)]}, "authority pki/ca.crt ends in 1 days",
+        ({"certificates": [Certificate("pki/ca.crt", 86400.0, True)]}, "CA pki/ca.crt ends in 1 days",
          "by hand"),
         ({"space": Space(2 << 30, 1, 5, True)}, "etcd is full (2048 MiB)", "gpucluster kubernetes compact"),
         ({"space": Space(1900 << 20, 1, 5, False)}, "etcd stores 1900 MiB", "gpucluster kubernetes compact"),

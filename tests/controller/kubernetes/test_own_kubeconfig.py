@@ -118,7 +118,7 @@ def test_another_user_is_another_user(address: Path) -> None:
         if child == 0:
             os.setuid(65534)
             with contextlib.suppress(BaseException):
-                own_kubeconfig._asked(there, "x")
+                own_kubeconfig._ask(there, "x")
             os._exit(0)
         os.waitpid(child, 0)
     assert seen == [65534]
@@ -178,7 +178,7 @@ def test_the_command_says_why_it_writes_nothing(
 
 def test_a_request_that_does_not_end_is_refused(address: Path) -> None:
     with served(address) as there, pytest.raises(AgentError):
-        own_kubeconfig._asked(there, "x" * 200_000)
+        own_kubeconfig._ask(there, "x" * 200_000)
 
 
 def test_who_asks_is_looked_up_by_their_uid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

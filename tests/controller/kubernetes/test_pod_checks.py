@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller.conversation import Gone
+from gpucluster.controller.conversation import Disconnected
 from gpucluster.controller.kubernetes import pod_checks, pod_probe
 from gpucluster.controller.kubernetes.pod_checks import FAILED, LABEL, NAMESPACE, NOT_JUDGED, READY, Node, state_of
 from tests.addresses import free_port
@@ -92,9 +92,9 @@ def test_a_node_that_takes_no_pod_is_not_judged_and_says_why(api: ApiServer) -> 
 def test_pods_are_removed_when_it_is_interrupted(api: ApiServer) -> None:
     def stopped(_seconds: float) -> None:
         assert len(_left(api)) == 2
-        raise Gone
+        raise Disconnected
 
-    with pytest.raises(Gone):
+    with pytest.raises(Disconnected):
         pod_checks.collect(api.kubectl, POOLS, lambda *_: "", stopped)
     assert _left(api) == []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller.conversation import Conversation, Gone
+from gpucluster.controller.conversation import Conversation, Disconnected
 from gpucluster.controller.measure import baseline, launch, request
 from gpucluster.controller.measure.__main__ import main, serve
 from gpucluster.controller.measure.result import startable
@@ -122,7 +122,7 @@ def test_an_end_is_no_error(tmp_path: Path) -> None:
 def test_a_line_without_an_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpucluster.controller.conversation._MOST", 10)
     conversation, _answers = talk("x" * 100)
-    with pytest.raises(Gone):
+    with pytest.raises(Disconnected):
         conversation.request()
 
 

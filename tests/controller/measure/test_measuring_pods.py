@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller.conversation import Conversation, Gone
+from gpucluster.controller.conversation import Conversation, Disconnected
 from gpucluster.controller.kubernetes.pod_checks import NAMESPACE
 from gpucluster.controller.measure import pods, request
 from gpucluster.controller.measure.pods import IDLE, LABEL, Pods, manifest, states
@@ -141,9 +141,9 @@ def test_a_log_that_can_not_be_read_ends_that_measurement_only(api: ApiServer, m
 def test_nothing_is_left_when_nobody_waits_any_more(api: ApiServer) -> None:
     def gone() -> None:
         assert len(api.kubectl.list("pods", NAMESPACE, labels=LABEL)) == 1
-        raise Gone
+        raise Disconnected
 
-    with pytest.raises(Gone):
+    with pytest.raises(Disconnected):
         Pods(api.kubectl, "cafe", 60, Talk(gone)).run([request.read(GIVEN)])
     assert api.kubectl.list("pods", NAMESPACE, labels=LABEL) == []
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller.job_records import Kept
+from gpucluster.controller.job_records import JobRecordFolder
 from gpucluster.controller.monitor import jobs
 from gpucluster.controller.reactions.control import FILE
 from gpucluster.controller.reactions.policy import Record
@@ -81,7 +81,7 @@ def test_a_job_that_runs_has_no_end(sacct: Sacct, tmp_path: Path) -> None:
 
 
 def test_records_of_another_run_or_of_strangers_are_left_out(sacct: Sacct, tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
+    kept = JobRecordFolder(tmp_path)
     for each in (record("gpu-1"), record("gpu-2", started=90_000.0), record("login"), record("gpu-2", started=999.0)):
         kept.keep(each)
     sacct.rows = [row("12")]
@@ -99,7 +99,7 @@ def test_a_task_of_an_array_and_the_whole_of_it(sacct: Sacct, tmp_path: Path) ->
 
 def test_the_components_of_a_heterogeneous_job(sacct: Sacct, tmp_path: Path) -> None:
     sacct.rows = [row("12", "12+0"), row("13", "12+1", NodeList="cpu-1"), row("13.0", "12+1.0")]
-    kept = Kept(tmp_path)
+    kept = JobRecordFolder(tmp_path)
     kept.keep(record("cpu-1", job="13"))
     found = jobs.describe("12", tmp_path)
     assert [each["id"] for each in found["components"]] == ["12", "13"]
@@ -119,7 +119,7 @@ def test_without_accounting_the_records_are_still_there(sacct: Sacct, tmp_path: 
     sacct.fault = "sacct gave no answer within 60 s"
     with pytest.raises(Failed, match="no answer"):
         jobs.describe("12", tmp_path)
-    Kept(tmp_path).keep(record("gpu-1"))
+    JobRecordFolder(tmp_path).keep(record("gpu-1"))
     found = jobs.describe("12", tmp_path)
     assert (found["job"], len(found["records"]), len(found["problems"])) == (None, 1, 1)
 

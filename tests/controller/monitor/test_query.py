@@ -76,16 +76,16 @@ def test_instants_ranges_scalars_and_faults_come_by_their_names(
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        ("no json", "is no JSON"),
+        ("no json", "is not JSON"),
         ("[]", "no list `queries`"),
         ({"queries": [1]}, "is an object"),
         ({"queries": [{"name": "a"}]}, "a name and an expr"),
-        ({"queries": [{"name": "a", "expr": "up", "time": "x"}]}, "time of the query a is no number"),
+        ({"queries": [{"name": "a", "expr": "up", "time": "x"}]}, "time of the query a is not a number"),
         ({"queries": [{"name": "a", "expr": "up", "start": 1}]}, "start, end and step together"),
         ({"queries": [{"name": "a", "expr": "up", "start": 5, "end": 1, "step": 1}]}, "ends before it starts"),
         ({"queries": [{"name": "a", "expr": "up"}] * 2}, "the same name"),
         ({"queries": [{"name": "a", "expr": "u" * 30_000}]}, "letters"),
-        ("[" * 100_000, "is no JSON"),
+        ("[" * 100_000, "is not JSON"),
     ],
 )
 def test_bad_requests_are_refused(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.controller.reactions.control import FILE, Reactions, told
+from gpucluster.controller.reactions.control import FILE, Reactions, messages_of_job
 from gpucluster.controller.reactions.policy import FRESH_S, Choice, Job, Settings
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.watch.judge import State
@@ -101,22 +101,22 @@ def site(tmp_path: Path) -> Site:
 
 
 def test_what_was_said_and_done_is_kept_for_the_owner_with_its_time(site: Site) -> None:
-    assert told(site.folder, "7") == []
+    assert messages_of_job(site.folder, "7") == []
     site.settings = CANCEL
     site.again()
     site.hung()
     site.tick()
     site.again()
     site.tick()
-    (line,) = told(site.folder, "7")
+    (line,) = messages_of_job(site.folder, "7")
     assert line == (
         "2001-09-09 02:03:36 UTC job 7 is hung for 4 minutes (rank 1, process 9 on n1): rank 1 is behind."
         " It is cancelled (on-hang=cancel)."
     )
     assert site.slurm.job is None, "it is gone, and its owner asks why"
-    assert told(site.folder, "8") == []
+    assert messages_of_job(site.folder, "8") == []
     (site.folder / FILE).write_text("[]")
-    assert told(site.folder, "7") == []
+    assert messages_of_job(site.folder, "7") == []
 
 
 def test_lines_of_earlier_runs_stay_and_the_oldest_go(site: Site) -> None:
@@ -126,7 +126,7 @@ def test_lines_of_earlier_runs_stay_and_the_oldest_go(site: Site) -> None:
         site.again()
         site.hung()
         site.tick()
-    lines = told(site.folder, "7")
+    lines = messages_of_job(site.folder, "7")
     assert len(lines) == 8
     assert lines == sorted(lines)
 
@@ -275,14 +275,14 @@ def test_of_a_job_that_is_gone_the_lines_stay_for_a_week(tmp_path: Path) -> None
     site.tick()
     site.slurm.job = None
     site.tick()
-    assert len(told(site.folder, "7")) == 1
+    assert len(messages_of_job(site.folder, "7")) == 1
     site.now += 8 * 86400
     site.slurm.job = replace(JOB, id="8", name="8")
     site.service.hear("n1", [replace_said(HUNG, job_id="8")])
     site.slurm.look = lambda _numbers: {"8": site.slurm.job}  # type: ignore[method-assign,assignment,dict-item]
     site.service.hear("n2", [replace_said(WAITS, job_id="8")])
     site.tick()
-    assert (len(told(site.folder, "7")), len(told(site.folder, "8"))) == (0, 1)
+    assert (len(messages_of_job(site.folder, "7")), len(messages_of_job(site.folder, "8"))) == (0, 1)
 
 
 def test_a_damaged_file_stops_nothing(site: Site) -> None:

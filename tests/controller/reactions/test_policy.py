@@ -95,7 +95,7 @@ def test_a_node_that_names_a_rank_is_believed_first() -> None:
     ],
 )
 def test_the_owner_chooses_in_the_comment(comment: str, choice: Choice) -> None:
-    assert policy.wanted(replace(JOB, comment=comment), Settings()) == (choice, "")
+    assert policy.choice_of(replace(JOB, comment=comment), Settings()) == (choice, "")
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_a_choice_that_is_not_clear_is_told_and_nothing_else(comment: str) -> No
 
 def test_the_partition_counts_where_the_owner_says_nothing() -> None:
     settings = Settings(Choice.CANCEL, {"gpu": Choice.REQUEUE})
-    assert policy.wanted(JOB, settings) == (Choice.REQUEUE, "")
-    assert policy.wanted(replace(JOB, partition="big"), settings) == (Choice.CANCEL, "")
-    assert policy.wanted(replace(JOB, comment="gpucluster:on-hang=tell"), settings) == (Choice.TELL, "")
+    assert policy.choice_of(JOB, settings) == (Choice.REQUEUE, "")
+    assert policy.choice_of(replace(JOB, partition="big"), settings) == (Choice.CANCEL, "")
+    assert policy.choice_of(replace(JOB, comment="gpucluster:on-hang=tell"), settings) == (Choice.TELL, "")
 
 
 def test_a_hang_is_told_once() -> None:

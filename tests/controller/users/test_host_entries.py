@@ -10,7 +10,7 @@ import pytest
 
 from gpucluster.controller.users import host_entries
 from gpucluster.controller.users.config import Config
-from gpucluster.controller.users.host_entries import JOINING_SECONDS, Cluster, HostEntry, Wanted
+from gpucluster.controller.users.host_entries import JOINING_SECONDS, Cluster, DesiredHost, HostEntry
 from gpucluster.controller.users.hosts import lists
 from gpucluster.node_agent.errors import Refused
 from tests.controller.users.harness import CONFIG, SUFFIX, Controller, host_dn
@@ -38,13 +38,19 @@ def cluster(permanent: tuple[str, ...] = (), existing: tuple[str, ...] | None = 
 
 def test_who_stays_keeps_the_password_and_who_is_made_again_does_not() -> None:
     known = entries(entry("a"), entry("b"), entry("c", instance=""), entry("d"))
-    wanted = [Wanted("a", "i"), Wanted("b", "other"), Wanted("c", "i"), Wanted("d"), Wanted("e", "i")]
-    after = host_entries.put(known, wanted, made, NOW)
+    desired = [
+        DesiredHost("a", "i"),
+        DesiredHost("b", "other"),
+        DesiredHost("c", "i"),
+        DesiredHost("d"),
+        DesiredHost("e", "i"),
+    ]
+    after = host_entries.put(known, desired, made, NOW)
     assert [after[name].password for name in "abcde"] == [
         "password of a", "new 0", "new 1", "password of d", "new 2",
     ]  # fmt: skip
     assert (after["b"].made, after["b"].instance) == (NOW, "other")
-    assert host_entries.put(known, [Wanted("a", "i")], lambda _: pytest.fail("no password is made"), NOW) == known
+    assert host_entries.put(known, [DesiredHost("a", "i")], lambda _: pytest.fail("no password is made"), NOW) == known
 
 
 def hashed(letter: str) -> str:
@@ -53,15 +59,15 @@ def hashed(letter: str) -> str:
 
 def test_a_node_of_an_image_has_an_entry_whose_password_only_the_node_knows() -> None:
     known = entries(entry("a"), entry("gpu-e1"))
-    after = host_entries.put_hash(known, Wanted("gpu-e1", "new"), hashed("x"), NOW)
+    after = host_entries.put_hash(known, DesiredHost("gpu-e1", "new"), hashed("x"), NOW)
     assert after == known | {"gpu-e1": HostEntry("gpu-e1", "", hashed("x"), NOW, "new")}
     assert host_entries.parse(host_entries.text(after)) == after
     # Asked again, because the answer was lost; then by the next instance with that name.
-    assert host_entries.put_hash(after, Wanted("gpu-e1", "new"), hashed("x"), NOW + 9) == after
-    last = host_entries.put_hash(after, Wanted("gpu-e1", "newer"), hashed("x"), NOW + 9)
+    assert host_entries.put_hash(after, DesiredHost("gpu-e1", "new"), hashed("x"), NOW + 9) == after
+    last = host_entries.put_hash(after, DesiredHost("gpu-e1", "newer"), hashed("x"), NOW + 9)
     assert (last["gpu-e1"].instance, last["gpu-e1"].made) == ("newer", NOW + 9)
     # Where the controller configures a host, it needs a password that it knows.
-    assert host_entries.put(after, [Wanted("gpu-e1", "")], made, NOW)["gpu-e1"].password == "new 0"
+    assert host_entries.put(after, [DesiredHost("gpu-e1", "")], made, NOW)["gpu-e1"].password == "new 0"
 
 
 @pytest.mark.parametrize(
@@ -79,8 +85,8 @@ def test_a_node_of_an_image_has_an_entry_whose_password_only_the_node_knows() ->
     ],
 )
 def test_what_is_no_hash_of_the_kind_that_hosts_make_is_refused(bad: str) -> None:
-    with pytest.raises(Refused, match="no hash of a password"):
-        host_entries.put_hash({}, Wanted("gpu-e1", "i"), bad, NOW)
+    with pytest.raises(Refused, match="not the hash of a password"):
+        host_entries.put_hash({}, DesiredHost("gpu-e1", "i"), bad, NOW)
 
 
 def test_an_entry_goes_with_its_host() -> None:
@@ -146,8 +152,8 @@ def test_the_file_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("name", ["", "a,ou=people", "a b", "a=b", "ü", "-a", "a\n", "a" * 253])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(Refused, match="is no host"):
-        host_entries.wanted({name: ""})
+    with pytest.raises(Refused, match="is not a host"):
+        host_entries.desired_hosts({name: ""})
 
 
 # ---- with a real slapd

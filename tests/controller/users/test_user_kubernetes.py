@@ -72,7 +72,7 @@ def test_a_change_that_kubernetes_did_not_follow_is_reported_after_everything_el
     assert here.apply(_Plan()) is True  # type: ignore[arg-type]
     with pytest.raises(Failed, match=r"the directory is as requested, but in Kubernetes.*no answer") as raised:
         here.check_followed({"changed": True})
-    assert raised.value.done == {"changed": True}
+    assert raised.value.partial_result == {"changed": True}
     monkeypatch.setattr(people, "sync", lambda *_, **__: people.Synced(3, 0))
     assert here.tell_kubernetes() is True
     here.check_followed({"changed": True})

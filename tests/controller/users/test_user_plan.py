@@ -333,14 +333,14 @@ def test_associations_of_many_are_made_together() -> None:
         "stopped": [slurm.Association("ml", True, "0")],
     }
     want = {
-        "kept": slurm.Wanted(None, True),
-        "moved": slurm.Wanted("ml", True),
-        "away": slurm.Wanted(None, False),
-        "back": slurm.Wanted(None, True),
-        "limited": slurm.Wanted(None, True, {"ml": "20", "other": "5"}),
+        "kept": slurm.DesiredAssociation(None, True),
+        "moved": slurm.DesiredAssociation("ml", True),
+        "away": slurm.DesiredAssociation(None, False),
+        "back": slurm.DesiredAssociation(None, True),
+        "limited": slurm.DesiredAssociation(None, True, {"ml": "20", "other": "5"}),
         # An administrator's own limit is nobody else's matter.
-        "stopped": slurm.Wanted(None, None),
-        **{f"new{number}": slurm.Wanted(None, True) for number in range(250)},
+        "stopped": slurm.DesiredAssociation(None, None),
+        **{f"new{number}": slurm.DesiredAssociation(None, True) for number in range(250)},
     }
     steps = slurm.plan(have, want, accounting)
     assert [step[:2] for step in steps[:3]] == [("add", "user")] * 3, "two for the many, one for who moves"
@@ -425,7 +425,7 @@ def test_what_is_no_answer_confirms_nothing(monkeypatch: pytest.MonkeyPatch, ans
     assert report.unreachable == (here,)
     with pytest.raises(errors.Unconfirmed) as raised:
         report.require({"name": "lab"}, "lab is removed, but")
-    assert (raised.value.status, raised.value.done) == (8, {"name": "lab"})
+    assert (raised.value.status, raised.value.partial_result) == (8, {"name": "lab"})
     assert f"not every host confirms it: {here} does not answer" in raised.value.message
 
 

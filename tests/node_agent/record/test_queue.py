@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller.job_records import Kept, load, of_job
+from gpucluster.controller.job_records import JobRecordFolder, load, of_job
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.record import queue
 
@@ -76,7 +76,7 @@ def test_the_queue_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_runs_of_one_number_do_not_mix(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
+    kept = JobRecordFolder(tmp_path)
     for started in (1000.0, 2000.0, 2000.0):
         assert kept.keep(record(started=started))
     assert kept.keep(record(node="compute-2"))
@@ -98,24 +98,24 @@ def test_runs_of_one_number_do_not_mix(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_no_record_is_not_kept(rubbish: Any, tmp_path: Path) -> None:
     with pytest.raises(Refused):
-        Kept(tmp_path).keep(rubbish)
+        JobRecordFolder(tmp_path).keep(rubbish)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_oldest_jobs_go_first(tmp_path: Path) -> None:
-    kept = Kept(tmp_path, limits=(2, 1 << 20, 1e12))
+    kept = JobRecordFolder(tmp_path, limits=(2, 1 << 20, 1e12))
     for job in ("1", "2", "3"):
         kept.keep(record(job))
         os.utime(tmp_path / job / "compute-1.json", (int(job), int(job)))
     kept.prune()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["2", "3"]
-    Kept(tmp_path, wall=lambda: 1e9, limits=(9, 1 << 20, 3600.0)).prune()
+    JobRecordFolder(tmp_path, wall=lambda: 1e9, limits=(9, 1 << 20, 3600.0)).prune()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_node_that_sends_without_end_is_put_off(tmp_path: Path) -> None:
     now = [0.0]
-    kept = Kept(tmp_path, clock=lambda: now[0])
+    kept = JobRecordFolder(tmp_path, clock=lambda: now[0])
     answers = [kept.keep(record()) for _ in range(120)]
     assert answers.count(True) == 100
     assert kept.keep(record(node="compute-2"))
@@ -124,7 +124,7 @@ def test_a_node_that_sends_without_end_is_put_off(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_cut_off_is_none(tmp_path: Path) -> None:
-    kept = Kept(tmp_path)
+    kept = JobRecordFolder(tmp_path)
     kept.keep(record())
     (tmp_path / "12" / "compute-1.json").write_text('{"runs": [')
     assert of_job("12", tmp_path) == []

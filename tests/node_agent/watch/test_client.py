@@ -49,23 +49,23 @@ def test_an_answer_of_another_job_is_tried_again() -> None:
 
 def test_answers_of_other_jobs_alone_are_no_answer() -> None:
     server = RasServer(json_text=ras_server.json_text(COUNTS))
-    with server.running() as address, pytest.raises(client.NoAnswer, match="another job"):
+    with server.running() as address, pytest.raises(client.NoRasAnswer, match="another job"):
         client.ask(address, lambda _answer: False, tries=2)
 
 
 def test_nothing_listens() -> None:
-    with pytest.raises(client.NoAnswer, match="nothing listens"):
+    with pytest.raises(client.NoRasAnswer, match="nothing listens"):
         client.ask(("127.0.0.1", free_port()))
 
 
 def test_all_processes_are_stopped() -> None:
-    with RasServer(silent=100).running() as address, pytest.raises(client.NoAnswer, match=r"timed out|in time"):
+    with RasServer(silent=100).running() as address, pytest.raises(client.NoRasAnswer, match=r"timed out|in time"):
         client.ask(address, tries=2, first_s=0.1)
 
 
 @pytest.mark.parametrize("raw", [b"x" * 1000, b"HTTP/1.1 400 Bad Request\n"])
 def test_what_is_no_nccl_is_no_answer_however_much_it_says(raw: bytes) -> None:
-    with RasServer(raw=raw).running() as address, pytest.raises(client.NoAnswer, match=r"no end|not NCCL"):
+    with RasServer(raw=raw).running() as address, pytest.raises(client.NoRasAnswer, match=r"no end|not NCCL"):
         client.ask(address, tries=1)
 
 
@@ -73,6 +73,6 @@ def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(client, "LARGEST", 1 << 20)
     with (
         RasServer(json_text="{" + " " * (2 << 20)).running() as address,
-        pytest.raises(client.NoAnswer, match="more than"),
+        pytest.raises(client.NoRasAnswer, match="more than"),
     ):
         client.ask(address, tries=1)

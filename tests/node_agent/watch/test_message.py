@@ -13,7 +13,7 @@ from gpucluster.node_agent.watch import kept, message
 from gpucluster.node_agent.watch.__main__ import Reporter
 from gpucluster.node_agent.watch.judge import State
 
-SEEN = kept.Seen("7", "hung", 40.0, "rank 1\x1b is behind", "1", 9, "gpu-1", "AllReduce", {"0": 60.0, "1": 30.0})
+SEEN = kept.ObservedJob("7", "hung", 40.0, "rank 1\x1b is behind", "1", 9, "gpu-1", "AllReduce", {"0": 60.0, "1": 30.0})
 
 
 def sent(**changed: Any) -> dict[str, Any]:

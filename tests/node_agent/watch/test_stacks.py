@@ -29,7 +29,7 @@ PY_SPY = Path(sys.prefix, "bin/py-spy")
 #: Each user may run this one; ours can be in a home.
 PYTHON = "/usr/bin/python3"
 UID = 65534
-HUNG = kept.Seen("12", "hung", 40.0, "rank 1 has launched 200 AllReduce operations, and others 220")
+HUNG = kept.ObservedJob("12", "hung", 40.0, "rank 1 has launched 200 AllReduce operations, and others 220")
 WAITS = (
     "import time\ndef waits_for_the_others():\n    print('x', flush=True)\n    time.sleep(600)\nwaits_for_the_others()"
 )
@@ -258,7 +258,7 @@ class Taken:
         self.fault: Exception | None = None
         self.now = 0.0
 
-    def __call__(self, job: kept.Seen, seconds: float) -> str:
+    def __call__(self, job: kept.ObservedJob, seconds: float) -> str:
         self.of.append((job.job_id, job.since))
         self.now += 30.0
         if self.fault:
@@ -296,7 +296,7 @@ def test_stacks_are_taken_before_the_controller_hears_of_the_hang(tmp_path: Path
         order.append(json.loads(text)["watched_jobs"]["jobs"][0]["stacks"])
         return True
 
-    def stacks_of(jobs: Sequence[kept.Seen]) -> dict[str, str]:
+    def stacks_of(jobs: Sequence[kept.ObservedJob]) -> dict[str, str]:
         order.append("taken")
         return {jobs[0].job_id: "/home/alice/x"}
 
