@@ -516,11 +516,11 @@ def watched(record: str, arguments: Sequence[str]) -> int:
     said: dict[str, str] = {}
     stream = open(record, "a", buffering=1)  # noqa: SIM115 - until the end
 
-    def parsed(text: str) -> ras.Answer:
+    def parsed(text: str) -> ras.RasAnswer:
         said["text"] = text
         return parse(text)
 
-    def asked(*given: Any, **named: Any) -> ras.Answer:
+    def asked(*given: Any, **named: Any) -> ras.RasAnswer:
         begun = time.monotonic()
         try:
             return ask(*given, **named)
@@ -530,7 +530,9 @@ def watched(record: str, arguments: Sequence[str]) -> int:
         finally:
             said["took"] = f"{time.monotonic() - begun:.2f}"
 
-    def recorded(memory: judge.Memory, look: judge.Look, limits: judge.Limits) -> tuple[judge.Memory, judge.Finding]:
+    def recorded(
+        memory: judge.JobMemory, look: judge.Look, limits: judge.Limits
+    ) -> tuple[judge.JobMemory, judge.JobFinding]:
         kept, found = advance(memory, look, limits)
         line = {
             "at": look.at,

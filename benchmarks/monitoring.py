@@ -16,8 +16,8 @@ import threading
 import time
 from pathlib import Path
 
-from gpucluster.controller.monitor.collector import Collector, Slurm
-from gpucluster.controller.monitor.settings import ElasticPool, Settings
+from gpucluster.controller.monitor.collector import SlurmCollector, SlurmQueries
+from gpucluster.controller.monitor.settings import ElasticPool, MonitorSettings
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.controller.monitor.real_prometheus import prometheus
 
@@ -31,13 +31,15 @@ _SUBMIT = (
 
 def slurm_exporter() -> None:
     """One collection of each kind, and one scrape."""
-    settings = Settings(True, 30, {"node": 9100}, elastic={"a": ElasticPool(f"a-e[1-{NODES}]", "BM.GPU4.8", ("node",))})
+    settings = MonitorSettings(
+        True, 30, {"node": 9100}, elastic={"a": ElasticPool(f"a-e[1-{NODES}]", "BM.GPU4.8", ("node",))}
+    )
     extra = {"MaxJobCount": str(2 * JOBS)}
     with SlurmHarness([SlurmPool("a-e", NODES, cloud=False)], extra=extra) as slurm:
         began = time.perf_counter()
         slurm.run("sh", "-c", _SUBMIT, timeout=1200)
         print(f"submitting {JOBS} jobs: {time.perf_counter() - began:.0f} s")
-        collected = Collector(settings, Slurm(slurm.command_prefix))
+        collected = SlurmCollector(settings, SlurmQueries(slurm.command_prefix))
         for name, collect in (
             ("nodes", collected.nodes),
             ("jobs, scheduler", collected.jobs),

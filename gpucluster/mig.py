@@ -10,7 +10,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from gpucluster.node_agent.rules.mig import Instance
+from gpucluster.node_agent.rules.mig import MigInstance
 
 
 class DoesNotFit(Exception):
@@ -37,7 +37,7 @@ class MigGpu:
     memory: int
     profiles: Mapping[str, MigProfile]
 
-    def place(self, wanted: Mapping[str, int]) -> tuple[Instance, ...]:
+    def place(self, wanted: Mapping[str, int]) -> tuple[MigInstance, ...]:
         """Where each instance begins, in the order in which they are made: the large ones first.
 
         Args:
@@ -70,7 +70,7 @@ class MigGpu:
                 if number
             )
             raise DoesNotFit(f"{self.name} has no room for {said}: instances begin at fixed slices of memory ({rules})")
-        return tuple(Instance(profile.name, start) for profile, start in zip(each, starts, strict=True))
+        return tuple(MigInstance(profile.name, start) for profile, start in zip(each, starts, strict=True))
 
 
 def _places(each: Sequence[MigProfile], free: frozenset[int]) -> Iterator[tuple[int, ...]]:

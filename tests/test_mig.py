@@ -6,7 +6,7 @@ import pytest
 
 from gpucluster import mig, shapes
 from gpucluster.node_agent.rules import mig as rules
-from gpucluster.node_agent.rules.mig import Instance
+from gpucluster.node_agent.rules.mig import MigInstance
 
 GPUS = list(mig.catalogue().values())
 H100 = mig.catalogue()["H100-80GB"]
@@ -98,7 +98,7 @@ def test_devices_are_numbered_by_type_then_by_gpu() -> None:
     assert [(device.number, device.type, device.gpu) for device in found] == [
         (0, "1g.10gb", 0), (1, "1g.10gb", 2), (2, "1g.10gb", 2), (3, "3g.40gb", 0), (4, "h100", 1),
     ]  # fmt: skip
-    assert [device.instance for device in found[1:3]] == [Instance("1g.10gb", 0), Instance("1g.10gb", 1)]
+    assert [device.instance for device in found[1:3]] == [MigInstance("1g.10gb", 0), MigInstance("1g.10gb", 1)]
     assert rules.gres(found) == "gpu:1g.10gb:3,gpu:3g.40gb:1,gpu:h100:1"
 
 

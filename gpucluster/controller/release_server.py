@@ -42,7 +42,7 @@ class Client(NamedTuple):
     until: float
 
 
-class Server(ThreadingHTTPServer):
+class ReleaseServer(ThreadingHTTPServer):
     """One thread per client, and a limit for the number of clients and for the time of each."""
 
     daemon_threads = True
@@ -101,7 +101,7 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     """GET and HEAD of one name."""
 
-    server: Server
+    server: ReleaseServer
     timeout = SILENCE_SECONDS
     server_version, sys_version = "gpucluster", ""
 
@@ -157,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("port", type=int)
     parser.add_argument("folder", type=Path, help="the folder with the files")
     options = parser.parse_args(argv)
-    server = Server(options.address, options.port, options.folder)
+    server = ReleaseServer(options.address, options.port, options.folder)
     notify("READY=1")
     server.serve_forever()
     return 0

@@ -63,7 +63,7 @@ def _nccl(measurements: Measurements, _pool: MeasuredPool, _subject: str) -> Out
 
 def _one(measurements: Measurements, name: str) -> Outcome:
     """One algorithm."""
-    verdict: judge.Verdict = measurements[name]
+    verdict: judge.NcclVerdict = measurements[name]
     how = "Ring: " if name == RING else ""
     evidence = {name: {"busbw": verdict.busbw, "limit": verdict.limit, "size": verdict.size}}
     said = how + "; ".join(verdict.reasons)

@@ -9,7 +9,7 @@ from typing import Any
 from gpucluster.controller.measure.launch import NO_PERFTEST, NO_PROGRAM, NO_RPING
 from gpucluster.controller.measure.result import TOO_LONG
 from gpucluster.measuring import perftest
-from gpucluster.node_agent.checks.model import Missing, Refused
+from gpucluster.node_agent.checks.model import Missing, RefusedMeasurement
 from gpucluster.node_agent.nccl import collectives, judge, text_output
 from gpucluster.node_agent.nccl.measurement import Measurement
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
@@ -43,7 +43,7 @@ class Answer:
 
 
 #: What a run of nccl-tests gave: a verdict, what NCCL said of a node on which it does not work, or nothing.
-Nccl = judge.Verdict | Refused | Missing
+Nccl = judge.NcclVerdict | RefusedMeasurement | Missing
 
 
 def nccl(answer: Answer | Missing, wanted: judge.ExpectedRun, how_to_get: str = BUILD) -> Nccl:
@@ -61,7 +61,11 @@ def nccl(answer: Answer | Missing, wanted: judge.ExpectedRun, how_to_get: str = 
     alone = wanted.nodes == 1 and measured.began
     if answer.outcome != _ENDED:
         hung = alone and answer.outcome == TOO_LONG and not measured.ends
-        return Refused("; ".join([f"NCCL hung: {answer.why}", *measured.causes])) if hung else Missing(answer.why)
+        return (
+            RefusedMeasurement("; ".join([f"NCCL hung: {answer.why}", *measured.causes]))
+            if hung
+            else Missing(answer.why)
+        )
     if NO_PROGRAM in answer.output:
         return Missing(how_to_get)
     verdict = judge.judge(measured, wanted)
@@ -75,7 +79,7 @@ def nccl(answer: Answer | Missing, wanted: judge.ExpectedRun, how_to_get: str = 
     reasons = "; ".join(verdict.reasons) if verdict.verdict != judge.PASS else ""
     status = f"the job ended with status {answer.status}: {_last(answer.output)}" if answer.status else ""
     said = "; ".join(part for part in (reasons, status) if part) or "the output is not whole"
-    return Refused(said) if alone and measured.errors else Missing(said)
+    return RefusedMeasurement(said) if alone and measured.errors else Missing(said)
 
 
 def _whole(measured: Measurement, ranks: int) -> bool:
@@ -90,7 +94,7 @@ def _whole(measured: Measurement, ranks: int) -> bool:
 
 def bandwidth(verdict: Nccl) -> float | None:
     """GB/s for the search: 0 where the results were wrong, None without a measurement."""
-    if not isinstance(verdict, judge.Verdict):
+    if not isinstance(verdict, judge.NcclVerdict):
         return None
     return 0.0 if any(reason.startswith("results were wrong") for reason in verdict.reasons) else verdict.busbw
 

@@ -18,9 +18,9 @@ from gpucluster.fabric.model import FabricVerdict as Found
 from gpucluster.measuring import baseline, checks, plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.results import Answer, Nccl
-from gpucluster.node_agent.checks.model import Check, Finding, Missing, Refused, Status, evaluate
+from gpucluster.node_agent.checks.model import Check, Finding, Missing, RefusedMeasurement, Status, evaluate
 from gpucluster.node_agent.nccl import collectives, limits
-from gpucluster.node_agent.nccl.judge import Verdict
+from gpucluster.node_agent.nccl.judge import NcclVerdict
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 
 #: Runs jobs and returns each answer by the id of its job. First: what they are about, for people.
@@ -94,7 +94,7 @@ class Survey:
         good = []
         for finding in self._node_findings():
             value = self._by_node.get(finding.subject)
-            if isinstance(value, Verdict) and finding.status is not Status.FAIL:
+            if isinstance(value, NcclVerdict) and finding.status is not Status.FAIL:
                 good.append(finding.subject)
             elif finding.subject in self._by_node:
                 self._left_out[finding.subject] = Missing("it was left out, because nccl_node is not good")
@@ -251,10 +251,12 @@ class Survey:
 
 def _accused(by_node: Mapping[str, Nccl]) -> dict[str, Nccl]:
     """Where NCCL works on no node, it may be the software that all have, and no node is accused."""
-    if any(isinstance(value, Verdict) for value in by_node.values()):
+    if any(isinstance(value, NcclVerdict) for value in by_node.values()):
         return dict(by_node)
     return {
-        node: Missing(f"{value.reason}; no other node shows that NCCL works") if isinstance(value, Refused) else value
+        node: Missing(f"{value.reason}; no other node shows that NCCL works")
+        if isinstance(value, RefusedMeasurement)
+        else value
         for node, value in by_node.items()
     }
 

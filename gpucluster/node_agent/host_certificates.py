@@ -55,7 +55,7 @@ Add = Callable[[str, str, Callable[[], None]], None]
 
 
 @dataclass(frozen=True)
-class Certificate:
+class HostCertificate:
     """The content of a host certificate. Keys are `type base64`, as in a public key file."""
 
     key: str
@@ -63,7 +63,7 @@ class Certificate:
     names: frozenset[str]
 
 
-def parse(text: str) -> Certificate | None:
+def parse(text: str) -> HostCertificate | None:
     """Read a certificate for an ed25519 host key; None if it is something else. (PROTOCOL.certkeys of OpenSSH.)"""
     words = text.split()
     if len(words) < 2 or words[0] != _CERTIFICATE:  # noqa: PLR2004 - type and content
@@ -90,7 +90,7 @@ def parse(text: str) -> Certificate | None:
     except (ValueError, struct.error):
         return None
     key = struct.pack(">I", len(TYPE)) + TYPE.encode() + struct.pack(">I", len(point)) + point
-    return Certificate(
+    return HostCertificate(
         f"{TYPE} {base64.b64encode(key).decode()}",
         f"{signer} {base64.b64encode(authority).decode()}",
         frozenset(names),
@@ -105,7 +105,7 @@ def read_string(data: bytes) -> tuple[bytes, bytes]:
     return data[4 : 4 + size], data[4 + size :]
 
 
-def is_valid(certificate: Certificate | None, host_key: str, authority: str, name: str) -> bool:
+def is_valid(certificate: HostCertificate | None, host_key: str, authority: str, name: str) -> bool:
     """Whether a host needs no other certificate."""
     return (
         certificate is not None

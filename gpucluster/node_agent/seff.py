@@ -22,7 +22,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 _JOB = re.compile(r"\d+([_+]\d+)?")
 
 
-class Job(NamedTuple):
+class JobUsage(NamedTuple):
     """One job. Times in seconds, memory in bytes; None where Slurm has no number."""
 
     name: str
@@ -38,7 +38,7 @@ class Job(NamedTuple):
     allocated_memory: int | None
 
 
-def parse(lines: Iterable[str]) -> list[Job]:
+def parse(lines: Iterable[str]) -> list[JobUsage]:
     """The jobs in the output of sacct: a row for each job, followed by its steps."""
     rows = [dict(zip(FIELDS, line.split("|"))) for line in lines if line.count("|") == len(FIELDS) - 1]
     steps: dict[str, list[int]] = {}
@@ -50,9 +50,9 @@ def parse(lines: Iterable[str]) -> list[Job]:
     return [_job(row, steps.get(row["JobIDRaw"], [])) for row in rows if "." not in row["JobIDRaw"]]
 
 
-def _job(row: Mapping[str, str], steps: Sequence[int]) -> Job:
+def _job(row: Mapping[str, str], steps: Sequence[int]) -> JobUsage:
     # The steps of a job may run one after the other: the largest of them counts.
-    return Job(
+    return JobUsage(
         name=row["JobID"],
         cluster=row["Cluster"],
         owner=f"{row['User']}/{row['Group']}",
@@ -86,7 +86,7 @@ def _memory(resources: str) -> int | None:
     return round(float(match[1]) * _UNITS[match[2]]) if match else None
 
 
-def report(job: Job) -> str:
+def report(job: JobUsage) -> str:
     """What is printed about a job."""
     lines = [
         f"Job ID: {job.name}",

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from gpucluster.controller.health.settings import Settings
+from gpucluster.controller.health.settings import HealthSettings
 from gpucluster.controller.kubernetes import health_access
 from gpucluster.controller.reactions import policy as reactions
 from gpucluster.node_agent.checks import expected
@@ -138,7 +138,7 @@ def test_the_service_reads_what_the_role_writes(tmp_path: Path) -> None:
     known = variables(ELASTIC | ON, role="health")
     file = tmp_path / "health.json"
     file.write_text(json.dumps(evaluate("{{ health_settings }}", known)))
-    found = Settings.load(file)
+    found = HealthSettings.load(file)
     assert (found.slurm, found.interval, found.max_drained_percent, found.shadow) == (True, 300.0, 20, False)
     assert found.hosts["10.0.1.2"] == "compute-1"
     assert found.pool_of("compute-1") == found.pool_of("compute-e6") == "compute"
@@ -159,7 +159,7 @@ def test_the_service_reads_what_follows_a_hang(tmp_path: Path) -> None:
     known = variables(ON | {"health_reactions": wanted, "health_shadow": True}, role="health")
     file = tmp_path / "health.json"
     file.write_text(json.dumps(evaluate("{{ health_settings }}", known)))
-    assert Settings.load(file).reactions == reactions.Settings(
+    assert HealthSettings.load(file).reactions == reactions.ReactionSettings(
         reactions.Choice.TELL, {"gpu": reactions.Choice.REQUEUE}, 7200.0, shadow=True
     )
 

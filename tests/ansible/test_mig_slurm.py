@@ -189,7 +189,7 @@ def test_a_job_finds_its_instances_and_no_others(slurm: dict[str, Any], job: str
     assert sorted(slurm[job]) == sorted(said)
 
 
-def instance_of(device: mig.Device) -> str:
+def instance_of(device: mig.MigDevice) -> str:
     """What a number must mean: the driver's numbers of instances are those of their capabilities here."""
     return str(device.number) if device.instance else ""
 

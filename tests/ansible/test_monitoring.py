@@ -157,7 +157,7 @@ def test_releases_are_fetched_only_for_controllers_that_need_them(
     assert found & {"prometheus", "alertmanager"} == expected
 
 
-def monitor_settings(given: dict[str, Any], tmp_path: Path) -> monitor.Settings:
+def monitor_settings(given: dict[str, Any], tmp_path: Path) -> monitor.MonitorSettings:
     """What the role writes, as the monitor reads it."""
     simple = ("slurm", "autoscaler", "interval", "jobs", "optional")
     raw = {
@@ -167,7 +167,7 @@ def monitor_settings(given: dict[str, Any], tmp_path: Path) -> monitor.Settings:
     }
     assert set(raw) == set(given["monitoring_settings"])
     (tmp_path / "monitor.json").write_text(json.dumps(raw))
-    return monitor.Settings.load(tmp_path / "monitor.json")
+    return monitor.MonitorSettings.load(tmp_path / "monitor.json")
 
 
 def test_the_monitor_reads_its_settings(tmp_path: Path) -> None:
@@ -176,8 +176,8 @@ def test_the_monitor_reads_its_settings(tmp_path: Path) -> None:
     assert found.jobs == {"own": 9500, "node": 9100, "dcgm": 9400}
     assert (found.slurm, found.interval, found.optional) == (True, 45.0, frozenset({"dcgm"}))
     hosts = {host.name: host for host in found.hosts}
-    assert hosts[CONTROLLER] == monitor.Host(CONTROLLER, "10.0.0.2", "", "", ("node", "own"))
-    assert hosts["compute-1"] == monitor.Host(
+    assert hosts[CONTROLLER] == monitor.ScrapedHost(CONTROLLER, "10.0.0.2", "", "", ("node", "own"))
+    assert hosts["compute-1"] == monitor.ScrapedHost(
         "compute-1", "10.0.1.2", "compute", pool["shape"], ("node", "own", "dcgm")
     )
     assert found.elastic["compute"] == monitor.ElasticPool("compute-e[1-6]", pool["shape"], ("node", "own", "dcgm"))

@@ -101,7 +101,7 @@ def test_what_is_harmless_is_unpacked_without_its_rights(tmp_path: Path) -> None
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[Any]:
-    listener = server_program.Server("127.0.0.1", 0, folder)
+    listener = server_program.ReleaseServer("127.0.0.1", 0, folder)
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

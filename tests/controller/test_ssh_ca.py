@@ -57,7 +57,7 @@ def test_what_is_signed_is_what_is_read(authority: Path, tmp_path: Path) -> None
     key = pair(tmp_path / "host")
     text = ssh_ca.sign(key, ["compute-1", "10.0.1.2"], authority)
     signer = " ".join(authority.with_name("ca.pub").read_text().split()[:2])
-    assert host_certificates.parse(text) == host_certificates.Certificate(
+    assert host_certificates.parse(text) == host_certificates.HostCertificate(
         key, signer, frozenset({"compute-1", "10.0.1.2"})
     )
     (tmp_path / "c.pub").write_text(text)

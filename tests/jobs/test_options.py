@@ -118,5 +118,5 @@ def test_what_follows_a_hang_is_in_the_comment_as_the_controller_reads_it(choice
     rendered = render(chosen("pytorch_ddp", {"on_hang": choice.value}))
     (line,) = [line for line in rendered.files[rendered.script].text.splitlines() if "--comment" in line]
     comment = line.removeprefix("#SBATCH --comment=")
-    job = policy.Job("7", "7", "RUNNING", "", "gpu", frozenset(), comment=comment)
-    assert policy.choice_of(job, policy.Settings(policy.Choice.CANCEL)) == (choice, "")
+    job = policy.WatchedJob("7", "7", "RUNNING", "", "gpu", frozenset(), comment=comment)
+    assert policy.choice_of(job, policy.ReactionSettings(policy.Choice.CANCEL)) == (choice, "")

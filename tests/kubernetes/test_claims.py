@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpucluster.controller.kubernetes import job_objects
-from gpucluster.controller.kubernetes.person_objects import Api, Person, Quota, objects
+from gpucluster.controller.kubernetes.person_objects import Api, KubernetesUser, Quota, objects
 from gpucluster.controller.kubernetes.verify_facts import numbers_of_gpus
 from gpucluster.kubernetes.manifests import workloads
 from tests.kubernetes.schemas import validate, validate_all
@@ -65,7 +65,7 @@ def test_the_objects_of_a_job_that_claims_are_the_users() -> None:
 
 @pytest.mark.parametrize(("minor", "there"), [(33, False), (34, True), (36, True)])
 def test_a_user_has_a_quota_of_devices_where_they_can_be_claimed(minor: int, there: bool) -> None:
-    person = Person("ada", 10001, (10001,), "/home/ada")
+    person = KubernetesUser("ada", 10001, (10001,), "/home/ada")
     made = objects([person], Quota(gpus=4), minor, Api(("10.0.0.1",), 6443))
     (quota,) = [each for each in made if each["kind"] == "ResourceQuota" and each["metadata"]["name"] == "person"]
     assert (quota["spec"]["hard"].get(QUOTA) == "4") is there

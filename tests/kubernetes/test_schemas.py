@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucluster.controller.kubernetes.person_objects import Api, Person, Quota, objects
+from gpucluster.controller.kubernetes.person_objects import Api, KubernetesUser, Quota, objects
 from gpucluster.kubernetes import manifests
 from gpucluster.spec.sections.kubernetes import NEWEST_RELEASE
 from tests.kubernetes import schemas
@@ -147,7 +147,7 @@ def test_objects_in_pages_are_valid() -> None:
 
 
 def test_pods_of_users_in_pages_are_accepted_by_the_policies_of_their_namespace() -> None:
-    made = objects((Person("alice", 10001, (9999,), "/home/alice"),), Quota(), 36, Api((), 6443))
+    made = objects((KubernetesUser("alice", 10001, (9999,), "/home/alice"),), Quota(), 36, Api((), 6443))
     (place,) = (each for each in made if each["kind"] == "Namespace" and each["metadata"]["name"] == "user-alice")
     policies = [each for each in made if each["kind"] == "ValidatingAdmissionPolicy"]
     pods = [

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from gpucluster.controller.health.control import Control
-from gpucluster.controller.health.policy import Node as ServiceNode
-from gpucluster.controller.health.policy import Settings
-from gpucluster.controller.health.store import Store
+from gpucluster.controller.health.policy import PolicySettings
+from gpucluster.controller.health.policy import SchedulerNode as ServiceNode
+from gpucluster.controller.health.store import ReportStore
 from gpucluster.errors import InputError, ToolError, VerifyError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Deployment
@@ -54,7 +54,7 @@ class ClusterDouble:
     def __init__(self, folder: Path, *bad: str, percent: int = 100, shadow: bool = False, dies: str = "") -> None:
         names = ("compute-1", "compute-2", "compute-e1")
         self.slurm = SlurmDouble({name: ServiceNode(name, "compute", IDLE, instance=f"{name} 1") for name in names})
-        settings, store = Settings(percent, shadow), Store(folder / "health", interval=300)
+        settings, store = PolicySettings(percent, shadow), ReportStore(folder / "health", interval=300)
         self.control = Control(
             store, self.slurm, settings, drains=(), moment=ControllerClock(), say=lambda _words: None
         )

@@ -25,7 +25,7 @@ from gpucluster.events import Event
 from gpucluster.measuring import plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey
-from gpucluster.node_agent.checks.model import Missing, Refused, Status
+from gpucluster.node_agent.checks.model import Missing, RefusedMeasurement, Status
 from gpucluster.operations.measuring import RemoteSession
 from tests.agent_program import install
 from tests.autoscaler.slurm_harness import HOOKS, SlurmHarness, SlurmPool
@@ -149,7 +149,7 @@ def test_bad_luck_ends_with_an_answer(site: Site) -> None:
     for each in (endless, cut, lost, starved):
         assert isinstance(results.nccl(each, wanted), Missing)
     # NCCL itself ended it, on one node.
-    assert isinstance(results.nccl(died, wanted), Refused)
+    assert isinstance(results.nccl(died, wanted), RefusedMeasurement)
     site.idle()
 
 

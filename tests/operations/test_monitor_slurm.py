@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.controller.monitor.collector import Collector, Lists, Slurm
-from gpucluster.controller.monitor.settings import ElasticPool, Host, Settings
+from gpucluster.controller.monitor.collector import Lists, SlurmCollector, SlurmQueries
+from gpucluster.controller.monitor.settings import ElasticPool, MonitorSettings, ScrapedHost
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
 NASTY = 'a"b\\c|d\n9|9|N/A|main|RUNNING|root|root|evil'
-SETTINGS = Settings(
+SETTINGS = MonitorSettings(
     slurm=True,
     interval=10,
     jobs={"node": 9100},
-    hosts=tuple(Host(f"fixed-{number}", f"10.0.0.{number}", "fixed", "VM", ("node",)) for number in (1, 2)),
+    hosts=tuple(ScrapedHost(f"fixed-{number}", f"10.0.0.{number}", "fixed", "VM", ("node",)) for number in (1, 2)),
     elastic={"gpu": ElasticPool("gpu-e[1-3]", "BM.GPU4.8", ("node",))},
 )
 
@@ -51,7 +51,7 @@ def test_what_slurm_says_becomes_metrics(
         slurm.start_slurmd(name)
     lists = Lists(SETTINGS, tmp_path)
     lists.write()
-    found = Collector(SETTINGS, Slurm(slurm.command_prefix, PATIENCE_S), lists.update)
+    found = SlurmCollector(SETTINGS, SlurmQueries(slurm.command_prefix, PATIENCE_S), lists.update)
 
     def page() -> dict[str, float]:
         found.nodes()
@@ -115,8 +115,8 @@ def test_what_slurm_says_becomes_metrics(
 
     # A slurmctld that hangs.
     now = 1000.0
-    commands = Slurm(slurm.command_prefix, PATIENCE_S)
-    hanging = Collector(SETTINGS, commands, lists.update, clock=lambda: now)
+    commands = SlurmQueries(slurm.command_prefix, PATIENCE_S)
+    hanging = SlurmCollector(SETTINGS, commands, lists.update, clock=lambda: now)
     hanging.nodes(), hanging.jobs()
     assert samples(hanging.page())["gpucluster_slurm_up"] == 1
     slurm.freeze("slurmctld")

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from gpucluster.controller.health.control import Control
-from gpucluster.controller.health.service import Listener, Service
-from gpucluster.controller.health.settings import Settings as HealthSettings
+from gpucluster.controller.health.service import HealthService, Listener
+from gpucluster.controller.health.settings import HealthSettings
 from gpucluster.controller.health.slurm import NoSlurm
-from gpucluster.controller.health.store import Store, now
+from gpucluster.controller.health.store import ReportStore, now
 from gpucluster.controller.reactions.control import Reactions
 from gpucluster.controller.reactions.jobs import SlurmJobs
-from gpucluster.controller.reactions.policy import Choice, Settings
+from gpucluster.controller.reactions.policy import Choice, ReactionSettings
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.watch import __main__ as watch
 from gpucluster.node_agent.watch import kept
-from gpucluster.node_agent.watch.judge import State
+from gpucluster.node_agent.watch.judge import JobState
 from gpucluster.node_agent.watch.message import JobReport
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S
@@ -34,8 +34,8 @@ from tests.waiting import PATIENCE_S
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
 NODES = ("n-1", "n-2", "n-3")
-IDLE = JobReport("", State.IDLE, 8000.0, idle=4, idle_s=32_000.0)
-BUSY = JobReport("", State.WORKING, 10.0)
+IDLE = JobReport("", JobState.IDLE, 8000.0, idle=4, idle_s=32_000.0)
+BUSY = JobReport("", JobState.WORKING, 10.0)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def slurm() -> Iterator[SlurmHarness]:
 class Site:
     """The controller's side. Commands run as the user slurm, as those of the health service do."""
 
-    def __init__(self, slurm: SlurmHarness, folder: Path, settings: Settings) -> None:
+    def __init__(self, slurm: SlurmHarness, folder: Path, settings: ReactionSettings) -> None:
         self.slurm, self.now, self.said = slurm, 0.0, list[str]()
         self.service = Reactions(
             folder, SlurmJobs(), settings, clock=lambda: self.now, wall=lambda: 1e9, say=self.said.append
@@ -98,7 +98,9 @@ def output(slurm: SlurmHarness, name: str) -> str:
 
 
 def hung(node: str) -> JobReport:
-    return JobReport("", State.HUNG, 240.0, "rank 1 has launched 20 AllReduce operations, and others 22", "1", 99, node)
+    return JobReport(
+        "", JobState.HUNG, 240.0, "rank 1 has launched 20 AllReduce operations, and others 22", "1", 99, node
+    )
 
 
 def test_munge_proves_that_root_of_a_node_speaks(
@@ -115,10 +117,10 @@ def test_munge_proves_that_root_of_a_node_speaks(
     monkeypatch.setattr(programs, "call", inside)
     hosts = {"127.0.0.1": "n-1"}
     known = HealthSettings(True, 300, 20, False, (), hosts, {"gpu": NODES})
-    store = Store(tmp_path, interval=300)
+    store = ReportStore(tmp_path, interval=300)
     control = Control(store, NoSlurm(), known.policy, drains=(), moment=now)
-    found = Reactions(tmp_path, SlurmJobs(), Settings(), say=lambda _words: None)
-    service = Service(known, store, NoSlurm(), control, drains=(), moment=now, reactions=found)
+    found = Reactions(tmp_path, SlurmJobs(), ReactionSettings(), say=lambda _words: None)
+    service = HealthService(known, store, NoSlurm(), control, drains=(), moment=now, reactions=found)
     listener = Listener(service, "127.0.0.1", 0)
     thread = threading.Thread(target=listener.serve, daemon=True)
     thread.start()
@@ -126,7 +128,7 @@ def test_munge_proves_that_root_of_a_node_speaks(
         file = tmp_path / "jobs.json"
         kept.write([kept.ObservedJob("7", "hung", 0.0)], 100.0, file)
         sent = watch.sent("127.0.0.1", listener.port)
-        watch.Reporter(sent, file, lambda: 101.0, "n-1").look()
+        watch.JobReporter(sent, file, lambda: 101.0, "n-1").look()
         assert list(found._heard) == ["n-1"]
         user = "slurm"
         with pytest.raises(Failed, match="only root reports"):
@@ -138,14 +140,14 @@ def test_munge_proves_that_root_of_a_node_speaks(
 
 
 def test_the_owner_reads_it_in_the_output_and_the_job_goes_on(slurm: SlurmHarness, site: Any) -> None:
-    found = site(Settings())
+    found = site(ReactionSettings())
     nasty = "--comment=Requeue=1 | x\n|RUNNING| $(id)"
     job = started(slurm, "tell", "--nodes=2", "--nodelist=n-1,n-2", nasty)
     # A node where Slurm runs no such job says what it likes.
     found.hear(job, n_1=BUSY, n_3=hung("n-3"))
     found.tick()
     assert found.said == []
-    found.hear(job, n_1=hung("n-1"), n_2=JobReport("", State.WAITING, 100.0))
+    found.hear(job, n_1=hung("n-1"), n_2=JobReport("", JobState.WAITING, 100.0))
     for _ in range(2):
         found.tick()
     line = (
@@ -158,7 +160,7 @@ def test_the_owner_reads_it_in_the_output_and_the_job_goes_on(slurm: SlurmHarnes
 
 
 def test_the_requeued_job_runs_elsewhere(slurm: SlurmHarness, site: Any) -> None:
-    found = site(Settings(partitions={"gpu": Choice.REQUEUE}))
+    found = site(ReactionSettings(partitions={"gpu": Choice.REQUEUE}))
     job = started(slurm, "requeue", "--nodes=1", "--requeue", "--exclude=n-3", "--output=/tmp/requeue.out")
     (node,) = re.findall(r"n-\d", slurm.job(job)["NodeList"])
     found.hear(job, **{node.replace("-", "_"): hung(node)})
@@ -179,7 +181,7 @@ def test_the_requeued_job_runs_elsewhere(slurm: SlurmHarness, site: Any) -> None
 
 
 def test_slurm_refuses_to_requeue_a_job_that_does_not_want_it(slurm: SlurmHarness, site: Any) -> None:
-    found = site(Settings())
+    found = site(ReactionSettings())
     job = started(
         slurm, "stays", "--nodes=1", "--nodelist=n-1", "--no-requeue", "--comment=x gpucluster:on-hang=requeue"
     )
@@ -192,7 +194,7 @@ def test_slurm_refuses_to_requeue_a_job_that_does_not_want_it(slurm: SlurmHarnes
 
 
 def test_one_task_of_an_array_is_cancelled(slurm: SlurmHarness, site: Any) -> None:
-    found = site(Settings(on_hang=Choice.CANCEL))
+    found = site(ReactionSettings(on_hang=Choice.CANCEL))
     job = slurm.sbatch("--output=/tmp/array-%a.out", "--partition=gpu", "--exclusive", "--nodes=1", "--array=1-2")
     slurm.until("both run", lambda: list(slurm.squeue().values()) == ["RUNNING", "RUNNING"])
     until_it_writes(slurm, "array-1", "array-2")
@@ -211,7 +213,7 @@ def test_one_task_of_an_array_is_cancelled(slurm: SlurmHarness, site: Any) -> No
 
 
 def test_a_job_is_cancelled_that_leaves_its_gpus_idle(slurm: SlurmHarness, site: Any) -> None:
-    found = site(Settings(end_idle_s=7200))
+    found = site(ReactionSettings(end_idle_s=7200))
     job = started(slurm, "idle", "--nodes=2", "--nodelist=n-1,n-2")
     found.hear(job, n_1=IDLE, n_2=BUSY)
     found.tick()

@@ -23,10 +23,10 @@ from typing import Any
 import pytest
 
 from gpucluster.controller import share as shares
-from gpucluster.controller.images.store import Store as Images
+from gpucluster.controller.images.store import ImageStore as Images
 from gpucluster.controller.jobs import datasets
 from gpucluster.controller.users.homes import REMOVED, Homes
-from gpucluster.controller.users.state import User
+from gpucluster.controller.users.state import DirectoryUser
 from gpucluster.node_agent.accounts import Account, account
 from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.foreign_folder import Folder
@@ -36,7 +36,7 @@ from tests.security.hostile import TRIES, Victim, at_every_step, empty, racing, 
 __all__ = ["victim"]
 EXPECTED = (AgentError, OSError)
 pytestmark = pytest.mark.slow
-BOB = User("bob", 4_000_001, 4_000_001, "Bob", "", "/bin/bash")
+BOB = DirectoryUser("bob", 4_000_001, 4_000_001, "Bob", "", "/bin/bash")
 IMAGE = b"hsqs and layers"
 
 
@@ -52,8 +52,8 @@ def locks() -> Iterator[Path]:
         yield Path(name)
 
 
-def bob(place: Path) -> User:
-    return User(BOB.name, BOB.uid, BOB.gid, BOB.full_name, str(place / "bob"), BOB.shell)
+def bob(place: Path) -> DirectoryUser:
+    return DirectoryUser(BOB.name, BOB.uid, BOB.gid, BOB.full_name, str(place / "bob"), BOB.shell)
 
 
 def home(place: Path, owner: int, *files: str) -> Path:
@@ -113,7 +113,7 @@ def wanted(content: bytes, *, unpack: bool) -> datasets.Upload:
 
 
 def bring(place: Path, locks: Path, content: bytes, *, unpack: bool) -> None:
-    of, store = wanted(content, unpack=unpack), datasets.Store(place, locks)
+    of, store = wanted(content, unpack=unpack), datasets.DataSetStore(place, locks)
     with store.locked(of.name):
         if not store.begin(of)["present"]:
             store.add(of, 0, base64.b64encode(content).decode())
@@ -278,7 +278,7 @@ def test_a_race_for_an_image(place: Path, victim: Victim, locks: Path) -> None:
 def test_what_is_unpacked_is_what_was_summed(place: Path, locks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part is exchanged, and rewritten in place, right after its checksum was found to be right."""
     good, bad = archive("good"), archive("evil")
-    of, store = wanted(good, unpack=True), datasets.Store(place, locks)
+    of, store = wanted(good, unpack=True), datasets.DataSetStore(place, locks)
     part = place.joinpath(*datasets.FOLDER) / f".part-{of.sha256}"
     summed = datasets._sha256
 

@@ -20,7 +20,7 @@ from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import PoolMember
 from gpucluster.controller.rules import names as name_rules
 from gpucluster.controller.users import ldif
-from gpucluster.controller.users.state import CLASSES, User
+from gpucluster.controller.users.state import CLASSES, DirectoryUser
 from gpucluster.errors import InputError
 from gpucluster.handover.names import permanent_names
 from gpucluster.slurm import config_keys
@@ -97,7 +97,9 @@ def test_slapadd_takes_each_user_that_cluster_yml_can_have(here: Host) -> None:
     ]
     for number, (_, person) in enumerate(users):
         full_name = person.full_name.strip() or person.name
-        user = User(person.name, 10_000 + number, 9999, full_name, f"/home/{person.name}", "/bin/bash", person.ssh_keys)
+        user = DirectoryUser(
+            person.name, 10_000 + number, 9999, full_name, f"/home/{person.name}", "/bin/bash", person.ssh_keys
+        )
         own = [("uid", user.name), ("uidNumber", str(user.uid))]
         rest = [(key, value) for key, values in user.attributes().items() for value in values]
         record = ldif.add(
@@ -137,7 +139,7 @@ def test_slapadd_takes_each_name_of_users_and_groups(here: Host) -> None:
     records = ["dn: dc=demo\nobjectClass: domain\ndc: demo\n"]
     records += [f"dn: ou={unit},dc=demo\nobjectClass: organizationalUnit\n" for unit in ("people", "groups")]
     for number, name in enumerate(names, start=10_000):
-        user = User(name, number, 9999, name, f"/home/{name}", "/bin/bash", (KEY,))
+        user = DirectoryUser(name, number, 9999, name, f"/home/{name}", "/bin/bash", (KEY,))
         own = [*(("objectClass", each) for each in CLASSES), ("uid", name), ("uidNumber", str(number))]
         rest = [(key, value) for key, values in user.attributes().items() for value in values]
         group = [("objectClass", "posixGroup"), ("cn", name), ("gidNumber", str(number)), ("memberUid", name)]

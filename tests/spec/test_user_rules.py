@@ -32,7 +32,7 @@ ACCOUNTS = values.LocalAccounts(users={}, groups={}, logins=set(), shells={"/bin
 def program_takes(person: dict[str, Any]) -> bool:
     """Whether the controller's program lets this person in."""
     try:
-        plan = plans.Plan(config.Config.parse(CONFIG), states.State(), ACCOUNTS, {})
+        plan = plans.Plan(config.Config.parse(CONFIG), states.DirectoryState(), ACCOUNTS, {})
         plan.put_user(desired.desired_user({key: value for key, value in person.items() if value != ""}, ACCOUNTS))
     except errors.Refused:
         return False

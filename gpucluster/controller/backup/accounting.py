@@ -17,7 +17,7 @@ _STATEMENT_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Accounting:
+class AccountingDatabase:
     """The database of slurmdbd."""
 
     settings: Path

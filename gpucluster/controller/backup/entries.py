@@ -9,12 +9,12 @@ from typing import IO
 
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.ldif import parse
-from gpucluster.controller.users.state import State, counter_dn, retired_dn
+from gpucluster.controller.users.state import DirectoryState, counter_dn, retired_dn
 from gpucluster.node_agent.errors import Refused
 
 
 @dataclass(frozen=True)
-class Memory:
+class IdMemory:
     """What the present directory knows and a backup does not, so that no id is given twice after a restore.
 
     Args:
@@ -32,7 +32,7 @@ class Memory:
     dropped: tuple[str, ...] = ()
 
 
-def remember(here: Config, now: State, then: State) -> Memory:
+def remember(here: Config, now: DirectoryState, then: DirectoryState) -> IdMemory:
     """What a restore has to carry over.
 
     Args:
@@ -45,7 +45,7 @@ def remember(here: Config, now: State, then: State) -> Memory:
     known_uids = {**{name: user.uid for name, user in then.users.items()}, **then.retired_users}
     known_gids = {**{name: group.gid for name, group in then.groups.items()}, **then.retired_groups}
     next_uid, next_gid = max(now.next_uid, then.next_uid), max(now.next_gid, then.next_gid)
-    return Memory(
+    return IdMemory(
         {counter_dn(here, "uid"): next_uid, counter_dn(here, "gid"): next_gid},
         _missing(uids, known_uids),
         _missing(gids, known_gids),
@@ -59,19 +59,19 @@ def _missing(now: Mapping[str, int], then: Mapping[str, int]) -> dict[str, int]:
     return {name: number for name, number in now.items() if name not in then and number not in then.values()}
 
 
-def read_state(file: Path, here: Config, suffix: str) -> State:
+def read_state(file: Path, here: Config, suffix: str) -> DirectoryState:
     """The directory in an LDIF file.
 
     Raises:
         Refused: it is not a directory of gpucluster.
     """
     try:
-        return State.read(replace(here, suffix=suffix), parse(file.read_text(encoding="utf-8")))
+        return DirectoryState.read(replace(here, suffix=suffix), parse(file.read_text(encoding="utf-8")))
     except (KeyError, IndexError, ValueError) as error:
         raise Refused(f"the backup's directory can't be read: {error}", "Choose another file") from error
 
 
-def adopt(source: Path, target: Path, suffix: str, here: Config, memory: Memory) -> None:
+def adopt(source: Path, target: Path, suffix: str, here: Config, memory: IdMemory) -> None:
     """Write a backup's entries as entries of this cluster.
 
     The entries with which hosts bind are left out: they are created again, with the passwords of this cluster's hosts.

@@ -6,7 +6,7 @@ import re
 import time
 from pathlib import Path
 
-from gpucluster.controller.backup.accounting import START_SECONDS, Accounting
+from gpucluster.controller.backup.accounting import START_SECONDS, AccountingDatabase
 from gpucluster.node_agent.errors import AgentError, Failed
 from gpucluster.node_agent.programs import call_with_data, daemon, last_words, run
 
@@ -34,7 +34,7 @@ def next_number() -> int:
     return int(match.group(1))
 
 
-def last_id_to_continue_after(accounting: Accounting, database: str, cluster: str, *, running: bool) -> int:
+def last_id_to_continue_after(accounting: AccountingDatabase, database: str, cluster: str, *, running: bool) -> int:
     """The job id after which slurmctld has to continue before users submit jobs; 0 if its next id is higher already.
 
     Jobs write to `slurm-ID.out`, and homes outlive a controller: a repeated id would overwrite old output.
@@ -52,7 +52,7 @@ def last_id_to_continue_after(accounting: Accounting, database: str, cluster: st
         return last
 
 
-def continue_after(accounting: Accounting, last: int) -> None:
+def continue_after(accounting: AccountingDatabase, last: int) -> None:
     """Let slurmctld, which must not run, continue after a job id. slurmdbd must run.
 
     slurmctld is started with FirstJobId in a copy of its configuration and stopped again; it saves the id in its state.
@@ -81,7 +81,7 @@ def continue_after(accounting: Accounting, last: int) -> None:
         copy.unlink(missing_ok=True)
 
 
-def _run_briefly(accounting: Accounting, config: Path) -> None:
+def _run_briefly(accounting: AccountingDatabase, config: Path) -> None:
     """Start slurmctld, and stop it when it answers."""
     words = ("slurmctld", "-D", "-f", str(config))
     with daemon(*words, user=accounting.setting("SlurmUser"), seconds=_BRIEFLY) as started:

@@ -13,7 +13,7 @@ from typing import IO, Any, NoReturn
 from gpucluster.controller.backup import jobs, user_program
 from gpucluster.controller.backup.accounting import START_SECONDS
 from gpucluster.controller.backup.archive import ACCOUNTING, AUTHORITIES, DIRECTORY, ETCD, read_backup, write_backup
-from gpucluster.controller.backup.entries import Memory, adopt, count_entries, read_state, remember
+from gpucluster.controller.backup.entries import IdMemory, adopt, count_entries, read_state, remember
 from gpucluster.controller.backup.site import KEPT, Site, work_folder
 from gpucluster.controller.backup.work import UNIT_SECONDS, note
 from gpucluster.controller.users import lock
@@ -168,7 +168,7 @@ def save_present(site: Site, work: Path) -> Path:
     return kept
 
 
-def memory_of(here: Config, present: Path, backup: Path, suffix: str) -> Memory:
+def memory_of(here: Config, present: Path, backup: Path, suffix: str) -> IdMemory:
     """What a restore has to carry over.
 
     Args:
@@ -180,7 +180,7 @@ def memory_of(here: Config, present: Path, backup: Path, suffix: str) -> Memory:
         return remember(here, read_state(present, here, here.suffix), then)
     except (OSError, Refused):
         note("the present directory can't be read: only the backup shows which uids are taken")
-        return Memory()
+        return IdMemory()
 
 
 def restore(site: Site, stream: IO[bytes], *, force: bool) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def recover_control_plane(site: Site) -> None:
         note("a restore was interrupted; the previous control plane of Kubernetes is back")
 
 
-def replace(site: Site, here: Config, manifest: dict[str, Any], work: Path) -> tuple[dict[str, Any], Memory]:
+def replace(site: Site, here: Config, manifest: dict[str, Any], work: Path) -> tuple[dict[str, Any], IdMemory]:
     """Build the new databases, exchange and check; returns the counts that are served, and what was carried over."""
     if site.accounting:
         unit("start", site.accounting.unit)

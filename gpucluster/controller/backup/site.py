@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpucluster.controller.backup.accounting import Accounting
+from gpucluster.controller.backup.accounting import AccountingDatabase
 from gpucluster.controller.backup.control_plane import ControlPlane
 from gpucluster.controller.backup.directory import Directory
 from gpucluster.node_agent.errors import Failed
@@ -30,7 +30,7 @@ class Site:
 
     cluster: str
     directory: Directory
-    accounting: Accounting | None
+    accounting: AccountingDatabase | None
     control_plane: ControlPlane | None = None
 
     @classmethod
@@ -45,7 +45,9 @@ class Site:
             place, settings = raw["directory"], raw["accounting"]
             directory = Directory(place["suffix"], Path(place["config"]), Path(place["data"]), place["user"])
             words = [settings[key] for key in ("cluster", "unit", "client", "dump")] if settings else []
-            accounting = Accounting(Path(settings["settings"]), Path(settings["state"]), *words) if settings else None
+            accounting = (
+                AccountingDatabase(Path(settings["settings"]), Path(settings["state"]), *words) if settings else None
+            )
             # An earlier version wrote nothing of Kubernetes.
             plane = raw.get("control_plane")
             control_plane = ControlPlane(Path(plane["folder"]), Path(plane["config"])) if plane else None

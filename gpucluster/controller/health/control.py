@@ -12,9 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from gpucluster.controller.health import policy
-from gpucluster.controller.health.policy import Action, Decision, Evidence, Kind, Moment, Node, Record
-from gpucluster.controller.health.slurm import Slurm
-from gpucluster.controller.health.store import Store
+from gpucluster.controller.health.policy import (
+    Action,
+    Decision,
+    Evidence,
+    JournalRecord,
+    Moment,
+    RecordKind,
+    SchedulerNode,
+)
+from gpucluster.controller.health.slurm import Scheduler
+from gpucluster.controller.health.store import ReportStore
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.node_agent.errors import AgentError, Refused
 
@@ -51,7 +59,7 @@ class Outlook:
 
     at: Moment
     carried: tuple[Carried, ...]
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, SchedulerNode]
     evidence: tuple[Evidence, ...]
     breakers: Mapping[str, policy.Breaker]
     suspects: Mapping[tuple[str, str], int]
@@ -68,9 +76,9 @@ class Control:
 
     def __init__(
         self,
-        store: Store,
-        slurm: Slurm,
-        settings: policy.Settings,
+        store: ReportStore,
+        slurm: Scheduler,
+        settings: policy.PolicySettings,
         *,
         drains: Collection[str],
         moment: Callable[[], Moment],
@@ -147,7 +155,7 @@ class Control:
             policy.suspects(nodes, evidence),
         )
 
-    def _carry_out(self, decision: Decision, nodes: Mapping[str, Node], *, shadow: bool) -> Carried:
+    def _carry_out(self, decision: Decision, nodes: Mapping[str, SchedulerNode], *, shadow: bool) -> Carried:
         journal, name = self._store.journal, decision.node
         if decision.action is Action.NONE:
             self._say_once(name, f"{name} fails {', '.join(decision.checks)}: {decision.reason}")
@@ -156,7 +164,7 @@ class Control:
         at, about = self._moment(), (node.pool, decision.checks, decision.reason, node.instance)
         if decision.action is Action.SHADOW:
             if not shadow and not decision.repeats:
-                journal.append(Record(Kind.SHADOW, name, at, *about))
+                journal.append(JournalRecord(RecordKind.SHADOW, name, at, *about))
             self._say_once(name, f"shadow mode: {name} {decision.reason}")
             return Carried(decision, succeeded=True)
         try:
@@ -169,15 +177,15 @@ class Control:
                     problem="the node was changed meanwhile by an administrator or another program",
                 )
             if decision.action is Action.UNDRAIN:
-                journal.append(Record(Kind.UNDRAIN, name, at, *about))
+                journal.append(JournalRecord(RecordKind.UNDRAIN, name, at, *about))
                 self._slurm.undrain(name)
-                journal.append(Record(Kind.ENDED, name, self._moment()))
+                journal.append(JournalRecord(RecordKind.ENDED, name, self._moment()))
             else:
                 if not decision.repeats:
-                    kind = Kind.PERSON if decision.action is Action.PERSON else Kind.DRAIN
-                    journal.append(Record(kind, name, at, *about))
+                    kind = RecordKind.PERSON if decision.action is Action.PERSON else RecordKind.DRAIN
+                    journal.append(JournalRecord(kind, name, at, *about))
                 self._slurm.drain(name, decision.reason)
-                journal.append(Record(Kind.DONE, name, self._moment()))
+                journal.append(JournalRecord(RecordKind.DONE, name, self._moment()))
         except AgentError as error:
             self._say_once(name, f"{name}: {decision.action.value} is not done: {error.message}")
             return Carried(decision, succeeded=False, problem=error.message)

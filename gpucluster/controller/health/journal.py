@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller.health.policy import AGAIN, Kind, Moment, Record
+from gpucluster.controller.health.policy import AGAIN, JournalRecord, Moment, RecordKind
 from gpucluster.node_agent.durable_file import replace, sync_folder
 
 #: When the file is longer than this, in bytes, records that matter no more are left out of it.
@@ -25,9 +25,9 @@ class Journal:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._seen: tuple[int, int, int] | None = None
-        self._records: list[Record] = []
+        self._records: list[JournalRecord] = []
 
-    def read(self) -> list[Record]:
+    def read(self) -> list[JournalRecord]:
         """All records, oldest first. Another process may have written some."""
         try:
             status = self._file.stat()
@@ -41,7 +41,7 @@ class Journal:
             self._seen = seen
         return list(self._records)
 
-    def append(self, *records: Record) -> None:
+    def append(self, *records: JournalRecord) -> None:
         """Write records; they are on the disk when this returns."""
         if not records:
             return
@@ -64,7 +64,7 @@ class Journal:
         if not self._file.exists() or self._file.stat().st_size < _LONG:
             return
         records = self.read()
-        closed = {record.node: number for number, record in enumerate(records) if record.kind is Kind.ENDED}
+        closed = {record.node: number for number, record in enumerate(records) if record.kind is RecordKind.ENDED}
         kept = [
             record
             for number, record in enumerate(records)
@@ -73,16 +73,16 @@ class Journal:
         replace(self._file, "".join(_line(record) for record in kept))
 
 
-def to_dict(record: Record) -> dict[str, Any]:
+def to_dict(record: JournalRecord) -> dict[str, Any]:
     """As a JSON object."""
     return {**vars(record), "kind": record.kind.value, "at": vars(record.at), "checks": list(record.checks)}
 
 
-def _line(record: Record) -> str:
+def _line(record: JournalRecord) -> str:
     return json.dumps(to_dict(record)) + "\n"
 
 
-def _parse(line: str) -> Record | None:
+def _parse(line: str) -> JournalRecord | None:
     try:
         raw = json.loads(line)
         at = moment(raw["at"])
@@ -90,7 +90,7 @@ def _parse(line: str) -> Record | None:
         checks: Iterable[Any] = raw["checks"]
         if not all(isinstance(word, str) for word in (*words, *checks)):
             return None
-        return Record(Kind(raw["kind"]), words[0], at, words[1], tuple(checks), words[2], words[3])
+        return JournalRecord(RecordKind(raw["kind"]), words[0], at, words[1], tuple(checks), words[2], words[3])
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 

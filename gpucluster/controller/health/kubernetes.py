@@ -11,9 +11,9 @@ from typing import Any, Callable
 
 from gpucluster.controller.health import metrics
 from gpucluster.controller.health.control import Control
-from gpucluster.controller.health.policy import Moment, Node
-from gpucluster.controller.health.settings import Settings
-from gpucluster.controller.health.store import Store
+from gpucluster.controller.health.policy import Moment, SchedulerNode
+from gpucluster.controller.health.settings import HealthSettings
+from gpucluster.controller.health.store import ReportStore
 from gpucluster.controller.kubernetes import nodes
 from gpucluster.controller.rules.unhealthy import EFFECT, REASON, TAINT, reason_of, taints
 from gpucluster.node_agent.checks.model import Report
@@ -68,7 +68,7 @@ class KubernetesNodes:
     def __init__(self, kubectl: Kubectl, pool_of: Callable[[str], str]) -> None:
         self._kubectl, self._pool_of = kubectl, pool_of
 
-    def nodes(self, *names: str) -> dict[str, Node]:
+    def nodes(self, *names: str) -> dict[str, SchedulerNode]:
         """All nodes, or those with these names."""
         objects = nodes.by_host(self._kubectl.list("nodes"))
         return {host: self._node(host, each) for host, each in objects.items() if not names or host in names}
@@ -125,7 +125,7 @@ class KubernetesNodes:
             "node", node["metadata"]["name"], {"metadata": meta, "spec": {"taints": taint_list or None}}
         )
 
-    def _node(self, host: str, node: Mapping[str, Any]) -> Node:
+    def _node(self, host: str, node: Mapping[str, Any]) -> SchedulerNode:
         description = nodes.described(node)
         flags, reason = set(), ""
         if _tainted(node):
@@ -137,7 +137,7 @@ class KubernetesNodes:
         if description["ready"] != "True":
             flags.add("DOWN")
         machine = str(((node.get("status") or {}).get("nodeInfo") or {}).get("systemUUID", ""))
-        return Node(host, self._pool_of(host), frozenset(flags), reason, machine)
+        return SchedulerNode(host, self._pool_of(host), frozenset(flags), reason, machine)
 
 
 def _others(node: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -153,8 +153,8 @@ class Follower:
 
     def __init__(
         self,
-        settings: Settings,
-        store: Store,
+        settings: HealthSettings,
+        store: ReportStore,
         cluster: KubernetesNodes,
         control: Control,
         *,

@@ -7,9 +7,9 @@ from typing import Any, Callable
 
 from gpucluster.controller.health import policy
 from gpucluster.controller.health.journal import to_dict
-from gpucluster.controller.health.policy import Kind, Moment, Node
-from gpucluster.controller.health.settings import Settings
-from gpucluster.controller.health.store import Store
+from gpucluster.controller.health.policy import Moment, RecordKind, SchedulerNode
+from gpucluster.controller.health.settings import HealthSettings
+from gpucluster.controller.health.store import ReportStore
 from gpucluster.node_agent.checks.model import Status, worst
 from gpucluster.node_agent.durable_file import replace
 
@@ -27,7 +27,13 @@ _HELP = {
 }
 
 
-def status(store: Store, settings: Settings, drains: Collection[str], now: Moment, nodes: Mapping[str, Node]) -> Any:
+def status(
+    store: ReportStore,
+    settings: HealthSettings,
+    drains: Collection[str],
+    now: Moment,
+    nodes: Mapping[str, SchedulerNode],
+) -> Any:
     """What `health status` prints, as a JSON object.
 
     Args:
@@ -55,7 +61,7 @@ def status(store: Store, settings: Settings, drains: Collection[str], now: Momen
                     if each.status is Status.FAIL
                 ],
                 "drained": node.reason if node is not None and node.ours else "",
-                "person": name in drained and drained[name].kind is Kind.PERSON,
+                "person": name in drained and drained[name].kind is RecordKind.PERSON,
             }
         )
     breakers = policy.breakers(now, nodes, journal, settings.policy)
@@ -93,7 +99,9 @@ def of_kubernetes(ready: Mapping[str, bool] | None, pool_of: Callable[[str], str
         yield "gpucluster_kubernetes_node_ready", labels, str(int(is_ready))
 
 
-def write(store: Store, settings: Settings, drains: Collection[str], now: Moment, more: Iterable[Sample] = ()) -> None:
+def write(
+    store: ReportStore, settings: HealthSettings, drains: Collection[str], now: Moment, more: Iterable[Sample] = ()
+) -> None:
     """Write the file of metrics.
 
     Args:
@@ -107,7 +115,7 @@ def write(store: Store, settings: Settings, drains: Collection[str], now: Moment
     replace(store.folder / "metrics.prom", "\n".join(lines) + "\n", mode=0o644, durable=False)
 
 
-def _samples(store: Store, settings: Settings, drains: Collection[str], now: Moment) -> Iterator[Sample]:
+def _samples(store: ReportStore, settings: HealthSettings, drains: Collection[str], now: Moment) -> Iterator[Sample]:
     yield "gpucluster_health_written_timestamp_seconds", (), f"{now.wall:.3f}"
     yield "gpucluster_health_interval_seconds", (), f"{settings.interval:g}"
     yield "gpucluster_health_shadow", (), str(int(settings.shadow))
@@ -124,16 +132,16 @@ def _samples(store: Store, settings: Settings, drains: Collection[str], now: Mom
         yield "gpucluster_health_drained", (("node", record.node), ("kind", record.kind.value)), "1"
     recent: dict[str, int] = {}
     for record in journal:
-        if record.kind in (Kind.DRAIN, Kind.PERSON):
+        if record.kind in (RecordKind.DRAIN, RecordKind.PERSON):
             recent[record.pool] = recent.get(record.pool, 0) + (now.since(record.at) < policy.WINDOW)
     for pool, count in recent.items():
         yield "gpucluster_health_drains_last_hour", (("pool", pool),), str(count)
 
 
-def _open(journal: Collection[policy.Record]) -> list[policy.Record]:
+def _open(journal: Collection[policy.JournalRecord]) -> list[policy.JournalRecord]:
     """The drains that are in force."""
     names = policy.open_drains(journal)
-    last = {record.node: record for record in journal if record.kind in (Kind.DRAIN, Kind.PERSON)}
+    last = {record.node: record for record in journal if record.kind in (RecordKind.DRAIN, RecordKind.PERSON)}
     return [record for name, record in sorted(last.items()) if name in names]
 
 

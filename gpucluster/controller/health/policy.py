@@ -83,7 +83,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Node:
+class SchedulerNode:
     """A node as Slurm has it now.
 
     Args:
@@ -121,7 +121,7 @@ class Node:
         return "DOWN" not in self.flags or not self.reason or reasons.from_slurm(self.reason)
 
 
-class Kind(str, Enum):
+class RecordKind(str, Enum):
     """Kinds of records in the journal."""
 
     #: We are about to drain the node, and undrain it when the checks pass.
@@ -139,10 +139,10 @@ class Kind(str, Enum):
 
 
 @dataclass(frozen=True)
-class Record:
+class JournalRecord:
     """One line of the journal."""
 
-    kind: Kind
+    kind: RecordKind
     node: str
     at: Moment
     pool: str = ""
@@ -155,10 +155,10 @@ class Record:
 class _Episode:
     """What the journal has of one node: the drain that is in force, and the earlier ones."""
 
-    drain: Record | None = None
+    drain: JournalRecord | None = None
     confirmed: bool = False
-    earlier: list[Record] = field(default_factory=list)
-    shadow: Record | None = None
+    earlier: list[JournalRecord] = field(default_factory=list)
+    shadow: JournalRecord | None = None
 
 
 class Action(str, Enum):
@@ -194,7 +194,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Settings:
+class PolicySettings:
     """Settings of the policy.
 
     Args:
@@ -220,7 +220,7 @@ class Breaker:
 
 
 def breakers(
-    now: Moment, nodes: Mapping[str, Node], journal: Iterable[Record], settings: Settings
+    now: Moment, nodes: Mapping[str, SchedulerNode], journal: Iterable[JournalRecord], settings: PolicySettings
 ) -> dict[str, Breaker]:
     """The breaker of each pool. A drain counts for an hour, also one that was undone."""
     sizes: dict[str, int] = {}
@@ -228,7 +228,7 @@ def breakers(
         sizes[node.pool] = sizes.get(node.pool, 0) + (not node.away)
     recent: dict[str, int] = {}
     for record in journal:
-        if record.kind in (Kind.DRAIN, Kind.PERSON) and now.since(record.at) < WINDOW:
+        if record.kind in (RecordKind.DRAIN, RecordKind.PERSON) and now.since(record.at) < WINDOW:
             recent[record.pool] = recent.get(record.pool, 0) + 1
     return {
         pool: Breaker(recent.get(pool, 0), max(1, size * settings.max_drained_percent // 100))
@@ -236,7 +236,7 @@ def breakers(
     }
 
 
-def suspects(nodes: Mapping[str, Node], evidence: Iterable[Evidence]) -> dict[tuple[str, str], int]:
+def suspects(nodes: Mapping[str, SchedulerNode], evidence: Iterable[Evidence]) -> dict[tuple[str, str], int]:
     """The checks that are suspects themselves, with their pools: on how many nodes they fail."""
     failing: dict[tuple[str, str], int] = {}
     passing = set()
@@ -252,36 +252,38 @@ def suspects(nodes: Mapping[str, Node], evidence: Iterable[Evidence]) -> dict[tu
     return {key: count for key, count in failing.items() if count >= _FEWEST_FOR_A_SUSPECT and key not in passing}
 
 
-def open_drains(journal: Iterable[Record]) -> frozenset[str]:
+def open_drains(journal: Iterable[JournalRecord]) -> frozenset[str]:
     """The nodes with a drain of ours that has not ended, as far as the journal shows."""
     return frozenset(name for name, episode in _episodes(journal).items() if episode.drain)
 
 
-def settle(now: Moment, nodes: Mapping[str, Node], journal: Iterable[Record]) -> list[Record]:
+def settle(now: Moment, nodes: Mapping[str, SchedulerNode], journal: Iterable[JournalRecord]) -> list[JournalRecord]:
     """What the journal lacks: Slurm has done what was begun, or it was ended by other means. To be written first."""
     return list(_settled(now, nodes, _episodes(journal)))
 
 
-def _settled(now: Moment, nodes: Mapping[str, Node], episodes: Mapping[str, _Episode]) -> Iterator[Record]:
+def _settled(
+    now: Moment, nodes: Mapping[str, SchedulerNode], episodes: Mapping[str, _Episode]
+) -> Iterator[JournalRecord]:
     for name, episode in episodes.items():
         node, drain = nodes.get(name), episode.drain
         if drain is None:
             continue
         if node is None or node.away or _replaced(node, drain):
             # An elastic node that was given up: its next machine is another one.
-            yield Record(Kind.ENDED, name, now)
+            yield JournalRecord(RecordKind.ENDED, name, now)
         elif node.ours and not episode.confirmed:
-            yield Record(Kind.DONE, name, now)
+            yield JournalRecord(RecordKind.DONE, name, now)
         elif not node.ours and (episode.confirmed or now.since(drain.at) > _UNFINISHED):
-            yield Record(Kind.ENDED, name, now)
+            yield JournalRecord(RecordKind.ENDED, name, now)
 
 
 def decide(
     now: Moment,
     evidence: Sequence[Evidence],
-    nodes: Mapping[str, Node],
-    journal: Sequence[Record],
-    settings: Settings,
+    nodes: Mapping[str, SchedulerNode],
+    journal: Sequence[JournalRecord],
+    settings: PolicySettings,
 ) -> list[Decision]:
     """What is to be done now. The journal is settled (`settle`)."""
     episodes = _episodes(journal)
@@ -311,12 +313,12 @@ def decide(
 
 def _drain(
     now: Moment,
-    node: Node,
+    node: SchedulerNode,
     episode: _Episode,
     failed: Sequence[Evidence],
     suspect: Mapping[tuple[str, str], int],
     left: Mapping[str, int],
-    settings: Settings,
+    settings: PolicySettings,
 ) -> Decision:
     if not node.free:
         state = "+".join(sorted(node.flags))
@@ -332,7 +334,7 @@ def _drain(
     drain = episode.drain
     if drain is not None and not settings.shadow and set(drain.checks) & set(checks):
         # The journal has it, and Slurm has not: we were interrupted between the two.
-        again = drain.kind is Kind.PERSON
+        again = drain.kind is RecordKind.PERSON
         return Decision(node.name, Action.PERSON if again else Action.DRAIN, drain.reason, drain.checks, repeats=True)
     again = any(_same_machine(node, earlier) and now.since(earlier.at) < AGAIN for earlier in episode.earlier)
     reason = reasons.of_checks([(each.check, each.message) for each in sound], again=again)
@@ -346,7 +348,7 @@ def _drain(
 
 
 def _undrain(
-    now: Moment, node: Node, episode: _Episode, results: Sequence[Evidence], settings: Settings
+    now: Moment, node: SchedulerNode, episode: _Episode, results: Sequence[Evidence], settings: PolicySettings
 ) -> Iterator[Decision]:
     drain = episode.drain
     failed = [each for each in results if each.accuses]
@@ -354,7 +356,7 @@ def _undrain(
         if failed:
             yield _none(node.name, failed, "it is drained, and the journal does not have it: a person undrains it")
         return
-    if drain.kind is Kind.PERSON or node.reason.startswith(reasons.FOR_A_PERSON):
+    if drain.kind is RecordKind.PERSON or node.reason.startswith(reasons.FOR_A_PERSON):
         if failed:
             yield _none(node.name, failed, "it has failed twice: a person decides on it")
         return
@@ -377,26 +379,26 @@ def _none(name: str, failed: Sequence[Evidence], reason: str, holds: str = "") -
     return Decision(name, Action.NONE, reason, tuple(each.check for each in failed), holds=holds)
 
 
-def _same_machine(node: Node, earlier: Record) -> bool:
+def _same_machine(node: SchedulerNode, earlier: JournalRecord) -> bool:
     """A name can be given to another machine. Where the cloud's id is not known, it counts as the same."""
     return not node.instance or not earlier.instance or node.instance == earlier.instance
 
 
-def _replaced(node: Node, drain: Record) -> bool:
+def _replaced(node: SchedulerNode, drain: JournalRecord) -> bool:
     return not node.drained and not _same_machine(node, drain)
 
 
-def _episodes(journal: Iterable[Record]) -> dict[str, _Episode]:
+def _episodes(journal: Iterable[JournalRecord]) -> dict[str, _Episode]:
     episodes: dict[str, _Episode] = {}
     for record in journal:
         episode = episodes.setdefault(record.node, _Episode())
-        if record.kind in (Kind.DRAIN, Kind.PERSON):
+        if record.kind in (RecordKind.DRAIN, RecordKind.PERSON):
             episode.drain, episode.confirmed = record, False
-        elif record.kind is Kind.DONE:
+        elif record.kind is RecordKind.DONE:
             episode.confirmed = True
-        elif record.kind is Kind.SHADOW:
+        elif record.kind is RecordKind.SHADOW:
             episode.shadow = record
-        elif record.kind is Kind.ENDED and episode.drain is not None:
+        elif record.kind is RecordKind.ENDED and episode.drain is not None:
             if episode.confirmed:
                 episode.earlier.append(episode.drain)
             episode.drain, episode.confirmed = None, False

@@ -27,15 +27,15 @@ from gpucluster.controller import job_records
 from gpucluster.controller.health import metrics
 from gpucluster.controller.health.control import Control
 from gpucluster.controller.health.policy import Action, Moment
-from gpucluster.controller.health.settings import Settings
-from gpucluster.controller.health.slurm import Slurm
-from gpucluster.controller.health.store import Store
+from gpucluster.controller.health.settings import HealthSettings
+from gpucluster.controller.health.slurm import Scheduler
+from gpucluster.controller.health.store import ReportStore
 from gpucluster.controller.reactions.control import Reactions
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.checks.model import Profile, Report, accusations
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 from gpucluster.node_agent.health import credentials
-from gpucluster.node_agent.health.client import Answer
+from gpucluster.node_agent.health.client import HealthAnswer
 from gpucluster.node_agent.notify import notify
 from gpucluster.node_agent.record.sending import KIND
 from gpucluster.node_agent.rules import reasons
@@ -62,7 +62,7 @@ class Receipt:
     kept: bool
 
 
-class Service:
+class HealthService:
     """Receives reports, and makes a pass when one of them calls for it.
 
     Args:
@@ -74,9 +74,9 @@ class Service:
 
     def __init__(
         self,
-        settings: Settings,
-        store: Store,
-        slurm: Slurm,
+        settings: HealthSettings,
+        store: ReportStore,
+        slurm: Scheduler,
         control: Control,
         *,
         drains: Collection[str],
@@ -91,7 +91,7 @@ class Service:
         self._lock = threading.Lock()
         self._addresses: tuple[float, Mapping[str, str]] = (-_BELIEVED, {})
 
-    def receive(self, address: str, credential: str) -> Answer | Receipt:
+    def receive(self, address: str, credential: str) -> HealthAnswer | Receipt:
         """Take a report, the record of a job, or what a watcher reports of jobs.
 
         Raises:
@@ -132,7 +132,7 @@ class Service:
             self._reactions.hear(owner, reports)
         return Receipt(self._reactions is not None)
 
-    def _take(self, address: str, report: Report) -> Answer:
+    def _take(self, address: str, report: Report) -> HealthAnswer:
         owner = self._owner(address)
         if owner == report.host:
             self._store.keep(owner, report, self._moment())
@@ -143,7 +143,7 @@ class Service:
             reason = reasons.of_checks(failed, again=False) if failed else ""
             held = bool(failed) and not self._settings.shadow
             self._store.keep_booting(address, report, self._moment(), reason if held else "")
-            return Answer(held, reason)
+            return HealthAnswer(held, reason)
         raise Refused(f"{address} is {owner or 'no node in service'}, and reports about {report.host[:80]}")
 
     def _owner(self, address: str) -> str:
@@ -156,22 +156,22 @@ class Service:
             self._addresses = (time.monotonic(), known)
         return known.get(address, "")
 
-    def _judge(self, node: str) -> Answer:
+    def _judge(self, node: str) -> HealthAnswer:
         if not self._settings.slurm or self._control.is_quiet(node):
-            return Answer(drained=False, reason="")
+            return HealthAnswer(drained=False, reason="")
         try:
             outlook = self._control.run()
         except AgentError as error:
             # The next pass decides.
-            return Answer(drained=False, reason=f"not decided: {error.message}")
+            return HealthAnswer(drained=False, reason=f"not decided: {error.message}")
         for each in outlook.carried:
             if each.decision.node == node:
                 drains = each.decision.action in (Action.DRAIN, Action.PERSON) and each.succeeded
                 now = outlook.nodes.get(node)
                 held = each.decision.action is Action.NONE and now is not None and now.ours
-                return Answer(drains or held, each.decision.reason)
+                return HealthAnswer(drains or held, each.decision.reason)
         now = outlook.nodes.get(node)
-        return Answer(now is not None and now.ours, now.reason if now is not None and now.ours else "")
+        return HealthAnswer(now is not None and now.ours, now.reason if now is not None and now.ours else "")
 
     def tick(self) -> None:
         """One pass without a report, and the metrics."""
@@ -216,7 +216,7 @@ def _report(raw: dict[str, Any]) -> Report:
 class Listener:
     """The socket. Each connection has a thread, few bytes and little time."""
 
-    def __init__(self, service: Service, host: str, port: int) -> None:
+    def __init__(self, service: HealthService, host: str, port: int) -> None:
         self._service = service
         self._socket = socket.create_server((host, port), backlog=1024)
         self.port: int = self._socket.getsockname()[1]
@@ -298,7 +298,7 @@ def _received(connection: socket.socket) -> str:
         parts.append(part)
 
 
-def serve(service: Service, listener: Listener) -> None:
+def serve(service: HealthService, listener: Listener) -> None:
     """Serve until the process is ended."""
     threading.Thread(target=listener.serve, daemon=True).start()
     _log(f"listening on port {listener.port}")

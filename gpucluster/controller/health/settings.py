@@ -18,7 +18,7 @@ FILE = Path("/etc/gpucluster/health.json")
 
 
 @dataclass(frozen=True)
-class Settings:
+class HealthSettings:
     """Settings.
 
     Args:
@@ -40,10 +40,10 @@ class Settings:
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     elastic: Mapping[str, str] = field(default_factory=dict)
     kubernetes: bool = False
-    reactions: reactions.Settings | None = None
+    reactions: reactions.ReactionSettings | None = None
 
     @classmethod
-    def load(cls, file: Path = FILE) -> Settings:
+    def load(cls, file: Path = FILE) -> HealthSettings:
         """Read the file.
 
         Raises:
@@ -71,9 +71,9 @@ class Settings:
             raise Failed(f"{file} can't be read: {error}", "Run: gpucluster apply") from error
 
     @property
-    def policy(self) -> policy.Settings:
+    def policy(self) -> policy.PolicySettings:
         """Those of the policy."""
-        return policy.Settings(self.max_drained_percent, self.shadow)
+        return policy.PolicySettings(self.max_drained_percent, self.shadow)
 
     def allows(self, address: str) -> bool:
         """Whether an address is that of a host, or in one of the cluster's networks."""
@@ -97,11 +97,11 @@ class Settings:
         return pool_names.elastic_pool_of(self.elastic, node)
 
 
-def _reactions(raw: Any, *, shadow: bool) -> reactions.Settings | None:
+def _reactions(raw: Any, *, shadow: bool) -> reactions.ReactionSettings | None:
     if raw is None:
         return None
     end = raw["end_idle_seconds"]
     choices = {str(name): reactions.Choice(each) for name, each in raw["partitions"].items()}
-    return reactions.Settings(
+    return reactions.ReactionSettings(
         reactions.Choice(raw["on_hang"]), choices, None if end is None else float(end), shadow=shadow
     )

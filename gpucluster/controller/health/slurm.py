@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Callable, Protocol
 
-from gpucluster.controller.health.policy import Node
+from gpucluster.controller.health.policy import SchedulerNode
 from gpucluster.controller.rules import slurm_nodes
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
@@ -15,10 +15,10 @@ _SECONDS = 20.0
 _HINT = "Run: systemctl status slurmctld"
 
 
-class Slurm(Protocol):
+class Scheduler(Protocol):
     """What the service needs of Slurm. Each call raises Failed where Slurm does not do it."""
 
-    def nodes(self, *names: str) -> dict[str, Node]:
+    def nodes(self, *names: str) -> dict[str, SchedulerNode]:
         """All nodes, or those with these names."""
 
     def addresses(self) -> Mapping[str, str]:
@@ -34,7 +34,7 @@ class Slurm(Protocol):
 class NoSlurm:
     """A cluster without Slurm: it has no nodes that anybody could drain."""
 
-    def nodes(self, *_names: str) -> dict[str, Node]:
+    def nodes(self, *_names: str) -> dict[str, SchedulerNode]:
         """None."""
         return {}
 
@@ -61,11 +61,13 @@ class SlurmCommands:
     def __init__(self, pool_of: Callable[[str], str]) -> None:
         self._pool_of = pool_of
 
-    def nodes(self, *names: str) -> dict[str, Node]:
+    def nodes(self, *names: str) -> dict[str, SchedulerNode]:
         """All nodes, or those with these names."""
         nodes = {}
         for line in self._lines(*names):
-            nodes[line.name] = Node(line.name, self._pool_of(line.name), line.flags, line.reason, line.instance_id)
+            nodes[line.name] = SchedulerNode(
+                line.name, self._pool_of(line.name), line.flags, line.reason, line.instance_id
+            )
         return nodes
 
     def addresses(self) -> Mapping[str, str]:
@@ -73,7 +75,7 @@ class SlurmCommands:
         node_by_address: dict[str, str] = {}
         twice = set()
         for line in self._lines():
-            if Node(line.name, "", line.flags).away or not line.address:
+            if SchedulerNode(line.name, "", line.flags).away or not line.address:
                 continue
             if line.address in node_by_address:
                 twice.add(line.address)

@@ -50,7 +50,7 @@ class StoredReport:
     report: Report
 
 
-class Store:
+class ReportStore:
     """The folder.
 
     Args:

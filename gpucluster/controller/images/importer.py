@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller.images.job import Job, Pool
+from gpucluster.controller.images.job import ImportJob, ImportPool
 from gpucluster.controller.images.references import SUFFIX, Reference, checked_name, reference, shown
 from gpucluster.controller.images.requester import report
-from gpucluster.controller.images.store import Store
+from gpucluster.controller.images.store import ImageStore
 from gpucluster.controller.rules import srun_messages
 from gpucluster.controller.rules.srun_messages import End
 from gpucluster.node_agent.accounts import Account, account, account_of
@@ -45,9 +45,9 @@ class Importer:
     """Carries out the operations."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self._pools = {name: Pool(**pool) for name, pool in config["pools"].items()}
+        self._pools = {name: ImportPool(**pool) for name, pool in config["pools"].items()}
         self._default = str(config["default_pool"])
-        self._store = Store(Path(config["share"]), Path(config["directory"]), Path(config["locks"]))
+        self._store = ImageStore(Path(config["share"]), Path(config["directory"]), Path(config["locks"]))
 
     def do(self, operation: Any, arguments: Any) -> dict[str, Any]:
         """Carry out one operation."""
@@ -87,13 +87,13 @@ class Importer:
             self._fetch(target, owner, pool)
             return {"image": self._store.image(target.name), "changed": True}
 
-    def _fetch(self, target: Reference, owner: Account, pool: Pool) -> None:
+    def _fetch(self, target: Reference, owner: Account, pool: ImportPool) -> None:
         self._clean_up(target.name)
         place = self._store.begin(target.name, owner)
         try:
             made = f"image{SUFFIX}"
             report(f"importing {target.uri} as {target.name}: a job of {owner.name} in partition {pool.partition}")
-            status, words = Job(owner, target.name).run(
+            status, words = ImportJob(owner, target.name).run(
                 pool, ["enroot", "import", "--output", str(place / made), target.uri]
             )
             if status != 0:
@@ -109,7 +109,7 @@ class Importer:
             return
         report(f"an earlier import of {name} was killed; removing what it left")
         with contextlib.suppress(Refused):
-            Job(account_of(uid), name).cancel()
+            ImportJob(account_of(uid), name).cancel()
         self._store.clear(name)
 
     def _failure(self, status: int, words: list[str], owner: Account) -> Failed:
@@ -122,7 +122,7 @@ class Importer:
             hint = next((help_.format(**room) for pattern, help_ in HINTS if re.search(pattern, text)), "")
         return Failed(f"the import failed with status {status}: {text or 'it printed nothing'}", hint)
 
-    def _pool(self, name: Any) -> Pool:
+    def _pool(self, name: Any) -> ImportPool:
         if name not in self._pools:
             raise Refused(f"there is no pool {shown(name)}", f"The pools are {', '.join(self._pools)}")
         return self._pools[name]

@@ -30,7 +30,7 @@ _FIGURES = re.compile(
 )
 
 
-class Pool(NamedTuple):
+class ImportPool(NamedTuple):
     """Where a job can run. `exclude` names nodes of its partition that are not the pool's."""
 
     partition: str
@@ -38,14 +38,14 @@ class Pool(NamedTuple):
     cpus: int
 
 
-class Job:
+class ImportJob:
     """The job of an import. Its name finds it when the process that started it is gone."""
 
     def __init__(self, owner: Account, name: str) -> None:
         self._owner = owner
         self._name = f"gpucluster-image/{name}"
 
-    def run(self, pool: Pool, command: list[str]) -> tuple[int, list[str]]:
+    def run(self, pool: ImportPool, command: list[str]) -> tuple[int, list[str]]:
         """Run a command on a node of a pool; returns its status, and its last lines of output.
 
         Raises:

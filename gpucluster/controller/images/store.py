@@ -30,7 +30,7 @@ MAGIC = b"hsqs"
 _MOST_NOTE = 65536
 
 
-class Store:
+class ImageStore:
     """The directory with the images, `NAME.sqsh`, each with a `NAME.json` that has its source.
 
     Names that begin with a dot are working files.

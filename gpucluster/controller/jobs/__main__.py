@@ -35,7 +35,7 @@ def _stop(*_: Any) -> NoReturn:
     raise Disconnected
 
 
-class Session:
+class JobSession:
     """Answers the requests of one conversation.
 
     Args:
@@ -48,7 +48,7 @@ class Session:
         self._queue = queue
         self._locks = locks
         self._until_end = contextlib.ExitStack()
-        self._data: tuple[datasets.Store, datasets.Upload] | None = None
+        self._data: tuple[datasets.DataSetStore, datasets.Upload] | None = None
 
     def close(self) -> None:
         """Release what is locked."""
@@ -149,7 +149,7 @@ class Session:
 
     def _begin_data(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         upload = datasets.upload(arguments.get("dataset"))
-        store = datasets.Store(_share(arguments), self._locks)
+        store = datasets.DataSetStore(_share(arguments), self._locks)
         self.close()
         self._until_end.enter_context(store.locked(upload.name))
         self._data = store, upload
@@ -163,7 +163,7 @@ class Session:
         store, upload = self._begun()
         return store.publish(upload)
 
-    def _begun(self) -> tuple[datasets.Store, datasets.Upload]:
+    def _begun(self) -> tuple[datasets.DataSetStore, datasets.Upload]:
         if self._data is None:
             raise Refused("no data set was begun")
         return self._data
@@ -182,7 +182,7 @@ def _as(owner: Account, work: Callable[[], bytes]) -> bytes:
 
 def serve(talk: Conversation, locks: Path, queue: Queue) -> int:
     """Answer requests until the other end is gone; returns the exit status. Jobs go on."""
-    session = Session(talk, locks, queue)
+    session = JobSession(talk, locks, queue)
     try:
         while True:
             request = talk.request()

@@ -107,7 +107,7 @@ def problem(path: Path) -> str:
     return ""
 
 
-class Store:
+class DataSetStore:
     """The data sets of a share.
 
     Args:

@@ -29,7 +29,7 @@ _MOST_REQUIREMENTS = 200
 _SQUASHFS = b"hsqs"
 
 
-class Answer(NamedTuple):
+class RequirementState(NamedTuple):
     """Whether a requirement is met, and why not."""
 
     state: str
@@ -63,16 +63,16 @@ def _look(share: Path, needs: Sequence[tuple[str, str]]) -> bytes:
     return json.dumps([_one(share, need, name) for need, name in needs]).encode()
 
 
-def _one(share: Path, need: str, name: str) -> Answer:
+def _one(share: Path, need: str, name: str) -> RequirementState:
     if need not in (IMAGE, DATA, PLACE):
-        return Answer(AT_START, _AT_START)
+        return RequirementState(AT_START, _AT_START)
     if need == IMAGE and name and not name.startswith("/"):
-        return Answer(AT_START, "comes from its registry at the start of the job")
+        return RequirementState(AT_START, "comes from its registry at the start of the job")
     if not name:
-        return Answer(NOT_MET, "is not named")
+        return RequirementState(NOT_MET, "is not named")
     path = Path(name)
     if not path.is_absolute() or (share not in path.parents and share != path):
-        return Answer(AT_START, f"is not on the share: {_AT_START}")
+        return RequirementState(AT_START, f"is not on the share: {_AT_START}")
     try:
         ways = {IMAGE: _image, DATA: _data, PLACE: _place}
         problem = ways[need](path)
@@ -80,7 +80,7 @@ def _one(share: Path, need: str, name: str) -> Answer:
             problem = datasets.problem(path)
     except OSError as error:
         problem = f"can't be read: {error.strerror}"
-    return Answer(NOT_MET, problem) if problem else Answer(MET, "")
+    return RequirementState(NOT_MET, problem) if problem else RequirementState(MET, "")
 
 
 def _image(path: Path) -> str:

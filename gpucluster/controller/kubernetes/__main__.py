@@ -34,7 +34,7 @@ from gpucluster.controller.kubernetes import (
     service_access,
     verify_facts,
 )
-from gpucluster.controller.kubernetes.drain import Drain, Left
+from gpucluster.controller.kubernetes.drain import Left, NodeDrain
 from gpucluster.controller.kubernetes.etcd import Etcd
 from gpucluster.controller.users import kubernetes_requests
 from gpucluster.node_agent.errors import AgentError, Refused, of_system
@@ -85,7 +85,7 @@ def _drain(kubectl: Kubectl, talk: Conversation, arguments: Mapping[str, Any]) -
         refused = [message for message, _hint in left.refused.values()]
         talk.say(progress={"waiting": left.waiting, "refused": refused})
 
-    return Drain(kubectl, talk.wait).drain(checked, seconds, on_left)
+    return NodeDrain(kubectl, talk.wait).drain(checked, seconds, on_left)
 
 
 def _uncordon(kubectl: Kubectl, _talk: Conversation, arguments: Mapping[str, Any]) -> Any:

@@ -37,7 +37,7 @@ class Left:
         return bool(self.waiting or self.refused)
 
 
-class Drain:
+class NodeDrain:
     """Drains nodes.
 
     Args:

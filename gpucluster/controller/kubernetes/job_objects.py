@@ -70,7 +70,7 @@ class Owner(NamedTuple):
     home: str
 
 
-class State(NamedTuple):
+class WorkloadState(NamedTuple):
     """How a job is; see `controller.jobs.queue.SubmittedJob`."""
 
     state: str
@@ -151,7 +151,7 @@ def number_of_pods(pod_spec: Mapping[str, Any]) -> int:
     return 0
 
 
-def state_of(pods: Sequence[Manifest], workloads: Sequence[Manifest], events: Iterable[Manifest]) -> State:
+def state_of(pods: Sequence[Manifest], workloads: Sequence[Manifest], events: Iterable[Manifest]) -> WorkloadState:
     """The state of a job.
 
     Args:
@@ -172,16 +172,16 @@ def state_of(pods: Sequence[Manifest], workloads: Sequence[Manifest], events: It
     for pod in pods:
         reason, patience = _trouble(pod)
         if reason:
-            return State(
+            return WorkloadState(
                 "PENDING" if patience == _START_S or not patience else "RUNNING", nodes, reason, None, patience
             )
     if len(pods) < expected:
         messages = [str(event.get("message", "")) for event in events]
         reason = f"{len(pods)} of {expected} pods are there" + (f"; {refused(messages[-1])}" if messages else "")
-        return State("PENDING", nodes, reason)
+        return WorkloadState("PENDING", nodes, reason)
     if all(_phase(pod) != "Pending" for pod in pods) and pods:
-        return State("RUNNING", nodes, "")
-    return State("PENDING", nodes, "its pods are being started" if pods else "it has no pods yet")
+        return WorkloadState("RUNNING", nodes, "")
+    return WorkloadState("PENDING", nodes, "its pods are being started" if pods else "it has no pods yet")
 
 
 def _is(pod: Manifest, first: str) -> bool:
@@ -193,10 +193,10 @@ def _phase(pod: Manifest) -> str:
     return str((pod.get("status") or {}).get("phase", "Pending"))
 
 
-def _ended(pod: Manifest, nodes: str) -> State:
+def _ended(pod: Manifest, nodes: str) -> WorkloadState:
     status = pod.get("status") or {}
     if status["phase"] == "Succeeded":
-        return State("COMPLETED", nodes, "", 0)
+        return WorkloadState("COMPLETED", nodes, "", 0)
     ends = [
         (each.get("state") or {}).get("terminated") or {}
         for each in status.get("containerStatuses") or []
@@ -210,10 +210,10 @@ def _ended(pod: Manifest, nodes: str) -> State:
         state = "OUT_OF_MEMORY"
     else:
         state = "NODE_FAIL" if reason in _OF_NODE else "FAILED"
-    return State(state, nodes, why, code if isinstance(code, int) else None)
+    return WorkloadState(state, nodes, why, code if isinstance(code, int) else None)
 
 
-def _state_of_failure(workloads: Iterable[Manifest], first: str) -> State | None:
+def _state_of_failure(workloads: Iterable[Manifest], first: str) -> WorkloadState | None:
     """What an object reports of the whole job. With a Job for each pod only that of the first counts."""
     for each in workloads:
         if each["kind"] == "Job" and each["metadata"]["name"] != first:
@@ -221,7 +221,7 @@ def _state_of_failure(workloads: Iterable[Manifest], first: str) -> State | None
         for condition in (each.get("status") or {}).get("conditions") or []:
             if condition.get("status") == "True" and condition.get("type") == "Failed":
                 late = condition.get("reason") == "DeadlineExceeded"
-                return State("TIMEOUT" if late else "FAILED", "", str(condition.get("message", "")))
+                return WorkloadState("TIMEOUT" if late else "FAILED", "", str(condition.get("message", "")))
     return None
 
 

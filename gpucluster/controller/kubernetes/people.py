@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpucluster.controller.kubernetes import person_objects
-from gpucluster.controller.kubernetes.person_objects import Api, Manifest, Person, Quota
+from gpucluster.controller.kubernetes.person_objects import Api, KubernetesUser, Manifest, Quota
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.kubernetes import faults
 from gpucluster.node_agent.kubernetes.kubectl import ApiFailed, Kubectl
@@ -58,7 +58,7 @@ class Synced:
         return bool(self.applied or self.deleted)
 
 
-def sync(kubectl: Kubectl, people: Sequence[Person], quota: Quota, *, engine: bool = False) -> Synced:
+def sync(kubectl: Kubectl, people: Sequence[KubernetesUser], quota: Quota, *, engine: bool = False) -> Synced:
     """Bring the cluster to the state of the directory.
 
     Access ends first, then the rest follows: an error with one user's objects leaves no user with rights that the
@@ -100,12 +100,14 @@ def _present(kubectl: Kubectl, minor: int) -> dict[Key, Manifest]:
     return {key_of(each): each for each in objects}
 
 
-def _with_former(people: Sequence[Person], present: Mapping[Key, Manifest]) -> tuple[list[Person], list[str]]:
+def _with_former(
+    people: Sequence[KubernetesUser], present: Mapping[Key, Manifest]
+) -> tuple[list[KubernetesUser], list[str]]:
     """These users, and those who have a namespace and are in the directory no more: closed, it keeps what is in it."""
     notes_of = {key[2]: each["metadata"].get("annotations") or {} for key, each in present.items()
                 if key[0] == "Namespace"}  # fmt: skip
     namespaces = {name: notes for name, notes in notes_of.items() if person_objects.UID in notes}
-    here: dict[str, Person] = {}
+    here: dict[str, KubernetesUser] = {}
     problems = []
     for person in people:
         uid = namespaces.get(person.namespace, {}).get(person_objects.UID, str(person.uid))
@@ -122,7 +124,9 @@ def _with_former(people: Sequence[Person], present: Mapping[Key, Manifest]) -> t
         volume = present.get(("PersistentVolume", "", f"home-{name}"), {})
         home = str(volume.get("spec", {}).get("hostPath", {}).get("path", "/nonexistent"))
         gids = tuple(int(gid) for gid in notes.get(person_objects.GIDS, "").split(",") if gid.isdigit())
-        former = Person(notes.get(person_objects.USER_NAME, name), int(notes[person_objects.UID]), gids, home, False)
+        former = KubernetesUser(
+            notes.get(person_objects.USER_NAME, name), int(notes[person_objects.UID]), gids, home, False
+        )
         if former.namespace == name:
             here[name] = former
     return list(here.values()), problems

@@ -55,7 +55,7 @@ _READ = ["get", "list", "watch"]
 
 
 @dataclass(frozen=True)
-class Person:
+class KubernetesUser:
     """A user of the directory.
 
     Args:
@@ -100,7 +100,9 @@ class Api:
     port: int
 
 
-def objects(people: Sequence[Person], quota: Quota, minor: int, api: Api, *, engine: bool = False) -> list[Manifest]:
+def objects(
+    people: Sequence[KubernetesUser], quota: Quota, minor: int, api: Api, *, engine: bool = False
+) -> list[Manifest]:
     """All objects for these users, each with a digest of its content.
 
     Args:
@@ -118,7 +120,7 @@ def objects(people: Sequence[Person], quota: Quota, minor: int, api: Api, *, eng
 # ---- for everybody
 
 
-def _of_cluster(people: Iterable[Person], minor: int, *, engine: bool) -> list[Manifest]:
+def _of_cluster(people: Iterable[KubernetesUser], minor: int, *, engine: bool) -> list[Manifest]:
     enabled = sorted((person for person in people if person.enabled), key=lambda person: person.uid)
     operators = [each for person in enabled if person.privileged for each in _subjects(person, engine=engine)]
     readers = [each for person in enabled for each in _subjects(person, engine=engine)]
@@ -209,7 +211,7 @@ def _privileged_policy() -> list[Manifest]:
 # ---- for one user
 
 
-def of_person(person: Person, quota: Quota, minor: int, api: Api, *, engine: bool = False) -> list[Manifest]:
+def of_person(person: KubernetesUser, quota: Quota, minor: int, api: Api, *, engine: bool = False) -> list[Manifest]:
     """The objects of one user. Without access, everything stays, but no pod starts, and their tokens end."""
     place, labels = person.namespace, {USER_LABEL: person.namespace[len("user-") :]}
     numbers = {UID: str(person.uid), GIDS: ",".join(map(str, person.gids)), USER_NAME: person.name}
@@ -236,7 +238,7 @@ def _pod_security(level: str, minor: int) -> dict[str, str]:
     return {"pod-security.kubernetes.io/enforce": level} if minor >= LABELS_SINCE else {}
 
 
-def _quota(person: Person, quota: Quota, minor: int) -> Manifest:
+def _quota(person: KubernetesUser, quota: Quota, minor: int) -> Manifest:
     hard = {
         **{f"requests.{name}": quota.gpus for name in GPU_RESOURCES.values()},
         # As many again, where pods claim devices: a node offers its GPUs in one of the two ways.
@@ -289,7 +291,7 @@ def _network_policy(place: str, api: Api) -> Manifest:
     return made
 
 
-def _home(person: Person, labels: Mapping[str, str], *, engine: bool) -> list[Manifest]:
+def _home(person: KubernetesUser, labels: Mapping[str, str], *, engine: bool) -> list[Manifest]:
     """The home as every host has it mounted, with the same options; a pod does not start where it is not mounted.
 
     Only this one folder is in the volume, and only this namespace can claim it.
@@ -312,7 +314,7 @@ def _home(person: Person, labels: Mapping[str, str], *, engine: bool) -> list[Ma
     return [volume, claim]
 
 
-def _own_policy(person: Person, labels: Mapping[str, str], *, engine: bool) -> list[Manifest]:
+def _own_policy(person: KubernetesUser, labels: Mapping[str, str], *, engine: bool) -> list[Manifest]:
     """Releases with PodSecurityPolicy: it also gives pods the uid where they name none."""
     name = f"person-{person.namespace}"
     groups = {"rule": "MustRunAs", "ranges": [{"min": gid, "max": gid} for gid in person.gids]}
@@ -374,7 +376,7 @@ def _role(name: str) -> Manifest:
     return {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
 
 
-def _subjects(person: Person, *, engine: bool) -> list[Manifest]:
+def _subjects(person: KubernetesUser, *, engine: bool) -> list[Manifest]:
     """The name of a user for the API server: a name in a certificate, or a service account with its token."""
     if not engine:
         return [_user(person.name)]

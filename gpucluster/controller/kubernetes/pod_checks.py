@@ -41,7 +41,7 @@ READY, NOT_JUDGED, FAILED = "ready", "not judged", "failed"
 Call = Callable[[str, Sequence[str]], str]
 
 
-class Node(NamedTuple):
+class PodNode(NamedTuple):
     """A node that gets a pod.
 
     Args:
@@ -93,7 +93,7 @@ def collect(
     }
 
 
-def _nodes(pools: object) -> list[Node]:
+def _nodes(pools: object) -> list[PodNode]:
     if not isinstance(pools, list):
         raise Refused("the pools are not a list")
     nodes = []
@@ -102,18 +102,18 @@ def _nodes(pools: object) -> list[Node]:
             raise Refused("a pool has no nodes")
         rdma = pool.get("rdma") or {}
         nodes += [
-            Node(checked_name(name), checked_name(node), str(pool.get("pool")), rdma)
+            PodNode(checked_name(name), checked_name(node), str(pool.get("pool")), rdma)
             for name, node in pool["nodes"].items()
         ]
     return nodes
 
 
-def ring(nodes: Sequence[Node]) -> list[tuple[Node, Node]]:
+def ring(nodes: Sequence[PodNode]) -> list[tuple[PodNode, PodNode]]:
     """Each node with the next one, the last with the first; of fewer than two, nothing."""
     return list(zip(nodes, [*nodes[1:], nodes[0]])) if len(nodes) > 1 else []
 
 
-def _before(node: Node, there: Sequence[Mapping[str, Any]], missing: Collection[str]) -> dict[str, Any]:
+def _before(node: PodNode, there: Sequence[Mapping[str, Any]], missing: Collection[str]) -> dict[str, Any]:
     """The image for the pod of a node, and which RDMA devices it can't have; `state` where it can't have a pod.
 
     Args:
@@ -168,7 +168,7 @@ def _unjudged(why: str) -> dict[str, Any]:
 # ---- pods
 
 
-def manifest(name: str, node: Node, image: str, *, rdma: bool) -> dict[str, Any]:
+def manifest(name: str, node: PodNode, image: str, *, rdma: bool) -> dict[str, Any]:
     """The pod of a node.
 
     Args:
@@ -226,7 +226,9 @@ def _probe() -> str:
 
 
 @contextlib.contextmanager
-def _pods(kubectl: Kubectl, nodes: Sequence[Node], about: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+def _pods(
+    kubectl: Kubectl, nodes: Sequence[PodNode], about: Mapping[str, Mapping[str, Any]]
+) -> Iterator[dict[str, str]]:
     """The names of the pods, by node; they are removed at the end, however it ends."""
     run = secrets.token_hex(3)
     names = {node.name: f"verify-{run}-{number}" for number, node in enumerate(nodes)}
@@ -255,7 +257,7 @@ def _remove_ended(kubectl: Kubectl) -> None:
 
 
 def _await(
-    kubectl: Kubectl, nodes: Sequence[Node], names: Mapping[str, str], about: Mapping[str, dict[str, Any]],
+    kubectl: Kubectl, nodes: Sequence[PodNode], names: Mapping[str, str], about: Mapping[str, dict[str, Any]],
     wait: Callable[[float], None], starts_in_s: float,
 ) -> None:  # fmt: skip
     until = time.monotonic() + starts_in_s
@@ -325,7 +327,7 @@ def _look(call: Call, pod: str, about: dict[str, Any]) -> None:
 
 
 def _reach(
-    call: Call, names: Mapping[str, str], about: Mapping[str, Mapping[str, Any]], one: Node, other: Node
+    call: Call, names: Mapping[str, str], about: Mapping[str, Mapping[str, Any]], one: PodNode, other: PodNode
 ) -> list[dict[str, str]]:
     """What one pod reports of the connection to another: by the network of pods, and by more interfaces within a
     pool.

@@ -16,7 +16,7 @@ from typing import Any, Callable, NoReturn, Protocol
 
 from gpucluster.controller.conversation import Conversation, Disconnected
 from gpucluster.controller.measure import baseline, pods, request, slurm
-from gpucluster.controller.measure.jobs import Jobs
+from gpucluster.controller.measure.jobs import MeasurementJobs
 from gpucluster.controller.measure.launch import PREFIX
 from gpucluster.controller.measure.pods import Pods
 from gpucluster.controller.measure.request import Request
@@ -82,7 +82,7 @@ Make = Callable[[Mapping[str, Any], Conversation], Scheduler]
 
 
 def _slurm(arguments: Mapping[str, Any], talk: Conversation) -> Scheduler:
-    return Jobs(account(arguments.get("user")), secrets.token_hex(4), _start_s(arguments), talk)
+    return MeasurementJobs(account(arguments.get("user")), secrets.token_hex(4), _start_s(arguments), talk)
 
 
 def _kubernetes(arguments: Mapping[str, Any], talk: Conversation) -> Scheduler:
@@ -101,7 +101,7 @@ SCHEDULERS: Mapping[str, tuple[Make, Callable[[], list[str]]]] = {
 }
 
 
-class Session:
+class MeasureSession:
     """Answers the requests of one conversation."""
 
     def __init__(self, folder: Path, scheduler: Scheduler) -> None:
@@ -131,7 +131,7 @@ def serve(folder: Path, talk: Conversation, scheduler: str = "slurm") -> int:
     try:
         first = talk.request().get("arguments", {})
         with _alone(folder, str(first.get("who", ""))[:200] or "an unknown operator"):
-            session = Session(folder, begin(first, talk))
+            session = MeasureSession(folder, begin(first, talk))
             talk.say(result={"cancelled": remove_left()})
             while True:
                 message = talk.request()

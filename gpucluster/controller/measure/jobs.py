@@ -80,7 +80,7 @@ def _last_words(text: str) -> str:
     return f" ({lines[-1]})" if lines else ""
 
 
-class Jobs:
+class MeasurementJobs:
     """Runs the jobs of one session.
 
     Args:

@@ -12,8 +12,8 @@ from typing import Callable
 
 from gpucluster.controller import job_records
 from gpucluster.controller.monitor import collector, jobs, prometheus, status
-from gpucluster.controller.monitor.server import Server
-from gpucluster.controller.monitor.settings import FILE, FOLDER, HOST, PORT, Settings
+from gpucluster.controller.monitor.server import MetricsServer
+from gpucluster.controller.monitor.settings import FILE, FOLDER, HOST, PORT, MonitorSettings
 from gpucluster.node_agent.errors import AgentError, Refused, of_system
 from gpucluster.node_agent.notify import notify
 
@@ -22,12 +22,12 @@ _LONGEST = 4 * 1024 * 1024
 
 
 def _serve(options: argparse.Namespace) -> int:
-    settings = Settings.load(options.settings)
+    settings = MonitorSettings.load(options.settings)
     lists = collector.Lists(settings, options.folder / "targets")
     lists.write()
-    collected = collector.Collector(settings, collector.Slurm(), lists.update)
+    collected = collector.SlurmCollector(settings, collector.SlurmQueries(), lists.update)
     try:
-        serving = Server((HOST, options.port), collected.page)
+        serving = MetricsServer((HOST, options.port), collected.page)
     except OSError as error:
         raise of_system(error, f"{HOST}:{options.port}") from error
     works = [

@@ -22,7 +22,7 @@ from typing import Callable
 
 from gpucluster.controller.monitor import slurm_metrics, slurm_text, targets
 from gpucluster.controller.monitor.prometheus import Prometheus, Query
-from gpucluster.controller.monitor.settings import Settings
+from gpucluster.controller.monitor.settings import MonitorSettings
 from gpucluster.controller.rules.slurm_nodes import NodeLine
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
@@ -39,7 +39,7 @@ _OLD, _INTERVALS = 60.0, 2.5
 _LOOKS, _LOOK_SECONDS = 16, 1.0
 
 
-class Slurm:
+class SlurmQueries:
     """Slurm's commands.
 
     Args:
@@ -84,7 +84,7 @@ class _Part:
     seconds: float
 
 
-class Collector:
+class SlurmCollector:
     """The last answers.
 
     Args:
@@ -96,8 +96,8 @@ class Collector:
 
     def __init__(
         self,
-        settings: Settings,
-        slurm: Slurm,
+        settings: MonitorSettings,
+        slurm: SlurmQueries,
         on_nodes: Callable[[list[NodeLine]], None] = lambda _nodes: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -196,7 +196,7 @@ class ElasticNodes:
 class Lists:
     """The files of targets in a folder."""
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
+    def __init__(self, settings: MonitorSettings, folder: Path) -> None:
         self._settings, self._folder, self._failed = settings, folder, ""
         self._elastic = targets.remembered(folder, settings)
         self._listening: frozenset[tuple[str, int]] = frozenset()

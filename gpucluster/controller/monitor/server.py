@@ -12,7 +12,7 @@ from gpucluster.node_agent.exporter.exposition import CONTENT_TYPE
 _CLIENTS, _SECONDS = 16, 10.0
 
 
-class Server(ThreadingHTTPServer):
+class MetricsServer(ThreadingHTTPServer):
     """Answers /metrics with a page.
 
     Raises:
@@ -47,7 +47,7 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = _SECONDS
-    server: Server
+    server: MetricsServer
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] != "/metrics":

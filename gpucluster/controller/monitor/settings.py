@@ -16,7 +16,7 @@ HOST, PORT = "127.0.0.1", 9341
 
 
 @dataclass(frozen=True)
-class Host:
+class ScrapedHost:
     """A host that is scraped.
 
     Args:
@@ -45,7 +45,7 @@ class ElasticPool:
 
 
 @dataclass(frozen=True)
-class Settings:
+class MonitorSettings:
     """Settings.
 
     Args:
@@ -61,13 +61,13 @@ class Settings:
     slurm: bool
     interval: float
     jobs: Mapping[str, int]
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[ScrapedHost, ...] = ()
     elastic: Mapping[str, ElasticPool] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     autoscaler: bool = False
 
     @classmethod
-    def load(cls, file: Path = FILE) -> Settings:
+    def load(cls, file: Path = FILE) -> MonitorSettings:
         """Read the file.
 
         Raises:
@@ -80,7 +80,7 @@ class Settings:
                 interval=float(raw["interval"]),
                 jobs={str(name): int(port) for name, port in raw["jobs"].items()},
                 hosts=tuple(
-                    Host(each["name"], each["address"], each["pool"], each["shape"], tuple(each["jobs"]))
+                    ScrapedHost(each["name"], each["address"], each["pool"], each["shape"], tuple(each["jobs"]))
                     for each in raw["hosts"]
                 ),
                 elastic={
@@ -104,7 +104,7 @@ class PoolOf:
     """The pool of a node, by its name; empty if it belongs to none. Answers are kept: ten thousand names are asked for
     again and again."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: MonitorSettings) -> None:
         self._known = {host.name: host.pool for host in settings.hosts}
         self._elastic = {pool: each.names for pool, each in settings.elastic.items()}
 

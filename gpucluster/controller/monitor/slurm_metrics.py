@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Callable
 
-from gpucluster.controller.monitor.slurm_text import JobRow, NodeRow
+from gpucluster.controller.monitor.slurm_text import NodeRow, QueueRow
 from gpucluster.controller.rules.slurm_nodes import BUSY
 from gpucluster.node_agent.exporter.exposition import Metric, sample
 
@@ -107,7 +107,7 @@ def of_nodes(rows: Iterable[NodeRow], pool_of: Callable[[str], str]) -> Iterator
         yield from (sample(f"{_S}{what}", number, pool=pool, state=state) for (pool, state), number in counts.items())
 
 
-def of_jobs(rows: Iterable[JobRow]) -> Iterator[str]:
+def of_jobs(rows: Iterable[QueueRow]) -> Iterator[str]:
     """The samples of jobs. A job that waits for several partitions counts once, with all of them as its partition."""
     partitions: Counter[tuple[str, str]] = Counter()
     users: Counter[tuple[str, str, str]] = Counter()

@@ -55,7 +55,7 @@ def _gpus(match: re.Match[str] | None) -> int:
 
 
 @dataclass(frozen=True)
-class JobRow:
+class QueueRow:
     """One row of squeue: a job, or those tasks of an array that wait.
 
     Args:
@@ -79,7 +79,7 @@ def job_format(word: str) -> str:
     return word.join(_JOB_FIELDS) + word * 2
 
 
-def jobs(text: str, word: str) -> Iterator[JobRow]:
+def jobs(text: str, word: str) -> Iterator[QueueRow]:
     """The rows of squeue with that format.
 
     Raises:
@@ -96,7 +96,7 @@ def jobs(text: str, word: str) -> Iterator[JobRow]:
         array = tasks not in ("", "N/A")
         # Without accounting a job has no account.
         account = "" if account == "(null)" else account
-        yield JobRow(job_id, array, tasks_of(tasks) if array else 1, partitions, state, user, account, name)
+        yield QueueRow(job_id, array, tasks_of(tasks) if array else 1, partitions, state, user, account, name)
 
 
 def tasks_of(text: str) -> int:

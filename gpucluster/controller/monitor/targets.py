@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
-from gpucluster.controller.monitor.settings import Host, Settings
+from gpucluster.controller.monitor.settings import MonitorSettings, ScrapedHost
 from gpucluster.controller.rules.slurm_nodes import POWER, NodeLine
 
 _PREFIX, _SUFFIX = "targets-", ".json"
 
 
-def elastic_hosts(settings: Settings, nodes: Iterable[NodeLine]) -> list[Host]:
+def elastic_hosts(settings: MonitorSettings, nodes: Iterable[NodeLine]) -> list[ScrapedHost]:
     """The elastic nodes in service, with the addresses that Slurm has for them. Pure.
 
     A node whose address Slurm does not know yet has its name there; Prometheus can't reach that.
@@ -33,7 +33,7 @@ def elastic_hosts(settings: Settings, nodes: Iterable[NodeLine]) -> list[Host]:
         pool = settings.elastic.get(pool_of(node.name))
         if node.name in permanent or pool is None or node.flags & POWER or not _is_address(node.address):
             continue
-        hosts.append(Host(node.name, node.address, pool_of(node.name), pool.shape, pool.jobs))
+        hosts.append(ScrapedHost(node.name, node.address, pool_of(node.name), pool.shape, pool.jobs))
     return hosts
 
 
@@ -56,7 +56,9 @@ def _is_address(text: str) -> bool:
 
 
 def lists(
-    settings: Settings, elastic: Iterable[Host], listens: Callable[[str, int], bool] = lambda _address, _port: True
+    settings: MonitorSettings,
+    elastic: Iterable[ScrapedHost],
+    listens: Callable[[str, int], bool] = lambda _address, _port: True,
 ) -> dict[str, str]:
     """File name -> content. Pure.
 
@@ -107,11 +109,11 @@ def write(folder: Path, content_by_name: Mapping[str, str]) -> None:
             file.unlink()
 
 
-def remembered(folder: Path, settings: Settings) -> list[Host]:
+def remembered(folder: Path, settings: MonitorSettings) -> list[ScrapedHost]:
     """The elastic nodes in the lists as they are, for the time until Slurm answers."""
     pool_of = settings.pool_of()
     permanent = {host.name for host in settings.hosts}
-    hosts: dict[str, Host] = {}
+    hosts: dict[str, ScrapedHost] = {}
     for file in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         groups: Any = []
         with contextlib.suppress(OSError, ValueError):
@@ -121,5 +123,5 @@ def remembered(folder: Path, settings: Settings) -> list[Host]:
                 name, address = str(group["labels"]["node"]), str(group["targets"][0]).rpartition(":")[0]
                 pool = settings.elastic.get(pool_of(name))
                 if pool is not None and name not in permanent and _is_address(address):
-                    hosts[name] = Host(name, address, pool_of(name), pool.shape, pool.jobs)
+                    hosts[name] = ScrapedHost(name, address, pool_of(name), pool.shape, pool.jobs)
     return list(hosts.values())

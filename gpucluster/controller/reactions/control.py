@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gpucluster.controller.reactions import policy
-from gpucluster.controller.reactions.jobs import Jobs
-from gpucluster.controller.reactions.policy import Act, Job, Kind, Record, Remark
+from gpucluster.controller.reactions.jobs import JobControl
+from gpucluster.controller.reactions.policy import Act, ReactionKind, ReactionRecord, Remark, WatchedJob
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.durable_file import replace as replace_file
 from gpucluster.node_agent.errors import AgentError, Failed
-from gpucluster.node_agent.watch.judge import State
+from gpucluster.node_agent.watch.judge import JobState
 from gpucluster.node_agent.watch.message import JobReport
 
 FILE = "reactions.json"
@@ -50,8 +50,8 @@ class Reactions:
     def __init__(
         self,
         folder: Path,
-        jobs: Jobs,
-        settings: policy.Settings,
+        jobs: JobControl,
+        settings: policy.ReactionSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -95,7 +95,7 @@ class Reactions:
         numbers = {
             number
             for number, remarks in by_job.items()
-            if number in records or any(each.state is State.HUNG or each.idle_gpus for each in remarks)
+            if number in records or any(each.state is JobState.HUNG or each.idle_gpus for each in remarks)
         } | {number for number, record in records.items() if record.pending}
         if not numbers:
             return
@@ -112,7 +112,7 @@ class Reactions:
                 # The other jobs have their turn.
                 self._say_once(number, f"job {number}: {error.message}")
 
-    def _forget(self, number: str, records: dict[str, Record]) -> None:
+    def _forget(self, number: str, records: dict[str, ReactionRecord]) -> None:
         """The job is gone. The lines about it stay for its owner."""
         record = records.get(number)
         if record is None or not record.told:
@@ -120,7 +120,7 @@ class Reactions:
         elif record.pending:
             self._save(number, replace(record, pending=False), records)
 
-    def _one(self, job: Job, remarks: Sequence[Remark], records: dict[str, Record], now: float) -> None:
+    def _one(self, job: WatchedJob, remarks: Sequence[Remark], records: dict[str, ReactionRecord], now: float) -> None:
         before = records.get(job.id)
         record = policy.after(job, before, remarks, now)
         if before is not None and record != before:
@@ -132,16 +132,16 @@ class Reactions:
         if act is not None:
             self._do(job, record, act, records)
 
-    def _do(self, job: Job, record: Record, act: Act, records: dict[str, Record]) -> None:
+    def _do(self, job: WatchedJob, record: ReactionRecord, act: Act, records: dict[str, ReactionRecord]) -> None:
         record = replace(
             record,
             run=job.run,
             hang_told=record.hang_told or act.of_hang,
             idle_told=record.idle_told or not act.of_hang,
             kind=act.kind,
-            pending=act.kind is not Kind.NOTHING,
+            pending=act.kind is not ReactionKind.NOTHING,
             exclude=act.exclude,
-            requeues=record.requeues + (act.kind is Kind.REQUEUE),
+            requeues=record.requeues + (act.kind is ReactionKind.REQUEUE),
             tries=0,
             wall=self._wall(),
         ).telling(self._line(act.text))
@@ -154,7 +154,7 @@ class Reactions:
         when = datetime.fromtimestamp(self._wall(), timezone.utc)
         return f"{when:%Y-%m-%d %H:%M:%S} UTC {text[len(_BEGINNING) :] if text.startswith(_BEGINNING) else text}"
 
-    def _tell(self, job: Job, text: str) -> None:
+    def _tell(self, job: WatchedJob, text: str) -> None:
         """Say it to the administrator, and in the job's output."""
         self._say(text)
         try:
@@ -162,17 +162,17 @@ class Reactions:
         except Failed as error:
             self._say(f"job {job.name}: its output has no line about this: {error.message}")
 
-    def _carry_out(self, job: Job, record: Record, records: dict[str, Record]) -> None:
+    def _carry_out(self, job: WatchedJob, record: ReactionRecord, records: dict[str, ReactionRecord]) -> None:
         try:
-            if record.kind is Kind.REQUEUE:
+            if record.kind is ReactionKind.REQUEUE:
                 self._jobs.requeue(job, hold=bool(record.exclude))
             else:
                 self._jobs.cancel(job)
         except Failed as error:
             record = replace(record, tries=record.tries + 1)
             if record.tries >= _TRIES or _NOT_ALLOWED in error.message:
-                requeues = record.requeues - (record.kind is Kind.REQUEUE)
-                what = "requeue" if record.kind is Kind.REQUEUE else "cancel"
+                requeues = record.requeues - (record.kind is ReactionKind.REQUEUE)
+                what = "requeue" if record.kind is ReactionKind.REQUEUE else "cancel"
                 text = f"gpucluster: Slurm does not {what} job {job.name}. It stays as it is. {error.message}"
                 record = replace(record, pending=False, exclude="", requeues=requeues).telling(self._line(text))
                 self._save(job.id, record, records)
@@ -186,7 +186,12 @@ class Reactions:
         self._save(job.id, replace(record, pending=bool(record.exclude), tries=0), records)
 
     def _go_on(
-        self, job: Job, remarks: Sequence[Remark], record: Record, records: dict[str, Record], now: float
+        self,
+        job: WatchedJob,
+        remarks: Sequence[Remark],
+        record: ReactionRecord,
+        records: dict[str, ReactionRecord],
+        now: float,
     ) -> None:
         """What an earlier pass has left."""
         if job.state == "RUNNING":
@@ -198,7 +203,7 @@ class Reactions:
             # It was done before a restart, or an administrator has decided.
             self._save(job.id, replace(record, pending=False), records)
 
-    def _let_run(self, job: Job, record: Record, records: dict[str, Record]) -> None:
+    def _let_run(self, job: WatchedJob, record: ReactionRecord, records: dict[str, ReactionRecord]) -> None:
         try:
             self._jobs.exclude(job, record.exclude)
             self._say(f"job {job.name}: it avoids {record.exclude}")
@@ -214,14 +219,14 @@ class Reactions:
 
     # --- records -----
 
-    def _load(self) -> dict[str, Record]:
+    def _load(self) -> dict[str, ReactionRecord]:
         try:
             return _records(self._file)
         except ValueError as error:
             self._say_once("", f"{self._file} can't be read, and what was done to jobs is not known: {error}")
             return {}
 
-    def _save(self, number: str, record: Record | None, records: dict[str, Record]) -> None:
+    def _save(self, number: str, record: ReactionRecord | None, records: dict[str, ReactionRecord]) -> None:
         """Write down a record; None: the job is gone."""
         self._failed.pop(number, None)
         if record is None and records.pop(number, None) is None:
@@ -254,7 +259,7 @@ def messages_of_job(folder: Path, number: str) -> list[str]:
     return list(record.told) if record is not None else []
 
 
-def _records(file: Path) -> dict[str, Record]:
+def _records(file: Path) -> dict[str, ReactionRecord]:
     """
     Raises:
         ValueError: the file is none of ours.
@@ -285,16 +290,16 @@ def _resolved(remark: Remark, node_of: Callable[[str], str]) -> Remark:
     return replace(remark, suspect=name) if name else remark
 
 
-def _to_dict(record: Record) -> dict[str, Any]:
+def _to_dict(record: ReactionRecord) -> dict[str, Any]:
     return {**vars(record), "kind": record.kind.value}
 
 
-def _record(raw: Any) -> Record | None:
+def _record(raw: Any) -> ReactionRecord | None:
     if not isinstance(raw, Mapping):
         return None
     try:
         lines = tuple(str(line) for line in raw.get("told") or ())
-        return Record(**{**raw, "kind": Kind(raw["kind"]), "told": lines})
+        return ReactionRecord(**{**raw, "kind": ReactionKind(raw["kind"]), "told": lines})
     except (KeyError, TypeError, ValueError):
         return None
 

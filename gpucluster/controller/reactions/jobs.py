@@ -15,7 +15,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from gpucluster.controller.health.slurm import ask
-from gpucluster.controller.reactions.policy import Job
+from gpucluster.controller.reactions.policy import WatchedJob
 from gpucluster.node_agent.errors import Failed
 
 # State, run, names and lists; the comment is last, because it may have any character in it.
@@ -24,34 +24,34 @@ _FIELDS = ("%A", "%i", "%T", "%S", "%P", "%Q", "%N", "%n", "%x", "%k")
 _MOST = 200
 
 
-class Jobs(Protocol):
+class JobControl(Protocol):
     """What is needed of Slurm. Each call raises Failed where Slurm does not do it."""
 
-    def look(self, numbers: Collection[str]) -> dict[str, Job]:
+    def look(self, numbers: Collection[str]) -> dict[str, WatchedJob]:
         """The jobs with these numbers. One that has ended may be missing."""
 
-    def notify(self, job: Job, text: str) -> None:
+    def notify(self, job: WatchedJob, text: str) -> None:
         """Write a line into the job's output."""
 
-    def requeue(self, job: Job, *, hold: bool) -> None:
+    def requeue(self, job: WatchedJob, *, hold: bool) -> None:
         """End this run of the job, and let it wait for another one; held until it is released."""
 
-    def exclude(self, job: Job, node: str) -> None:
+    def exclude(self, job: WatchedJob, node: str) -> None:
         """Let a job that waits avoid a node, beside those that it avoids already."""
 
-    def release(self, job: Job) -> None:
+    def release(self, job: WatchedJob) -> None:
         """Let a held job run."""
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: WatchedJob) -> None:
         """End it."""
 
 
 class SlurmJobs:
     """The real one."""
 
-    def look(self, numbers: Collection[str]) -> dict[str, Job]:
+    def look(self, numbers: Collection[str]) -> dict[str, WatchedJob]:
         """The jobs with these numbers. One that has ended may be missing."""
-        jobs: dict[str, Job] = {}
+        jobs: dict[str, WatchedJob] = {}
         # One after the other: squeue refuses a list in which one number is unknown, and there are few.
         partitions: dict[str, frozenset[str]] = {}
         for number in sorted(numbers)[:_MOST]:
@@ -60,7 +60,7 @@ class SlurmJobs:
                 jobs[number] = job
         return jobs
 
-    def _one(self, number: str, partitions: dict[str, frozenset[str]]) -> Job | None:
+    def _one(self, number: str, partitions: dict[str, frozenset[str]]) -> WatchedJob | None:
         # A comment can have line breaks: a mark that its author could not know begins each job.
         mark = secrets.token_hex(8)
         try:
@@ -79,7 +79,7 @@ class SlurmJobs:
                 return self._job(values, partitions)
         return None
 
-    def _job(self, values: list[str], partitions: dict[str, frozenset[str]]) -> Job:
+    def _job(self, values: list[str], partitions: dict[str, frozenset[str]]) -> WatchedJob:
         number, name, state, run, partition, priority, nodes, required, excluded, comment = values
         own = _expanded(nodes)
         avoided = _expanded(excluded)
@@ -90,29 +90,29 @@ class SlurmJobs:
             if partition not in partitions:
                 partitions[partition] = _of_partition(partition)
             others = partitions[partition] - own - avoided
-        return Job(
+        return WatchedJob(
             number, name, state, run, partition, own, _expanded(required), avoided, others, words,
             state == "PENDING" and priority == "0", _age(state, run),
         )  # fmt: skip
 
-    def notify(self, job: Job, text: str) -> None:
+    def notify(self, job: WatchedJob, text: str) -> None:
         """Write a line into the job's output."""
         ask("scontrol", "notify", job.id, text)
 
-    def requeue(self, job: Job, *, hold: bool) -> None:
+    def requeue(self, job: WatchedJob, *, hold: bool) -> None:
         """End this run of the job, and let it wait for another one; held until it is released."""
         ask("scontrol", "requeuehold" if hold else "requeue", job.name)
 
-    def exclude(self, job: Job, node: str) -> None:
+    def exclude(self, job: WatchedJob, node: str) -> None:
         """Let a job that waits avoid a node, beside those that it avoids already."""
         names = ",".join(sorted(job.excluded | {node}))
         ask("scontrol", "update", f"jobid={job.name}", f"excnodelist={names}")
 
-    def release(self, job: Job) -> None:
+    def release(self, job: WatchedJob) -> None:
         """Let a held job run."""
         ask("scontrol", "release", job.name)
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: WatchedJob) -> None:
         """End it."""
         ask("scancel", job.name)
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from gpucluster.node_agent.watch.judge import State
+from gpucluster.node_agent.watch.judge import JobState
 
 #: Seconds after which nothing follows from a node's words. Its watcher repeats them every minute.
 FRESH_S = 150.0
@@ -41,7 +41,7 @@ class Choice(str, Enum):
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReactionSettings:
     """The administrator's settings.
 
     Args:
@@ -74,7 +74,7 @@ class Remark:
     """
 
     node: str
-    state: State
+    state: JobState
     since: float
     first: float
     at: float
@@ -87,7 +87,7 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Job:
+class WatchedJob:
     """A job as Slurm has it.
 
     Args:
@@ -119,7 +119,7 @@ class Job:
         return "+" in self.name
 
 
-class Kind(str, Enum):
+class ReactionKind(str, Enum):
     """What is done to a job, beside the line in its output."""
 
     NOTHING = "nothing"
@@ -128,7 +128,7 @@ class Kind(str, Enum):
 
 
 @dataclass(frozen=True)
-class Record:
+class ReactionRecord:
     """What was done to a job. It is written before each act.
 
     Args:
@@ -146,7 +146,7 @@ class Record:
     run: str
     hang_told: bool = False
     idle_told: bool = False
-    kind: Kind = Kind.NOTHING
+    kind: ReactionKind = ReactionKind.NOTHING
     pending: bool = False
     exclude: str = ""
     requeues: int = 0
@@ -154,11 +154,11 @@ class Record:
     wall: float = 0.0
     told: tuple[str, ...] = ()
 
-    def begun(self, run: str, *, idle_told: bool = False) -> Record:
+    def begun(self, run: str, *, idle_told: bool = False) -> ReactionRecord:
         """A record of a run or a hang of which nothing was done yet."""
-        return Record(run, idle_told=idle_told, requeues=self.requeues, wall=self.wall, told=self.told)
+        return ReactionRecord(run, idle_told=idle_told, requeues=self.requeues, wall=self.wall, told=self.told)
 
-    def telling(self, line: str) -> Record:
+    def telling(self, line: str) -> ReactionRecord:
         """The record with one more line."""
         return replace(self, told=(*self.told, line)[-_TOLD:])
 
@@ -176,11 +176,11 @@ class Act:
 
     of_hang: bool
     text: str
-    kind: Kind = Kind.NOTHING
+    kind: ReactionKind = ReactionKind.NOTHING
     exclude: str = ""
 
 
-def choice_of(job: Job, settings: Settings) -> tuple[Choice, str]:
+def choice_of(job: WatchedJob, settings: ReactionSettings) -> tuple[Choice, str]:
     """What is to follow a hang of this job, and what is wrong with its owner's choice; that is "tell" then."""
     words = [word for word in _SEPARATORS.split(job.comment) if word == KEY or word.startswith(f"{KEY}=")]
     if not words:
@@ -193,16 +193,16 @@ def choice_of(job: Job, settings: Settings) -> tuple[Choice, str]:
     return Choice.TELL, f"its comment has {_cut(', '.join(words), 80)}, and one of {known} is known"
 
 
-def goes_on(job: Job, remarks: Sequence[Remark], now: float) -> bool:
+def goes_on(job: WatchedJob, remarks: Sequence[Remark], now: float) -> bool:
     """Whether a node has reported lately that the job works: an earlier hang is over."""
-    return any(each.state in (State.WORKING, State.STRAGGLING) for each in _fresh(job, remarks, now))
+    return any(each.state in (JobState.WORKING, JobState.STRAGGLING) for each in _fresh(job, remarks, now))
 
 
-def hang(job: Job, remarks: Sequence[Remark], now: float) -> Remark | None:
+def hang(job: WatchedJob, remarks: Sequence[Remark], now: float) -> Remark | None:
     """The words of a node about a hang of the whole job; None where it is not known to be hung."""
     own = _complete(job, remarks, now)
-    hung = [each for each in own if each.state is State.HUNG]
-    if not hung or any(each.state in (State.WORKING, State.STRAGGLING) for each in own):
+    hung = [each for each in own if each.state is JobState.HUNG]
+    if not hung or any(each.state in (JobState.WORKING, JobState.STRAGGLING) for each in own):
         return None
     first = min(each.first for each in hung)
     if any(each.at < first for each in own):
@@ -211,24 +211,26 @@ def hang(job: Job, remarks: Sequence[Remark], now: float) -> Remark | None:
     return min(hung, key=lambda each: (not each.suspect, not each.place, each.since, each.node))
 
 
-def _complete(job: Job, remarks: Sequence[Remark], now: float) -> list[Remark]:
+def _complete(job: WatchedJob, remarks: Sequence[Remark], now: float) -> list[Remark]:
     """What each node of the job has reported lately; empty where one of them has reported nothing."""
     own = _fresh(job, remarks, now)
     return own if own and {each.node for each in own} == job.nodes else []
 
 
-def _fresh(job: Job, remarks: Sequence[Remark], now: float) -> list[Remark]:
+def _fresh(job: WatchedJob, remarks: Sequence[Remark], now: float) -> list[Remark]:
     """What nodes of the job have reported lately, and of this run."""
     return [each for each in remarks if each.node in job.nodes and now - each.at <= min(FRESH_S, job.age)]
 
 
-def still(job: Job, remarks: Sequence[Remark], now: float) -> bool:
+def still(job: WatchedJob, remarks: Sequence[Remark], now: float) -> bool:
     """Whether what was decided earlier still holds: the job is hung, or idle on all of its nodes."""
     own = _complete(job, remarks, now)
-    return hang(job, remarks, now) is not None or (bool(own) and all(each.state is State.IDLE for each in own))
+    return hang(job, remarks, now) is not None or (bool(own) and all(each.state is JobState.IDLE for each in own))
 
 
-def decide(job: Job, remarks: Sequence[Remark], record: Record, settings: Settings, now: float) -> Act | None:
+def decide(
+    job: WatchedJob, remarks: Sequence[Remark], record: ReactionRecord, settings: ReactionSettings, now: float
+) -> Act | None:
     """What is to be done to a running job; None: nothing, or all of it was done."""
     if job.state != "RUNNING":
         return None
@@ -241,24 +243,24 @@ def decide(job: Job, remarks: Sequence[Remark], record: Record, settings: Settin
     return _of_idle(job, remarks, record, settings, now)
 
 
-def _of_hang(job: Job, remark: Remark, record: Record, settings: Settings, now: float) -> Act:
+def _of_hang(job: WatchedJob, remark: Remark, record: ReactionRecord, settings: ReactionSettings, now: float) -> Act:
     choice, problem = choice_of(job, settings)
     place = f" ({remark.place})" if remark.place else ""
     why = f": {_cut(remark.words)}" if remark.words else ""
     beginning = f"gpucluster: job {job.name} is hung for {_minutes(now - remark.since)}{place}{why}."
-    kind, what, exclude = Kind.NOTHING, "", ""
+    kind, what, exclude = ReactionKind.NOTHING, "", ""
     if problem:
         what = f" Nothing else follows: {problem}."
     elif choice is Choice.CANCEL:
-        kind, what = Kind.CANCEL, " It is cancelled (on-hang=cancel)."
+        kind, what = ReactionKind.CANCEL, " It is cancelled (on-hang=cancel)."
     elif choice is Choice.REQUEUE and job.heterogeneous:
         what = " It is not requeued: it is a part of a heterogeneous job."
     elif choice is Choice.REQUEUE and record.requeues >= MOST_REQUEUES:
         what = f" It is not requeued: that was done {record.requeues} times already."
     elif choice is Choice.REQUEUE:
-        kind, (exclude, where) = Kind.REQUEUE, _excluded(job, remark.suspect)
+        kind, (exclude, where) = ReactionKind.REQUEUE, _excluded(job, remark.suspect)
         what = f" It is requeued (on-hang=requeue){where}."
-    if settings.shadow and kind is not Kind.NOTHING:
+    if settings.shadow and kind is not ReactionKind.NOTHING:
         return Act(of_hang=True, text=f"{beginning} Nothing else follows: the checks are in shadow mode.")
     return Act(of_hang=True, text=beginning + what, kind=kind, exclude=exclude)
 
@@ -270,7 +272,7 @@ def _stacks(remarks: Sequence[Remark]) -> str:
     return f" Stacks: {'; '.join(f'{node}: {_cut(text)}' for node, text in own[:_MOST_STACKS])}{more}" if own else ""
 
 
-def _excluded(job: Job, suspect: str) -> tuple[str, str]:
+def _excluded(job: WatchedJob, suspect: str) -> tuple[str, str]:
     """The node that the job avoids from now on, and its words for the line."""
     if suspect not in job.nodes:
         return "", ""
@@ -282,22 +284,26 @@ def _excluded(job: Job, suspect: str) -> tuple[str, str]:
     return suspect, f" without {suspect}"
 
 
-def _of_idle(job: Job, remarks: Sequence[Remark], record: Record, settings: Settings, now: float) -> Act | None:
+def _of_idle(
+    job: WatchedJob, remarks: Sequence[Remark], record: ReactionRecord, settings: ReactionSettings, now: float
+) -> Act | None:
     own = [each for each in _fresh(job, remarks, now) if each.idle_gpus]
     if not own:
         return None
     complete = _complete(job, remarks, now)
-    whole = bool(complete) and all(each.state is State.IDLE for each in complete)
+    whole = bool(complete) and all(each.state is JobState.IDLE for each in complete)
     count, waste = sum(each.idle_gpus for each in own), sum(each.idle_s for each in own) / 3600
     which = "all of its GPUs" if whole else f"{count} of its GPUs"
     text = f"gpucluster: job {job.name} uses no process on {which}, for {waste:.1f} GPU hours ({_names(own)})."
     # The last node that became idle counts.
     limit = settings.end_idle_s if whole and not settings.shadow else None
     if limit is not None and now - max(each.since for each in complete) >= limit:
-        if record.kind is Kind.CANCEL:
+        if record.kind is ReactionKind.CANCEL:
             return None
         return Act(
-            of_hang=False, text=f"{text} It is cancelled: the limit here is {_minutes(limit)}.", kind=Kind.CANCEL
+            of_hang=False,
+            text=f"{text} It is cancelled: the limit here is {_minutes(limit)}.",
+            kind=ReactionKind.CANCEL,
         )
     if record.idle_told:
         return None
@@ -305,10 +311,10 @@ def _of_idle(job: Job, remarks: Sequence[Remark], record: Record, settings: Sett
     return Act(of_hang=False, text=f"{text}{warning}")
 
 
-def after(job: Job, record: Record | None, remarks: Sequence[Remark], now: float) -> Record:
+def after(job: WatchedJob, record: ReactionRecord | None, remarks: Sequence[Remark], now: float) -> ReactionRecord:
     """The record as it counts for this run of the job and its present hang."""
     if record is None:
-        return Record(job.run)
+        return ReactionRecord(job.run)
     if job.state != "RUNNING":
         return record
     if record.run != job.run:
@@ -324,7 +330,7 @@ def after(job: Job, record: Record | None, remarks: Sequence[Remark], now: float
     return record
 
 
-def _over(record: Record) -> Record:
+def _over(record: ReactionRecord) -> ReactionRecord:
     """After a hang from which the job has gone on: what was not done is not done later."""
     return record.begun(record.run, idle_told=record.idle_told)
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from gpucluster.controller.users import cli, nss, requests
 from gpucluster.controller.users.config import COMMAND, FILE, Config
-from gpucluster.controller.users.service import Service
+from gpucluster.controller.users.service import UserService
 
 _INTERRUPTED = 130
 
 
-def make() -> Service:
+def make() -> UserService:
     """The users of the cluster whose controller this is."""
     config = Config.load(Path(FILE))
-    return Service(config, nss.local_accounts(config))
+    return UserService(config, nss.local_accounts(config))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.kind == "request":
             return requests.serve(make, sys.stdin, sys.stdout)
-        return cli.run(make, options, cli.Terminal())
+        return cli.run(make, options, cli.InputTerminal())
     except (KeyboardInterrupt, EOFError):
         sys.stderr.write("\ncluster: interrupted; run the same command again to complete it\n")
         return _INTERRUPTED

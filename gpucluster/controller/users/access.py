@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller.users import hosts, lock
-from gpucluster.controller.users.controller import Controller
-from gpucluster.controller.users.outcome import Outcome, unless_problem
+from gpucluster.controller.users.controller import DirectoryController
+from gpucluster.controller.users.outcome import UserOutcomes, unless_problem
 from gpucluster.controller.users.slurm import DesiredAssociation
-from gpucluster.controller.users.state import State, User, described
+from gpucluster.controller.users.state import DirectoryState, DirectoryUser, described
 from gpucluster.node_agent.errors import Refused
 
 _CONTAINERS = (
@@ -22,7 +22,7 @@ _CONTAINERS = (
 class Access:
     """Changes of the access to one cluster."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: DirectoryController) -> None:
         self._controller = controller
 
     def enable(self, name: str) -> dict[str, Any]:
@@ -33,13 +33,13 @@ class Access:
             Failed: one part did not work; all others did.
         """
         with lock.held():
-            outcome = Outcome()
+            outcome = UserOutcomes()
             user = self._switch(name, outcome, enabled=True)
             if self._controller.associate({name: DesiredAssociation(None, True, user.limits)}, outcome) and user.limits:
                 outcome.attempt(name, lambda: self._note_limits(name, {}))
             outcome.attempt(name, lambda: self._controller.homes.lock(user))
             # A host that does not follow keeps the user out: it need not confirm.
-            result = self._switched(name, outcome, 0, hosts.Report())
+            result = self._switched(name, outcome, 0, hosts.HostsReport())
         return unless_problem(outcome, result, f"{name} is enabled, but")
 
     def disable(self, name: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Access:
             Unconfirmed: a host did not answer, or still lets the user in.
         """
         with lock.held():
-            outcome = Outcome()
+            outcome = UserOutcomes()
             user = self._switch(name, outcome, enabled=False)
             slurm = self._controller.slurm
             none: dict[str, str] = {}
@@ -66,7 +66,7 @@ class Access:
             result = self._switched(name, outcome, jobs, report)
         return report.require(unless_problem(outcome, result, f"{name} is disabled, but"), f"{name} is disabled, but")
 
-    def _switch(self, name: str, outcome: Outcome, *, enabled: bool) -> User:
+    def _switch(self, name: str, outcome: UserOutcomes, *, enabled: bool) -> DirectoryUser:
         plan = self._controller.plan(self._controller.state())
         outcome.changed[name] = plan.enable(name, enabled=enabled)
         self._controller.apply(plan)
@@ -77,7 +77,7 @@ class Access:
         plan.note_limits(name, limits)
         return self._controller.apply(plan)
 
-    def _switched(self, name: str, outcome: Outcome, jobs: int, report: hosts.Report) -> dict[str, Any]:
+    def _switched(self, name: str, outcome: UserOutcomes, jobs: int, report: hosts.HostsReport) -> dict[str, Any]:
         state = self._controller.state()
         user = described(state, self._controller.config, state.users[name], self._controller.accounts())
         warnings = [] if user["enabled"] else self._warnings(state, state.users[name])
@@ -86,13 +86,13 @@ class Access:
             "user": user, "changed": outcome.changed[name], "ended": ended, **report.result, "warnings": warnings
         }  # fmt: skip
 
-    def _warnings(self, state: State, user: User) -> list[str]:
+    def _warnings(self, state: DirectoryState, user: DirectoryUser) -> list[str]:
         privileged = described(state, self._controller.config, user, {})["privileged"]
         return [_CONTAINERS.format(name=user.name)] if privileged else []
 
     def _end(
-        self, user: User, expected: Mapping[str, Any] | None, outcome: Outcome, *, gone: bool
-    ) -> tuple[int, hosts.Report]:
+        self, user: DirectoryUser, expected: Mapping[str, Any] | None, outcome: UserOutcomes, *, gone: bool
+    ) -> tuple[int, hosts.HostsReport]:
         """End jobs and processes. Returns how many jobs there were, and what hosts say.
 
         Args:
@@ -105,7 +105,7 @@ class Access:
         jobs += outcome.tried(user.name, 0, lambda: slurm.end_jobs(user.uid)) if slurm else 0
         return jobs, report
 
-    def _confirm(self, user: User, expected: Mapping[str, Any] | None, *, gone: bool) -> hosts.Report:
+    def _confirm(self, user: DirectoryUser, expected: Mapping[str, Any] | None, *, gone: bool) -> hosts.HostsReport:
         users = [expected] if expected else []
         return hosts.confirm(self._controller.config.hosts, users, end=hosts.ending(user, gone=gone))
 
@@ -119,7 +119,7 @@ class Access:
             Failed: one part did not work; all others did.
             Unconfirmed: a host did not answer, or still knows the user.
         """
-        controller, outcome = self._controller, Outcome()
+        controller, outcome = self._controller, UserOutcomes()
         slurm = controller.slurm
         with lock.held():
             state = controller.state()
@@ -159,15 +159,15 @@ class Access:
         }
         return report.require(unless_problem(outcome, result, f"{name} is removed, but"), f"{name} is removed, but")
 
-    def _former(self, state: State, name: str) -> User:
+    def _former(self, state: DirectoryState, name: str) -> DirectoryUser:
         """A user who was removed before, as far as that is known."""
         uid = state.retired_users.get(name)
         if uid is None:
             raise Refused(f"there is no user {name}", "Run: cluster user list")
         config = self._controller.config
-        return User(name, uid, config.gid, name, str(config.home_base / name), config.shell, enabled=False)
+        return DirectoryUser(name, uid, config.gid, name, str(config.home_base / name), config.shell, enabled=False)
 
-    def _archive(self, user: User, outcome: Outcome) -> Path | None:
+    def _archive(self, user: DirectoryUser, outcome: UserOutcomes) -> Path | None:
         """Pack and delete the home, outside of the lock: a large home takes hours, and others need not wait."""
         homes, name = self._controller.homes, user.name
         homes.check("the home is unchanged")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from gpucluster.controller.users import host_entries, hosts, lock
 from gpucluster.controller.users.config import Config
-from gpucluster.controller.users.controller import Controller
-from gpucluster.controller.users.host_entries import JOINING_SECONDS, Cluster, DesiredHost, HostEntry
+from gpucluster.controller.users.controller import DirectoryController
+from gpucluster.controller.users.host_entries import JOINING_SECONDS, ClusterHosts, DesiredHost, HostEntry
 from gpucluster.controller.users.ldap import Ldap
-from gpucluster.controller.users.state import State
+from gpucluster.controller.users.state import DirectoryState
 from gpucluster.node_agent import passwords
 from gpucluster.node_agent.errors import Failed, Refused
 
@@ -19,7 +19,7 @@ from gpucluster.node_agent.errors import Failed, Refused
 _LOCK_SECONDS = 10.0
 
 
-def make(controller: Controller, desired_hosts: Iterable[DesiredHost] = ()) -> bool:
+def make(controller: DirectoryController, desired_hosts: Iterable[DesiredHost] = ()) -> bool:
     """Create what is missing; returns whether anything changed. The caller holds the lock.
 
     Args:
@@ -46,7 +46,7 @@ def make(controller: Controller, desired_hosts: Iterable[DesiredHost] = ()) -> b
 
 
 def revoke(
-    controller: Controller, permanent: Collection[str], configured: Collection[str], pools: Collection[str]
+    controller: DirectoryController, permanent: Collection[str], configured: Collection[str], pools: Collection[str]
 ) -> tuple[bool, list[str]]:
     """Remove the entries of hosts that are gone, and the entry that all hosts shared when none needs it any more. The
     caller holds the lock.
@@ -99,22 +99,28 @@ def admit(config: Config, host: Callable[[], DesiredHost | None], hashed: str) -
             raise Failed(f"there is no {config.hosts_file}", "Run: gpucluster apply")
         now = int(time.time())
         after = host_entries.without_removed(host_entries.put_hash(before, node, hashed, now), cluster, now)
-        state = State.read(config, directory.search(config.hosts_dn, "one", ["userPassword"]))
+        state = DirectoryState.read(config, directory.search(config.hosts_dn, "one", ["userPassword"]))
         _store(config, directory, state, before, after)
     return node.name
 
 
-def _cluster(config: Config, permanent: Collection[str] | None = None, pools: Collection[str] | None = None) -> Cluster:
+def _cluster(
+    config: Config, permanent: Collection[str] | None = None, pools: Collection[str] | None = None
+) -> ClusterHosts:
     lists = [name for name in config.hosts.login_user_by_host if hosts.is_hostlist(name)]
     try:
         existing: Collection[str] | None = hosts.existing(",".join(lists)) if lists else ()
     except Failed:
         existing = None
-    return Cluster(permanent, lambda name: any(hosts.lists(nodes, name) for nodes in lists), existing, pools)
+    return ClusterHosts(permanent, lambda name: any(hosts.lists(nodes, name) for nodes in lists), existing, pools)
 
 
 def _store(
-    config: Config, directory: Ldap, state: State, before: Mapping[str, HostEntry], after: Mapping[str, HostEntry]
+    config: Config,
+    directory: Ldap,
+    state: DirectoryState,
+    before: Mapping[str, HostEntry],
+    after: Mapping[str, HostEntry],
 ) -> bool:
     """The file first: whatever ends this, the next run makes the directory like it."""
     if after != before:
@@ -143,7 +149,7 @@ def _read(file: Path) -> dict[str, HostEntry] | None:
 # ---- the entry that all hosts shared in an earlier release
 
 
-def _keep_shared_entry(controller: Controller, state: State) -> bool:
+def _keep_shared_entry(controller: DirectoryController, state: DirectoryState) -> bool:
     """As long as its password file is there, hosts may have the password: also after a restore."""
     file, dn = controller.config.service_password_file, controller.config.service_dn
     plan = controller.plan(state, {})
@@ -154,7 +160,7 @@ def _keep_shared_entry(controller: Controller, state: State) -> bool:
     return controller.apply(plan)
 
 
-def _remove_shared_entry(controller: Controller, state: State) -> bool:
+def _remove_shared_entry(controller: DirectoryController, state: DirectoryState) -> bool:
     """The entry first: as long as the file is there, the next run tries again."""
     file = controller.config.service_password_file
     plan = controller.plan(state, {})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller.users import csv_file, requests, tables
-from gpucluster.controller.users.service import Service
+from gpucluster.controller.users.service import UserService
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.errors import AgentError, Refused
 
@@ -102,7 +102,7 @@ def _group_commands(group: argparse.ArgumentParser) -> None:
         command.add_argument("user", metavar="USER")
 
 
-def request(options: argparse.Namespace, terminal: Terminal) -> tuple[str, dict[str, Any]]:
+def request(options: argparse.Namespace, terminal: InputTerminal) -> tuple[str, dict[str, Any]]:
     """Operation and arguments of a command line.
 
     Raises:
@@ -135,7 +135,7 @@ def _check_input(options: argparse.Namespace) -> None:
         raise Refused("standard input can be read for one option only", "Name a file for the ssh key")
 
 
-def _complete(options: argparse.Namespace, arguments: dict[str, Any], terminal: Terminal) -> None:
+def _complete(options: argparse.Namespace, arguments: dict[str, Any], terminal: InputTerminal) -> None:
     """Terminal for what was not typed, if there is a terminal."""
     new = options.verb == "add"
     if options.password_stdin and not terminal.attached:
@@ -167,7 +167,7 @@ def _users(name: str, text: str) -> Any:
     return content["users"] if isinstance(content, dict) and set(content) == {"users"} else content
 
 
-class Terminal:
+class InputTerminal:
     """The user at the terminal."""
 
     @property
@@ -196,7 +196,7 @@ class Terminal:
         return input(prompt)
 
 
-def run(make: Callable[[], Service], options: argparse.Namespace, terminal: Terminal) -> int:
+def run(make: Callable[[], UserService], options: argparse.Namespace, terminal: InputTerminal) -> int:
     """Run a command and print the result; returns the exit status."""
     as_json = options.output == "json"
     try:

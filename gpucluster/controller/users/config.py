@@ -27,7 +27,7 @@ class Accounting:
 
 
 @dataclass(frozen=True)
-class Hosts:
+class HostLogins:
     """The other hosts.
 
     Args:
@@ -67,7 +67,7 @@ class Config:
     service_dn: str
     service_password_file: Path
     slurm: Accounting | None = None
-    hosts: Hosts = Hosts()
+    hosts: HostLogins = HostLogins()
     kubernetes: Quota | None = None
     kubernetes_engine: bool = False
     kubeconfig_hours: int = 0
@@ -116,7 +116,7 @@ class Config:
             service_dn=raw["service"]["dn"],
             service_password_file=Path(raw["service"]["password_file"]),
             slurm=Accounting(slurm["cluster"], slurm["account"]) if slurm else None,
-            hosts=Hosts(dict(hosts.get("login_user_by_host") or {}), Path(key) if key else None),
+            hosts=HostLogins(dict(hosts.get("login_user_by_host") or {}), Path(key) if key else None),
             kubernetes=Quota(**quota) if quota is not None else None,
             kubernetes_engine=bool(raw.get("kubernetes_engine", False)),
             kubeconfig_hours=int(raw.get("kubeconfig_hours", 0)),

@@ -8,15 +8,15 @@ from gpucluster.controller.users import kubernetes, nss
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.homes import Homes
 from gpucluster.controller.users.ldap import Ldap
-from gpucluster.controller.users.outcome import Outcome, partly
+from gpucluster.controller.users.outcome import UserOutcomes, partly
 from gpucluster.controller.users.plan import Plan
-from gpucluster.controller.users.slurm import DesiredAssociation, Slurm
-from gpucluster.controller.users.state import ATTRIBUTES, State
+from gpucluster.controller.users.slurm import DesiredAssociation, SlurmAccounting
+from gpucluster.controller.users.state import ATTRIBUTES, DirectoryState
 from gpucluster.controller.users.values import LocalAccounts
 from gpucluster.node_agent.errors import AgentError, Failed
 
 
-class Controller:
+class DirectoryController:
     """What is on this cluster's controller.
 
     Args:
@@ -27,17 +27,17 @@ class Controller:
         self.config, self.local = config, local
         self.ldap = Ldap(config.uri)
         self.homes = Homes(config.home_base)
-        self.slurm = Slurm(config.slurm) if config.slurm else None
+        self.slurm = SlurmAccounting(config.slurm) if config.slurm else None
         self._wait = wait
         self._unfollowed: AgentError | None = None
 
-    def state(self) -> State:
+    def state(self) -> DirectoryState:
         """The state of the whole directory."""
         self.ldap.wait(self._wait)
-        return State.read(self.config, self.ldap.search(self.config.suffix, "sub", ATTRIBUTES))
+        return DirectoryState.read(self.config, self.ldap.search(self.config.suffix, "sub", ATTRIBUTES))
 
     def plan(
-        self, state: State, homes: Mapping[str, int] | None = None, reserved: frozenset[int] = frozenset()
+        self, state: DirectoryState, homes: Mapping[str, int] | None = None, reserved: frozenset[int] = frozenset()
     ) -> Plan:
         """An empty plan. Without `homes`, the owners of the existing homes are read."""
         return Plan(self.config, state, self.local, self.homes.owners() if homes is None else homes, reserved)
@@ -78,7 +78,7 @@ class Controller:
         except Failed:
             return {}
 
-    def associate(self, desired: Mapping[str, DesiredAssociation], outcome: Outcome) -> bool:
+    def associate(self, desired: Mapping[str, DesiredAssociation], outcome: UserOutcomes) -> bool:
         """Make Slurm associations as wanted and note the outcome; returns whether that worked."""
         if self.slurm is None or not desired:
             return True

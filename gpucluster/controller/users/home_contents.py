@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpucluster.controller.users.errors import InHome
-from gpucluster.controller.users.state import User
+from gpucluster.controller.users.state import DirectoryUser
 from gpucluster.node_agent.accounts import Account, work_as
 from gpucluster.node_agent.errors import Failed
 
@@ -41,7 +41,7 @@ def with_keys(text: str, keys: Sequence[str]) -> str:
     return block + text
 
 
-def fill(home: Path, user: User, skeleton: Path = SKELETON) -> bool:
+def fill(home: Path, user: DirectoryUser, skeleton: Path = SKELETON) -> bool:
     """Fill a new home from the skeleton; write the keys of the directory.
 
     Returns:
@@ -146,7 +146,7 @@ def delete_keys(ssh: Path) -> int:
     return len(keys)
 
 
-def as_user(user: User, work: Callable[[], int], seconds: float = _SECONDS) -> int:
+def as_user(user: DirectoryUser, work: Callable[[], int], seconds: float = _SECONDS) -> int:
     """The result of a function that runs in a child process as the user, with no other group.
 
     Raises:

@@ -18,7 +18,7 @@ from typing import IO
 
 from gpucluster.controller.users import home_contents
 from gpucluster.controller.users.errors import InHome
-from gpucluster.controller.users.state import User
+from gpucluster.controller.users.state import DirectoryUser
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused, of_system
 from gpucluster.node_agent.foreign_folder import Folder
@@ -58,7 +58,7 @@ class Homes:
                         owners[name] = state.st_uid
         return owners
 
-    def make(self, user: User) -> bool:
+    def make(self, user: DirectoryUser) -> bool:
         """Create the home if it is missing, and write the user's keys; returns whether anything changed.
 
         Raises:
@@ -76,19 +76,19 @@ class Homes:
                 changed = _take_over(base, home, user)
         return bool(home_contents.as_user(user, lambda: home_contents.fill(home, user))) or changed
 
-    def lock(self, user: User) -> bool:
+    def lock(self, user: DirectoryUser) -> bool:
         """Set the keys in a home aside if the user is disabled, else put them back; returns whether it changed."""
         ssh = Path(user.home) / ".ssh"
         return self._is_own(user) and bool(
             home_contents.as_user(user, lambda: home_contents.move_keys(ssh, enabled=user.enabled))
         )
 
-    def take_keys(self, user: User) -> int:
+    def take_keys(self, user: DirectoryUser) -> int:
         """Delete all keys with which the user can log in; returns how many there were."""
         ssh = Path(user.home) / ".ssh"
         return home_contents.as_user(user, lambda: home_contents.delete_keys(ssh)) if self._is_own(user) else 0
 
-    def _is_own(self, user: User) -> bool:
+    def _is_own(self, user: DirectoryUser) -> bool:
         """Whether there is a home that belongs to the user.
 
         Raises:
@@ -162,7 +162,7 @@ class Homes:
                 store.remove(aside.name)
 
 
-def _take_over(base: Folder, home: Path, user: User) -> bool:
+def _take_over(base: Folder, home: Path, user: DirectoryUser) -> bool:
     """Give a user the empty folder of root that is in the place of the home; returns whether it was one.
 
     Raises:

@@ -128,7 +128,7 @@ def put_hash(entries: Entries, host: DesiredHost, hashed: str, now: int) -> dict
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterHosts:
     """Which hosts exist.
 
     Args:
@@ -148,7 +148,7 @@ class Cluster:
         return self.existing is None or any(name not in entries for name in self.existing)
 
 
-def without_removed(entries: Entries, cluster: Cluster, now: int) -> dict[str, HostEntry]:
+def without_removed(entries: Entries, cluster: ClusterHosts, now: int) -> dict[str, HostEntry]:
     """The entries of the hosts that exist, and of images of elastic pools that an earlier release has baked, as long as
     a node may bind with theirs.
     """
@@ -166,7 +166,7 @@ def without_removed(entries: Entries, cluster: Cluster, now: int) -> dict[str, H
     return {name: entry for name, entry in marked.items() if stays(entry)}
 
 
-def _with_superseded(entries: Entries, cluster: Cluster, now: int) -> dict[str, HostEntry]:
+def _with_superseded(entries: Entries, cluster: ClusterHosts, now: int) -> dict[str, HostEntry]:
     """A node that has made its password itself has booted from an image of this release. From then on the pool launches
     none from an older one.
     """
@@ -177,7 +177,7 @@ def _with_superseded(entries: Entries, cluster: Cluster, now: int) -> dict[str, 
     }
 
 
-def _bound_by(shared: HostEntry, entries: Entries, cluster: Cluster) -> list[str] | None:
+def _bound_by(shared: HostEntry, entries: Entries, cluster: ClusterHosts) -> list[str] | None:
     """The nodes that exist and may have no other entry than the one of their image; None if they are not known."""
     if cluster.existing is None:
         return None
@@ -195,7 +195,7 @@ def _pool(node: str) -> str:
     return node.rpartition("-e")[0]
 
 
-def shared_entries(entries: Entries, cluster: Cluster) -> list[str]:
+def shared_entries(entries: Entries, cluster: ClusterHosts) -> list[str]:
     """Why the entries that nodes of baked images share have not ended, in one sentence for each."""
     return [
         f"nodes from an older baked image of pool {entry.image_of} share the entry {name} of the directory. "
@@ -205,7 +205,7 @@ def shared_entries(entries: Entries, cluster: Cluster) -> list[str]:
     ]
 
 
-def _why_it_stays(entry: HostEntry, entries: Entries, cluster: Cluster) -> str:
+def _why_it_stays(entry: HostEntry, entries: Entries, cluster: ClusterHosts) -> str:
     pool, nodes = entry.image_of, _bound_by(entry, entries, cluster)
     if not entry.superseded:
         again = f"If the pool was not baked again since: gpucluster image bake {pool}"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller.users.config import Hosts
-from gpucluster.controller.users.state import State, User
+from gpucluster.controller.users.config import HostLogins
+from gpucluster.controller.users.state import DirectoryState, DirectoryUser
 from gpucluster.node_agent import bounded, programs
 from gpucluster.node_agent.errors import Failed, Unconfirmed
 from gpucluster.node_agent.interpreter import PYTHON_IN_SHELL
@@ -43,7 +43,7 @@ _HOSTLIST = re.compile(r"([^,\[\]]+)(?:\[([0-9]+)-([0-9]+)\])?")
 
 
 @dataclass(frozen=True)
-class Login:
+class HostLogin:
     """The user with sudo on a host, and how to reach it: by name, or by address where the name may not resolve."""
 
     user: str
@@ -51,7 +51,7 @@ class Login:
 
 
 @dataclass(frozen=True)
-class Report:
+class HostsReport:
     """How far a change holds on all hosts.
 
     Args:
@@ -86,7 +86,7 @@ class Report:
         )
 
 
-def of_user(state: State, user: User) -> dict[str, Any]:
+def of_user(state: DirectoryState, user: DirectoryUser) -> dict[str, Any]:
     """What every host should say of a user of the directory."""
     gids = {user.gid, *(state.groups[name].gid for name in state.groups_of(user.name))}
     return {
@@ -98,12 +98,12 @@ def of_user(state: State, user: User) -> dict[str, Any]:
     }
 
 
-def removed_user(user: User) -> dict[str, Any]:
+def removed_user(user: DirectoryUser) -> dict[str, Any]:
     """What every host should say of a user who was removed."""
     return {"name": user.name, "uid": user.uid, "state": "removed", "gids": [], "keys": []}
 
 
-def ending(user: User, *, gone: bool) -> dict[str, Any]:
+def ending(user: DirectoryUser, *, gone: bool) -> dict[str, Any]:
     """A request to end all processes of a user.
 
     Args:
@@ -113,11 +113,11 @@ def ending(user: User, *, gone: bool) -> dict[str, Any]:
 
 
 def confirm(
-    hosts: Hosts,
+    hosts: HostLogins,
     users: Sequence[Mapping[str, Any]] = (),
     removed_groups: Sequence[str] = (),
     end: Mapping[str, Any] | None = None,
-) -> Report:
+) -> HostsReport:
     """Make a change of the directory hold on every host that answers, and let each confirm it.
 
     Args:
@@ -145,24 +145,24 @@ def confirm(
                 ended += answer[0]
                 if answer[1]:
                     unconfirmed[host] = "; ".join(answer[1])
-    return Report(ended, tuple(unreachable), unconfirmed)
+    return HostsReport(ended, tuple(unreachable), unconfirmed)
 
 
 def remote(
-    hosts: Hosts, addresses_in_service: Callable[[str], Mapping[str, str]]
-) -> tuple[dict[str, Login], list[str]]:
+    hosts: HostLogins, addresses_in_service: Callable[[str], Mapping[str, str]]
+) -> tuple[dict[str, HostLogin], list[str]]:
     """The login of each host but this one. Hostlists of elastic nodes become the nodes that are in service.
 
     Returns:
         Host -> its login, and the hostlists for which the scheduler gave no answer.
     """
-    logins: dict[str, Login] = {}
+    logins: dict[str, HostLogin] = {}
     unknown: list[str] = []
     for name, user in hosts.login_user_by_host.items():
         try:
             addresses = addresses_in_service(name) if is_hostlist(name) else {name: name}
             for host, address in addresses.items():
-                logins.setdefault(host, Login(user, address))
+                logins.setdefault(host, HostLogin(user, address))
         except Failed:
             unknown.append(name)
     here = socket.gethostname()
@@ -248,7 +248,7 @@ def _within(number: str, first: int, last: int) -> bool:
     return number.isdigit() and not number.startswith("0") and first <= int(number) <= last
 
 
-def _ssh(host: str, login: Login, key: Path | None) -> list[str]:
+def _ssh(host: str, login: HostLogin, key: Path | None) -> list[str]:
     """The program is sent over ssh, so that a host needs nothing but Python."""
     identity = [f"-i{key}", "-oIdentitiesOnly=yes"] if key else []
     options = [

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.controller.kubernetes import apply, client_certificates, person_objects, service_access
-from gpucluster.controller.kubernetes.person_objects import Person
+from gpucluster.controller.kubernetes.person_objects import KubernetesUser
 from gpucluster.controller.users import kubernetes, lock, nss
 from gpucluster.controller.users.config import Config
-from gpucluster.controller.users.controller import Controller
-from gpucluster.controller.users.state import State
+from gpucluster.controller.users.controller import DirectoryController
+from gpucluster.controller.users.state import DirectoryState
 from gpucluster.node_agent.errors import Refused
 from gpucluster.node_agent.kubernetes.kubectl import Kubectl
 
@@ -68,7 +68,7 @@ def for_uid(kubectl: Kubectl, uid: int, request: str) -> dict[str, Any]:
     return {**granted, "cluster": config.name}
 
 
-def _certificate(kubectl: Kubectl, person: Person | None, request: object, hours: object) -> dict[str, Any]:
+def _certificate(kubectl: Kubectl, person: KubernetesUser | None, request: object, hours: object) -> dict[str, Any]:
     valid, now = client_certificates.checked_hours(hours, "a certificate"), time.time()
     user, groups = (person.name, []) if person else (OPERATOR, [person_objects.OPERATORS])
     return {
@@ -81,7 +81,7 @@ def _certificate(kubectl: Kubectl, person: Person | None, request: object, hours
     }
 
 
-def _token(kubectl: Kubectl, person: Person | None, hours: object) -> dict[str, Any]:
+def _token(kubectl: Kubectl, person: KubernetesUser | None, hours: object) -> dict[str, Any]:
     valid = client_certificates.checked_hours(hours, "a token")
     account, place = _OPERATOR_ACCOUNT, service_access.NAMESPACE
     if person:
@@ -97,7 +97,7 @@ def _token(kubectl: Kubectl, person: Person | None, hours: object) -> dict[str, 
     }
 
 
-def _person(arguments: Mapping[str, Any]) -> Person | None:
+def _person(arguments: Mapping[str, Any]) -> KubernetesUser | None:
     """The user that `user` names; None for an operator."""
     if arguments.get("user") is None:
         return None
@@ -121,5 +121,5 @@ def _operator() -> list[dict[str, Any]]:
     ]
 
 
-def _directory(config: Config) -> State:
-    return Controller(config, nss.local_accounts(config)).state()
+def _directory(config: Config) -> DirectoryState:
+    return DirectoryController(config, nss.local_accounts(config)).state()

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 @dataclass
-class Outcome:
+class UserOutcomes:
     """For each user, whether something changed and what did not work."""
 
     changed: dict[str, bool] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def sentence(problem: AgentError) -> str:
     return f"{problem.message}. {problem.hint}".rstrip(". ")
 
 
-def unless_problem(outcome: Outcome, result: dict[str, Any], so_far: str) -> dict[str, Any]:
+def unless_problem(outcome: UserOutcomes, result: dict[str, Any], so_far: str) -> dict[str, Any]:
     """`result`, if every step worked.
 
     Raises:

@@ -9,7 +9,15 @@ from gpucluster.controller.rules import names, ssh_keys
 from gpucluster.controller.users import ldif
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.desired import DesiredUser
-from gpucluster.controller.users.state import CLASSES, Group, State, User, counter_dn, policy_dn, retired_dn
+from gpucluster.controller.users.state import (
+    CLASSES,
+    DirectoryGroup,
+    DirectoryState,
+    DirectoryUser,
+    counter_dn,
+    policy_dn,
+    retired_dn,
+)
 from gpucluster.controller.users.values import LocalAccounts
 from gpucluster.node_agent.errors import Refused
 
@@ -28,7 +36,7 @@ class Plan:
     """
 
     config: Config
-    state: State
+    state: DirectoryState
     local: LocalAccounts
     homes: Mapping[str, int]
     reserved_uids: Set[int] = frozenset()
@@ -123,7 +131,7 @@ class Plan:
     def _add_group(self, name: str, gid: int, records: list[str]) -> None:
         dn = f"cn={name},{self.config.groups_dn}"
         records.append(ldif.add(dn, [("objectClass", "posixGroup"), ("cn", name), ("gidNumber", str(gid))]))
-        self.state.groups[name] = Group(name, gid, (), dn)
+        self.state.groups[name] = DirectoryGroup(name, gid, (), dn)
 
     # ---- users
 
@@ -151,13 +159,13 @@ class Plan:
             changed = self._set_member(group.name, desired.name, is_member=group.name in desired_groups) or changed
         return changed
 
-    def _new_user(self, desired: DesiredUser, primary: Group | None) -> User:
+    def _new_user(self, desired: DesiredUser, primary: DirectoryGroup | None) -> DirectoryUser:
         dn = f"uid={desired.name},{self.config.people_dn}"
         if dn.lower() in self.state.known:
             raise Refused(
                 f"{desired.name} is in the directory already, and was created by hand", "Rename that entry or remove it"
             )
-        return User(
+        return DirectoryUser(
             name=desired.name,
             uid=self._uid(desired),
             gid=primary.gid if primary else self.config.gid,
@@ -168,7 +176,7 @@ class Plan:
             dn=dn,
         )
 
-    def _changed(self, present: User, desired: DesiredUser, primary: Group | None) -> User:
+    def _changed(self, present: DirectoryUser, desired: DesiredUser, primary: DirectoryGroup | None) -> DirectoryUser:
         keys = (*(present.ssh_keys if desired.ssh_keys is None else desired.ssh_keys), *desired.add_ssh_keys)
         return replace(
             present,
@@ -179,7 +187,9 @@ class Plan:
             ssh_keys=tuple(dict.fromkeys(_with_generated_key(keys, present, desired))),
         )
 
-    def _desired_groups(self, desired: DesiredUser, primary: Group | None, present: User | None) -> set[str]:
+    def _desired_groups(
+        self, desired: DesiredUser, primary: DirectoryGroup | None, present: DirectoryUser | None
+    ) -> set[str]:
         for name in (*(desired.groups or ()), *desired.add_groups, *desired.remove_groups):
             self.group(name)
         now = set(self.state.groups_of(desired.name)) if desired.groups is None else set(desired.groups)
@@ -187,7 +197,7 @@ class Plan:
         own = self.state.group_of(gid)
         return (now | set(desired.add_groups)) - set(desired.remove_groups) - ({own.name} if own else set())
 
-    def _group(self, name_or_gid: str | int) -> Group:
+    def _group(self, name_or_gid: str | int) -> DirectoryGroup:
         if isinstance(name_or_gid, str):
             return self.group(name_or_gid)
         group = self.state.group_of(name_or_gid)
@@ -195,7 +205,7 @@ class Plan:
             raise Refused(f"no group has gid {name_or_gid}", f"Create one: cluster group add NAME --gid {name_or_gid}")
         return group
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> DirectoryGroup:
         """An existing group.
 
         Raises:
@@ -209,7 +219,7 @@ class Plan:
             )
         return group
 
-    def user(self, name: str) -> User:
+    def user(self, name: str) -> DirectoryUser:
         """An existing user.
 
         Raises:
@@ -254,7 +264,7 @@ class Plan:
         self.state.next_uid = uid + 1
         return uid
 
-    def _put(self, user: User) -> bool:
+    def _put(self, user: DirectoryUser) -> bool:
         """Plan an entry; returns whether it changes."""
         present = self.state.users.get(user.name)
         classes = frozenset(name.lower() for name in CLASSES)
@@ -311,7 +321,7 @@ class Plan:
             self._entries.append(ldif.delete(self.config.service_dn))
             self.state.known.discard(self.config.service_dn.lower())
 
-    def remove(self, name: str) -> User:
+    def remove(self, name: str) -> DirectoryUser:
         """Remove a user; the uid is noted first."""
         user = self.user(name)
         self._retire("people", name, user.uid)
@@ -411,7 +421,7 @@ class Plan:
         return True
 
 
-def _with_generated_key(keys: Sequence[str], present: User, desired: DesiredUser) -> Sequence[str]:
+def _with_generated_key(keys: Sequence[str], present: DirectoryUser, desired: DesiredUser) -> Sequence[str]:
     """The keys of a user, with the one generated key that counts: the new one if it is to be replaced, else the one
     that the directory has."""
     if new := desired.replace_generated_key:

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from gpucluster.controller.users import desired, host_entries, values
 from gpucluster.controller.users.outcome import sentence
-from gpucluster.controller.users.service import Service
+from gpucluster.controller.users.service import UserService
 from gpucluster.node_agent.errors import AgentError, Refused, Unconfirmed, of_system
 
 #: More than a file with ten thousand users has.
@@ -25,7 +25,7 @@ def _nothing(arguments: Any) -> None:
     desired.arguments(arguments, frozenset())
 
 
-def _base_tree(service: Service, arguments: Any) -> dict[str, Any]:
+def _base_tree(service: UserService, arguments: Any) -> dict[str, Any]:
     fields = desired.arguments(arguments, frozenset({"lock_held", "hosts"}))
     held = fields.get("lock_held", False)
     if not isinstance(held, bool):
@@ -36,32 +36,32 @@ def _base_tree(service: Service, arguments: Any) -> dict[str, Any]:
     return {"changed": service.base_tree(host_entries.desired_hosts(hosts), lock_held=held)}
 
 
-def _user_add(service: Service, arguments: Any) -> dict[str, Any]:
+def _user_add(service: UserService, arguments: Any) -> dict[str, Any]:
     return service.add(desired.desired_user(arguments, service.local))
 
 
-def _user_edit(service: Service, arguments: Any) -> dict[str, Any]:
+def _user_edit(service: UserService, arguments: Any) -> dict[str, Any]:
     return service.edit(desired.desired_user(arguments, service.local, desired.EDIT))
 
 
-def _user_list(service: Service, arguments: Any) -> dict[str, Any]:
+def _user_list(service: UserService, arguments: Any) -> dict[str, Any]:
     _nothing(arguments)
     return {"users": service.users()}
 
 
-def _user_show(service: Service, arguments: Any) -> dict[str, Any]:
+def _user_show(service: UserService, arguments: Any) -> dict[str, Any]:
     return {"user": service.user(_only_name(arguments)[0])}
 
 
-def _user_disable(service: Service, arguments: Any) -> dict[str, Any]:
+def _user_disable(service: UserService, arguments: Any) -> dict[str, Any]:
     return service.access.disable(_only_name(arguments)[0])
 
 
-def _user_enable(service: Service, arguments: Any) -> dict[str, Any]:
+def _user_enable(service: UserService, arguments: Any) -> dict[str, Any]:
     return service.access.enable(_only_name(arguments)[0])
 
 
-def _user_remove(service: Service, arguments: Any) -> dict[str, Any]:
+def _user_remove(service: UserService, arguments: Any) -> dict[str, Any]:
     name, fields = _only_name(arguments, frozenset({"name", "home"}))
     home = fields.get("home", "keep")
     if home not in ("keep", "archive"):
@@ -69,7 +69,7 @@ def _user_remove(service: Service, arguments: Any) -> dict[str, Any]:
     return service.access.remove(name, archive=home == "archive")
 
 
-def _user_import(service: Service, arguments: Any) -> dict[str, Any]:
+def _user_import(service: UserService, arguments: Any) -> dict[str, Any]:
     fields = desired.arguments(arguments, frozenset({"users"}), frozenset({"users"}))
     if not isinstance(fields["users"], list):
         raise Refused("the users must be a list", 'Write {"users": [{"name": ...}, ...]}')
@@ -100,7 +100,7 @@ def _user_import(service: Service, arguments: Any) -> dict[str, Any]:
     return result if failed else report.require(result, "the users are changed in the directory, but")
 
 
-def _converge(service: Service, arguments: Any) -> dict[str, Any]:
+def _converge(service: UserService, arguments: Any) -> dict[str, Any]:
     fields = desired.arguments(arguments, frozenset({"people", "absent", "hosts"}))
     hosts = _present_hosts(fields["hosts"]) if "hosts" in fields else None
     people = [_described(user) for user in _list(fields.get("people", []), "people")]
@@ -131,7 +131,7 @@ def _present_hosts(arguments: Any) -> tuple[list[str], list[str], list[str]]:
     return permanent, configured, pools
 
 
-def _preview(service: Service, arguments: Any) -> dict[str, Any]:
+def _preview(service: UserService, arguments: Any) -> dict[str, Any]:
     fields = desired.arguments(arguments, frozenset({"people"}))
     people = [_described(user) for user in _list(fields.get("people", []), "people")]
     return service.preview(desired.desired_users(people, service.local))
@@ -150,38 +150,38 @@ def _list(value: Any, what: str) -> list[Any]:
     return value
 
 
-def _group_add(service: Service, arguments: Any) -> dict[str, Any]:
+def _group_add(service: UserService, arguments: Any) -> dict[str, Any]:
     fields = desired.arguments(arguments, frozenset({"name", "gid"}), _NAME)
     gid = values.number(fields["gid"], "gid") if "gid" in fields else None
     return service.add_group(values.group_name(fields["name"], service.local), gid)
 
 
-def _group_list(service: Service, arguments: Any) -> dict[str, Any]:
+def _group_list(service: UserService, arguments: Any) -> dict[str, Any]:
     _nothing(arguments)
     return {"groups": service.groups()}
 
 
-def _group_remove(service: Service, arguments: Any) -> dict[str, Any]:
+def _group_remove(service: UserService, arguments: Any) -> dict[str, Any]:
     fields = desired.arguments(arguments, _NAME, _NAME)
     return service.remove_group(values.known_name(fields["name"], "group"))
 
 
-def _member(service: Service, arguments: Any, *, is_member: bool) -> dict[str, Any]:
+def _member(service: UserService, arguments: Any, *, is_member: bool) -> dict[str, Any]:
     both = frozenset({"group", "user"})
     fields = desired.arguments(arguments, both, both)
     group, user = values.known_name(fields["group"], "group"), values.known_name(fields["user"], "user")
     return service.set_member(group, user, is_member=is_member)
 
 
-def _add_member(service: Service, arguments: Any) -> dict[str, Any]:
+def _add_member(service: UserService, arguments: Any) -> dict[str, Any]:
     return _member(service, arguments, is_member=True)
 
 
-def _remove_member(service: Service, arguments: Any) -> dict[str, Any]:
+def _remove_member(service: UserService, arguments: Any) -> dict[str, Any]:
     return _member(service, arguments, is_member=False)
 
 
-OPERATIONS: Mapping[str, Callable[[Service, Any], dict[str, Any]]] = {
+OPERATIONS: Mapping[str, Callable[[UserService, Any], dict[str, Any]]] = {
     "base_tree": _base_tree,
     "converge": _converge,
     "converge.preview": _preview,
@@ -201,7 +201,7 @@ OPERATIONS: Mapping[str, Callable[[Service, Any], dict[str, Any]]] = {
 }
 
 
-def carry_out(service: Service, operation: Any, arguments: Any) -> dict[str, Any]:
+def carry_out(service: UserService, operation: Any, arguments: Any) -> dict[str, Any]:
     """The result of one operation.
 
     Raises:
@@ -218,7 +218,7 @@ def carry_out(service: Service, operation: Any, arguments: Any) -> dict[str, Any
         raise of_system(error) from error
 
 
-def answer(make: Callable[[], Service], text: str) -> tuple[int, dict[str, Any]]:
+def answer(make: Callable[[], UserService], text: str) -> tuple[int, dict[str, Any]]:
     """Exit status and answer for a request.
 
     Args:
@@ -245,7 +245,7 @@ def failure(error: AgentError) -> dict[str, Any]:
     return reply
 
 
-def serve(make: Callable[[], Service], source: TextIO, target: TextIO) -> int:
+def serve(make: Callable[[], UserService], source: TextIO, target: TextIO) -> int:
     """Answer one request; returns the exit status."""
     try:
         text = source.read(MAX_CHARACTERS + 1)

@@ -9,20 +9,20 @@ from typing import Any
 from gpucluster.controller.users import base_tree, hosts, lock, values
 from gpucluster.controller.users.access import Access
 from gpucluster.controller.users.config import Config
-from gpucluster.controller.users.controller import Controller
+from gpucluster.controller.users.controller import DirectoryController
 from gpucluster.controller.users.desired import DesiredUser
 from gpucluster.controller.users.errors import InHome
 from gpucluster.controller.users.host_entries import DesiredHost
-from gpucluster.controller.users.outcome import Outcome, partly, unless_problem
+from gpucluster.controller.users.outcome import UserOutcomes, partly, unless_problem
 from gpucluster.controller.users.plan import Plan
 from gpucluster.controller.users.slurm import DesiredAssociation
-from gpucluster.controller.users.state import State, described
+from gpucluster.controller.users.state import DirectoryState, described
 from gpucluster.controller.users.values import LocalAccounts
 from gpucluster.node_agent import passwords
 from gpucluster.node_agent.errors import AgentError, Failed, Refused, Unconfirmed
 
 
-class Service:
+class UserService:
     """The users of this cluster.
 
     Args:
@@ -31,7 +31,7 @@ class Service:
 
     def __init__(self, config: Config, local: LocalAccounts, wait: float = 30) -> None:
         self.config, self.local = config, local
-        self._controller = Controller(config, local, wait)
+        self._controller = DirectoryController(config, local, wait)
         self._homes = self._controller.homes
         self._slurm = self._controller.slurm
         self._state, self._plan = self._controller.state, self._controller.plan
@@ -40,7 +40,7 @@ class Service:
 
     # ---- reading
 
-    def users(self, state: State | None = None) -> list[dict[str, object]]:
+    def users(self, state: DirectoryState | None = None) -> list[dict[str, object]]:
         """All users, by uid. Where accounting does not answer, their accounts are not known."""
         state = state or self._state()
         accounts = self._controller.accounts()
@@ -125,17 +125,19 @@ class Service:
             result = {"user": user, "changed": outcome.any_change, **report.result}
             return report.require(result, f"{desired.name} is changed in the directory, but")
 
-    def _confirm(self, state: State, names: Sequence[str], removed_groups: Sequence[str] = ()) -> hosts.Report:
+    def _confirm(
+        self, state: DirectoryState, names: Sequence[str], removed_groups: Sequence[str] = ()
+    ) -> hosts.HostsReport:
         """Let every host confirm the groups and keys of users, and that it does not know groups that were removed."""
         if not names and not removed_groups:
-            return hosts.Report()
+            return hosts.HostsReport()
         users = [hosts.of_user(state, state.users[name]) for name in names]
         return hosts.confirm(self.config.hosts, users, removed_groups)
 
     def _other_password(self, plan: Plan, desired: DesiredUser) -> bool:
         return plan.user(desired.name).has_password and self._password_differs(plan, desired)
 
-    def add_many(self, users: Sequence[DesiredUser]) -> tuple[Outcome, hosts.Report, set[str]]:
+    def add_many(self, users: Sequence[DesiredUser]) -> tuple[UserOutcomes, hosts.HostsReport, set[str]]:
         """Create or change many users, each independently of the others.
 
         Returns:
@@ -145,7 +147,7 @@ class Service:
         with lock.held():
             state = self._state()
             before = set(state.users)
-            outcome, plan = Outcome(), self._plan(state, reserved=_uids(users))
+            outcome, plan = UserOutcomes(), self._plan(state, reserved=_uids(users))
             able = []
             for desired in _numbered_first(users):
                 try:
@@ -160,7 +162,7 @@ class Service:
 
     def converge(
         self, users: Sequence[DesiredUser], absent: Sequence[str]
-    ) -> tuple[Outcome, State, list[str], list[Unconfirmed]]:
+    ) -> tuple[UserOutcomes, DirectoryState, list[str], list[Unconfirmed]]:
         """Bring users to the desired state, all or none of them. Users who are not mentioned stay unchanged.
 
         Returns:
@@ -175,7 +177,7 @@ class Service:
         with lock.held():
             self._check_accounts(users)
             plan = self._plan(self._state(), reserved=_uids(users))
-            outcome = Outcome()
+            outcome = UserOutcomes()
             self._plan_groups(plan, users)
             for desired in _numbered_first(users):
                 outcome.changed[desired.name] = plan.put_user(desired)
@@ -225,9 +227,9 @@ class Service:
             plan.add_group(values.group_name(group, self.local), None)
         return missing
 
-    def _carry_out(self, plan: Plan, users: Sequence[DesiredUser], outcome: Outcome | None = None) -> Outcome:
+    def _carry_out(self, plan: Plan, users: Sequence[DesiredUser], outcome: UserOutcomes | None = None) -> UserOutcomes:
         """Apply a plan, then update homes and associations."""
-        outcome = outcome or Outcome()
+        outcome = outcome or UserOutcomes()
         for desired in users:
             outcome.attempt(desired.name, lambda desired=desired: self._set_password(plan, desired))  # type: ignore[misc]
         outcome.general = self._controller.apply(plan) or outcome.general
@@ -281,7 +283,7 @@ class Service:
             Failed: a member of the privilege group did not become an operator of Slurm, or is one still.
             Unconfirmed: a host did not answer, or has other groups of the user.
         """
-        outcome = Outcome()
+        outcome = UserOutcomes()
         with lock.held():
             plan = self._plan(self._state(), {})
             changed = plan.set_member(group, user, is_member=is_member)
@@ -327,6 +329,6 @@ def _desired_association(plan: Plan, desired: DesiredUser) -> DesiredAssociation
     return DesiredAssociation(desired.slurm_account, limited, operator=plan.operator(desired.name))
 
 
-def _group(state: State, name: str) -> dict[str, object]:
+def _group(state: DirectoryState, name: str) -> dict[str, object]:
     group = state.groups[name]
     return {"name": group.name, "gid": group.gid, "members": state.members_of(group)}

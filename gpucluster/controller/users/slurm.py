@@ -109,7 +109,7 @@ def _with_names(words: tuple[str, ...], names: Sequence[str]) -> tuple[str, ...]
     return (*words[:at], f"name={','.join(names)}", *words[at:])
 
 
-class Slurm:
+class SlurmAccounting:
     """The accounting database, through sacctmgr."""
 
     def __init__(self, slurm: Accounting) -> None:

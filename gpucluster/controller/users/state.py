@@ -24,7 +24,7 @@ _SET_ASIDE = "# disabled: "
 
 
 @dataclass(frozen=True)
-class User:
+class DirectoryUser:
     """An entry of ou=people.
 
     Args:
@@ -51,14 +51,14 @@ class User:
         """Account in Slurm -> how many jobs a user could submit there before disabling."""
         return dict(match.groups() for match in map(_LIMIT.fullmatch, self.notes) if match)  # type: ignore[misc]
 
-    def noting(self, limits: Mapping[str, str]) -> User:
+    def noting(self, limits: Mapping[str, str]) -> DirectoryUser:
         """The same entry with notes of these limits, and of no others."""
         others = [note for note in self.notes if not _LIMIT.fullmatch(note)]
         ours = [f"before disabling: account={account} maxsubmitjobs={limit}" for account, limit in limits.items()]
         return replace(self, notes=(*others, *sorted(ours)))
 
     @classmethod
-    def read(cls, entry: Entry) -> User:
+    def read(cls, entry: Entry) -> DirectoryUser:
         """Read an entry of the server's answer."""
         keys = [text.strip() for text in entry.get("sshpublickey", [])]
         return cls(
@@ -93,7 +93,7 @@ class User:
 
 
 @dataclass(frozen=True)
-class Group:
+class DirectoryGroup:
     """An entry of ou=groups; `members` are the users who have it in addition to their primary group."""
 
     name: str
@@ -102,14 +102,14 @@ class Group:
     dn: str = ""
 
     @classmethod
-    def read(cls, entry: Entry) -> Group:
+    def read(cls, entry: Entry) -> DirectoryGroup:
         """Read an entry of the server's answer."""
         members = tuple(sorted(entry.get("memberuid", [])))
         return cls(entry["cn"][0], int(entry["gidnumber"][0]), members, entry["dn"][0])
 
 
 @dataclass
-class State:
+class DirectoryState:
     """The whole directory.
 
     Args:
@@ -123,8 +123,8 @@ class State:
         service_policy: the policy for that password.
     """
 
-    users: dict[str, User] = field(default_factory=dict)
-    groups: dict[str, Group] = field(default_factory=dict)
+    users: dict[str, DirectoryUser] = field(default_factory=dict)
+    groups: dict[str, DirectoryGroup] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     retired_users: dict[str, int] = field(default_factory=dict)
     retired_groups: dict[str, int] = field(default_factory=dict)
@@ -135,17 +135,17 @@ class State:
     service_policy: str = ""
 
     @classmethod
-    def read(cls, config: Config, entries: Iterable[Entry]) -> State:
+    def read(cls, config: Config, entries: Iterable[Entry]) -> DirectoryState:
         """Read the server's answer for the whole directory."""
         state = cls()
         for entry in entries:
             dn = entry["dn"][0].lower()
             state.known.add(dn)
             if "uidnumber" in entry and "uid" in entry and dn.endswith("," + config.people_dn.lower()):
-                user = User.read(entry)
+                user = DirectoryUser.read(entry)
                 state.users[user.name] = user
             elif "gidnumber" in entry and dn.endswith("," + config.groups_dn.lower()):
-                group = Group.read(entry)
+                group = DirectoryGroup.read(entry)
                 state.groups[group.name] = group
             elif dn.endswith("," + config.hosts_dn.lower()):
                 state.hosts[dn] = entry.get("userpassword", [""])[0]
@@ -166,7 +166,7 @@ class State:
         elif dn == counter_dn(config, "gid").lower():
             self.next_gid = int(entry["description"][0])
 
-    def group_of(self, gid: int) -> Group | None:
+    def group_of(self, gid: int) -> DirectoryGroup | None:
         """The group with this number."""
         return next((group for group in self.groups.values() if group.gid == gid), None)
 
@@ -174,7 +174,7 @@ class State:
         """The groups that a user has in addition to the primary one."""
         return sorted(group.name for group in self.groups.values() if name in group.members)
 
-    def members_of(self, group: Group) -> list[str]:
+    def members_of(self, group: DirectoryGroup) -> list[str]:
         """All users who have this group, as primary group or in addition."""
         primary = {user.name for user in self.users.values() if user.gid == group.gid}
         return sorted(primary | set(group.members))
@@ -200,7 +200,9 @@ def retired_dn(config: Config, kind: str) -> str:
     return f"ou={kind},ou=retired,{config.suffix}"
 
 
-def described(state: State, config: Config, user: User, accounts: Mapping[str, str]) -> dict[str, object]:
+def described(
+    state: DirectoryState, config: Config, user: DirectoryUser, accounts: Mapping[str, str]
+) -> dict[str, object]:
     """A user as answers show them; `accounts`: user -> account in Slurm."""
     primary, groups = state.group_of(user.gid), state.groups_of(user.name)
     return {

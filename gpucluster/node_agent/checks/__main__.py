@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gpucluster.node_agent.checks import expected, registry
-from gpucluster.node_agent.checks.collect.place import STATE, Host
+from gpucluster.node_agent.checks.collect.place import STATE, MeasuredHost
 from gpucluster.node_agent.checks.model import EXIT_CODES, Profile, Report, Status
 from gpucluster.node_agent.checks.run import run
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _UNKNOWN
     # The program that started us may ignore the end of children; then this one could not wait for its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    host = Host(expectation, options.root, options.state, time.monotonic, time.time)
+    host = MeasuredHost(expectation, options.root, options.state, time.monotonic, time.time)
     report = run(host, Profile(options.profile), options.off, options.name)
     sys.stdout.write(json.dumps(report.to_dict()) + "\n" if options.output == "json" else text(report))
     return EXIT_CODES[report.status]

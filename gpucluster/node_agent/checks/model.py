@@ -84,7 +84,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedMeasurement:
     """What a tool said instead of a measurement: that what it was asked about does not work.
 
     Args:
@@ -186,7 +186,7 @@ def evaluate(check: Check[Expected], subject: str, measurements: Measurements, e
     reason = check.applies(expected, subject)
     if reason:
         return Finding(check.name, subject, Status.SKIP, reason)
-    refused = [value.reason for value in map(measurements.get, check.needs) if isinstance(value, Refused)]
+    refused = [value.reason for value in map(measurements.get, check.needs) if isinstance(value, RefusedMeasurement)]
     if refused:
         return Finding(check.name, subject, Status.FAIL, "; ".join(dict.fromkeys(refused)))
     missing = [_why(name, measurements) for name in check.needs if _absent(measurements.get(name))]

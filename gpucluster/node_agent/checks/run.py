@@ -6,11 +6,11 @@ import os
 from collections.abc import Collection
 
 from gpucluster.node_agent.checks import registry, side_by_side
-from gpucluster.node_agent.checks.collect.place import Host, Unmeasured, measure
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, Unmeasured, measure
 from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status, evaluate
 
 
-def run(host: Host, profile: Profile, off: Collection[str] = (), name: str = "") -> Report:
+def run(host: MeasuredHost, profile: Profile, off: Collection[str] = (), name: str = "") -> Report:
     """The report of a profile. It takes hardly longer than the profile's limit, whatever hangs.
 
     Args:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
 from gpucluster.node_agent import in_child
-from gpucluster.node_agent.checks.model import Missing, Refused
+from gpucluster.node_agent.checks.model import Missing, RefusedMeasurement
 
 # A measurement is smaller than this, in bytes; and a process gets so much time over its limit to say that it met it.
 _MOST = 32 << 20
@@ -78,8 +78,10 @@ def _start(task: Task) -> tuple[int, int]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, task.seconds + 1.0)
         value = task.measure(task.seconds)
-        names = {Missing: "missing", Refused: "refused"}
-        answer = {names[type(value)]: value.reason} if isinstance(value, (Missing, Refused)) else {"value": value}
+        names = {Missing: "missing", RefusedMeasurement: "refused"}
+        answer = (
+            {names[type(value)]: value.reason} if isinstance(value, (Missing, RefusedMeasurement)) else {"value": value}
+        )
         with open(writer, "wb") as stream:
             stream.write(json.dumps(answer).encode())
         status = 0
@@ -100,7 +102,7 @@ def _decoded(data: bytes) -> Any:
     except ValueError:
         return Missing("the measurement ended without an answer")
     if "refused" in answer:
-        return Refused(answer["refused"])
+        return RefusedMeasurement(answer["refused"])
     return Missing(answer["missing"]) if "missing" in answer else answer["value"]
 
 

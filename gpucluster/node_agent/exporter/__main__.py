@@ -13,9 +13,9 @@ from gpucluster.node_agent import version
 from gpucluster.node_agent.errors import AgentError, Refused, of_system
 from gpucluster.node_agent.exporter import namespaces, server
 from gpucluster.node_agent.exporter.collect import Place, Spec
-from gpucluster.node_agent.exporter.collect.gpu import Gpus
-from gpucluster.node_agent.exporter.collect.jobs import Jobs
-from gpucluster.node_agent.exporter.collect.network import Network
+from gpucluster.node_agent.exporter.collect.gpu import GpuCollector
+from gpucluster.node_agent.exporter.collect.jobs import JobCollector
+from gpucluster.node_agent.exporter.collect.network import NetworkCollector
 from gpucluster.node_agent.exporter.collect.rdma import Rdma
 from gpucluster.node_agent.exporter.collect.watch import Watch
 from gpucluster.node_agent.exporter.exposition import page, sample
@@ -27,10 +27,10 @@ PORT = 9500
 #: have a thousand samples.
 COLLECTORS: Mapping[str, Spec] = {
     "rdma": Spec(Rdma, 4.0, 8192),
-    "network": Spec(Network, 4.0, 4096),
-    "jobs": Spec(Jobs, 2.0, 4096),
+    "network": Spec(NetworkCollector, 4.0, 4096),
+    "jobs": Spec(JobCollector, 2.0, 4096),
     # The first rows, and once a minute the instances of divided GPUs.
-    "gpu": Spec(Gpus, 8.0, 1024),
+    "gpu": Spec(GpuCollector, 8.0, 1024),
     "watch": Spec(Watch, 2.0, 1024),
 }
 _USUAL = ("rdma", "network", "jobs")
@@ -65,7 +65,7 @@ def _serve(options: argparse.Namespace) -> int:
     except (OSError, OverflowError) as error:
         raise of_system(error if isinstance(error, OSError) else OSError(str(error)), options.listen) from None
     workers = Workers(_specs(options), _place(options))
-    serving = server.Server(listener, workers, options.allow, _about)
+    serving = server.ExporterServer(listener, workers, options.allow, _about)
     notify("READY=1")
     serving.serve()
     return 0

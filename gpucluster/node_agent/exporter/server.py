@@ -42,7 +42,7 @@ class _Client:
     gzip: bool = False
 
 
-class Server:
+class ExporterServer:
     """Serves the pages of these collectors.
 
     Args:

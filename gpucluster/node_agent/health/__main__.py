@@ -19,7 +19,7 @@ from gpucluster.node_agent.checks import registry
 from gpucluster.node_agent.checks.model import Profile, Report, accusations
 from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.health import client
-from gpucluster.node_agent.health.client import PORT, Answer
+from gpucluster.node_agent.health.client import PORT, HealthAnswer
 from gpucluster.node_agent.health.node_object import publish
 from gpucluster.node_agent.kubernetes.kubectl import KUBELET, Kubectl
 from gpucluster.node_agent.kubernetes.node_name import registered_name
@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     return DRAINED if answer is not None and answer.drained else 0
 
 
-def _sent(report: Report, options: argparse.Namespace) -> Answer | None:
+def _sent(report: Report, options: argparse.Namespace) -> HealthAnswer | None:
     """The answer to a report; None if there is none, which the log reports."""
     try:
         answer = client.send(report, options.controller, options.port)

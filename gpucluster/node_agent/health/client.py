@@ -26,7 +26,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
-class Answer:
+class HealthAnswer:
     """What a node gets.
 
     Args:
@@ -79,7 +79,7 @@ def shortened(report: Report) -> dict[str, Any]:
     return raw
 
 
-def send(report: Report, address: str, port: int, seconds: float = _SECONDS) -> Answer:
+def send(report: Report, address: str, port: int, seconds: float = _SECONDS) -> HealthAnswer:
     """Send a report.
 
     Raises:
@@ -88,7 +88,7 @@ def send(report: Report, address: str, port: int, seconds: float = _SECONDS) -> 
     raw = exchange(json.dumps(shortened(report), default=str), address, port, seconds)
     if "drained" not in raw:
         raise Failed(f"the health service refused the report: {raw.get('error', raw)}")
-    return Answer(raw["drained"] is True, str(raw.get("reason", "")))
+    return HealthAnswer(raw["drained"] is True, str(raw.get("reason", "")))
 
 
 def exchange(text: str, address: str, port: int, seconds: float = _SECONDS) -> Mapping[str, Any]:

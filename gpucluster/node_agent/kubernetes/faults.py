@@ -15,7 +15,7 @@ OF_THE_SERVER = frozenset({DEAD, EXPIRED, SPACE})
 _LOOK = "Look why: gpucluster kubernetes status"
 
 
-class Fault(NamedTuple):
+class KubectlFault(NamedTuple):
     """Why kubectl failed.
 
     Attributes:
@@ -72,7 +72,7 @@ _PREFIX = re.compile(r"^(error: |Error from server( \([A-Za-z]+\))?: |Unable to 
 _LONGEST = 400
 
 
-def explained(error_output: str, status: int, file: str) -> Fault:
+def explained(error_output: str, status: int, file: str) -> KubectlFault:
     """What kubectl's standard error means.
 
     Args:
@@ -88,8 +88,8 @@ def explained(error_output: str, status: int, file: str) -> Fault:
         :_LONGEST
     ]
     if _NO_FILE.search(whole):
-        return Fault(DEAD, "this host has no control plane of Kubernetes yet", "Run: gpucluster apply")
+        return KubectlFault(DEAD, "this host has no control plane of Kubernetes yet", "Run: gpucluster apply")
     for pattern, kind, message, hint in _WORDINGS:
         if re.search(pattern, error_output):
-            return Fault(kind, message.format(line=line, file=file), hint)
-    return Fault(OTHER, line, "")
+            return KubectlFault(kind, message.format(line=line, file=file), hint)
+    return KubectlFault(OTHER, line, "")

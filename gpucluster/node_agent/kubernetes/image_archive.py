@@ -20,7 +20,7 @@ _MANIFEST = "manifest.json"
 _OF_OCI = {"oci-layout", "index.json"}
 
 
-class Part:
+class ArchivePart:
     """What stays of an archive.
 
     Args:

@@ -33,7 +33,7 @@ class ApiFailed(Failed):
         where: the object of the request.
     """
 
-    def __init__(self, fault: faults.Fault, where: str = "") -> None:
+    def __init__(self, fault: faults.KubectlFault, where: str = "") -> None:
         message = f"{where}: {fault.message}" if where and fault.kind not in faults.OF_THE_SERVER else fault.message
         super().__init__(message, fault.hint)
         self.kind = fault.kind

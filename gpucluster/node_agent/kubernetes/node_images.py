@@ -18,7 +18,7 @@ from typing import Any
 
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused, of_system
-from gpucluster.node_agent.kubernetes.image_archive import Part
+from gpucluster.node_agent.kubernetes.image_archive import ArchivePart
 from gpucluster.node_agent.kubernetes.joining import normal
 
 #: containerd's label for an image that stays, and ours for one that we gave it to.
@@ -77,7 +77,7 @@ def named_in(text: str) -> list[str]:
 def _import(archive: Path, unused: Collection[str]) -> None:
     """Import the archive; of one that can be divided, without the unused images."""
     try:
-        part = Part(archive, unused) if unused else None
+        part = ArchivePart(archive, unused) if unused else None
     except ValueError:
         part = None
     if part is None:
@@ -93,7 +93,7 @@ def _import(archive: Path, unused: Collection[str]) -> None:
     _check(result.returncode, "import", programs.last_words(result))
 
 
-def _write(part: Part, sink: int) -> None:
+def _write(part: ArchivePart, sink: int) -> None:
     # What containerd reports of an archive that ends too early is the error that is shown.
     with contextlib.suppress(OSError, tarfile.TarError):
         part.write(os.fdopen(sink, "wb"))

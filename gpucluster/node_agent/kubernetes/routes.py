@@ -45,7 +45,7 @@ _SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Part:
+class NodeRange:
     """A node, its address and its part of the pods' range."""
 
     node: str
@@ -53,7 +53,7 @@ class Part:
     pods: str
 
 
-def parts(nodes: Sequence[Mapping[str, Any]]) -> list[Part]:
+def parts(nodes: Sequence[Mapping[str, Any]]) -> list[NodeRange]:
     """The nodes of the API that have an address and a part of the range."""
     node_parts = []
     for node in nodes:
@@ -61,11 +61,11 @@ def parts(nodes: Sequence[Mapping[str, Any]]) -> list[Part]:
         address = next((each["address"] for each in addresses if each.get("type") == "InternalIP"), "")
         pods = node.get("spec", {}).get("podCIDR", "")
         if address and pods:
-            node_parts.append(Part(node["metadata"]["name"], address, pods))
+            node_parts.append(NodeRange(node["metadata"]["name"], address, pods))
     return node_parts
 
 
-def desired_routes(known: Sequence[Part], own: str) -> dict[str, str]:
+def desired_routes(known: Sequence[NodeRange], own: str) -> dict[str, str]:
     """By destination, the address that routes go to: of every node but our own."""
     return {part.pods: part.address for part in known if part.node != own}
 

@@ -31,7 +31,7 @@ _MOST_OUTPUT = 8 << 20
 
 
 @dataclass(frozen=True)
-class Node:
+class MigNode:
     """The node, or what stands for it in a test.
 
     Args:
@@ -48,9 +48,9 @@ class Node:
         return self.root / path.lstrip("/")
 
 
-def here() -> Node:
+def here() -> MigNode:
     """This host."""
-    return Node(Path("/"), run)
+    return MigNode(Path("/"), run)
 
 
 def run(argv: Sequence[str], seconds: float) -> collect.ProgramOutput:
@@ -62,7 +62,7 @@ def run(argv: Sequence[str], seconds: float) -> collect.ProgramOutput:
     return collect.ProgramOutput(result.status, text.decode(errors="replace"))
 
 
-def apply(node: Node, expected: NodeExpectation) -> list[str]:
+def apply(node: MigNode, expected: NodeExpectation) -> list[str]:
     """Divide the GPUs as they should be, and return what was done; nothing is done where they are.
 
     Raises:
@@ -82,7 +82,7 @@ def apply(node: Node, expected: NodeExpectation) -> list[str]:
     return actions
 
 
-def _divide(node: Node, parts: Sequence[str], whole: str) -> list[str]:
+def _divide(node: MigNode, parts: Sequence[str], whole: str) -> list[str]:
     cards = collect.read(node.run, _READ_S)
     todo = plan.steps(cards, parts)
     if todo:
@@ -103,7 +103,7 @@ def _divide(node: Node, parts: Sequence[str], whole: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _alone(node: Node) -> Iterator[None]:
+def _alone(node: MigNode) -> Iterator[None]:
     """Stop the services that hold the GPUs, and start them again. At boot none of them runs yet."""
     running = [name for name in CLIENTS if node.run(["systemctl", "is-active", "--quiet", name], _READ_S).status == 0]
     for name in running:
@@ -116,7 +116,7 @@ def _alone(node: Node) -> Iterator[None]:
             node.run(["systemctl", "start", "--no-block", name], _READ_S)
 
 
-def _take(node: Node, step: plan.Step) -> None:
+def _take(node: MigNode, step: plan.Step) -> None:
     for left in reversed(range(_TRIES)):
         answer = node.run(["nvidia-smi", *step.words], _SECONDS)
         # A mode that is pending is a warning only: the status is 0.
@@ -129,7 +129,7 @@ def _take(node: Node, step: plan.Step) -> None:
     raise plan.NotPossible(f"GPU {step.gpu}: could not {step.what}: {refusals.explain(answer.output)}")
 
 
-def _show(node: Node, cards: Sequence[collect.Card], devices: Sequence[mig.Device]) -> None:
+def _show(node: MigNode, cards: Sequence[collect.Card], devices: Sequence[mig.MigDevice]) -> None:
     """Make the links and the list of names; without devices both are removed."""
     folder = node.path(mig.FOLDER)
     targets: Mapping[str, str] = {}
@@ -161,7 +161,7 @@ def _link(path: Path, target: str) -> None:
     new.replace(path)
 
 
-def _record(node: Node, reason: str) -> None:
+def _record(node: MigNode, reason: str) -> None:
     folder = node.path(mig.FOLDER)
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     _write(folder / RECORD, json.dumps({"said": reason}))

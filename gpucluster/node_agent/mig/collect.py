@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Callable
 
-from gpucluster.node_agent.rules.mig import Instance
+from gpucluster.node_agent.rules.mig import MigInstance
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree
@@ -58,7 +58,7 @@ class There:
         uuid: the name by which CUDA finds it (`MIG-...`), "" without a compute instance.
     """
 
-    instance: Instance
+    instance: MigInstance
     gpu_instance: int
     compute_instance: int | None
     uuid: str
@@ -112,9 +112,9 @@ def parse(query: str, instances: str, names: str) -> tuple[Card, ...]:
         Unreadable: one of them is cut off, or they do not belong together.
     """
     root = document(query)
-    made: dict[int, list[tuple[Instance, int]]] = {}
+    made: dict[int, list[tuple[MigInstance, int]]] = {}
     for gpu, profile, number, start in _GPU_INSTANCE.findall(instances):
-        made.setdefault(int(gpu), []).append((Instance(profile, int(start)), int(number)))
+        made.setdefault(int(gpu), []).append((MigInstance(profile, int(start)), int(number)))
     uuids = _uuids(names)
     return tuple(_card(index, gpu, made.get(index, []), uuids) for index, gpu in enumerate(root.findall("gpu")))
 
@@ -151,7 +151,7 @@ def _uuids(names: str) -> Mapping[tuple[int, int], str]:
 def _card(
     index: int,
     gpu: ElementTree.Element,
-    made: Sequence[tuple[Instance, int]],
+    made: Sequence[tuple[MigInstance, int]],
     uuids: Mapping[tuple[int, int], str],
 ) -> Card:
     compute: dict[int, tuple[int, str]] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpucluster.node_agent.mig.collect import Card, There
 from gpucluster.node_agent.rules import mig
-from gpucluster.node_agent.rules.mig import Device, Instance
+from gpucluster.node_agent.rules.mig import MigDevice, MigInstance
 
 ON, OFF = "Enabled", "Disabled"
 
@@ -50,7 +50,7 @@ def steps(cards: Sequence[Card], parts: Sequence[str]) -> tuple[Step, ...]:
     return tuple(calls)
 
 
-def _of_card(index: int, card: Card, desired: Sequence[Instance]) -> list[Step]:
+def _of_card(index: int, card: Card, desired: Sequence[MigInstance]) -> list[Step]:
     if is_right(card, desired):
         return []
     if card.mode not in (ON, OFF):
@@ -77,7 +77,7 @@ def _of_card(index: int, card: Card, desired: Sequence[Instance]) -> list[Step]:
     return calls
 
 
-def is_right(card: Card, desired: Sequence[Instance]) -> bool:
+def is_right(card: Card, desired: Sequence[MigInstance]) -> bool:
     """Whether a GPU is divided like this, and stays so."""
     mode = ON if desired else OFF
     if card.mode not in (ON, OFF):
@@ -85,7 +85,7 @@ def is_right(card: Card, desired: Sequence[Instance]) -> bool:
     return (card.mode, card.pending) == (mode, mode) and not differences(card, desired)
 
 
-def differences(card: Card, desired: Sequence[Instance]) -> list[str]:
+def differences(card: Card, desired: Sequence[MigInstance]) -> list[str]:
     """What is not as it should be of the instances of a GPU, in words."""
     there = {each.instance: each for each in card.instances}
     words = [f"{_name(each)} is missing" for each in desired if each not in there]
@@ -93,11 +93,11 @@ def differences(card: Card, desired: Sequence[Instance]) -> list[str]:
     return words + [f"{_name(each)} is not wanted" for each in there if each not in desired]
 
 
-def _name(instance: Instance) -> str:
+def _name(instance: MigInstance) -> str:
     return f"{instance.profile} at {instance.start}"
 
 
-def links(cards: Sequence[Card], devices: Sequence[Device], minors: Mapping[str, int]) -> dict[str, str]:
+def links(cards: Sequence[Card], devices: Sequence[MigDevice], minors: Mapping[str, int]) -> dict[str, str]:
     """The links of the node: by their path, the device file to which each leads.
 
     Raises:
@@ -120,7 +120,7 @@ def links(cards: Sequence[Card], devices: Sequence[Device], minors: Mapping[str,
     return file_by_link
 
 
-def names(cards: Sequence[Card], devices: Sequence[Device]) -> dict[int, str]:
+def names(cards: Sequence[Card], devices: Sequence[MigDevice]) -> dict[int, str]:
     """By Slurm's number of a device, the name by which CUDA finds it."""
     return {
         device.number: _there(cards[device.gpu], device).uuid if device.instance else cards[device.gpu].uuid
@@ -128,7 +128,7 @@ def names(cards: Sequence[Card], devices: Sequence[Device]) -> dict[int, str]:
     }
 
 
-def _there(card: Card, device: Device) -> There:
+def _there(card: Card, device: MigDevice) -> There:
     for each in card.instances:
         if each.instance == device.instance and each.uuid:
             return each

@@ -18,7 +18,7 @@ from gpucluster.node_agent.mig.plan import NotPossible
 from gpucluster.node_agent.rules.devices import is_of_nvidia_gpus
 
 if TYPE_CHECKING:
-    from gpucluster.node_agent.mig.apply import Node
+    from gpucluster.node_agent.mig.apply import MigNode
 
 KUBELET = "kubelet.service"
 #: Where kubelet remembers which pod has which devices.
@@ -34,7 +34,7 @@ _MOST_NAMED = 5
 
 
 @contextlib.contextmanager
-def away(node: Node) -> Iterator[None]:
+def away(node: MigNode) -> Iterator[None]:
     """Let kubelet start no pod meanwhile, and end what offers GPUs. Nothing is done where no kubelet runs: at a boot.
 
     Raises:
@@ -83,7 +83,7 @@ def holders(running: Iterable[Mapping[str, str]], checkpoint: str | None) -> lis
     return sorted({each["pod"] for each in running if each["uid"] in owners})
 
 
-def _checkpoint(node: Node) -> str | None:
+def _checkpoint(node: MigNode) -> str | None:
     try:
         return node.path(CHECKPOINT).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -92,7 +92,7 @@ def _checkpoint(node: Node) -> str | None:
         raise NotPossible(f"{CHECKPOINT} can't be read: {error.strerror}") from None
 
 
-def _running(node: Node) -> list[dict[str, str]]:
+def _running(node: MigNode) -> list[dict[str, str]]:
     answer = node.run([*_crictl(node), "ps", "--state", "Running", "--output", "json"], _SECONDS)
     # Where it has no configuration it warns before its answer.
     text = answer.output[answer.output.find("{") :] if answer.status == 0 else ""
@@ -112,6 +112,6 @@ def _container(number: str, labels: Mapping[str, str]) -> dict[str, str]:
     return {"id": str(number), "name": name, "uid": uid, "pod": f"{namespace}/{pod}"}
 
 
-def _crictl(node: Node) -> Sequence[str]:
+def _crictl(node: MigNode) -> Sequence[str]:
     """The program: sudo of Oracle Linux has no /usr/local/bin in its path; images of OKE have crictl elsewhere."""
     return [_CRICTL if node.path(_CRICTL).exists() else "crictl"]

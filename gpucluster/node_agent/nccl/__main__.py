@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn, TextIO
 
 from gpucluster.node_agent.nccl import collectives, json_output, limits, text_output
-from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun, Verdict, judge
+from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun, NcclVerdict, judge
 from gpucluster.node_agent.nccl.measurement import Measurement
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 
@@ -31,9 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verdict = judge(_read(options.file), _expected_run(options))
     except (Unusable, json_output.NotJson) as error:
-        verdict = Verdict(UNKNOWN, [str(error)])
+        verdict = NcclVerdict(UNKNOWN, [str(error)])
     except OSError as error:
-        verdict = Verdict(UNKNOWN, [f"{options.file} can't be read: {error.strerror or error}"])
+        verdict = NcclVerdict(UNKNOWN, [f"{options.file} can't be read: {error.strerror or error}"])
     sys.stdout.write(json.dumps(verdict._asdict()) + "\n" if options.output == "json" else _text(verdict))
     return STATUS[verdict.verdict]
 
@@ -127,7 +127,7 @@ def _with(first: str, rest: Iterator[str]) -> Iterator[str]:
     yield from rest
 
 
-def _text(verdict: Verdict) -> str:
+def _text(verdict: NcclVerdict) -> str:
     about = ""
     if verdict.busbw is not None:
         about = f"{verdict.operation}, largest message {verdict.size} bytes: busbw {verdict.busbw:.2f} GB/s\n"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Callable
 
-from gpucluster.node_agent.nccl.measurement import Line, Log, Route
+from gpucluster.node_agent.nccl.measurement import Line, Log, RankRoute
 
 _INFO = re.compile(r"(?:^|\s)([A-Za-z0-9][\w.-]*):\d+:\d+ \[-?\d+\] NCCL INFO (.*)")
 _ROUTE = re.compile(
@@ -35,7 +35,7 @@ class InfoLog:
 
     def __init__(self) -> None:
         self._log = Log()
-        self._routes: dict[Route, dict[tuple[int, int], Line]] = {}
+        self._routes: dict[RankRoute, dict[tuple[int, int], Line]] = {}
         self._devices: dict[str, tuple[tuple[str, ...], Line]] = {}
 
     def line(self, line: str) -> None:
@@ -58,7 +58,7 @@ class InfoLog:
         if not match:
             return
         network = _NETWORK.match(match[4]) if match[3] == "NET" else None
-        route = Route(match[3], network[1], bool(network[2])) if network else Route(match[3])
+        route = RankRoute(match[3], network[1], bool(network[2])) if network else RankRoute(match[3])
         pairs = self._routes.setdefault(route, {})
         if len(pairs) < _MOST_PAIRS:
             pairs.setdefault((int(match[1]), int(match[2])), line)

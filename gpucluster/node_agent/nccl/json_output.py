@@ -11,7 +11,7 @@ import json
 from statistics import median
 from typing import Any
 
-from gpucluster.node_agent.nccl.measurement import Device, Half, Measurement, Number, Row
+from gpucluster.node_agent.nccl.measurement import Half, Measurement, Number, RankDevice, Row
 
 
 class NotJson(ValueError):
@@ -44,7 +44,7 @@ def _measurement(content: dict[str, Any]) -> Measurement:
         if half is not None
     ]
     devices = [
-        Device(
+        RankDevice(
             int(each["rank"]),
             int(each.get("group", 0)),
             str(each.get("hostname", "")),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpucluster.node_agent.nccl import causes, collectives, gpu_models, limits, log_causes
 from gpucluster.node_agent.nccl.measurement import TIME_LIMIT, Measurement, Row
-from gpucluster.node_agent.nccl.shape_limits import Shape
+from gpucluster.node_agent.nccl.shape_limits import ShapeLimits
 
 PASS = "pass"  # noqa: S105 - no password
 FAIL = "fail"
@@ -29,7 +29,7 @@ class ExpectedRun(NamedTuple):
         expect: GB/s that the bus bandwidth must reach, instead of the limit of the shape; None for that limit.
     """
 
-    shape: Shape | None
+    shape: ShapeLimits | None
     nodes: int
     gpus: int
     operation: str | None = None
@@ -37,7 +37,7 @@ class ExpectedRun(NamedTuple):
     expect: float | None = None
 
 
-class Verdict(NamedTuple):
+class NcclVerdict(NamedTuple):
     """The verdict: "pass", "fail" or "unknown".
 
     Attributes:
@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
     of_a_node: bool = False
 
 
-def judge(measured: Measurement, expected: ExpectedRun) -> Verdict:
+def judge(measured: Measurement, expected: ExpectedRun) -> NcclVerdict:
     """The verdict on a measurement. Where it is not good, its reasons begin with what NCCL warned of."""
     verdict = _judge(measured, expected)
     if verdict.verdict == PASS:
@@ -68,15 +68,15 @@ def judge(measured: Measurement, expected: ExpectedRun) -> Verdict:
     return verdict._replace(reasons=[*measured.causes, *verdict.reasons])
 
 
-def _judge(measured: Measurement, expected: ExpectedRun) -> Verdict:
+def _judge(measured: Measurement, expected: ExpectedRun) -> NcclVerdict:
     if not measured.rows:
         errors = [f"the program reported: {error}" for error in measured.errors]
         hung = any(TIME_LIMIT in error for error in measured.errors)
         why = "the program hung until its time limit" if hung else "the program ended before it measured"
-        return Verdict(UNKNOWN, [f"there is no row with results: {why}", *errors])
+        return NcclVerdict(UNKNOWN, [f"there is no row with results: {why}", *errors])
     expected = expected if expected.gpus else expected._replace(gpus=_gpus(measured, expected.nodes))
     if not expected.gpus:
-        return Verdict(UNKNOWN, ["the output does not show how many GPUs each node has: give --shape or --gpus"])
+        return NcclVerdict(UNKNOWN, ["the output does not show how many GPUs each node has: give --shape or --gpus"])
     ranks = expected.nodes * expected.gpus
     last = max(measured.rows, key=lambda row: row.size)
     groups = {device.group for device in measured.devices}
@@ -86,7 +86,7 @@ def _judge(measured: Measurement, expected: ExpectedRun) -> Verdict:
     named = operations[0]
     algorithm = expected.algorithm or _algorithm(measured)
     bus = _bus(last)
-    basis = Verdict(UNKNOWN, [], " or ".join(operations), algorithm, None, last.size, round(bus, 3))
+    basis = NcclVerdict(UNKNOWN, [], " or ".join(operations), algorithm, None, last.size, round(bus, 3))
     if named not in collectives.COLLECTIVES:
         return basis._replace(reasons=[f"nothing is known about the operation {named}: give --operation"])
     # The factors of many ranks lie close together: where the expected number fits, it is that.
@@ -161,7 +161,7 @@ def _right(measured: Measurement) -> list[str]:
     return []
 
 
-def _over_sockets(measured: Measurement, expected: ExpectedRun, run: log_causes.Run) -> str | None:
+def _over_sockets(measured: Measurement, expected: ExpectedRun, run: log_causes.RunFacts) -> str | None:
     """Sockets are right on one node, where no network is used, and on shapes without RDMA."""
     if expected.nodes == 1 or expected.shape is None or not expected.shape.wire:
         return None
@@ -174,7 +174,9 @@ def _over_sockets(measured: Measurement, expected: ExpectedRun, run: log_causes.
     return f"NCCL used sockets and not RDMA between the nodes{evidence}; {do}"
 
 
-def _run(measured: Measurement, expected: ExpectedRun, operation: str, algorithm: str, bus: float) -> log_causes.Run:
+def _run(
+    measured: Measurement, expected: ExpectedRun, operation: str, algorithm: str, bus: float
+) -> log_causes.RunFacts:
     shape = expected.shape
     model = gpu_models.model(device.name for device in measured.devices) if shape is None else shape.model
     hosts = {device.rank: device.host for device in measured.devices}
@@ -184,17 +186,17 @@ def _run(measured: Measurement, expected: ExpectedRun, operation: str, algorithm
     nvlink = shape.nvlink if shape else gpu_models.nvlink(model)
     # Sums of the switches are faster than a ring. What is slower than a ring within a node has another cause.
     added = gpu_models.added_by_switches(model) and (expected.nodes > 1 or bus >= limits.NVLINK_SHARE * nvlink)
-    return log_causes.Run(
+    return log_causes.RunFacts(
         expected.nodes, expected.gpus, bool(nvlink), added, shape.name if shape else "", shape.devices if shape else (),
         groups, hosts if apart else {}, operation, algorithm,
     )  # fmt: skip
 
 
-def _settings(measured: Measurement, run: log_causes.Run) -> list[str]:
+def _settings(measured: Measurement, run: log_causes.RunFacts) -> list[str]:
     return causes.of_settings(measured.settings, nodes=run.nodes, added_by_switches=run.added_by_switches)
 
 
-def _explanations(measured: Measurement, run: log_causes.Run) -> list[str]:
+def _explanations(measured: Measurement, run: log_causes.RunFacts) -> list[str]:
     """Other programs first, then settings: they are what led to the rest."""
     hosts = [device.host for device in sorted(measured.devices, key=lambda each: each.rank)]
     return [
@@ -205,7 +207,7 @@ def _explanations(measured: Measurement, run: log_causes.Run) -> list[str]:
     ]
 
 
-def _why_slow(measured: Measurement, expected: ExpectedRun, run: log_causes.Run) -> list[str]:
+def _why_slow(measured: Measurement, expected: ExpectedRun, run: log_causes.RunFacts) -> list[str]:
     """What explains a bandwidth that is a fault, or how to find out."""
     named, missing = _explanations(measured, run), _settings_missing(measured, expected)
     if named or (missing and measured.log.present):
@@ -269,10 +271,10 @@ def _operations(measured: Measurement, last: Row, expected: ExpectedRun, ranks: 
 
 def _limit(
     operations: list[str], algorithm: str, expected: ExpectedRun, groups: int, measured: Measurement
-) -> limits.Limit | None:
+) -> limits.BandwidthLimit | None:
     """What the result is compared with. Where the operation is not known: the strictest, and nothing is a fault."""
     if expected.expect is not None:
-        return limits.Limit(expected.expect, expected.expect, "what was expected")
+        return limits.BandwidthLimit(expected.expect, expected.expect, "what was expected")
     if groups > 1:
         return None
     candidates = [_limit_of(each, algorithm, expected, measured) for each in operations]
@@ -283,7 +285,9 @@ def _limit(
     return strictest if len(known) == 1 else strictest._replace(fault=min(limit.fault for limit in known))
 
 
-def _limit_of(operation: str, algorithm: str, expected: ExpectedRun, measured: Measurement) -> limits.Limit | None:
+def _limit_of(
+    operation: str, algorithm: str, expected: ExpectedRun, measured: Measurement
+) -> limits.BandwidthLimit | None:
     """The limit of the shape, or of the GPUs that the output names."""
     if expected.shape is not None or expected.nodes > 1:
         return limits.choose(expected.shape, operation, algorithm, expected.nodes, expected.gpus)
@@ -294,7 +298,13 @@ def _limit_of(operation: str, algorithm: str, expected: ExpectedRun, measured: M
 
 
 def _doubts(
-    last: Row, ranks: int, bus: float, limit: limits.Limit | None, groups: int, expected: ExpectedRun, operation: str
+    last: Row,
+    ranks: int,
+    bus: float,
+    limit: limits.BandwidthLimit | None,
+    groups: int,
+    expected: ExpectedRun,
+    operation: str,
 ) -> list[str]:
     """Why a result without a fault can't be called good."""
     doubts = []

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpucluster.node_agent.nccl import collectives, gpu_models
-from gpucluster.node_agent.nccl.shape_limits import Shape
+from gpucluster.node_agent.nccl.shape_limits import ShapeLimits
 
 RING = "ring"
 DEFAULT = "default"
@@ -41,7 +41,7 @@ SAME_SHARE = 0.95
 _OTHERS_WITHOUT_SWITCH = 3
 
 
-class Limit(NamedTuple):
+class BandwidthLimit(NamedTuple):
     """What a result is compared with, in GB/s: `good` and above is good, below `fault` is a fault.
 
     Attributes:
@@ -57,7 +57,7 @@ class Limit(NamedTuple):
     of_a_node: bool = False
 
 
-def choose(shape: Shape | None, operation: str, algorithm: str, nodes: int, gpus: int) -> Limit | None:
+def choose(shape: ShapeLimits | None, operation: str, algorithm: str, nodes: int, gpus: int) -> BandwidthLimit | None:
     """The limit for a run; None where there is nothing to compare with, and `missing` gives the reason.
 
     Args:
@@ -71,7 +71,7 @@ def choose(shape: Shape | None, operation: str, algorithm: str, nodes: int, gpus
     return _between_nodes(shape, operation, algorithm, nodes) if gpus == shape.gpus else None
 
 
-def of_names(names: Iterable[str], operation: str, gpus: int, *, switches: bool) -> Limit | None:
+def of_names(names: Iterable[str], operation: str, gpus: int, *, switches: bool) -> BandwidthLimit | None:
     """The limit for GPUs of a node whose shape is not known, by the names that CUDA gives them.
 
     Args:
@@ -86,7 +86,7 @@ def of_names(names: Iterable[str], operation: str, gpus: int, *, switches: bool)
     return limit._replace(fault=limit.fault * links)
 
 
-def missing(shape: Shape | None, operation: str, nodes: int, gpus: int) -> str:
+def missing(shape: ShapeLimits | None, operation: str, nodes: int, gpus: int) -> str:
     """Why there is no limit, as text."""
     if shape is None:
         if nodes > 1:
@@ -109,7 +109,7 @@ def missing(shape: Shape | None, operation: str, nodes: int, gpus: int) -> str:
     return f"no figure is published for {where}; give --expect"
 
 
-def _within_a_node(shape: Shape, operation: str, algorithm: str, gpus: int) -> Limit | None:
+def _within_a_node(shape: ShapeLimits, operation: str, algorithm: str, gpus: int) -> BandwidthLimit | None:
     if not 1 < gpus <= shape.gpus:
         return None
     whole = gpus == shape.gpus
@@ -119,36 +119,40 @@ def _within_a_node(shape: Shape, operation: str, algorithm: str, gpus: int) -> L
     if operation == collectives.ALL_REDUCE and published is not None:
         why = f"the published limit of 1 x {shape.name}"
         if nvlink is None or nvlink.good <= published:
-            return Limit(published, published, why)
+            return BandwidthLimit(published, published, why)
         return nvlink if nvlink.fault > published else nvlink._replace(fault=published, why_fault=why)
     if nvlink is not None or not whole:
         return nvlink
     measured = shape.measured.get((1, algorithm))
     if operation == collectives.ALL_REDUCE and measured is not None:
         why = f"derived from the {measured:g} GB/s that others have measured on {shape.name}"
-        return Limit(SAME_SHARE * measured, FAULT_SHARE * measured, why, of_a_node=True)
+        return BandwidthLimit(SAME_SHARE * measured, FAULT_SHARE * measured, why, of_a_node=True)
     # Without the sums of the switches other operations are slower: reaching the limit of all_reduce is good.
-    return None if published is None else Limit(published, 0.0, f"the published limit of all_reduce on {shape.name}")
+    return (
+        None
+        if published is None
+        else BandwidthLimit(published, 0.0, f"the published limit of all_reduce on {shape.name}")
+    )
 
 
-def _between_nodes(shape: Shape, operation: str, algorithm: str, nodes: int) -> Limit | None:
+def _between_nodes(shape: ShapeLimits, operation: str, algorithm: str, nodes: int) -> BandwidthLimit | None:
     exact, ring = shape.busbw.get((_PAIR, algorithm)), shape.busbw.get((_PAIR, RING))
     # As above.
     published = exact if exact is not None and (nodes == _PAIR or algorithm == RING) else ring
     if operation == collectives.ALL_REDUCE and published is not None:
-        return Limit(published, published, f"the published limit of {nodes} x {shape.name}")
+        return BandwidthLimit(published, published, f"the published limit of {nodes} x {shape.name}")
     if not shape.wire:
         return None
     most = collectives.bound(operation, shape.wire, nodes, shape.gpus)
     is_ring = collectives.COLLECTIVES[operation].ring
     share = RING_SHARE if is_ring else _OTHER_SHARE
     fault = FAULT_SHARE * most if is_ring else 0.0
-    return Limit(share * most, fault, f"{share:g} of the {most:.4g} GB/s that the wires of {shape.name} allow")
+    return BandwidthLimit(share * most, fault, f"{share:g} of the {most:.4g} GB/s that the wires of {shape.name} allow")
 
 
-def _of_nvlink(nvlink: float, whose: str, operation: str) -> Limit | None:
+def _of_nvlink(nvlink: float, whose: str, operation: str) -> BandwidthLimit | None:
     """The limit of a ring over all links of each GPU, whatever the number of GPUs is."""
     if not nvlink or not collectives.COLLECTIVES[operation].ring:
         return None
     why = f"derived from the {nvlink:g} GB/s that the NVLink of {whose} carries"
-    return Limit(NVLINK_SHARE * nvlink, FAULT_SHARE * nvlink, why, of_a_node=True)
+    return BandwidthLimit(NVLINK_SHARE * nvlink, FAULT_SHARE * nvlink, why, of_a_node=True)

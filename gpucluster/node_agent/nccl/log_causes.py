@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gpucluster.node_agent.nccl import collectives
 from gpucluster.node_agent.nccl.causes import FEW_CHANNELS
 from gpucluster.node_agent.nccl.limits import DEFAULT, SMALLEST_MESSAGE
-from gpucluster.node_agent.nccl.measurement import Line, Log, Route
+from gpucluster.node_agent.nccl.measurement import Line, Log, RankRoute
 
 #: Kinds of paths that are NVLink: direct, and by way of another GPU.
 _NVLINK_PATHS = ("LOC", "NVL", "NVB")
@@ -22,7 +22,7 @@ _FEWEST_PROCESSES, _SAME_TIME = 3, 1.2
 _MOST = 3
 
 
-class Run(NamedTuple):
+class RunFacts(NamedTuple):
     """What was measured.
 
     Attributes:
@@ -50,7 +50,7 @@ class Run(NamedTuple):
     algorithm: str
 
 
-def of_log(log: Log, run: Run, *, direct: bool = True) -> list[str]:
+def of_log(log: Log, run: RunFacts, *, direct: bool = True) -> list[str]:
     """What explains a low bandwidth, what costs most first.
 
     Args:
@@ -62,12 +62,12 @@ def of_log(log: Log, run: Run, *, direct: bool = True) -> list[str]:
     return [*slow, *rest, *_protocol(log), *_layout(log, run)]
 
 
-def over_sockets(log: Log, run: Run) -> Line | None:
+def over_sockets(log: Log, run: RunFacts) -> Line | None:
     """The line that shows that nodes exchange over sockets."""
     return next((line for route, line in _between_nodes(log, run) if route.network == "Socket"), None)
 
 
-def _between_nodes(log: Log, run: Run) -> Iterator[tuple[Route, Line]]:
+def _between_nodes(log: Log, run: RunFacts) -> Iterator[tuple[RankRoute, Line]]:
     """The first line about each route of ranks that are on two nodes, or may be."""
     for route, pairs in log.routes.items():
         lines = [line for pair, line in pairs.items() if not _same_node(pair, run)]
@@ -100,7 +100,7 @@ def _apart(time: float, usual: float) -> float:
     return max(time, usual) / max(min(time, usual), 1e-9)
 
 
-def _around_gpus(log: Log, run: Run) -> list[str]:
+def _around_gpus(log: Log, run: RunFacts) -> list[str]:
     """GPUs of one node that exchange through the host's memory or a network device."""
     sentences = []
     for route, pairs in log.routes.items():
@@ -126,14 +126,14 @@ def _around_gpus(log: Log, run: Run) -> list[str]:
     return sentences
 
 
-def _without_nvlink(log: Log, run: Run) -> list[str]:
+def _without_nvlink(log: Log, run: RunFacts) -> list[str]:
     if log.ring is None or log.ring[0] in _NVLINK_PATHS or not run.nvlink:
         return []
     do = "look at nvidia-smi nvlink --status, nvidia-smi topo -m and nvidia-fabricmanager"
     return [_sentence(f"NCCL's rings within a node use {log.ring[0]} and not NVLink", log.ring[1], do)]
 
 
-def _through_memory(log: Log, run: Run) -> list[str]:
+def _through_memory(log: Log, run: RunFacts) -> list[str]:
     """RDMA without GPUDirect. On one node NCCL logs it as well, and it means nothing there."""
     if run.nodes == 1:
         return []
@@ -146,7 +146,7 @@ def _through_memory(log: Log, run: Run) -> list[str]:
     return [_sentence("RDMA between nodes goes through the host's memory: without GPUDirect", log.indirect, do)]
 
 
-def _devices(log: Log, run: Run) -> list[str]:
+def _devices(log: Log, run: RunFacts) -> list[str]:
     """A host with fewer RDMA devices than the shape has, or with others."""
     if run.nodes == 1 or not run.devices or not log.devices:
         return []
@@ -165,7 +165,7 @@ def _devices(log: Log, run: Run) -> list[str]:
     return []
 
 
-def _channels(log: Log, run: Run) -> list[str]:
+def _channels(log: Log, run: RunFacts) -> list[str]:
     if log.channels is None or log.channels[0] >= FEW_CHANNELS or not (run.nvlink or run.devices):
         return []
     number, line = log.channels
@@ -174,7 +174,7 @@ def _channels(log: Log, run: Run) -> list[str]:
     return [_sentence(f"NCCL uses {channels}, and {FEW_CHANNELS} or more are usual on such GPUs", line, do)]
 
 
-def _multicast(log: Log, run: Run) -> list[str]:
+def _multicast(log: Log, run: RunFacts) -> list[str]:
     uses_multicast = run.added_by_switches and run.operation == collectives.ALL_REDUCE and run.algorithm == DEFAULT
     if not uses_multicast or log.multicast is None or log.multicast[0]:
         return []
@@ -189,7 +189,7 @@ def _protocol(log: Log) -> list[str]:
     return [_sentence("a large message was sent by LL, a protocol for small ones", log.protocol[2], do)]
 
 
-def _layout(log: Log, run: Run) -> list[str]:
+def _layout(log: Log, run: RunFacts) -> list[str]:
     if log.layout is None or run.groups > 1 or log.layout[:2] == (run.nodes, run.gpus):
         return []
     nodes, ranks, line = log.layout
@@ -197,7 +197,7 @@ def _layout(log: Log, run: Run) -> list[str]:
     return [_sentence(what, line, "look at how the launcher places tasks, and at NCCL_HOSTID")]
 
 
-def _same_node(pair: tuple[int, int], run: Run) -> bool:
+def _same_node(pair: tuple[int, int], run: RunFacts) -> bool:
     one, other = run.hosts.get(pair[0]), run.hosts.get(pair[1])
     return run.nodes == 1 or (one is not None and one == other)
 

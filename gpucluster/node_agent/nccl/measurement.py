@@ -52,7 +52,7 @@ class Row(NamedTuple):
     in_place: Half | None
 
 
-class Device(NamedTuple):
+class RankDevice(NamedTuple):
     """A GPU that a rank named, and the group of ranks that it measured with (NCCL_TESTS_SPLIT makes several).
 
     Attributes:
@@ -72,7 +72,7 @@ class Line(NamedTuple):
     text: str
 
 
-class Route(NamedTuple):
+class RankRoute(NamedTuple):
     """How NCCL connects two ranks.
 
     Attributes:
@@ -106,7 +106,7 @@ class Log(NamedTuple):
 
     present: bool = False
     channels: tuple[int, Line] | None = None
-    routes: Mapping[Route, Mapping[tuple[int, int], Line]] = MappingProxyType({})
+    routes: Mapping[RankRoute, Mapping[tuple[int, int], Line]] = MappingProxyType({})
     devices: Mapping[str, tuple[tuple[str, ...], Line]] = MappingProxyType({})
     no_device: Line | None = None
     indirect: Line | None = None
@@ -143,7 +143,7 @@ class Measurement(NamedTuple):
     began: bool
     ends: int
     in_bounds: bool | None
-    devices: list[Device]
+    devices: list[RankDevice]
     gpus_per_line: int
     networks: frozenset[str]
     settings: Mapping[str, str]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Shape(NamedTuple):
+class ShapeLimits(NamedTuple):
     """A shape with GPUs.
 
     Attributes:
@@ -35,8 +35,8 @@ class Shape(NamedTuple):
     settings: Mapping[str, str]
 
 
-SHAPES: Mapping[str, Shape] = {
-    "BM.GPU3.8": Shape(
+SHAPES: Mapping[str, ShapeLimits] = {
+    "BM.GPU3.8": ShapeLimits(
         "BM.GPU3.8",
         8,
         "v100",
@@ -47,7 +47,7 @@ SHAPES: Mapping[str, Shape] = {
         {(1, "default"): 135.5},
         {},
     ),
-    "BM.GPU4.8": Shape(
+    "BM.GPU4.8": ShapeLimits(
         "BM.GPU4.8",
         8,
         "a100",
@@ -75,7 +75,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.B4.8": Shape(
+    "BM.GPU.B4.8": ShapeLimits(
         "BM.GPU.B4.8",
         8,
         "a100",
@@ -103,7 +103,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.GM4.8": Shape(
+    "BM.GPU.GM4.8": ShapeLimits(
         "BM.GPU.GM4.8",
         8,
         "a100",
@@ -131,7 +131,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.A100-v2.8": Shape(
+    "BM.GPU.A100-v2.8": ShapeLimits(
         "BM.GPU.A100-v2.8",
         8,
         "a100",
@@ -159,7 +159,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.H100.8": Shape(
+    "BM.GPU.H100.8": ShapeLimits(
         "BM.GPU.H100.8",
         8,
         "h100",
@@ -187,7 +187,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "1", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.H200.8": Shape(
+    "BM.GPU.H200.8": ShapeLimits(
         "BM.GPU.H200.8",
         8,
         "h200",
@@ -198,7 +198,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "1", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.B200.8": Shape(
+    "BM.GPU.B200.8": ShapeLimits(
         "BM.GPU.B200.8",
         8,
         "b200",
@@ -209,7 +209,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "1", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.B300.8": Shape(
+    "BM.GPU.B300.8": ShapeLimits(
         "BM.GPU.B300.8",
         8,
         "b300",
@@ -237,7 +237,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "1", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.GB200.4": Shape(
+    "BM.GPU.GB200.4": ShapeLimits(
         "BM.GPU.GB200.4",
         4,
         "gb200",
@@ -248,7 +248,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.GB200-v2.4": Shape(
+    "BM.GPU.GB200-v2.4": ShapeLimits(
         "BM.GPU.GB200-v2.4",
         4,
         "gb200",
@@ -259,7 +259,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.GB200-v3.4": Shape(
+    "BM.GPU.GB200-v3.4": ShapeLimits(
         "BM.GPU.GB200-v3.4",
         4,
         "gb200",
@@ -270,7 +270,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.GB300.4": Shape(
+    "BM.GPU.GB300.4": ShapeLimits(
         "BM.GPU.GB300.4",
         4,
         "gb300",
@@ -281,7 +281,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "4", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.L40S.4": Shape(
+    "BM.GPU.L40S.4": ShapeLimits(
         "BM.GPU.L40S.4",
         4,
         "l40s",
@@ -292,7 +292,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {},
     ),
-    "BM.GPU.L40S-NC.4": Shape(
+    "BM.GPU.L40S-NC.4": ShapeLimits(
         "BM.GPU.L40S-NC.4",
         4,
         "l40s",
@@ -303,7 +303,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {},
     ),
-    "BM.GPU.A10.4": Shape(
+    "BM.GPU.A10.4": ShapeLimits(
         "BM.GPU.A10.4",
         4,
         "a10",
@@ -314,7 +314,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {},
     ),
-    "BM.GPU.RTXPRO.8": Shape(
+    "BM.GPU.RTXPRO.8": ShapeLimits(
         "BM.GPU.RTXPRO.8",
         8,
         "rtx_pro_6000",
@@ -325,7 +325,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "1", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "VM.GPU.A10.1": Shape(
+    "VM.GPU.A10.1": ShapeLimits(
         "VM.GPU.A10.1",
         1,
         "a10",
@@ -336,7 +336,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {},
     ),
-    "VM.GPU.A10.2": Shape(
+    "VM.GPU.A10.2": ShapeLimits(
         "VM.GPU.A10.2",
         2,
         "a10",
@@ -347,7 +347,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {},
     ),
-    "BM.GPU.MI300X.8": Shape(
+    "BM.GPU.MI300X.8": ShapeLimits(
         "BM.GPU.MI300X.8",
         8,
         "mi300x",
@@ -358,7 +358,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "1", "NCCL_IB_GID_INDEX": "3"},
     ),
-    "BM.GPU.MI355X.8": Shape(
+    "BM.GPU.MI355X.8": ShapeLimits(
         "BM.GPU.MI355X.8",
         8,
         "mi355x",
@@ -369,7 +369,7 @@ SHAPES: Mapping[str, Shape] = {
         {},
         {"NCCL_IB_QPS_PER_CONNECTION": "1", "NCCL_IB_GID_INDEX": "1"},
     ),
-    "BM.GPU.MI355X-v1.8": Shape(
+    "BM.GPU.MI355X-v1.8": ShapeLimits(
         "BM.GPU.MI355X-v1.8",
         8,
         "mi355x",

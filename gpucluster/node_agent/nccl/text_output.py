@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from gpucluster.node_agent.nccl.causes import IN_USE, Causes
 from gpucluster.node_agent.nccl.info_log import InfoLog
-from gpucluster.node_agent.nccl.measurement import NO_TABLE, TIME_LIMIT, Device, Half, Measurement, Number, Row
+from gpucluster.node_agent.nccl.measurement import NO_TABLE, TIME_LIMIT, Half, Measurement, Number, RankDevice, Row
 
 #: The label of `srun --label` (`3: `) and of mpirun (`[1,3]<stdout>:`, `[1,3]<stdout> `).
 _LABEL = re.compile(r"^\s*(?:\d+:\s|\[\d+,\d+\]<std(?:out|err)>:?\s?)")
@@ -67,7 +67,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._rows: list[Row] = []
-        self._devices: list[Device] = []
+        self._devices: list[RankDevice] = []
         self._networks: set[str] = set()
         self._settings: dict[str, str] = {}
         self._errors: list[str] = []
@@ -87,7 +87,7 @@ class _Reader:
         rank, bounds, name = _RANK.match(line), _BOUNDS.match(line), _NAME.match(line)
         self._began = self._began or bool(rank or _BEGIN.match(line))
         if rank:
-            self._devices.append(Device(int(rank[1]), int(rank[2] or 0), rank[3], rank[4] or ""))
+            self._devices.append(RankDevice(int(rank[1]), int(rank[2] or 0), rank[3], rank[4] or ""))
         elif _HEADER.match(line):
             self._tables += 1
             self._columns = line.lstrip("#").split()

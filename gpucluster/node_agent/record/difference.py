@@ -57,7 +57,7 @@ class Change(NamedTuple):
     group: str = ""
 
 
-class Device(NamedTuple):
+class DeviceDifference(NamedTuple):
     """A device: how many of its counters were compared; or why none were."""
 
     kind: str
@@ -69,7 +69,7 @@ class Device(NamedTuple):
 class Difference(NamedTuple):
     """Between two snapshots: all devices, and the counters that changed or have a remark."""
 
-    devices: list[Device]
+    devices: list[DeviceDifference]
     changes: list[Change]
     notes: list[str]
 
@@ -96,10 +96,10 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference:
         for device in sorted({*old, *new}):
             if rebooted or device not in old or device not in new:
                 remark = REBOOTED if rebooted else NEW if device in new else GONE
-                devices.append(Device(kind, device, 0, remark))
+                devices.append(DeviceDifference(kind, device, 0, remark))
                 continue
             device_changes = list(_changes(kind, device, old[device], new[device], seconds))
-            devices.append(Device(kind, device, len(device_changes)))
+            devices.append(DeviceDifference(kind, device, len(device_changes)))
             changes += [each for each in device_changes if each.change != 0 or each.remark]
     return Difference(devices, changes, notes)
 

@@ -29,14 +29,14 @@ def gpu_links(gpus: int) -> tuple[str, ...]:
     return tuple(map(gpu_link, range(gpus)))
 
 
-class Instance(NamedTuple):
+class MigInstance(NamedTuple):
     """An instance: its profile (`1g.10gb`), and the slice of the GPU's memory at which it begins."""
 
     profile: str
     start: int
 
 
-class Device(NamedTuple):
+class MigDevice(NamedTuple):
     """What Slurm gives to jobs: an instance, or a GPU that is not divided (`instance` is None).
 
     `number` is Slurm's number of it on the node: its place in gres.conf.
@@ -45,7 +45,7 @@ class Device(NamedTuple):
     number: int
     type: str
     gpu: int
-    instance: Instance | None
+    instance: MigInstance | None
 
     @property
     def link(self) -> str:
@@ -68,12 +68,12 @@ class Device(NamedTuple):
         return (self.link, self.compute_link, self.card_link) if self.instance else (self.link,)
 
 
-def text(instances: Sequence[Instance]) -> str:
+def text(instances: Sequence[MigInstance]) -> str:
     """The instances of a GPU as `nvidia-smi mig -cgi` takes them."""
     return ",".join(f"{instance.profile}:{instance.start}" for instance in instances)
 
 
-def parse(words: str) -> tuple[Instance, ...]:
+def parse(words: str) -> tuple[MigInstance, ...]:
     """The instances of a text of `NodeExpectation.mig`.
 
     Raises:
@@ -82,7 +82,7 @@ def parse(words: str) -> tuple[Instance, ...]:
     instances = []
     for word in filter(None, words.split(",")):
         profile, _, start = word.partition(":")
-        instances.append(Instance(profile, int(start)))
+        instances.append(MigInstance(profile, int(start)))
     return tuple(instances)
 
 
@@ -91,7 +91,7 @@ def gres_type(profile: str) -> str:
     return profile.replace("+", ".")
 
 
-def devices(parts: Sequence[str], whole: str) -> tuple[Device, ...]:
+def devices(parts: Sequence[str], whole: str) -> tuple[MigDevice, ...]:
     """What Slurm gives to jobs on a node, in the order of its numbers: by type, then by GPU.
 
     Slurm numbers the devices of a node by type in the order of slurm.conf; numbers that follow the same order are the
@@ -101,15 +101,15 @@ def devices(parts: Sequence[str], whole: str) -> tuple[Device, ...]:
         parts: `NodeExpectation.mig`.
         whole: Slurm's type of a GPU that is not divided.
     """
-    each: list[tuple[str, int, Instance | None]] = []
+    each: list[tuple[str, int, MigInstance | None]] = []
     for gpu, words in enumerate(parts):
         instances = parse(words)
         each += [(gres_type(instance.profile), gpu, instance) for instance in instances] or [(whole, gpu, None)]
     each.sort(key=lambda device: (device[0], device[1], device[2].start if device[2] else 0))
-    return tuple(Device(number, *device) for number, device in enumerate(each))
+    return tuple(MigDevice(number, *device) for number, device in enumerate(each))
 
 
-def gres(gpus: Sequence[Device]) -> str:
+def gres(gpus: Sequence[MigDevice]) -> str:
     """`Gres` of slurm.conf: `gpu:1g.10gb:4,gpu:3g.40gb:8`."""
     numbers: dict[str, int] = {}
     for device in gpus:

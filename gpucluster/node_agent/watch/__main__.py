@@ -20,13 +20,13 @@ from gpucluster.node_agent.health import client as health
 from gpucluster.node_agent.health.client import PORT
 from gpucluster.node_agent.watch import client, collect, judge, kept, message, ras, stacks
 from gpucluster.node_agent.watch.collect import Running
-from gpucluster.node_agent.watch.judge import Finding, Gpu, Limits, Look, Memory, State
+from gpucluster.node_agent.watch.judge import GpuReading, JobFinding, JobMemory, JobState, Limits, Look
 
 INTERVAL_S, HURRIED_S = 15.0, 5.0
 #: Seconds after which the reporter repeats itself, and after which the watcher's file no longer counts.
 _AGAIN_S, _OLD_S = 60.0, 90.0
 #: States that are worth a line in the journal when they begin.
-_LOGGED = (State.HUNG, State.STRAGGLING, State.IDLE)
+_LOGGED = (JobState.HUNG, JobState.STRAGGLING, JobState.IDLE)
 
 
 class Watcher:
@@ -51,17 +51,17 @@ class Watcher:
     ) -> None:
         self._limits, self._jobs, self._proc, self._address, self.clock = limits, jobs, proc, address, clock
         self._links = links
-        self._memory: dict[Running, Memory] = {}
+        self._memory: dict[Running, JobMemory] = {}
         self._processes = collect.Processes(proc)
 
-    def look(self) -> dict[str, tuple[Finding, bool]]:
+    def look(self) -> dict[str, tuple[JobFinding, bool]]:
         """By the number of each job what was found, and whether the process that is named is one of this node.
 
         Raises:
             collect.NoGpuAnswer: nvidia-smi gives no answer.
         """
         running = collect.running(self._jobs, self._proc, self._links)
-        self._memory = {job: self._memory.get(job, Memory()) for job in running}
+        self._memory = {job: self._memory.get(job, JobMemory()) for job in running}
         # What a job does on an instance of a GPU is not seen, so that nothing is said of its whole GPUs, either.
         seen = [job for job in running if not job.parts]
         known = collect.gpus() if seen else {}
@@ -97,7 +97,7 @@ class Watcher:
         """Whether the next look is wanted soon."""
         return any(judge.hurried(memory, self.clock(), self._limits) for memory in self._memory.values())
 
-    def _with_strangers(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    def _with_strangers(self, gpus: tuple[GpuReading, ...]) -> tuple[GpuReading, ...]:
         """GPUs with those of their processes that are not of the job of most of them."""
         of = {pid: collect.job_of(pid, self._proc) for gpu in gpus for pid in gpu.pids or ()}
         own = collections.Counter(job for gpu in gpus for job in {of[pid] for pid in gpu.pids or ()})
@@ -109,7 +109,7 @@ class Watcher:
             gpu._replace(strangers=frozenset(pid for pid in gpu.pids or () if of[pid] != most)) for gpu in gpus
         )
 
-    def _answer(self, pids: set[int], *, alone: bool) -> ras.Answer | None:
+    def _answer(self, pids: set[int], *, alone: bool) -> ras.RasAnswer | None:
         """What RAS reports of a job."""
         listeners = collect.listeners(self._address[1], self._proc)
         if not listeners or not listeners <= {collect.owner(pid, self._proc) for pid in pids}:
@@ -121,7 +121,7 @@ class Watcher:
             return None
 
 
-def _with_processes(gpu: Gpu, names: dict[int, str], holders: dict[str, frozenset[int]]) -> Gpu:
+def _with_processes(gpu: GpuReading, names: dict[int, str], holders: dict[str, frozenset[int]]) -> GpuReading:
     return gpu._replace(pids=holders.get(names.get(gpu.number, ""), frozenset()))
 
 
@@ -176,7 +176,7 @@ def _no_stacks(_jobs: Sequence[kept.ObservedJob]) -> Mapping[str, str]:
     return {}
 
 
-class Reporter:
+class JobReporter:
     """Says to the controller what the watcher of this node sees, so that something can follow.
 
     It runs as root without any right, because the controller believes root alone; what reads the answers of jobs does
@@ -213,11 +213,11 @@ class Reporter:
             # What a stopped watcher has seen does not count.
             jobs = jobs if now - at <= _OLD_S else []
             # Nothing follows from them, and a controller of an earlier release does not know the word.
-            jobs = [each for each in jobs if each.state != State.UNMEASURED]
+            jobs = [each for each in jobs if each.state != JobState.UNMEASURED]
         except (OSError, ValueError):
             jobs = []
         states = {each.job_id: (each.state, bool(each.idle)) for each in jobs}
-        again = now - self._at >= _AGAIN_S and any(state != State.WORKING for state, _idle in states.values())
+        again = now - self._at >= _AGAIN_S and any(state != JobState.WORKING for state, _idle in states.values())
         if states == self._told and not again:
             return
         words = message.written(self._here, jobs, now, self._stacks_of(jobs))
@@ -270,7 +270,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if options.command == "report":
             stacks_of = stacks.Stacks().of if options.stacks else _no_stacks
-            reporter = Reporter(sent(options.controller, options.port), options.file, stacks_of=stacks_of)
+            reporter = JobReporter(sent(options.controller, options.port), options.file, stacks_of=stacks_of)
             while True:
                 reporter.look()
                 time.sleep(INTERVAL_S)

@@ -35,12 +35,12 @@ class NoRasAnswer(Exception):
 
 def ask(
     address: tuple[str, int] = ADDRESS,
-    matches: Callable[[ras.Answer], bool] = lambda _answer: True,
+    matches: Callable[[ras.RasAnswer], bool] = lambda _answer: True,
     *,
     tries: int = TRIES,
     first_s: float = FIRST_S,
     answer_s: float = COLLECT_S + EXTRA_S,
-) -> ras.Answer:
+) -> ras.RasAnswer:
     """The first answer that is wanted.
 
     It takes at most `tries` * `first_s` seconds and one `answer_s`.
@@ -69,7 +69,7 @@ def ask(
     raise NoRasAnswer(reason)
 
 
-def _once(address: tuple[str, int], first_s: float, answer_s: float) -> ras.Answer:
+def _once(address: tuple[str, int], first_s: float, answer_s: float) -> ras.RasAnswer:
     """One connection.
 
     Raises:

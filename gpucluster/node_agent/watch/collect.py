@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gpucluster.node_agent import gpu_numbers, programs
 from gpucluster.node_agent.exporter.collect import jobs
 from gpucluster.node_agent.rules import mig
-from gpucluster.node_agent.watch.judge import Gpu, Process
+from gpucluster.node_agent.watch.judge import GpuReading, Process
 
 _FIELDS = ("index", "uuid", "utilization.gpu", "utilization.memory", "power.draw", "power.max_limit")
 _FORMAT = "--format=csv,noheader,nounits"
@@ -71,7 +71,7 @@ class NoGpuAnswer(Exception):
     """nvidia-smi gives no answer; the message has the reason."""
 
 
-def gpus() -> dict[str, Gpu]:
+def gpus() -> dict[str, GpuReading]:
     """The GPUs by their names and by their numbers, without their processes.
 
     Raises:
@@ -81,7 +81,7 @@ def gpus() -> dict[str, Gpu]:
     for index, uuid, *values in _rows(GPUS, len(_FIELDS)):
         use, memory, power, most = (float(value) if _NUMBER.fullmatch(value) else None for value in values)
         if index.isdigit() and use is not None:
-            by_name[uuid] = by_name[index] = Gpu(int(index), power, most, use / 100, (memory or 0.0) / 100)
+            by_name[uuid] = by_name[index] = GpuReading(int(index), power, most, use / 100, (memory or 0.0) / 100)
     return by_name
 
 

@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from gpucluster.node_agent.watch.ras import Answer, Rank
+from gpucluster.node_agent.watch.ras import Rank, RasAnswer
 
 #: Below this part of the highest power that its limit can have, a GPU does no work. Waiting takes 0.17 to 0.23.
 LOW_POWER = 0.45
@@ -56,7 +56,7 @@ SHARED_S = 30.0
 _MOST_NAMED = 8
 
 
-class State(str, Enum):
+class JobState(str, Enum):
     """What a job does on a node."""
 
     WORKING = "working"
@@ -68,7 +68,7 @@ class State(str, Enum):
     UNMEASURED = "unmeasured"
 
 
-class Gpu(NamedTuple):
+class GpuReading(NamedTuple):
     """A GPU of a job at one moment.
 
     Attributes:
@@ -121,8 +121,8 @@ class Look(NamedTuple):
     """
 
     at: float
-    gpus: tuple[Gpu, ...]
-    answer: Answer | None = None
+    gpus: tuple[GpuReading, ...]
+    answer: RasAnswer | None = None
     processes: Mapping[int, Process] = {}
 
 
@@ -140,7 +140,7 @@ class Limits(NamedTuple):
     silent: float | None = None
 
 
-class Finding(NamedTuple):
+class JobFinding(NamedTuple):
     """What a job does, and what stands out.
 
     Attributes:
@@ -151,7 +151,7 @@ class Finding(NamedTuple):
         idle: seconds for which each GPU has had no process, by its number; only those above the limit.
     """
 
-    state: State
+    state: JobState
     since: float
     words: str = ""
     rank: Rank | None = None
@@ -159,7 +159,7 @@ class Finding(NamedTuple):
     idle: Mapping[int, float] = {}
 
 
-class Memory(NamedTuple):
+class JobMemory(NamedTuple):
     """What is kept of earlier looks.
 
     Attributes:
@@ -192,21 +192,21 @@ class Memory(NamedTuple):
     shared: float | None = None
     free: Mapping[int, float] = {}
     recent: tuple[Mapping[int, float], ...] = ()
-    last: Finding | None = None
+    last: JobFinding | None = None
 
 
-def suspect(gpus: tuple[Gpu, ...]) -> bool:
+def suspect(gpus: tuple[GpuReading, ...]) -> bool:
     """Whether RAS and processes are worth a question: no GPU of the job works."""
     return bool(gpus) and all(gpu.low for gpu in gpus)
 
 
-def uneven(gpus: tuple[Gpu, ...]) -> bool:
+def uneven(gpus: tuple[GpuReading, ...]) -> bool:
     """Whether a GPU of the job draws far more power than another one."""
     loads = [gpu.load for gpu in gpus if gpu.load is not None]
     return bool(loads) and max(loads) - min(loads) >= UNEVEN
 
 
-def shared(gpus: tuple[Gpu, ...]) -> Gpu | None:
+def shared(gpus: tuple[GpuReading, ...]) -> GpuReading | None:
     """The GPU that another program uses, too, while another one of the job waits for it."""
     # One that works now and then waits for the other; in evaluation on one rank the others do nothing.
     waiting = [gpu for gpu in gpus if gpu.utilization >= IN_KERNEL and gpu.memory > MEMORY_AT_REST]
@@ -219,14 +219,14 @@ def shared(gpus: tuple[Gpu, ...]) -> Gpu | None:
     return None
 
 
-def hurried(memory: Memory, at: float, limits: Limits) -> bool:
+def hurried(memory: JobMemory, at: float, limits: Limits) -> bool:
     """Whether the next look at a job is wanted soon: something may have begun, and has no name yet."""
     signs = [sign for sign in (memory.quiet, memory.shared) if sign is not None]
-    known = memory.last is not None and memory.last.state in (State.HUNG, State.STRAGGLING, State.IDLE)
+    known = memory.last is not None and memory.last.state in (JobState.HUNG, JobState.STRAGGLING, JobState.IDLE)
     return bool(signs) and not known and at - min(signs) <= limits.hang + STOPPED_S
 
 
-def advance(memory: Memory, look: Look, limits: Limits) -> tuple[Memory, Finding]:
+def advance(memory: JobMemory, look: Look, limits: Limits) -> tuple[JobMemory, JobFinding]:
     """The next look at a job."""
     last = memory.last
     memory = _remembered(memory, look)
@@ -238,7 +238,7 @@ def advance(memory: Memory, look: Look, limits: Limits) -> tuple[Memory, Finding
     return memory._replace(last=finding), finding
 
 
-def unmeasured(memory: Memory, at: float, parts: Sequence[str]) -> tuple[Memory, Finding]:
+def unmeasured(memory: JobMemory, at: float, parts: Sequence[str]) -> tuple[JobMemory, JobFinding]:
     """The next look at a job that has parts of GPUs.
 
     The driver has no utilization of an instance (NVML, nvmlDeviceGetUtilizationRates: "On MIG-enabled GPUs, querying
@@ -254,28 +254,30 @@ def unmeasured(memory: Memory, at: float, parts: Sequence[str]) -> tuple[Memory,
         words += f" and {len(parts) - _MOST_NAMED} more"
     if not parts:
         words = "GPUs of this node are divided (MIG), and the node does not report which ones the job has"
-    finding = Finding(State.UNMEASURED, at if memory.last is None else memory.last.since, words)
-    return Memory(last=finding), finding
+    finding = JobFinding(JobState.UNMEASURED, at if memory.last is None else memory.last.since, words)
+    return JobMemory(last=finding), finding
 
 
-def _began(memory: Memory, look: Look, state: State) -> float:
+def _began(memory: JobMemory, look: Look, state: JobState) -> float:
     """When something new began: when its sign came, not when it became certain."""
-    if state is State.IDLE:
+    if state is JobState.IDLE:
         return max(memory.free.values())
     signs = (
-        (memory.missing, memory.stopped, memory.unchanged, memory.lost, memory.at_rest) if state is State.HUNG else ()
+        (memory.missing, memory.stopped, memory.unchanged, memory.lost, memory.at_rest)
+        if state is JobState.HUNG
+        else ()
     )
     return next((sign for sign in signs if sign is not None), look.at)
 
 
-def _remembered(memory: Memory, look: Look) -> Memory:
+def _remembered(memory: JobMemory, look: Look) -> JobMemory:
     free = {
         gpu.number: memory.free.get(gpu.number, look.at)
         for gpu in look.gpus
         if gpu.pids == frozenset() and gpu.utilization == 0
     }
     used = memory.used | {gpu.number for gpu in look.gpus if gpu.pids or gpu.utilization}
-    kept = Memory(
+    kept = JobMemory(
         free=free, used=used, last=memory.last,
         shared=_since(memory.shared, look.at, so=shared(look.gpus) is not None),
     )  # fmt: skip
@@ -315,33 +317,33 @@ def _since(before: float | None, at: float, *, so: bool) -> float | None:
     return None if not so else at if before is None else before
 
 
-def _judged(memory: Memory, look: Look, limits: Limits, idle: Mapping[int, float]) -> Finding:
+def _judged(memory: JobMemory, look: Look, limits: Limits, idle: Mapping[int, float]) -> JobFinding:
     if look.gpus and len(idle) == len(look.gpus):
-        return Finding(State.IDLE, 0.0, f"no process uses {_gpus(len(idle))} of this node")
+        return JobFinding(JobState.IDLE, 0.0, f"no process uses {_gpus(len(idle))} of this node")
     if memory.quiet is None:
         return _working(memory, look)
     if len(memory.free) == len(look.gpus):
-        return Finding(State.WAITING, 0.0, "no process uses the GPUs")
+        return JobFinding(JobState.WAITING, 0.0, "no process uses the GPUs")
     return _without_answer(memory, look, limits) if look.answer is None else _answered(memory, look, limits)
 
 
-def _working(memory: Memory, look: Look) -> Finding:
+def _working(memory: JobMemory, look: Look) -> JobFinding:
     """A job with a GPU that works."""
     gpu = shared(look.gpus)
     if gpu is None or memory.shared is None or look.at - memory.shared < SHARED_S:
-        return Finding(State.WORKING, 0.0)
+        return JobFinding(JobState.WORKING, 0.0)
     words = f"process {min(gpu.strangers)}, which is not of this job, uses GPU {gpu.number}, and the others wait for it"
-    return Finding(State.STRAGGLING, 0.0, words, _rank_of(gpu, look))
+    return JobFinding(JobState.STRAGGLING, 0.0, words, _rank_of(gpu, look))
 
 
-def _answered(memory: Memory, look: Look, limits: Limits) -> Finding:
+def _answered(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
     if memory.missing is not None:
         return _missing(memory, look, limits)
     if memory.unchanged == look.at:
         # The counts are new, or others than before.
         return _moving(memory, look)
     if memory.unchanged is None:
-        return Finding(State.WAITING, 0.0, "the GPUs draw little power, and RAS reports no fault")
+        return JobFinding(JobState.WAITING, 0.0, "the GPUs draw little power, and RAS reports no fault")
     return _unchanged(memory, look, limits)
 
 
@@ -352,7 +354,7 @@ def _stopped(look: Look) -> list[int]:
     return stopped if waits and len(stopped) < len(look.processes) else []
 
 
-def _halted(memory: Memory, look: Look, limits: Limits) -> Finding | None:
+def _halted(memory: JobMemory, look: Look, limits: Limits) -> JobFinding | None:
     """What a stopped process alone shows: RAS may give no answer."""
     stopped = _stopped(look)
     if not stopped or memory.stopped is None:
@@ -362,29 +364,29 @@ def _halted(memory: Memory, look: Look, limits: Limits) -> Finding | None:
     more = f" (and {len(stopped) - 1} more)" if stopped[1:] else ""
     words = f"process {stopped[0]}{where}{more} is stopped, and the others wait for it"
     certain = look.at - memory.stopped >= min(STOPPED_S, limits.hang)
-    return Finding(State.HUNG if certain else State.WAITING, 0.0, words)
+    return JobFinding(JobState.HUNG if certain else JobState.WAITING, 0.0, words)
 
 
-def _without_answer(memory: Memory, look: Look, limits: Limits) -> Finding:
+def _without_answer(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
     halted = _halted(memory, look, limits)
     if halted is not None:
         return halted
     if memory.lost is not None:
         words = f"{_lost(memory)}, and the others wait in kernels; RAS gives no answer"
-        return Finding(State.HUNG if look.at - memory.lost >= limits.hang else State.WAITING, 0.0, words)
+        return JobFinding(JobState.HUNG if look.at - memory.lost >= limits.hang else JobState.WAITING, 0.0, words)
     if limits.silent is not None and memory.at_rest is not None and look.at - memory.at_rest >= limits.silent:
-        return Finding(State.HUNG, 0.0, "kernels run, use no memory and draw little power; RAS gives no answer")
-    if memory.last is not None and memory.last.state is State.HUNG and memory.counts is not None:
+        return JobFinding(JobState.HUNG, 0.0, "kernels run, use no memory and draw little power; RAS gives no answer")
+    if memory.last is not None and memory.last.state is JobState.HUNG and memory.counts is not None:
         # It said enough before. The process that was asked this time may be the one that is stopped.
         return memory.last
-    return Finding(State.WAITING, 0.0, "the GPUs draw little power, and RAS gives no answer")
+    return JobFinding(JobState.WAITING, 0.0, "the GPUs draw little power, and RAS gives no answer")
 
 
-def _lost(memory: Memory) -> str:
+def _lost(memory: JobMemory) -> str:
     return f"GPU {', '.join(map(str, sorted(memory.used & memory.free.keys())))} has lost its process"
 
 
-def _missing(memory: Memory, look: Look, limits: Limits) -> Finding:
+def _missing(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
     first = memory.missed[0]
     process = look.processes.get(first.pid)
     words = f"{_named(memory.missed)} no answer to RAS"
@@ -396,7 +398,7 @@ def _missing(memory: Memory, look: Look, limits: Limits) -> Finding:
         words += f": {_lost(memory)}"
     waits = any(_at_rest(gpu) for gpu in look.gpus) and not _at_work(look)
     certain = waits and memory.missing is not None and look.at - memory.missing >= seconds
-    return Finding(State.HUNG if certain else State.WAITING, 0.0, words, first)
+    return JobFinding(JobState.HUNG if certain else JobState.WAITING, 0.0, words, first)
 
 
 def _named(ranks: tuple[Rank, ...]) -> str:
@@ -406,31 +408,31 @@ def _named(ranks: tuple[Rank, ...]) -> str:
     return f"ranks {numbers}{' and more' if ranks[_MOST_NAMED:] else ''} give"
 
 
-def _moving(memory: Memory, look: Look) -> Finding:
+def _moving(memory: JobMemory, look: Look) -> JobFinding:
     """The counts grow: the job goes on, at low power. A GPU that is mostly out of kernels keeps the others waiting."""
     if len(memory.recent) < STRAGGLER_LOOKS:
-        return Finding(State.WORKING, 0.0)
+        return JobFinding(JobState.WORKING, 0.0)
     numbers = [number for number in memory.recent[-1] if all(number in each for each in memory.recent)]
     means = {number: sum(each[number] for each in memory.recent) / len(memory.recent) for number in numbers}
     slow = [number for number, mean in means.items() if mean < OUT_OF_KERNEL]
     if not slow or max(means.values()) < IN_KERNEL or len(slow) * 2 > len(means):
-        return Finding(State.WORKING, 0.0)
+        return JobFinding(JobState.WORKING, 0.0)
     number = min(slow, key=lambda each: means[each])
     gpu = next(gpu for gpu in look.gpus if gpu.number == number)
     words = f"GPU {number} is in a kernel for {means[number]:.0%} of the time, and the others wait for it"
-    return Finding(State.STRAGGLING, 0.0, words, _rank_of(gpu, look))
+    return JobFinding(JobState.STRAGGLING, 0.0, words, _rank_of(gpu, look))
 
 
-def _rank_of(gpu: Gpu, look: Look) -> Rank | None:
+def _rank_of(gpu: GpuReading, look: Look) -> Rank | None:
     pids = gpu.pids or frozenset()
     return next((rank for rank in (look.answer.ranks if look.answer else ()) if rank.pid in pids), None)
 
 
-def _unchanged(memory: Memory, look: Look, limits: Limits) -> Finding:
+def _unchanged(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
     """Nothing was launched since an earlier look."""
     answer, since = look.answer, memory.unchanged
     if answer is None or since is None:
-        return Finding(State.WAITING, 0.0)
+        return JobFinding(JobState.WAITING, 0.0)
     # A rank that works now and then is none that hangs.
     rests = since if memory.worked is None else max(since, memory.worked)
     long = look.at - rests >= limits.hang
@@ -438,9 +440,9 @@ def _unchanged(memory: Memory, look: Look, limits: Limits) -> Finding:
     working = _at_work(look)
     if not answer.behind:
         if working:
-            return Finding(State.WORKING, 0.0, "its processes use processors, and no GPU")
+            return JobFinding(JobState.WORKING, 0.0, "its processes use processors, and no GPU")
         words = "no rank has launched a further operation"
-        return Finding(State.HUNG if long and spinning else State.WAITING, 0.0, words)
+        return JobFinding(JobState.HUNG if long and spinning else JobState.WAITING, 0.0, words)
     here = [each for each in answer.behind if each.rank.pid in look.processes]
     at_work = [each for each in here if each.rank.pid in working]
     # Where ranks have launched different collectives, each of them is behind in one: the fewest are the reason.
@@ -452,14 +454,14 @@ def _unchanged(memory: Memory, look: Look, limits: Limits) -> Finding:
     words = (
         f"rank {rank.rank} has launched {own} {straggler.collective or 'collective'} operations, and others {of_others}"
     )
-    state = State.WAITING
+    state = JobState.WAITING
     if at_work:
-        state, words = State.WORKING, f"{words}; its process is at work"
+        state, words = JobState.WORKING, f"{words}; its process is at work"
     elif not here:
         words += "; its own node decides whether that is a hang"
     elif long and (spinning or not answer.unnamed):
-        state = State.HUNG
-    return Finding(state, 0.0, words, rank, straggler.collective)
+        state = JobState.HUNG
+    return JobFinding(state, 0.0, words, rank, straggler.collective)
 
 
 def _at_work(look: Look) -> set[int]:
@@ -478,7 +480,7 @@ def _at_work(look: Look) -> set[int]:
     return {pid for pid, process in look.processes.items() if process.busy and pid not in waits}
 
 
-def _at_rest(gpu: Gpu) -> bool:
+def _at_rest(gpu: GpuReading) -> bool:
     """Whether it may wait in a kernel of NCCL."""
     return gpu.utilization >= IN_KERNEL and gpu.memory <= MEMORY_AT_REST
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.durable_file import replace
-from gpucluster.node_agent.watch.judge import Finding, State
+from gpucluster.node_agent.watch.judge import JobFinding, JobState
 
 FILE = Path("/run/gpucluster-watch/jobs.json")
 _LARGEST = 1 << 20
@@ -39,7 +39,7 @@ class ObservedJob(NamedTuple):
     idle: Mapping[str, float] = {}
 
 
-def seen(job_id: str, finding: Finding, here: str) -> ObservedJob:
+def seen(job_id: str, finding: JobFinding, here: str) -> ObservedJob:
     """A finding with the names of this node's things.
 
     Args:
@@ -85,5 +85,5 @@ def read(file: Path = FILE) -> tuple[float, list[ObservedJob]]:
         at = float(content["at"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is not a file of the watcher: {error}") from None
-    states = [state.value for state in State]
+    states = [state.value for state in JobState]
     return at, [each for each in jobs if each.state in states]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpucluster.node_agent.errors import Refused
-from gpucluster.node_agent.watch.judge import State
+from gpucluster.node_agent.watch.judge import JobState
 from gpucluster.node_agent.watch.kept import ObservedJob
 
 #: The member that marks a message to the health service as one about watched jobs.
@@ -33,7 +33,7 @@ class JobReport(NamedTuple):
     """
 
     job_id: str
-    state: State
+    state: JobState
     age: float
     words: str = ""
     rank: str = ""
@@ -100,7 +100,7 @@ def _job_report(raw: Mapping[str, Any]) -> JobReport:
     if type(pid) is not int or type(idle) is not int or pid < 0 or not 0 <= idle <= _MOST_JOBS:
         raise ValueError("a number is none")
     return JobReport(
-        _text(raw["job_id"], _JOB), State(raw["state"]), _seconds(raw["age"]), _printable(raw["words"]),
+        _text(raw["job_id"], _JOB), JobState(raw["state"]), _seconds(raw["age"]), _printable(raw["words"]),
         _text(raw["rank"], _WORD), pid, _text(raw["host"], _WORD), idle, _seconds(raw["idle_s"]),
         # A node that has not been configured again does not report them.
         _printable(raw.get("stacks", "")),

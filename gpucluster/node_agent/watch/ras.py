@@ -56,7 +56,7 @@ class Behind(NamedTuple):
     alone: Rank | None = None
 
 
-class Answer(NamedTuple):
+class RasAnswer(NamedTuple):
     """One answer.
 
     Attributes:
@@ -75,7 +75,7 @@ class Answer(NamedTuple):
     counts: tuple[Any, ...] | None
 
 
-def parse(text: str) -> Answer:
+def parse(text: str) -> RasAnswer:
     """An answer in either form.
 
     Raises:
@@ -90,7 +90,7 @@ def parse(text: str) -> Answer:
 _NO_COMMA = re.compile(r'("nvml_dev": -?\d{1,10})(\s+"status":)')
 
 
-def from_json(text: str) -> Answer:
+def from_json(text: str) -> RasAnswer:
     """The answer to `STATUS` after `SET FORMAT json`.
 
     Raises:
@@ -118,7 +118,7 @@ def from_json(text: str) -> Answer:
         most = max((sum(values.values()) for values in table.values()), default=0)
         for name, values in table.items():
             behind += _behind(name, values, seldom=sum(values.values()) < most)
-    return Answer(_once(ranks), _once(missing), tuple(behind), False, tuple(sorted(counts)))
+    return RasAnswer(_once(ranks), _once(missing), tuple(behind), False, tuple(sorted(counts)))
 
 
 def _behind(collective: str, values: Mapping[Rank, int], *, seldom: bool) -> Iterator[Behind]:
@@ -236,7 +236,7 @@ class _Section:
         return self.sizes[min(self.sizes)] > len(list(self.behind()))
 
 
-def from_text(text: str) -> Answer:
+def from_text(text: str) -> RasAnswer:
     """The answer to `VERBOSE STATUS`.
 
     Raises:
@@ -270,7 +270,7 @@ def from_text(text: str) -> Answer:
     missing = _completed(missing, peers)
     named = [rank for each in sections for rank in each.named]
     counted = [each for each in sections if each.sizes]
-    return Answer(
+    return RasAnswer(
         _once([*named, *missing]),
         _once(missing),
         tuple(each_behind for each in counted for each_behind in each.behind()),

@@ -9,7 +9,7 @@ import pytest
 from gpucluster.autoscaler.daemon.boot_reports import BootReports
 from gpucluster.autoscaler.decide.types import ClaimState, NodeClaim
 from gpucluster.controller.health.policy import Moment
-from gpucluster.controller.health.store import BOOTING, Store
+from gpucluster.controller.health.store import BOOTING, ReportStore
 from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
 
 ADDRESS, NODE, REASON = "10.0.0.7", "gpu-e1", "mounts: nothing is mounted there"
@@ -24,7 +24,7 @@ def claim(instance: str, asked_at: float, state: ClaimState = ClaimState.RUNNING
 def folder(tmp_path: Path) -> Path:
     """One node was unfit."""
     report = Report(NODE, Profile.BOOT, AT, 1.0, "boot", (Finding("mounts", NODE, Status.FAIL, "x"),))
-    Store(tmp_path, interval=300).keep_booting(ADDRESS, report, Moment(AT, "boot", 5.0), REASON)
+    ReportStore(tmp_path, interval=300).keep_booting(ADDRESS, report, Moment(AT, "boot", 5.0), REASON)
     return tmp_path / BOOTING
 
 

@@ -20,7 +20,7 @@ from gpucluster.controller.backup import restore as restoring
 from gpucluster.controller.backup import site as sites
 from gpucluster.controller.users import lock
 from gpucluster.controller.users.config import Config
-from gpucluster.controller.users.state import State, User
+from gpucluster.controller.users.state import DirectoryState, DirectoryUser
 from gpucluster.node_agent import errors, programs
 from tests.controller.users.harness import CONFIG, SUFFIX
 
@@ -55,7 +55,7 @@ userPassword:: c2VjcmV0
 
 
 HERE = Config.parse(CONFIG)
-ALICE = User("alice", 10001, 9999, "Alice", "/mnt/home/alice", "/bin/bash")
+ALICE = DirectoryUser("alice", 10001, 9999, "Alice", "/mnt/home/alice", "/bin/bash")
 
 
 def site(place: Any, books: Any) -> sites.Site:
@@ -129,7 +129,7 @@ def test_people_and_groups_are_counted_and_those_who_left_are_not(tmp_path: Path
 def test_entries_come_under_the_cluster_s_own_suffix_without_those_of_hosts(suffix: str, tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text(LDIF.replace(SUFFIX, suffix).replace("dc: demo", f"dc: {suffix[3:].split(',')[0]}"))
-    entries.adopt(source, target, suffix, HERE, entries.Memory())
+    entries.adopt(source, target, suffix, HERE, entries.IdMemory())
     text = target.read_text()
     assert "sssd" not in text
     assert "compute-1" not in text
@@ -221,8 +221,8 @@ def test_a_backup_whose_directory_is_none_is_refused(tmp_path: Path) -> None:
     # Of a present one that is damaged, nothing can be carried over: all the more it must be replaced.
     good = tmp_path / "good"
     good.write_text(LDIF.replace("uid: alice\n", "uid: alice\nuidNumber: 1\ngidNumber: 1\n"))
-    assert restoring.memory_of(HERE, bad, good, SUFFIX) == entries.Memory()
-    assert restoring.memory_of(HERE, tmp_path / "missing", good, SUFFIX) == entries.Memory()
+    assert restoring.memory_of(HERE, bad, good, SUFFIX) == entries.IdMemory()
+    assert restoring.memory_of(HERE, tmp_path / "missing", good, SUFFIX) == entries.IdMemory()
 
 
 @pytest.fixture
@@ -309,9 +309,9 @@ class Restore:
         patch.setattr(restoring, "read_backup", lambda *_: manifest())
         patch.setattr(restoring, "check_fit", lambda *_, **__: None)
         patch.setattr(restoring, "save_present", lambda *_: Path("/kept/before.tar.gz"))
-        patch.setattr(restoring, "memory_of", lambda *_: entries.Memory(returned=("bob",), dropped=("eve",)))
+        patch.setattr(restoring, "memory_of", lambda *_: entries.IdMemory(returned=("bob",), dropped=("eve",)))
         patch.setattr(restoring, "adopt", lambda *_: None)
-        patch.setattr(restoring, "read_state", lambda *_: State(users={"alice": ALICE}))
+        patch.setattr(restoring, "read_state", lambda *_: DirectoryState(users={"alice": ALICE}))
         patch.setattr(restoring, "build", lambda *_: new(place))
         patch.setattr(jobs, "last_id_to_continue_after", lambda *_, **__: 7)
         patch.setattr(jobs, "end_lost", lambda *_: (2, ["jobs: they stay"]))
@@ -539,7 +539,7 @@ def test_of_a_directory_that_can_not_be_read_its_files_are_kept(place: Any, kept
     assert (made / "directory" / "data.mdb").read_text() == "old"
 
 
-class Shell(accounting.Accounting):
+class Shell(accounting.AccountingDatabase):
     """An accounting whose MariaDB answers from a table."""
 
     def ask(self, statement: str) -> list[str]:
@@ -607,7 +607,9 @@ def test_what_can_not_be_completed_is_reported(
 
 def test_names_of_databases_are_read_from_slurmdbd_s_own_settings(tmp_path: Path) -> None:
     (tmp_path / "slurmdbd.conf").write_text("StorageLoc=slurm_acct_db\nStorageUser = slurm\n")
-    books = accounting.Accounting(tmp_path / "slurmdbd.conf", tmp_path, "demo", "mariadb", "mariadb", "mariadb-dump")
+    books = accounting.AccountingDatabase(
+        tmp_path / "slurmdbd.conf", tmp_path, "demo", "mariadb", "mariadb", "mariadb-dump"
+    )
     assert (books.database, books.setting("storageuser")) == ("slurm_acct_db", "slurm")
     with pytest.raises(errors.Failed, match="has no value for SlurmUser"):
         books.setting("SlurmUser")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from gpucluster.controller.health.policy import Moment, Node
+from gpucluster.controller.health.policy import Moment, SchedulerNode
 from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
 from gpucluster.node_agent.errors import Failed
 
@@ -20,13 +20,13 @@ IDLE = frozenset({"IDLE"})
 class SlurmDouble:
     """`killed` stops the process before ("before") or after ("after") the next change."""
 
-    state: dict[str, Node]
+    state: dict[str, SchedulerNode]
     where: dict[str, str] = field(default_factory=dict)
     changes: list[tuple[str, ...]] = field(default_factory=list)
     killed: str = ""
     down: bool = False
 
-    def nodes(self, *names: str) -> dict[str, Node]:
+    def nodes(self, *names: str) -> dict[str, SchedulerNode]:
         if self.down:
             raise Failed("slurmctld does not answer")
         return {name: node for name, node in self.state.items() if not names or name in names}
@@ -75,8 +75,8 @@ class ControllerClock:
         self.up += seconds
 
 
-def nodes(count: int, pool: str = "compute", flags: frozenset[str] = IDLE) -> dict[str, Node]:
-    return {f"{pool}-{number}": Node(f"{pool}-{number}", pool, flags) for number in range(1, count + 1)}
+def nodes(count: int, pool: str = "compute", flags: frozenset[str] = IDLE) -> dict[str, SchedulerNode]:
+    return {f"{pool}-{number}": SchedulerNode(f"{pool}-{number}", pool, flags) for number in range(1, count + 1)}
 
 
 def report(

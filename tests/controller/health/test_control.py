@@ -10,9 +10,9 @@ import pytest
 
 from gpucluster.controller.health import metrics
 from gpucluster.controller.health.control import Control, Outlook
-from gpucluster.controller.health.policy import Kind, Settings
-from gpucluster.controller.health.settings import Settings as ServiceSettings
-from gpucluster.controller.health.store import Store
+from gpucluster.controller.health.policy import PolicySettings, RecordKind
+from gpucluster.controller.health.settings import HealthSettings
+from gpucluster.controller.health.store import ReportStore
 from gpucluster.node_agent.checks.model import Finding, Profile, Status
 from gpucluster.node_agent.errors import Failed, Refused
 from tests.controller.health.doubles import DRAINS, ControllerClock, KilledError, SlurmDouble, nodes, report
@@ -23,7 +23,7 @@ BAD, GOOD = {"gpu": Status.FAIL}, {"gpu": Status.PASS}
 class Site:
     """A controller with ten nodes. `restart` is a new process on the same folder."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: PolicySettings) -> None:
         self.folder, self.settings = folder, settings
         self.clock, self.slurm = ControllerClock(), SlurmDouble(nodes(10))
         self.said: list[str] = []
@@ -33,7 +33,7 @@ class Site:
 
     def restart(self) -> None:
         self.slurm.killed = ""
-        self.store = Store(self.folder, interval=300)
+        self.store = ReportStore(self.folder, interval=300)
         self.control = Control(
             self.store, self.slurm, self.settings, drains=DRAINS, moment=self.clock, say=self.said.append
         )
@@ -43,7 +43,7 @@ class Site:
         self.store.keep(name, report(name, results, **more), self.clock())  # type: ignore[arg-type]
         return self.control.run()
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[RecordKind]:
         return [record.kind for record in self.store.journal.read()]
 
     @property
@@ -54,14 +54,14 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    return Site(tmp_path, Settings())
+    return Site(tmp_path, PolicySettings())
 
 
 def test_from_failure_to_repair(site: Site) -> None:
     assert site.control.is_quiet()
     site.send(BAD)
     assert site.node == (True, "gpucluster: check failed: gpu: gpu is fail")
-    assert site.kinds() == [Kind.DRAIN, Kind.DONE]
+    assert site.kinds() == [RecordKind.DRAIN, RecordKind.DONE]
     assert not site.control.is_quiet()
     site.send(BAD)
     assert len(site.slurm.changes) == 1
@@ -84,7 +84,7 @@ def test_a_drain_that_is_interrupted_converges(site: Site, killed: str) -> None:
     site.control.run()
     site.control.run()
     assert site.node[0]
-    assert site.kinds() == [Kind.DRAIN, Kind.DONE]
+    assert site.kinds() == [RecordKind.DRAIN, RecordKind.DONE]
     assert len(site.slurm.changes) == 1
     site.send(GOOD)
     assert not site.node[0]
@@ -100,7 +100,7 @@ def test_an_undrain_that_is_interrupted_converges(site: Site, killed: str) -> No
     site.control.run()
     site.control.run()
     assert not site.node[0]
-    assert site.kinds()[-1] is Kind.ENDED
+    assert site.kinds()[-1] is RecordKind.ENDED
     assert site.control.is_quiet()
 
 
@@ -113,7 +113,7 @@ def test_a_drain_that_was_interrupted_and_is_no_longer_due_is_forgotten(site: Si
     site.clock.pass_(700)
     site.send(GOOD)
     assert not site.node[0]
-    assert site.kinds() == [Kind.DRAIN, Kind.ENDED]
+    assert site.kinds() == [RecordKind.DRAIN, RecordKind.ENDED]
 
 
 def test_a_person_is_faster(site: Site) -> None:
@@ -140,10 +140,10 @@ def test_without_an_answer_of_slurm_nothing_is_written(site: Site) -> None:
 
 
 def test_shadow_mode_writes_once_and_does_nothing(tmp_path: Path) -> None:
-    site = Site(tmp_path, Settings(shadow=True))
+    site = Site(tmp_path, PolicySettings(shadow=True))
     for _ in range(3):
         site.send(BAD)
-    assert site.kinds() == [Kind.SHADOW]
+    assert site.kinds() == [RecordKind.SHADOW]
     assert site.slurm.changes == []
     assert len(site.said) == 1
 
@@ -227,7 +227,7 @@ def test_a_damaged_file_is_as_good_as_none(site: Site) -> None:
 
 def test_the_status_and_the_metrics_say_the_same(site: Site) -> None:
     site.send(BAD)
-    settings = ServiceSettings(
+    settings = HealthSettings(
         slurm=True, interval=300, max_drained_percent=20, shadow=False, networks=(), pools={"compute": tuple(nodes(10))}
     )
     now = site.clock()

@@ -8,11 +8,11 @@ import pytest
 
 from gpucluster.controller.health import journal as journals
 from gpucluster.controller.health.journal import Journal
-from gpucluster.controller.health.policy import Kind, Moment, Record
+from gpucluster.controller.health.policy import JournalRecord, Moment, RecordKind
 
 AT = Moment(5.0, "boot", 1.0)
-FIRST = Record(Kind.DRAIN, "a", AT, "compute", ("gpu", "disk"), 'a "reason"\nof two lines', "ocid1.x")
-SECOND = Record(Kind.DONE, "a", AT)
+FIRST = JournalRecord(RecordKind.DRAIN, "a", AT, "compute", ("gpu", "disk"), 'a "reason"\nof two lines', "ocid1.x")
+SECOND = JournalRecord(RecordKind.DONE, "a", AT)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -57,8 +57,11 @@ def test_another_process_writes_too(tmp_path: Path) -> None:
 def test_a_long_journal_loses_what_matters_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "_LONG", 10)
     file = Journal(tmp_path / "journal")
-    old = [FIRST, SECOND, Record(Kind.ENDED, "a", AT)]
-    in_force = [Record(Kind.PERSON, "b", AT, "compute", ("gpu",), "r"), Record(Kind.DONE, "b", AT)]
+    old = [FIRST, SECOND, JournalRecord(RecordKind.ENDED, "a", AT)]
+    in_force = [
+        JournalRecord(RecordKind.PERSON, "b", AT, "compute", ("gpu",), "r"),
+        JournalRecord(RecordKind.DONE, "b", AT),
+    ]
     file.append(*old, *in_force)
     file.shorten(Moment(5.0 + 30 * 86400, "other", 1.0))
     assert file.read() == in_force

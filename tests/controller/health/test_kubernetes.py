@@ -12,8 +12,8 @@ import pytest
 
 from gpucluster.controller.health.control import Control
 from gpucluster.controller.health.kubernetes import Follower, KubernetesNodes
-from gpucluster.controller.health.settings import Settings
-from gpucluster.controller.health.store import Store
+from gpucluster.controller.health.settings import HealthSettings
+from gpucluster.controller.health.store import ReportStore
 from gpucluster.controller.kubernetes import health_access
 from gpucluster.controller.rules.unhealthy import TAINT
 from gpucluster.node_agent.checks.model import Status
@@ -69,9 +69,9 @@ def test_a_report_waits_for_an_api_server_that_comes_back() -> None:
 
 
 def test_metrics_say_that_the_api_server_is_silent(tmp_path: Path) -> None:
-    settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
+    settings = HealthSettings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
                         pools={"compute": NAMES}, kubernetes=True)  # fmt: skip
-    store, clock = Store(tmp_path, interval=300), ControllerClock()
+    store, clock = ReportStore(tmp_path, interval=300), ControllerClock()
     unreachable = KubernetesNodes(Kubectl("none", str(tmp_path / "kubectl")), settings.pool_of)
     control = Control(store, unreachable, settings.policy, drains=DRAINS, moment=clock)
     with pytest.raises(Failed):
@@ -155,9 +155,9 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
     api.kubectl.patch("node", "compute-1", {"spec": {"taints": [theirs]}})
     api.kubectl.run("cordon", "compute-3")
     clock = ControllerClock()
-    settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
+    settings = HealthSettings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
                         pools={"compute": NAMES}, kubernetes=True)  # fmt: skip
-    store = Store(tmp_path, interval=300)
+    store = ReportStore(tmp_path, interval=300)
     cluster = KubernetesNodes(health, settings.pool_of)
     control = Control(store, cluster, settings.policy, drains=DRAINS, moment=clock)
     follower = Follower(settings, store, cluster, control, drains=DRAINS, moment=clock)
@@ -192,9 +192,9 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
     assert taints("compute-2") == []
     # The same report, read again after a restart of the service, is no newer evidence.
     before = store.last("compute-1", clock())
-    Follower(settings, Store(tmp_path, interval=300), cluster, control, drains=DRAINS, moment=clock).tick()
+    Follower(settings, ReportStore(tmp_path, interval=300), cluster, control, drains=DRAINS, moment=clock).tick()
     assert before is not None
-    again = Store(tmp_path, interval=300).last("compute-1", clock())
+    again = ReportStore(tmp_path, interval=300).last("compute-1", clock())
     assert again is not None
     assert again.at == before.at
     api.kubectl.run("cordon", "compute-1")
@@ -227,9 +227,9 @@ def test_a_node_that_stops_reporting_becomes_unknown_and_says_since_when(
     names = ("silent-1", "silent-2", "silent-3")
     api.create(*(node(name) for name in names))
     clock = ControllerClock()
-    settings = Settings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
+    settings = HealthSettings(slurm=False, interval=300, max_drained_percent=20, shadow=False, networks=(),
                         pools={"silent": names}, kubernetes=True)  # fmt: skip
-    store = Store(tmp_path, interval=300)
+    store = ReportStore(tmp_path, interval=300)
     cluster = KubernetesNodes(health, settings.pool_of)
     control = Control(store, cluster, settings.policy, drains=DRAINS, moment=clock)
     follower = Follower(settings, store, cluster, control, drains=DRAINS, moment=clock)

@@ -10,13 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.controller.health import policy
-from gpucluster.controller.health.policy import Action, Decision, Evidence, Kind, Moment, Node, Record, Settings
+from gpucluster.controller.health.policy import (
+    Action,
+    Decision,
+    Evidence,
+    JournalRecord,
+    Moment,
+    PolicySettings,
+    RecordKind,
+    SchedulerNode,
+)
 from gpucluster.node_agent.checks.model import Status
 from gpucluster.node_agent.rules import reasons
 from tests.controller.health.doubles import nodes
 
 NOW = Moment(1_000_000.0, "boot", 100_000.0)
-SETTINGS = Settings()
+SETTINGS = PolicySettings()
 
 
 def ago(seconds: float) -> Moment:
@@ -36,7 +45,11 @@ def seen(
 
 
 def one(
-    evidence: list[Evidence], journal: list[Record] | None = None, *, settings: Settings = SETTINGS, **changed: Any
+    evidence: list[Evidence],
+    journal: list[JournalRecord] | None = None,
+    *,
+    settings: PolicySettings = SETTINGS,
+    **changed: Any,
 ) -> Decision | None:
     """The decision about compute-1 of ten nodes, the others of which pass."""
     present = nodes(10)
@@ -48,9 +61,9 @@ def one(
     return next((each for each in found if each.node == "compute-1"), None)
 
 
-def drained(at: Moment, kind: Kind = Kind.DRAIN, **more: Any) -> list[Record]:
-    record = Record(kind, "compute-1", at, "compute", ("gpu",), OURS)
-    return [replace(record, **more), Record(Kind.DONE, "compute-1", at)]
+def drained(at: Moment, kind: RecordKind = RecordKind.DRAIN, **more: Any) -> list[JournalRecord]:
+    record = JournalRecord(kind, "compute-1", at, "compute", ("gpu",), OURS)
+    return [replace(record, **more), JournalRecord(RecordKind.DONE, "compute-1", at)]
 
 
 OURS = reasons.of_checks([("gpu", "7 of 8 GPUs")], again=False)
@@ -138,7 +151,7 @@ def test_a_clock_that_jumped_back_does_not_undrain() -> None:
 
 @pytest.mark.parametrize(("days", "again"), [(1, True), (8, False)])
 def test_a_second_failure_within_a_week_goes_to_a_person(days: float, again: bool) -> None:
-    past = [*drained(ago(days * 86400)), Record(Kind.ENDED, "compute-1", ago(days * 86400 - 60))]
+    past = [*drained(ago(days * 86400)), JournalRecord(RecordKind.ENDED, "compute-1", ago(days * 86400 - 60))]
     decision = one([seen("compute-1")], past)
     assert decision is not None
     assert decision.action is (Action.PERSON if again else Action.DRAIN)
@@ -148,7 +161,7 @@ def test_a_second_failure_within_a_week_goes_to_a_person(days: float, again: boo
 
 
 def test_another_machine_under_the_same_name_is_not_the_second_failure() -> None:
-    past = [*drained(ago(60), instance="one"), Record(Kind.ENDED, "compute-1", ago(30))]
+    past = [*drained(ago(60), instance="one"), JournalRecord(RecordKind.ENDED, "compute-1", ago(30))]
     decision = one([seen("compute-1")], past, instance="two")
     assert decision is not None
     assert decision.action is Action.DRAIN
@@ -157,7 +170,7 @@ def test_another_machine_under_the_same_name_is_not_the_second_failure() -> None
 def test_a_person_decides_on_what_failed_twice() -> None:
     for status in (Status.PASS, Status.FAIL):
         reason = reasons.of_checks([("gpu", "7 of 8 GPUs")], again=True)
-        journal = drained(ago(60), Kind.PERSON, reason=reason)
+        journal = drained(ago(60), RecordKind.PERSON, reason=reason)
         flags = frozenset({"IDLE", "DRAIN"})
         decision = one([seen("compute-1", status)], journal, flags=flags, reason=reason)
         assert decision is None or decision.action is Action.NONE
@@ -165,7 +178,7 @@ def test_a_person_decides_on_what_failed_twice() -> None:
 
 def test_a_drain_that_a_person_ended_is_over() -> None:
     present = nodes(10)
-    assert [record.kind for record in policy.settle(NOW, present, drained(ago(60)))] == [Kind.ENDED]
+    assert [record.kind for record in policy.settle(NOW, present, drained(ago(60)))] == [RecordKind.ENDED]
 
 
 def test_what_was_interrupted_is_done_again_and_counts_once() -> None:
@@ -178,7 +191,7 @@ def test_what_was_interrupted_is_done_again_and_counts_once() -> None:
 
 def test_what_slurm_never_did_is_given_up_after_a_while() -> None:
     begun = drained(ago(3000))[:1]
-    assert [record.kind for record in policy.settle(NOW, nodes(10), begun)] == [Kind.ENDED]
+    assert [record.kind for record in policy.settle(NOW, nodes(10), begun)] == [RecordKind.ENDED]
     assert one([seen("compute-1", Status.PASS)], begun) is None
 
 
@@ -189,15 +202,15 @@ def test_the_breaker_holds_the_rest(size: int, percent: int, allowed: int) -> No
     present = nodes(size)
     # Each node fails another check, so that none of them is the suspect.
     evidence = [seen(name, check=f"check_{number}") for number, name in enumerate(present)]
-    found = policy.decide(NOW, evidence, present, [], Settings(max_drained_percent=percent))
+    found = policy.decide(NOW, evidence, present, [], PolicySettings(max_drained_percent=percent))
     assert sum(each.action is Action.DRAIN for each in found) == allowed
     assert {each.holds for each in found if each.action is Action.NONE} <= {"breaker"}
 
 
 def test_the_breaker_counts_an_hour_and_a_drain_that_was_undone() -> None:
     for minutes, allowed in ((30, 0), (90, 1)):
-        record = Record(Kind.DRAIN, "compute-2", ago(60 * minutes), "compute", ("gpu",), OURS)
-        over = Record(Kind.ENDED, "compute-2", ago(60 * minutes - 60))
+        record = JournalRecord(RecordKind.DRAIN, "compute-2", ago(60 * minutes), "compute", ("gpu",), OURS)
+        over = JournalRecord(RecordKind.ENDED, "compute-2", ago(60 * minutes - 60))
         present = nodes(4)
         evidence = [seen("compute-1"), seen("compute-3", Status.PASS)]
         found = policy.decide(NOW, evidence, present, [record, over], SETTINGS)
@@ -207,7 +220,7 @@ def test_the_breaker_counts_an_hour_and_a_drain_that_was_undone() -> None:
 def test_the_breaker_is_not_fooled_by_a_clock_that_jumps() -> None:
     """Ahead by a day, and back by a day: within one boot the other clock counts."""
     for jump in (-86400.0, 86400.0):
-        record = Record(Kind.DRAIN, "compute-2", ago(600), "compute", ("gpu",), OURS)
+        record = JournalRecord(RecordKind.DRAIN, "compute-2", ago(600), "compute", ("gpu",), OURS)
         now = replace(NOW, wall=NOW.wall + jump)
         assert policy.breakers(now, nodes(4), [record], SETTINGS)["compute"].open
     # After a restart of the controller with a clock that is behind, the drain counts as recent.
@@ -230,11 +243,11 @@ def test_a_suspect_does_not_hide_another_failure() -> None:
 
 
 def test_shadow_mode_says_and_does_nothing() -> None:
-    decision = one([seen("compute-1")], settings=Settings(shadow=True))
+    decision = one([seen("compute-1")], settings=PolicySettings(shadow=True))
     assert decision is not None
     assert decision.action is Action.SHADOW
     assert "would be drained" in decision.reason
-    undrain = one([seen("compute-1", Status.PASS)], drained(ago(60)), settings=Settings(shadow=True), **DRAINED)
+    undrain = one([seen("compute-1", Status.PASS)], drained(ago(60)), settings=PolicySettings(shadow=True), **DRAINED)
     assert undrain is not None
     assert undrain.action is Action.SHADOW
 
@@ -254,7 +267,7 @@ CHECKS = st.sampled_from(["gpu", "disk", "mount"])
 
 
 @st.composite
-def _pools(draw: st.DrawFn) -> dict[str, Node]:
+def _pools(draw: st.DrawFn) -> dict[str, SchedulerNode]:
     found = {}
     for name, node in {**nodes(4), **nodes(3, "big")}.items():
         if draw(st.booleans()):
@@ -270,8 +283,8 @@ EVIDENCE = st.lists(
 )
 JOURNAL = st.lists(
     st.builds(
-        Record,
-        st.sampled_from(Kind),
+        JournalRecord,
+        st.sampled_from(RecordKind),
         NAMES,
         MOMENTS,
         st.sampled_from(["compute", "big"]),
@@ -282,9 +295,9 @@ JOURNAL = st.lists(
 )
 
 
-@given(_pools(), EVIDENCE, JOURNAL, st.builds(Settings, st.integers(1, 100), st.booleans()))
+@given(_pools(), EVIDENCE, JOURNAL, st.builds(PolicySettings, st.integers(1, 100), st.booleans()))
 def test_what_is_never_done(
-    present: dict[str, Node], evidence: list[Evidence], journal: list[Record], settings: Settings
+    present: dict[str, SchedulerNode], evidence: list[Evidence], journal: list[JournalRecord], settings: PolicySettings
 ) -> None:
     journal = [*journal, *policy.settle(NOW, present, journal)]
     found = policy.decide(NOW, evidence, present, journal, settings)
@@ -319,9 +332,9 @@ def test_what_is_never_done(
         assert before[pool].drained + count <= before[pool].limit
 
 
-@given(_pools(), EVIDENCE, st.builds(Settings, st.integers(1, 100)))
+@given(_pools(), EVIDENCE, st.builds(PolicySettings, st.integers(1, 100)))
 def test_the_same_again_decides_the_same(
-    present: dict[str, Node], evidence: list[Evidence], settings: Settings
+    present: dict[str, SchedulerNode], evidence: list[Evidence], settings: PolicySettings
 ) -> None:
     first = policy.decide(NOW, evidence, present, [], settings)
     assert first == policy.decide(NOW, list(reversed(evidence)), dict(reversed(present.items())), [], settings)

@@ -14,9 +14,9 @@ import pytest
 from gpucluster.controller import job_records
 from gpucluster.controller.health import service
 from gpucluster.controller.health.control import Control
-from gpucluster.controller.health.service import Listener, Service
-from gpucluster.controller.health.settings import Settings
-from gpucluster.controller.health.store import Store
+from gpucluster.controller.health.service import HealthService, Listener
+from gpucluster.controller.health.settings import HealthSettings
+from gpucluster.controller.health.store import ReportStore
 from gpucluster.node_agent.checks.model import Profile, Report, Status
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.health import client, credentials
@@ -56,13 +56,13 @@ class Site:
             "pools": {"compute": tuple(nodes(4))},
             "elastic": {"gpu": "gpu-e-[1-9]"},
         }
-        self.settings = Settings(**{**values, **changed})
+        self.settings = HealthSettings(**{**values, **changed})
         self.clock = ControllerClock()
-        self.store = Store(folder, interval=300)
+        self.store = ReportStore(folder, interval=300)
         self.control = Control(
             self.store, self.slurm, self.settings.policy, drains=DRAINS, moment=self.clock, say=lambda _words: None
         )
-        self.service = Service(
+        self.service = HealthService(
             self.settings, self.store, self.slurm, self.control, drains=DRAINS, moment=self.clock, unseal=unseal,
             records=job_records.JobRecordFolder(records) if records else None,
         )  # fmt: skip
@@ -79,9 +79,9 @@ class Site:
         found: dict[str, Any] = json.loads(answer)
         return found
 
-    def send(self, sent: Report, address: str = HOME, uid: int = 0) -> client.Answer:
+    def send(self, sent: Report, address: str = HOME, uid: int = 0) -> client.HealthAnswer:
         answer = self.service.receive(address, f"{uid} {json.dumps(sent.to_dict())}")
-        assert isinstance(answer, client.Answer)
+        assert isinstance(answer, client.HealthAnswer)
         return answer
 
 
@@ -95,17 +95,19 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def test_a_report_is_kept_and_a_failure_drains(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "seal", lambda text: f"0 {text}")
-    assert client.send(report("compute-1", GOOD), HOME, site.listener.port, PATIENCE_S) == client.Answer(False, "")
+    assert client.send(report("compute-1", GOOD), HOME, site.listener.port, PATIENCE_S) == client.HealthAnswer(
+        False, ""
+    )
     assert site.slurm.changes == []
     answer = client.send(report("compute-1", BAD), HOME, site.listener.port, PATIENCE_S)
-    assert answer == client.Answer(True, "gpucluster: check failed: gpu: gpu is fail")
+    assert answer == client.HealthAnswer(True, "gpucluster: check failed: gpu: gpu is fail")
     assert site.slurm.state["compute-1"].drained
     # It stays so for a second job, and ends with the repair.
     assert client.send(report("compute-1", BAD), HOME, site.listener.port, PATIENCE_S).drained
-    assert client.send(report("compute-1", GOOD), HOME, site.listener.port, PATIENCE_S) == client.Answer(
+    assert client.send(report("compute-1", GOOD), HOME, site.listener.port, PATIENCE_S) == client.HealthAnswer(
         False, "passed since: gpu"
     )
-    assert Store(site.store.folder, interval=300).reports()["compute-1"]["periodic"].report.status is Status.PASS
+    assert ReportStore(site.store.folder, interval=300).reports()["compute-1"]["periodic"].report.status is Status.PASS
 
 
 @pytest.mark.parametrize(

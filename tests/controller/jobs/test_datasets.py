@@ -28,7 +28,7 @@ class Place:
     def __init__(self, folder: Path, locks: Path) -> None:
         self.share = folder
         self.owner = home(folder)
-        self.store = datasets.Store(folder, locks)
+        self.store = datasets.DataSetStore(folder, locks)
         self.folder = folder.joinpath(*datasets.FOLDER)
 
     def bring(self, name: str, file: str, content: bytes, **more: Any) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def test_only_one_run_brings_a_data_set(place: Place) -> None:
 
 def test_a_share_that_is_not_mounted_gets_nothing(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="is not mounted here"):
-        datasets.Store(tmp_path, tmp_path / "locks").begin(wanted("a", "a", b""))
+        datasets.DataSetStore(tmp_path, tmp_path / "locks").begin(wanted("a", "a", b""))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,7 +18,7 @@ from gpucluster.controller.conversation import Conversation
 from gpucluster.controller.jobs import watch
 from gpucluster.controller.jobs.kubernetes_queue import KubernetesQueue
 from gpucluster.controller.kubernetes import hardware, people
-from gpucluster.controller.kubernetes.person_objects import Person, Quota
+from gpucluster.controller.kubernetes.person_objects import KubernetesUser, Quota
 from gpucluster.kubernetes.manifests import workloads
 from gpucluster.node_agent.accounts import Account
 from gpucluster.node_agent.errors import Failed, Refused
@@ -48,7 +48,7 @@ class Site:
             folder.chmod(0o755)
         self.owner = Account(USER, known.pw_uid, known.pw_gid, (known.pw_gid,), str(home))
         self.queue = KubernetesQueue(server.kubectl)
-        person = Person(USER, known.pw_uid, (known.pw_gid,), str(home))
+        person = KubernetesUser(USER, known.pw_uid, (known.pw_gid,), str(home))
         people.sync(server.kubectl, [person], Quota(gpus=8), engine=engine)
         for number in (1, 2):
             made = node(f"gpu-{number}")

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("cel_expr_python", reason="CEL is for tests on the operator's machine")
 
-from gpucluster.controller.kubernetes.person_objects import Api, Person, Quota, objects
+from gpucluster.controller.kubernetes.person_objects import Api, KubernetesUser, Quota, objects
 from tests.jobs import test_kubernetes as jobs
 from tests.kubernetes import schemas
 from tests.kubernetes.admission import refusals
 
-ADA = Person("ada", 10001, (10001, 10100), "/home/ada")
+ADA = KubernetesUser("ada", 10001, (10001, 10100), "/home/ada")
 MADE = objects((ADA,), Quota(), 36, Api(("10.0.0.2",), 6443))
 POLICIES = [each for each in MADE if each["kind"] == "ValidatingAdmissionPolicy"]
 (PLACE,) = (each for each in MADE if each["kind"] == "Namespace" and each["metadata"]["name"] == "user-ada")

@@ -13,7 +13,7 @@ import pytest
 from gpucluster.controller.conversation import Conversation
 from gpucluster.controller.kubernetes import namespaces, nodes
 from gpucluster.controller.kubernetes.__main__ import answer
-from gpucluster.controller.kubernetes.drain import Drain
+from gpucluster.controller.kubernetes.drain import NodeDrain
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.kubernetes import faults
 from gpucluster.node_agent.kubernetes.kubectl import ApiFailed, Kubectl
@@ -55,7 +55,9 @@ def test_a_drain_evicts_services_and_leaves_what_belongs_to_the_node(server: Api
         pod("web-1", "n1", app="web"), pod("agent-1", "n1", "DaemonSet"), pod("elsewhere", "n2"),
         pod("done", "n1", "Job", phase="Succeeded", restart="Never"),
     )  # fmt: skip
-    assert Drain(server.kubectl, server.end_leaving_pods).drain({"n1": "gpucluster: test", "gone": "x"}, 60) == ["n1"]
+    assert NodeDrain(server.kubectl, server.end_leaving_pods).drain({"n1": "gpucluster: test", "gone": "x"}, 60) == [
+        "n1"
+    ]
     assert {each["metadata"]["name"] for each in server.kubectl.list("pods")} == {"agent-1", "elsewhere", "done"}
     drained = nodes.list_nodes(server.kubectl)[0]
     assert (drained["cordoned"], drained["reason"]) == (True, "gpucluster: test")
@@ -71,7 +73,7 @@ def test_a_budget_that_refuses_is_named_with_its_pod_and_the_node_stays_cordoned
     )
     seen: list[str] = []
     with pytest.raises(Failed) as raised:
-        Drain(server.kubectl, server.end_leaving_pods, iter((0.0, 1.0, 99.0)).__next__).drain(
+        NodeDrain(server.kubectl, server.end_leaving_pods, iter((0.0, 1.0, 99.0)).__next__).drain(
             {"n1": "test"}, 10, lambda left: seen.append(str(left.refused))
         )
     assert "pod default/web-1 can't be evicted: the disruption budget default/web wants 2" in raised.value.message
@@ -84,9 +86,9 @@ def test_a_budget_that_refuses_is_named_with_its_pod_and_the_node_stays_cordoned
 def test_work_is_waited_for_and_deleted_only_without_a_limit_of_time(server: ApiServer) -> None:
     server.create(node("n1"), pod("train", "n1", "Job", restart="Never"))
     with pytest.raises(Failed, match="still running: default/train"):
-        Drain(server.kubectl, server.end_leaving_pods, iter((0.0, 99.0)).__next__).drain({"n1": "test"}, 10)
+        NodeDrain(server.kubectl, server.end_leaving_pods, iter((0.0, 99.0)).__next__).drain({"n1": "test"}, 10)
     assert not server.kubectl.get("pod", "train", "default")["metadata"].get("deletionTimestamp")
-    Drain(server.kubectl, server.end_leaving_pods).drain({"n1": "test"}, 0)
+    NodeDrain(server.kubectl, server.end_leaving_pods).drain({"n1": "test"}, 0)
     server.end_leaving_pods()
     assert server.kubectl.list("pods") == []
 
@@ -94,7 +96,7 @@ def test_work_is_waited_for_and_deleted_only_without_a_limit_of_time(server: Api
 def test_a_cordon_of_a_person_stays_theirs(server: ApiServer) -> None:
     server.create(node("n1"))
     server.kubectl.run("cordon", "n1")
-    Drain(server.kubectl, server.end_leaving_pods).drain({"n1": "test"}, 60)
+    NodeDrain(server.kubectl, server.end_leaving_pods).drain({"n1": "test"}, 60)
     assert nodes.uncordon(server.kubectl, "n1") is False
     assert nodes.uncordon(server.kubectl, "n1", anybody=True) is True
 

@@ -10,7 +10,7 @@ pytest.importorskip("yaml", reason="workloads are rendered on the operator's mac
 
 from gpucluster.controller.jobs.kubernetes_queue import KubernetesQueue
 from gpucluster.controller.kubernetes import job_objects
-from gpucluster.controller.kubernetes.job_objects import JOB, KIND, Manifest, Owner, State
+from gpucluster.controller.kubernetes.job_objects import JOB, KIND, Manifest, Owner, WorkloadState
 from gpucluster.kubernetes.manifests import workloads
 from gpucluster.node_agent.errors import Refused
 from gpucluster.node_agent.kubernetes.kubectl import Kubectl
@@ -81,33 +81,33 @@ def test_objects_that_are_no_job_of_this_name_are_refused(manifests: Any) -> Non
 @pytest.mark.parametrize(
     ("pods", "state", "said"),
     [
-        ([pod("demo-0-abcde"), pod("demo-1-abcde", node="gpu-2")], State("RUNNING", "gpu-1,gpu-2", ""), ""),
-        ([pod("demo-0-abcde", "Succeeded"), pod("demo-1-x")], State("COMPLETED", "gpu-1", "", 0), ""),
-        ([pod("demo-0-abcde", "Failed", **ended(66))], State("FAILED", "gpu-1", "", 66), ""),
-        ([pod("demo-0-a", "Failed", **ended(137, "OOMKilled"))], State("OUT_OF_MEMORY", "gpu-1", "", 137), ""),
-        ([pod("demo-0-a", "Failed", reason="Evicted")], State("NODE_FAIL", "gpu-1", ""), ""),
-        ([pod("demo-0-a", "Failed", reason="DeadlineExceeded")], State("TIMEOUT", "gpu-1", ""), ""),
+        ([pod("demo-0-abcde"), pod("demo-1-abcde", node="gpu-2")], WorkloadState("RUNNING", "gpu-1,gpu-2", ""), ""),
+        ([pod("demo-0-abcde", "Succeeded"), pod("demo-1-x")], WorkloadState("COMPLETED", "gpu-1", "", 0), ""),
+        ([pod("demo-0-abcde", "Failed", **ended(66))], WorkloadState("FAILED", "gpu-1", "", 66), ""),
+        ([pod("demo-0-a", "Failed", **ended(137, "OOMKilled"))], WorkloadState("OUT_OF_MEMORY", "gpu-1", "", 137), ""),
+        ([pod("demo-0-a", "Failed", reason="Evicted")], WorkloadState("NODE_FAIL", "gpu-1", ""), ""),
+        ([pod("demo-0-a", "Failed", reason="DeadlineExceeded")], WorkloadState("TIMEOUT", "gpu-1", ""), ""),
         (
             [pod("demo-0-a"), pod("demo-1-a", "Failed", **ended(64))],
-            State("RUNNING", "gpu-1", ""),
+            WorkloadState("RUNNING", "gpu-1", ""),
             "demo-1-a has failed",
         ),
         (
             [pod("demo-0-a", "Pending", **waiting("ImagePullBackOff"))],
-            State("PENDING", "gpu-1", ""),
+            WorkloadState("PENDING", "gpu-1", ""),
             "x:1 is not there",
         ),
         (
             [pod("demo-0-a", "Pending", **waiting("ErrImageNeverPull")), pod("demo-1-a")],
-            State("PENDING", "gpu-1", ""),
+            WorkloadState("PENDING", "gpu-1", ""),
             "ErrImageNeverPull",
         ),
-        ([pod("demo-0-a")], State("PENDING", "gpu-1", ""), "1 of 2 pods are there"),
-        ([], State("PENDING", "", ""), "no pods yet"),
+        ([pod("demo-0-a")], WorkloadState("PENDING", "gpu-1", ""), "1 of 2 pods are there"),
+        ([], WorkloadState("PENDING", "", ""), "no pods yet"),
     ],
 )
 def test_the_first_pod_says_how_a_job_is_and_each_may_say_why_it_does_not_start(
-    pods: list[Manifest], state: State, said: str
+    pods: list[Manifest], state: WorkloadState, said: str
 ) -> None:
     found = job_objects.state_of(pods, [], [])
     assert (found.state, found.nodes, found.exit_status) == (state.state, state.nodes, state.exit_status)

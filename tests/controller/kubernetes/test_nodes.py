@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpucluster.controller.kubernetes import hardware, nodes
-from gpucluster.controller.kubernetes.drain import Drain
+from gpucluster.controller.kubernetes.drain import NodeDrain
 from gpucluster.node_agent.errors import Refused
 from gpucluster.node_agent.kubernetes import faults, node_name
 from gpucluster.node_agent.kubernetes.kubectl import ApiFailed
@@ -65,7 +65,7 @@ def test_a_real_api_server_is_asked_by_the_names_of_hosts(tmp_path: Path) -> Non
         pool = {"nodes": ["gpu-1", "gpu-2"], "labels": {"gpucluster.io/pool": "gpu"}}
         assert hardware.arrange(kubectl, [pool]) == {"changed": ["gpu-1"], "absent": ["gpu-2"]}
         assert hardware.arrange(kubectl, [pool])["changed"] == []
-        assert Drain(kubectl, lambda _seconds: None).drain({"gpu-1": "a test"}, 0) == ["gpu-1"]
+        assert NodeDrain(kubectl, lambda _seconds: None).drain({"gpu-1": "a test"}, 0) == ["gpu-1"]
         (drained,) = [each for each in nodes.list_nodes(kubectl) if each["name"] == "gpu-1"]
         assert (drained["cordoned"], drained["reason"], drained["registered"]) == (True, "a test", "10.0.1.4")
         assert kubectl.list("pods", fields="spec.nodeName=10.0.1.4") == [] or all(

@@ -25,7 +25,7 @@ import pytest
 
 from gpucluster.controller.kubernetes import client_certificates, own_kubeconfig
 from gpucluster.controller.kubernetes.own_kubeconfig import Grant, ask, serve, write
-from gpucluster.controller.kubernetes.person_objects import Person, Quota
+from gpucluster.controller.kubernetes.person_objects import KubernetesUser, Quota
 from gpucluster.controller.users import kubernetes as of_directory
 from gpucluster.controller.users import kubernetes_requests
 from gpucluster.controller.users.config import Config
@@ -34,8 +34,8 @@ from gpucluster.node_agent.kubernetes.kubectl import Kubectl
 from tests.listener import answering
 from tests.waiting import PATIENCE_S
 
-ADA = Person("ada", 10001, (10001,), "/home/ada")
-BOB = Person("bob", 10002, (10002,), "/home/bob", enabled=False)
+ADA = KubernetesUser("ada", 10001, (10001,), "/home/ada")
+BOB = KubernetesUser("bob", 10002, (10002,), "/home/bob", enabled=False)
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="asks as another user")
 
 

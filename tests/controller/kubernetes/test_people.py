@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpucluster.controller.kubernetes import client_certificates, people
-from gpucluster.controller.kubernetes.person_objects import OPERATORS, POLICIES_UNTIL, Person, Quota
+from gpucluster.controller.kubernetes.person_objects import OPERATORS, POLICIES_UNTIL, KubernetesUser, Quota
 from gpucluster.node_agent.errors import Refused
 from gpucluster.node_agent.kubernetes.kubectl import ApiFailed, Kubectl
 from tests.controller.kubernetes.api_server import (
@@ -30,8 +30,8 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, needs_api_server, pytest.mark.xdist_group("kubernetes-api-server")]
 
-ADA = Person("ada", 10001, (10001,), "/home/ada")
-BOB = Person("bob", 10002, (10002,), "/home/bob")
+ADA = KubernetesUser("ada", 10001, (10001,), "/home/ada")
+BOB = KubernetesUser("bob", 10002, (10002,), "/home/bob")
 QUOTA = Quota(gpus=1, gpu_instances={"1g.10gb": 2}, cpus=4, memory_gb=8, pods=3)
 
 
@@ -69,7 +69,7 @@ class People:
             subprocess.run([*config, *words], check=True, capture_output=True)
         return Kubectl(str(file), program)
 
-    def sync(self, *persons: Person) -> people.Synced:
+    def sync(self, *persons: KubernetesUser) -> people.Synced:
         """Follow the directory, and wait until the quotas of it are known."""
         done = people.sync(self.admin, persons, QUOTA)
         wait_for("the quotas are known", lambda: all(each["spec"]["hard"] == each.get("status", {}).get("hard")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpucluster.controller.kubernetes import people, person_objects
-from gpucluster.controller.kubernetes.person_objects import ACCOUNTS_NAMESPACE, Person, Quota
+from gpucluster.controller.kubernetes.person_objects import ACCOUNTS_NAMESPACE, KubernetesUser, Quota
 from gpucluster.controller.users import kubernetes as of_directory
 from gpucluster.controller.users import kubernetes_requests
 from gpucluster.controller.users.config import Config
@@ -22,9 +22,9 @@ from gpucluster.node_agent.rules.labels import HOST
 from tests.controller.kubernetes.api_server import ApiServer, needs_api_server, running
 from tests.waiting import wait_for
 
-ADA = Person("ada", 10001, (10001,), "/home/ada")
-ROOT = Person("root_ann", 10002, (10002,), "/home/root_ann", privileged=True)
-GONE = Person("ada", 10001, (10001,), "/home/ada", enabled=False)
+ADA = KubernetesUser("ada", 10001, (10001,), "/home/ada")
+ROOT = KubernetesUser("root_ann", 10002, (10002,), "/home/root_ann", privileged=True)
+GONE = KubernetesUser("ada", 10001, (10001,), "/home/ada", enabled=False)
 QUOTA = Quota(pods=3)
 
 
@@ -54,9 +54,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def directory(monkeypatch: pytest.MonkeyPatch) -> list[Person]:
+def directory(monkeypatch: pytest.MonkeyPatch) -> list[KubernetesUser]:
     """The people of the directory, which is not here."""
-    here: list[Person] = []
+    here: list[KubernetesUser] = []
     monkeypatch.setattr(Config, "load", classmethod(lambda _cls: None))
     monkeypatch.setattr(kubernetes_requests, "_directory", lambda _config: None)
     monkeypatch.setattr(of_directory, "people_of", lambda _state, _config: here)
@@ -89,7 +89,7 @@ def may(kubectl: Kubectl, *words: str) -> bool:
 @needs_api_server
 @pytest.mark.xdist_group("kubernetes-api-server")
 def test_a_token_is_the_person_until_the_directory_says_otherwise(
-    api: ApiServer, directory: list[Person], tmp_path: Path
+    api: ApiServer, directory: list[KubernetesUser], tmp_path: Path
 ) -> None:
     directory += [ADA, ROOT]
     people.sync(api.kubectl, (ADA, ROOT), QUOTA, engine=True)
@@ -126,7 +126,9 @@ def test_a_token_is_the_person_until_the_directory_says_otherwise(
 @pytest.mark.slow
 @needs_api_server
 @pytest.mark.xdist_group("kubernetes-api-server")
-def test_an_operator_has_an_account_whose_tokens_end(api: ApiServer, directory: list[Person], tmp_path: Path) -> None:
+def test_an_operator_has_an_account_whose_tokens_end(
+    api: ApiServer, directory: list[KubernetesUser], tmp_path: Path
+) -> None:
     operator, answer = log_in(api, tmp_path, None, hours=2)
     assert (answer["user"], answer["namespace"]) == ("gpucluster:operator", "default")
     wait_for("the operator has rights", lambda: may(operator, "create", "clusterroles"), interval=0.2)

@@ -8,16 +8,16 @@ import pytest
 
 pytest.importorskip("jsonschema", reason="schemas are for tests on the operator's machine")
 
-from gpucluster.controller.kubernetes.person_objects import Api, Person, Quota, objects
+from gpucluster.controller.kubernetes.person_objects import Api, KubernetesUser, Quota, objects
 from tests.kubernetes.schemas import validate_all
 
 API = Api(("10.0.0.2",), 6443)
 QUOTA = Quota(gpus=16, cpus=256, memory_gb=2048, pods=100)
-ADA = Person("ada", 10001, (10001, 10100), "/home/ada")
-ROOT = Person("grace", 10002, (10002,), "/home/grace", privileged=True)
+ADA = KubernetesUser("ada", 10001, (10001, 10100), "/home/ada")
+ROOT = KubernetesUser("grace", 10002, (10002,), "/home/grace", privileged=True)
 
 
-def _of(minor: int, *people: Person) -> dict[tuple[str, str], dict[str, Any]]:
+def _of(minor: int, *people: KubernetesUser) -> dict[tuple[str, str], dict[str, Any]]:
     made = objects(people or (ADA, ROOT), QUOTA, minor, API)
     return {
         (each["kind"], each["metadata"]["name"]): each
@@ -60,7 +60,7 @@ def test_who_may_use_the_privileged_policy_may_so_in_their_own_namespace_only() 
 
 
 def test_a_disabled_person_has_no_binding_and_no_pods_and_keeps_the_rest() -> None:
-    gone = Person("ada", 10001, (10001,), "/home/ada", enabled=False, privileged=True)
+    gone = KubernetesUser("ada", 10001, (10001,), "/home/ada", enabled=False, privileged=True)
     made = _of(34, gone)
     assert ("RoleBinding", "person") not in made
     assert made["ResourceQuota", "person"]["spec"]["hard"]["pods"] == "0"
@@ -90,4 +90,4 @@ def test_the_volume_is_only_the_home_and_only_for_this_namespace() -> None:
     ("name", "namespace"), [("ada", "user-ada"), ("a_b", "user-a-b-7"), ("_x-", "user-x-7"), ("a--b", "user-a--b")]
 )
 def test_names_that_a_namespace_cannot_have_get_the_uid(name: str, namespace: str) -> None:
-    assert Person(name, 7, (7,), "/home/x").namespace == namespace
+    assert KubernetesUser(name, 7, (7,), "/home/x").namespace == namespace

@@ -15,7 +15,7 @@ import pytest
 
 from gpucluster.controller.conversation import Disconnected
 from gpucluster.controller.kubernetes import pod_checks, pod_probe
-from gpucluster.controller.kubernetes.pod_checks import FAILED, LABEL, NAMESPACE, NOT_JUDGED, READY, Node, state_of
+from gpucluster.controller.kubernetes.pod_checks import FAILED, LABEL, NAMESPACE, NOT_JUDGED, READY, PodNode, state_of
 from tests.addresses import free_port
 from tests.controller.kubernetes.api_server import ApiServer, needs_api_server, running
 from tests.controller.kubernetes.objects import node, pod
@@ -138,7 +138,7 @@ def test_what_a_pod_says_of_itself(status: dict[str, Any], events: dict[str, str
 
 
 def test_a_pod_asks_for_rdma_as_jobs_do_and_has_no_more_rights() -> None:
-    made = pod_checks.manifest("p", Node("a", "a", "compute", VF), "image", rdma=True)["spec"]
+    made = pod_checks.manifest("p", PodNode("a", "a", "compute", VF), "image", rdma=True)["spec"]
     assert made["containers"][0]["resources"]["limits"]["nvidia.com/rdma-vf"] == "2"
     assert made["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert "hostNetwork" not in made

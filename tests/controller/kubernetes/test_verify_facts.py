@@ -40,7 +40,7 @@ def test_facts_of_a_real_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "metadata": {"name": "home", "namespace": "user-ann-b-5001"},
             "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
         }  # fmt: skip
-        person = person_objects.Person("ann_b", 5001, (5001,), "/home/ann_b")
+        person = person_objects.KubernetesUser("ann_b", 5001, (5001,), "/home/ann_b")
         notes = {person_objects.USER_NAME: person.name}
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": person.namespace, "annotations": notes}}
         other = {**claim, "metadata": {"name": "other", "namespace": person.namespace}}

@@ -12,7 +12,7 @@ import pytest
 from gpucluster.controller.job_records import JobRecordFolder
 from gpucluster.controller.monitor import jobs
 from gpucluster.controller.reactions.control import FILE
-from gpucluster.controller.reactions.policy import Record
+from gpucluster.controller.reactions.policy import ReactionRecord
 from gpucluster.node_agent import accounts, programs
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 
@@ -66,7 +66,9 @@ def test_a_name_is_only_a_name(name: str, sacct: Sacct, tmp_path: Path) -> None:
 def test_what_was_said_of_a_job_and_done_to_it(sacct: Sacct, tmp_path: Path) -> None:
     sacct.rows = [row("12")]
     line = "2001-09-09 02:03:36 UTC job 12 is hung. It is cancelled (on-hang=cancel)."
-    (tmp_path / FILE).write_text(json.dumps({"12": asdict(Record("1").telling(line)), "13": asdict(Record("1"))}))
+    (tmp_path / FILE).write_text(
+        json.dumps({"12": asdict(ReactionRecord("1").telling(line)), "13": asdict(ReactionRecord("1"))})
+    )
     assert jobs.describe("12", tmp_path, tmp_path)["told"] == [line]
     (tmp_path / FILE).write_text("damaged")
     assert jobs.describe("12", tmp_path, tmp_path)["told"] == []

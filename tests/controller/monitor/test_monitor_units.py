@@ -14,21 +14,24 @@ from pathlib import Path
 import pytest
 
 from gpucluster.controller.monitor import slurm_metrics, slurm_text, targets
-from gpucluster.controller.monitor.collector import Collector, ElasticNodes, Lists, Slurm
+from gpucluster.controller.monitor.collector import ElasticNodes, Lists, SlurmCollector, SlurmQueries
 from gpucluster.controller.monitor.prometheus import Prometheus
-from gpucluster.controller.monitor.server import Server
-from gpucluster.controller.monitor.settings import ElasticPool, Host, Settings
+from gpucluster.controller.monitor.server import MetricsServer
+from gpucluster.controller.monitor.settings import ElasticPool, MonitorSettings, ScrapedHost
 from gpucluster.controller.rules.slurm_nodes import NodeLine, node_flags
 from gpucluster.node_agent.errors import Failed
 from tests.controller.monitor.real_prometheus import prometheus
 from tests.node_agent.exposition import having, of, series
 from tests.waiting import PATIENCE_S, wait_for
 
-SETTINGS = Settings(
+SETTINGS = MonitorSettings(
     slurm=True,
     interval=30,
     jobs={"node": 9100, "dcgm": 9400},
-    hosts=(Host("ctl", "10.0.0.2", "", "", ("node",)), Host("gpu-1", "10.0.1.1", "gpu", "BM", ("node", "dcgm"))),
+    hosts=(
+        ScrapedHost("ctl", "10.0.0.2", "", "", ("node",)),
+        ScrapedHost("gpu-1", "10.0.1.1", "gpu", "BM", ("node", "dcgm")),
+    ),
     elastic={"gpu": ElasticPool("gpu-e[1-3]", "BM", ("node", "dcgm"))},
     optional=frozenset({"dcgm"}),
 )
@@ -42,7 +45,7 @@ def node_line(name: str, state: str, *, gres: str = "gpu:8(S:0-1)", used: str = 
     )
 
 
-class Answers(Slurm):
+class Answers(SlurmQueries):
     """A double of Slurm's commands: what they print, or a fault. It proves nothing about Slurm."""
 
     def __init__(self, jobs: list[tuple[str, ...]], nodes: str = "", fault: str = "") -> None:
@@ -142,7 +145,7 @@ def test_series_have_limits_and_what_is_left_out_is_counted() -> None:
     rows = [job(number, user=f"user{number}") for number in range(1, 7001)]
     rows += [job(number, tasks=str(number)) for number in range(10_001, 60_001)]
     rows.append(job(99_999, "PENDING", tasks="0-99999"))
-    collected = Collector(SETTINGS, Answers(rows, node_line("gpu-1", "IDLE")))
+    collected = SlurmCollector(SETTINGS, Answers(rows, node_line("gpu-1", "IDLE")))
     collected.jobs()
     found = series(collected.page().decode())
     infos = having(found, "gpucluster_slurm_job_info")
@@ -160,7 +163,7 @@ def test_series_have_limits_and_what_is_left_out_is_counted() -> None:
 def test_answers_that_are_old_are_not_shown_and_the_wall_clock_does_not_matter() -> None:
     now = [1000.0]
     slurm = Answers([job(1)], node_line("gpu-1", "IDLE"))
-    collected = Collector(SETTINGS, slurm, clock=lambda: now[0])
+    collected = SlurmCollector(SETTINGS, slurm, clock=lambda: now[0])
     collected.nodes()
     collected.jobs()
     assert "gpucluster_slurm_up 1\n" in collected.page().decode()
@@ -224,10 +227,12 @@ def test_what_is_optional_is_scraped_where_somebody_listens(tmp_path: Path) -> N
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         hosts = (
-            Host("with", "127.0.0.1", "p", "S", ("node", "dcgm")),
-            Host("without", "127.0.0.2", "p", "S", ("dcgm",)),
+            ScrapedHost("with", "127.0.0.1", "p", "S", ("node", "dcgm")),
+            ScrapedHost("without", "127.0.0.2", "p", "S", ("dcgm",)),
         )
-        lists = Lists(Settings(True, 30, {"node": 9100, "dcgm": port}, hosts, optional=frozenset({"dcgm"})), tmp_path)
+        lists = Lists(
+            MonitorSettings(True, 30, {"node": 9100, "dcgm": port}, hosts, optional=frozenset({"dcgm"})), tmp_path
+        )
         lists.write()
         assert groups(tmp_path, "dcgm") == {}
         lists.look()
@@ -239,7 +244,7 @@ def test_what_is_optional_is_scraped_where_somebody_listens(tmp_path: Path) -> N
 def test_prometheus_and_promtool_read_the_page_with_the_worst_names(tmp_path: Path) -> None:
     names = ['a"b\\c|d\ne{f="g"} 1', "\x00\x01\x1b[31m", "\ufffd\ufffd", "x" * 5000, "# HELP y", ""]
     rows = [job(number, name=name) for number, name in enumerate(names)]
-    collected = Collector(SETTINGS, Answers(rows, node_line("gpu-1", "DOWN")))
+    collected = SlurmCollector(SETTINGS, Answers(rows, node_line("gpu-1", "DOWN")))
     collected.nodes()
     collected.jobs()
     page = collected.page()
@@ -252,7 +257,7 @@ def test_prometheus_and_promtool_read_the_page_with_the_worst_names(tmp_path: Pa
         pytest.skip("this machine has no promtool")
     done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, check=False)
     assert b"error while" not in done.stderr, done.stderr
-    server = Server(("127.0.0.1", 0), collected.page)
+    server = MetricsServer(("127.0.0.1", 0), collected.page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = server.server_address[1]
     try:
@@ -294,7 +299,7 @@ def test_with_kubernetes_prometheus_itself_says_which_elastic_nodes_there_are(tm
         return (folder / "targets-node.json").read_text()
 
     asked = f"/api/v1/query?query={targets.ELASTIC_NODES}"
-    page = Server(("127.0.0.1", 0), lambda: bytes(shown["text"], "ascii"))
+    page = MetricsServer(("127.0.0.1", 0), lambda: bytes(shown["text"], "ascii"))
     port = page.server_address[1]
     threading.Thread(target=page.serve_forever, daemon=True).start()
     jobs = [{"job_name": "autoscaler", "honor_labels": True, "scrape_interval": "1s", "scrape_timeout": "1s",

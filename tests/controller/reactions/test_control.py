@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from gpucluster.controller.reactions.control import FILE, Reactions, messages_of_job
-from gpucluster.controller.reactions.policy import FRESH_S, Choice, Job, Settings
+from gpucluster.controller.reactions.policy import FRESH_S, Choice, ReactionSettings, WatchedJob
 from gpucluster.node_agent.errors import Failed
-from gpucluster.node_agent.watch.judge import State
+from gpucluster.node_agent.watch.judge import JobState
 from gpucluster.node_agent.watch.message import JobReport
 
-JOB = Job("7", "7", "RUNNING", "run-1", "gpu", frozenset({"n1", "n2"}), others=frozenset({"n3"}), age=9000)
-HUNG = JobReport("7", State.HUNG, 240.0, "rank 1 is behind", "1", 9, "n1")
-WAITS = JobReport("7", State.WAITING, 240.0)
-REQUEUE, CANCEL = Settings(Choice.REQUEUE), Settings(Choice.CANCEL)
+JOB = WatchedJob("7", "7", "RUNNING", "run-1", "gpu", frozenset({"n1", "n2"}), others=frozenset({"n3"}), age=9000)
+HUNG = JobReport("7", JobState.HUNG, 240.0, "rank 1 is behind", "1", 9, "n1")
+WAITS = JobReport("7", JobState.WAITING, 240.0)
+REQUEUE, CANCEL = ReactionSettings(Choice.REQUEUE), ReactionSettings(Choice.CANCEL)
 
 
 class KilledError(BaseException):
@@ -31,30 +31,30 @@ class KilledError(BaseException):
 class JobsDouble:
     """`refuses` has the words with which Slurm refuses a verb; `killed` stops the process at one, before or after."""
 
-    job: Job | None = JOB
+    job: WatchedJob | None = JOB
     done: list[tuple[str, ...]] = field(default_factory=list)
     refuses: dict[str, str] = field(default_factory=dict)
     killed: str = ""
 
-    def look(self, numbers: Collection[str]) -> dict[str, Job]:
+    def look(self, numbers: Collection[str]) -> dict[str, WatchedJob]:
         return {"7": self.job} if self.job is not None and "7" in numbers else {}
 
-    def notify(self, job: Job, text: str) -> None:
+    def notify(self, job: WatchedJob, text: str) -> None:
         self._do("notify", text)
 
-    def requeue(self, job: Job, *, hold: bool) -> None:
+    def requeue(self, job: WatchedJob, *, hold: bool) -> None:
         self._do("requeue", str(hold))
         self.job = replace(job, state="COMPLETING", run="", held=False)
         self._killed("requeued")
 
-    def exclude(self, job: Job, node: str) -> None:
+    def exclude(self, job: WatchedJob, node: str) -> None:
         self._do("exclude", node)
 
-    def release(self, job: Job) -> None:
+    def release(self, job: WatchedJob) -> None:
         self._do("release")
         self.job = replace(job, held=False)
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: WatchedJob) -> None:
         self._do("cancel")
         self.job = None
 
@@ -76,7 +76,7 @@ class JobsDouble:
 class Site:
     """A service with its folder. `again` starts it once more."""
 
-    def __init__(self, folder: Path, settings: Settings = REQUEUE) -> None:
+    def __init__(self, folder: Path, settings: ReactionSettings = REQUEUE) -> None:
         self.folder, self.settings = folder, settings
         self.slurm, self.now, self.said = JobsDouble(), 1000.0, list[str]()
         self.again()
@@ -122,7 +122,7 @@ def test_what_was_said_and_done_is_kept_for_the_owner_with_its_time(site: Site) 
 def test_lines_of_earlier_runs_stay_and_the_oldest_go(site: Site) -> None:
     for run in range(10):
         site.slurm.job = replace(JOB, run=f"run-{run}")
-        site.settings = Settings()
+        site.settings = ReactionSettings()
         site.again()
         site.hung()
         site.tick()
@@ -133,7 +133,7 @@ def test_lines_of_earlier_runs_stay_and_the_oldest_go(site: Site) -> None:
 
 def test_nothing_is_asked_while_jobs_work(site: Site) -> None:
     site.slurm.look = None  # type: ignore[method-assign,assignment]
-    site.service.hear("n1", [replace_said(HUNG, state=State.WORKING)])
+    site.service.hear("n1", [replace_said(HUNG, state=JobState.WORKING)])
     site.tick()
     assert not (site.folder / FILE).exists()
 
@@ -169,7 +169,7 @@ def test_the_node_is_known_by_an_address(site: Site) -> None:
 
 
 def test_a_hang_is_told_once_also_after_a_restart(site: Site) -> None:
-    site.settings = Settings()
+    site.settings = ReactionSettings()
     site.again()
     for _ in range(2):
         site.hung()
@@ -178,7 +178,7 @@ def test_a_hang_is_told_once_also_after_a_restart(site: Site) -> None:
         site.again()
     assert site.slurm.verbs() == ["notify"]
     # The job goes on, and hangs again.
-    site.service.hear("n2", [replace_said(WAITS, state=State.WORKING)])
+    site.service.hear("n2", [replace_said(WAITS, state=JobState.WORKING)])
     site.tick()
     site.hung()
     site.tick()
@@ -208,7 +208,7 @@ def test_a_job_that_has_gone_on_meanwhile_is_not_cancelled(tmp_path: Path) -> No
     with pytest.raises(KilledError):
         site.tick()
     site.again()
-    site.service.hear("n1", [replace_said(HUNG, state=State.WORKING)])
+    site.service.hear("n1", [replace_said(HUNG, state=JobState.WORKING)])
     site.tick()
     site.now += FRESH_S
     site.tick()
@@ -270,7 +270,7 @@ def test_output_that_takes_no_line_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_of_a_job_that_is_gone_the_lines_stay_for_a_week(tmp_path: Path) -> None:
-    site = Site(tmp_path, Settings())
+    site = Site(tmp_path, ReactionSettings())
     site.hung()
     site.tick()
     site.slurm.job = None

@@ -8,28 +8,39 @@ from typing import Any
 import pytest
 
 from gpucluster.controller.reactions import policy
-from gpucluster.controller.reactions.policy import Choice, Job, Kind, Record, Remark, Settings
-from gpucluster.node_agent.watch.judge import State
+from gpucluster.controller.reactions.policy import (
+    Choice,
+    ReactionKind,
+    ReactionRecord,
+    ReactionSettings,
+    Remark,
+    WatchedJob,
+)
+from gpucluster.node_agent.watch.judge import JobState
 
 NOW = 10_000.0
-JOB = Job(
+JOB = WatchedJob(
     "7", "7", "RUNNING", "2026-11-27T10:00:00", "gpu", frozenset({"n1", "n2"}), others=frozenset({"n3", "n4"}), age=9000
 )
-NONE = Record(JOB.run)
-DEFAULT = Settings()
+NONE = ReactionRecord(JOB.run)
+DEFAULT = ReactionSettings()
 
 
-def remark(node: str, state: State = State.HUNG, **changed: Any) -> Remark:
+def remark(node: str, state: JobState = JobState.HUNG, **changed: Any) -> Remark:
     given: dict[str, Any] = {"since": NOW - 240, "first": NOW - 30, "at": NOW - 5}
     return Remark(node, state, **{**given, **changed})
 
 
 HUNG = remark("n1", words="rank 1 has launched less", place="rank 1, process 9 on n1", suspect="n1")
-WAITS = remark("n2", State.WAITING)
+WAITS = remark("n2", JobState.WAITING)
 
 
 def act(
-    *remarks: Remark, job: Job = JOB, record: Record = NONE, settings: Settings = DEFAULT, comment: str = ""
+    *remarks: Remark,
+    job: WatchedJob = JOB,
+    record: ReactionRecord = NONE,
+    settings: ReactionSettings = DEFAULT,
+    comment: str = "",
 ) -> policy.Act | None:
     return policy.decide(replace(job, comment=comment), remarks, record, settings, NOW)
 
@@ -39,10 +50,10 @@ def act(
     [
         ((HUNG, WAITS), True),
         ((HUNG, remark("n2")), True),
-        ((HUNG, remark("n2", State.IDLE)), True),
-        ((HUNG, remark("n2", State.WORKING)), False),
-        ((HUNG, remark("n2", State.STRAGGLING)), False),
-        ((WAITS, remark("n1", State.WAITING)), False),
+        ((HUNG, remark("n2", JobState.IDLE)), True),
+        ((HUNG, remark("n2", JobState.WORKING)), False),
+        ((HUNG, remark("n2", JobState.STRAGGLING)), False),
+        ((WAITS, remark("n1", JobState.WAITING)), False),
         # One of them says nothing, or nothing new, or nothing since the other called it hung.
         ((HUNG,), False),
         ((HUNG, replace(WAITS, at=NOW - policy.FRESH_S - 1)), False),
@@ -95,7 +106,7 @@ def test_a_node_that_names_a_rank_is_believed_first() -> None:
     ],
 )
 def test_the_owner_chooses_in_the_comment(comment: str, choice: Choice) -> None:
-    assert policy.choice_of(replace(JOB, comment=comment), Settings()) == (choice, "")
+    assert policy.choice_of(replace(JOB, comment=comment), ReactionSettings()) == (choice, "")
 
 
 @pytest.mark.parametrize(
@@ -104,15 +115,15 @@ def test_the_owner_chooses_in_the_comment(comment: str, choice: Choice) -> None:
      "gpucluster:on-hang=cancel gpucluster:on-hang=tell", "gpucluster:on-hang=cancel gpucluster:on-hang=x"],
 )  # fmt: skip
 def test_a_choice_that_is_not_clear_is_told_and_nothing_else(comment: str) -> None:
-    settings = Settings(on_hang=Choice.CANCEL)
+    settings = ReactionSettings(on_hang=Choice.CANCEL)
     found = act(HUNG, WAITS, comment=comment, settings=settings)
     assert found is not None
-    assert found.kind is Kind.NOTHING
+    assert found.kind is ReactionKind.NOTHING
     assert "one of tell, requeue, cancel is known" in found.text
 
 
 def test_the_partition_counts_where_the_owner_says_nothing() -> None:
-    settings = Settings(Choice.CANCEL, {"gpu": Choice.REQUEUE})
+    settings = ReactionSettings(Choice.CANCEL, {"gpu": Choice.REQUEUE})
     assert policy.choice_of(JOB, settings) == (Choice.REQUEUE, "")
     assert policy.choice_of(replace(JOB, partition="big"), settings) == (Choice.CANCEL, "")
     assert policy.choice_of(replace(JOB, comment="gpucluster:on-hang=tell"), settings) == (Choice.TELL, "")
@@ -129,18 +140,20 @@ def test_a_hang_is_told_once() -> None:
 
 
 def test_it_is_told_again_after_the_job_has_gone_on() -> None:
-    record = replace(NONE, hang_told=True, kind=Kind.CANCEL, pending=True, requeues=2)
+    record = replace(NONE, hang_told=True, kind=ReactionKind.CANCEL, pending=True, requeues=2)
     assert policy.after(JOB, record, [HUNG, WAITS], NOW) == record
-    assert policy.after(JOB, record, [HUNG, replace(WAITS, state=State.WORKING)], NOW) == replace(NONE, requeues=2)
+    assert policy.after(JOB, record, [HUNG, replace(WAITS, state=JobState.WORKING)], NOW) == replace(NONE, requeues=2)
     said = replace(record, told=("it was hung",))
-    assert policy.after(JOB, said, [HUNG, replace(WAITS, state=State.WORKING)], NOW).told == ("it was hung",)
+    assert policy.after(JOB, said, [HUNG, replace(WAITS, state=JobState.WORKING)], NOW).told == ("it was hung",)
 
 
 def test_another_run_remembers_only_its_requeues() -> None:
-    record = replace(NONE, hang_told=True, kind=Kind.REQUEUE, pending=True, exclude="n1", requeues=1)
-    assert policy.after(replace(JOB, run="later"), record, [], NOW) == Record("later", requeues=1)
+    record = replace(NONE, hang_told=True, kind=ReactionKind.REQUEUE, pending=True, exclude="n1", requeues=1)
+    assert policy.after(replace(JOB, run="later"), record, [], NOW) == ReactionRecord("later", requeues=1)
     said = replace(record, told=("it was hung",))
-    assert policy.after(replace(JOB, run="later"), said, [], NOW) == Record("later", requeues=1, told=("it was hung",))
+    assert policy.after(replace(JOB, run="later"), said, [], NOW) == ReactionRecord(
+        "later", requeues=1, told=("it was hung",)
+    )
     waiting = replace(JOB, run="later", state="PENDING")
     assert policy.after(waiting, record, [], NOW) == record
 
@@ -151,7 +164,7 @@ WANTED = "gpucluster:on-hang=requeue"
 def test_a_requeued_job_avoids_the_node_of_the_rank() -> None:
     found = act(HUNG, WAITS, comment=WANTED)
     assert found is not None
-    assert (found.kind, found.exclude) == (Kind.REQUEUE, "n1")
+    assert (found.kind, found.exclude) == (ReactionKind.REQUEUE, "n1")
     assert found.text.endswith(" It is requeued (on-hang=requeue) without n1.")
 
 
@@ -164,10 +177,10 @@ def test_a_requeued_job_avoids_the_node_of_the_rank() -> None:
         (replace(JOB, others=frozenset()), "n1", "too few other nodes"),
     ],
 )
-def test_a_node_is_not_excluded(job: Job, suspect: str, words: str) -> None:
+def test_a_node_is_not_excluded(job: WatchedJob, suspect: str, words: str) -> None:
     found = act(replace(HUNG, suspect=suspect), WAITS, job=job, comment=WANTED)
     assert found is not None
-    assert (found.kind, found.exclude) == (Kind.REQUEUE, "")
+    assert (found.kind, found.exclude) == (ReactionKind.REQUEUE, "")
     assert words in found.text
 
 
@@ -179,29 +192,29 @@ def test_a_node_is_not_excluded(job: Job, suspect: str, words: str) -> None:
         (JOB, NONE, True, "shadow mode"),
     ],
 )
-def test_a_job_is_not_requeued(job: Job, record: Record, shadow: bool, words: str) -> None:
-    found = act(HUNG, WAITS, job=job, record=record, settings=Settings(shadow=shadow), comment=WANTED)
+def test_a_job_is_not_requeued(job: WatchedJob, record: ReactionRecord, shadow: bool, words: str) -> None:
+    found = act(HUNG, WAITS, job=job, record=record, settings=ReactionSettings(shadow=shadow), comment=WANTED)
     assert found is not None
-    assert found.kind is Kind.NOTHING
+    assert found.kind is ReactionKind.NOTHING
     assert words in found.text
 
 
-def idle(node: str, minutes: float, state: State = State.IDLE) -> Remark:
+def idle(node: str, minutes: float, state: JobState = JobState.IDLE) -> Remark:
     return remark(node, state, since=NOW - minutes * 60, idle_gpus=4, idle_s=4 * minutes * 60)
 
 
 def test_idle_gpus_are_told_once_with_their_waste() -> None:
-    found = act(idle("n1", 45, State.WORKING), remark("n2", State.WORKING))
+    found = act(idle("n1", 45, JobState.WORKING), remark("n2", JobState.WORKING))
     assert found == policy.Act(
         of_hang=False, text="gpucluster: job 7 uses no process on 4 of its GPUs, for 3.0 GPU hours (n1)."
     )
     told = replace(NONE, idle_told=True)
     assert act(idle("n1", 45), WAITS, record=told) is None
     assert policy.after(JOB, told, [idle("n1", 45), WAITS], NOW) == told
-    assert policy.after(JOB, told, [remark("n1", State.WORKING)], NOW) == NONE
+    assert policy.after(JOB, told, [remark("n1", JobState.WORKING)], NOW) == NONE
     assert policy.after(JOB, told, [], NOW) == told
     # A requeue that is decided stays so.
-    both = replace(told, hang_told=True, kind=Kind.REQUEUE, pending=True)
+    both = replace(told, hang_told=True, kind=ReactionKind.REQUEUE, pending=True)
     assert policy.after(JOB, both, [HUNG, WAITS], NOW) == replace(both, idle_told=False)
 
 
@@ -210,24 +223,24 @@ def test_idle_gpus_are_told_once_with_their_waste() -> None:
     [
         ((idle("n1", 130), idle("n2", 121)), True),
         ((idle("n1", 130), idle("n2", 119)), False),
-        ((idle("n1", 130), idle("n2", 130, State.WAITING)), False),
+        ((idle("n1", 130), idle("n2", 130, JobState.WAITING)), False),
         ((idle("n1", 130),), False),
     ],
 )
 def test_a_job_is_ended_that_is_idle_on_all_nodes_for_the_time(remarks: tuple[Remark, ...], ends: bool) -> None:
-    settings = Settings(end_idle_s=7200)
+    settings = ReactionSettings(end_idle_s=7200)
     told = replace(NONE, idle_told=True)
     found = act(*remarks, record=told, settings=settings)
-    assert (found is not None and found.kind is Kind.CANCEL) == ends
+    assert (found is not None and found.kind is ReactionKind.CANCEL) == ends
     assert act(*remarks, record=told, settings=replace(settings, shadow=True)) is None
     assert act(*remarks, record=told) is None
     if found is not None:
         assert found.text.endswith("(n1, n2). It is cancelled: the limit here is 120 minutes.")
-        assert act(*remarks, record=replace(told, kind=Kind.CANCEL), settings=settings) is None
+        assert act(*remarks, record=replace(told, kind=ReactionKind.CANCEL), settings=settings) is None
 
 
 def test_the_first_line_about_an_idle_job_says_when_it_ends() -> None:
-    found = act(idle("n1", 30), idle("n2", 30), settings=Settings(end_idle_s=7200))
+    found = act(idle("n1", 30), idle("n2", 30), settings=ReactionSettings(end_idle_s=7200))
     assert found is not None
     assert found.text == (
         "gpucluster: job 7 uses no process on all of its GPUs, for 4.0 GPU hours (n1, n2)."

@@ -10,7 +10,7 @@ import pytest
 
 from gpucluster.controller.users import host_entries
 from gpucluster.controller.users.config import Config
-from gpucluster.controller.users.host_entries import JOINING_SECONDS, Cluster, DesiredHost, HostEntry
+from gpucluster.controller.users.host_entries import JOINING_SECONDS, ClusterHosts, DesiredHost, HostEntry
 from gpucluster.controller.users.hosts import lists
 from gpucluster.node_agent.errors import Refused
 from tests.controller.users.harness import CONFIG, SUFFIX, Controller, host_dn
@@ -32,8 +32,8 @@ def made(number: int) -> list[tuple[str, str]]:
     return [(f"new {each}", f"new hash {each}") for each in range(number)]
 
 
-def cluster(permanent: tuple[str, ...] = (), existing: tuple[str, ...] | None = ()) -> Cluster:
-    return Cluster(permanent, lambda name: lists("gpu-e[1-8]", name), existing, ["gpu"])
+def cluster(permanent: tuple[str, ...] = (), existing: tuple[str, ...] | None = ()) -> ClusterHosts:
+    return ClusterHosts(permanent, lambda name: lists("gpu-e[1-8]", name), existing, ["gpu"])
 
 
 def test_who_stays_keeps_the_password_and_who_is_made_again_does_not() -> None:
@@ -96,7 +96,7 @@ def test_an_entry_goes_with_its_host() -> None:
     unknown = replace(cluster(), permanent=None, existing=None)
     assert host_entries.without_removed(known, unknown, NOW) == known
     # The pool is no more.
-    assert set(host_entries.without_removed(known, Cluster(("a",), lambda _: False, (), ()), NOW)) == {"a"}
+    assert set(host_entries.without_removed(known, ClusterHosts(("a",), lambda _: False, (), ()), NOW)) == {"a"}
 
 
 def test_images_of_an_earlier_release_keep_their_entry_while_the_pool_is_elastic() -> None:
@@ -114,7 +114,7 @@ def test_of_several_pools_the_one_that_was_baked_again_loses_its_shared_entry() 
         entry("image-gpu-big", image_of="gpu-big"),
         HostEntry("gpu-e1", "", "hash", NOW, "i"),
     )
-    both = Cluster((), lists_both, ("gpu-e1", "gpu-big-e1"), ["gpu", "gpu-big"])
+    both = ClusterHosts((), lists_both, ("gpu-e1", "gpu-big-e1"), ["gpu", "gpu-big"])
     after = host_entries.without_removed(known, both, NOW)
     assert set(after) == {"image-gpu-big", "gpu-e1"}
     assert after["image-gpu-big"].superseded == 0

@@ -21,7 +21,7 @@ from tests.waiting import hang, wait_for
 
 
 def alice(home: Path, *keys: str, enabled: bool = True) -> Any:
-    return state.User("alice", os.geteuid(), os.getegid(), "Alice", str(home), "/bin/bash", keys, enabled)
+    return state.DirectoryUser("alice", os.geteuid(), os.getegid(), "Alice", str(home), "/bin/bash", keys, enabled)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_keys_are_put_aside_and_back(tmp_path: Path) -> None:
 def test_what_is_done_in_a_home_is_done_as_its_owner(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
-    who = state.User("alice", 4_000_001, 4_000_001, "Alice", str(tmp_path), "/bin/bash")
+    who = state.DirectoryUser("alice", 4_000_001, 4_000_001, "Alice", str(tmp_path), "/bin/bash")
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents:
         if str(parent).startswith("/tmp/"):
@@ -169,7 +169,7 @@ def test_an_archive_follows_no_link_and_root_alone_reads_it(tmp_path: Path) -> N
 
 def become_nobody_else() -> Any:
     """Who runs the tests, as somebody in whose home something is done."""
-    return state.User("alice", os.geteuid(), os.getegid(), "Alice", "/nowhere", "/bin/bash")
+    return state.DirectoryUser("alice", os.geteuid(), os.getegid(), "Alice", "/nowhere", "/bin/bash")
 
 
 def stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_what_is_no_csv_is_refused(text: str, word: str) -> None:
     assert refused.value.hint
 
 
-class Typed(cli.Terminal):
+class Typed(cli.InputTerminal):
     """Somebody who types these answers."""
 
     def __init__(self, *answers: str, terminal_: bool = True, files: dict[str, str] | None = None) -> None:

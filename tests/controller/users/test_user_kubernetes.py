@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gpucluster.controller.kubernetes import people
-from gpucluster.controller.kubernetes.person_objects import Person, Quota
+from gpucluster.controller.kubernetes.person_objects import KubernetesUser, Quota
 from gpucluster.controller.users import kubernetes, nss
 from gpucluster.controller.users.config import Config
-from gpucluster.controller.users.controller import Controller
-from gpucluster.controller.users.state import Group, State, User
+from gpucluster.controller.users.controller import DirectoryController
+from gpucluster.controller.users.state import DirectoryGroup, DirectoryState, DirectoryUser
 from gpucluster.controller.users.values import LocalAccounts
 from gpucluster.node_agent.errors import Failed, Refused
 from tests.controller.users.harness import CONFIG
@@ -22,19 +22,23 @@ def _config(**more: Any) -> Config:
     return Config.parse({**CONFIG, **more})
 
 
-def _state() -> State:
+def _state() -> DirectoryState:
     users = [
-        User("bob", 10002, 9999, "Bob", "/mnt/home/bob", "/bin/bash", enabled=False),
-        User("ada", 10001, 9999, "Ada", "/mnt/home/ada", "/bin/bash"),
+        DirectoryUser("bob", 10002, 9999, "Bob", "/mnt/home/bob", "/bin/bash", enabled=False),
+        DirectoryUser("ada", 10001, 9999, "Ada", "/mnt/home/ada", "/bin/bash"),
     ]
-    groups = [Group("people", 9999), Group("privilege", 9876, ("ada",)), Group("lab", 10100, ("ada", "bob"))]
-    return State(users={each.name: each for each in users}, groups={each.name: each for each in groups})
+    groups = [
+        DirectoryGroup("people", 9999),
+        DirectoryGroup("privilege", 9876, ("ada",)),
+        DirectoryGroup("lab", 10100, ("ada", "bob")),
+    ]
+    return DirectoryState(users={each.name: each for each in users}, groups={each.name: each for each in groups})
 
 
 def test_people_have_the_groups_and_the_access_of_the_directory() -> None:
     assert kubernetes.people_of(_state(), _config()) == [
-        Person("ada", 10001, (9999, 9876, 10100), "/mnt/home/ada", enabled=True, privileged=True),
-        Person("bob", 10002, (9999, 10100), "/mnt/home/bob", enabled=False),
+        KubernetesUser("ada", 10001, (9999, 9876, 10100), "/mnt/home/ada", enabled=True, privileged=True),
+        KubernetesUser("bob", 10002, (9999, 10100), "/mnt/home/bob", enabled=False),
     ]
 
 
@@ -61,9 +65,9 @@ def test_a_change_that_kubernetes_did_not_follow_is_reported_after_everything_el
     admin.touch()
     monkeypatch.setattr(kubernetes, "ADMIN", str(admin))
     monkeypatch.setattr(people, "sync", refuses)
-    monkeypatch.setattr(Controller, "state", lambda _self: _state())
+    monkeypatch.setattr(DirectoryController, "state", lambda _self: _state())
     monkeypatch.setattr(nss, "expire_cache", lambda: None)
-    here = Controller(_config(kubernetes={"gpus": 8}), LocalAccounts({}, {}, frozenset(), frozenset()))
+    here = DirectoryController(_config(kubernetes={"gpus": 8}), LocalAccounts({}, {}, frozenset(), frozenset()))
     monkeypatch.setattr(here.ldap, "apply", lambda records: None)
 
     class _Plan:

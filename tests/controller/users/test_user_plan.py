@@ -38,7 +38,7 @@ class Directory:
 
     @property
     def state(self) -> Any:
-        return states.State.read(CLUSTER, self.entries.values())
+        return states.DirectoryState.read(CLUSTER, self.entries.values())
 
     def plan(self, **more: Any) -> Any:
         return plans.Plan(CLUSTER, self.state, LOCAL, self.homes, **more)
@@ -365,8 +365,8 @@ def test_associations_of_many_are_made_together() -> None:
 
 
 def test_elastic_nodes_are_asked_while_they_are_there() -> None:
-    configured = config.Hosts({"n-1": "opc", "e[1-3]": "ubuntu"}, None)
-    permanent, elastic = hosts.Login("opc", "n-1"), hosts.Login("ubuntu", "10.0.1.7")
+    configured = config.HostLogins({"n-1": "opc", "e[1-3]": "ubuntu"}, None)
+    permanent, elastic = hosts.HostLogin("opc", "n-1"), hosts.HostLogin("ubuntu", "10.0.1.7")
     found = hosts.remote(configured, {"e[1-3]": {"e2": "10.0.1.7"}}.__getitem__)
     assert found == ({"n-1": permanent, "e2": elastic}, [])
 
@@ -395,9 +395,9 @@ def test_elastic_nodes_are_reached_by_the_address_that_slurm_knows(monkeypatch: 
 
     monkeypatch.setattr(programs, "call", call)
     monkeypatch.setattr(programs, "ask", ask)
-    configured = config.Hosts({"n-1": "opc", "e[1-4]": "ubuntu"}, None)
+    configured = config.HostLogins({"n-1": "opc", "e[1-4]": "ubuntu"}, None)
     report = hosts.confirm(configured, [{"name": "alice"}])
-    assert report == hosts.Report(1 + 2 + 2, ("e4",), {"n-1": "SSSD does not run"}), "a report has names"
+    assert report == hosts.HostsReport(1 + 2 + 2, ("e4",), {"n-1": "SSSD does not run"}), "a report has names"
     assert sorted(asked) == ["10.0.1.6", "10.0.1.9", "n-1"]
     # The address of an elastic node is soon another's: its key is that of its name, which is kept nowhere.
     words = asked["10.0.1.6"]
@@ -421,7 +421,7 @@ def test_elastic_nodes_are_reached_by_the_address_that_slurm_knows(monkeypatch: 
 def test_what_is_no_answer_confirms_nothing(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     monkeypatch.setattr(programs, "ask", lambda *_, **__: programs.Answer(0, answer.encode(), b"", ""))
     here = socket.gethostname().split(".")[0]
-    report = hosts.confirm(config.Hosts())
+    report = hosts.confirm(config.HostLogins())
     assert report.unreachable == (here,)
     with pytest.raises(errors.Unconfirmed) as raised:
         report.require({"name": "lab"}, "lab is removed, but")
@@ -432,7 +432,7 @@ def test_what_is_no_answer_confirms_nothing(monkeypatch: pytest.MonkeyPatch, ans
 def test_a_host_that_prints_without_end_is_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     endless = 'import sys\nwhile True: sys.stdout.write("x" * 65536)\n'
     monkeypatch.setattr(hosts, "_program", lambda: endless)
-    assert hosts.confirm(config.Hosts()).unreachable == (socket.gethostname().split(".")[0],)
+    assert hosts.confirm(config.HostLogins()).unreachable == (socket.gethostname().split(".")[0],)
 
 
 def test_jobs_that_come_while_others_are_ended_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,7 +447,7 @@ def test_jobs_that_come_while_others_are_ended_end_as_well(monkeypatch: pytest.M
 
     monkeypatch.setattr(programs, "call", call)
     monkeypatch.setattr(slurm, "_JOBS_POLL_SECONDS", 0)
-    assert slurm.Slurm(config.Accounting("demo", "everybody")).end_jobs(10001) == 3
+    assert slurm.SlurmAccounting(config.Accounting("demo", "everybody")).end_jobs(10001) == 3
     assert cancelled == [["1", "2"], ["3"]]
 
 
@@ -465,7 +465,7 @@ def test_nobody_waits_for_a_job_that_is_over_on_a_node_that_does_not_answer(monk
 
     monkeypatch.setattr(programs, "call", call)
     monkeypatch.setattr(slurm, "_JOBS_POLL_SECONDS", 0)
-    jobs = slurm.Slurm(config.Accounting("demo", "everybody"))
+    jobs = slurm.SlurmAccounting(config.Accounting("demo", "everybody"))
     # The third may be one that was put back into the queue: it is cancelled, and not counted.
     assert (jobs.end_jobs(10001), cancelled) == (2, [["1", "2", "3"]])
     assert jobs.end_jobs(10001) == 0, "what is over is counted again"

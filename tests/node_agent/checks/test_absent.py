@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpucluster.node_agent.checks import registry
-from gpucluster.node_agent.checks.model import Check, Missing, Refused, Status
+from gpucluster.node_agent.checks.model import Check, Missing, RefusedMeasurement, Status
 from tests.node_agent.checks.measured import EMULATED, GIVEN, NODE, healthy, judged, planted
 
 CASES = [(check.name, name) for check in registry.CHECKS for name in check.needs]
@@ -38,7 +38,7 @@ def test_without_a_measurement_nothing_is_known(check: str, name: str) -> None:
 
 @pytest.mark.parametrize(("check", "name"), CASES, ids=[f"{check}-{name}" for check, name in CASES])
 def test_what_a_tool_refuses_is_a_fault(check: str, name: str) -> None:
-    found = judged(check, {**healthy(), name: Refused("the driver is not loaded")})
+    found = judged(check, {**healthy(), name: RefusedMeasurement("the driver is not loaded")})
     assert (found.status, found.message) == (Status.FAIL, "the driver is not loaded")
 
 

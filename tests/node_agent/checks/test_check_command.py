@@ -17,7 +17,7 @@ import pytest
 
 from gpucluster.node_agent.checks import registry
 from gpucluster.node_agent.checks.__main__ import text
-from gpucluster.node_agent.checks.collect.place import Host
+from gpucluster.node_agent.checks.collect.place import MeasuredHost
 from gpucluster.node_agent.checks.expected import VERSION, Damaged, NodeExpectation, parse
 from gpucluster.node_agent.checks.model import EXIT_CODES, Finding, Profile, Report, Status
 from gpucluster.node_agent.checks.run import run
@@ -95,7 +95,7 @@ def test_a_tool_that_hangs_costs_its_own_checks_and_no_more(folder: Path, monkey
     limits = registry.limits(registry.of_profile(Profile.PROLOG), 1e6)
     short = {name: 0.5 if name in ("nvidia_smi", "nvlink", "mig") else PATIENCE_S for name in limits}
     monkeypatch.setattr(registry, "limits", lambda _checks, _total: short)
-    host = Host(replace(NODE, mounts=()), folder / "root", folder / "state", time.monotonic, time.time)
+    host = MeasuredHost(replace(NODE, mounts=()), folder / "root", folder / "state", time.monotonic, time.time)
     found = by_name(run(host, Profile.PROLOG))
     assert found["gpu_count"].status is Status.UNKNOWN
     # Who notices it first says so: who asks the tool, or who waits for that process.

@@ -12,9 +12,9 @@ from typing import Any, Callable
 import pytest
 
 from gpucluster.node_agent.checks import refusals, registry
-from gpucluster.node_agent.checks.collect.place import Host, measure
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, measure
 from gpucluster.node_agent.checks.judges.rdma import LIMITS
-from gpucluster.node_agent.checks.model import Missing, Refused, Status
+from gpucluster.node_agent.checks.model import Missing, RefusedMeasurement, Status
 from gpucluster.node_agent.programs import Answer, ask
 from tests.node_agent.checks.measured import DATA, NODE, XML, healthy, judged
 
@@ -89,18 +89,18 @@ def said(answers: Mapping[str, Any]) -> Callable[[list[str], float, int], Answer
 
 
 @pytest.fixture
-def host(tmp_path: Path, clock: BootClock) -> Host:
+def host(tmp_path: Path, clock: BootClock) -> MeasuredHost:
     tree(tmp_path / "root")
-    return Host(
+    return MeasuredHost(
         NODE, tmp_path / "root", tmp_path / "state", lambda: clock.now, lambda: clock.now + clock.offset, said({})
     )
 
 
-def collect(name: str, host: Host) -> Any:
+def collect(name: str, host: MeasuredHost) -> Any:
     return measure(registry.MEASUREMENTS[name], host, 1.0)
 
 
-def test_the_measurements_of_the_tree(host: Host) -> None:
+def test_the_measurements_of_the_tree(host: MeasuredHost) -> None:
     assert [gpu["address"] for gpu in collect("pci_gpus", host)] == ["0000:18:00.0", "0000:2a:00.0"]
     assert collect("gpu_device_files", host)["/dev/nvidia0"] is True
     assert collect("gpu_device_files", host)["/dev/nvidia1"] is False
@@ -121,25 +121,25 @@ def test_the_measurements_of_the_tree(host: Host) -> None:
         ("pci_gpus", "sys/bus/pci/devices/0000:18:00.0/config"),
     ],
 )
-def test_without_its_file_there_is_no_measurement(name: str, path: str, host: Host) -> None:
+def test_without_its_file_there_is_no_measurement(name: str, path: str, host: MeasuredHost) -> None:
     (host.root / path).unlink()
     found = collect(name, host)
     assert isinstance(found, Missing)
     assert path.rsplit("/", maxsplit=1)[-1] in found.reason
 
 
-def test_a_gpu_that_fell_off_the_bus(host: Host) -> None:
+def test_a_gpu_that_fell_off_the_bus(host: MeasuredHost) -> None:
     write(host.root / "sys/bus/pci/devices/0000:2a:00.0/config", b"\xff" * 64)
     found = judged("gpu_bus", {"pci_gpus": collect("pci_gpus", host)}, replace(NODE, gpus=2))
     assert (found.status, found.message) == (Status.FAIL, "GPUs that no longer answer: 0000:2a:00.0")
 
 
-def test_a_read_only_root(host: Host) -> None:
+def test_a_read_only_root(host: MeasuredHost) -> None:
     write(host.root / "proc/self/mountinfo", "22 1 8:1 / / ro,relatime - ext4 /dev/sda1 ro\n")
     assert collect("root", host)["read_only"] is True
 
 
-def test_a_share_that_hangs_is_unknown_and_one_that_is_missing_a_fault(host: Host) -> None:
+def test_a_share_that_hangs_is_unknown_and_one_that_is_missing_a_fault(host: MeasuredHost) -> None:
     node = replace(NODE, mounts=("/home", "/data"))
     hangs = replace(host, expected=node, ask=said({"stat": Answer(None, b"", b"", "stat gave no answer within 1 s")}))
     found = collect("mounts", hangs)
@@ -152,7 +152,7 @@ def test_a_share_that_hangs_is_unknown_and_one_that_is_missing_a_fault(host: Hos
     assert collect("mounts", replace(hangs, ask=ask))["/home"] == {"mounted": True, "fault": ""}
 
 
-def test_nvidia_smi(host: Host) -> None:
+def test_nvidia_smi(host: MeasuredHost) -> None:
     links = {f"nvidia-smi nvlink -{key}": (DATA / f"nvidia-smi-nvlink-{key}.txt").read_text() for key in "se"}
     good = replace(host, ask=said({**links, "nvidia-smi -q -x": XML}))
     assert collect("nvidia_smi", good) == healthy()["nvidia_smi"]
@@ -162,7 +162,7 @@ def test_nvidia_smi(host: Host) -> None:
     assert judged("gpu_nvlink_errors", {**healthy(), "nvlink": collect("nvlink", good)}, node).status is Status.PASS
 
 
-def test_a_gpu_without_any_link(host: Host) -> None:
+def test_a_gpu_without_any_link(host: MeasuredHost) -> None:
     text = "GPU 0: NVIDIA H200 (UUID: x)\n\t NVML: Unable to retrieve NVLink information as all links are inActive\n"
     found = collect("nvlink", replace(host, ask=said({"nvidia-smi nvlink": text})))
     measurements = {**healthy(), "nvlink": found}
@@ -182,7 +182,7 @@ def test_a_gpu_without_any_link(host: Host) -> None:
         (Answer(0, b"<html></html>", b"", ""), "<html>"),
     ],
 )
-def test_an_nvidia_smi_that_fails(host: Host, answer: Answer, reason: str) -> None:
+def test_an_nvidia_smi_that_fails(host: MeasuredHost, answer: Answer, reason: str) -> None:
     found = collect("nvidia_smi", replace(host, ask=said({"nvidia-smi": answer})))
     assert isinstance(found, Missing)
     assert reason in found.reason
@@ -220,9 +220,9 @@ def test_an_nvidia_smi_that_fails(host: Host, answer: Answer, reason: str) -> No
         (Answer(16, XML.encode()[:2000], b"", ""), "a GPU must be reset"),
     ],
 )  # fmt: skip
-def test_an_nvidia_smi_that_says_that_no_gpu_works(host: Host, tool: str, answer: Answer, reason: str) -> None:
+def test_an_nvidia_smi_that_says_that_no_gpu_works(host: MeasuredHost, tool: str, answer: Answer, reason: str) -> None:
     found = collect(tool, replace(host, ask=said({"nvidia-smi": answer})))
-    assert isinstance(found, Refused)
+    assert isinstance(found, RefusedMeasurement)
     assert reason in found.reason
     assert "<" not in found.reason
 
@@ -235,7 +235,7 @@ def test_an_nvidia_smi_that_says_that_no_gpu_works(host: Host, tool: str, answer
         Answer(0, b"WARNING: infoROM is corrupted at gpu 0000:97:00.0\n" + XML.encode(), b"", ""),
     ],
 )
-def test_a_corrupted_inforom_is_said_and_takes_no_node_away(host: Host, answer: Answer) -> None:
+def test_a_corrupted_inforom_is_said_and_takes_no_node_away(host: MeasuredHost, answer: Answer) -> None:
     found = {"nvidia_smi": collect("nvidia_smi", replace(host, ask=said({"nvidia-smi": answer})))}
     judgement = judged("gpu_repair", {**healthy(), **found})
     assert judgement.status is Status.WARN
@@ -247,7 +247,7 @@ FOLDER = "usr/lib/x86_64-linux-gnu"
 NO_MODULE = Answer(1, b"", b"modinfo: ERROR: Module nvidia not found.\n", "")
 
 
-def driver(host: Host, *, loaded: str = "580.95.05", library: str = "580.95.05", folder: str = FOLDER) -> None:
+def driver(host: MeasuredHost, *, loaded: str = "580.95.05", library: str = "580.95.05", folder: str = FOLDER) -> None:
     """The driver's files: `loaded` as the kernel says it; the library as its packages have it."""
     if loaded:
         write(host.root / "sys/module/nvidia/version", f"{loaded}\n")
@@ -285,7 +285,7 @@ def driver(host: Host, *, loaded: str = "580.95.05", library: str = "580.95.05",
     ],
 )  # fmt: skip
 def test_the_driver_in_kernel_library_and_on_disk(
-    host: Host, files: dict[str, str], modinfo: Answer, status: str, words: str
+    host: MeasuredHost, files: dict[str, str], modinfo: Answer, status: str, words: str
 ) -> None:
     driver(host, **files)
     found = collect("driver", replace(host, ask=said({"modinfo": modinfo})))
@@ -294,7 +294,7 @@ def test_the_driver_in_kernel_library_and_on_disk(
     assert words in judgement.message
 
 
-def test_the_driver_is_found_where_debian_s_alternatives_have_it_and_sys_has_no_version(host: Host) -> None:
+def test_the_driver_is_found_where_debian_s_alternatives_have_it_and_sys_has_no_version(host: MeasuredHost) -> None:
     driver(host, loaded="", library="")
     (host.root / "sys/module/nvidia").mkdir()
     line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder)\n"
@@ -339,7 +339,7 @@ DIAGNOSIS = json.dumps({"DCGM Diagnostic": healthy()["dcgm_short"], "Driver Vers
         (Answer(0, b"", b"", ""), "cut off"),
     ],
 )
-def test_a_dcgm_that_fails(host: Host, answer: Answer, reason: str) -> None:
+def test_a_dcgm_that_fails(host: MeasuredHost, answer: Answer, reason: str) -> None:
     found = collect("dcgm_short", replace(host, ask=said({"dcgmi diag -r 1 -j": answer})))
     assert isinstance(found, Missing)
     assert reason in found.reason
@@ -348,10 +348,10 @@ def test_a_dcgm_that_fails(host: Host, answer: Answer, reason: str) -> None:
 @pytest.mark.parametrize(
     ("status", "reason"), [(238, "can't be reached"), (237, "must be reset"), (205, "out of service")]
 )
-def test_a_dcgm_that_says_that_a_gpu_does_not_work(host: Host, status: int, reason: str) -> None:
+def test_a_dcgm_that_says_that_a_gpu_does_not_work(host: MeasuredHost, status: int, reason: str) -> None:
     answer = Answer(status, b'{"DCGM Diagnostic": {"runtime_error": "Error: Unable to complete diagnostic."}}', b"", "")
     found = collect("dcgm_short", replace(host, ask=said({"dcgmi diag -r 1 -j": answer})))
-    assert isinstance(found, Refused)
+    assert isinstance(found, RefusedMeasurement)
     assert reason in found.reason
     assert judged("dcgm_short", {"dcgm_short": found}).status is Status.FAIL
 
@@ -366,7 +366,7 @@ def test_a_dcgm_that_says_that_a_gpu_does_not_work(host: Host, status: int, reas
         "Cannot run diagnostic: MIG is enabled, but no compute instances are configured.",
     ],
 )
-def test_a_dcgm_that_does_not_test_gpus_that_are_divided(host: Host, name: str, words: str) -> None:
+def test_a_dcgm_that_does_not_test_gpus_that_are_divided(host: MeasuredHost, name: str, words: str) -> None:
     error = f"Error: Unable to complete diagnostic for group 2147483647. Return: (-30): NVVS error\n{words}"
     answer = Answer(
         226, json.dumps({"DCGM Diagnostic": {"runtime_error": error, "version": "4.6.0"}}).encode(), b"", ""
@@ -377,7 +377,7 @@ def test_a_dcgm_that_does_not_test_gpus_that_are_divided(host: Host, name: str, 
     assert words[:60] in judgement.message
 
 
-def test_dcgm_ends_with_a_status_of_its_own_where_a_test_fails(host: Host) -> None:
+def test_dcgm_ends_with_a_status_of_its_own_where_a_test_fails(host: MeasuredHost) -> None:
     answer = Answer(226, b"Warning: x\n" + DIAGNOSIS.replace('"Pass"', '"Fail"').encode(), b"", "")
     found = collect("dcgm_long", replace(host, ask=said({"dcgmi diag -r 3 -j": answer})))
     assert judged("dcgm_long", {"dcgm_long": found}).status is Status.FAIL
@@ -391,7 +391,7 @@ LOG = """\
 """
 
 
-def test_xids_with_their_age_by_the_time_since_the_boot(host: Host, clock: BootClock) -> None:
+def test_xids_with_their_age_by_the_time_since_the_boot(host: MeasuredHost, clock: BootClock) -> None:
     clock.offset -= 1e6  # somebody set the clock
     found = collect("kernel_log", replace(host, ask=said({"dmesg": LOG})))
     assert found["whole"] is True
@@ -429,14 +429,14 @@ def test_xids_with_their_age_by_the_time_since_the_boot(host: Host, clock: BootC
         ("usb 1-1: device descriptor read/64, error -71, has fallen off the bus", "pass", ""),
     ],
 )  # fmt: skip
-def test_what_the_driver_says_of_a_gpu(host: Host, lines: str, status: str, words: str) -> None:
+def test_what_the_driver_says_of_a_gpu(host: MeasuredHost, lines: str, status: str, words: str) -> None:
     text = f"[    0.000000] Linux version 6.1\n[  400.000000] {lines}\n[  401.000000] the next message\n"
     found = judged("gpu_xid", {"kernel_log": collect("kernel_log", replace(host, ask=said({"dmesg": text})))})
     assert found.status.value == status, found
     assert words in found.message
 
 
-def test_a_fatal_event_is_not_forgotten_for_a_later_one_that_is_not(host: Host) -> None:
+def test_a_fatal_event_is_not_forgotten_for_a_later_one_that_is_not(host: MeasuredHost) -> None:
     text = "[    0.000000] Linux\n" + "".join(
         f"[  40{number}.000000] NVRM: Xid (PCI:0000:dc:00): 149, NETIR_LINK_EVT {word} XC0\n"
         for number, word in enumerate(("Nonfatal", "Fatal", "Nonfatal"))
@@ -445,7 +445,7 @@ def test_a_fatal_event_is_not_forgotten_for_a_later_one_that_is_not(host: Host) 
     assert found.status is Status.FAIL
 
 
-def test_a_buffer_that_lost_its_beginning_is_replaced_by_the_journal(host: Host) -> None:
+def test_a_buffer_that_lost_its_beginning_is_replaced_by_the_journal(host: MeasuredHost) -> None:
     late = "".join(LOG.splitlines(keepends=True)[1:2])
     assert collect("kernel_log", replace(host, ask=said({"dmesg": late, "journalctl": LOG})))["whole"] is True
     alone = collect("kernel_log", replace(host, ask=said({"dmesg": late})))
@@ -453,20 +453,20 @@ def test_a_buffer_that_lost_its_beginning_is_replaced_by_the_journal(host: Host)
 
 
 @pytest.mark.parametrize("answers", [{}, {"dmesg": ""}, {"dmesg": "", "journalctl": "-- No entries --\n"}], ids=str)
-def test_without_a_kernel_log_there_is_no_measurement(host: Host, answers: Mapping[str, Any]) -> None:
+def test_without_a_kernel_log_there_is_no_measurement(host: MeasuredHost, answers: Mapping[str, Any]) -> None:
     assert isinstance(collect("kernel_log", replace(host, ask=said(answers))), Missing)
 
 
-def grow(host: Host, counter: str, value: int) -> None:
+def grow(host: MeasuredHost, counter: str, value: int) -> None:
     (host.root / "sys/class/infiniband/mlx5_3/ports/1/counters" / counter).write_text(f"{value}\n")
 
 
-def window(host: Host) -> dict[str, Any]:
+def window(host: MeasuredHost) -> dict[str, Any]:
     found: dict[str, Any] = collect("rdma_errors", host)["mlx5_3"]
     return found
 
 
-def test_the_window_of_the_counters(host: Host, clock: BootClock) -> None:
+def test_the_window_of_the_counters(host: MeasuredHost, clock: BootClock) -> None:
     grow(host, "link_downed", 2)
     first = window(host)
     assert (first["seconds"], first["since_boot"], first["grown"]["link_downed"]) == (5000.0, True, 2)
@@ -485,7 +485,7 @@ def test_the_window_of_the_counters(host: Host, clock: BootClock) -> None:
     assert window(host)["grown"]["link_downed"] == 0, "samples are forgotten after an hour"
 
 
-def test_counters_that_were_set_back_start_a_new_window(host: Host, clock: BootClock) -> None:
+def test_counters_that_were_set_back_start_a_new_window(host: MeasuredHost, clock: BootClock) -> None:
     grow(host, "symbol_error", 50)
     window(host)
     clock.now += 100
@@ -498,7 +498,7 @@ def test_counters_that_were_set_back_start_a_new_window(host: Host, clock: BootC
     assert collect("rdma_errors", host)["mlx5_0"]["seconds"] == 200.0, "the window of the other device goes on"
 
 
-def test_a_restart_starts_a_new_window(host: Host, clock: BootClock) -> None:
+def test_a_restart_starts_a_new_window(host: MeasuredHost, clock: BootClock) -> None:
     window(host)
     write(host.root / "proc/sys/kernel/random/boot_id", "another\n")
     clock.now = 100.0
@@ -506,23 +506,23 @@ def test_a_restart_starts_a_new_window(host: Host, clock: BootClock) -> None:
 
 
 @pytest.mark.parametrize("kept", ["", "{", "[]", "17", '[{"boot": 1}]', f'[{{"boot": "{BOOT}", "at": 1}}]'])
-def test_a_damaged_file_of_samples_is_no_window(host: Host, kept: str) -> None:
+def test_a_damaged_file_of_samples_is_no_window(host: MeasuredHost, kept: str) -> None:
     write(host.state / "rdma.json", kept)
     assert window(host)["since_boot"] is True
 
 
-def test_a_folder_that_can_t_be_written_costs_the_window_only(host: Host) -> None:
+def test_a_folder_that_can_t_be_written_costs_the_window_only(host: MeasuredHost) -> None:
     write(host.state, "a file in its place")
     assert window(host)["since_boot"] is True
     assert collect("clock_jump", host) == {"seconds": None}
 
 
-def test_a_counter_that_is_missing(host: Host) -> None:
+def test_a_counter_that_is_missing(host: MeasuredHost) -> None:
     (host.root / "sys/class/infiniband/mlx5_3/ports/1/counters/symbol_error").unlink()
     assert window(host)["grown"]["symbol_error"] is None
 
 
-def test_a_clock_that_jumps(host: Host, clock: BootClock) -> None:
+def test_a_clock_that_jumps(host: MeasuredHost, clock: BootClock) -> None:
     assert collect("clock_jump", host) == {"seconds": None}
     clock.now += 60
     assert collect("clock_jump", host) == {"seconds": 0.0}
@@ -539,12 +539,12 @@ def test_a_clock_that_jumps(host: Host, clock: BootClock) -> None:
         ({"timedatectl": "no\n"}, (False, None)),
     ],
 )
-def test_the_clock(host: Host, answers: Mapping[str, str], found: Any) -> None:
+def test_the_clock(host: MeasuredHost, answers: Mapping[str, str], found: Any) -> None:
     measured = collect("clock", replace(host, ask=said(answers)))
     assert (measured["synchronised"], measured["offset_s"]) == found
 
 
-def test_services(host: Host) -> None:
+def test_services(host: MeasuredHost) -> None:
     text = (
         "Id=munge.service\nLoadState=loaded\nActiveState=active\n\n"
         "Id=slurmd.service\nLoadState=not-found\nActiveState=inactive\n"
@@ -558,7 +558,7 @@ def test_services(host: Host) -> None:
     assert isinstance(collect("failed_units", host), Missing)
 
 
-def test_systemd_that_reads_its_units_again_is_asked_again(host: Host) -> None:
+def test_systemd_that_reads_its_units_again_is_asked_again(host: MeasuredHost) -> None:
     block = "Id={}.service\nLoadState=loaded\nActiveState=active\n"
     known = "\n".join(map(block.format, ("munge", "slurmd")))
     answers = iter(["\n", "\n", known])
@@ -575,7 +575,7 @@ def process(root: Path, pid: int, uid: int, group: str, ticks: int = 0) -> None:
     write(root / f"proc/{pid}/stat", f"{pid} (a) b) S 1 1 1 0 -1 0 0 0 0 0 {ticks} {ticks} 0 0\n")
 
 
-def test_processes_that_a_job_left_behind(host: Host) -> None:
+def test_processes_that_a_job_left_behind(host: MeasuredHost) -> None:
     process(host.root, 10, 0, "/system.slice/sshd.service")
     process(host.root, 11, 65534, "/system.slice/x.service")
     process(host.root, 12, 6001, "/system.slice/slurmstepd.scope/job_17/step_0/user/task_0")
@@ -585,8 +585,8 @@ def test_processes_that_a_job_left_behind(host: Host) -> None:
     assert collect("leftovers", host) == {"processes": 1, "users": [6002], "cpu_s": 2.0}
 
 
-def test_what_a_collector_did_not_foresee_is_a_reason(host: Host) -> None:
-    def breaks(_host: Host, _seconds: float) -> object:
+def test_what_a_collector_did_not_foresee_is_a_reason(host: MeasuredHost) -> None:
+    def breaks(_host: MeasuredHost, _seconds: float) -> object:
         raise RuntimeError("strange")
 
     assert measure(breaks, host, 1.0) == Missing("measuring failed: RuntimeError: strange")

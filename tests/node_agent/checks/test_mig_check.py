@@ -15,7 +15,7 @@ import pytest
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.checks import registry
 from gpucluster.node_agent.checks.collect.mig import mig as measure
-from gpucluster.node_agent.checks.collect.place import Host, Refusal, Unmeasured
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, Refusal, Unmeasured
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.node_agent.mig import apply, plan
 from gpucluster.node_agent.rules import mig
@@ -34,14 +34,14 @@ class Node:
         self.root = root
         self.smi = Smi(H100, [Card(index) for index in range(8)])
         write_minors(root, 8)
-        apply.apply(apply.Node(root, self.smi), DIVIDED)
+        apply.apply(apply.MigNode(root, self.smi), DIVIDED)
 
-    def host(self) -> Host:
+    def host(self) -> MeasuredHost:
         def ask(argv: list[str], _seconds: float, _most: int, **_more: object) -> programs.Answer:
             said = self.smi(argv, 1.0)
             return programs.Answer(said.status, said.output.encode(), b"", "")
 
-        return Host(DIVIDED, self.root, self.root, lambda: 0.0, lambda: 0.0, ask)
+        return MeasuredHost(DIVIDED, self.root, self.root, lambda: 0.0, lambda: 0.0, ask)
 
     def says(self) -> Finding:
         return judged("gpu_mig", {**healthy(), "mig": measure(self.host(), 5.0)}, DIVIDED)
@@ -98,7 +98,7 @@ def test_the_reason_of_the_program_that_divides_them_comes_first(node: Node) -> 
     node.smi.boot()
     node.smi.cards[0].held_by = [""]
     with pytest.raises(plan.NotPossible):
-        apply.apply(apply.Node(node.root, node.smi, lambda _seconds: None), DIVIDED)
+        apply.apply(apply.MigNode(node.root, node.smi, lambda _seconds: None), DIVIDED)
     said = node.says()
     assert said.status is Status.FAIL
     assert said.message.startswith("GPU 0: could not turn MIG mode on: In use by another client")

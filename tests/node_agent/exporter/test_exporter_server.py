@@ -23,7 +23,7 @@ from gpucluster.node_agent.exporter import __main__ as command
 from gpucluster.node_agent.exporter import server as module
 from gpucluster.node_agent.exporter.collect import Place, Spec, gpu
 from gpucluster.node_agent.exporter.exposition import CONTENT_TYPE, sample
-from gpucluster.node_agent.exporter.server import Server, address_toward, listen
+from gpucluster.node_agent.exporter.server import ExporterServer, address_toward, listen
 from gpucluster.node_agent.exporter.workers import Workers
 from tests.addresses import free_port
 from tests.agent_program import install
@@ -41,7 +41,7 @@ class Running:
         listener = listen("127.0.0.1", 0)
         self.port: int = listener.getsockname()[1]
         self._listener, self._workers = listener, Workers(specs, Place())
-        self.server = Server(listener, self._workers, list(allowed))
+        self.server = ExporterServer(listener, self._workers, list(allowed))
         self._ends = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpucluster.node_agent.exporter.collect import Place, gpu
-from gpucluster.node_agent.exporter.collect.gpu import INSTANCES, PATIENCE_S, Gpus, NoAnswer, parse
+from gpucluster.node_agent.exporter.collect.gpu import INSTANCES, PATIENCE_S, GpuCollector, NoAnswer, parse
 from gpucluster.node_agent.exporter.exposition import page
 from tests import waiting
 from tests.doubles.clock import Clock
@@ -33,7 +33,7 @@ class Tool:
         # Where a script waits until the test lets it go on, and what it says when it has.
         self.go, self.gone_on = folder / "go", folder / "gone-on"
         os.mkfifo(self.go)
-        self.collector = Gpus(Place(mig=str(folder / "none")), [str(self.file)], self.clock)
+        self.collector = GpuCollector(Place(mig=str(folder / "none")), [str(self.file)], self.clock)
 
     def does(self, script: str) -> None:
         new = self.file.with_suffix(".new")
@@ -210,8 +210,8 @@ def divided(tmp_path: Path) -> Divided:
     return Divided(tmp_path / "root")
 
 
-def gpus_of(divided: Divided, tool: Tool) -> Gpus:
-    return Gpus(Place(proc=divided.proc, mig=divided.links), [str(tool.file)], tool.clock)
+def gpus_of(divided: Divided, tool: Tool) -> GpuCollector:
+    return GpuCollector(Place(proc=divided.proc, mig=divided.links), [str(tool.file)], tool.clock)
 
 
 def test_each_instance_has_its_memory_and_no_use_of_the_whole_gpu(divided: Divided, tool: Tool, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.node_agent.exporter.collect import Place
-from gpucluster.node_agent.exporter.collect.jobs import Jobs
+from gpucluster.node_agent.exporter.collect.jobs import JobCollector
 from gpucluster.node_agent.exporter.exposition import page
 from gpucluster.node_agent.gpu_numbers import Gpu, by_minor
 from gpucluster.node_agent.record.node import begin
@@ -30,7 +30,7 @@ RECORD: dict[str, Any] = {
 
 
 def read(folder: Path, proc: Path = Path("/nowhere")) -> Series:
-    jobs = Jobs(Place(jobs=str(folder), proc=str(proc)))
+    jobs = JobCollector(Place(jobs=str(folder), proc=str(proc)))
     return series(page(line for subject in jobs.subjects() for line in jobs.samples(subject)))
 
 
@@ -65,7 +65,7 @@ def test_a_job_s_instances_are_not_the_gpus_with_their_numbers(tmp_path: Path) -
     """Slurm's number 1 is an instance of GPU 0, and 11 the whole GPU 2: neither is GPU 1, which is of other jobs."""
     node = Divided(tmp_path / "root")
     write(tmp_path / "jobs/12.json", json.dumps({**RECORD, "gpus": ["1", "11", "55"]}))
-    jobs = Jobs(Place(jobs=str(tmp_path / "jobs"), proc=node.proc, mig=node.links))
+    jobs = JobCollector(Place(jobs=str(tmp_path / "jobs"), proc=node.proc, mig=node.links))
     found = series(page(line for subject in jobs.subjects() for line in jobs.samples(subject)))
     assert {frozenset(labels) for labels in having(found, "gpucluster_job_gpu")} == {
         frozenset({"job_id": "12", "gpu": "0", "uuid": uuid(0, "1g.10gb", 1), "gpu_instance": "12"}.items()),
@@ -134,7 +134,7 @@ def test_the_prolog_s_file_of_a_large_node_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_replaced_is_read_again_and_one_that_is_gone_is_forgotten(tmp_path: Path) -> None:
-    jobs = Jobs(Place(jobs=str(tmp_path), proc="/nowhere"))
+    jobs = JobCollector(Place(jobs=str(tmp_path), proc="/nowhere"))
 
     def seen() -> set[str]:
         found = series(page(line for subject in jobs.subjects() for line in jobs.samples(subject)))

@@ -26,7 +26,7 @@ from gpucluster.node_agent.exporter import namespaces
 from gpucluster.node_agent.exporter.collect import Place, Spec
 from gpucluster.node_agent.exporter.collect import network as network_module
 from gpucluster.node_agent.exporter.collect.ethtool import Ethtool
-from gpucluster.node_agent.exporter.collect.network import Network
+from gpucluster.node_agent.exporter.collect.network import NetworkCollector
 from gpucluster.node_agent.exporter.collect.rdma import Rdma
 from gpucluster.node_agent.exporter.exposition import page
 from gpucluster.node_agent.exporter.namespaces import Namespaces, find
@@ -339,7 +339,7 @@ def moved(sysfs: str) -> dict[str, str]:
     return {name: "0000:0c:00.0" for name in names if name.startswith("moved")} if sysfs != "/sys" else {}
 
 
-def statistics(network: Network) -> dict[tuple[str, str], dict[str, float]]:
+def statistics(network: NetworkCollector) -> dict[tuple[str, str], dict[str, float]]:
     """By interface and place of the card, its statistics."""
     text = page(line for subject in network.subjects() for line in network.samples(subject))
     found: dict[tuple[str, str], dict[str, float]] = {}
@@ -362,7 +362,7 @@ def test_statistics_of_a_driver_go_on_in_a_namespace_and_do_not_keep_it(
     monkeypatch.setattr(network_module, "chosen", lambda names: list(range(len(names))))
     short, name = os.path.basename(namespace), f"net:[{os.stat(namespace).st_ino}]"
     with activated() as address:
-        network = Network(Place(namespaces=address), places=moved)
+        network = NetworkCollector(Place(namespaces=address), places=moved)
         found = statistics(network)
         assert set(found) == {("moved0", "0000:0c:00.0"), ("moved1", "0000:0c:00.0")}
         assert found["moved0", "0000:0c:00.0"]["peer_ifindex"] > 0
@@ -429,7 +429,7 @@ def test_interfaces_of_two_pods_with_one_name_are_told_apart_by_the_place_of_the
         trees[tree] = tmp_path / tree
     with passing({"net:[7]": trees["one"], "net:[8]": trees["two"]}, sockets=True) as address:
         place = Place(str(trees["host"]), planted_proc(tmp_path, "net:[7]", "net:[8]"), namespaces=address)
-        network = Network(place, Ethtool(kernel.ioctl))
+        network = NetworkCollector(place, Ethtool(kernel.ioctl))
         assert set(statistics(network)) == {
             ("rdma0", "0000:00:00.0"), ("net1", "0000:01:00.0"), ("net1", "0000:02:00.0"),
         }  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 
 from gpucluster.node_agent.exporter.collect import Place
 from gpucluster.node_agent.exporter.collect.ethtool import Ethtool
-from gpucluster.node_agent.exporter.collect.network import MOST, Network, chosen
+from gpucluster.node_agent.exporter.collect.network import MOST, NetworkCollector, chosen
 from gpucluster.node_agent.exporter.exposition import page
 from tests.doubles.clock import Clock
 from tests.node_agent.exposition import Series, having, of, series
@@ -71,15 +71,15 @@ class KernelDouble:
 
 def collector(
     sysfs: Path, interfaces: dict[str, dict[str, int]], clock: Clock | None = None
-) -> tuple[Network, KernelDouble]:
+) -> tuple[NetworkCollector, KernelDouble]:
     for name in interfaces:
         (sysfs / "class/net" / name / "device").mkdir(parents=True)
     (sysfs / "class/net/lo").mkdir()
     kernel = KernelDouble(interfaces)
-    return Network(Place(sysfs=str(sysfs)), Ethtool(kernel.ioctl), clock or Clock()), kernel
+    return NetworkCollector(Place(sysfs=str(sysfs)), Ethtool(kernel.ioctl), clock or Clock()), kernel
 
 
-def read(network: Network) -> Series:
+def read(network: NetworkCollector) -> Series:
     return series(page(line for name in network.subjects() for line in network.samples(name)))
 
 

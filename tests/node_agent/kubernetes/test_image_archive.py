@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.node_agent.kubernetes.image_archive import Part, divided
+from gpucluster.node_agent.kubernetes.image_archive import ArchivePart, divided
 
 ETCD, PROXY = "registry.k8s.io/etcd:3.6.4-0", "registry.k8s.io/kube-proxy:v1.36.4"
 IMAGES = [
@@ -41,7 +41,7 @@ def archive(tmp_path: Path) -> Path:
     return path
 
 
-def written(part: Part, folder: Path) -> dict[str, bytes]:
+def written(part: ArchivePart, folder: Path) -> dict[str, bytes]:
     """By its name, each file of the archive that is written."""
     path = folder / "made.tar"
     part.write(path.open("wb"))
@@ -50,7 +50,7 @@ def written(part: Part, folder: Path) -> dict[str, bytes]:
 
 
 def test_what_only_an_unused_image_has_is_left_out(archive: Path, tmp_path: Path) -> None:
-    made = written(Part(archive, {ETCD}), tmp_path)
+    made = written(ArchivePart(archive, {ETCD}), tmp_path)
     assert set(made) == {"base.tar", "proxy.tar", "proxy.json", "repositories", "proxy/layer.tar", "manifest.json"}
     assert made["proxy.tar"] == b"proxy.tar"
     assert json.loads(made["manifest.json"]) == IMAGES[1:]
@@ -73,7 +73,7 @@ def test_an_archive_of_which_containerd_reads_something_else_can_t_be_divided(mo
     with tarfile.open(archive, "a") as tar:
         add(tar, more, b"{}")
     with pytest.raises(ValueError, match="not a plain docker-archive"):
-        Part(archive, {ETCD})
+        ArchivePart(archive, {ETCD})
 
 
 def test_a_file_that_is_no_archive_can_t_be_divided(tmp_path: Path) -> None:
@@ -83,6 +83,6 @@ def test_a_file_that_is_no_archive_can_t_be_divided(tmp_path: Path) -> None:
         add(tar, "manifest.json", b"{")
     for path, said in ((text, "could not be opened"), (spoilt, "Expecting property name")):
         with pytest.raises(ValueError, match=said):
-            Part(path, {ETCD})
+            ArchivePart(path, {ETCD})
     with pytest.raises(FileNotFoundError):
-        Part(tmp_path / "missing", {ETCD})
+        ArchivePart(tmp_path / "missing", {ETCD})

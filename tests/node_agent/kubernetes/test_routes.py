@@ -9,7 +9,7 @@ import pytest
 
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.kubernetes import routes
-from gpucluster.node_agent.kubernetes.routes import PROTOCOL, Part
+from gpucluster.node_agent.kubernetes.routes import PROTOCOL, NodeRange
 
 
 def _node(name: str, address: str, pods: str) -> dict[str, Any]:
@@ -20,14 +20,14 @@ def _node(name: str, address: str, pods: str) -> dict[str, Any]:
 def test_nodes_without_an_address_or_a_part_have_no_route() -> None:
     new: dict[str, Any] = {"metadata": {"name": "new"}, "spec": {}, "status": {}}
     nodes = [_node("a", "10.0.0.2", "10.244.0.0/24"), new]
-    assert routes.parts(nodes) == [Part("a", "10.0.0.2", "10.244.0.0/24")]
+    assert routes.parts(nodes) == [NodeRange("a", "10.0.0.2", "10.244.0.0/24")]
 
 
 def test_routes_lead_to_every_node_but_our_own_and_follow_changes() -> None:
     known = [
-        Part("a", "10.0.0.2", "10.244.0.0/24"),
-        Part("b", "10.0.1.3", "10.244.1.0/24"),
-        Part("c", "10.0.1.9", "10.244.2.0/24"),
+        NodeRange("a", "10.0.0.2", "10.244.0.0/24"),
+        NodeRange("b", "10.0.1.3", "10.244.1.0/24"),
+        NodeRange("c", "10.0.1.9", "10.244.2.0/24"),
     ]
     wanted = routes.desired_routes(known, "a")
     assert wanted == {"10.244.1.0/24": "10.0.1.3", "10.244.2.0/24": "10.0.1.9"}

@@ -30,7 +30,7 @@ class Place:
         write_minors(root, 3)
 
     def apply(self, parts: Sequence[str] = PARTS) -> list[str]:
-        node = apply.Node(self.root, self.smi, self.slept.append)
+        node = apply.MigNode(self.root, self.smi, self.slept.append)
         return apply.apply(node, expected(parts))
 
     def refused(self, parts: Sequence[str] = PARTS) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from gpucluster.node_agent.nccl import collectives, text_output
 from gpucluster.node_agent.nccl.__main__ import main
-from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun, Verdict, judge
+from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun, NcclVerdict, judge
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 from tests.node_agent.nccl.outputs import ALONE, BOUNDS, HEADER, MISTUNED, TUNED, output, row
 
@@ -20,7 +20,7 @@ PAIR = ExpectedRun(A100, 2, 8)
 ONE = ExpectedRun(A100, 1, 8)
 
 
-def verdict(lines: list[str], wanted: ExpectedRun = PAIR) -> Verdict:
+def verdict(lines: list[str], wanted: ExpectedRun = PAIR) -> NcclVerdict:
     return judge(text_output.parse(lines), wanted)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpucluster.node_agent.nccl import json_output, text_output
 from gpucluster.node_agent.nccl.causes import IN_USE
-from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun, Verdict, judge
+from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun, NcclVerdict, judge
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 from tests.node_agent.nccl.outputs import output, row
 
@@ -21,7 +21,7 @@ def info(text: str, host: str = "node-0", gpu: int = 0) -> str:
     return f"{host}:4711:4720 [{gpu}] NCCL INFO {text}\n"
 
 
-def verdict(wanted: ExpectedRun, busbw: float, *lines: str, gpu: str = "NVIDIA H100 80GB HBM3") -> Verdict:
+def verdict(wanted: ExpectedRun, busbw: float, *lines: str, gpu: str = "NVIDIA H100 80GB HBM3") -> NcclVerdict:
     ranks = wanted.nodes * (wanted.gpus or 4)
     factor = 2 * (ranks - 1) / ranks
     text = output(*lines, row(busbw / factor, factor), ranks=ranks, gpu=gpu, each=wanted.gpus or 4)
@@ -366,7 +366,7 @@ def test_between_nodes_a_shape_is_needed() -> None:
 # --- a process whose time differs -----
 
 
-def timed(times: list[list[float]]) -> Verdict:
+def timed(times: list[list[float]]) -> NcclVerdict:
     half = {"time": 1.0, "alg_bw": 114.28, "bus_bw": 199.99, "nwrong": 0}
     per_iteration = {"skipped_iterations": 1, "times_us": [], "per_process_max_times_us": times}
     hosts = [{"rank": rank, "group": 0, "hostname": f"node-{rank // 4}"} for rank in range(8)]

@@ -42,14 +42,14 @@ def test_what_changed_is_kept_with_its_class() -> None:
         ("port_rcv_data", 1000, ""),
     ]
     # That a counter stayed the same is known too: it was measured.
-    assert found.devices == [difference.Device("rdma", "mlx5_0/1", 3)]
+    assert found.devices == [difference.DeviceDifference("rdma", "mlx5_0/1", 3)]
     assert found.notes == []
 
 
 def test_a_node_that_booted_has_no_differences() -> None:
     found = compare(taken(rdma={"x/1": {"a": 9}}), taken(boot="b", rdma={"x/1": {"a": 10}}))
     assert found.changes == []
-    assert found.devices == [difference.Device("rdma", "x/1", 0, "rebooted")]
+    assert found.devices == [difference.DeviceDifference("rdma", "x/1", 0, "rebooted")]
     assert any("booted" in note for note in found.notes)
 
 

@@ -40,7 +40,7 @@ def test_an_answer_of_another_job_is_tried_again() -> None:
 
     server.before = other
 
-    def wanted(answer: ras.Answer) -> bool:
+    def wanted(answer: ras.RasAnswer) -> bool:
         return any(rank.pid == 90 for rank in answer.ranks)
 
     with server.running() as address:

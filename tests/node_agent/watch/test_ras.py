@@ -24,7 +24,7 @@ def all_reduce(*counts: int) -> list[dict[str, int]]:
 
 
 def test_a_text_without_a_mismatch_has_no_counts() -> None:
-    assert ras.parse(ras_server.text()) == ras.Answer((), (), (), unnamed=False, counts=None)
+    assert ras.parse(ras_server.text()) == ras.RasAnswer((), (), (), unnamed=False, counts=None)
 
 
 def test_a_text_names_the_rank_that_never_comes() -> None:

@@ -301,7 +301,7 @@ def test_stacks_are_taken_before_the_controller_hears_of_the_hang(tmp_path: Path
         return {jobs[0].job_id: "/home/alice/x"}
 
     file = tmp_path / "jobs.json"
-    reporter = watch.Reporter(send, file, lambda: 100.0, "gpu-1", stacks_of)
+    reporter = watch.JobReporter(send, file, lambda: 100.0, "gpu-1", stacks_of)
     kept.write([HUNG], 100.0, file)
     reporter.look()
     assert order == ["taken", "/home/alice/x"]

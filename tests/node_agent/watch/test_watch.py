@@ -24,7 +24,7 @@ from gpucluster.node_agent.exporter.collect import watch as exporter_watch
 from gpucluster.node_agent.exporter.exposition import page
 from gpucluster.node_agent.watch import __main__ as watch
 from gpucluster.node_agent.watch import collect, judge, kept, ras
-from gpucluster.node_agent.watch.judge import Finding, Limits, State
+from gpucluster.node_agent.watch.judge import JobFinding, JobState, Limits
 from tests.doubles import ras_server
 from tests.doubles.clock import Clock
 from tests.doubles.ras_server import RasServer
@@ -115,7 +115,7 @@ def test_a_rank_that_sleeps_is_named_with_its_process(node: Node) -> None:
                 clock.now += 15
                 found = watching.look()
     finding, own = found["12"]
-    assert (finding.state, finding.rank, own) == (State.HUNG, ras.Rank(1, ras_server.HOST, guilty, 1), True)
+    assert (finding.state, finding.rank, own) == (JobState.HUNG, ras.Rank(1, ras_server.HOST, guilty, 1), True)
 
 
 def test_a_node_that_works_asks_nvidia_smi_once_a_look_and_nothing_else(node: Node) -> None:
@@ -124,20 +124,20 @@ def test_a_node_that_works_asks_nvidia_smi_once_a_look_and_nothing_else(node: No
     server = RasServer()
     with server.running() as address:
         found = watcher(node, address, Clock()).look()
-    assert found["12"][0].state is State.WORKING
+    assert found["12"][0].state is JobState.WORKING
     assert (len(node.asked), server.lines) == (1, [])
 
 
 @pytest.mark.parametrize(
     ("stranger", "own", "state"),
     [
-        ("0::/system.slice/cron.service\n", "0::/system.slice/slurmstepd.scope/job_12/step_0\n", State.STRAGGLING),
-        ("0::/x/job_7/step_0\n", "1:devices:/slurm_n1/uid_0/job_12/step_0/task_0\n0::/\n", State.STRAGGLING),
-        ("0::/x/job_12/step_1\n", "0::/x/job_12/step_0\n", State.WORKING),
-        ("0::/docker/b\n", "0::/docker/a\n", State.WORKING),
+        ("0::/system.slice/cron.service\n", "0::/system.slice/slurmstepd.scope/job_12/step_0\n", JobState.STRAGGLING),
+        ("0::/x/job_7/step_0\n", "1:devices:/slurm_n1/uid_0/job_12/step_0/task_0\n0::/\n", JobState.STRAGGLING),
+        ("0::/x/job_12/step_1\n", "0::/x/job_12/step_0\n", JobState.WORKING),
+        ("0::/docker/b\n", "0::/docker/a\n", JobState.WORKING),
     ],
 )
-def test_a_process_of_no_job_or_another_one_is_a_stranger(node: Node, stranger: str, own: str, state: State) -> None:
+def test_a_process_of_no_job_or_another_one_is_a_stranger(node: Node, stranger: str, own: str, state: JobState) -> None:
     for pid, text in ((51, own), (52, own), (53, stranger)):
         (node.folder / f"proc/{pid}").mkdir(parents=True)
         (node.folder / f"proc/{pid}/cgroup").write_text(text)
@@ -203,11 +203,11 @@ def test_a_job_that_begins_again_has_no_past(node: Node) -> None:
     watching = watcher(node, ("127.0.0.1", 1), clock)
     watching.look()
     clock.now += 1800
-    assert watching.look()["12"][0].state is State.IDLE
+    assert watching.look()["12"][0].state is JobState.IDLE
     (node.jobs / "12.json").unlink()
     watching.look()
     node.job("12", [0])
-    assert watching.look()["12"][0].state is State.WAITING
+    assert watching.look()["12"][0].state is JobState.WAITING
 
 
 def test_a_gpu_whose_process_has_no_number_is_held(node: Node) -> None:
@@ -217,7 +217,7 @@ def test_a_gpu_whose_process_has_no_number_is_held(node: Node) -> None:
 
 def test_rows_that_are_messages_are_left_out(node: Node) -> None:
     node.gpus("No devices were found", row(0, "[N/A]"), "1, GPU-1, [GPU is lost], 0, 1.0, 2.0")
-    assert collect.gpus() == dict.fromkeys(("0", "GPU-0"), judge.Gpu(0, None, 700.0, 1.0, 0.0))
+    assert collect.gpus() == dict.fromkeys(("0", "GPU-0"), judge.GpuReading(0, None, 700.0, 1.0, 0.0))
 
 
 @pytest.mark.parametrize("code", [SPINS, f"import os, signal\nif os.fork(): signal.pause()\n{SPINS}"])
@@ -258,7 +258,7 @@ def test_a_job_with_an_instance_is_not_judged_by_the_gpu_that_has_its_number(nod
     for _ in range(200):
         clock.now += 15
         (finding, own) = watching.look()["12"]
-    assert (finding.state, finding.idle, own) == (State.UNMEASURED, {}, False)
+    assert (finding.state, finding.idle, own) == (JobState.UNMEASURED, {}, False)
     assert "GPU 0 instance 11" in finding.words
     assert finding.since == 1015.0
     # For nothing else is nvidia-smi asked, either.
@@ -275,7 +275,7 @@ def test_a_job_with_a_whole_gpu_and_an_instance_is_not_called_idle_or_hung(node:
     for _ in range(200):
         clock.now += 15
         found = watching.look()
-    assert found["12"][0].state is State.UNMEASURED
+    assert found["12"][0].state is JobState.UNMEASURED
     assert not watching.hurried()
 
 
@@ -287,8 +287,8 @@ def test_a_whole_gpu_beside_divided_ones_is_judged_as_before(node: Node) -> None
     for _ in range(200):
         clock.now += 15
         found = watching.look()
-    assert (found["12"][0].state, set(found["12"][0].idle)) == (State.IDLE, {2})
-    assert found["13"][0].state is State.UNMEASURED
+    assert (found["12"][0].state, set(found["12"][0].idle)) == (JobState.IDLE, {2})
+    assert found["13"][0].state is JobState.UNMEASURED
 
 
 def test_numbers_that_nothing_explains_are_not_those_of_gpus(node: Node) -> None:
@@ -297,7 +297,7 @@ def test_numbers_that_nothing_explains_are_not_those_of_gpus(node: Node) -> None
     (found.root / "proc/driver/nvidia-caps/mig-minors").unlink()
     node.job("12", [2])
     (finding, _own) = watching.look()["12"]
-    assert (finding.state, "does not report which ones" in finding.words) == (State.UNMEASURED, True)
+    assert (finding.state, "does not report which ones" in finding.words) == (JobState.UNMEASURED, True)
 
 
 def test_an_answer_of_ras_is_not_given_to_the_only_job_that_is_measured(node: Node) -> None:
@@ -334,7 +334,7 @@ def test_what_is_not_measured_is_shown_and_not_sent(node: Node, capsys: pytest.C
         sent.append(text)
         return True
 
-    watch.Reporter(send, file, clock).look()
+    watch.JobReporter(send, file, clock).look()
     assert sent == []
 
 
@@ -356,8 +356,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_what_was_found_is_on_the_page_of_the_exporter(tmp_path: Path, clock: Clock) -> None:
     rank = ras.Rank(2, "10.0.0.11", 1399, 2)
-    hung = kept.seen("12", Finding(State.HUNG, clock.now - 200, "words", rank, "AllReduce"), "gpu-1")
-    works = kept.seen("13", Finding(State.WORKING, clock.now, idle={3: 7200.0}), "")
+    hung = kept.seen("12", JobFinding(JobState.HUNG, clock.now - 200, "words", rank, "AllReduce"), "gpu-1")
+    works = kept.seen("13", JobFinding(JobState.WORKING, clock.now, idle={3: 7200.0}), "")
     kept.write([hung, works], clock.now, tmp_path / "jobs.json")
     found = series(shown(tmp_path / "jobs.json"))
     assert of(found, "gpucluster_job_state", job_id="12", state="hung") == 1
@@ -368,7 +368,7 @@ def test_what_was_found_is_on_the_page_of_the_exporter(tmp_path: Path, clock: Cl
 
 
 def test_an_old_file_holds_no_alert(tmp_path: Path, clock: Clock) -> None:
-    kept.write([kept.seen("12", Finding(State.HUNG, 1.0), "")], clock.now, tmp_path / "jobs.json")
+    kept.write([kept.seen("12", JobFinding(JobState.HUNG, 1.0), "")], clock.now, tmp_path / "jobs.json")
     clock.now += exporter_watch.OLDEST_S + 60
     found = series(shown(tmp_path / "jobs.json"))
     assert having(found, "gpucluster_job_state") == {}

@@ -81,16 +81,18 @@ def _devices(job: Job) -> tuple[str, ...]:
     return tuple(named.split(",")) if named else (job.shape.rdma_devices if job.shape else ())
 
 
-def _limit(job: Job, rate: float | None) -> limits.Limit | None:
+def _limit(job: Job, rate: float | None) -> limits.BandwidthLimit | None:
     """What the bandwidth of a device is compared with, in Gb/s."""
     expect = job.number("expect")
     if expect:
-        return limits.Limit(expect, expect, "what was expected")
+        return limits.BandwidthLimit(expect, expect, "what was expected")
     if job.shape and job.shape.ib_write_gbps:
         published = float(job.shape.ib_write_gbps)
-        return limits.Limit(published, published, f"the published limit of {job.shape.name}")
+        return limits.BandwidthLimit(published, published, f"the published limit of {job.shape.name}")
     if rate:
-        return limits.Limit(limits.RING_SHARE * rate, limits.FAULT_SHARE * rate, f"a share of the link's {rate:g} Gb/s")
+        return limits.BandwidthLimit(
+            limits.RING_SHARE * rate, limits.FAULT_SHARE * rate, f"a share of the link's {rate:g} Gb/s"
+        )
     return None
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gpucluster.node_agent.checks import refusals
-from gpucluster.node_agent.checks.collect.place import Collector, Host, Refusal, Unmeasured
+from gpucluster.node_agent.checks.collect.place import Collector, MeasuredHost, Refusal, Unmeasured
 
 #: What dcgmi has instead of results where the diagnosis did not run.
 _ERROR = "runtime_error"
@@ -15,7 +15,7 @@ _ERROR = "runtime_error"
 def diagnosis(level: int) -> Collector:
     """The collector of a level: 1 takes seconds, 2 minutes, 3 a quarter of an hour."""
 
-    def collect(host: Host, seconds: float) -> dict[str, Any]:
+    def collect(host: MeasuredHost, seconds: float) -> dict[str, Any]:
         # It ends with a status of its own where a test failed; what counts is the JSON.
         run = host.run(["dcgmi", "diag", "-r", str(level), "-j"], seconds)
         try:

@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from gpucluster.node_agent.checks.collect.place import Host, Unmeasured, entries, read_or_none
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, Unmeasured, entries, read_or_none
 
 #: Where the loader of Debian, Ubuntu and Oracle Linux finds NVML, the library of nvidia-smi. On Oracle Linux /usr/lib
 #: has those of 32 bits.
@@ -20,7 +20,7 @@ _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
 _NOT_FOUND = "not found"
 
 
-def driver(host: Host, seconds: float) -> dict[str, str]:
+def driver(host: MeasuredHost, seconds: float) -> dict[str, str]:
     """The versions: `loaded` and `on_disk`, empty where the kernel has no such module, and `library`.
 
     Raises:
@@ -29,7 +29,7 @@ def driver(host: Host, seconds: float) -> dict[str, str]:
     return {"loaded": _loaded(host), "library": _library(host), "on_disk": _on_disk(host, seconds)}
 
 
-def _loaded(host: Host) -> str:
+def _loaded(host: MeasuredHost) -> str:
     if not entries(host.path("/sys/module")):
         raise Unmeasured(f"there is no {host.path('/sys/module')}")
     text = read_or_none(host.path("/sys/module/nvidia/version")) or ""
@@ -40,7 +40,7 @@ def _loaded(host: Host) -> str:
     return match.group() if match else ""
 
 
-def _library(host: Host) -> str:
+def _library(host: MeasuredHost) -> str:
     """From the name of the file: `libnvidia-ml.so.1` is a link to `libnvidia-ml.so.580.95.05`."""
     for folder in _FOLDERS:
         link = host.path(f"{folder}/{_LIBRARY}")
@@ -53,7 +53,7 @@ def _library(host: Host) -> str:
     raise Unmeasured(f"there is no {_LIBRARY} in {', '.join(_FOLDERS)}")
 
 
-def _on_disk(host: Host, seconds: float) -> str:
+def _on_disk(host: MeasuredHost, seconds: float) -> str:
     """That of the running kernel, which modprobe would load. A host of the local cloud has no modules."""
     if host.expected.hardware_emulated:
         return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpucluster.node_agent.checks import refusals
-from gpucluster.node_agent.checks.collect.place import Host, Refusal, Unmeasured, entries, read_or_none
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, Refusal, Unmeasured, entries, read_or_none
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree
@@ -26,7 +26,7 @@ _STATUS_LINE = re.compile(r"Link (\d+): (<?[\w.]+>?(?: GB/s)?)$")
 _ERROR_LINE = re.compile(r"Link (\d+): ([A-Za-z ]+ Errors): (\d+)$")
 
 
-def nvidia_smi(host: Host, seconds: float) -> dict[str, Any]:
+def nvidia_smi(host: MeasuredHost, seconds: float) -> dict[str, Any]:
     """`nvidia-smi -q -x`: driver, the number of GPUs, and every value of each by its path of element names."""
     status, text = _ask(host, ["-q", "-x"], seconds)
     values = parse_nvidia_smi(text)
@@ -35,7 +35,7 @@ def nvidia_smi(host: Host, seconds: float) -> dict[str, Any]:
     return values
 
 
-def _ask(host: Host, words: list[str], seconds: float) -> tuple[int, str]:
+def _ask(host: MeasuredHost, words: list[str], seconds: float) -> tuple[int, str]:
     """Status (0 or `INFOROM`) and output of nvidia-smi.
 
     Raises:
@@ -88,7 +88,7 @@ def _leaves(element: ElementTree.Element, before: str = "") -> dict[str, str]:
     return leaves
 
 
-def nvlink(host: Host, seconds: float) -> dict[str, Any]:
+def nvlink(host: MeasuredHost, seconds: float) -> dict[str, Any]:
     """By GPU and link: its speed (`nvidia-smi nvlink -s`) and its counts of errors (`-e`)."""
     half = seconds / 2
     return parse_nvlink(_ask(host, ["nvlink", "-s"], half)[1], _ask(host, ["nvlink", "-e"], half)[1])
@@ -119,7 +119,7 @@ def parse_nvlink(speeds: str, errors: str) -> dict[str, Any]:
     return gpus
 
 
-def pci_gpus(host: Host, _seconds: float) -> list[dict[str, Any]]:
+def pci_gpus(host: MeasuredHost, _seconds: float) -> list[dict[str, Any]]:
     """GPUs on the PCI bus, and whether each still answers: one that fell off the bus reads as all ones."""
     folder = host.path("/sys/bus/pci/devices")
     if not folder.is_dir():
@@ -144,12 +144,12 @@ def _lost(device: Path) -> bool:
     return first == b"\xff\xff\xff\xff"
 
 
-def device_files(host: Host, _seconds: float) -> dict[str, bool]:
+def device_files(host: MeasuredHost, _seconds: float) -> dict[str, bool]:
     """Whether each device file of the shape exists."""
     return {name: host.path(name).exists() for name in host.expected.gpu_device_files}
 
 
-def fabric_manager(host: Host, seconds: float) -> str:
+def fabric_manager(host: MeasuredHost, seconds: float) -> str:
     """The state of nvidia-fabricmanager."""
     unit = "nvidia-fabricmanager.service"
     answer = host.output(["systemctl", "show", "--property=ActiveState", "--value", unit], seconds).strip()

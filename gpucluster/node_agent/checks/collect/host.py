@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from gpucluster.node_agent.checks.collect import samples
-from gpucluster.node_agent.checks.collect.place import Host, Unmeasured, entries, read, read_or_none
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, Unmeasured, entries, read, read_or_none
 from gpucluster.node_agent.checks.model import Missing
 
 _CLOCK_FILE = "clock.json"
@@ -23,7 +23,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAUSES_S = (0.2, 0.5)
 
 
-def services(host: Host, seconds: float) -> dict[str, str]:
+def services(host: MeasuredHost, seconds: float) -> dict[str, str]:
     """The state of each service that should run. While systemd reads its units again it reports nothing of them: it is
     asked again.
     """
@@ -49,25 +49,25 @@ def _states(text: str) -> dict[str, str]:
     return states
 
 
-def failed_units(host: Host, seconds: float) -> list[str]:
+def failed_units(host: MeasuredHost, seconds: float) -> list[str]:
     """Names of units that have failed."""
     text = host.output(["systemctl", "list-units", "--state=failed", "--plain", "--no-legend", "--no-pager"], seconds)
     return [line.split()[0] for line in text.splitlines() if line.split()]
 
 
-def root(host: Host, _seconds: float) -> dict[str, Any]:
+def root(host: MeasuredHost, _seconds: float) -> dict[str, Any]:
     """Space of the root file system."""
     return _space(host, "/")
 
 
-def local_disk(host: Host, _seconds: float) -> dict[str, Any]:
+def local_disk(host: MeasuredHost, _seconds: float) -> dict[str, Any]:
     """Space of the local drives."""
     if host.expected.local_disk not in _mounted(host):
         raise Unmeasured(f"nothing is mounted at {host.expected.local_disk}")
     return _space(host, host.expected.local_disk)
 
 
-def _space(host: Host, path: str) -> dict[str, Any]:
+def _space(host: MeasuredHost, path: str) -> dict[str, Any]:
     usage = os.statvfs(host.path(path))
     return {
         "bytes": usage.f_blocks * usage.f_frsize,
@@ -78,7 +78,7 @@ def _space(host: Host, path: str) -> dict[str, Any]:
     }
 
 
-def _mounted(host: Host) -> dict[str, list[str]]:
+def _mounted(host: MeasuredHost) -> dict[str, list[str]]:
     """By mount point its options; the last one counts where several lie on each other."""
     rows = [line.split() for line in read(host.path("/proc/self/mountinfo")).splitlines()]
     return {_unescaped(row[_MOUNT_POINT]): row[_OPTIONS].split(",") for row in rows if len(row) > _OPTIONS}
@@ -88,7 +88,7 @@ def _unescaped(path: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
-def mounts(host: Host, seconds: float) -> dict[str, dict[str, Any]]:
+def mounts(host: MeasuredHost, seconds: float) -> dict[str, dict[str, Any]]:
     """Whether something is mounted at each path, and whether it answers in time: `stat` asks the file server."""
     mounted = _mounted(host)
     limit = seconds / max(1, len(host.expected.mounts))
@@ -99,13 +99,13 @@ def mounts(host: Host, seconds: float) -> dict[str, dict[str, Any]]:
     return states
 
 
-def _silent(host: Host, path: str, seconds: float) -> str:
+def _silent(host: MeasuredHost, path: str, seconds: float) -> str:
     """Why a file system does not answer, or ""."""
     result = host.ask(["stat", "--file-system", "--format=%b", str(host.path(path))], seconds, 1024)
     return result.fault or (result.errors.decode(errors="replace").strip() or "no answer" if result.status else "")
 
 
-def memory_mib(host: Host, _seconds: float) -> int:
+def memory_mib(host: MeasuredHost, _seconds: float) -> int:
     """Memory that the kernel sees, in MiB."""
     match = re.search(r"^MemTotal:\s+(\d+) kB$", read(host.path("/proc/meminfo")), re.MULTILINE)
     if match is None:
@@ -113,7 +113,7 @@ def memory_mib(host: Host, _seconds: float) -> int:
     return int(match[1]) // 1024
 
 
-def drives(host: Host, _seconds: float) -> dict[str, str]:
+def drives(host: MeasuredHost, _seconds: float) -> dict[str, str]:
     """Local NVMe drives and their states; "" where one can't be read."""
     folder = host.path("/sys/class/nvme")
     if not host.path("/sys/class").is_dir():
@@ -125,7 +125,7 @@ def drives(host: Host, _seconds: float) -> dict[str, str]:
     return states
 
 
-def clock(host: Host, seconds: float) -> dict[str, Any]:
+def clock(host: MeasuredHost, seconds: float) -> dict[str, Any]:
     """Whether the clock follows a time server, and by how many seconds it is off where chrony reports that."""
     try:
         row = host.output(["chronyc", "-n", "-c", "tracking"], seconds / 2).strip().split(",")
@@ -137,7 +137,7 @@ def clock(host: Host, seconds: float) -> dict[str, Any]:
     return {"synchronised": answer == "yes", "offset_s": None}
 
 
-def clock_jump(host: Host, _seconds: float) -> dict[str, Any]:
+def clock_jump(host: MeasuredHost, _seconds: float) -> dict[str, Any]:
     """By how many seconds the clock has moved against the time since the boot, since the last check of this boot."""
     boot, now = host.boot_id(), host.wall() - host.monotonic()
     file = host.state / _CLOCK_FILE
@@ -148,7 +148,7 @@ def clock_jump(host: Host, _seconds: float) -> dict[str, Any]:
     return {"seconds": round(now - offset, 3) if isinstance(offset, (int, float)) else None}
 
 
-def leftovers(host: Host, _seconds: float) -> dict[str, Any] | Missing:
+def leftovers(host: MeasuredHost, _seconds: float) -> dict[str, Any] | Missing:
     """Processes of users outside jobs: their number, users, and seconds of CPU that they have used.
 
     Slurm puts each process of a job into a control group named after it. The user's own systemd is not a leftover.

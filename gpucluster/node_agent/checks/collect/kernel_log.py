@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gpucluster.node_agent.checks.collect.place import Host, Unmeasured
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, Unmeasured
 
 _LINE = re.compile(r"\s*\[\s*(\d+\.\d+)\]\s?(.*)")
 # A message of several lines has its time in the first; the others are indented by the width of the time.
@@ -28,7 +28,7 @@ _TEXT = 160
 _LONGEST_MESSAGE = 2000
 
 
-def kernel_log(host: Host, seconds: float) -> dict[str, Any]:
+def kernel_log(host: MeasuredHost, seconds: float) -> dict[str, Any]:
     """What the driver said, how far back the log reaches in seconds, and whether that is the boot.
 
     `xids` has those of GPUs, `sxids` those of NVSwitches, `faults` what the driver logs of a GPU without a number.

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpucluster.node_agent.checks import refusals
-from gpucluster.node_agent.checks.collect.place import Host, Refusal, Unmeasured
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, Refusal, Unmeasured
 from gpucluster.node_agent.mig import apply, collect
 from gpucluster.node_agent.rules.mig import FOLDER
 
 
-def mig(host: Host, seconds: float) -> dict[str, Any]:
+def mig(host: MeasuredHost, seconds: float) -> dict[str, Any]:
     """The GPUs of `mig.collect.Card`, and why the last run of `gpucluster-mig` did not divide them.
 
     Raises:

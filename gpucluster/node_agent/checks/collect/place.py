@@ -9,7 +9,7 @@ from typing import Callable
 
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.checks.expected import NodeExpectation
-from gpucluster.node_agent.checks.model import Missing, Refused
+from gpucluster.node_agent.checks.model import Missing, RefusedMeasurement
 
 #: What a program may print before it is cut off, in bytes. `nvidia-smi -q -x` of eight GPUs has 0.2 MB.
 MOST_OUTPUT = 8 << 20
@@ -39,7 +39,7 @@ class ProgramResult:
 
 
 @dataclass(frozen=True)
-class Host:
+class MeasuredHost:
     """The host that is measured.
 
     Args:
@@ -99,7 +99,7 @@ class Host:
 
 
 #: Makes a measurement within some seconds.
-Collector = Callable[[Host, float], object]
+Collector = Callable[[MeasuredHost, float], object]
 
 
 def read(path: Path) -> str:
@@ -131,12 +131,12 @@ def entries(folder: Path) -> list[str]:
         return []
 
 
-def measure(collector: Collector, host: Host, seconds: float) -> object:
+def measure(collector: Collector, host: MeasuredHost, seconds: float) -> object:
     """A measurement, or why there is none. What a collector did not foresee is a reason, too."""
     try:
         return collector(host, seconds)
     except Refusal as error:
-        return Refused(str(error))
+        return RefusedMeasurement(str(error))
     except Unmeasured as error:
         return Missing(str(error))
     except Exception as error:  # a strange output of a strange program

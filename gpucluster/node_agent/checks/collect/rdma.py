@@ -7,7 +7,7 @@ from typing import Any
 
 from gpucluster.node_agent import rdma_files
 from gpucluster.node_agent.checks.collect import samples
-from gpucluster.node_agent.checks.collect.place import Host, Unmeasured, entries, read_or_none
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, Unmeasured, entries, read_or_none
 from gpucluster.node_agent.checks.judges.rdma import LIMITS
 
 #: How long samples count, and how far apart they are at least, in seconds.
@@ -18,11 +18,11 @@ _FILE = "rdma.json"
 _PORT = "ports/1"
 
 
-def _folder(host: Host) -> Path:
+def _folder(host: MeasuredHost) -> Path:
     return host.path("/sys/class/infiniband")
 
 
-def rdma(host: Host, _seconds: float) -> dict[str, dict[str, str | None]]:
+def rdma(host: MeasuredHost, _seconds: float) -> dict[str, dict[str, str | None]]:
     """By device: state, physical state and rate of its port, width of its PCIe link."""
     folder = _folder(host)
     if not host.path("/sys/class").is_dir():
@@ -37,7 +37,7 @@ def rdma(host: Host, _seconds: float) -> dict[str, dict[str, str | None]]:
     }
 
 
-def rdma_errors(host: Host, _seconds: float) -> dict[str, dict[str, Any]]:
+def rdma_errors(host: MeasuredHost, _seconds: float) -> dict[str, dict[str, Any]]:
     """By device, how far each counter of LIMITS has grown: since the oldest sample of the last hour, or since the boot.
 
     `seconds` is None where there is no window: the counters were set back since, or the device is new. Then the window

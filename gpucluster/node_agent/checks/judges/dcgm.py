@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
-from gpucluster.node_agent.checks.judges.parts import Part, sum_up
+from gpucluster.node_agent.checks.judges.parts import PartResult, sum_up
 from gpucluster.node_agent.checks.model import Measurements, Outcome, Status, worst
 from gpucluster.node_agent.checks.refusals import is_divided
 
@@ -49,13 +49,13 @@ def judge(measurement: str, *, hardware: bool = False) -> Callable[[Measurements
             divided = of_hardware and all(is_divided(part.message) for part in of_hardware)
             if divided and worst(part.status for part in parts) is Status.PASS:
                 return Outcome(Status.SKIP, words)
-            parts.append(Part(Status.UNKNOWN, words))
+            parts.append(PartResult(Status.UNKNOWN, words))
         return sum_up(parts, f"{sum(part.status is Status.PASS for part in parts)} results of DCGM, all good")
 
     return of_level
 
 
-def _results(categories: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
+def _results(categories: Iterable[Mapping[str, Any]]) -> Iterator[PartResult]:
     """One for each test and GPU, and what the summary of a test adds. DCGM 3 has `gpu_ids`, DCGM 4 `entity_id`."""
     for category in categories:
         for test in category["tests"]:
@@ -68,7 +68,7 @@ def _results(categories: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
                 yield _part(str(test["name"]), summary)
 
 
-def _part(name: str, result: Mapping[str, Any]) -> Part:
+def _part(name: str, result: Mapping[str, Any]) -> PartResult:
     word = _word(result)
     status = _STATUS.get(word, Status.UNKNOWN)
     errors = result.get("warnings") or []
@@ -80,7 +80,7 @@ def _part(name: str, result: Mapping[str, Any]) -> Part:
     info = result.get("info") or ""
     messages = messages or ([str(each) for each in info] if isinstance(info, list) else [str(info)])
     text = " ".join(" ".join(filter(None, messages)).split())[:_LONGEST]
-    return Part(status, f"{name}: {text or word}")
+    return PartResult(status, f"{name}: {text or word}")
 
 
 def _word(result: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Callable
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
-from gpucluster.node_agent.checks.judges.parts import Absent, Part, each, is_broken, leaf, number, sum_up, yes
+from gpucluster.node_agent.checks.judges.parts import Absent, PartResult, each, is_broken, leaf, number, sum_up, yes
 from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
 
 Leaves = Mapping[str, str]
@@ -47,11 +47,11 @@ def model(measured: Measurements, expected: NodeExpectation, _subject: str) -> O
     """The GPUs of the shape."""
     model_words = expected.gpu_model.split("_")
 
-    def one(leaves: Leaves) -> Iterable[Part]:
+    def one(leaves: Leaves) -> Iterable[PartResult]:
         name = leaf(leaves, "product_name")
         words = name.lower().replace("-", " ").split()
         if not any(words[start : start + len(model_words)] == model_words for start in range(len(words))):
-            yield Part(Status.FAIL, f"it is {name}, not {' '.join(model_words).upper()}")
+            yield PartResult(Status.FAIL, f"it is {name}, not {' '.join(model_words).upper()}")
 
     return _each_gpu(measured, expected, one, f"all are {' '.join(model_words).upper()}")
 
@@ -59,15 +59,15 @@ def model(measured: Measurements, expected: NodeExpectation, _subject: str) -> O
 def ecc(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """No uncorrectable error of memory since the last reset."""
 
-    def one(leaves: Leaves) -> Iterable[Part]:
+    def one(leaves: Leaves) -> Iterable[PartResult]:
         if not yes(leaf(leaves, "ecc_mode/current_ecc")):
-            yield Part(Status.WARN, "ECC is switched off")
+            yield PartResult(Status.WARN, "ECC is switched off")
             return
         names = _ecc_counters(leaves)
         bad = {name: int(number(leaf(leaves, _VOLATILE + name))) for name in names}
         wrong = [f"{value} {name}" for name, value in bad.items() if value]
         if wrong:
-            yield Part(Status.FAIL, "uncorrectable ECC errors: " + ", ".join(wrong))
+            yield PartResult(Status.FAIL, "uncorrectable ECC errors: " + ", ".join(wrong))
 
     return _each_gpu(measured, expected, one, "no uncorrectable ECC errors since the last reset")
 
@@ -82,7 +82,7 @@ def _ecc_counters(leaves: Leaves) -> tuple[str, ...]:
 
 def repairs(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """What the driver itself reports of the health of a GPU's memory and of what it needs."""
-    warnings = [Part(Status.WARN, warning) for warning in measured["nvidia_smi"]["warnings"]]
+    warnings = [PartResult(Status.WARN, warning) for warning in measured["nvidia_smi"]["warnings"]]
     driver, one = measured["nvidia_smi"]["driver"], _repairs_of
     if number(driver) < _DRIVER_WITH_REPAIRS:
         one = _reset_of
@@ -90,22 +90,22 @@ def repairs(measured: Measurements, expected: NodeExpectation, _subject: str) ->
             return Outcome(Status.SKIP, f"driver {driver} does not report it; {_DRIVER_WITH_REPAIRS} and later do")
     good = "the driver asks for nothing"
     outcome = _each_gpu(measured, expected, one, good)
-    return sum_up([*warnings, Part(outcome.status, outcome.message)], good)
+    return sum_up([*warnings, PartResult(outcome.status, outcome.message)], good)
 
 
-def _reset_of(leaves: Leaves) -> Iterable[Part]:
+def _reset_of(leaves: Leaves) -> Iterable[PartResult]:
     flags = [name for name in (_RESET, _DRAIN_AND_RESET) if name in leaves]
     if not flags:
-        yield Part(Status.SKIP, "its driver does not report whether it must be reset")
+        yield PartResult(Status.SKIP, "its driver does not report whether it must be reset")
     for name in flags:
         if yes(leaf(leaves, name)):
-            yield Part(Status.FAIL, f"the driver reports: {name.rpartition('/')[2].replace('_', ' ')}")
+            yield PartResult(Status.FAIL, f"the driver reports: {name.rpartition('/')[2].replace('_', ' ')}")
 
 
-def _repairs_of(leaves: Leaves) -> Iterable[Part]:
+def _repairs_of(leaves: Leaves) -> Iterable[PartResult]:
     action = leaf(leaves, "gpu_recovery_action")
     if action.lower() != "none":
-        yield Part(Status.FAIL, f"the driver asks for: {action}")
+        yield PartResult(Status.FAIL, f"the driver asks for: {action}")
     if not yes(leaf(leaves, "ecc_mode/current_ecc")):
         return  # the check gpu_ecc reports it
     for name, what in (
@@ -113,30 +113,32 @@ def _repairs_of(leaves: Leaves) -> Iterable[Part]:
         ("unrepairable_memory", "memory that can't be repaired"),
     ):
         if yes(leaf(leaves, f"ecc_errors/{name}")):
-            yield Part(Status.FAIL, what)
+            yield PartResult(Status.FAIL, what)
     for name in ("channel_repair_pending", "tpc_repair_pending"):
         if yes(leaf(leaves, f"ecc_errors/{name}")):
-            yield Part(Status.WARN, f"{name.replace('_', ' ')}: reset the GPU when it is idle")
+            yield PartResult(Status.WARN, f"{name.replace('_', ' ')}: reset the GPU when it is idle")
 
 
 def row_remap(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """No row of memory waits to be remapped, and none could not be."""
 
-    def one(leaves: Leaves) -> Iterable[Part]:
+    def one(leaves: Leaves) -> Iterable[PartResult]:
         if leaf(leaves, "product_architecture") in _RETIRES_PAGES:
-            yield Part(Status.SKIP, "it retires pages")
+            yield PartResult(Status.SKIP, "it retires pages")
             return
         # A text instead of values: N/A.
         if "remapped_rows" in leaves and _divided(leaves):
-            yield Part(Status.SKIP, "it is divided (MIG), and nvidia-smi does not tell its rows")
+            yield PartResult(Status.SKIP, "it is divided (MIG), and nvidia-smi does not tell its rows")
             return
         if yes(leaf(leaves, f"{_REMAPPED}failure")):
-            yield Part(Status.FAIL, "a row of memory could not be remapped: replace the GPU")
+            yield PartResult(Status.FAIL, "a row of memory could not be remapped: replace the GPU")
         if yes(leaf(leaves, f"{_REMAPPED}pending")):
-            yield Part(Status.FAIL, "rows of memory wait to be remapped: reset the GPU")
+            yield PartResult(Status.FAIL, "rows of memory wait to be remapped: reset the GPU")
         rows = int(number(leaf(leaves, f"{_REMAPPED}unc")))
         if rows > MOST_ROWS_REMAPPED:
-            yield Part(Status.FAIL, f"{rows} rows remapped after uncorrectable errors, more than {MOST_ROWS_REMAPPED}")
+            yield PartResult(
+                Status.FAIL, f"{rows} rows remapped after uncorrectable errors, more than {MOST_ROWS_REMAPPED}"
+            )
 
     return _each_gpu(measured, expected, one, "no row waits to be remapped")
 
@@ -144,12 +146,12 @@ def row_remap(measured: Measurements, expected: NodeExpectation, _subject: str) 
 def retired_pages(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """No page of memory waits to be retired (GPUs before Ampere)."""
 
-    def one(leaves: Leaves) -> Iterable[Part]:
+    def one(leaves: Leaves) -> Iterable[PartResult]:
         if leaf(leaves, "product_architecture") not in _RETIRES_PAGES:
-            yield Part(Status.SKIP, "it remaps rows")
+            yield PartResult(Status.SKIP, "it remaps rows")
             return
         if yes(leaf(leaves, f"{_RETIRED}pending_retirement")):
-            yield Part(Status.FAIL, "pages of memory wait to be retired: reset the GPU")
+            yield PartResult(Status.FAIL, "pages of memory wait to be retired: reset the GPU")
         for kind in ("multiple_single_bit_retirement", "double_bit_retirement"):
             number(leaf(leaves, f"{_RETIRED}{kind}/retired_count"))
 
@@ -159,10 +161,10 @@ def retired_pages(measured: Measurements, expected: NodeExpectation, _subject: s
 def pcie_width(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """Each GPU uses all its PCIe lanes."""
 
-    def one(leaves: Leaves) -> Iterable[Part]:
+    def one(leaves: Leaves) -> Iterable[PartResult]:
         now = int(number(leaf(leaves, f"{_LINK}link_widths/current_link_width")))
         if now < expected.gpu_pcie_width:
-            yield Part(Status.FAIL, f"PCIe x{now}, not x{expected.gpu_pcie_width}")
+            yield PartResult(Status.FAIL, f"PCIe x{now}, not x{expected.gpu_pcie_width}")
 
     return _each_gpu(measured, expected, one, f"PCIe x{expected.gpu_pcie_width} on all GPUs")
 
@@ -170,14 +172,14 @@ def pcie_width(measured: Measurements, expected: NodeExpectation, _subject: str)
 def pcie_speed(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """Each GPU's PCIe link has its full speed. A GPU that rests may have lowered it."""
 
-    def one(leaves: Leaves) -> Iterable[Part]:
+    def one(leaves: Leaves) -> Iterable[PartResult]:
         most = int(number(leaf(leaves, f"{_LINK}pcie_gen/max_link_gen")))
         now = int(number(leaf(leaves, f"{_LINK}pcie_gen/current_link_gen")))
         if leaf(leaves, "performance_state") != "P0":
             if now < most:
-                yield Part(Status.SKIP, "it rests, and so may its link")
+                yield PartResult(Status.SKIP, "it rests, and so may its link")
         elif now < most:
-            yield Part(Status.FAIL, f"PCIe generation {now}, not {most}")
+            yield PartResult(Status.FAIL, f"PCIe generation {now}, not {most}")
 
     return _each_gpu(measured, expected, one, "all PCIe links have their full speed")
 
@@ -185,17 +187,17 @@ def pcie_speed(measured: Measurements, expected: NodeExpectation, _subject: str)
 def clocks(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """The hardware slows no GPU down. Idle, a power cap and settings of applications are no faults."""
 
-    def one(leaves: Leaves) -> Iterable[Part]:
+    def one(leaves: Leaves) -> Iterable[PartResult]:
         for name, what in (
             ("hw_thermal_slowdown", "the hardware lowers the clock: too hot"),
             ("hw_power_brake_slowdown", "the hardware lowers the clock: the power supply asks for it"),
             ("hw_slowdown", "the hardware lowers the clock"),
         ):
             if yes(_event_reason(leaves, name)):
-                yield Part(Status.FAIL, what)
+                yield PartResult(Status.FAIL, what)
                 return
         if yes(_event_reason(leaves, "sw_thermal_slowdown")):
-            yield Part(Status.WARN, "the driver lowers the clock: it is hot")
+            yield PartResult(Status.WARN, "the driver lowers the clock: it is hot")
 
     return _each_gpu(measured, expected, one, "no GPU is slowed down")
 
@@ -208,9 +210,9 @@ def _event_reason(leaves: Leaves, name: str) -> str:
 def persistence(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """The driver stays loaded between jobs."""
 
-    def one(leaves: Leaves) -> Iterable[Part]:
+    def one(leaves: Leaves) -> Iterable[PartResult]:
         if not yes(leaf(leaves, "persistence_mode")):
-            yield Part(Status.WARN, "persistence mode is off")
+            yield PartResult(Status.WARN, "persistence mode is off")
 
     return _each_gpu(measured, expected, one, "persistence mode is on")
 
@@ -218,19 +220,19 @@ def persistence(measured: Measurements, expected: NodeExpectation, _subject: str
 def fabric(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """Each GPU has joined the NVLink fabric. GPUs before Hopper do not report it."""
 
-    def one(leaves: Leaves) -> Iterable[Part]:
+    def one(leaves: Leaves) -> Iterable[PartResult]:
         if leaf(leaves, "product_architecture") in (*_RETIRES_PAGES, "Ampere"):
-            yield Part(Status.SKIP, "its generation does not report it")
+            yield PartResult(Status.SKIP, "its generation does not report it")
             return
         state = leaf(leaves, "fabric/state")
         if state.lower() == "in progress":
-            yield Part(Status.WARN, "it is joining the NVLink fabric")
+            yield PartResult(Status.WARN, "it is joining the NVLink fabric")
         elif state.lower() != "completed":
-            yield Part(Status.FAIL, f"it has not joined the NVLink fabric: {state}")
+            yield PartResult(Status.FAIL, f"it has not joined the NVLink fabric: {state}")
         else:
             status = leaf(leaves, "fabric/status")
             if status.lower() != "success":
-                yield Part(Status.FAIL, f"it could not join the NVLink fabric: {status}")
+                yield PartResult(Status.FAIL, f"it could not join the NVLink fabric: {status}")
 
     return _each_gpu(measured, expected, one, "all GPUs have joined the NVLink fabric")
 
@@ -238,18 +240,18 @@ def fabric(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
 def nvlink(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """Each GPU has its NVLink links, at full speed."""
 
-    def one(links: Mapping[str, Any]) -> Iterable[Part]:
+    def one(links: Mapping[str, Any]) -> Iterable[PartResult]:
         speeds = [str(link.get("speed", "")) for link in links.values()]
         dead = [name for name, link in links.items() if str(link.get("speed", "")).strip("<>").lower() == "inactive"]
         if dead:
-            yield Part(Status.FAIL, f"{len(dead)} links are inactive: {', '.join(dead[:8])}")
+            yield PartResult(Status.FAIL, f"{len(dead)} links are inactive: {', '.join(dead[:8])}")
         elif len(speeds) != expected.nvlinks:
             # A list that ends too early proves nothing.
-            yield Part(Status.UNKNOWN, f"nvidia-smi lists {len(speeds)} of {expected.nvlinks} links")
+            yield PartResult(Status.UNKNOWN, f"nvidia-smi lists {len(speeds)} of {expected.nvlinks} links")
         slow = [text for text in speeds if text.strip("<>").lower() != "inactive"]
         slow = [text for text in slow if number(text) < expected.nvlink_gb_per_s]
         if slow:
-            yield Part(Status.FAIL, f"{len(slow)} links at {slow[0]}, not {expected.nvlink_gb_per_s} GB/s")
+            yield PartResult(Status.FAIL, f"{len(slow)} links at {slow[0]}, not {expected.nvlink_gb_per_s} GB/s")
 
     return _each_linked(measured, expected, one, f"{expected.nvlinks} NVLink links on each GPU")
 
@@ -257,14 +259,14 @@ def nvlink(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
 def nvlink_errors(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """No NVLink link had to recover. Replays are the link's own way to correct an error."""
 
-    def one(links: Mapping[str, Any]) -> Iterable[Part]:
+    def one(links: Mapping[str, Any]) -> Iterable[PartResult]:
         if len(links) != expected.nvlinks:
             raise Absent(f"nvidia-smi lists {len(links)} of {expected.nvlinks} links")
         for name, link in links.items():
             if "recovery errors" not in link:
                 raise Absent(f"link {name} has no count of recoveries")
             if number(link["recovery errors"]) > 0:
-                yield Part(Status.WARN, f"link {name} has recovered {link['recovery errors']} times")
+                yield PartResult(Status.WARN, f"link {name} has recovered {link['recovery errors']} times")
 
     return _each_linked(measured, expected, one, "no NVLink link had to recover")
 
@@ -276,7 +278,7 @@ def _divided(leaves: Leaves) -> bool:
 def _each_linked(
     measured: Measurements,
     expected: NodeExpectation,
-    one: Callable[[Mapping[str, Any]], Iterable[Part]],
+    one: Callable[[Mapping[str, Any]], Iterable[PartResult]],
     good: str,
 ) -> Outcome:
     divided = [_divided(gpu) for gpu in measured["nvidia_smi"]["gpus"]]
@@ -285,17 +287,17 @@ def _each_linked(
     for index in range(expected.gpus):
         name = f"GPU {index}"
         if index >= len(divided) or name not in gpus:
-            parts.append(Part(Status.UNKNOWN, f"{name}: nvidia-smi does not list its links"))
+            parts.append(PartResult(Status.UNKNOWN, f"{name}: nvidia-smi does not list its links"))
         elif divided[index]:
-            parts.append(Part(Status.SKIP, f"{name}: it is divided (MIG), and uses no links"))
+            parts.append(PartResult(Status.SKIP, f"{name}: it is divided (MIG), and uses no links"))
         else:
             outcome = each({name: gpus[name]}, one, good)
-            parts.append(Part(outcome.status, outcome.message))
+            parts.append(PartResult(outcome.status, outcome.message))
     return sum_up(parts, good)
 
 
 def _each_gpu(
-    measured: Measurements, expected: NodeExpectation, one: Callable[[Leaves], Iterable[Part]], good: str
+    measured: Measurements, expected: NodeExpectation, one: Callable[[Leaves], Iterable[PartResult]], good: str
 ) -> Outcome:
     gpus = {f"GPU {index}": gpu for index, gpu in enumerate(measured["nvidia_smi"]["gpus"])}
     # A host of the local cloud has the cards of a workstation: some have no ECC.

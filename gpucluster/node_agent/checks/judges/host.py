@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
-from gpucluster.node_agent.checks.judges.parts import Absent, Part, each, number
+from gpucluster.node_agent.checks.judges.parts import Absent, PartResult, each, number
 from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
 
 #: Below this, programs on the host fail; and the part of the file system below which it is said. In bytes, and 1.
@@ -24,14 +24,14 @@ _STOPPED = ("inactive", "failed", "deactivating")
 def services(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """The host's services run."""
 
-    def one(name: str) -> Iterable[Part]:
+    def one(name: str) -> Iterable[PartResult]:
         if name not in measured["services"]:
             raise Absent("systemd said nothing of it")
         state = measured["services"][name]
         if state in ("activating", "reloading"):
-            yield Part(Status.WARN, f"it is {state}")
+            yield PartResult(Status.WARN, f"it is {state}")
         elif state != "active":
-            yield Part(Status.FAIL, f"it is {state}")
+            yield PartResult(Status.FAIL, f"it is {state}")
 
     return each({name: name for name in expected.services}, one, f"{', '.join(expected.services)} run")
 
@@ -77,14 +77,14 @@ def _space(disk: Mapping[str, Any], full: Status) -> Outcome:
 def mounts(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """The file systems are mounted and answer. Where one does not answer, the host may be healthy."""
 
-    def one(path: str) -> Iterable[Part]:
+    def one(path: str) -> Iterable[PartResult]:
         if path not in measured["mounts"]:
             raise Absent("it was not looked at")
         mount = measured["mounts"][path]
         if not mount["mounted"]:
-            yield Part(Status.FAIL, "nothing is mounted there")
+            yield PartResult(Status.FAIL, "nothing is mounted there")
         elif mount["fault"]:
-            yield Part(Status.UNKNOWN, mount["fault"])
+            yield PartResult(Status.UNKNOWN, mount["fault"])
 
     return each({path: path for path in expected.mounts}, one, f"{', '.join(expected.mounts)} answer")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
-from gpucluster.node_agent.checks.judges.parts import Part, sum_up
+from gpucluster.node_agent.checks.judges.parts import PartResult, sum_up
 from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
 from gpucluster.node_agent.mig import plan
 from gpucluster.node_agent.mig.collect import Card
@@ -25,9 +25,9 @@ def instances(measured: Measurements, expected: NodeExpectation, _subject: str) 
     for index, (card, words) in enumerate(zip(cards, expected.mig)):
         desired = mig.parse(words)
         if plan.is_right(card, desired):
-            parts.append(Part(Status.PASS, ""))
+            parts.append(PartResult(Status.PASS, ""))
         else:
-            parts.append(Part(Status.FAIL, f"GPU {index}: {_wrong(card, words)}"))
+            parts.append(PartResult(Status.FAIL, f"GPU {index}: {_wrong(card, words)}"))
     number = sum(len(mig.parse(words)) for words in expected.mig)
     outcome = sum_up(parts, f"{number} instances, as the pool has them")
     if outcome.status is not Status.FAIL or not reason:

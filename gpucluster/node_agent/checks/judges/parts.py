@@ -39,7 +39,7 @@ class Broken(Exception):
     """The program reports that the thing itself does not work; the message has its words."""
 
 
-class Part(NamedTuple):
+class PartResult(NamedTuple):
     """What is said of one thing: a GPU, a port, a drive."""
 
     status: Status
@@ -97,7 +97,7 @@ def yes(text: str) -> bool:
 
 
 def each(
-    things: Mapping[str, Any], judge_one: Callable[[Any], Iterable[Part]], good: str, *, any_model: bool = False
+    things: Mapping[str, Any], judge_one: Callable[[Any], Iterable[PartResult]], good: str, *, any_model: bool = False
 ) -> Outcome:
     """Judge things one by one, and sum up. What is absent in one makes that one unknown.
 
@@ -106,21 +106,21 @@ def each(
         things: by the name that messages have for it.
         good: the message where nothing is wrong.
     """
-    parts: list[Part] = []
+    parts: list[PartResult] = []
     for name, thing in things.items():
         try:
-            thing_parts = [Part(status, f"{name}: {message}") for status, message in judge_one(thing)]
+            thing_parts = [PartResult(status, f"{name}: {message}") for status, message in judge_one(thing)]
         except Broken as error:
-            thing_parts = [Part(Status.FAIL, f"{name}: {error}")]
+            thing_parts = [PartResult(Status.FAIL, f"{name}: {error}")]
         except NoValue as error:
-            thing_parts = [Part(Status.SKIP if any_model else Status.UNKNOWN, f"{name}: {error}")]
+            thing_parts = [PartResult(Status.SKIP if any_model else Status.UNKNOWN, f"{name}: {error}")]
         except Absent as error:
-            thing_parts = [Part(Status.UNKNOWN, f"{name}: {error}")]
-        parts += thing_parts or [Part(Status.PASS, "")]
+            thing_parts = [PartResult(Status.UNKNOWN, f"{name}: {error}")]
+        parts += thing_parts or [PartResult(Status.PASS, "")]
     return sum_up(parts, good)
 
 
-def sum_up(parts: Sequence[Part], good: str) -> Outcome:
+def sum_up(parts: Sequence[PartResult], good: str) -> Outcome:
     """The worst status with the messages that belong to it. Of nothing at all: unknown."""
     status = worst(part.status for part in parts)
     if not parts:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
-from gpucluster.node_agent.checks.judges.parts import Absent, Part, each, number
+from gpucluster.node_agent.checks.judges.parts import Absent, PartResult, each, number
 from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
 
 
-class Limit(NamedTuple):
+class CounterLimit(NamedTuple):
     """How often a counter may grow in an hour before that is said, and before the link is called bad.
 
     Attributes:
@@ -28,14 +28,14 @@ _HOUR = 3600.0
 #: integrity are fatal at the first, symbol errors above 120 an hour; recoveries are degraded above 5 a minute, slow
 #: restarts above 10 a second) and Oracle's HPC stack 3.1 (a link that went down once is a warning, twice an error).
 #: rnr_nak_retry_err is fatal in NVSentinel; here it warns, because a user's program can cause it.
-LIMITS: Mapping[str, Limit] = {
-    "link_downed": Limit(0, 1),
-    "excessive_buffer_overrun_errors": Limit(0, 0),
-    "local_link_integrity_errors": Limit(0, 0),
-    "symbol_error": Limit(0, 120),
-    "link_error_recovery": Limit(5 * 60, None),
-    "rnr_nak_retry_err": Limit(0, None),
-    "roce_slow_restart": Limit(10 * _HOUR, None),
+LIMITS: Mapping[str, CounterLimit] = {
+    "link_downed": CounterLimit(0, 1),
+    "excessive_buffer_overrun_errors": CounterLimit(0, 0),
+    "local_link_integrity_errors": CounterLimit(0, 0),
+    "symbol_error": CounterLimit(0, 120),
+    "link_error_recovery": CounterLimit(5 * 60, None),
+    "rnr_nak_retry_err": CounterLimit(0, None),
+    "roce_slow_restart": CounterLimit(10 * _HOUR, None),
 }
 
 
@@ -62,10 +62,10 @@ def devices(measured: Measurements, expected: NodeExpectation, _subject: str) ->
 def links(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """Each port is active and its link is up."""
 
-    def one(port: Mapping[str, Any]) -> Iterable[Part]:
+    def one(port: Mapping[str, Any]) -> Iterable[PartResult]:
         state, physical = _word(port, "state"), _word(port, "phys_state")
         if state != "ACTIVE" or physical != "LinkUp":
-            yield Part(Status.FAIL, f"the port is {state} and its link {physical}")
+            yield PartResult(Status.FAIL, f"the port is {state} and its link {physical}")
 
     return each(_ports(measured, expected), one, "all RDMA links are up")
 
@@ -73,10 +73,10 @@ def links(measured: Measurements, expected: NodeExpectation, _subject: str) -> O
 def speed(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """Each port has its full speed."""
 
-    def one(port: Mapping[str, Any]) -> Iterable[Part]:
+    def one(port: Mapping[str, Any]) -> Iterable[PartResult]:
         rate = number(_text(port, "rate"))
         if rate < expected.rdma_link_gbps:
-            yield Part(Status.FAIL, f"{rate:g} Gb/s, not {expected.rdma_link_gbps}")
+            yield PartResult(Status.FAIL, f"{rate:g} Gb/s, not {expected.rdma_link_gbps}")
 
     return each(_ports(measured, expected), one, f"{expected.rdma_link_gbps} Gb/s on all RDMA links")
 
@@ -84,10 +84,10 @@ def speed(measured: Measurements, expected: NodeExpectation, _subject: str) -> O
 def pcie(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """The device behind each port uses all its PCIe lanes."""
 
-    def one(port: Mapping[str, Any]) -> Iterable[Part]:
+    def one(port: Mapping[str, Any]) -> Iterable[PartResult]:
         now, most = number(_text(port, "pcie_width")), number(_text(port, "pcie_max_width"))
         if now < most:
-            yield Part(Status.WARN, f"PCIe x{now:g} of x{most:g}")
+            yield PartResult(Status.WARN, f"PCIe x{now:g} of x{most:g}")
 
     return each(_ports(measured, expected), one, "all RDMA devices use their PCIe lanes")
 
@@ -100,14 +100,14 @@ def errors(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
     boot. A counter that has reached its end shows nothing.
     """
 
-    def one(window: Mapping[str, Any]) -> Iterable[Part]:
+    def one(window: Mapping[str, Any]) -> Iterable[PartResult]:
         if not window:
             raise Absent("its counters could not be read")
         if window["seconds"] is None:
             raise Absent("its counters were set back: the next check has a window again")
         absent = [counter for counter in LIMITS if window["grown"].get(counter) is None]
         if absent:
-            yield Part(Status.UNKNOWN, f"no counter {', '.join(absent)}")
+            yield PartResult(Status.UNKNOWN, f"no counter {', '.join(absent)}")
         hours = max(1.0, window["seconds"] / _HOUR)
         for counter in (name for name in LIMITS if name not in absent):
             warn, fail = LIMITS[counter]
@@ -118,9 +118,9 @@ def errors(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
                     continue
             message = f"{counter} has grown by {grown} in {window['seconds'] / 60:.0f} min"
             if fail is not None and grown > fail * hours:
-                yield Part(Status.FAIL, message)
+                yield PartResult(Status.FAIL, message)
             elif grown > warn * hours:
-                yield Part(Status.WARN, message)
+                yield PartResult(Status.WARN, message)
 
     windows = {name: measured["rdma_errors"].get(name, {}) for name in expected.rdma_devices}
     return each(windows, one, "no errors on RDMA links")

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
-from gpucluster.node_agent.checks.judges.parts import Part, sum_up
+from gpucluster.node_agent.checks.judges.parts import PartResult, sum_up
 from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
 
 #: The GPU must be reset, or the host restarted or replaced, before it is used again (RESET_GPU, RESTART_BM, RESTART_VM,
@@ -80,18 +80,18 @@ def judge(measured: Measurements, expected: NodeExpectation, _subject: str) -> O
     for event in log["xids"]:
         what = HARDWARE.get(event["xid"], event["text"][:80])
         status = _status(event["xid"], event["text"], fatal=event["fatal"])
-        parts.append(Part(status, f"Xid {event['xid']} on {_when(event)}: {what}"))
+        parts.append(PartResult(status, f"Xid {event['xid']} on {_when(event)}: {what}"))
     for event in log["sxids"]:
         status = Status.FAIL if event["fatal"] else Status.WARN
-        parts.append(Part(status, f"SXid {event['sxid']} on the NVSwitch {_when(event)}: {event['text'][:80]}"))
+        parts.append(PartResult(status, f"SXid {event['sxid']} on the NVSwitch {_when(event)}: {event['text'][:80]}"))
     for event in log["faults"]:
-        parts.append(Part(Status.FAIL, f"the driver reports of {_when(event)}: {FAULTS[event['fault']]}"))
+        parts.append(PartResult(Status.FAIL, f"the driver reports of {_when(event)}: {FAULTS[event['fault']]}"))
     if log["whole"]:
-        parts.append(Part(Status.PASS, ""))
+        parts.append(PartResult(Status.PASS, ""))
     else:
         # The log of a host of the local cloud is that of its machine, which may run for months.
         status = Status.SKIP if expected.hardware_emulated else Status.UNKNOWN
-        parts.append(Part(status, f"the kernel log reaches back {log['covers_s'] / 60:.0f} min only"))
+        parts.append(PartResult(status, f"the kernel log reaches back {log['covers_s'] / 60:.0f} min only"))
     return sum_up(parts, "no Xid that asks for a reset or a repair since the boot")
 
 

@@ -56,7 +56,7 @@ class NoAnswer(Exception):
     """nvidia-smi gives no answer; the message has the reason."""
 
 
-class Gpus:
+class GpuCollector:
     """What nvidia-smi printed last about each GPU."""
 
     def __init__(self, place: Place, argv: Sequence[str] = ARGV, clock: Callable[[], float] = time.monotonic) -> None:

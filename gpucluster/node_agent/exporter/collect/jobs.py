@@ -21,7 +21,7 @@ _MOST_BYTES, _MOST_FILES, _MOST_GPUS = 64 * 1024, 1024, 64
 _ID = re.compile(r"[0-9]+(_[0-9]+)?([+.][0-9]+)?")
 
 
-class Job(NamedTuple):
+class RunningJob(NamedTuple):
     """A running job.
 
     Attributes:
@@ -37,12 +37,12 @@ class Job(NamedTuple):
 Stamp = tuple[int, int, int]
 
 
-class Jobs:
+class JobCollector:
     """Running jobs and their GPUs. A file is replaced and never changed, so each is read once."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._known: dict[str, tuple[Stamp, Job | None]] = {}
+        self._known: dict[str, tuple[Stamp, RunningJob | None]] = {}
 
     def subjects(self) -> list[str]:
         """The folder."""
@@ -68,7 +68,7 @@ class Jobs:
                 yield sample("gpucluster_job_gpu", 1, job_id=job.job_id, gpu=gpu.number, uuid=gpu.uuid, **instance)
         yield sample("gpucluster_job_files_unread", unread)
 
-    def _job(self, folder: str, name: str) -> Job | None:
+    def _job(self, folder: str, name: str) -> RunningJob | None:
         path = f"{folder}/{name}"
         try:
             state = os.lstat(path)
@@ -83,7 +83,7 @@ class Jobs:
         """Nothing was started."""
 
 
-def read(path: str) -> Job | None:
+def read(path: str) -> RunningJob | None:
     """The job of a file; None if the file does not describe one.
 
     Raises:
@@ -102,4 +102,4 @@ def read(path: str) -> Job | None:
     job, gpus = (content.get("job_id"), content.get("gpus", [])) if isinstance(content, dict) else (None, None)
     if not isinstance(job, str) or not _ID.fullmatch(job) or not isinstance(gpus, list):
         return None
-    return Job(job, list(dict.fromkeys(str(gpu) for gpu in gpus if isinstance(gpu, (str, int))))[:_MOST_GPUS])
+    return RunningJob(job, list(dict.fromkeys(str(gpu) for gpu in gpus if isinstance(gpu, (str, int))))[:_MOST_GPUS])

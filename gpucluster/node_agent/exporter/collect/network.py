@@ -50,7 +50,7 @@ class _Interface(NamedTuple):
     pci: str
 
 
-class Network:
+class NetworkCollector:
     """The statistics of the interfaces that are devices: no bridges, no tunnels, no containers' interfaces.
 
     Args:
