@@ -21,7 +21,7 @@ class Disconnected(Exception):
     """The other end of the connection is closed, or silent."""
 
 
-class Conversation:
+class RequestChannel:
     """Reads requests and writes answers.
 
     Args:

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from gpucluster.fabric.model import FabricVerdict
 from gpucluster.measuring import baseline
 from gpucluster.measuring.plan import MeasuredPool
-from gpucluster.node_agent.checks.model import Check, Measurements, Outcome, Profile, Reaction, Scope, Status, worst
+from gpucluster.node_agent.checks.model import (
+    Check,
+    CheckOutcome,
+    Measurements,
+    Profile,
+    Reaction,
+    Scope,
+    Status,
+    worst,
+)
 from gpucluster.node_agent.nccl import judge, limits
 
 #: Measurements: a Verdict of nccl-tests with NCCL's own choice of algorithm, and with a ring.
@@ -53,15 +62,15 @@ def _no_devices(pool: MeasuredPool, _subject: str) -> str:
     return BY_HAND if pool.resource else ""
 
 
-def _nccl(measurements: Measurements, _pool: MeasuredPool, _subject: str) -> Outcome:
+def _nccl(measurements: Measurements, _pool: MeasuredPool, _subject: str) -> CheckOutcome:
     parts = [_one(measurements, name) for name in (DEFAULT, RING) if name in measurements]
     # In front what counts most.
     parts.sort(key=lambda part: part.status is not worst(each.status for each in parts))
     evidence = {key: value for part in parts for key, value in part.evidence.items()}
-    return Outcome(worst(part.status for part in parts), "; ".join(part.message for part in parts), evidence)
+    return CheckOutcome(worst(part.status for part in parts), "; ".join(part.message for part in parts), evidence)
 
 
-def _one(measurements: Measurements, name: str) -> Outcome:
+def _one(measurements: Measurements, name: str) -> CheckOutcome:
     """One algorithm."""
     verdict: judge.NcclVerdict = measurements[name]
     how = "Ring: " if name == RING else ""
@@ -70,25 +79,25 @@ def _one(measurements: Measurements, name: str) -> Outcome:
     others, before = measurements.get(OTHERS + name), measurements.get(BEFORE + name)
     busbw = verdict.busbw or 0.0
     if verdict.verdict == judge.FAIL:
-        return Outcome(Status.FAIL, said, evidence)
+        return CheckOutcome(Status.FAIL, said, evidence)
     if verdict.verdict == judge.PASS:
         if others is not None and busbw < baseline.SHARE * others:
             share = f"{busbw / others:.0%} of what the others of the pool reach ({others:.2f})"
             words = f"{how}busbw {busbw:.2f} GB/s is {share}"
             if verdict.of_a_node:
-                return Outcome(Status.FAIL, f"{words}; {said}", evidence)
-            return Outcome(Status.WARN, f"{words}, and above the limit", evidence)
-        return Outcome(Status.PASS, said, evidence)
+                return CheckOutcome(Status.FAIL, f"{words}; {said}", evidence)
+            return CheckOutcome(Status.WARN, f"{words}, and above the limit", evidence)
+        return CheckOutcome(Status.PASS, said, evidence)
     reference = others if before is None else before
     if reference is None or (verdict.size or 0) < limits.SMALLEST_MESSAGE:
         hint = "record what this cluster reaches: gpucluster verify --level full --record-baseline"
-        return Outcome(Status.UNKNOWN, f"{said}; {hint}", evidence)
+        return CheckOutcome(Status.UNKNOWN, f"{said}; {hint}", evidence)
     whose = "the others of the pool reach" if before is None else "this cluster reached before"
     words = f"{how}busbw {busbw:.2f} GB/s is {busbw / reference:.0%} of what {whose} ({reference:.2f})"
-    return Outcome(Status.PASS if busbw >= baseline.SHARE * reference else Status.FAIL, words, evidence)
+    return CheckOutcome(Status.PASS if busbw >= baseline.SHARE * reference else Status.FAIL, words, evidence)
 
 
-def _write(measurements: Measurements, pool: MeasuredPool, _subject: str) -> Outcome:
+def _write(measurements: Measurements, pool: MeasuredPool, _subject: str) -> CheckOutcome:
     found: Mapping[str, float] = measurements[WRITE]
     shape = pool.shape
     evidence = {"Gb/s": dict(found), "limit": shape.ib_write_gbps}
@@ -100,53 +109,53 @@ def _write(measurements: Measurements, pool: MeasuredPool, _subject: str) -> Out
     absent = [device for device in shape.rdma_devices if device not in found]
     if slow:
         listed = ", ".join(f"{device} {value:.1f}" for device, value in sorted(slow.items()))
-        return Outcome(Status.FAIL, f"slow, in Gb/s: {listed}; the limit is {shape.ib_write_gbps}", evidence)
+        return CheckOutcome(Status.FAIL, f"slow, in Gb/s: {listed}; the limit is {shape.ib_write_gbps}", evidence)
     if absent:
-        return Outcome(Status.UNKNOWN, f"no result of {', '.join(absent)}", evidence)
+        return CheckOutcome(Status.UNKNOWN, f"no result of {', '.join(absent)}", evidence)
     if shape.ib_write_gbps is None:
-        return Outcome(Status.UNKNOWN, f"no figure is published for {shape.name}", evidence)
+        return CheckOutcome(Status.UNKNOWN, f"no figure is published for {shape.name}", evidence)
     message = f"{len(found)} devices, {min(found.values()):.1f} Gb/s and more; the limit is {shape.ib_write_gbps}"
-    return Outcome(Status.PASS, message, evidence)
+    return CheckOutcome(Status.PASS, message, evidence)
 
 
-def _ping(measurements: Measurements, pool: MeasuredPool, _subject: str) -> Outcome:
+def _ping(measurements: Measurements, pool: MeasuredPool, _subject: str) -> CheckOutcome:
     found: Mapping[str, bool] = measurements[PING]
     bad = [device for device in pool.shape.rdma_devices if found.get(device) is False]
     absent = [device for device in pool.shape.rdma_devices if device not in found]
     if bad:
-        return Outcome(Status.FAIL, f"no connection by {', '.join(bad)}", {"devices": bad})
+        return CheckOutcome(Status.FAIL, f"no connection by {', '.join(bad)}", {"devices": bad})
     if absent:
-        return Outcome(Status.UNKNOWN, f"no result of {', '.join(absent)}")
-    return Outcome(Status.PASS, f"{len(found)} devices connect")
+        return CheckOutcome(Status.UNKNOWN, f"no result of {', '.join(absent)}")
+    return CheckOutcome(Status.PASS, f"{len(found)} devices connect")
 
 
-def _node(measurements: Measurements, _pool: MeasuredPool, subject: str) -> Outcome:
+def _node(measurements: Measurements, _pool: MeasuredPool, subject: str) -> CheckOutcome:
     verdict: FabricVerdict = measurements[SEARCH]
     if subject in verdict.nodes:
-        return Outcome(Status.FAIL, "slow with two healthy partners, with all of its devices")
+        return CheckOutcome(Status.FAIL, "slow with two healthy partners, with all of its devices")
     if subject in verdict.rails:
-        return Outcome(Status.WARN, "good but for single devices: see fabric_rail")
+        return CheckOutcome(Status.WARN, "good but for single devices: see fabric_rail")
     if subject in verdict.unknown or verdict.reason:
-        return Outcome(Status.UNKNOWN, verdict.unknown.get(subject) or verdict.reason)
+        return CheckOutcome(Status.UNKNOWN, verdict.unknown.get(subject) or verdict.reason)
     if subject in verdict.apart:
-        return Outcome(Status.WARN, "good with some nodes, and slow with all others: see fabric_links")
-    return Outcome(Status.PASS, f"good with others; {verdict.measurements} measurements of the pool")
+        return CheckOutcome(Status.WARN, "good with some nodes, and slow with all others: see fabric_links")
+    return CheckOutcome(Status.PASS, f"good with others; {verdict.measurements} measurements of the pool")
 
 
-def _rail(measurements: Measurements, pool: MeasuredPool, subject: str) -> Outcome:
+def _rail(measurements: Measurements, pool: MeasuredPool, subject: str) -> CheckOutcome:
     verdict: FabricVerdict = measurements[SEARCH]
     if subject in verdict.unknown or verdict.reason:
-        return Outcome(Status.UNKNOWN, verdict.unknown.get(subject) or verdict.reason)
+        return CheckOutcome(Status.UNKNOWN, verdict.unknown.get(subject) or verdict.reason)
     slow = [pool.shape.rdma_devices[rail] for rail in verdict.rails.get(subject, ())]
     if slow:
         evidence = {"devices": slow}
-        return Outcome(
+        return CheckOutcome(
             Status.FAIL, f"slow with healthy partners: {', '.join(slow)}; the other devices are good", evidence
         )
-    return Outcome(Status.PASS, "no single device is slow")
+    return CheckOutcome(Status.PASS, "no single device is slow")
 
 
-def _links(measurements: Measurements, _pool: MeasuredPool, _subject: str) -> Outcome:
+def _links(measurements: Measurements, _pool: MeasuredPool, _subject: str) -> CheckOutcome:
     verdict: FabricVerdict = measurements[SEARCH]
     faults = [
         *(f"{one} and {other} are slow together, and good with others" for one, other in verdict.pairs),
@@ -157,10 +166,10 @@ def _links(measurements: Measurements, _pool: MeasuredPool, _subject: str) -> Ou
     if verdict.apart:
         faults.append(f"{', '.join(verdict.apart)} are good among themselves and slow with all others: a switch")
     if faults:
-        return Outcome(Status.FAIL, "; ".join(faults))
+        return CheckOutcome(Status.FAIL, "; ".join(faults))
     if verdict.reason or verdict.unfinished:
-        return Outcome(Status.UNKNOWN, verdict.reason or verdict.unfinished)
-    return Outcome(Status.PASS, f"{verdict.measurements} measurements in {verdict.rounds} rounds")
+        return CheckOutcome(Status.UNKNOWN, verdict.reason or verdict.unfinished)
+    return CheckOutcome(Status.PASS, f"{verdict.measurements} measurements in {verdict.rounds} rounds")
 
 
 _FULL = (Profile.FULL,)

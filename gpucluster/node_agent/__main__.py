@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "kubernetes": ("gpucluster.node_agent.kubernetes.__main__", "this host in the cluster's Kubernetes"),
     "exporter": ("gpucluster.node_agent.exporter.__main__", "metrics of this host for Prometheus"),
     "watch": (
-        "gpucluster.node_agent.watch.__main__", "say which jobs of this node are hung, or leave their GPUs idle",
+        "gpucluster.node_agent.watch.__main__", "report which jobs of this node are hung, or leave their GPUs idle",
     ),
     "mig": ("gpucluster.node_agent.mig.__main__", "divide the GPUs of this node as its pool defines (MIG)"),
     "gpu-links": (

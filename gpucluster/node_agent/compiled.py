@@ -125,7 +125,7 @@ def _bytecode(source: bytes, place: str) -> bytes:
     """The file of one module in the form of PEP 552 that Python does not compare with a source.
 
     Args:
-        place: where tracebacks say that the source is; the same as without bytecode.
+        place: the path of the source in tracebacks; the same as without bytecode.
     """
     code = compile(source, place, "exec", dont_inherit=True)
     return util.MAGIC_NUMBER + _UNCHECKED + util.source_hash(source) + marshal.dumps(code)

@@ -204,7 +204,7 @@ def _reload(unit: str) -> None:
 
 
 def _missing(settings: Mapping[str, Any], host_key: Path, target: Path, entry: Entry | None) -> tuple[str, str]:
-    """The certificate that this host lacks, or what is said instead, and what is said of its entry. Empty where it
+    """The certificate that this host lacks, or the answer instead, and the answer about its entry. Empty where it
     needs none.
 
     Raises:

@@ -136,7 +136,7 @@ def stream(argv: Sequence[str]) -> Running[bytes]:
     )
 
 
-class Answer(NamedTuple):
+class ProgramAnswer(NamedTuple):
     """How a program ended that had limits.
 
     Attributes:
@@ -157,7 +157,7 @@ _ERRORS_KEPT = 4096
 _BURIAL_S = 0.2
 
 
-def ask(argv: Sequence[str], seconds: float, most: int, stdin: Any = subprocess.DEVNULL) -> Answer:
+def ask(argv: Sequence[str], seconds: float, most: int, stdin: Any = subprocess.DEVNULL) -> ProgramAnswer:
     """Run a program with hard limits. It never raises an error and never takes much longer than the limit.
 
     The program is in a session of its own. At a limit the whole group is killed, and the caller does not wait for a
@@ -177,7 +177,7 @@ def ask(argv: Sequence[str], seconds: float, most: int, stdin: Any = subprocess.
         )  # fmt: skip
     except OSError as error:
         what = "is not installed" if isinstance(error, FileNotFoundError) else f"can't be started: {error.strerror}"
-        return Answer(None, b"", b"", f"{name} {what}")
+        return ProgramAnswer(None, b"", b"", f"{name} {what}")
     output, errors = bytearray(), bytearray()
     fault = _read_both(started, (output, errors), time.monotonic() + seconds, most)
     if fault:
@@ -191,7 +191,7 @@ def ask(argv: Sequence[str], seconds: float, most: int, stdin: Any = subprocess.
     for stream in (started.stdout, started.stderr):
         if stream is not None:
             stream.close()
-    return Answer(status, bytes(output[:most]), bytes(errors), fault)
+    return ProgramAnswer(status, bytes(output[:most]), bytes(errors), fault)
 
 
 def _read_both(started: Running[bytes], into: tuple[bytearray, bytearray], end: float, most: int) -> str:

@@ -34,7 +34,7 @@ class Port(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """What the files of a port say.
+    """What the files of a port have.
 
     Attributes:
         values: by the name of the file, as the kernel gives them: they may wrap, and a reset of the device sets them

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.advisories import evaluate
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Reaction, Scope, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Reaction, Scope, Status
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
@@ -14,19 +14,19 @@ APPLY = "Run: gpucluster apply"
 _ABSENT = "absent"
 
 
-def _result(failure: str, good: str, **evidence: Any) -> Outcome:
-    return Outcome(Status.FAIL if failure else Status.PASS, failure or good, evidence)
+def _result(failure: str, good: str, **evidence: Any) -> CheckOutcome:
+    return CheckOutcome(Status.FAIL if failure else Status.PASS, failure or good, evidence)
 
 
-def _answers(seen: Measurements, _expected: Expectation, host: str) -> Outcome:
+def _answers(seen: Measurements, _expected: Expectation, host: str) -> CheckOutcome:
     name = str(seen["hostname"])
     return _result("" if name == host else f"has the host name {name}", name)
 
 
-def _home(seen: Measurements, _expected: Expectation, _host: str) -> Outcome:
+def _home(seen: Measurements, _expected: Expectation, _host: str) -> CheckOutcome:
     mount = seen["home_fs"]
     if not mount["mounted"]:
-        return Outcome(Status.FAIL, "not mounted")
+        return CheckOutcome(Status.FAIL, "not mounted")
     failure = "" if seen["home_token_seen"] else "does not have the file that the controller wrote"
     return _result(failure, f"{mount['source']}", source=mount["source"])
 
@@ -35,7 +35,7 @@ def _no_users(expected: Expectation, _subject: str) -> str:
     return "" if expected.people else "there are no users yet"
 
 
-def _users(seen: Measurements, expected: Expectation, _host: str) -> Outcome:
+def _users(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcome:
     ids: Mapping[str, str] = seen["user_ids"]
     unknown = [person for person in expected.people if not ids[person]]
     failures = [f"does not know {', '.join(unknown)}"] if unknown else []
@@ -46,7 +46,7 @@ def _users(seen: Measurements, expected: Expectation, _host: str) -> Outcome:
     return _result("; ".join(failures), count(len(expected.people), "user"))
 
 
-def _same_ids(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+def _same_ids(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     by_host: Mapping[str, Mapping[str, str]] = seen["all_user_ids"]
     failures = []
     for person in expected.people:
@@ -56,54 +56,54 @@ def _same_ids(seen: Measurements, expected: Expectation, _subject: str) -> Outco
     return _result("; ".join(failures), f"{', '.join(expected.people)} on {count(len(by_host), 'host')}")
 
 
-def _cloud_services(seen: Measurements, _expected: Expectation, _host: str) -> Outcome:
+def _cloud_services(seen: Measurements, _expected: Expectation, _host: str) -> CheckOutcome:
     """Who reaches the metadata service has the instance's identity; who reaches the boot volume has what is on it."""
     reached, by_root = seen["cloud_services"]["nobody"], seen["cloud_services"]["root"]
     if reached:
-        return Outcome(Status.FAIL, f"any user reaches the {' and the '.join(reached)}")
+        return CheckOutcome(Status.FAIL, f"any user reaches the {' and the '.join(reached)}")
     # What root does not reach either says nothing of the rules.
     good = "neither metadata nor boot volume"
-    return Outcome(Status.PASS, good if by_root else f"{good}; root does not reach the metadata either")
+    return CheckOutcome(Status.PASS, good if by_root else f"{good}; root does not reach the metadata either")
 
 
-def _firewall(seen: Measurements, _expected: Expectation, _host: str) -> Outcome:
+def _firewall(seen: Measurements, _expected: Expectation, _host: str) -> CheckOutcome:
     state, words = seen["firewall"]["state"], seen["firewall"]["words"]
     return _result("" if state == "open" else words or "gpucluster-firewall has not run", words or state)
 
 
-def _local_disk(seen: Measurements, expected: Expectation, host: str) -> Outcome:
+def _local_disk(seen: Measurements, expected: Expectation, host: str) -> CheckOutcome:
     disk: Mapping[str, Any] = seen["local_disk"]
     mounted, drives = disk["mounted"], expected.local_drives[host]
     if not mounted and disk["state"] == _ABSENT and expected.hardware_emulated:
-        return Outcome(Status.SKIP, "the hardware is emulated: there is no drive")
+        return CheckOutcome(Status.SKIP, "the hardware is emulated: there is no drive")
     if not mounted:
-        return Outcome(Status.FAIL, str(disk["words"] or f"nothing is mounted at {disk['path']}"))
+        return CheckOutcome(Status.FAIL, str(disk["words"] or f"nothing is mounted at {disk['path']}"))
     if disk["fstype"] != "xfs":
-        return Outcome(Status.FAIL, f"{disk['fstype']} is mounted at {disk['path']}")
+        return CheckOutcome(Status.FAIL, f"{disk['fstype']} is mounted at {disk['path']}")
     found = f"{disk['drives']} of {drives} drives"
     return _result(found if disk["drives"] < drives else "", found)
 
 
-def _rdma_addresses(seen: Measurements, expected: Expectation, _host: str) -> Outcome:
+def _rdma_addresses(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcome:
     state, words = seen["rdma_addresses"]["state"], seen["rdma_addresses"]["words"]
     if state == _ABSENT and expected.hardware_emulated:
-        return Outcome(Status.SKIP, "the hardware is emulated: there is no RDMA interface")
+        return CheckOutcome(Status.SKIP, "the hardware is emulated: there is no RDMA interface")
     return _result("" if state == "addressed" else words or "its user data did not run", words or state)
 
 
-def _mesh(seen: Measurements, expected: Expectation, _node: str) -> Outcome:
+def _mesh(seen: Measurements, expected: Expectation, _node: str) -> CheckOutcome:
     """Each node reaches the next one, and the last one the first. So a user can reach all nodes from any of them."""
     following, reached, error = (seen["mesh"][key] for key in ("next", "reached", "error"))
     if following and reached == following:
-        return Outcome(Status.PASS, f"{following}, as {next(iter(expected.people))}")
-    return Outcome(Status.FAIL, f"to {following or 'the next'}: {error or f'{reached} answered'}")
+        return CheckOutcome(Status.PASS, f"{following}, as {next(iter(expected.people))}")
+    return CheckOutcome(Status.FAIL, f"to {following or 'the next'}: {error or f'{reached} answered'}")
 
 
-def _login_slurm(seen: Measurements, _expected: Expectation, _host: str) -> Outcome:
+def _login_slurm(seen: Measurements, _expected: Expectation, _host: str) -> CheckOutcome:
     return _result(str(seen["slurm_error"]), "sinfo answers")
 
 
-def _controller_logins(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+def _controller_logins(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     admitted, groups = seen["ssh_groups"], seen["user_groups"]
     users = [person for person in expected.people if expected.operators not in groups[person]]
     failures = [f"its ssh server lets {each} in" for each in users if not admitted or set(admitted) & set(groups[each])]
@@ -111,12 +111,12 @@ def _controller_logins(seen: Measurements, expected: Expectation, _subject: str)
     return _result("; ".join(failures), good, ssh_groups=list(admitted))
 
 
-def _known_faults(seen: Measurements, expected: Expectation, _host: str) -> Outcome:
+def _known_faults(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcome:
     """Of a Slurm that was built, `slurm_advisories` says it once for the cluster."""
     try:
         versions = evaluate.host_versions(seen["versions"])
     except ValueError as error:
-        return Outcome(Status.UNKNOWN, str(error))
+        return CheckOutcome(Status.UNKNOWN, str(error))
     found = [
         fault
         for each in versions.installed
@@ -125,10 +125,10 @@ def _known_faults(seen: Measurements, expected: Expectation, _host: str) -> Outc
     ]
     evidence = {"versions": seen["versions"]}
     if found:
-        return Outcome(
+        return CheckOutcome(
             Status.WARN, "; ".join(f"{each.product} {each.version}: {each.title}" for each in found), evidence
         )
-    return Outcome(Status.PASS, f"none is known of {count(len(versions.installed), 'version')}", evidence)
+    return CheckOutcome(Status.PASS, f"none is known of {count(len(versions.installed), 'version')}", evidence)
 
 
 CHECKS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpucluster.controller.health.kubernetes import SILENT
 from gpucluster.controller.kubernetes.certificates import WARN_WITHIN_DAYS
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Scope, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Scope, Status
 from gpucluster.node_agent.health.node_object import CONDITION
 from gpucluster.node_agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE, is_of_nvidia_gpus
 from gpucluster.text import count
@@ -32,11 +32,11 @@ def _values(listed: Sequence[str]) -> dict[str, str]:
     return {key: value for key, _sign, value in (each.partition("=") for each in listed)}
 
 
-def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+def _node(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Ready, in service, of the release that is wanted, and with the labels and taints of its pool."""
     row = _row(seen, node)
     if row is None:
-        return Outcome(Status.FAIL, "is unknown to Kubernetes")
+        return CheckOutcome(Status.FAIL, "is unknown to Kubernetes")
     wanted = expected.kubernetes
     pool = expected.pool_of(node)
     failures = _failures(row, wanted, pool)
@@ -53,7 +53,7 @@ def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     ]
     evidence = {"ready": row["ready"], "version": row["version"], "taints": list(row["taints"])}
     status = Status.FAIL if failures else Status.WARN if warnings else Status.PASS
-    return Outcome(status, "; ".join([*failures, *warnings]) or row["version"], evidence)
+    return CheckOutcome(status, "; ".join([*failures, *warnings]) or row["version"], evidence)
 
 
 def _failures(row: Mapping[str, Any], wanted: KubernetesExpectation | None, pool: str) -> list[str]:
@@ -86,7 +86,7 @@ def _missing_taints(row: Mapping[str, Any], wanted: KubernetesExpectation | None
     ]
 
 
-def _managed(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
+def _managed(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
     """A pool that OKE manages has its nodes, and all of them are good. Their names are OKE's."""
     wanted = expected.kubernetes
     number = wanted.managed[pool] if wanted else 0
@@ -96,22 +96,22 @@ def _managed(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
         failures.insert(0, f"has {count(len(rows), 'node')} in Kubernetes, not {number}")
     evidence = {"nodes": [row["name"] for row in rows]}
     good = f"{count(number, 'node')} of {wanted.release if wanted else ''}"
-    return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, evidence)
+    return CheckOutcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, evidence)
 
 
 def _is_ours(taint: Mapping[str, str]) -> bool:
     return taint["key"] == "gpucluster.io/unhealthy"
 
 
-def _gpus(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+def _gpus(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Pods can have as many GPUs as the shape has, or the instances into which the pool divides them, and no others."""
     wanted = expected.kubernetes.gpus[node] if expected.kubernetes else {}
     row = _row(seen, node)
     if row is None:
-        return Outcome(Status.FAIL, "is unknown to Kubernetes")
+        return CheckOutcome(Status.FAIL, "is unknown to Kubernetes")
     offered = {name: number for name, number in _values(row["allocatable"]).items() if is_of_nvidia_gpus(name)}
     if not offered and expected.hardware_emulated:
-        return Outcome(Status.SKIP, "the hardware is emulated: there is no GPU")
+        return CheckOutcome(Status.SKIP, "the hardware is emulated: there is no GPU")
     found = [
         f"{offered.get(name) or 0} of {count(number, 'GPU') if name == _GPU else f'{number} {name}'}"
         for name, number in wanted.items()
@@ -120,23 +120,23 @@ def _gpus(seen: Measurements, expected: Expectation, node: str) -> Outcome:
     found += [f"{number} {name}, which its pool does not make" for name, number in offered.items()
               if name not in wanted and number != "0"]  # fmt: skip
     right = all(offered.get(name) == str(number) for name, number in wanted.items()) and len(found) == len(wanted)
-    return Outcome(Status.PASS if right else Status.FAIL, ", ".join(found), offered)
+    return CheckOutcome(Status.PASS if right else Status.FAIL, ", ".join(found), offered)
 
 
-def _claimable(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+def _claimable(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Pods can claim as many GPUs as the shape has, and no device plugin gives away the same ones."""
     wanted = expected.kubernetes.gpus[node] if expected.kubernetes else {}
     row = _row(seen, node)
     if row is None:
-        return Outcome(Status.FAIL, "is unknown to Kubernetes")
+        return CheckOutcome(Status.FAIL, "is unknown to Kubernetes")
     listed = int(_values(seen["kubernetes_devices"]).get(row["registered"], "0"))
     plugin = _values(row["allocatable"]).get(_GPU, "0")
     found = f"{listed} of {count(wanted.get(_GPU, 0), 'GPU')}"
     if plugin != "0":
-        return Outcome(
+        return CheckOutcome(
             Status.FAIL, f"{found}, and a device plugin offers {plugin} {_GPU}: both give away the same GPUs"
         )
-    return Outcome(Status.PASS if {_GPU: listed} == dict(wanted) else Status.FAIL, found, {"listed": listed})
+    return CheckOutcome(Status.PASS if {_GPU: listed} == dict(wanted) else Status.FAIL, found, {"listed": listed})
 
 
 def _nodes_with_gpus(expected: Expectation, *, claims: bool) -> list[str]:
@@ -144,24 +144,26 @@ def _nodes_with_gpus(expected: Expectation, *, claims: bool) -> list[str]:
     return [node for node in expected.nodes if wanted.gpus.get(node)] if wanted and wanted.claims is claims else []
 
 
-def _functions(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+def _functions(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Pods can have as many RDMA devices as the shape has."""
     wanted = expected.kubernetes.functions[node] if expected.kubernetes else 0
     return _offered(seen, expected, node, _RDMA, wanted, "RDMA device")
 
 
-def _offered(seen: Measurements, expected: Expectation, node: str, resource: str, wanted: int, noun: str) -> Outcome:
+def _offered(
+    seen: Measurements, expected: Expectation, node: str, resource: str, wanted: int, noun: str
+) -> CheckOutcome:
     row = _row(seen, node)
     if row is None:
-        return Outcome(Status.FAIL, "is unknown to Kubernetes")
+        return CheckOutcome(Status.FAIL, "is unknown to Kubernetes")
     offered = _values(row["allocatable"]).get(resource)
     if offered is None and expected.hardware_emulated:
-        return Outcome(Status.SKIP, f"the hardware is emulated: there is no {noun}")
+        return CheckOutcome(Status.SKIP, f"the hardware is emulated: there is no {noun}")
     found = f"{offered or 0} of {count(wanted, noun)}"
-    return Outcome(Status.PASS if str(offered) == str(wanted) else Status.FAIL, found, {resource: offered})
+    return CheckOutcome(Status.PASS if str(offered) == str(wanted) else Status.FAIL, found, {resource: offered})
 
 
-def _hardware(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+def _hardware(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     """What offers hardware to pods runs on all its nodes, and all networks of RDMA interfaces are there."""
     found: Mapping[str, Any] = seen["kubernetes_hardware"]
     wanted = expected.kubernetes
@@ -177,55 +179,55 @@ def _hardware(seen: Measurements, expected: Expectation, _subject: str) -> Outco
         shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
         failures.append(f"missing: {count(len(missing), 'network')} of RDMA interfaces: {shown}")
     good = f"{count(len(sets), 'DaemonSet')}, {count(len(found['attachments']), 'network')} of RDMA interfaces"
-    return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, found)
+    return CheckOutcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, found)
 
 
-def _control_plane(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+def _control_plane(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     state: Mapping[str, Any] = seen["kubernetes_control_plane"]
     problems = [f"{each['message']} ({each['hint']})" for each in state["problems"]]
     if any(each["serious"] for each in state["problems"]):
-        return Outcome(Status.FAIL, "; ".join(problems), state)
+        return CheckOutcome(Status.FAIL, "; ".join(problems), state)
     if state["ready"] is not True:
-        return Outcome(Status.FAIL, "the API server is not ready", state)
+        return CheckOutcome(Status.FAIL, "the API server is not ready", state)
     if problems:
-        return Outcome(Status.WARN, "; ".join(problems), state)
-    return Outcome(Status.PASS, "the API server is ready", state)
+        return CheckOutcome(Status.WARN, "; ".join(problems), state)
+    return CheckOutcome(Status.PASS, "the API server is ready", state)
 
 
-def _certificates(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+def _certificates(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     """Certificates that a person has to think of: apply and a timer renew them long before."""
     found = seen["kubernetes_control_plane"]["certificates"]
     if not found:
-        return Outcome(Status.UNKNOWN, "no certificate was found")
+        return CheckOutcome(Status.UNKNOWN, "no certificate was found")
     ending = sorted((each for each in found if each["days"] < WARN_WITHIN_DAYS), key=lambda each: each["days"])
     if ending:
         named = ", ".join(f"{each['file']} in {each['days']} days ({each['expires']})" for each in ending[:_SHOWN])
         status = Status.FAIL if ending[0]["days"] < _FEW_DAYS else Status.WARN
-        return Outcome(status, f"they end soon: {named}", {"ending": ending})
+        return CheckOutcome(status, f"they end soon: {named}", {"ending": ending})
     first = min(found, key=lambda each: each["days"])
-    return Outcome(Status.PASS, f"the first ends in {first['days']} days ({first['expires']})")
+    return CheckOutcome(Status.PASS, f"the first ends in {first['days']} days ({first['expires']})")
 
 
-def _names(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+def _names(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     """The DNS service of the cluster knows the service of the API server."""
     asked: Mapping[str, str] = seen["kubernetes_names"]
     if asked["error"]:
-        return Outcome(Status.FAIL, f"{asked['server']}: {asked['error']}", asked)
+        return CheckOutcome(Status.FAIL, f"{asked['server']}: {asked['error']}", asked)
     if asked["answer"] != asked["wanted"]:
-        return Outcome(Status.FAIL, f"{asked['server']} says {asked['answer']}, not {asked['wanted']}", asked)
-    return Outcome(Status.PASS, f"{asked['server']} answers", asked)
+        return CheckOutcome(Status.FAIL, f"{asked['server']} says {asked['answer']}, not {asked['wanted']}", asked)
+    return CheckOutcome(Status.PASS, f"{asked['server']} answers", asked)
 
 
-def _homes(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+def _homes(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     claims = {str(each["user"]): str(each["phase"]) for each in seen["kubernetes_homes"] if each["user"]}
     if not claims:
-        return Outcome(Status.SKIP, "no user's namespace has a claim for a home")
+        return CheckOutcome(Status.SKIP, "no user's namespace has a claim for a home")
     missing = [person for person in expected.people if person not in claims]
     failures = [f"there is no claim for the home of {', '.join(missing)}"] if missing else []
     failures += [f"the home of {name} is {phase or 'without a phase'}" for name, phase in claims.items()
                  if phase != "Bound" and name in expected.people]  # fmt: skip
     good = f"{count(len(expected.people), 'home')} can be mounted"
-    return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, dict(claims))
+    return CheckOutcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, dict(claims))
 
 
 def _of_hardware(expected: Expectation) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.controller.kubernetes.pod_checks import FAILED, READY
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Scope, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Profile, Scope, Status
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
@@ -17,35 +17,35 @@ _SECONDS = 170.0
 _PODS = "gpucluster ssh -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf --namespace gpucluster-system"
 
 
-def _start(seen: Measurements, node: str) -> tuple[Mapping[str, Any], Outcome | None]:
+def _start(seen: Measurements, node: str) -> tuple[Mapping[str, Any], CheckOutcome | None]:
     """What is known of the pod of a node, and the outcome where it did not run."""
     about: Mapping[str, Any] = seen[FACT]["nodes"].get(node) or {}
     if about.get("state") == READY:
         return about, None
     why = str(about.get("why") or "it got no pod")
     if about.get("state") == FAILED:
-        return about, Outcome(Status.FAIL, why)
-    return about, Outcome(Status.SKIP, f"not judged, because {why}")
+        return about, CheckOutcome(Status.FAIL, why)
+    return about, CheckOutcome(Status.SKIP, f"not judged, because {why}")
 
 
-def _network(seen: Measurements, _expected: Expectation, node: str) -> Outcome:
+def _network(seen: Measurements, _expected: Expectation, node: str) -> CheckOutcome:
     """The pod of the node reaches that of the next one, by each interface that both have."""
     _about, ended = _start(seen, node)
     if ended:
         return ended
     pairs = [pair for pair in seen[FACT]["pairs"] if pair["from"] == node]
     if not pairs:
-        return Outcome(Status.SKIP, "not judged, because no other node has a pod of verify that runs")
+        return CheckOutcome(Status.SKIP, "not judged, because no other node has a pod of verify that runs")
     failures = [
         f"{node} does not reach {pair['to']} by {pair['interface']} ({pair['address']}): {pair['error']}"
         for pair in pairs
         if pair["error"]
     ]
     good = f"reaches {pairs[0]['to']} by {', '.join(pair['interface'] for pair in pairs)}"
-    return Outcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, {"pairs": pairs})
+    return CheckOutcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, {"pairs": pairs})
 
 
-def _rdma(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+def _rdma(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """A pod that asks for RDMA as jobs do has the devices of the shape."""
     assert expected.kubernetes is not None
     about, ended = _start(seen, node)
@@ -53,20 +53,20 @@ def _rdma(seen: Measurements, expected: Expectation, node: str) -> Outcome:
         return ended
     wanted = len(expected.kubernetes.rdma[node])
     if about["rdma_taken"]:
-        return Outcome(Status.SKIP, f"not judged, because {about['rdma_taken']}")
+        return CheckOutcome(Status.SKIP, f"not judged, because {about['rdma_taken']}")
     if about["rdma_missing"]:
         named = ", ".join(about["rdma_missing"][:2])
         if expected.hardware_emulated:
-            return Outcome(Status.SKIP, f"the hardware is emulated: no network {named} is defined")
-        return Outcome(Status.FAIL, f"Kubernetes has no network {named}", about)
+            return CheckOutcome(Status.SKIP, f"the hardware is emulated: no network {named} is defined")
+        return CheckOutcome(Status.FAIL, f"Kubernetes has no network {named}", about)
     moved = sorted(name for name in about["interfaces"] if name != "eth0")
     if expected.hardware_emulated:
         what = f"a pod gets {', '.join(moved)}" if moved else "there are no devices"
-        return Outcome(Status.SKIP, f"the hardware is emulated: {what}", {"interfaces": about["interfaces"]})
+        return CheckOutcome(Status.SKIP, f"the hardware is emulated: {what}", {"interfaces": about["interfaces"]})
     evidence = {key: about[key] for key in ("rdma", "verbs", "interfaces")}
     found = f"{len(about['rdma'])} of {count(wanted, 'device')}, {len(about['verbs'])} files of them"
     good = len(about["rdma"]) >= wanted and len(about["verbs"]) >= wanted
-    return Outcome(Status.PASS if good else Status.FAIL, found, evidence)
+    return CheckOutcome(Status.PASS if good else Status.FAIL, found, evidence)
 
 
 CHECKS = (

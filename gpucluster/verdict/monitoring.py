@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Status
 from gpucluster.text import count
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
@@ -14,14 +14,14 @@ _QUERY_SECONDS = 20.0
 _SHOWN = 5
 
 
-def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     """Every target of a permanent host answers, and every rule works. Elastic nodes come and go: one that was removed
     is in the lists for some seconds more. What Prometheus has not scraped yet is no fault and no proof."""
     status: Mapping[str, Any] = seen["monitoring"]
     if status.get("prometheus") is not True:
         told = "prometheus" in status or "error" in status
         message = str(status.get("why") or status.get("error") or "it does not say why")
-        return Outcome(Status.FAIL if told else Status.UNKNOWN, message, status)
+        return CheckOutcome(Status.FAIL if told else Status.UNKNOWN, message, status)
     hosts = {expected.controller, *expected.login, *expected.nodes}
     down = [each for each in status["targets"] if each["health"] == "down" and each["node"] in {"", *hosts}]
     waiting = [each for each in status["targets"] if each["health"] == "unknown" and each["node"] in {"", *hosts}]
@@ -31,14 +31,14 @@ def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> Out
     problems += [f"and {count(len(down) - _SHOWN, 'more target')}"] if len(down) > _SHOWN else []
     problems += [f"rule {each['name']}: {each['error']}" for each in broken[:_SHOWN]]
     if problems:
-        return Outcome(Status.FAIL, "; ".join(problems), evidence)
+        return CheckOutcome(Status.FAIL, "; ".join(problems), evidence)
     if not status["rules_total"]:
-        return Outcome(Status.FAIL, "Prometheus has no rules", evidence)
+        return CheckOutcome(Status.FAIL, "Prometheus has no rules", evidence)
     up = f"{count(status['up'], 'target')} up"
     if waiting:
         named = ", ".join(f"{each['job']} of {each['node'] or each['instance']}" for each in waiting[:_SHOWN])
-        return Outcome(Status.WARN, f"{up}, {len(waiting)} not scraped yet: {named}", evidence)
-    return Outcome(Status.PASS, up, evidence)
+        return CheckOutcome(Status.WARN, f"{up}, {len(waiting)} not scraped yet: {named}", evidence)
+    return CheckOutcome(Status.PASS, up, evidence)
 
 
 CHECKS = (

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.node_agent import bounded
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Profile, Report, Scope, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Profile, Report, Scope, Status
 from gpucluster.node_agent.checks.registry import BY_NAME, TOTAL_S
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
@@ -121,13 +121,13 @@ def _pods(expected: Expectation) -> list[dict[str, Any]]:
     ]
 
 
-def _judge(seen: Measurements, expected: Expectation, host: str) -> Outcome:
+def _judge(seen: Measurements, expected: Expectation, host: str) -> CheckOutcome:
     assert expected.profile is not None
     try:
         report = read(seen["agent_check"], host, expected.profile)
     except ReportError as error:
-        return Outcome(Status.UNKNOWN, str(error))
-    return Outcome(Status.PASS, f"in {report.duration_s:.1f} s", {"boot_id": report.boot_id})
+        return CheckOutcome(Status.UNKNOWN, str(error))
+    return CheckOutcome(Status.PASS, f"in {report.duration_s:.1f} s", {"boot_id": report.boot_id})
 
 
 CHECKS = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster.advisories import evaluate
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Scope, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Scope, Status
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_RESUMABLE, NodeHealth, node_health, sinfo_word
 from gpucluster.text import count
@@ -25,20 +25,20 @@ Row = Mapping[str, Any]
 _NOT_TRIED: Row = {"ran": False, "nodes": (), "user": "", "error": ""}
 
 
-def _node_state(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+def _node_state(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     pool = expected.pool_of(node)
     partition = expected.partitions.get(pool, pool)
     rows = [row for row in seen["sinfo"] if row["node"] == node and row["partition"].rstrip("*") == partition]
     if not rows:
-        return Outcome(Status.FAIL, "is unknown to Slurm")
+        return CheckOutcome(Status.FAIL, "is unknown to Slurm")
     (row,) = rows
     evidence = {"state": row["state"], "reason": row["reason"]}
     health = node_health(row["state"])
     if health is NodeHealth.GOOD:
-        return Outcome(Status.PASS, row["state"], evidence)
+        return CheckOutcome(Status.PASS, row["state"], evidence)
     if health is NodeHealth.UNKNOWN:
-        return Outcome(Status.WARN, f"is {_state(row)}, which is not known here", evidence)
-    return Outcome(Status.FAIL, "; ".join([f"is {_state(row)}", *_to_resume([row])]), evidence)
+        return CheckOutcome(Status.WARN, f"is {_state(row)}, which is not known here", evidence)
+    return CheckOutcome(Status.FAIL, "; ".join([f"is {_state(row)}", *_to_resume([row])]), evidence)
 
 
 def _state(row: Row) -> str:
@@ -56,7 +56,7 @@ def _no_user(expected: Expectation, _pool: str) -> str:
     return "" if expected.people else "there is no user who could run one"
 
 
-def _job(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
+def _job(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
     """A job on two nodes, or on the only one, started by srun as users do: with the cluster's own `MpiDefault`."""
     nodes = expected.pools[pool]
     wanted = min(2, len(nodes))
@@ -65,18 +65,20 @@ def _job(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
     evidence = {"nodes": found, "user": run["user"], "error": error}
     if run["ran"]:
         if error or len(found) != wanted:
-            return Outcome(Status.FAIL, error or f"it ran on {', '.join(found) or 'no node'}", evidence)
-        return Outcome(Status.PASS, f"on {' and '.join(found)} as {run['user']}", evidence)
+            return CheckOutcome(Status.FAIL, error or f"it ran on {', '.join(found) or 'no node'}", evidence)
+        return CheckOutcome(Status.PASS, f"on {' and '.join(found)} as {run['user']}", evidence)
     states = [row["state"] for row in seen["sinfo"] if row["node"] in nodes]
     if wanted == 1 and states and states[0] in SINFO_BUSY:
-        return Outcome(Status.SKIP, f"{nodes[0]} runs other jobs", evidence)
+        return CheckOutcome(Status.SKIP, f"{nodes[0]} runs other jobs", evidence)
     if _BUSY in error and (reason := _in_use(seen, expected, pool, states)):
-        return Outcome(Status.SKIP, f"not measured, the pool is in use: {reason}", evidence)
+        return CheckOutcome(Status.SKIP, f"not measured, the pool is in use: {reason}", evidence)
     if _ALLOCATED in error:
         # As where slurmd does not have the MPI plugin that srun has chosen; srun says nothing of it.
         log = "see /var/log/slurm/slurmd.log on the pool's nodes"
-        return Outcome(Status.FAIL, f"nodes were allocated, and srun's step did not begin in time: {log}", evidence)
-    return Outcome(Status.UNKNOWN, error or "no job was tried", evidence)
+        return CheckOutcome(
+            Status.FAIL, f"nodes were allocated, and srun's step did not begin in time: {log}", evidence
+        )
+    return CheckOutcome(Status.UNKNOWN, error or "no job was tried", evidence)
 
 
 def _in_use(seen: Measurements, expected: Expectation, pool: str, states: Sequence[str]) -> str:
@@ -91,7 +93,7 @@ def _in_use(seen: Measurements, expected: Expectation, pool: str, states: Sequen
     return f"{count(waiting, 'job waits', 'jobs wait')}, {free} of {count(len(states), 'node')} free"
 
 
-def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
+def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
     """Every free node, elastic nodes included, has run a step and seen the marker in the container."""
     nodes = expected.pools[pool]
     states = {row["node"]: row["state"] for row in seen["sinfo"]}
@@ -99,7 +101,7 @@ def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> Ou
     up = [node for node in good if number_of(elastic_prefix(pool), node)]
     elastic = up if expected.with_elastic else []
     if not nodes and not elastic:
-        return Outcome(Status.SKIP, "its nodes are launched when jobs need them")
+        return CheckOutcome(Status.SKIP, "its nodes are launched when jobs need them")
     steps: Mapping[str, Any] = next((tried for tried in seen["container_steps"] if tried["pool"] == pool), {})
     if steps and steps["missed"]:
         return _missed(steps, elastic)
@@ -110,47 +112,47 @@ def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> Ou
     message = f"{tried}; not tried: {', '.join(untried)}" if untried else tried
     # It is no problem if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
     status = Status.PASS if ran else Status.UNKNOWN if nodes else Status.SKIP
-    return Outcome(status, message, {"seen": list(ran)})
+    return CheckOutcome(status, message, {"seen": list(ran)})
 
 
-def _missed(steps: Mapping[str, Any], elastic: Sequence[str]) -> Outcome:
+def _missed(steps: Mapping[str, Any], elastic: Sequence[str]) -> CheckOutcome:
     missed: Mapping[str, str] = steps["missed"]
     evidence = {"seen": list(steps["seen"]), "missed": dict(missed)}
     if all("Exec format error" in error for error in missed.values()):
         words = "its nodes have another architecture than the controller, whose shell would run in the container"
-        return Outcome(Status.SKIP, words, evidence)
+        return CheckOutcome(Status.SKIP, words, evidence)
     closed = {row["node"]: row for row in steps.get("closed", ())}
     failures = [f"{node}: {error}" for node, error in missed.items()]
     failures += [f"{node} is {_state(row)}" for node, row in closed.items()]
     failures += _to_resume([closed[node] for node in missed if node in closed and node not in elastic])
     if replaced := ",".join(node for node in missed if node in elastic):
         failures.append(f"to replace elastic nodes, run: scontrol update nodename={replaced} state=power_down_asap")
-    return Outcome(Status.FAIL, "; ".join(failures), evidence)
+    return CheckOutcome(Status.FAIL, "; ".join(failures), evidence)
 
 
-def _accounting(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+def _accounting(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     if seen["accounting"] is not True:
-        return Outcome(Status.FAIL, "slurmdbd does not know the jobs of this check")
-    return Outcome(Status.PASS, "slurmdbd")
+        return CheckOutcome(Status.FAIL, "slurmdbd does not know the jobs of this check")
+    return CheckOutcome(Status.PASS, "slurmdbd")
 
 
-def _advisories(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+def _advisories(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     version = str(seen["slurm_version"])
     warnings = evaluate.warnings("slurm", version, expected.today)
     if warnings:
-        return Outcome(Status.WARN, "; ".join(warnings), {"version": version})
-    return Outcome(Status.PASS, f"none is known of Slurm {version}", {"version": version})
+        return CheckOutcome(Status.WARN, "; ".join(warnings), {"version": version})
+    return CheckOutcome(Status.PASS, f"none is known of Slurm {version}", {"version": version})
 
 
-def _autoscaler(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+def _autoscaler(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     status: Mapping[str, Any] = seen["autoscaler"]
     if status.get("healthy") is not True:
         failures = [str(problem) for problem in status.get("problems") or ()]
         told = "healthy" in status or "error" in status
         message = "; ".join(failures) or str(status.get("error") or "it does not say why")
-        return Outcome(Status.FAIL if told else Status.UNKNOWN, message, status)
+        return CheckOutcome(Status.FAIL if told else Status.UNKNOWN, message, status)
     paused = status.get("paused")
-    return Outcome(Status.PASS, f"paused: {paused}" if paused else f"pools {', '.join(status.get('pools') or ())}")
+    return CheckOutcome(Status.PASS, f"paused: {paused}" if paused else f"pools {', '.join(status.get('pools') or ())}")
 
 
 CHECKS = (

@@ -94,11 +94,11 @@ def _limits_of(shape: shapes.Shape) -> str:
     nvlink = float(shape.nvlinks * shape.nvlink_gb_per_s) if switches else 0.0
     facts = (shape.name, shape.gpus, shape.gres_type, wire, shape.rdma_devices, nvlink, limits, measured, settings)
     values = "".join(map(_argument, facts))
-    return f"    {shape.name!r}: Shape(\n{values}    ),\n".replace("'", '"')
+    return f"    {shape.name!r}: ShapeLimits(\n{values}    ),\n".replace("'", '"')
 
 
 def test_the_limits_of_the_agent_are_those_of_the_shapes() -> None:
-    begin, end = "SHAPES: Mapping[str, Shape] = {\n", "}\n"
+    begin, end = "SHAPES: Mapping[str, ShapeLimits] = {\n", "}\n"
     before = LIMITS.read_text().partition(begin)[0]
     rows = "".join(_limits_of(shape) for shape in shapes.catalogue().values() if shape.gpus)
     _compare(LIMITS, f"{before}{begin}{rows}{end}")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpucluster.controller.health.control import Control
-from gpucluster.controller.health.service import HealthService, Listener
+from gpucluster.controller.health.service import HealthDaemon, Listener
 from gpucluster.controller.health.settings import HealthSettings
 from gpucluster.controller.health.slurm import NoSlurm
 from gpucluster.controller.health.store import ReportStore, now
@@ -26,16 +26,16 @@ from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.watch import __main__ as watch
 from gpucluster.node_agent.watch import kept
-from gpucluster.node_agent.watch.judge import JobState
-from gpucluster.node_agent.watch.message import JobReport
+from gpucluster.node_agent.watch.judge import JobActivity
+from gpucluster.node_agent.watch.message import ReportedJob
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
 NODES = ("n-1", "n-2", "n-3")
-IDLE = JobReport("", JobState.IDLE, 8000.0, idle=4, idle_s=32_000.0)
-BUSY = JobReport("", JobState.WORKING, 10.0)
+IDLE = ReportedJob("", JobActivity.IDLE, 8000.0, idle=4, idle_s=32_000.0)
+BUSY = ReportedJob("", JobActivity.WORKING, 10.0)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ class Site:
             folder, SlurmJobs(), settings, clock=lambda: self.now, wall=lambda: 1e9, say=self.said.append
         )
 
-    def hear(self, job: str, **said: JobReport) -> None:
+    def hear(self, job: str, **said: ReportedJob) -> None:
         """Each node speaks, `n_1` for n-1; twice, because words before the first hang do not count."""
         for _ in range(2):
             self.now += 0.001
@@ -97,9 +97,9 @@ def output(slurm: SlurmHarness, name: str) -> str:
     return slurm.run("cat", f"/tmp/{name}.out", check=False).stdout
 
 
-def hung(node: str) -> JobReport:
-    return JobReport(
-        "", JobState.HUNG, 240.0, "rank 1 has launched 20 AllReduce operations, and others 22", "1", 99, node
+def hung(node: str) -> ReportedJob:
+    return ReportedJob(
+        "", JobActivity.HUNG, 240.0, "rank 1 has launched 20 AllReduce operations, and others 22", "1", 99, node
     )
 
 
@@ -120,7 +120,7 @@ def test_munge_proves_that_root_of_a_node_speaks(
     store = ReportStore(tmp_path, interval=300)
     control = Control(store, NoSlurm(), known.policy, drains=(), moment=now)
     found = Reactions(tmp_path, SlurmJobs(), ReactionSettings(), say=lambda _words: None)
-    service = HealthService(known, store, NoSlurm(), control, drains=(), moment=now, reactions=found)
+    service = HealthDaemon(known, store, NoSlurm(), control, drains=(), moment=now, reactions=found)
     listener = Listener(service, "127.0.0.1", 0)
     thread = threading.Thread(target=listener.serve, daemon=True)
     thread.start()
@@ -147,7 +147,7 @@ def test_the_owner_reads_it_in_the_output_and_the_job_goes_on(slurm: SlurmHarnes
     found.hear(job, n_1=BUSY, n_3=hung("n-3"))
     found.tick()
     assert found.said == []
-    found.hear(job, n_1=hung("n-1"), n_2=JobReport("", JobState.WAITING, 100.0))
+    found.hear(job, n_1=hung("n-1"), n_2=ReportedJob("", JobActivity.WAITING, 100.0))
     for _ in range(2):
         found.tick()
     line = (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpucluster.controller.health.policy import Action
 from gpucluster.measuring.plan import nodes_of
-from gpucluster.node_agent.checks.model import Check, Finding, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.node_agent.checks.model import Check, CheckOutcome, Finding, Profile, Reaction, Scope, Status
 from gpucluster.verdict.repair import (
     HealthDecision,
     Node,
@@ -28,8 +28,8 @@ from gpucluster.verdict.repair import (
 
 
 def check(name: str, scope: Scope, reaction: Reaction = Reaction.DRAIN) -> Check[Any]:
-    def judge(_measured: object, _expected: object, _subject: str) -> Outcome:
-        return Outcome(Status.PASS, "")
+    def judge(_measured: object, _expected: object, _subject: str) -> CheckOutcome:
+        return CheckOutcome(Status.PASS, "")
 
     return Check(name, name, scope, [Profile.QUICK], (), 1.0, "", reaction, judge)
 

@@ -15,7 +15,7 @@ from gpucluster.controller.health import metrics, service
 from gpucluster.controller.health.control import Control
 from gpucluster.controller.health.kubernetes import Follower, KubernetesNodes
 from gpucluster.controller.health.settings import FILE, HealthSettings
-from gpucluster.controller.health.slurm import NoSlurm, Scheduler, SlurmCommands
+from gpucluster.controller.health.slurm import NodeScheduler, NoSlurm, SlurmCommands
 from gpucluster.controller.health.store import FOLDER, ReportStore, now
 from gpucluster.controller.kubernetes import health_access
 from gpucluster.controller.reactions.control import Reactions
@@ -30,14 +30,14 @@ from gpucluster.node_agent.kubernetes.kubectl import Kubectl
 from gpucluster.node_agent.notify import notify
 
 
-def _parts(options: argparse.Namespace) -> tuple[HealthSettings, ReportStore, Scheduler, Control]:
+def _parts(options: argparse.Namespace) -> tuple[HealthSettings, ReportStore, NodeScheduler, Control]:
     settings = HealthSettings.load(options.settings)
     store = ReportStore(options.folder, interval=settings.interval)
     cluster = _scheduler(settings, options)
     return settings, store, cluster, Control(store, cluster, settings.policy, drains=registry.drains(), moment=now)
 
 
-def _scheduler(settings: HealthSettings, options: argparse.Namespace) -> Scheduler:
+def _scheduler(settings: HealthSettings, options: argparse.Namespace) -> NodeScheduler:
     if settings.kubernetes:
         return KubernetesNodes(Kubectl(options.kubeconfig), settings.pool_of)
     return SlurmCommands(settings.pool_of) if settings.slurm else NoSlurm()
@@ -53,7 +53,7 @@ def _serve(options: argparse.Namespace) -> int:
     # Nodes keep their records until there is a place for them.
     records = job_records.JobRecordFolder(options.records) if options.records.is_dir() else None
     watched = settings.reactions if settings.slurm else None
-    receiver = service.HealthService(
+    receiver = service.HealthDaemon(
         settings, store, slurm, control, drains=registry.drains(), moment=now, records=records,
         reactions=Reactions(options.folder, SlurmJobs(), watched) if watched is not None else None,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from gpucluster.controller.health.policy import (
     RecordKind,
     SchedulerNode,
 )
-from gpucluster.controller.health.slurm import Scheduler
+from gpucluster.controller.health.slurm import NodeScheduler
 from gpucluster.controller.health.store import ReportStore
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.node_agent.errors import AgentError, Refused
@@ -71,13 +71,13 @@ class Control:
     Args:
         drains: the checks whose failure drains.
         moment: the present moment.
-        say: where loud words go.
+        say: where messages for the log go.
     """
 
     def __init__(
         self,
         store: ReportStore,
-        slurm: Scheduler,
+        slurm: NodeScheduler,
         settings: policy.PolicySettings,
         *,
         drains: Collection[str],

@@ -1,6 +1,6 @@
 """Which node is drained or undrained for its checks, and which is not. Pure.
 
-The rules, in the order in which they are asked:
+The rules, in the order in which they apply:
 
 1.  A node that an administrator or another program drained or took down is not touched, nor is one that is powered
 down. 2.  Only a failed check whose reaction is to drain drains. What is unknown never does, and no warning.
@@ -199,7 +199,7 @@ class PolicySettings:
 
     Args:
         max_drained_percent: of the nodes of a pool, in an hour; it is at least one node.
-        shadow: say what would be done, and do nothing.
+        shadow: report what would be done, and do nothing.
     """
 
     max_drained_percent: int = 20

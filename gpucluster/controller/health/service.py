@@ -28,7 +28,7 @@ from gpucluster.controller.health import metrics
 from gpucluster.controller.health.control import Control
 from gpucluster.controller.health.policy import Action, Moment
 from gpucluster.controller.health.settings import HealthSettings
-from gpucluster.controller.health.slurm import Scheduler
+from gpucluster.controller.health.slurm import NodeScheduler
 from gpucluster.controller.health.store import ReportStore
 from gpucluster.controller.reactions.control import Reactions
 from gpucluster.node_agent import bounded
@@ -62,7 +62,7 @@ class Receipt:
     kept: bool
 
 
-class HealthService:
+class HealthDaemon:
     """Receives reports, and makes a pass when one of them calls for it.
 
     Args:
@@ -76,7 +76,7 @@ class HealthService:
         self,
         settings: HealthSettings,
         store: ReportStore,
-        slurm: Scheduler,
+        slurm: NodeScheduler,
         control: Control,
         *,
         drains: Collection[str],
@@ -216,7 +216,7 @@ def _report(raw: dict[str, Any]) -> Report:
 class Listener:
     """The socket. Each connection has a thread, few bytes and little time."""
 
-    def __init__(self, service: HealthService, host: str, port: int) -> None:
+    def __init__(self, service: HealthDaemon, host: str, port: int) -> None:
         self._service = service
         self._socket = socket.create_server((host, port), backlog=1024)
         self.port: int = self._socket.getsockname()[1]
@@ -298,7 +298,7 @@ def _received(connection: socket.socket) -> str:
         parts.append(part)
 
 
-def serve(service: HealthService, listener: Listener) -> None:
+def serve(service: HealthDaemon, listener: Listener) -> None:
     """Serve until the process is ended."""
     threading.Thread(target=listener.serve, daemon=True).start()
     _log(f"listening on port {listener.port}")

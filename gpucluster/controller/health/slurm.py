@@ -15,7 +15,7 @@ _SECONDS = 20.0
 _HINT = "Run: systemctl status slurmctld"
 
 
-class Scheduler(Protocol):
+class NodeScheduler(Protocol):
     """What the service needs of Slurm. Each call raises Failed where Slurm does not do it."""
 
     def nodes(self, *names: str) -> dict[str, SchedulerNode]:
@@ -32,7 +32,7 @@ class Scheduler(Protocol):
 
 
 class NoSlurm:
-    """A cluster without Slurm: it has no nodes that anybody could drain."""
+    """A cluster without Slurm: it has no nodes to drain."""
 
     def nodes(self, *_names: str) -> dict[str, SchedulerNode]:
         """None."""

@@ -172,7 +172,7 @@ class ReportStore:
 
         Args:
             drains: the checks whose failure drains.
-            only: the node that is asked for; all by default.
+            only: the node of interest; all by default.
         """
         reports, findings = self.reports(), self._verify_findings()
         if only is not None:

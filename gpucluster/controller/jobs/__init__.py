@@ -4,7 +4,7 @@
 the number of a job, sees what became of it. What is in a user's home is done with the rights of that user, in a child
 process that has no others (`accounts.work_as`).
 
-`queue` is what is asked of a scheduler: of Slurm (`slurm_queue`, by `slurm`) or of Kubernetes (`kubernetes_queue`).
+`queue` is the interface of a scheduler: of Slurm (`slurm_queue`, by `slurm`) or of Kubernetes (`kubernetes_queue`).
 `folder` is the folder of one job in its user's home; `watch` waits for an end;
 `requirements` finds requirements that are not met; `datasets` keeps the data sets on the home share.
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, NoReturn
 
 from gpucluster.controller import scrub
-from gpucluster.controller.conversation import Conversation, Disconnected
+from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.health.store import FOLDER
 from gpucluster.controller.jobs import datasets, folder, watch
 from gpucluster.controller.jobs.kubernetes_queue import KubernetesQueue
@@ -43,7 +43,7 @@ class JobSession:
         queue: the scheduler of the cluster.
     """
 
-    def __init__(self, talk: Conversation, locks: Path, queue: Queue) -> None:
+    def __init__(self, talk: RequestChannel, locks: Path, queue: Queue) -> None:
         self._talk = talk
         self._queue = queue
         self._locks = locks
@@ -180,7 +180,7 @@ def _as(owner: Account, work: Callable[[], bytes]) -> bytes:
     return work_as(owner, work, seconds=_SECONDS, most=_SMALL)
 
 
-def serve(talk: Conversation, locks: Path, queue: Queue) -> int:
+def serve(talk: RequestChannel, locks: Path, queue: Queue) -> int:
     """Answer requests until the other end is gone; returns the exit status. Jobs go on."""
     session = JobSession(talk, locks, queue)
     try:
@@ -211,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
     queue = _QUEUES[options.scheduler]()
-    return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), options.locks, queue)
+    return serve(RequestChannel(sys.stdin.fileno(), sys.stdout.fileno()), options.locks, queue)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What both schedulers have in common: a job as it is seen, and what can be asked of the queue that has it."""
+"""What both schedulers have in common: a job as it is seen, and the operations of the queue that has it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from gpucluster.controller.conversation import Conversation
+from gpucluster.controller.conversation import RequestChannel
 from gpucluster.controller.jobs.queue import Queue, SubmittedJob
 from gpucluster.node_agent.errors import Failed
 
@@ -15,7 +15,7 @@ _SOON, _LATER = 0.5, 5.0
 _PATIENCE_S = 60.0
 
 
-def until_ended(talk: Conversation, queue: Queue, job: str, seconds: float) -> SubmittedJob:
+def until_ended(talk: RequestChannel, queue: Queue, job: str, seconds: float) -> SubmittedJob:
     """Wait until a job has ended, and report what it waits for. A queue that does not answer is waited for.
 
     Args:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NoReturn
 
-from gpucluster.controller.conversation import Conversation, Disconnected
+from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.kubernetes import (
     api_stability,
     apply_requests,
@@ -48,14 +48,14 @@ _READY_WITHIN_S = 60.0
 #: Seconds that a drain may wait.
 _LONGEST_DRAIN = 7 * 86400.0
 
-Operation = Callable[[Kubectl, Conversation, Mapping[str, Any]], Any]
+Operation = Callable[[Kubectl, RequestChannel, Mapping[str, Any]], Any]
 
 
 def _stop(*_: Any) -> NoReturn:
     raise Disconnected
 
 
-def _nodes(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+def _nodes(kubectl: Kubectl, _talk: RequestChannel, _given: Mapping[str, Any]) -> Any:
     return nodes.list_nodes(kubectl)
 
 
@@ -66,7 +66,7 @@ def _reasons(arguments: Mapping[str, Any]) -> dict[str, str]:
     return {checked_name(name): str(reason) for name, reason in reasons.items()}
 
 
-def _cordon(kubectl: Kubectl, _talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+def _cordon(kubectl: Kubectl, _talk: RequestChannel, arguments: Mapping[str, Any]) -> Any:
     reasons = _reasons(arguments)
     known = [each["name"] for each in nodes.list_nodes(kubectl) if each["name"] in reasons]
     for name in known:
@@ -74,7 +74,7 @@ def _cordon(kubectl: Kubectl, _talk: Conversation, arguments: Mapping[str, Any])
     return known
 
 
-def _drain(kubectl: Kubectl, talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+def _drain(kubectl: Kubectl, talk: RequestChannel, arguments: Mapping[str, Any]) -> Any:
     checked = _reasons(arguments)
     try:
         seconds = min(max(float(arguments.get("seconds", 0)), 0.0), _LONGEST_DRAIN)
@@ -88,44 +88,44 @@ def _drain(kubectl: Kubectl, talk: Conversation, arguments: Mapping[str, Any]) -
     return NodeDrain(kubectl, talk.wait).drain(checked, seconds, on_left)
 
 
-def _uncordon(kubectl: Kubectl, _talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+def _uncordon(kubectl: Kubectl, _talk: RequestChannel, arguments: Mapping[str, Any]) -> Any:
     return nodes.uncordon(kubectl, checked_name(arguments.get("node")), anybody=arguments.get("anybody") is True)
 
 
-def _remove(kubectl: Kubectl, _talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+def _remove(kubectl: Kubectl, _talk: RequestChannel, arguments: Mapping[str, Any]) -> Any:
     return nodes.remove(kubectl, checked_name(arguments.get("node")))
 
 
-def _stuck_namespaces(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+def _stuck_namespaces(kubectl: Kubectl, _talk: RequestChannel, _given: Mapping[str, Any]) -> Any:
     return namespaces.look(kubectl)
 
 
-def _state(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+def _state(kubectl: Kubectl, _talk: RequestChannel, _given: Mapping[str, Any]) -> Any:
     return control_plane_state.look(kubectl, Etcd())
 
 
-def _certificates(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+def _certificates(_kubectl: Kubectl, _talk: RequestChannel, _given: Mapping[str, Any]) -> Any:
     now = time.time()
     return [each.to_dict(now) for each in certificates.read()]
 
 
-def _renew(kubectl: Kubectl, talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+def _renew(kubectl: Kubectl, talk: RequestChannel, arguments: Mapping[str, Any]) -> Any:
     days = arguments.get("within_days", certificates.RENEW_WITHIN_DAYS)
     if not isinstance(days, (int, float)):
         raise Refused("the number of days is not a number")
     return certificates.renew(kubectl, talk.wait, within_days=float(days))
 
 
-def _version(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+def _version(kubectl: Kubectl, _talk: RequestChannel, _given: Mapping[str, Any]) -> Any:
     return str(kubectl.object("get", "--raw=/version").get("gitVersion", ""))
 
 
-def _compact(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+def _compact(_kubectl: Kubectl, _talk: RequestChannel, _given: Mapping[str, Any]) -> Any:
     before, after = Etcd().compact()
     return {"before": before._asdict(), "after": after._asdict()}
 
 
-def _apply(kubectl: Kubectl, talk: Conversation, arguments: Mapping[str, Any]) -> Any:
+def _apply(kubectl: Kubectl, talk: RequestChannel, arguments: Mapping[str, Any]) -> Any:
     return apply_requests.applied(kubectl, talk.wait, arguments)
 
 
@@ -149,7 +149,7 @@ OPERATIONS: Mapping[str, Operation] = {
 }
 
 
-def answer(kubectl: Kubectl, talk: Conversation, operation: Any, arguments: Any) -> Any:
+def answer(kubectl: Kubectl, talk: RequestChannel, operation: Any, arguments: Any) -> Any:
     """The result of one operation.
 
     Raises:
@@ -163,7 +163,7 @@ def answer(kubectl: Kubectl, talk: Conversation, operation: Any, arguments: Any)
     return OPERATIONS[operation](kubectl, talk, arguments)
 
 
-def serve(talk: Conversation, kubectl: Kubectl) -> int:
+def serve(talk: RequestChannel, kubectl: Kubectl) -> int:
     """Answer requests until the other end is gone; returns the exit status."""
     try:
         while True:
@@ -253,7 +253,7 @@ def print_pods(kubectl: Kubectl, text: str) -> int:
 
 COMMANDS: Mapping[str, Command] = {
     **node_commands.COMMANDS,
-    "serve": lambda kubectl, _options: serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
+    "serve": lambda kubectl, _options: serve(RequestChannel(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
     "apply": lambda kubectl, _options: apply_requests.from_input(
         lambda arguments: apply_requests.applied(kubectl, time.sleep, arguments)
     ),

@@ -183,7 +183,7 @@ def _builtin(kind: Served) -> bool:
 
 
 def _identity(manifest: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """What tells an object from others, whatever version of its group is asked for."""
+    """What identifies an object, in whatever version of its group."""
     meta = manifest["metadata"]
     group = str(manifest["apiVersion"]).rpartition("/")[0]
     return group, str(manifest["kind"]), str(meta.get("namespace") or ""), str(meta["name"])

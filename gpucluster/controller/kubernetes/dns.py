@@ -28,7 +28,7 @@ def ask(server: str, name: str, port: int = PORT) -> str:
     family = socket.AF_INET6 if ":" in server else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as talk:
         talk.settimeout(_ASK_S)
-        # Answers of anybody else are not taken.
+        # Answers from other addresses are not taken.
         talk.connect((server, port))
         for attempt in range(_ATTEMPTS):
             talk.send(_question(name, number))

@@ -43,7 +43,7 @@ class Space(NamedTuple):
 
 
 def space_of(status: str, alarms: str) -> Space:
-    """What `endpoint status` (JSON) and `alarm list` say.
+    """What `endpoint status` (JSON) and `alarm list` print.
 
     Raises:
         Failed: that is not an answer of etcdctl.

@@ -1,4 +1,4 @@
-"""What nodes say of themselves: labels, taints, and devices that are emulated."""
+"""Labels and taints of nodes, and devices that are emulated."""
 
 from __future__ import annotations
 

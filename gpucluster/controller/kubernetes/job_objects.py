@@ -250,7 +250,7 @@ def refused(message: str) -> str:
     """Why the API refuses a pod, in words."""
     if match := _QUOTA.search(message):
         _name, request, used, most = (each.strip(",") for each in match.groups())
-        return f"the quota of the user is used up: {request} is asked for, {used} is used, {most} is the most"
+        return f"the quota of the user is used up: {request} is requested, {used} is used, {most} is the limit"
     if "violates PodSecurity" in message or "PodSecurityPolicy" in message or "ValidatingAdmissionPolicy" in message:
         return f"the policy of the user's namespace forbids it: {message}"
     return message

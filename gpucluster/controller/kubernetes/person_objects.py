@@ -117,7 +117,7 @@ def objects(
     return [_digested(each) for each in made]
 
 
-# ---- for everybody
+# ---- for all users
 
 
 def _of_cluster(people: Iterable[KubernetesUser], minor: int, *, engine: bool) -> list[Manifest]:

@@ -1,4 +1,4 @@
-"""Pods of `verify`: one on each node, which say what they have and reach one another. They are gone afterwards.
+"""Pods of `verify`: one on each node, which report what they have and reach one another. They are gone afterwards.
 
 A pod needs no image of its own. It takes that of kube-proxy, which each node has, with the node's /usr in it,
 read-only: the program in it is the node's Python. It has no rights beyond those of an unprivileged user of the node.

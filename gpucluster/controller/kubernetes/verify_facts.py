@@ -119,7 +119,9 @@ def numbers_of_gpus(slices: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _awaited(ask: Callable[[], _T], good: Callable[[_T], bool], seconds: float) -> _T:
-    """What is asked, every second until it is good: a control plane that was just made needs some. Else the last."""
+    """The answer, asked for every second until it is good: a control plane that was just made needs some. Else the
+    last.
+    """
     until = time.monotonic() + seconds
     while True:
         value = ask()

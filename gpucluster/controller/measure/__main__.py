@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NoReturn, Protocol
 
-from gpucluster.controller.conversation import Conversation, Disconnected
+from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.measure import baseline, pods, request, slurm
 from gpucluster.controller.measure.jobs import MeasurementJobs
 from gpucluster.controller.measure.launch import PREFIX
@@ -78,14 +78,14 @@ class Scheduler(Protocol):
 
 
 #: Makes the scheduler of a session from `given`, the arguments of its first request.
-Make = Callable[[Mapping[str, Any], Conversation], Scheduler]
+Make = Callable[[Mapping[str, Any], RequestChannel], Scheduler]
 
 
-def _slurm(arguments: Mapping[str, Any], talk: Conversation) -> Scheduler:
+def _slurm(arguments: Mapping[str, Any], talk: RequestChannel) -> Scheduler:
     return MeasurementJobs(account(arguments.get("user")), secrets.token_hex(4), _start_s(arguments), talk)
 
 
-def _kubernetes(arguments: Mapping[str, Any], talk: Conversation) -> Scheduler:
+def _kubernetes(arguments: Mapping[str, Any], talk: RequestChannel) -> Scheduler:
     return Pods(Kubectl(), secrets.token_hex(4), _start_s(arguments), talk)
 
 
@@ -125,7 +125,7 @@ class MeasureSession:
         return operations[operation]()
 
 
-def serve(folder: Path, talk: Conversation, scheduler: str = "slurm") -> int:
+def serve(folder: Path, talk: RequestChannel, scheduler: str = "slurm") -> int:
     """Answer requests until the other end is gone; returns the exit status. The first request is `begin`."""
     begin, remove_left = SCHEDULERS[scheduler]
     try:
@@ -147,7 +147,7 @@ def serve(folder: Path, talk: Conversation, scheduler: str = "slurm") -> int:
         return 0
 
 
-def _refuse(talk: Conversation, error: AgentError) -> int:
+def _refuse(talk: RequestChannel, error: AgentError) -> int:
     talk.say_error(error, locked=isinstance(error, InUse))
     return error.status
 
@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
-    return serve(options.folder, Conversation(sys.stdin.fileno(), sys.stdout.fileno()), options.scheduler)
+    return serve(options.folder, RequestChannel(sys.stdin.fileno(), sys.stdout.fileno()), options.scheduler)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpucluster.controller import scrub
-from gpucluster.controller.conversation import Conversation, Disconnected
+from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.measure import launch, slurm
 from gpucluster.controller.measure.request import Request
 from gpucluster.controller.measure.result import ENDED, LOST, MOST_OUTPUT, NOT_STARTED, TOO_LONG, TOO_MUCH, startable
@@ -89,7 +89,7 @@ class MeasurementJobs:
         start_s: seconds after which a job that waits for its nodes is given up.
     """
 
-    def __init__(self, owner: Account, session: str, start_s: float, talk: Conversation) -> None:
+    def __init__(self, owner: Account, session: str, start_s: float, talk: RequestChannel) -> None:
         self._owner = owner
         self._prefix = f"{launch.PREFIX}{session}-"
         self._start_s = start_s

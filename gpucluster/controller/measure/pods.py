@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpucluster.controller import scrub
-from gpucluster.controller.conversation import Conversation, Disconnected
+from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.kubernetes import nodes
 from gpucluster.controller.kubernetes.job_objects import quantity
 from gpucluster.controller.kubernetes.pod_checks import NAMESPACE, state_of
@@ -126,7 +126,7 @@ class Pods:
         start_s: seconds after which a pod that waits is given up; a node may have to pull the image first.
     """
 
-    def __init__(self, kubectl: Kubectl, session: str, start_s: float, talk: Conversation) -> None:
+    def __init__(self, kubectl: Kubectl, session: str, start_s: float, talk: RequestChannel) -> None:
         self._kubectl, self._session, self._start_s, self._talk = kubectl, session, start_s, talk
         self._count = 0
 

@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     state.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
     query = add("query", "ask Prometheus: JSON on standard input, JSON on standard output", _query)
     query.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
-    known = add("jobs", "what Slurm, the nodes and its folder say of a job: JSON on standard output", _jobs)
+    known = add("jobs", "what Slurm, the nodes and its folder have of a job: JSON on standard output", _jobs)
     known.add_argument("job", metavar="JOB", help="its number, or that of a task of an array as 12_3")
     known.add_argument("--records", type=Path, default=job_records.FOLDER, help=argparse.SUPPRESS)
     return parser

@@ -116,7 +116,7 @@ def parse(text: str, delimiter: str) -> list[dict[str, str]]:
 
 
 def _own(allocations: Sequence[Mapping[str, str]], job: str) -> list[Mapping[str, str]]:
-    """The allocations that were asked for: of an array all of its tasks."""
+    """The allocations of the requested job: of an array all of its tasks."""
     exact = [row for row in allocations if row["JobID"] == job]
     return exact or list(allocations)
 

@@ -1,5 +1,5 @@
 """What follows when a job is hung or leaves its GPUs idle: a line in its output, and where it is wanted, its end.
 
-`policy` decides (pure) by what watchers of nodes say (`gpucluster.node_agent.watch.message`), `jobs` asks Slurm and
+`policy` decides (pure) by what watchers of nodes report (`gpucluster.node_agent.watch.message`), `jobs` asks Slurm and
 tells it, and `control` carries out each act once. The health service of the controller runs it.
 """

@@ -23,8 +23,8 @@ from gpucluster.controller.reactions.policy import Act, ReactionKind, ReactionRe
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.durable_file import replace as replace_file
 from gpucluster.node_agent.errors import AgentError, Failed
-from gpucluster.node_agent.watch.judge import JobState
-from gpucluster.node_agent.watch.message import JobReport
+from gpucluster.node_agent.watch.judge import JobActivity
+from gpucluster.node_agent.watch.message import ReportedJob
 
 FILE = "reactions.json"
 #: Lines in outputs of jobs begin so.
@@ -39,7 +39,7 @@ _NOT_ALLOWED = "disabled"
 
 
 class Reactions:
-    """What follows from what watchers say.
+    """What follows from the reports of watchers.
 
     Args:
         folder: with the records, the service's own.
@@ -63,7 +63,7 @@ class Reactions:
         self._heard: dict[str, dict[str, Remark]] = {}
         self._failed: dict[str, str] = {}
 
-    def hear(self, node: str, reports: Sequence[JobReport]) -> None:
+    def hear(self, node: str, reports: Sequence[ReportedJob]) -> None:
         """Take the report of a node. It replaces the node's report before."""
         now = self._clock()
         with self._lock:
@@ -95,7 +95,7 @@ class Reactions:
         numbers = {
             number
             for number, remarks in by_job.items()
-            if number in records or any(each.state is JobState.HUNG or each.idle_gpus for each in remarks)
+            if number in records or any(each.state is JobActivity.HUNG or each.idle_gpus for each in remarks)
         } | {number for number, record in records.items() if record.pending}
         if not numbers:
             return
@@ -274,7 +274,7 @@ def _records(file: Path) -> dict[str, ReactionRecord]:
     return {number: record for number, each in raw.items() if (record := _record(each)) is not None}
 
 
-def _remark(node: str, report: JobReport, before: Remark | None, now: float) -> Remark:
+def _remark(node: str, report: ReportedJob, before: Remark | None, now: float) -> Remark:
     known = before is not None and before.state is report.state and now - before.at <= policy.FRESH_S
     where = f", process {report.pid} on {report.host or 'an unknown host'}" if report.pid else ""
     return Remark(

@@ -1,4 +1,4 @@
-"""Decides what follows from what the watchers of a job's nodes say. Pure.
+"""Decides what follows from what the watchers of a job's nodes report. Pure.
 
 A job is hung where one of its nodes reports it and none reports that it works. The controller acts only on what all
 nodes of the job have reported lately, and since the first of them called it hung: a message that is lost or late ends
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from gpucluster.node_agent.watch.judge import JobState
+from gpucluster.node_agent.watch.judge import JobActivity
 
 #: Seconds after which nothing follows from a node's words. Its watcher repeats them every minute.
 FRESH_S = 150.0
@@ -74,7 +74,7 @@ class Remark:
     """
 
     node: str
-    state: JobState
+    state: JobActivity
     since: float
     first: float
     at: float
@@ -195,14 +195,14 @@ def choice_of(job: WatchedJob, settings: ReactionSettings) -> tuple[Choice, str]
 
 def goes_on(job: WatchedJob, remarks: Sequence[Remark], now: float) -> bool:
     """Whether a node has reported lately that the job works: an earlier hang is over."""
-    return any(each.state in (JobState.WORKING, JobState.STRAGGLING) for each in _fresh(job, remarks, now))
+    return any(each.state in (JobActivity.WORKING, JobActivity.STRAGGLING) for each in _fresh(job, remarks, now))
 
 
 def hang(job: WatchedJob, remarks: Sequence[Remark], now: float) -> Remark | None:
     """The words of a node about a hang of the whole job; None where it is not known to be hung."""
     own = _complete(job, remarks, now)
-    hung = [each for each in own if each.state is JobState.HUNG]
-    if not hung or any(each.state in (JobState.WORKING, JobState.STRAGGLING) for each in own):
+    hung = [each for each in own if each.state is JobActivity.HUNG]
+    if not hung or any(each.state in (JobActivity.WORKING, JobActivity.STRAGGLING) for each in own):
         return None
     first = min(each.first for each in hung)
     if any(each.at < first for each in own):
@@ -225,7 +225,7 @@ def _fresh(job: WatchedJob, remarks: Sequence[Remark], now: float) -> list[Remar
 def still(job: WatchedJob, remarks: Sequence[Remark], now: float) -> bool:
     """Whether what was decided earlier still holds: the job is hung, or idle on all of its nodes."""
     own = _complete(job, remarks, now)
-    return hang(job, remarks, now) is not None or (bool(own) and all(each.state is JobState.IDLE for each in own))
+    return hang(job, remarks, now) is not None or (bool(own) and all(each.state is JobActivity.IDLE for each in own))
 
 
 def decide(
@@ -291,7 +291,7 @@ def _of_idle(
     if not own:
         return None
     complete = _complete(job, remarks, now)
-    whole = bool(complete) and all(each.state is JobState.IDLE for each in complete)
+    whole = bool(complete) and all(each.state is JobActivity.IDLE for each in complete)
     count, waste = sum(each.idle_gpus for each in own), sum(each.idle_s for each in own) / 3600
     which = "all of its GPUs" if whole else f"{count} of its GPUs"
     text = f"gpucluster: job {job.name} uses no process on {which}, for {waste:.1f} GPU hours ({_names(own)})."

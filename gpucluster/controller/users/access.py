@@ -93,10 +93,10 @@ class Access:
     def _end(
         self, user: DirectoryUser, expected: Mapping[str, Any] | None, outcome: UserOutcomes, *, gone: bool
     ) -> tuple[int, hosts.HostsReport]:
-        """End jobs and processes. Returns how many jobs there were, and what hosts say.
+        """End jobs and processes. Returns how many jobs there were, and what hosts report.
 
         Args:
-            expected: what hosts should say of the user afterwards; None if that comes later.
+            expected: what hosts should report of the user afterwards; None if that comes later.
         """
         slurm = self._controller.slurm
         jobs = outcome.tried(user.name, 0, lambda: slurm.end_jobs(user.uid)) if slurm else 0

@@ -156,7 +156,7 @@ def _generated_key(present: Mapping[str, Any], argument: str) -> str | None:
         return None
     (key,) = values.public_keys([present[argument]])
     if not ssh_keys.label(key):
-        raise Refused("the generated key does not say whose it is", "Its comment begins with USER@CLUSTER")
+        raise Refused("the generated key does not name its owner", "Its comment begins with USER@CLUSTER")
     return key
 
 

@@ -134,7 +134,7 @@ class ClusterHosts:
     Args:
         permanent: the names of the permanent hosts; None if it is not known, and all of them stay.
         elastic: whether a name is one of an elastic node, which may exist or not.
-        existing: the elastic nodes that exist; None if the scheduler does not say, and all of them stay.
+        existing: the elastic nodes that exist; None if the scheduler does not report them, and all of them stay.
         pools: the elastic pools, which may have images; None if they are not known.
     """
 

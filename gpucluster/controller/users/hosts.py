@@ -22,7 +22,7 @@ from gpucluster.node_agent.interpreter import PYTHON_IN_SHELL
 from gpucluster.node_agent.kubernetes.kubectl import ADMIN, Kubectl
 
 _CONNECT_SECONDS = 5
-#: For how long SSSD of a host may say something else than the directory. It asks a server that was away again within
+#: For how long SSSD of a host may answer something else than the directory. It asks a server that was away again within
 #: 12 s (offline_timeout in sssd.conf).
 _PATIENCE_SECONDS = 13.0
 _SECONDS = 40.0
@@ -87,7 +87,7 @@ class HostsReport:
 
 
 def of_user(state: DirectoryState, user: DirectoryUser) -> dict[str, Any]:
-    """What every host should say of a user of the directory."""
+    """What every host should answer for a user of the directory."""
     gids = {user.gid, *(state.groups[name].gid for name in state.groups_of(user.name))}
     return {
         "name": user.name,
@@ -99,7 +99,7 @@ def of_user(state: DirectoryState, user: DirectoryUser) -> dict[str, Any]:
 
 
 def removed_user(user: DirectoryUser) -> dict[str, Any]:
-    """What every host should say of a user who was removed."""
+    """What every host should answer for a user who was removed."""
     return {"name": user.name, "uid": user.uid, "state": "removed", "gids": [], "keys": []}
 
 

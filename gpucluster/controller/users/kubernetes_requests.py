@@ -106,7 +106,7 @@ def _person(arguments: Mapping[str, Any]) -> KubernetesUser | None:
 
 
 def _operator() -> list[dict[str, Any]]:
-    """The account of operators. It has no token of its own: each one is asked for, and ends."""
+    """The account of operators. It has no token of its own: each one is requested, and ends."""
     here = {"name": _OPERATOR_ACCOUNT, "namespace": service_access.NAMESPACE}
     group = "rbac.authorization.k8s.io"
     return [

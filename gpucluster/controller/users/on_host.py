@@ -4,7 +4,7 @@ standard library only.
 The caller appends a call of `main` with a request, one JSON object:
 
     {"users": [{"name", "uid", "state", "gids", "keys"}], "removed_groups": [name],
-     "end": {"name", "uid", "gone"} | null, "patience_s": seconds for which SSSD may still say something else}
+     "end": {"name", "uid", "gone"} | null, "patience_s": seconds for which SSSD may still answer something else}
 
 `state` is what the directory has of a user: enabled, disabled or removed. SSSD's cache is expired, then SSSD is asked
 until it gives the directory's answer. `end`: all processes of a user are ended. They are stopped first, so that they
@@ -137,12 +137,12 @@ def access(name: str) -> int:
 
     call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
-    class Conversation(ctypes.Structure):
+    class PamConversation(ctypes.Structure):
         _fields_ = (("call", call), ("data", ctypes.c_void_p))
 
     pam = ctypes.CDLL("libpam.so.0")
     handle = ctypes.c_void_p()
-    conversation = Conversation(call(lambda *_: _PAM_CONV_ERR), None)
+    conversation = PamConversation(call(lambda *_: _PAM_CONV_ERR), None)
     status: int = pam.pam_start(PAM_SERVICE.encode(), name.encode(), ctypes.byref(conversation), ctypes.byref(handle))
     if status == _PAM_SUCCESS:
         status = pam.pam_acct_mgmt(handle, _PAM_SILENT)
@@ -170,7 +170,7 @@ def wrong_user(user: dict[str, object]) -> str:
     if state == "removed":
         if len(entry) > 1:
             return f"SSSD still knows {name}"
-        return unless_refused(name, _PAM_USER_UNKNOWN, f"SSSD does not say that {name} is unknown")
+        return unless_refused(name, _PAM_USER_UNKNOWN, f"SSSD does not answer that {name} is unknown")
     if entry[2:3] != [str(user["uid"])]:
         return f"SSSD does not know {name} with uid {user['uid']}"
     keys = key_words(output("sss_ssh_authorizedkeys", name).splitlines())

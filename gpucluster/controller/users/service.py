@@ -141,7 +141,8 @@ class UserService:
         """Create or change many users, each independently of the others.
 
         Returns:
-            The outcome, what hosts say about groups and keys of those who existed before, and the names of these users.
+            The outcome, what hosts report about groups and keys of those who existed before, and the names of these
+            users.
         """
         self._homes.check()
         with lock.held():

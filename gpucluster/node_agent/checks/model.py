@@ -66,7 +66,7 @@ class Profile(str, Enum):
 class Reaction(str, Enum):
     """What follows when the check fails."""
 
-    #: It is said, and nothing is done.
+    #: It is reported, and nothing is done.
     REPORT = "report"
     #: The node gets no further jobs, and is replaced if it is elastic.
     DRAIN = "drain"
@@ -85,7 +85,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class RefusedMeasurement:
-    """What a tool said instead of a measurement: that what it was asked about does not work.
+    """What a tool reported instead of a measurement: that its subject does not work.
 
     Args:
         reason: as text: "NVIDIA's driver is not loaded; nvidia-smi ended with status 9: ...".
@@ -99,7 +99,7 @@ Measurements = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """What a judge returns.
 
     Args:
@@ -142,7 +142,7 @@ class Check(Generic[Expected]):
     timeout_s: float
     remedy: str
     reaction: Reaction
-    judge: Callable[[Measurements, Expected, str], Outcome]
+    judge: Callable[[Measurements, Expected, str], CheckOutcome]
     applies: Callable[[Expected, str], str] = lambda _expected, _subject: ""
 
 

@@ -1,6 +1,6 @@
-"""What NVIDIA's tools say when they can't do what they are asked to: documented exit statuses, and their words.
+"""What NVIDIA's tools print when they can't do what they should: documented exit statuses, and their words.
 
-Such an answer is a measurement: what was asked about is bad. A tool that is missing, hangs, is killed or prints
+Such an answer is a measurement: its subject is bad. A tool that is missing, hangs, is killed or prints
 something else has measured nothing.
 """
 
@@ -37,7 +37,7 @@ WORDS: Mapping[str, str] = {
 }
 #: dcgmi ends with the low byte of a result of DCGM, which is negative: -21 is the status 235. Source: DCGM 4.6,
 #: dcgmi/main_dcgmi.cpp and dcgmlib/dcgm_structs.h (dcgmReturn_t). -2 is what dcgmi adds for wrong arguments. Here are
-#: those that say why there is no diagnosis.
+#: those with the reason why there is no diagnosis.
 DCGMI: Mapping[int, str] = {
     -2: "the arguments of dcgmi are wrong",
     -6: "DCGM does not support the diagnosis with this driver",
@@ -67,7 +67,7 @@ DCGMI: Mapping[int, str] = {
     -66: "the diagnosis was stopped",
     -67: "the GPUs are detached from DCGM",
 }
-#: The results that say that a GPU does not work.
+#: The results that mean that a GPU does not work.
 DCGMI_BROKEN = frozenset({-18, -19, -51})
 #: What the diagnosis prints of GPUs that are divided, which it can't test. Source: DCGM 4.6, nvvs/src/
 #: NvidiaValidationSuite.cpp (BuildCommonGpusList): four sentences, each with one of these words.

@@ -18,7 +18,7 @@ from gpucluster.node_agent.checks.collect import rdma as collect_rdma
 from gpucluster.node_agent.checks.collect.place import Collector
 from gpucluster.node_agent.checks.expected import NodeExpectation
 from gpucluster.node_agent.checks.judges import dcgm, driver, gpu, host, mig, rdma, xids
-from gpucluster.node_agent.checks.model import Check, Measurements, Outcome, Profile, Reaction, Scope
+from gpucluster.node_agent.checks.model import Check, CheckOutcome, Measurements, Profile, Reaction, Scope
 
 NodeCheck = Check[NodeExpectation]
 
@@ -162,7 +162,7 @@ def _check(
     name: str,
     title: str,
     needs: str | tuple[str, ...],
-    judge: Callable[[Measurements, NodeExpectation, str], Outcome],
+    judge: Callable[[Measurements, NodeExpectation, str], CheckOutcome],
     *,
     when: frozenset[Profile],
     applies: Condition,

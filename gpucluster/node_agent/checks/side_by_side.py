@@ -18,7 +18,7 @@ from typing import Any, Callable, NamedTuple
 from gpucluster.node_agent import in_child
 from gpucluster.node_agent.checks.model import Missing, RefusedMeasurement
 
-# A measurement is smaller than this, in bytes; and a process gets so much time over its limit to say that it met it.
+# A measurement is smaller than this, in bytes; and a process gets so much time over its limit to report that it met it.
 _MOST = 32 << 20
 _GRACE_S = 0.3
 

@@ -41,7 +41,7 @@ METRICS: Mapping[str, Metric] = {
     ),
     "gpucluster_rdma_port_up": Metric("gauge", "1 while an RDMA port is ACTIVE."),
     "gpucluster_rdma_port_rate_bytes_per_second": Metric("gauge", "Speed of the link of an RDMA port."),
-    "gpucluster_rdma_port_info": Metric("gauge", "1; the labels say what an RDMA port is."),
+    "gpucluster_rdma_port_info": Metric("gauge", "1; the labels describe an RDMA port."),
     "gpucluster_rdma_read_errors_total": Metric(
         "counter", "Files of counters of an RDMA port that could not be read, or have no number."
     ),
@@ -56,7 +56,7 @@ METRICS: Mapping[str, Metric] = {
     "gpucluster_job_gpu": Metric(
         "gauge", "1 for each GPU of a job that runs on this node; gpu_instance where it is an instance of one (MIG)."
     ),
-    "gpucluster_job_files_unread": Metric("gauge", "Files in the folder of running jobs that say nothing of a job."),
+    "gpucluster_job_files_unread": Metric("gauge", "Files in the folder of running jobs that do not describe a job."),
     "gpucluster_job_state": Metric(
         "gauge", "1 for what a job does on this node: working, waiting, hung, straggling, idle or unmeasured."
     ),

@@ -7,7 +7,7 @@ have them, to enter the namespace is not enough, and `/proc/PID/root/sys` is wha
 that of another namespace, or nothing. Each namespace gets a new sysfs here, read-only. It is mounted in a mount
 namespace of this process alone, and taken off again; who holds its folder open still sees it.
 
-Which namespaces there are is said by the mounts that keep them: containerd and CRI-O bind each pod's to a file, as
+The mounts that keep namespaces show which ones there are: containerd and CRI-O bind each pod's to a file, as
 `ip netns` does. A namespace that only processes keep is not found. No process of a pod is looked at, so nothing that
 a container has changed is followed, and there is no right to trace processes.
 
@@ -36,7 +36,8 @@ from gpucluster.node_agent.rdma_files import names
 
 #: What a collector calls them together, beside the devices that it has found.
 SUBJECT = "network namespaces"
-#: Namespaces that are looked at. kubelet allows 110 pods unless it is told otherwise; a process has 1024 open files.
+#: Namespaces that are looked at. kubelet allows 110 pods unless it is configured otherwise; a process has 1024 open
+#: files.
 MOST = 512
 #: Seconds of one look for all of them. One takes a quarter of a millisecond; the process that gives them has to start
 #: first, and on a busy host the next look reads what it sends. Less than what the collectors get (exporter.__main__).
@@ -162,7 +163,7 @@ class Namespaces:
         if set(self._held) != self._wanted or not needed <= set(self._sockets):
             if self._connection is None:
                 self.close()
-            # What could not be had is for `missing` to say: what is there is read.
+            # `missing` reports what could not be had: what is there is read.
             with contextlib.suppress(OSError):
                 self._ask()
         else:
@@ -265,7 +266,7 @@ class Namespaces:
             changes = select.poll()
             changes.register(mounts, select.POLLPRI | select.POLLERR)
             while True:
-                # Looked at before it waits: what has changed since the file was opened is said once.
+                # Looked at before it waits: what has changed since the file was opened is reported once.
                 try:
                     kept = set(here(self._proc))
                 except OSError:

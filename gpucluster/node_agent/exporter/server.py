@@ -46,7 +46,7 @@ class ExporterServer:
     """Serves the pages of these collectors.
 
     Args:
-        allowed: addresses that are answered; everybody if there are none.
+        allowed: addresses that get an answer; all addresses if there are none.
         extra: further samples of each page.
     """
 

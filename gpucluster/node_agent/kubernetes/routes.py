@@ -208,7 +208,7 @@ def follow_once(own: str, known: str = "") -> str:
 
 
 def main(pods: str, node: str = "") -> int:
-    """Follow the nodes until a signal. An error is said once, and the next look comes as always.
+    """Follow the nodes until a signal. An error is logged once, and the next look comes as always.
 
     Args:
         node: the name of this host in the API; empty for its host name.

@@ -168,7 +168,7 @@ def _record(node: MigNode, reason: str) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    """Replace a file, which everybody may read: the prolog of a task runs as its user."""
+    """Replace a file, which all users may read: the prolog of a task runs as its user."""
     new = file.with_name(f".{file.name}.new")
     new.write_text(text)
     new.chmod(0o644)

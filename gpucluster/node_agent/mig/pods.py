@@ -38,7 +38,7 @@ def away(node: MigNode) -> Iterator[None]:
     """Let kubelet start no pod meanwhile, and end what offers GPUs. Nothing is done where no kubelet runs: at a boot.
 
     Raises:
-        NotPossible: a pod that runs has a GPU or an instance of one, or the runtime does not say which pods run.
+        NotPossible: a pod that runs has a GPU or an instance of one, or the runtime does not report which pods run.
     """
     if node.run(["systemctl", "is-active", "--quiet", KUBELET], _SECONDS).status != 0:
         yield

@@ -33,7 +33,7 @@ class RunFacts(NamedTuple):
         shape: its name; "" where it is not known.
         devices: RDMA devices of a node; none where that is not known.
         groups: how many groups of ranks measured for themselves.
-        hosts: of each rank, as NCCL counts ranks; none where the output does not tell the nodes apart.
+        hosts: of each rank, as NCCL counts ranks; none where the output does not distinguish the nodes.
         operation: such as all_reduce.
         algorithm: "ring" or "default".
     """

@@ -126,7 +126,7 @@ class Measurement(NamedTuple):
         tables: how many headers of a table there were.
         began: whether the program's first lines are there. Without them this is an excerpt.
         ends: how many tables came to their end.
-        in_bounds: whether the program found all results right; None where it did not say so.
+        in_bounds: whether the program found all results right; None where it did not print it.
         devices: what the ranks named; `gpus_per_line` GPUs stand behind each.
         networks: what NCCL said that it uses between nodes, such as IB and Socket.
         settings: environment variables of NCCL that the output shows.

@@ -47,7 +47,7 @@ _MOST_OTHERS, _LONGEST_OTHER = 10, 200
 
 
 def parse(lines: Iterable[str]) -> Measurement:
-    """The measurement of a text. Memory does not grow with lines that say nothing about it."""
+    """The measurement of a text. Memory does not grow with lines that have no part of it."""
     reader = _Reader()
     for raw in lines:
         line = raw.rstrip("\r\n")

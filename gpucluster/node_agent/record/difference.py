@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 #: Remarks on a device or a counter.
 WRAPPED, RESET, GONE, NEW, REBOOTED, IMPLAUSIBLE = "wrapped", "reset", "gone", "new", "rebooted", "implausible"
-#: Classes of counters that say why a job was slow.
+#: Classes of counters that show why a job was slow.
 RETRANSMITS, PAUSE, CONGESTION, ERRORS = "retransmits", "pause", "congestion", "errors"
 #: Kinds of devices.
 RDMA, ETHERNET, FILES = "rdma", "ethernet", "files"
@@ -29,7 +29,7 @@ _CLASSES = (
         re.compile(r"err|discard|drop|crc|link_down|integrity|overrun|recovery|out_of_buffer|missed", re.IGNORECASE),
     ),
 )
-# Each program that ends with requests under way makes these: they say nothing of the network.
+# Each program that ends with requests under way makes these: they show nothing of the network.
 _HARMLESS = re.compile(r"cqe_flush_err|unread")
 _WIDTHS = (32, 64)
 # Bytes a second that no device of today carries.

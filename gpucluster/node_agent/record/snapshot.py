@@ -24,7 +24,7 @@ _NFS = ("read_bytes", "written_bytes")
 #: The places of serverreadbytes and serverwritebytes behind the word `bytes:` in /proc/self/mountstats.
 _NFS_PLACES = (5, 6)
 _MOST_MOUNTSTATS = 4 << 20
-# What is left of the limit is for the child to say what it has.
+# In what is left of the limit the child reports what it has.
 _SPARE = 0.25
 
 

@@ -1,7 +1,7 @@
 """The origin of a node's Reason: gpucluster, Slurm itself, or an administrator (or another health check).
 
 gpucluster removes only its own reasons. The reason of an administrator is a decision that gpucluster does not overrule.
-Slurm's own reasons say that something is wrong with the node: an elastic one is replaced.
+Slurm's own reasons mean that something is wrong with the node: an elastic one is replaced.
 
 Who wrote a reason decides: what the user `slurm` wrote is slurmctld's. slurmd writes as root, as an administrator with
 sudo does; there the words decide, and words that are not known are an administrator's.

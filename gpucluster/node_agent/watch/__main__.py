@@ -20,13 +20,13 @@ from gpucluster.node_agent.health import client as health
 from gpucluster.node_agent.health.client import PORT
 from gpucluster.node_agent.watch import client, collect, judge, kept, message, ras, stacks
 from gpucluster.node_agent.watch.collect import Running
-from gpucluster.node_agent.watch.judge import GpuReading, JobFinding, JobMemory, JobState, Limits, Look
+from gpucluster.node_agent.watch.judge import GpuReading, JobActivity, JobFinding, JobMemory, Limits, Look
 
 INTERVAL_S, HURRIED_S = 15.0, 5.0
 #: Seconds after which the reporter repeats itself, and after which the watcher's file no longer counts.
 _AGAIN_S, _OLD_S = 60.0, 90.0
 #: States that are worth a line in the journal when they begin.
-_LOGGED = (JobState.HUNG, JobState.STRAGGLING, JobState.IDLE)
+_LOGGED = (JobActivity.HUNG, JobActivity.STRAGGLING, JobActivity.IDLE)
 
 
 class Watcher:
@@ -62,7 +62,7 @@ class Watcher:
         """
         running = collect.running(self._jobs, self._proc, self._links)
         self._memory = {job: self._memory.get(job, JobMemory()) for job in running}
-        # What a job does on an instance of a GPU is not seen, so that nothing is said of its whole GPUs, either.
+        # What a job does on an instance of a GPU is not seen, so nothing is reported of its whole GPUs, either.
         seen = [job for job in running if not job.parts]
         known = collect.gpus() if seen else {}
         of = {job: tuple(known[name] for name in sorted(job.gpus) if name in known) for job in seen}
@@ -177,12 +177,12 @@ def _no_stacks(_jobs: Sequence[kept.ObservedJob]) -> Mapping[str, str]:
 
 
 class JobReporter:
-    """Says to the controller what the watcher of this node sees, so that something can follow.
+    """Reports to the controller what the watcher of this node sees, so that the controller can act.
 
     It runs as root without any right, because the controller believes root alone; what reads the answers of jobs does
-    not. A change is said at once. Words about jobs that do not work are repeated: the controller forgets them.
+    not. A change is reported at once. Reports of jobs that do not work are repeated: the controller forgets them.
 
-    Where stacks are wanted, those of a hang are taken before the controller hears of it: it may end the job at once.
+    With `--stacks`, those of a hang are taken before the controller gets the report: it may end the job at once.
     It has the rights for that then (`stacks`).
 
     Args:
@@ -213,11 +213,11 @@ class JobReporter:
             # What a stopped watcher has seen does not count.
             jobs = jobs if now - at <= _OLD_S else []
             # Nothing follows from them, and a controller of an earlier release does not know the word.
-            jobs = [each for each in jobs if each.state != JobState.UNMEASURED]
+            jobs = [each for each in jobs if each.state != JobActivity.UNMEASURED]
         except (OSError, ValueError):
             jobs = []
         states = {each.job_id: (each.state, bool(each.idle)) for each in jobs}
-        again = now - self._at >= _AGAIN_S and any(state != JobState.WORKING for state, _idle in states.values())
+        again = now - self._at >= _AGAIN_S and any(state != JobActivity.WORKING for state, _idle in states.values())
         if states == self._told and not again:
             return
         words = message.written(self._here, jobs, now, self._stacks_of(jobs))

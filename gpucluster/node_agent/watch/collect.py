@@ -34,7 +34,7 @@ class Running(NamedTuple):
 
     Attributes:
         stamp: tells two runs with the same number apart.
-        gpus: names (UUID) or, where the driver does not say them, numbers of its whole GPUs.
+        gpus: names (UUID) or, where the driver does not report them, numbers of its whole GPUs.
         parts: its instances of GPUs (MIG), and what is not a GPU that is known here.
     """
 
@@ -201,7 +201,7 @@ def job_of(pid: int, proc: str = "/proc") -> str | None:
 def listeners(port: int, proc: str = "/proc") -> set[int]:
     """The users that listen on a TCP port of this host.
 
-    An answer of another user's process would say what that user likes about this job.
+    An answer of another user's process could have anything about this job.
     """
     uids = set()
     for name in ("tcp", "tcp6"):

@@ -149,7 +149,7 @@ def _state(process: str, path: str) -> str:
 
 
 def written(requests: Sequence[DumpRequest], until: float, proc: str = "/proc") -> dict[int, str]:
-    """The dumps that have been written since they were asked for, by the numbers of the processes.
+    """The dumps that have been written since they were requested, by the numbers of the processes.
 
     Args:
         until: of time.monotonic(): how long to wait for those that are missing.
@@ -173,7 +173,7 @@ def written(requests: Sequence[DumpRequest], until: float, proc: str = "/proc") 
 
 
 def ask_as(user: accounts.Account, pids_of: Callable[[], Sequence[int]], seconds: float) -> bytes:
-    """Ask the processes of a user, as that user. Gives something for `written_as`; b"" where no process is to be asked.
+    """Ask the processes of a user, as that user. Gives something for `written_as`; b"" where there is no such process.
 
     Args:
         pids_of: the processes; it runs as the user, too.
@@ -215,7 +215,7 @@ def written_as(user: accounts.Account, encoded_requests: bytes, stacks: str) -> 
 
 def lines(requests: Sequence[DumpRequest], dumps: Mapping[int, str]) -> str:
     """What is written of them beside the stacks."""
-    parts = ["The dumps of PyTorch's flight recorder, which were asked for:\n"]
+    parts = ["The dumps of PyTorch's flight recorder, which were requested:\n"]
     for each in requests:
         rank = f" (rank {each.rank})" if each.rank else ""
         if each.pid in dumps:

@@ -56,7 +56,7 @@ SHARED_S = 30.0
 _MOST_NAMED = 8
 
 
-class JobState(str, Enum):
+class JobActivity(str, Enum):
     """What a job does on a node."""
 
     WORKING = "working"
@@ -151,7 +151,7 @@ class JobFinding(NamedTuple):
         idle: seconds for which each GPU has had no process, by its number; only those above the limit.
     """
 
-    state: JobState
+    state: JobActivity
     since: float
     words: str = ""
     rank: Rank | None = None
@@ -222,7 +222,11 @@ def shared(gpus: tuple[GpuReading, ...]) -> GpuReading | None:
 def hurried(memory: JobMemory, at: float, limits: Limits) -> bool:
     """Whether the next look at a job is wanted soon: something may have begun, and has no name yet."""
     signs = [sign for sign in (memory.quiet, memory.shared) if sign is not None]
-    known = memory.last is not None and memory.last.state in (JobState.HUNG, JobState.STRAGGLING, JobState.IDLE)
+    known = memory.last is not None and memory.last.state in (
+        JobActivity.HUNG,
+        JobActivity.STRAGGLING,
+        JobActivity.IDLE,
+    )
     return bool(signs) and not known and at - min(signs) <= limits.hang + STOPPED_S
 
 
@@ -254,17 +258,17 @@ def unmeasured(memory: JobMemory, at: float, parts: Sequence[str]) -> tuple[JobM
         words += f" and {len(parts) - _MOST_NAMED} more"
     if not parts:
         words = "GPUs of this node are divided (MIG), and the node does not report which ones the job has"
-    finding = JobFinding(JobState.UNMEASURED, at if memory.last is None else memory.last.since, words)
+    finding = JobFinding(JobActivity.UNMEASURED, at if memory.last is None else memory.last.since, words)
     return JobMemory(last=finding), finding
 
 
-def _began(memory: JobMemory, look: Look, state: JobState) -> float:
+def _began(memory: JobMemory, look: Look, state: JobActivity) -> float:
     """When something new began: when its sign came, not when it became certain."""
-    if state is JobState.IDLE:
+    if state is JobActivity.IDLE:
         return max(memory.free.values())
     signs = (
         (memory.missing, memory.stopped, memory.unchanged, memory.lost, memory.at_rest)
-        if state is JobState.HUNG
+        if state is JobActivity.HUNG
         else ()
     )
     return next((sign for sign in signs if sign is not None), look.at)
@@ -319,11 +323,11 @@ def _since(before: float | None, at: float, *, so: bool) -> float | None:
 
 def _judged(memory: JobMemory, look: Look, limits: Limits, idle: Mapping[int, float]) -> JobFinding:
     if look.gpus and len(idle) == len(look.gpus):
-        return JobFinding(JobState.IDLE, 0.0, f"no process uses {_gpus(len(idle))} of this node")
+        return JobFinding(JobActivity.IDLE, 0.0, f"no process uses {_gpus(len(idle))} of this node")
     if memory.quiet is None:
         return _working(memory, look)
     if len(memory.free) == len(look.gpus):
-        return JobFinding(JobState.WAITING, 0.0, "no process uses the GPUs")
+        return JobFinding(JobActivity.WAITING, 0.0, "no process uses the GPUs")
     return _without_answer(memory, look, limits) if look.answer is None else _answered(memory, look, limits)
 
 
@@ -331,9 +335,9 @@ def _working(memory: JobMemory, look: Look) -> JobFinding:
     """A job with a GPU that works."""
     gpu = shared(look.gpus)
     if gpu is None or memory.shared is None or look.at - memory.shared < SHARED_S:
-        return JobFinding(JobState.WORKING, 0.0)
+        return JobFinding(JobActivity.WORKING, 0.0)
     words = f"process {min(gpu.strangers)}, which is not of this job, uses GPU {gpu.number}, and the others wait for it"
-    return JobFinding(JobState.STRAGGLING, 0.0, words, _rank_of(gpu, look))
+    return JobFinding(JobActivity.STRAGGLING, 0.0, words, _rank_of(gpu, look))
 
 
 def _answered(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
@@ -343,7 +347,7 @@ def _answered(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
         # The counts are new, or others than before.
         return _moving(memory, look)
     if memory.unchanged is None:
-        return JobFinding(JobState.WAITING, 0.0, "the GPUs draw little power, and RAS reports no fault")
+        return JobFinding(JobActivity.WAITING, 0.0, "the GPUs draw little power, and RAS reports no fault")
     return _unchanged(memory, look, limits)
 
 
@@ -364,7 +368,7 @@ def _halted(memory: JobMemory, look: Look, limits: Limits) -> JobFinding | None:
     more = f" (and {len(stopped) - 1} more)" if stopped[1:] else ""
     words = f"process {stopped[0]}{where}{more} is stopped, and the others wait for it"
     certain = look.at - memory.stopped >= min(STOPPED_S, limits.hang)
-    return JobFinding(JobState.HUNG if certain else JobState.WAITING, 0.0, words)
+    return JobFinding(JobActivity.HUNG if certain else JobActivity.WAITING, 0.0, words)
 
 
 def _without_answer(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
@@ -373,13 +377,15 @@ def _without_answer(memory: JobMemory, look: Look, limits: Limits) -> JobFinding
         return halted
     if memory.lost is not None:
         words = f"{_lost(memory)}, and the others wait in kernels; RAS gives no answer"
-        return JobFinding(JobState.HUNG if look.at - memory.lost >= limits.hang else JobState.WAITING, 0.0, words)
+        return JobFinding(JobActivity.HUNG if look.at - memory.lost >= limits.hang else JobActivity.WAITING, 0.0, words)
     if limits.silent is not None and memory.at_rest is not None and look.at - memory.at_rest >= limits.silent:
-        return JobFinding(JobState.HUNG, 0.0, "kernels run, use no memory and draw little power; RAS gives no answer")
-    if memory.last is not None and memory.last.state is JobState.HUNG and memory.counts is not None:
-        # It said enough before. The process that was asked this time may be the one that is stopped.
+        return JobFinding(
+            JobActivity.HUNG, 0.0, "kernels run, use no memory and draw little power; RAS gives no answer"
+        )
+    if memory.last is not None and memory.last.state is JobActivity.HUNG and memory.counts is not None:
+        # It had enough before. The process that was asked this time may be the one that is stopped.
         return memory.last
-    return JobFinding(JobState.WAITING, 0.0, "the GPUs draw little power, and RAS gives no answer")
+    return JobFinding(JobActivity.WAITING, 0.0, "the GPUs draw little power, and RAS gives no answer")
 
 
 def _lost(memory: JobMemory) -> str:
@@ -398,7 +404,7 @@ def _missing(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
         words += f": {_lost(memory)}"
     waits = any(_at_rest(gpu) for gpu in look.gpus) and not _at_work(look)
     certain = waits and memory.missing is not None and look.at - memory.missing >= seconds
-    return JobFinding(JobState.HUNG if certain else JobState.WAITING, 0.0, words, first)
+    return JobFinding(JobActivity.HUNG if certain else JobActivity.WAITING, 0.0, words, first)
 
 
 def _named(ranks: tuple[Rank, ...]) -> str:
@@ -411,16 +417,16 @@ def _named(ranks: tuple[Rank, ...]) -> str:
 def _moving(memory: JobMemory, look: Look) -> JobFinding:
     """The counts grow: the job goes on, at low power. A GPU that is mostly out of kernels keeps the others waiting."""
     if len(memory.recent) < STRAGGLER_LOOKS:
-        return JobFinding(JobState.WORKING, 0.0)
+        return JobFinding(JobActivity.WORKING, 0.0)
     numbers = [number for number in memory.recent[-1] if all(number in each for each in memory.recent)]
     means = {number: sum(each[number] for each in memory.recent) / len(memory.recent) for number in numbers}
     slow = [number for number, mean in means.items() if mean < OUT_OF_KERNEL]
     if not slow or max(means.values()) < IN_KERNEL or len(slow) * 2 > len(means):
-        return JobFinding(JobState.WORKING, 0.0)
+        return JobFinding(JobActivity.WORKING, 0.0)
     number = min(slow, key=lambda each: means[each])
     gpu = next(gpu for gpu in look.gpus if gpu.number == number)
     words = f"GPU {number} is in a kernel for {means[number]:.0%} of the time, and the others wait for it"
-    return JobFinding(JobState.STRAGGLING, 0.0, words, _rank_of(gpu, look))
+    return JobFinding(JobActivity.STRAGGLING, 0.0, words, _rank_of(gpu, look))
 
 
 def _rank_of(gpu: GpuReading, look: Look) -> Rank | None:
@@ -432,7 +438,7 @@ def _unchanged(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
     """Nothing was launched since an earlier look."""
     answer, since = look.answer, memory.unchanged
     if answer is None or since is None:
-        return JobFinding(JobState.WAITING, 0.0)
+        return JobFinding(JobActivity.WAITING, 0.0)
     # A rank that works now and then is none that hangs.
     rests = since if memory.worked is None else max(since, memory.worked)
     long = look.at - rests >= limits.hang
@@ -440,9 +446,9 @@ def _unchanged(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
     working = _at_work(look)
     if not answer.behind:
         if working:
-            return JobFinding(JobState.WORKING, 0.0, "its processes use processors, and no GPU")
+            return JobFinding(JobActivity.WORKING, 0.0, "its processes use processors, and no GPU")
         words = "no rank has launched a further operation"
-        return JobFinding(JobState.HUNG if long and spinning else JobState.WAITING, 0.0, words)
+        return JobFinding(JobActivity.HUNG if long and spinning else JobActivity.WAITING, 0.0, words)
     here = [each for each in answer.behind if each.rank.pid in look.processes]
     at_work = [each for each in here if each.rank.pid in working]
     # Where ranks have launched different collectives, each of them is behind in one: the fewest are the reason.
@@ -454,13 +460,13 @@ def _unchanged(memory: JobMemory, look: Look, limits: Limits) -> JobFinding:
     words = (
         f"rank {rank.rank} has launched {own} {straggler.collective or 'collective'} operations, and others {of_others}"
     )
-    state = JobState.WAITING
+    state = JobActivity.WAITING
     if at_work:
-        state, words = JobState.WORKING, f"{words}; its process is at work"
+        state, words = JobActivity.WORKING, f"{words}; its process is at work"
     elif not here:
         words += "; its own node decides whether that is a hang"
     elif long and (spinning or not answer.unnamed):
-        state = JobState.HUNG
+        state = JobActivity.HUNG
     return JobFinding(state, 0.0, words, rank, straggler.collective)
 
 

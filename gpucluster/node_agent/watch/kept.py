@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.durable_file import replace
-from gpucluster.node_agent.watch.judge import JobFinding, JobState
+from gpucluster.node_agent.watch.judge import JobActivity, JobFinding
 
 FILE = Path("/run/gpucluster-watch/jobs.json")
 _LARGEST = 1 << 20
@@ -85,5 +85,5 @@ def read(file: Path = FILE) -> tuple[float, list[ObservedJob]]:
         at = float(content["at"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is not a file of the watcher: {error}") from None
-    states = [state.value for state in JobState]
+    states = [state.value for state in JobActivity]
     return at, [each for each in jobs if each.state in states]

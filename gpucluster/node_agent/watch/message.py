@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpucluster.node_agent.errors import Refused
-from gpucluster.node_agent.watch.judge import JobState
+from gpucluster.node_agent.watch.judge import JobActivity
 from gpucluster.node_agent.watch.kept import ObservedJob
 
 #: The member that marks a message to the health service as one about watched jobs.
@@ -22,7 +22,7 @@ _JOB = re.compile(r"[1-9][0-9]{0,9}")
 _WORD = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 
 
-class JobReport(NamedTuple):
+class ReportedJob(NamedTuple):
     """What a node reports of one job.
 
     Attributes:
@@ -33,7 +33,7 @@ class JobReport(NamedTuple):
     """
 
     job_id: str
-    state: JobState
+    state: JobActivity
     age: float
     words: str = ""
     rank: str = ""
@@ -75,7 +75,7 @@ def written(
     }
 
 
-def read(raw: Any, owner: str) -> list[JobReport]:
+def read(raw: Any, owner: str) -> list[ReportedJob]:
     """What a node has said.
 
     Args:
@@ -95,12 +95,12 @@ def read(raw: Any, owner: str) -> list[JobReport]:
         raise Refused(f"no message about watched jobs: {str(error)[:200]}") from None
 
 
-def _job_report(raw: Mapping[str, Any]) -> JobReport:
+def _job_report(raw: Mapping[str, Any]) -> ReportedJob:
     pid, idle = raw["pid"], raw["idle"]
     if type(pid) is not int or type(idle) is not int or pid < 0 or not 0 <= idle <= _MOST_JOBS:
         raise ValueError("a number is none")
-    return JobReport(
-        _text(raw["job_id"], _JOB), JobState(raw["state"]), _seconds(raw["age"]), _printable(raw["words"]),
+    return ReportedJob(
+        _text(raw["job_id"], _JOB), JobActivity(raw["state"]), _seconds(raw["age"]), _printable(raw["words"]),
         _text(raw["rank"], _WORD), pid, _text(raw["host"], _WORD), idle, _seconds(raw["idle_s"]),
         # A node that has not been configured again does not report them.
         _printable(raw.get("stacks", "")),

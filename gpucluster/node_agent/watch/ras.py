@@ -15,7 +15,7 @@ from gpucluster.node_agent import bounded
 
 #: What is read of an answer: ranks of all communicators together.
 MOST_RANKS = 200_000
-# The process that answers is a user's, and may say anything.
+# The process that answers is a user's, and may answer anything.
 _MOST_NAME = 64
 _COLLECTIVE_NAME = re.compile(r"[A-Za-z]{1,32}")
 

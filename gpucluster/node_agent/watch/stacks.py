@@ -26,7 +26,7 @@ from gpucluster.node_agent import accounts, bounded, programs
 from gpucluster.node_agent.errors import AgentError, Failed
 from gpucluster.node_agent.exporter.collect import Place
 from gpucluster.node_agent.watch import collect, flight_recorder
-from gpucluster.node_agent.watch.judge import JobState
+from gpucluster.node_agent.watch.judge import JobActivity
 from gpucluster.node_agent.watch.kept import ObservedJob
 
 #: Where py-spy is looked for. A path that a user can change is not taken.
@@ -65,7 +65,7 @@ class Stacks:
         stacks = {}
         for each in jobs:
             known = self._known[each.job_id]
-            if each.state != JobState.HUNG:
+            if each.state != JobActivity.HUNG:
                 continue
             if each.since not in known and len(known) < _MOST_HANGS:
                 known[each.since] = self._answer(each, until - self._clock())

@@ -14,7 +14,7 @@ import pytest
 from gpucluster.controller import job_records
 from gpucluster.controller.health import service
 from gpucluster.controller.health.control import Control
-from gpucluster.controller.health.service import HealthService, Listener
+from gpucluster.controller.health.service import HealthDaemon, Listener
 from gpucluster.controller.health.settings import HealthSettings
 from gpucluster.controller.health.store import ReportStore
 from gpucluster.node_agent.checks.model import Profile, Report, Status
@@ -62,7 +62,7 @@ class Site:
         self.control = Control(
             self.store, self.slurm, self.settings.policy, drains=DRAINS, moment=self.clock, say=lambda _words: None
         )
-        self.service = HealthService(
+        self.service = HealthDaemon(
             self.settings, self.store, self.slurm, self.control, drains=DRAINS, moment=self.clock, unseal=unseal,
             records=job_records.JobRecordFolder(records) if records else None,
         )  # fmt: skip
@@ -140,7 +140,7 @@ def test_what_a_watcher_says_is_taken_of_its_own_node_and_root_alone(tmp_path: P
     heard: list[tuple[str, str]] = []
 
     class Ear:
-        def hear(self, node: str, said: list[message.JobReport]) -> None:
+        def hear(self, node: str, said: list[message.ReportedJob]) -> None:
             heard.append((node, said[0].job_id))
 
     site = Site(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("yaml", reason="workloads are rendered on the operator's machine")
 
-from gpucluster.controller.conversation import Conversation
+from gpucluster.controller.conversation import RequestChannel
 from gpucluster.controller.jobs import watch
 from gpucluster.controller.jobs.kubernetes_queue import KubernetesQueue
 from gpucluster.controller.kubernetes import hardware, people
@@ -209,7 +209,7 @@ def test_a_pod_without_its_image_ends_the_wait_with_the_reason_and_not_the_job(
     target = os.open(os.devnull, os.O_WRONLY)
     try:
         with pytest.raises(Failed, match=r"can't go on: pod image-0-.*ErrImageNeverPull") as failed:
-            watch.until_ended(Conversation(source, target), site.queue, "image", 60.0)
+            watch.until_ended(RequestChannel(source, target), site.queue, "image", 60.0)
     finally:
         for descriptor in (source, _end, target):
             os.close(descriptor)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.controller.conversation import Conversation
+from gpucluster.controller.conversation import RequestChannel
 from gpucluster.controller.kubernetes import namespaces, nodes
 from gpucluster.controller.kubernetes.__main__ import answer
 from gpucluster.controller.kubernetes.drain import NodeDrain
@@ -105,7 +105,7 @@ def test_requests_come_through_the_conversation(server: ApiServer) -> None:
     server.create(node("n1"))
     source, target = os.pipe()
     try:
-        talk = Conversation(source, target)
+        talk = RequestChannel(source, target)
         assert [each["name"] for each in answer(server.kubectl, talk, "nodes", {})] == ["n1"]
         answer(server.kubectl, talk, "remove", {"node": "n1"})
         assert answer(server.kubectl, talk, "nodes", {}) == []

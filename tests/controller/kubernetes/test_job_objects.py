@@ -137,7 +137,7 @@ def test_the_quota_is_said_in_words() -> None:
         "used: requests.nvidia.com/gpu=8, limited: requests.nvidia.com/gpu=8"
     )
     found = job_objects.state_of([], workloads.kubernetes_job(work())[-2:], [{"message": message}])
-    assert "the quota of the user is used up: requests.nvidia.com/gpu=8 is asked for" in found.reason
+    assert "the quota of the user is used up: requests.nvidia.com/gpu=8 is requested" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller.conversation import Conversation, Disconnected
+from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.measure import baseline, launch, request
 from gpucluster.controller.measure.__main__ import main, serve
 from gpucluster.controller.measure.result import startable
@@ -99,13 +99,13 @@ def test_jobs_that_share_no_node_run_together_and_nobody_is_overtaken_for_ever()
     assert [each.id for each in startable(wanted, [], 64)] == ["0", "3"]
 
 
-def talk(*lines: Any) -> tuple[Conversation, int]:
+def talk(*lines: Any) -> tuple[RequestChannel, int]:
     """A conversation whose other end has said this, and is gone; and the descriptor with the answers."""
     here, there = os.pipe()
     os.write(there, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     os.close(there)
     answers, target = os.pipe()
-    return Conversation(here, target), answers
+    return RequestChannel(here, target), answers
 
 
 def test_a_user_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller.conversation import Conversation, Disconnected
+from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.kubernetes.pod_checks import NAMESPACE
 from gpucluster.controller.measure import pods, request
 from gpucluster.controller.measure.pods import IDLE, LABEL, Pods, manifest, states
@@ -31,7 +31,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         yield started
 
 
-class Talk(Conversation):
+class Talk(RequestChannel):
     """The other end; instead of waiting, it does what kubelet would do."""
 
     def __init__(self, kubelet: Callable[[], None]) -> None:

@@ -36,10 +36,10 @@ class Sacct:
         self.fault = ""
         monkeypatch.setattr(programs, "ask", self)
 
-    def __call__(self, argv: list[str], _seconds: float, _most: int) -> programs.Answer:
+    def __call__(self, argv: list[str], _seconds: float, _most: int) -> programs.ProgramAnswer:
         delimiter = next(word for word in argv if word.startswith("--delimiter=")).partition("=")[2]
         text = "".join(delimiter.join(each[name] for name in jobs.FIELDS) + "\n" for each in self.rows)
-        return programs.Answer(None if self.fault else 0, text.encode(), b"", self.fault)
+        return programs.ProgramAnswer(None if self.fault else 0, text.encode(), b"", self.fault)
 
 
 @pytest.fixture

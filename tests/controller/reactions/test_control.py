@@ -14,12 +14,12 @@ import pytest
 from gpucluster.controller.reactions.control import FILE, Reactions, messages_of_job
 from gpucluster.controller.reactions.policy import FRESH_S, Choice, ReactionSettings, WatchedJob
 from gpucluster.node_agent.errors import Failed
-from gpucluster.node_agent.watch.judge import JobState
-from gpucluster.node_agent.watch.message import JobReport
+from gpucluster.node_agent.watch.judge import JobActivity
+from gpucluster.node_agent.watch.message import ReportedJob
 
 JOB = WatchedJob("7", "7", "RUNNING", "run-1", "gpu", frozenset({"n1", "n2"}), others=frozenset({"n3"}), age=9000)
-HUNG = JobReport("7", JobState.HUNG, 240.0, "rank 1 is behind", "1", 9, "n1")
-WAITS = JobReport("7", JobState.WAITING, 240.0)
+HUNG = ReportedJob("7", JobActivity.HUNG, 240.0, "rank 1 is behind", "1", 9, "n1")
+WAITS = ReportedJob("7", JobActivity.WAITING, 240.0)
 REQUEUE, CANCEL = ReactionSettings(Choice.REQUEUE), ReactionSettings(Choice.CANCEL)
 
 
@@ -133,12 +133,12 @@ def test_lines_of_earlier_runs_stay_and_the_oldest_go(site: Site) -> None:
 
 def test_nothing_is_asked_while_jobs_work(site: Site) -> None:
     site.slurm.look = None  # type: ignore[method-assign,assignment]
-    site.service.hear("n1", [replace_said(HUNG, state=JobState.WORKING)])
+    site.service.hear("n1", [replace_said(HUNG, state=JobActivity.WORKING)])
     site.tick()
     assert not (site.folder / FILE).exists()
 
 
-def replace_said(said: JobReport, **changed: object) -> JobReport:
+def replace_said(said: ReportedJob, **changed: object) -> ReportedJob:
     return said._replace(**changed)  # type: ignore[arg-type]
 
 
@@ -178,7 +178,7 @@ def test_a_hang_is_told_once_also_after_a_restart(site: Site) -> None:
         site.again()
     assert site.slurm.verbs() == ["notify"]
     # The job goes on, and hangs again.
-    site.service.hear("n2", [replace_said(WAITS, state=JobState.WORKING)])
+    site.service.hear("n2", [replace_said(WAITS, state=JobActivity.WORKING)])
     site.tick()
     site.hung()
     site.tick()
@@ -208,7 +208,7 @@ def test_a_job_that_has_gone_on_meanwhile_is_not_cancelled(tmp_path: Path) -> No
     with pytest.raises(KilledError):
         site.tick()
     site.again()
-    site.service.hear("n1", [replace_said(HUNG, state=JobState.WORKING)])
+    site.service.hear("n1", [replace_said(HUNG, state=JobActivity.WORKING)])
     site.tick()
     site.now += FRESH_S
     site.tick()

@@ -16,7 +16,7 @@ from gpucluster.controller.reactions.policy import (
     Remark,
     WatchedJob,
 )
-from gpucluster.node_agent.watch.judge import JobState
+from gpucluster.node_agent.watch.judge import JobActivity
 
 NOW = 10_000.0
 JOB = WatchedJob(
@@ -26,13 +26,13 @@ NONE = ReactionRecord(JOB.run)
 DEFAULT = ReactionSettings()
 
 
-def remark(node: str, state: JobState = JobState.HUNG, **changed: Any) -> Remark:
+def remark(node: str, state: JobActivity = JobActivity.HUNG, **changed: Any) -> Remark:
     given: dict[str, Any] = {"since": NOW - 240, "first": NOW - 30, "at": NOW - 5}
     return Remark(node, state, **{**given, **changed})
 
 
 HUNG = remark("n1", words="rank 1 has launched less", place="rank 1, process 9 on n1", suspect="n1")
-WAITS = remark("n2", JobState.WAITING)
+WAITS = remark("n2", JobActivity.WAITING)
 
 
 def act(
@@ -50,10 +50,10 @@ def act(
     [
         ((HUNG, WAITS), True),
         ((HUNG, remark("n2")), True),
-        ((HUNG, remark("n2", JobState.IDLE)), True),
-        ((HUNG, remark("n2", JobState.WORKING)), False),
-        ((HUNG, remark("n2", JobState.STRAGGLING)), False),
-        ((WAITS, remark("n1", JobState.WAITING)), False),
+        ((HUNG, remark("n2", JobActivity.IDLE)), True),
+        ((HUNG, remark("n2", JobActivity.WORKING)), False),
+        ((HUNG, remark("n2", JobActivity.STRAGGLING)), False),
+        ((WAITS, remark("n1", JobActivity.WAITING)), False),
         # One of them says nothing, or nothing new, or nothing since the other called it hung.
         ((HUNG,), False),
         ((HUNG, replace(WAITS, at=NOW - policy.FRESH_S - 1)), False),
@@ -142,9 +142,11 @@ def test_a_hang_is_told_once() -> None:
 def test_it_is_told_again_after_the_job_has_gone_on() -> None:
     record = replace(NONE, hang_told=True, kind=ReactionKind.CANCEL, pending=True, requeues=2)
     assert policy.after(JOB, record, [HUNG, WAITS], NOW) == record
-    assert policy.after(JOB, record, [HUNG, replace(WAITS, state=JobState.WORKING)], NOW) == replace(NONE, requeues=2)
+    assert policy.after(JOB, record, [HUNG, replace(WAITS, state=JobActivity.WORKING)], NOW) == replace(
+        NONE, requeues=2
+    )
     said = replace(record, told=("it was hung",))
-    assert policy.after(JOB, said, [HUNG, replace(WAITS, state=JobState.WORKING)], NOW).told == ("it was hung",)
+    assert policy.after(JOB, said, [HUNG, replace(WAITS, state=JobActivity.WORKING)], NOW).told == ("it was hung",)
 
 
 def test_another_run_remembers_only_its_requeues() -> None:
@@ -199,19 +201,19 @@ def test_a_job_is_not_requeued(job: WatchedJob, record: ReactionRecord, shadow: 
     assert words in found.text
 
 
-def idle(node: str, minutes: float, state: JobState = JobState.IDLE) -> Remark:
+def idle(node: str, minutes: float, state: JobActivity = JobActivity.IDLE) -> Remark:
     return remark(node, state, since=NOW - minutes * 60, idle_gpus=4, idle_s=4 * minutes * 60)
 
 
 def test_idle_gpus_are_told_once_with_their_waste() -> None:
-    found = act(idle("n1", 45, JobState.WORKING), remark("n2", JobState.WORKING))
+    found = act(idle("n1", 45, JobActivity.WORKING), remark("n2", JobActivity.WORKING))
     assert found == policy.Act(
         of_hang=False, text="gpucluster: job 7 uses no process on 4 of its GPUs, for 3.0 GPU hours (n1)."
     )
     told = replace(NONE, idle_told=True)
     assert act(idle("n1", 45), WAITS, record=told) is None
     assert policy.after(JOB, told, [idle("n1", 45), WAITS], NOW) == told
-    assert policy.after(JOB, told, [remark("n1", JobState.WORKING)], NOW) == NONE
+    assert policy.after(JOB, told, [remark("n1", JobActivity.WORKING)], NOW) == NONE
     assert policy.after(JOB, told, [], NOW) == told
     # A requeue that is decided stays so.
     both = replace(told, hang_told=True, kind=ReactionKind.REQUEUE, pending=True)
@@ -223,7 +225,7 @@ def test_idle_gpus_are_told_once_with_their_waste() -> None:
     [
         ((idle("n1", 130), idle("n2", 121)), True),
         ((idle("n1", 130), idle("n2", 119)), False),
-        ((idle("n1", 130), idle("n2", 130, JobState.WAITING)), False),
+        ((idle("n1", 130), idle("n2", 130, JobActivity.WAITING)), False),
         ((idle("n1", 130),), False),
     ],
 )

@@ -311,7 +311,7 @@ def test_a_generated_key_stays_whatever_other_machine_has_generated_until_it_is_
     assert first not in controller.run("cat", f"{HOMES}/kim/.ssh/authorized_keys")[1]
     controller.request("converge", people=described(first))
     assert controller.request("user.show", name="kim")["user"]["ssh_keys"] == [second]
-    assert "whose it is" in controller.refused("converge", people=described(" ".join(first.split()[:2])))
+    assert "does not name its owner" in controller.refused("converge", people=described(" ".join(first.split()[:2])))
     controller.request("converge", people=[{"name": "kim", "ssh_keys": [KEY]}])
     assert controller.request("user.show", name="kim")["user"]["ssh_keys"] == [KEY]
     controller.request("user.remove", name="kim")

@@ -384,14 +384,14 @@ def test_elastic_nodes_are_reached_by_the_address_that_slurm_knows(monkeypatch: 
         assert {"sinfo", "--Node", "--nodes=e[1-4]", "--format=%N %t %o"} <= set(argv)
         return subprocess.CompletedProcess(argv, 0, listed, "")
 
-    def ask(argv: list[str], *_: Any, **__: Any) -> programs.Answer:
+    def ask(argv: list[str], *_: Any, **__: Any) -> programs.ProgramAnswer:
         if argv[0] != "ssh":
-            return programs.Answer(0, b'{"ended": 1, "wrong": []}\n', b"", "")
+            return programs.ProgramAnswer(0, b'{"ended": 1, "wrong": []}\n', b"", "")
         address = argv[argv.index("--") + 1]
         asked[address] = argv
         wrong = ["SSSD does not run"] if address == "n-1" else []
         answer = f"a banner\n{json.dumps({'ended': 2, 'wrong': wrong})}\n"
-        return programs.Answer(255 if address == "10.0.1.9" else 0, answer.encode(), b"", "")
+        return programs.ProgramAnswer(255 if address == "10.0.1.9" else 0, answer.encode(), b"", "")
 
     monkeypatch.setattr(programs, "call", call)
     monkeypatch.setattr(programs, "ask", ask)
@@ -419,7 +419,7 @@ def test_elastic_nodes_are_reached_by_the_address_that_slurm_knows(monkeypatch: 
     ],
 )
 def test_what_is_no_answer_confirms_nothing(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    monkeypatch.setattr(programs, "ask", lambda *_, **__: programs.Answer(0, answer.encode(), b"", ""))
+    monkeypatch.setattr(programs, "ask", lambda *_, **__: programs.ProgramAnswer(0, answer.encode(), b"", ""))
     here = socket.gethostname().split(".")[0]
     report = hosts.confirm(config.HostLogins())
     assert report.unreachable == (here,)

@@ -15,7 +15,7 @@ from gpucluster.node_agent.checks import refusals, registry
 from gpucluster.node_agent.checks.collect.place import MeasuredHost, measure
 from gpucluster.node_agent.checks.judges.rdma import LIMITS
 from gpucluster.node_agent.checks.model import Missing, RefusedMeasurement, Status
-from gpucluster.node_agent.programs import Answer, ask
+from gpucluster.node_agent.programs import ProgramAnswer, ask
 from tests.node_agent.checks.measured import DATA, NODE, XML, healthy, judged
 
 BOOT = "11111111-2222-3333-4444-555555555555"
@@ -76,14 +76,14 @@ def tree(root: Path) -> None:
     write(root / "dev/nvidia0", "")
 
 
-def said(answers: Mapping[str, Any]) -> Callable[[list[str], float, int], Answer]:
+def said(answers: Mapping[str, Any]) -> Callable[[list[str], float, int], ProgramAnswer]:
     """Programs by the start of their command line: what they print, or a whole answer."""
 
-    def ask_double(argv: list[str], _seconds: float, _most: int) -> Answer:
+    def ask_double(argv: list[str], _seconds: float, _most: int) -> ProgramAnswer:
         for words, answer in answers.items():
             if " ".join(argv).startswith(words):
-                return answer if isinstance(answer, Answer) else Answer(0, answer.encode(), b"", "")
-        return Answer(None, b"", b"", f"{argv[0]} is not installed")
+                return answer if isinstance(answer, ProgramAnswer) else ProgramAnswer(0, answer.encode(), b"", "")
+        return ProgramAnswer(None, b"", b"", f"{argv[0]} is not installed")
 
     return ask_double
 
@@ -141,13 +141,15 @@ def test_a_read_only_root(host: MeasuredHost) -> None:
 
 def test_a_share_that_hangs_is_unknown_and_one_that_is_missing_a_fault(host: MeasuredHost) -> None:
     node = replace(NODE, mounts=("/home", "/data"))
-    hangs = replace(host, expected=node, ask=said({"stat": Answer(None, b"", b"", "stat gave no answer within 1 s")}))
+    hangs = replace(
+        host, expected=node, ask=said({"stat": ProgramAnswer(None, b"", b"", "stat gave no answer within 1 s")})
+    )
     found = collect("mounts", hangs)
     assert found == {
         "/home": {"mounted": True, "fault": "stat gave no answer within 1 s"},
         "/data": {"mounted": False, "fault": ""},
     }
-    stale = Answer(1, b"", b"stat: cannot read: Stale file handle", "")
+    stale = ProgramAnswer(1, b"", b"stat: cannot read: Stale file handle", "")
     assert "Stale" in collect("mounts", replace(hangs, ask=said({"stat": stale})))["/home"]["fault"]
     assert collect("mounts", replace(hangs, ask=ask))["/home"] == {"mounted": True, "fault": ""}
 
@@ -172,17 +174,17 @@ def test_a_gpu_without_any_link(host: MeasuredHost) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer(None, b"", b"", "nvidia-smi is not installed"), "not installed"),
-        (Answer(-9, XML.encode()[:1000], b"", "nvidia-smi gave no answer within 5 s"), "no answer within 5 s"),
-        (Answer(-11, XML.encode(), b"", ""), "ended by signal 11"),
-        (Answer(4, b"", b"Insufficient Permissions\n", ""), "status 4: Insufficient Permissions"),
-        (Answer(255, b"something new\n", b"", ""), "status 255: something new"),
-        (Answer(0, XML.encode()[:30000], b"", ""), "cut off"),
-        (Answer(0, b"", b"", ""), "cut off"),
-        (Answer(0, b"<html></html>", b"", ""), "<html>"),
+        (ProgramAnswer(None, b"", b"", "nvidia-smi is not installed"), "not installed"),
+        (ProgramAnswer(-9, XML.encode()[:1000], b"", "nvidia-smi gave no answer within 5 s"), "no answer within 5 s"),
+        (ProgramAnswer(-11, XML.encode(), b"", ""), "ended by signal 11"),
+        (ProgramAnswer(4, b"", b"Insufficient Permissions\n", ""), "status 4: Insufficient Permissions"),
+        (ProgramAnswer(255, b"something new\n", b"", ""), "status 255: something new"),
+        (ProgramAnswer(0, XML.encode()[:30000], b"", ""), "cut off"),
+        (ProgramAnswer(0, b"", b"", ""), "cut off"),
+        (ProgramAnswer(0, b"<html></html>", b"", ""), "<html>"),
     ],
 )
-def test_an_nvidia_smi_that_fails(host: MeasuredHost, answer: Answer, reason: str) -> None:
+def test_an_nvidia_smi_that_fails(host: MeasuredHost, answer: ProgramAnswer, reason: str) -> None:
     found = collect("nvidia_smi", replace(host, ask=said({"nvidia-smi": answer})))
     assert isinstance(found, Missing)
     assert reason in found.reason
@@ -194,33 +196,43 @@ def test_an_nvidia_smi_that_fails(host: MeasuredHost, answer: Answer, reason: st
     [
         # lyulyul/shine-cluster#50: a kernel without the driver after an update
         (
-            Answer(9, b"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", b"", ""),
+            ProgramAnswer(
+                9, b"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", b"", ""
+            ),
             "driver is not loaded; nvidia-smi ended with status 9: NVIDIA-SMI has failed",
         ),
         # Azure/az-hop#269: packages were upgraded below a running driver
         (
-            Answer(18, b"Failed to initialize NVML: Driver/library version mismatch\nNVML: 535\n", b"", ""),
+            ProgramAnswer(18, b"Failed to initialize NVML: Driver/library version mismatch\nNVML: 535\n", b"", ""),
             "Driver/library version mismatch",
         ),
         # The same by its words, on standard error, with the status of all other errors
-        (Answer(255, b"", b"Failed to initialize NVML: Driver/library version mismatch\n", ""), "version mismatch"),
+        (
+            ProgramAnswer(255, b"", b"Failed to initialize NVML: Driver/library version mismatch\n", ""),
+            "version mismatch",
+        ),
         # NVIDIA/dcgm-exporter#604
         (
-            Answer(255, b"Unable to determine the device handle for GPU0000:BA:00.0: Unknown Error\n", b"", ""),
+            ProgramAnswer(255, b"Unable to determine the device handle for GPU0000:BA:00.0: Unknown Error\n", b"", ""),
             "device handle for GPU0000:BA:00.0",
         ),
         # The same with the status of a driver that is not loaded: the words count
         *(
-            (Answer(9, f"Unable to do it: {words}\n".encode(), b"", ""), f"{meaning}; nvidia-smi ended with status 9")
+            (
+                ProgramAnswer(9, f"Unable to do it: {words}\n".encode(), b"", ""),
+                f"{meaning}; nvidia-smi ended with status 9",
+            )
             for words, meaning in refusals.WORDS.items()
         ),
-        (Answer(6, b"No devices were found\n", b"", ""), "no GPU was found"),
-        (Answer(12, b"", b"", ""), "can't be loaded"),
-        (Answer(15, b"", b"", ""), "fallen off the bus"),
-        (Answer(16, XML.encode()[:2000], b"", ""), "a GPU must be reset"),
+        (ProgramAnswer(6, b"No devices were found\n", b"", ""), "no GPU was found"),
+        (ProgramAnswer(12, b"", b"", ""), "can't be loaded"),
+        (ProgramAnswer(15, b"", b"", ""), "fallen off the bus"),
+        (ProgramAnswer(16, XML.encode()[:2000], b"", ""), "a GPU must be reset"),
     ],
 )  # fmt: skip
-def test_an_nvidia_smi_that_says_that_no_gpu_works(host: MeasuredHost, tool: str, answer: Answer, reason: str) -> None:
+def test_an_nvidia_smi_that_says_that_no_gpu_works(
+    host: MeasuredHost, tool: str, answer: ProgramAnswer, reason: str
+) -> None:
     found = collect(tool, replace(host, ask=said({"nvidia-smi": answer})))
     assert isinstance(found, RefusedMeasurement)
     assert reason in found.reason
@@ -230,12 +242,12 @@ def test_an_nvidia_smi_that_says_that_no_gpu_works(host: MeasuredHost, tool: str
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(14, XML.encode(), b"", ""),
-        Answer(14, XML.encode() + b"WARNING: infoROM is corrupted at gpu 0000:97:00.0\n", b"", ""),
-        Answer(0, b"WARNING: infoROM is corrupted at gpu 0000:97:00.0\n" + XML.encode(), b"", ""),
+        ProgramAnswer(14, XML.encode(), b"", ""),
+        ProgramAnswer(14, XML.encode() + b"WARNING: infoROM is corrupted at gpu 0000:97:00.0\n", b"", ""),
+        ProgramAnswer(0, b"WARNING: infoROM is corrupted at gpu 0000:97:00.0\n" + XML.encode(), b"", ""),
     ],
 )
-def test_a_corrupted_inforom_is_said_and_takes_no_node_away(host: MeasuredHost, answer: Answer) -> None:
+def test_a_corrupted_inforom_is_said_and_takes_no_node_away(host: MeasuredHost, answer: ProgramAnswer) -> None:
     found = {"nvidia_smi": collect("nvidia_smi", replace(host, ask=said({"nvidia-smi": answer})))}
     judgement = judged("gpu_repair", {**healthy(), **found})
     assert judgement.status is Status.WARN
@@ -244,7 +256,7 @@ def test_a_corrupted_inforom_is_said_and_takes_no_node_away(host: MeasuredHost, 
 
 
 FOLDER = "usr/lib/x86_64-linux-gnu"
-NO_MODULE = Answer(1, b"", b"modinfo: ERROR: Module nvidia not found.\n", "")
+NO_MODULE = ProgramAnswer(1, b"", b"modinfo: ERROR: Module nvidia not found.\n", "")
 
 
 def driver(host: MeasuredHost, *, loaded: str = "580.95.05", library: str = "580.95.05", folder: str = FOLDER) -> None:
@@ -260,32 +272,42 @@ def driver(host: MeasuredHost, *, loaded: str = "580.95.05", library: str = "580
 @pytest.mark.parametrize(
     ("files", "modinfo", "status", "words"),
     [
-        ({}, Answer(0, b"580.95.05\n", b"", ""), "pass", "580.95.05"),
-        ({"folder": "usr/lib64"}, Answer(0, b"580.95.05\n", b"", ""), "pass", "580.95.05"),
+        ({}, ProgramAnswer(0, b"580.95.05\n", b"", ""), "pass", "580.95.05"),
+        ({"folder": "usr/lib64"}, ProgramAnswer(0, b"580.95.05\n", b"", ""), "pass", "580.95.05"),
         # Azure/az-hop#269: packages were upgraded below a running driver
         (
             {"library": "580.105.08"},
-            Answer(0, b"580.105.08\n", b"", ""),
+            ProgramAnswer(0, b"580.105.08\n", b"", ""),
             "fail",
             "the loaded driver is 580.95.05, its library 580.105.08: packages were changed below the running driver",
         ),
         # microsoft/azhpc-images#86: the library alone
-        ({"loaded": "550.90.07"}, Answer(0, b"550.90.07\n", b"", ""), "fail", "is 550.90.07, its library 580.95.05"),
-        ({}, Answer(0, b"580.105.08\n", b"", ""), "warn", "05, the module on disk is 580.105.08: after a"),
+        (
+            {"loaded": "550.90.07"},
+            ProgramAnswer(0, b"550.90.07\n", b"", ""),
+            "fail",
+            "is 550.90.07, its library 580.95.05",
+        ),
+        ({}, ProgramAnswer(0, b"580.105.08\n", b"", ""), "warn", "05, the module on disk is 580.105.08: after a"),
         ({}, NO_MODULE, "warn", "no module of the driver on disk"),
         # lyulyul/shine-cluster#50: a kernel without the driver after an update
         ({"loaded": ""}, NO_MODULE, "fail", "has no module of it on disk, its library 580.95.05"),
-        ({"loaded": ""}, Answer(0, b"580.95.05\n", b"", ""), "fail", "not loaded; its module on disk is 580.95.05"),
-        ({"library": ""}, Answer(0, b"580.95.05\n", b"", ""), "unknown", "there is no libnvidia-ml.so.1"),
-        ({"library": "1.new"}, Answer(0, b"580.95.05\n", b"", ""), "unknown", "has no version"),
-        ({"loaded": "new"}, Answer(0, b"580.95.05\n", b"", ""), "unknown", "no version of it"),
-        ({}, Answer(None, b"", b"", "modinfo is not installed"), "unknown", "modinfo is not installed"),
-        ({}, Answer(1, b"", b"modinfo: ERROR: Permission denied", ""), "unknown", "Permission denied"),
-        ({}, Answer(0, b"\n", b"", ""), "unknown", "modinfo ended with status 0"),
+        (
+            {"loaded": ""},
+            ProgramAnswer(0, b"580.95.05\n", b"", ""),
+            "fail",
+            "not loaded; its module on disk is 580.95.05",
+        ),
+        ({"library": ""}, ProgramAnswer(0, b"580.95.05\n", b"", ""), "unknown", "there is no libnvidia-ml.so.1"),
+        ({"library": "1.new"}, ProgramAnswer(0, b"580.95.05\n", b"", ""), "unknown", "has no version"),
+        ({"loaded": "new"}, ProgramAnswer(0, b"580.95.05\n", b"", ""), "unknown", "no version of it"),
+        ({}, ProgramAnswer(None, b"", b"", "modinfo is not installed"), "unknown", "modinfo is not installed"),
+        ({}, ProgramAnswer(1, b"", b"modinfo: ERROR: Permission denied", ""), "unknown", "Permission denied"),
+        ({}, ProgramAnswer(0, b"\n", b"", ""), "unknown", "modinfo ended with status 0"),
     ],
 )  # fmt: skip
 def test_the_driver_in_kernel_library_and_on_disk(
-    host: MeasuredHost, files: dict[str, str], modinfo: Answer, status: str, words: str
+    host: MeasuredHost, files: dict[str, str], modinfo: ProgramAnswer, status: str, words: str
 ) -> None:
     driver(host, **files)
     found = collect("driver", replace(host, ask=said({"modinfo": modinfo})))
@@ -306,7 +328,7 @@ def test_the_driver_is_found_where_debian_s_alternatives_have_it_and_sys_has_no_
     alternative = host.root / "etc/alternatives/nvidia--libnvidia-ml.so.1-x86_64-linux-gnu"
     alternative.symlink_to(real.parent / "libnvidia-ml.so.1")
     (host.root / FOLDER / "libnvidia-ml.so.1").symlink_to(alternative)
-    found = collect("driver", replace(host, ask=said({"modinfo": Answer(0, b"580.95.05\n", b"", "")})))
+    found = collect("driver", replace(host, ask=said({"modinfo": ProgramAnswer(0, b"580.95.05\n", b"", "")})))
     assert found == {"loaded": "580.95.05", "library": "580.95.05", "on_disk": "580.95.05"}
 
 
@@ -316,17 +338,20 @@ DIAGNOSIS = json.dumps({"DCGM Diagnostic": healthy()["dcgm_short"], "Driver Vers
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer(-6, DIAGNOSIS.encode(), b"", ""), "signal 6"),
-        (Answer(0, DIAGNOSIS.encode()[:300], b"", ""), "cut off"),
-        (Answer(1, b"Error: unable to establish a connection to the specified host", b"", ""), "unable to establish"),
-        (Answer(1, b'{"DCGM Diagnostic": {"runtime_error": "busy"}}', b"", ""), "busy"),
+        (ProgramAnswer(-6, DIAGNOSIS.encode(), b"", ""), "signal 6"),
+        (ProgramAnswer(0, DIAGNOSIS.encode()[:300], b"", ""), "cut off"),
+        (
+            ProgramAnswer(1, b"Error: unable to establish a connection to the specified host", b"", ""),
+            "unable to establish",
+        ),
+        (ProgramAnswer(1, b'{"DCGM Diagnostic": {"runtime_error": "busy"}}', b"", ""), "busy"),
         # DCGM's own statuses: dcgmi/Command.cpp and dcgmi/Diag.cpp
         (
-            Answer(235, b"Error: unable to establish a connection to the specified host: localhost\n", b"", ""),
+            ProgramAnswer(235, b"Error: unable to establish a connection to the specified host: localhost\n", b"", ""),
             "DCGM's service nvidia-dcgm does not answer (-21); dcgmi ended with status 235: ",
         ),
         (
-            Answer(
+            ProgramAnswer(
                 217,
                 b'{"DCGM Diagnostic": {"runtime_error": "Error: Unable to complete diagnostic. Return: (-39)"}}',
                 b"",
@@ -334,12 +359,12 @@ DIAGNOSIS = json.dumps({"DCGM Diagnostic": healthy()["dcgm_short"], "Driver Vers
             ),
             "another diagnosis runs (-39); dcgmi ended with status 217: dcgmi has run no diagnosis: Error: Unable to",
         ),
-        (Answer(254, b"", b"Error: Couldn't find match for argument.", ""), "arguments of dcgmi are wrong (-2)"),
-        (Answer(143, b"", b"", ""), "dcgmi ended with status 143"),
-        (Answer(0, b"", b"", ""), "cut off"),
+        (ProgramAnswer(254, b"", b"Error: Couldn't find match for argument.", ""), "arguments of dcgmi are wrong (-2)"),
+        (ProgramAnswer(143, b"", b"", ""), "dcgmi ended with status 143"),
+        (ProgramAnswer(0, b"", b"", ""), "cut off"),
     ],
 )
-def test_a_dcgm_that_fails(host: MeasuredHost, answer: Answer, reason: str) -> None:
+def test_a_dcgm_that_fails(host: MeasuredHost, answer: ProgramAnswer, reason: str) -> None:
     found = collect("dcgm_short", replace(host, ask=said({"dcgmi diag -r 1 -j": answer})))
     assert isinstance(found, Missing)
     assert reason in found.reason
@@ -349,7 +374,9 @@ def test_a_dcgm_that_fails(host: MeasuredHost, answer: Answer, reason: str) -> N
     ("status", "reason"), [(238, "can't be reached"), (237, "must be reset"), (205, "out of service")]
 )
 def test_a_dcgm_that_says_that_a_gpu_does_not_work(host: MeasuredHost, status: int, reason: str) -> None:
-    answer = Answer(status, b'{"DCGM Diagnostic": {"runtime_error": "Error: Unable to complete diagnostic."}}', b"", "")
+    answer = ProgramAnswer(
+        status, b'{"DCGM Diagnostic": {"runtime_error": "Error: Unable to complete diagnostic."}}', b"", ""
+    )
     found = collect("dcgm_short", replace(host, ask=said({"dcgmi diag -r 1 -j": answer})))
     assert isinstance(found, RefusedMeasurement)
     assert reason in found.reason
@@ -368,7 +395,7 @@ def test_a_dcgm_that_says_that_a_gpu_does_not_work(host: MeasuredHost, status: i
 )
 def test_a_dcgm_that_does_not_test_gpus_that_are_divided(host: MeasuredHost, name: str, words: str) -> None:
     error = f"Error: Unable to complete diagnostic for group 2147483647. Return: (-30): NVVS error\n{words}"
-    answer = Answer(
+    answer = ProgramAnswer(
         226, json.dumps({"DCGM Diagnostic": {"runtime_error": error, "version": "4.6.0"}}).encode(), b"", ""
     )
     found = collect(name, replace(host, ask=said({"dcgmi diag": answer})))
@@ -378,7 +405,7 @@ def test_a_dcgm_that_does_not_test_gpus_that_are_divided(host: MeasuredHost, nam
 
 
 def test_dcgm_ends_with_a_status_of_its_own_where_a_test_fails(host: MeasuredHost) -> None:
-    answer = Answer(226, b"Warning: x\n" + DIAGNOSIS.replace('"Pass"', '"Fail"').encode(), b"", "")
+    answer = ProgramAnswer(226, b"Warning: x\n" + DIAGNOSIS.replace('"Pass"', '"Fail"').encode(), b"", "")
     found = collect("dcgm_long", replace(host, ask=said({"dcgmi diag -r 3 -j": answer})))
     assert judged("dcgm_long", {"dcgm_long": found}).status is Status.FAIL
 
@@ -563,8 +590,8 @@ def test_systemd_that_reads_its_units_again_is_asked_again(host: MeasuredHost) -
     known = "\n".join(map(block.format, ("munge", "slurmd")))
     answers = iter(["\n", "\n", known])
 
-    def systemd_double(_argv: list[str], _seconds: float, _most: int) -> Answer:
-        return Answer(0, next(answers).encode(), b"", "")
+    def systemd_double(_argv: list[str], _seconds: float, _most: int) -> ProgramAnswer:
+        return ProgramAnswer(0, next(answers).encode(), b"", "")
 
     assert collect("services", replace(host, ask=systemd_double)) == {"munge": "active", "slurmd": "active"}
 

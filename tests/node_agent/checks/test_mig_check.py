@@ -37,9 +37,9 @@ class Node:
         apply.apply(apply.MigNode(root, self.smi), DIVIDED)
 
     def host(self) -> MeasuredHost:
-        def ask(argv: list[str], _seconds: float, _most: int, **_more: object) -> programs.Answer:
+        def ask(argv: list[str], _seconds: float, _most: int, **_more: object) -> programs.ProgramAnswer:
             said = self.smi(argv, 1.0)
-            return programs.Answer(said.status, said.output.encode(), b"", "")
+            return programs.ProgramAnswer(said.status, said.output.encode(), b"", "")
 
         return MeasuredHost(DIVIDED, self.root, self.root, lambda: 0.0, lambda: 0.0, ask)
 

@@ -11,10 +11,10 @@ import pytest
 from gpucluster.node_agent.checks.model import (
     EXIT_CODES,
     Check,
+    CheckOutcome,
     Finding,
     Measurements,
     Missing,
-    Outcome,
     Profile,
     Reaction,
     Report,
@@ -25,9 +25,9 @@ from gpucluster.node_agent.checks.model import (
 )
 
 
-def _judge(measurements: Measurements, expected: int, subject: str) -> Outcome:
+def _judge(measurements: Measurements, expected: int, subject: str) -> CheckOutcome:
     seen = measurements["gpus"]["count"]
-    return Outcome(Status.PASS if seen == expected else Status.FAIL, f"{subject} has {seen} of {expected}")
+    return CheckOutcome(Status.PASS if seen == expected else Status.FAIL, f"{subject} has {seen} of {expected}")
 
 
 CHECK: Check[int] = Check(

@@ -11,7 +11,7 @@ import pytest
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.watch import kept, message
 from gpucluster.node_agent.watch.__main__ import JobReporter
-from gpucluster.node_agent.watch.judge import JobState
+from gpucluster.node_agent.watch.judge import JobActivity
 
 SEEN = kept.ObservedJob("7", "hung", 40.0, "rank 1\x1b is behind", "1", 9, "gpu-1", "AllReduce", {"0": 60.0, "1": 30.0})
 
@@ -24,7 +24,7 @@ def sent(**changed: Any) -> dict[str, Any]:
 
 def test_what_is_written_is_read() -> None:
     assert message.read(sent(), "gpu-1") == [
-        message.JobReport("7", JobState.HUNG, 60.0, "rank 1  is behind", "1", 9, "gpu-1", 2, 90.0)
+        message.ReportedJob("7", JobActivity.HUNG, 60.0, "rank 1  is behind", "1", 9, "gpu-1", 2, 90.0)
     ]
 
 

@@ -24,7 +24,7 @@ from gpucluster.node_agent.exporter.collect import watch as exporter_watch
 from gpucluster.node_agent.exporter.exposition import page
 from gpucluster.node_agent.watch import __main__ as watch
 from gpucluster.node_agent.watch import collect, judge, kept, ras
-from gpucluster.node_agent.watch.judge import JobFinding, JobState, Limits
+from gpucluster.node_agent.watch.judge import JobActivity, JobFinding, Limits
 from tests.doubles import ras_server
 from tests.doubles.clock import Clock
 from tests.doubles.ras_server import RasServer
@@ -115,7 +115,7 @@ def test_a_rank_that_sleeps_is_named_with_its_process(node: Node) -> None:
                 clock.now += 15
                 found = watching.look()
     finding, own = found["12"]
-    assert (finding.state, finding.rank, own) == (JobState.HUNG, ras.Rank(1, ras_server.HOST, guilty, 1), True)
+    assert (finding.state, finding.rank, own) == (JobActivity.HUNG, ras.Rank(1, ras_server.HOST, guilty, 1), True)
 
 
 def test_a_node_that_works_asks_nvidia_smi_once_a_look_and_nothing_else(node: Node) -> None:
@@ -124,20 +124,26 @@ def test_a_node_that_works_asks_nvidia_smi_once_a_look_and_nothing_else(node: No
     server = RasServer()
     with server.running() as address:
         found = watcher(node, address, Clock()).look()
-    assert found["12"][0].state is JobState.WORKING
+    assert found["12"][0].state is JobActivity.WORKING
     assert (len(node.asked), server.lines) == (1, [])
 
 
 @pytest.mark.parametrize(
     ("stranger", "own", "state"),
     [
-        ("0::/system.slice/cron.service\n", "0::/system.slice/slurmstepd.scope/job_12/step_0\n", JobState.STRAGGLING),
-        ("0::/x/job_7/step_0\n", "1:devices:/slurm_n1/uid_0/job_12/step_0/task_0\n0::/\n", JobState.STRAGGLING),
-        ("0::/x/job_12/step_1\n", "0::/x/job_12/step_0\n", JobState.WORKING),
-        ("0::/docker/b\n", "0::/docker/a\n", JobState.WORKING),
+        (
+            "0::/system.slice/cron.service\n",
+            "0::/system.slice/slurmstepd.scope/job_12/step_0\n",
+            JobActivity.STRAGGLING,
+        ),
+        ("0::/x/job_7/step_0\n", "1:devices:/slurm_n1/uid_0/job_12/step_0/task_0\n0::/\n", JobActivity.STRAGGLING),
+        ("0::/x/job_12/step_1\n", "0::/x/job_12/step_0\n", JobActivity.WORKING),
+        ("0::/docker/b\n", "0::/docker/a\n", JobActivity.WORKING),
     ],
 )
-def test_a_process_of_no_job_or_another_one_is_a_stranger(node: Node, stranger: str, own: str, state: JobState) -> None:
+def test_a_process_of_no_job_or_another_one_is_a_stranger(
+    node: Node, stranger: str, own: str, state: JobActivity
+) -> None:
     for pid, text in ((51, own), (52, own), (53, stranger)):
         (node.folder / f"proc/{pid}").mkdir(parents=True)
         (node.folder / f"proc/{pid}/cgroup").write_text(text)
@@ -203,11 +209,11 @@ def test_a_job_that_begins_again_has_no_past(node: Node) -> None:
     watching = watcher(node, ("127.0.0.1", 1), clock)
     watching.look()
     clock.now += 1800
-    assert watching.look()["12"][0].state is JobState.IDLE
+    assert watching.look()["12"][0].state is JobActivity.IDLE
     (node.jobs / "12.json").unlink()
     watching.look()
     node.job("12", [0])
-    assert watching.look()["12"][0].state is JobState.WAITING
+    assert watching.look()["12"][0].state is JobActivity.WAITING
 
 
 def test_a_gpu_whose_process_has_no_number_is_held(node: Node) -> None:
@@ -258,7 +264,7 @@ def test_a_job_with_an_instance_is_not_judged_by_the_gpu_that_has_its_number(nod
     for _ in range(200):
         clock.now += 15
         (finding, own) = watching.look()["12"]
-    assert (finding.state, finding.idle, own) == (JobState.UNMEASURED, {}, False)
+    assert (finding.state, finding.idle, own) == (JobActivity.UNMEASURED, {}, False)
     assert "GPU 0 instance 11" in finding.words
     assert finding.since == 1015.0
     # For nothing else is nvidia-smi asked, either.
@@ -275,7 +281,7 @@ def test_a_job_with_a_whole_gpu_and_an_instance_is_not_called_idle_or_hung(node:
     for _ in range(200):
         clock.now += 15
         found = watching.look()
-    assert found["12"][0].state is JobState.UNMEASURED
+    assert found["12"][0].state is JobActivity.UNMEASURED
     assert not watching.hurried()
 
 
@@ -287,8 +293,8 @@ def test_a_whole_gpu_beside_divided_ones_is_judged_as_before(node: Node) -> None
     for _ in range(200):
         clock.now += 15
         found = watching.look()
-    assert (found["12"][0].state, set(found["12"][0].idle)) == (JobState.IDLE, {2})
-    assert found["13"][0].state is JobState.UNMEASURED
+    assert (found["12"][0].state, set(found["12"][0].idle)) == (JobActivity.IDLE, {2})
+    assert found["13"][0].state is JobActivity.UNMEASURED
 
 
 def test_numbers_that_nothing_explains_are_not_those_of_gpus(node: Node) -> None:
@@ -297,7 +303,7 @@ def test_numbers_that_nothing_explains_are_not_those_of_gpus(node: Node) -> None
     (found.root / "proc/driver/nvidia-caps/mig-minors").unlink()
     node.job("12", [2])
     (finding, _own) = watching.look()["12"]
-    assert (finding.state, "does not report which ones" in finding.words) == (JobState.UNMEASURED, True)
+    assert (finding.state, "does not report which ones" in finding.words) == (JobActivity.UNMEASURED, True)
 
 
 def test_an_answer_of_ras_is_not_given_to_the_only_job_that_is_measured(node: Node) -> None:
@@ -356,8 +362,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_what_was_found_is_on_the_page_of_the_exporter(tmp_path: Path, clock: Clock) -> None:
     rank = ras.Rank(2, "10.0.0.11", 1399, 2)
-    hung = kept.seen("12", JobFinding(JobState.HUNG, clock.now - 200, "words", rank, "AllReduce"), "gpu-1")
-    works = kept.seen("13", JobFinding(JobState.WORKING, clock.now, idle={3: 7200.0}), "")
+    hung = kept.seen("12", JobFinding(JobActivity.HUNG, clock.now - 200, "words", rank, "AllReduce"), "gpu-1")
+    works = kept.seen("13", JobFinding(JobActivity.WORKING, clock.now, idle={3: 7200.0}), "")
     kept.write([hung, works], clock.now, tmp_path / "jobs.json")
     found = series(shown(tmp_path / "jobs.json"))
     assert of(found, "gpucluster_job_state", job_id="12", state="hung") == 1
@@ -368,7 +374,7 @@ def test_what_was_found_is_on_the_page_of_the_exporter(tmp_path: Path, clock: Cl
 
 
 def test_an_old_file_holds_no_alert(tmp_path: Path, clock: Clock) -> None:
-    kept.write([kept.seen("12", JobFinding(JobState.HUNG, 1.0), "")], clock.now, tmp_path / "jobs.json")
+    kept.write([kept.seen("12", JobFinding(JobActivity.HUNG, 1.0), "")], clock.now, tmp_path / "jobs.json")
     clock.now += exporter_watch.OLDEST_S + 60
     found = series(shown(tmp_path / "jobs.json"))
     assert having(found, "gpucluster_job_state") == {}

@@ -20,7 +20,7 @@ _XID = re.compile(rf"NVRM: Xid \({_ADDRESS}((?: GPU-C?I:\d+)*)\): (\d+)(?:,\s*(.
 _SXID = re.compile(rf"nvidia-nvswitch\d+: SXid \({_ADDRESS}\): (\d+)(?:,\s*(.*))?")
 _FATAL = re.compile(r"(?<!non-)(?<!non )\bfatal\b|\bD?-?RST: Yes", re.IGNORECASE)
 _WITHOUT_XID = re.compile(rf"NVRM: .*?\b{_ADDRESS}.*?\b(fallen off the bus|RmInitAdapter failed)", re.IGNORECASE)
-#: A log that begins this long after the boot, in seconds, still has everything that devices say: drivers load later.
+#: A log that begins this long after the boot, in seconds, still has all messages of devices: drivers load later.
 _FIRST_LINES_S = 5.0
 #: Lines of the journal that are read; a log that is longer was flooded.
 _LINES = 20000

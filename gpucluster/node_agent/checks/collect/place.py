@@ -55,7 +55,7 @@ class MeasuredHost:
     state: Path
     monotonic: Callable[[], float]
     wall: Callable[[], float]
-    ask: Callable[[list[str], float, int], programs.Answer] = programs.ask
+    ask: Callable[[list[str], float, int], programs.ProgramAnswer] = programs.ask
 
     def output(self, argv: list[str], seconds: float, good: tuple[int, ...] = (0,)) -> str:
         """What a program prints.

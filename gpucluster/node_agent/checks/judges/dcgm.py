@@ -7,7 +7,7 @@ from typing import Any
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
 from gpucluster.node_agent.checks.judges.parts import PartResult, sum_up
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Status, worst
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Status, worst
 from gpucluster.node_agent.checks.refusals import is_divided
 
 _STATUS: Mapping[str, Status] = {
@@ -26,20 +26,22 @@ _SOFTWARE = "deployment"
 _WORKS = frozenset({1, 5})
 
 
-def judge(measurement: str, *, hardware: bool = False) -> Callable[[Measurements, NodeExpectation, str], Outcome]:
+def judge(measurement: str, *, hardware: bool = False) -> Callable[[Measurements, NodeExpectation, str], CheckOutcome]:
     """The judge of the diagnosis that a measurement has.
 
     Args:
         hardware: the level tests the hardware, so that a run in which none of these tests ran has measured nothing.
     """
 
-    def of_level(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
+    def of_level(measured: Measurements, _expected: NodeExpectation, _subject: str) -> CheckOutcome:
         answer = measured[measurement]
         if answer.get("divided"):
-            return Outcome(Status.SKIP, f"the GPUs are divided (MIG), and DCGM does not test them: {answer['divided']}")
+            return CheckOutcome(
+                Status.SKIP, f"the GPUs are divided (MIG), and DCGM does not test them: {answer['divided']}"
+            )
         parts = list(_results(answer["test_categories"]))
         if all(part.status is Status.SKIP for part in parts):
-            return Outcome(Status.UNKNOWN, "DCGM has run no test")
+            return CheckOutcome(Status.UNKNOWN, "DCGM has run no test")
         of_hardware = list(
             _results(each for each in answer["test_categories"] if str(each.get("category", "")).lower() != _SOFTWARE)
         )
@@ -48,7 +50,7 @@ def judge(measurement: str, *, hardware: bool = False) -> Callable[[Measurements
             words = f"DCGM has run none of its tests of the hardware: {why}"
             divided = of_hardware and all(is_divided(part.message) for part in of_hardware)
             if divided and worst(part.status for part in parts) is Status.PASS:
-                return Outcome(Status.SKIP, words)
+                return CheckOutcome(Status.SKIP, words)
             parts.append(PartResult(Status.UNKNOWN, words))
         return sum_up(parts, f"{sum(part.status is Status.PASS for part in parts)} results of DCGM, all good")
 

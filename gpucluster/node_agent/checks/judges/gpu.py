@@ -1,4 +1,4 @@
-"""Judges of NVIDIA GPUs, on what `nvidia-smi -q -x` and `nvidia-smi nvlink` say.
+"""Judges of NVIDIA GPUs, on what `nvidia-smi -q -x` and `nvidia-smi nvlink` print.
 
 The names of the values are those of driver 580 (DTD v13); where a driver before it has another name, both are read.
 """
@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
 from gpucluster.node_agent.checks.judges.parts import Absent, PartResult, each, is_broken, leaf, number, sum_up, yes
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Status
 
 Leaves = Mapping[str, str]
 
@@ -29,21 +29,21 @@ _RETIRED = "retired_pages/"
 _RETIRES_PAGES = ("Volta", "Pascal", "Maxwell", "Kepler", "Turing")
 
 
-def count(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def count(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """As many GPUs as the shape has."""
     gpus = measured["nvidia_smi"]["gpus"]
     gpu_count, attached_count = len(gpus), int(number(measured["nvidia_smi"]["attached"]))
     if gpu_count != attached_count:
-        return Outcome(Status.UNKNOWN, f"nvidia-smi counts {attached_count} GPUs and describes {gpu_count}")
+        return CheckOutcome(Status.UNKNOWN, f"nvidia-smi counts {attached_count} GPUs and describes {gpu_count}")
     for index, gpu in enumerate(gpus):
         words = next((value for value in gpu.values() if is_broken(value)), "")
         if words:
-            return Outcome(Status.FAIL, f"GPU {index}: {words}", {"found": gpu_count, "expected": expected.gpus})
+            return CheckOutcome(Status.FAIL, f"GPU {index}: {words}", {"found": gpu_count, "expected": expected.gpus})
     status = Status.PASS if gpu_count == expected.gpus else Status.FAIL
-    return Outcome(status, f"{gpu_count} of {expected.gpus} GPUs", {"found": gpu_count, "expected": expected.gpus})
+    return CheckOutcome(status, f"{gpu_count} of {expected.gpus} GPUs", {"found": gpu_count, "expected": expected.gpus})
 
 
-def model(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def model(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """The GPUs of the shape."""
     model_words = expected.gpu_model.split("_")
 
@@ -56,7 +56,7 @@ def model(measured: Measurements, expected: NodeExpectation, _subject: str) -> O
     return _each_gpu(measured, expected, one, f"all are {' '.join(model_words).upper()}")
 
 
-def ecc(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def ecc(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """No uncorrectable error of memory since the last reset."""
 
     def one(leaves: Leaves) -> Iterable[PartResult]:
@@ -80,14 +80,14 @@ def _ecc_counters(leaves: Leaves) -> tuple[str, ...]:
     return ("sram_uncorrectable_parity", "sram_uncorrectable_secded", "dram_uncorrectable")
 
 
-def repairs(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def repairs(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """What the driver itself reports of the health of a GPU's memory and of what it needs."""
     warnings = [PartResult(Status.WARN, warning) for warning in measured["nvidia_smi"]["warnings"]]
     driver, one = measured["nvidia_smi"]["driver"], _repairs_of
     if number(driver) < _DRIVER_WITH_REPAIRS:
         one = _reset_of
         if not warnings and not any(_RESET in leaves for leaves in measured["nvidia_smi"]["gpus"]):
-            return Outcome(Status.SKIP, f"driver {driver} does not report it; {_DRIVER_WITH_REPAIRS} and later do")
+            return CheckOutcome(Status.SKIP, f"driver {driver} does not report it; {_DRIVER_WITH_REPAIRS} and later do")
     good = "the driver asks for nothing"
     outcome = _each_gpu(measured, expected, one, good)
     return sum_up([*warnings, PartResult(outcome.status, outcome.message)], good)
@@ -119,7 +119,7 @@ def _repairs_of(leaves: Leaves) -> Iterable[PartResult]:
             yield PartResult(Status.WARN, f"{name.replace('_', ' ')}: reset the GPU when it is idle")
 
 
-def row_remap(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def row_remap(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """No row of memory waits to be remapped, and none could not be."""
 
     def one(leaves: Leaves) -> Iterable[PartResult]:
@@ -128,7 +128,7 @@ def row_remap(measured: Measurements, expected: NodeExpectation, _subject: str) 
             return
         # A text instead of values: N/A.
         if "remapped_rows" in leaves and _divided(leaves):
-            yield PartResult(Status.SKIP, "it is divided (MIG), and nvidia-smi does not tell its rows")
+            yield PartResult(Status.SKIP, "it is divided (MIG), and nvidia-smi does not report its remapped rows")
             return
         if yes(leaf(leaves, f"{_REMAPPED}failure")):
             yield PartResult(Status.FAIL, "a row of memory could not be remapped: replace the GPU")
@@ -143,7 +143,7 @@ def row_remap(measured: Measurements, expected: NodeExpectation, _subject: str) 
     return _each_gpu(measured, expected, one, "no row waits to be remapped")
 
 
-def retired_pages(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def retired_pages(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """No page of memory waits to be retired (GPUs before Ampere)."""
 
     def one(leaves: Leaves) -> Iterable[PartResult]:
@@ -158,7 +158,7 @@ def retired_pages(measured: Measurements, expected: NodeExpectation, _subject: s
     return _each_gpu(measured, expected, one, "no page waits to be retired")
 
 
-def pcie_width(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def pcie_width(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """Each GPU uses all its PCIe lanes."""
 
     def one(leaves: Leaves) -> Iterable[PartResult]:
@@ -169,7 +169,7 @@ def pcie_width(measured: Measurements, expected: NodeExpectation, _subject: str)
     return _each_gpu(measured, expected, one, f"PCIe x{expected.gpu_pcie_width} on all GPUs")
 
 
-def pcie_speed(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def pcie_speed(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """Each GPU's PCIe link has its full speed. A GPU that rests may have lowered it."""
 
     def one(leaves: Leaves) -> Iterable[PartResult]:
@@ -184,7 +184,7 @@ def pcie_speed(measured: Measurements, expected: NodeExpectation, _subject: str)
     return _each_gpu(measured, expected, one, "all PCIe links have their full speed")
 
 
-def clocks(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def clocks(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """The hardware slows no GPU down. Idle, a power cap and settings of applications are no faults."""
 
     def one(leaves: Leaves) -> Iterable[PartResult]:
@@ -207,7 +207,7 @@ def _event_reason(leaves: Leaves, name: str) -> str:
     return leaf(leaves, before_535 if before_535 in leaves else f"clocks_event_reasons/clocks_event_reason_{name}")
 
 
-def persistence(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def persistence(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """The driver stays loaded between jobs."""
 
     def one(leaves: Leaves) -> Iterable[PartResult]:
@@ -217,7 +217,7 @@ def persistence(measured: Measurements, expected: NodeExpectation, _subject: str
     return _each_gpu(measured, expected, one, "persistence mode is on")
 
 
-def fabric(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def fabric(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """Each GPU has joined the NVLink fabric. GPUs before Hopper do not report it."""
 
     def one(leaves: Leaves) -> Iterable[PartResult]:
@@ -237,7 +237,7 @@ def fabric(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
     return _each_gpu(measured, expected, one, "all GPUs have joined the NVLink fabric")
 
 
-def nvlink(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def nvlink(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """Each GPU has its NVLink links, at full speed."""
 
     def one(links: Mapping[str, Any]) -> Iterable[PartResult]:
@@ -256,7 +256,7 @@ def nvlink(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
     return _each_linked(measured, expected, one, f"{expected.nvlinks} NVLink links on each GPU")
 
 
-def nvlink_errors(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def nvlink_errors(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """No NVLink link had to recover. Replays are the link's own way to correct an error."""
 
     def one(links: Mapping[str, Any]) -> Iterable[PartResult]:
@@ -280,7 +280,7 @@ def _each_linked(
     expected: NodeExpectation,
     one: Callable[[Mapping[str, Any]], Iterable[PartResult]],
     good: str,
-) -> Outcome:
+) -> CheckOutcome:
     divided = [_divided(gpu) for gpu in measured["nvidia_smi"]["gpus"]]
     gpus = measured["nvlink"]
     parts = []
@@ -298,13 +298,13 @@ def _each_linked(
 
 def _each_gpu(
     measured: Measurements, expected: NodeExpectation, one: Callable[[Leaves], Iterable[PartResult]], good: str
-) -> Outcome:
+) -> CheckOutcome:
     gpus = {f"GPU {index}": gpu for index, gpu in enumerate(measured["nvidia_smi"]["gpus"])}
     # A host of the local cloud has the cards of a workstation: some have no ECC.
     return each(gpus, one, good, any_model=expected.hardware_emulated)
 
 
-def on_bus(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def on_bus(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """All GPUs answer on the PCI bus, whatever the driver reports."""
     if not isinstance(measured["pci_gpus"], list):
         raise Absent("it is not a list of devices")
@@ -312,14 +312,14 @@ def on_bus(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
     lost = [device["address"] for device in gpus if device["lost"]]
     evidence = {"found": len(gpus), "expected": expected.gpus, "lost": lost}
     if lost:
-        return Outcome(Status.FAIL, f"GPUs that no longer answer: {', '.join(lost)}", evidence)
+        return CheckOutcome(Status.FAIL, f"GPUs that no longer answer: {', '.join(lost)}", evidence)
     status = Status.PASS if len(gpus) == expected.gpus else Status.FAIL
-    return Outcome(status, f"{len(gpus)} of {expected.gpus} GPUs on the PCI bus", evidence)
+    return CheckOutcome(status, f"{len(gpus)} of {expected.gpus} GPUs on the PCI bus", evidence)
 
 
-def device_files(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def device_files(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """Slurm's device files of the GPUs exist."""
     missing = [name for name in expected.gpu_device_files if not measured["gpu_device_files"][name]]
     if missing:
-        return Outcome(Status.FAIL, f"no {', '.join(missing[:8])}", {"missing": missing})
-    return Outcome(Status.PASS, f"{len(measured['gpu_device_files'])} device files")
+        return CheckOutcome(Status.FAIL, f"no {', '.join(missing[:8])}", {"missing": missing})
+    return CheckOutcome(Status.PASS, f"{len(measured['gpu_device_files'])} device files")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
 from gpucluster.node_agent.checks.judges.parts import PartResult, sum_up
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Status
 from gpucluster.node_agent.mig import plan
 from gpucluster.node_agent.mig.collect import Card
 from gpucluster.node_agent.rules import mig
@@ -14,13 +14,13 @@ from gpucluster.node_agent.rules import mig
 _MOST_WORDS = 3
 
 
-def instances(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def instances(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """The instances that the pool names, each with a compute instance, and no others."""
     cards: Sequence[Card] = measured["mig"]["cards"]
     reason: str = measured["mig"]["said"]
     if len(cards) != len(expected.mig):
         # The check gpu_count reports it.
-        return Outcome(Status.UNKNOWN, f"the driver sees {len(cards)} of {len(expected.mig)} GPUs")
+        return CheckOutcome(Status.UNKNOWN, f"the driver sees {len(cards)} of {len(expected.mig)} GPUs")
     parts = []
     for index, (card, words) in enumerate(zip(cards, expected.mig)):
         desired = mig.parse(words)
@@ -32,7 +32,7 @@ def instances(measured: Measurements, expected: NodeExpectation, _subject: str) 
     outcome = sum_up(parts, f"{number} instances, as the pool has them")
     if outcome.status is not Status.FAIL or not reason:
         return outcome
-    return Outcome(outcome.status, f"{reason} ({outcome.message})", outcome.evidence)
+    return CheckOutcome(outcome.status, f"{reason} ({outcome.message})", outcome.evidence)
 
 
 def _wrong(card: Card, words: str) -> str:

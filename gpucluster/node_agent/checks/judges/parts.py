@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from gpucluster.node_agent.checks import refusals
-from gpucluster.node_agent.checks.model import Outcome, Status, worst
+from gpucluster.node_agent.checks.model import CheckOutcome, Status, worst
 
 #: What programs print where there is no value.
 NO_VALUE = (
@@ -21,7 +21,7 @@ NO_VALUE = (
     "err!",
     "unknown",
 )
-# Those of them that say that the thing has no such value. With an error it may have one.
+# Those of them that mean that the thing has no such value. With an error it may have one.
 _NOT_THERE = ("n/a", "[n/a]", "not supported", "[not supported]")
 _MOST_NAMED = 4
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
@@ -40,7 +40,7 @@ class Broken(Exception):
 
 
 class PartResult(NamedTuple):
-    """What is said of one thing: a GPU, a port, a drive."""
+    """The result for one thing: a GPU, a port, a drive."""
 
     status: Status
     message: str
@@ -98,7 +98,7 @@ def yes(text: str) -> bool:
 
 def each(
     things: Mapping[str, Any], judge_one: Callable[[Any], Iterable[PartResult]], good: str, *, any_model: bool = False
-) -> Outcome:
+) -> CheckOutcome:
     """Judge things one by one, and sum up. What is absent in one makes that one unknown.
 
     Args:
@@ -120,14 +120,14 @@ def each(
     return sum_up(parts, good)
 
 
-def sum_up(parts: Sequence[PartResult], good: str) -> Outcome:
+def sum_up(parts: Sequence[PartResult], good: str) -> CheckOutcome:
     """The worst status with the messages that belong to it. Of nothing at all: unknown."""
     status = worst(part.status for part in parts)
     if not parts:
-        return Outcome(status, "nothing was measured")
+        return CheckOutcome(status, "nothing was measured")
     if status is Status.PASS:
-        return Outcome(status, good)
+        return CheckOutcome(status, good)
     messages = [part.message for part in parts if part.status is status]
     more = f" (and {len(messages) - _MOST_NAMED} more)" if len(messages) > _MOST_NAMED else ""
     evidence = {"messages": [f"{part.status.value}: {part.message}" for part in parts if part.message][:64]}
-    return Outcome(status, "; ".join(messages[:_MOST_NAMED]) + more, evidence)
+    return CheckOutcome(status, "; ".join(messages[:_MOST_NAMED]) + more, evidence)

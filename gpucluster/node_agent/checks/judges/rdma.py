@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
 from gpucluster.node_agent.checks.judges.parts import Absent, PartResult, each, number
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Status
 
 
 class CounterLimit(NamedTuple):
-    """How often a counter may grow in an hour before that is said, and before the link is called bad.
+    """How often a counter may grow in an hour before that is a warning, and before it is a failure.
 
     Attributes:
         warn: more than this is a warning.
@@ -49,17 +49,17 @@ MOST: Mapping[str, int] = {
 }
 
 
-def devices(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def devices(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """The RDMA devices of the shape exist."""
     names = set(measured["rdma"].keys())
     missing = [name for name in expected.rdma_devices if name not in names]
     evidence = {"missing": missing, "found": sorted(names)}
     if missing:
-        return Outcome(Status.FAIL, f"no RDMA device {', '.join(missing)}", evidence)
-    return Outcome(Status.PASS, f"{len(expected.rdma_devices)} RDMA devices")
+        return CheckOutcome(Status.FAIL, f"no RDMA device {', '.join(missing)}", evidence)
+    return CheckOutcome(Status.PASS, f"{len(expected.rdma_devices)} RDMA devices")
 
 
-def links(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def links(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """Each port is active and its link is up."""
 
     def one(port: Mapping[str, Any]) -> Iterable[PartResult]:
@@ -70,7 +70,7 @@ def links(measured: Measurements, expected: NodeExpectation, _subject: str) -> O
     return each(_ports(measured, expected), one, "all RDMA links are up")
 
 
-def speed(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def speed(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """Each port has its full speed."""
 
     def one(port: Mapping[str, Any]) -> Iterable[PartResult]:
@@ -81,7 +81,7 @@ def speed(measured: Measurements, expected: NodeExpectation, _subject: str) -> O
     return each(_ports(measured, expected), one, f"{expected.rdma_link_gbps} Gb/s on all RDMA links")
 
 
-def pcie(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def pcie(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """The device behind each port uses all its PCIe lanes."""
 
     def one(port: Mapping[str, Any]) -> Iterable[PartResult]:
@@ -92,7 +92,7 @@ def pcie(measured: Measurements, expected: NodeExpectation, _subject: str) -> Ou
     return each(_ports(measured, expected), one, "all RDMA devices use their PCIe lanes")
 
 
-def errors(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def errors(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """The counters of errors stand still, or grow no faster than LIMITS allow.
 
     The window begins with an earlier measurement of the last hour. Without one it begins with the boot, and what the

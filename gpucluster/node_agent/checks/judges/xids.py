@@ -5,7 +5,7 @@ Oracle's HPC stack 3.1 has it in xid_catalog_data.json. 63 and 94 are warnings h
 nothing: Azure's healthagent and NVIDIA's text on memory errors ask for a reset when the GPU is idle. 92 likewise. 93 is
 a warning, too: a GPU with a corrupted infoROM works, and its vendor wants to see it.
 
-A message may say itself whether it is fatal: those of NVLink 5 (144 to 150) and of NVSwitches (SXids) do. A number that
+A message may have in it whether it is fatal: those of NVLink 5 (144 to 150) and of NVSwitches (SXids) do. A number that
 is not known is a warning, and so is a known one that calls itself fatal: the operator should see it.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from gpucluster.node_agent.checks.expected import NodeExpectation
 from gpucluster.node_agent.checks.judges.parts import PartResult, sum_up
-from gpucluster.node_agent.checks.model import Measurements, Outcome, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Status
 
 #: The GPU must be reset, or the host restarted or replaced, before it is used again (RESET_GPU, RESTART_BM, RESTART_VM,
 #: CHECK_MECHANICALS, UPDATE_SWFW, and the work flows of 48 and 74).
@@ -49,7 +49,7 @@ OF_PROGRAMS = frozenset(
 )
 #: Information (IGNORE).
 IGNORED = frozenset({14, 37, 38, 44, 66, 67, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161})
-#: Errors of NVLink 5, whose messages say whether they are fatal (NETIR, SAW, RLW and others).
+#: Errors of NVLink 5, whose messages have in them whether they are fatal (NETIR, SAW, RLW and others).
 OF_NVLINK = frozenset(range(144, 151))
 #: What the driver logs without a number.
 FAULTS: Mapping[str, str] = {
@@ -73,7 +73,7 @@ def _status(xid: int, text: str, *, fatal: bool) -> Status:
     return Status.PASS if not fatal and (xid in OF_PROGRAMS or xid in IGNORED) else Status.WARN
 
 
-def judge(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
+def judge(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
     """Nothing in the kernel log since the boot asks for a reset, a restart or a repair."""
     log = measured["kernel_log"]
     parts = []

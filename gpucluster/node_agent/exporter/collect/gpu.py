@@ -186,7 +186,7 @@ class Instances:
         """The lines of all instances, at most a minute old.
 
         Raises:
-            NoAnswer: nvidia-smi does not say them.
+            NoAnswer: nvidia-smi does not report them.
         """
         now = self._clock()
         if now - self._at >= _INSTANCES_S:

@@ -19,8 +19,8 @@ from gpucluster.node_agent.exporter.collect.ethtool import Ethtool
 from gpucluster.node_agent.exporter.exposition import sample
 from gpucluster.node_agent.exporter.namespaces import SUBJECT, Namespaces
 
-# A driver such as mlx5 has thousands of statistics. Kept are those that say why a network is slow: frames that stop the
-# sender (802.3x and by priority), packets that were thrown away, and errors; and the events of congestion of RoCE.
+# A driver such as mlx5 has thousands of statistics. Those that show why a network is slow are kept: frames that stop
+# the sender (802.3x and by priority), packets that were thrown away, and errors; and the events of congestion of RoCE.
 _KEPT = re.compile(
     r"pause|pfc|x(on|off)|discard|drop|err|crc|out_of_buffer|no_(buff|dma)|missed|timeout|link_down|corrected_bits"
     r"|ecn|cnp|stall|congest",
@@ -118,7 +118,7 @@ class NetworkCollector:
             yield self._ethtool.through(inside) if inside else None
 
     def _read(self, subject: str, interface: str, ethtool: Ethtool) -> list[tuple[str, int]]:
-        """Names and values. The names are asked for now and then: they are most of the work."""
+        """Names and values. The names are read now and then: they are most of the work."""
         known = self._known.get(subject)
         if known is None or self._clock() >= known.until:
             count = ethtool.count(interface)
