@@ -158,7 +158,7 @@ def _from_a_port_of_root(address: str, port: int) -> socket.socket:
 
 
 def request(settings: Mapping[str, Any], host_key: Path = HOST_KEY) -> None:
-    """Wait until this host has a certificate for its key, and let sshd use it.
+    """Wait until this host has a certificate for its key, and reload sshd with it.
 
     A node that boots from a baked image gets its entry in the directory first. systemd, and so what follows this
     service, waits for the entry alone.

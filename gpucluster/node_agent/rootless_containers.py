@@ -162,7 +162,7 @@ def prepare(uid: int, parent: Path) -> None:
 
 
 def linger(requests: Path) -> None:
-    """Let the services of users who asked for it continue after their sessions.
+    """Keep the services of users who asked for it running after their sessions.
 
     Every user can create files there, so only a file's owner counts, and an error of one request stops no other.
     """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.node_agent import bounded
-from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Profile, Report, Scope, Status
+from gpucluster.node_agent.checks.model import CheckOutcome, HostReport, Measurements, Profile, Scope, Status
 from gpucluster.node_agent.checks.registry import BY_NAME, TOTAL_S
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
@@ -31,7 +31,7 @@ class ReportError(ValueError):
     """There is no report that could be relied on."""
 
 
-def read(raw: Mapping[str, Any], host: str, profile: Profile) -> Report:
+def read(raw: Mapping[str, Any], host: str, profile: Profile) -> HostReport:
     """The report of a host.
 
     Args:
@@ -57,7 +57,7 @@ def read(raw: Mapping[str, Any], host: str, profile: Profile) -> Report:
             raise ReportError(_NO_COMMAND)
         raise ReportError(error or f"the program wrote nothing and ended with {status}")
     try:
-        report = Report.from_dict(bounded.loads(output))
+        report = HostReport.from_dict(bounded.loads(output))
     except (ValueError, RecursionError) as fault:
         raise ReportError(f"the report is cut off or damaged: {str(fault)[:200]}") from None
     _check_origin(report, host, profile)
@@ -65,7 +65,7 @@ def read(raw: Mapping[str, Any], host: str, profile: Profile) -> Report:
     return report
 
 
-def _check_origin(report: Report, host: str, profile: Profile) -> None:
+def _check_origin(report: HostReport, host: str, profile: Profile) -> None:
     if report.host != host:
         raise ReportError(f"the report is of {report.host}")
     if report.profile is not profile:
@@ -84,7 +84,7 @@ def _check_origin(report: Report, host: str, profile: Profile) -> None:
         raise ReportError(f"the report has findings about {', '.join(others)}")
 
 
-def _check_time(report: Report, began: float, ended: float, took: float) -> None:
+def _check_time(report: HostReport, began: float, ended: float, took: float) -> None:
     if abs(ended - began - took) > _JUMP_SECONDS:
         raise ReportError("the host's clock has jumped during its checks")
     if not began - _CLOCK_SECONDS <= report.started <= ended + _CLOCK_SECONDS:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.node_agent.checks.expected import PATH, parse
-from gpucluster.node_agent.checks.model import Profile, Report
+from gpucluster.node_agent.checks.model import HostReport, Profile
 from gpucluster.verdict import reports
 from tests.ansible.loading import load
 from tests.ansible.render import evaluate, variables
@@ -43,7 +43,7 @@ def _check(checks: dict[str, Any]) -> Any:
 
 
 def test_a_report_of_now_is_accepted_with_the_arguments_that_the_agent_has(tmp_path: Path) -> None:
-    report = Report("n1", Profile.QUICK, 0.0, 0.1, "b00t", ()).to_dict()
+    report = HostReport("n1", Profile.QUICK, 0.0, 0.1, "b00t", ()).to_dict()
     code = (
         'assert sys.argv[1:] == ["check", "--profile", "quick", "--output", "json"], sys.argv\n'
         f"print(json.dumps({{**{report!r}, 'started': time.time()}}))\nsys.exit(3)"

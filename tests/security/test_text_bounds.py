@@ -28,7 +28,7 @@ from gpucluster.errors import InputError
 from gpucluster.jobs import outputs
 from gpucluster.jobs.model import HEADER
 from gpucluster.node_agent import bounded
-from gpucluster.node_agent.checks.model import Report
+from gpucluster.node_agent.checks.model import HostReport
 from gpucluster.node_agent.errors import Refused
 from gpucluster.node_agent.foreign_folder import Folder
 from gpucluster.operations import backup, users_file
@@ -96,7 +96,7 @@ def test_a_reader_takes_it_as_no_value(reader: str, text: str, tmp_path: Path) -
 @pytest.mark.parametrize("text", NESTED, ids=range(len(NESTED)))
 def test_a_report_of_a_host(text: str) -> None:
     with pytest.raises(ValueError, match=r"nested too deeply|Expecting|delimiter"):
-        Report.from_dict(bounded.loads(text))
+        HostReport.from_dict(bounded.loads(text))
 
 
 @pytest.mark.parametrize(

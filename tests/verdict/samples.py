@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
-from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
+from gpucluster.node_agent.checks.model import Finding, HostReport, Profile, Status
 from gpucluster.verdict.expectation import Expectation, KubernetesExpectation, Level
 from gpucluster.verdict.registry import host_checks
 from gpucluster.verdict.verdict import CheckSummary, Verdict, judge
@@ -141,10 +141,10 @@ def pods_of_verify() -> dict[str, Any]:
     return {"nodes": nodes, "pairs": pairs}
 
 
-def report(name: str, profile: Profile = Profile.QUICK) -> Report:
+def report(name: str, profile: Profile = Profile.QUICK) -> HostReport:
     """What a host finds itself when all is well."""
     findings = [Finding(check.name, name, Status.PASS, "as it should be") for check in host_checks(profile)]
-    return Report(name, profile, BEGAN + 0.1, 0.4, "b00t", tuple(findings))
+    return HostReport(name, profile, BEGAN + 0.1, 0.4, "b00t", tuple(findings))
 
 
 def agent_check(output: str, **changed: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
+from gpucluster.node_agent.checks.model import Finding, HostReport, Profile, Status
 from gpucluster.verdict import reports
 from gpucluster.verdict.expectation import narrowed
 from tests.verdict.samples import BEGAN, FULL, KUBERNETES, NODES, agent_check, facts, lines, report, verdict
@@ -21,7 +21,7 @@ def _text(**changed: Any) -> str:
     return json.dumps(dataclasses.replace(REPORT, **changed).to_dict())
 
 
-def _read(raw: Any) -> Report:
+def _read(raw: Any) -> HostReport:
     return reports.read(raw, HOST, Profile.QUICK)
 
 

@@ -29,7 +29,7 @@ from gpucluster.node_agent.errors import AgentError, Refused
 
 @dataclass(frozen=True)
 class Carried:
-    """A decision, and what became of it.
+    """A decision, and whether it was carried out.
 
     Args:
         succeeded: Slurm has done it. Of a decision that asks for nothing: True.

@@ -16,7 +16,7 @@ from gpucluster.controller.health.settings import HealthSettings
 from gpucluster.controller.health.store import ReportStore
 from gpucluster.controller.kubernetes import nodes
 from gpucluster.controller.rules.unhealthy import EFFECT, REASON, TAINT, reason_of, taints
-from gpucluster.node_agent.checks.model import Report
+from gpucluster.node_agent.checks.model import HostReport
 from gpucluster.node_agent.errors import AgentError, Failed
 from gpucluster.node_agent.health.node_object import (
     CONDITION,
@@ -49,9 +49,9 @@ def silent(before: Mapping[str, Any], since: float, now: float) -> dict[str, str
     }  # fmt: skip
 
 
-def reports_of(node_objects: Collection[Mapping[str, Any]]) -> list[Report]:
+def reports_of(node_objects: Collection[Mapping[str, Any]]) -> list[HostReport]:
     """What nodes have reported last, by each profile."""
-    reports: list[Report] = []
+    reports: list[HostReport] = []
     for host, node in nodes.by_host(node_objects).items():
         reports += reports_in(host, node["metadata"].get("annotations") or {})
     return reports

@@ -32,7 +32,7 @@ from gpucluster.controller.health.slurm import NodeScheduler
 from gpucluster.controller.health.store import ReportStore
 from gpucluster.controller.reactions.control import Reactions
 from gpucluster.node_agent import bounded
-from gpucluster.node_agent.checks.model import Profile, Report, accusations
+from gpucluster.node_agent.checks.model import HostReport, Profile, accusations
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 from gpucluster.node_agent.health import credentials
 from gpucluster.node_agent.health.client import HealthAnswer
@@ -132,7 +132,7 @@ class HealthDaemon:
             self._reactions.hear(owner, reports)
         return Receipt(self._reactions is not None)
 
-    def _take(self, address: str, report: Report) -> HealthAnswer:
+    def _take(self, address: str, report: HostReport) -> HealthAnswer:
         owner = self._owner(address)
         if owner == report.host:
             self._store.keep(owner, report, self._moment())
@@ -199,7 +199,7 @@ def _object(text: str) -> dict[str, Any]:
         raise Refused(f"no report: {str(error)[:200]}") from None
 
 
-def _report(raw: dict[str, Any]) -> Report:
+def _report(raw: dict[str, Any]) -> HostReport:
     """A report from a message.
 
     Raises:
@@ -208,7 +208,7 @@ def _report(raw: dict[str, Any]) -> Report:
     try:
         if len(raw.get("findings", ())) > MOST_FINDINGS:
             raise ValueError("too many findings")
-        return Report.from_dict(raw)
+        return HostReport.from_dict(raw)
     except (TypeError, ValueError, RecursionError) as error:
         raise Refused(f"no report: {str(error)[:200]}") from None
 

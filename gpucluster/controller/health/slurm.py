@@ -25,10 +25,10 @@ class NodeScheduler(Protocol):
         """Address -> node, of the nodes in service. An address that two nodes have is left out."""
 
     def drain(self, node: str, reason: str) -> None:
-        """Let a node take no new jobs."""
+        """Drain a node: it takes no new jobs."""
 
     def undrain(self, node: str) -> None:
-        """Let it take jobs again."""
+        """Undrain a node: it takes jobs again."""
 
 
 class NoSlurm:
@@ -83,11 +83,11 @@ class SlurmCommands:
         return {address: name for address, name in node_by_address.items() if address not in twice}
 
     def drain(self, node: str, reason: str) -> None:
-        """Let a node take no new jobs."""
+        """Drain a node: it takes no new jobs."""
         ask("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
 
     def undrain(self, node: str) -> None:
-        """Let it take jobs again."""
+        """Undrain a node: it takes jobs again."""
         ask("scontrol", "update", f"nodename={node}", "state=resume")
 
     def _lines(self, *names: str) -> list[slurm_nodes.NodeLine]:

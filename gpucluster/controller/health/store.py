@@ -25,7 +25,7 @@ from typing import Any
 from gpucluster.controller.health.journal import Journal, moment
 from gpucluster.controller.health.policy import Evidence, Moment
 from gpucluster.node_agent import bounded
-from gpucluster.node_agent.checks.model import Finding, Profile, Report
+from gpucluster.node_agent.checks.model import Finding, HostReport, Profile
 from gpucluster.node_agent.durable_file import replace
 
 FOLDER = Path("/var/lib/gpucluster/health")
@@ -47,7 +47,7 @@ class StoredReport:
     """A report, and when the controller got it."""
 
     at: Moment
-    report: Report
+    report: HostReport
 
 
 class ReportStore:
@@ -83,7 +83,7 @@ class ReportStore:
 
     # --- reports -----
 
-    def keep(self, node: str, report: Report, at: Moment) -> None:
+    def keep(self, node: str, report: HostReport, at: Moment) -> None:
         """Keep the report of a node. Those of an earlier boot of the node are forgotten.
 
         Raises:
@@ -117,7 +117,7 @@ class ReportStore:
 
     # --- an elastic node before it registers -----
 
-    def keep_booting(self, address: str, report: Report, at: Moment, reason: str) -> None:
+    def keep_booting(self, address: str, report: HostReport, at: Moment, reason: str) -> None:
         """Keep the boot report from an address that no node has: the address proves nothing but itself.
 
         Args:
@@ -209,7 +209,7 @@ def _reports(file: Path) -> dict[str, StoredReport]:
     reports = {}
     for name, raw in _object(file).items():
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            reports[Profile(name).value] = StoredReport(moment(raw["at"]), Report.from_dict(raw["report"]))
+            reports[Profile(name).value] = StoredReport(moment(raw["at"]), HostReport.from_dict(raw["report"]))
     return reports
 
 

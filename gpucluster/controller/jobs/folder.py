@@ -142,7 +142,7 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 def write_result(folder: Path, value: Mapping[str, Any]) -> None:
-    """Keep what became of the job beside it.
+    """Keep the result of the job beside it.
 
     Raises:
         Failed: the home is full.

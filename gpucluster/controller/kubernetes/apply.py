@@ -61,7 +61,7 @@ def apply(kubectl: Kubectl, wait: Wait, name: object, manifests: object) -> dict
         manifests: all objects that the set has now.
 
     Returns:
-        {changed, removed, kept, waiting}: objects as `Kind namespace/name`. `kept` are no longer wanted and must be
+        {changed, removed, kept, waiting}: objects as `Kind namespace/name`. `kept` are no longer needed and must be
         removed by the operator; `waiting` are of kinds that the API server does not have: their operator is not
         installed.
 

@@ -34,13 +34,13 @@ class JobControl(Protocol):
         """Write a line into the job's output."""
 
     def requeue(self, job: WatchedJob, *, hold: bool) -> None:
-        """End this run of the job, and let it wait for another one; held until it is released."""
+        """Requeue the job: this run ends, and it is held until it is released."""
 
     def exclude(self, job: WatchedJob, node: str) -> None:
-        """Let a job that waits avoid a node, beside those that it avoids already."""
+        """Exclude a node for a job that waits, beside those that it excludes already."""
 
     def release(self, job: WatchedJob) -> None:
-        """Let a held job run."""
+        """Release a held job."""
 
     def cancel(self, job: WatchedJob) -> None:
         """End it."""
@@ -100,16 +100,16 @@ class SlurmJobs:
         ask("scontrol", "notify", job.id, text)
 
     def requeue(self, job: WatchedJob, *, hold: bool) -> None:
-        """End this run of the job, and let it wait for another one; held until it is released."""
+        """Requeue the job: this run ends, and it is held until it is released."""
         ask("scontrol", "requeuehold" if hold else "requeue", job.name)
 
     def exclude(self, job: WatchedJob, node: str) -> None:
-        """Let a job that waits avoid a node, beside those that it avoids already."""
+        """Exclude a node for a job that waits, beside those that it excludes already."""
         names = ",".join(sorted(job.excluded | {node}))
         ask("scontrol", "update", f"jobid={job.name}", f"excnodelist={names}")
 
     def release(self, job: WatchedJob) -> None:
-        """Let a held job run."""
+        """Release a held job."""
         ask("scontrol", "release", job.name)
 
     def cancel(self, job: WatchedJob) -> None:

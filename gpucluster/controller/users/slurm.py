@@ -64,7 +64,8 @@ def plan(
     slurm: Accounting,
     levels: Mapping[str, str] | None = None,
 ) -> list[tuple[str, ...]]:
-    """The arguments for sacctmgr that lead to what is wanted. Users who need the same change are put together.
+    """The arguments for sacctmgr that lead to the desired associations. Users who need the same change are put
+    together.
 
     Args:
         levels: user -> present level of administration; of a new user, none.

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from gpucluster.node_agent.checks import expected, registry
 from gpucluster.node_agent.checks.collect.place import STATE, MeasuredHost
-from gpucluster.node_agent.checks.model import EXIT_CODES, Profile, Report, Status
+from gpucluster.node_agent.checks.model import EXIT_CODES, HostReport, Profile, Status
 from gpucluster.node_agent.checks.run import run
 
 _UNKNOWN = EXIT_CODES[Status.UNKNOWN]
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def text(report: Report) -> str:
+def text(report: HostReport) -> str:
     """The report as text: one line for each check, the skipped ones in one line, and what to do about the bad ones."""
     shown = [finding for finding in report.findings if finding.status is not Status.SKIP]
     width = max((len(finding.check) for finding in shown), default=0)

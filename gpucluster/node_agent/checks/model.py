@@ -215,7 +215,7 @@ def worst(statuses: Iterable[Status]) -> Status:
 
 
 @dataclass(frozen=True)
-class Report:
+class HostReport:
     """What one run of a profile found on a host.
 
     Args:
@@ -248,7 +248,7 @@ class Report:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Report:
+    def from_dict(cls, data: Mapping[str, Any]) -> HostReport:
         """From a JSON object.
 
         Raises:
@@ -265,6 +265,6 @@ class Report:
             raise ValueError(f"not a report of checks: {error}") from None
 
 
-def accusations(report: Report, drains: Collection[str]) -> list[Finding]:
+def accusations(report: HostReport, drains: Collection[str]) -> list[Finding]:
     """The findings of a report that are a reason to drain."""
     return [each for each in report.findings if each.status is Status.FAIL and each.check in drains]

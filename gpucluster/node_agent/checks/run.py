@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 from gpucluster.node_agent.checks import registry, side_by_side
 from gpucluster.node_agent.checks.collect.place import MeasuredHost, Unmeasured, measure
-from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status, evaluate
+from gpucluster.node_agent.checks.model import Finding, HostReport, Profile, Status, evaluate
 
 
-def run(host: MeasuredHost, profile: Profile, off: Collection[str] = (), name: str = "") -> Report:
+def run(host: MeasuredHost, profile: Profile, off: Collection[str] = (), name: str = "") -> HostReport:
     """The report of a profile. It takes hardly longer than the profile's limit, whatever hangs.
 
     Args:
@@ -43,4 +43,4 @@ def run(host: MeasuredHost, profile: Profile, off: Collection[str] = (), name: s
         boot_id = host.boot_id()
     except Unmeasured:
         boot_id = ""
-    return Report(subject, profile, started, round(host.monotonic() - begin, 3), boot_id, findings)
+    return HostReport(subject, profile, started, round(host.monotonic() - begin, 3), boot_id, findings)

@@ -16,7 +16,7 @@ from typing import Callable
 
 from gpucluster.node_agent.checks import __main__ as checks
 from gpucluster.node_agent.checks import registry
-from gpucluster.node_agent.checks.model import Profile, Report, accusations
+from gpucluster.node_agent.checks.model import HostReport, Profile, accusations
 from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.health import client
 from gpucluster.node_agent.health.client import PORT, HealthAnswer
@@ -40,7 +40,7 @@ _SPARE = 3.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def _checks(profile: Profile) -> Report:
+def _checks(profile: Profile) -> HostReport:
     """As `gpucluster-agent check` makes it.
 
     Raises:
@@ -51,7 +51,7 @@ def _checks(profile: Profile) -> Report:
         checks.main(["--profile", profile.value, "--output", "json"])
     if not output.getvalue():
         raise ValueError(problems.getvalue().strip() or "no output")
-    return Report.from_dict(json.loads(output.getvalue()))
+    return HostReport.from_dict(json.loads(output.getvalue()))
 
 
 def _limit(options: argparse.Namespace, profile: Profile) -> float:
@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     return DRAINED if answer is not None and answer.drained else 0
 
 
-def _sent(report: Report, options: argparse.Namespace) -> HealthAnswer | None:
+def _sent(report: HostReport, options: argparse.Namespace) -> HealthAnswer | None:
     """The answer to a report; None if there is none, which the log reports."""
     try:
         answer = client.send(report, options.controller, options.port)
@@ -129,7 +129,9 @@ def _publish(options: argparse.Namespace) -> int:
     of_boot = options.marker.with_name(_BOOT_REPORT)
     if of_boot.exists():
         with contextlib.suppress(TypeError, ValueError):
-            publish(kubectl, Report.from_dict(json.loads(of_boot.read_text())), registry.drains(), time.time(), name)
+            publish(
+                kubectl, HostReport.from_dict(json.loads(of_boot.read_text())), registry.drains(), time.time(), name
+            )
         of_boot.unlink()
     publish(kubectl, report, registry.drains(), time.time(), name)
     if not booted:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gpucluster.node_agent import in_child
-from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
+from gpucluster.node_agent.checks.model import Finding, HostReport, Profile, Status
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.health import credentials
 
@@ -38,7 +38,7 @@ class HealthAnswer:
     reason: str
 
 
-def measure(profile: Profile, seconds: float, checks: Callable[[Profile], Report]) -> Report:
+def measure(profile: Profile, seconds: float, checks: Callable[[Profile], HostReport]) -> HostReport:
     """The report of a profile. Where the checks do not end in time, or break: a report of only that.
 
     They run in a process of their own, which is killed. A program that it started may hang in the kernel: nothing waits
@@ -60,16 +60,16 @@ def measure(profile: Profile, seconds: float, checks: Callable[[Profile], Report
         raw = json.loads(in_child.text_of(work, seconds))
         if "error" in raw:
             raise ValueError(raw["error"])
-        return Report.from_dict(raw)
+        return HostReport.from_dict(raw)
     except (TimeoutError, ValueError) as error:
         reason = str(error) or "no report"
     name = socket.gethostname().partition(".")[0]
     finding = Finding("profile", name, Status.UNKNOWN, f"the checks gave no report: {reason}"[:_LONGEST_WORDS])
     boot = _BOOT_ID.read_text().strip()
-    return Report(name, profile, started, time.monotonic() - began, boot, (finding,))
+    return HostReport(name, profile, started, time.monotonic() - began, boot, (finding,))
 
 
-def shortened(report: Report) -> dict[str, Any]:
+def shortened(report: HostReport) -> dict[str, Any]:
     """A report as JSON, without what would make the message too long."""
     raw = report.to_dict()
     for finding in raw["findings"]:
@@ -79,7 +79,7 @@ def shortened(report: Report) -> dict[str, Any]:
     return raw
 
 
-def send(report: Report, address: str, port: int, seconds: float = _SECONDS) -> HealthAnswer:
+def send(report: HostReport, address: str, port: int, seconds: float = _SECONDS) -> HealthAnswer:
     """Send a report.
 
     Raises:

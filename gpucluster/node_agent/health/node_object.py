@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Callable
 
-from gpucluster.node_agent.checks.model import Finding, Report, Status
+from gpucluster.node_agent.checks.model import Finding, HostReport, Status
 from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.kubernetes import faults
 from gpucluster.node_agent.kubernetes.kubectl import ApiFailed, Kubectl, checked_name
@@ -30,7 +30,7 @@ _AWAY_S, _POLL_S = 120.0, 5.0
 
 def publish(
     kubectl: Kubectl,
-    report: Report,
+    report: HostReport,
     drains: Collection[str],
     now: float,
     name: str = "",
@@ -75,7 +75,7 @@ def publish(
 
 
 def condition(
-    reports: Collection[Report], drains: Collection[str], before: Mapping[str, Any], now: float
+    reports: Collection[HostReport], drains: Collection[str], before: Mapping[str, Any], now: float
 ) -> dict[str, str]:
     """The condition of a node with these reports. Pure.
 
@@ -127,7 +127,7 @@ def utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def _text(report: Report) -> str:
+def _text(report: HostReport) -> str:
     """A report as an annotation: without evidence, which `gpucluster-agent check` shows on the node."""
     raw = report.to_dict()
     for finding in raw["findings"]:
@@ -135,13 +135,13 @@ def _text(report: Report) -> str:
     return json.dumps(raw)
 
 
-def reports_in(host: str, notes: Mapping[str, str]) -> Iterator[Report]:
+def reports_in(host: str, notes: Mapping[str, str]) -> Iterator[HostReport]:
     """The reports in the annotations of a host's node. One that can't be read, or is of another host, is left out."""
     for key, text in notes.items():
         if not key.startswith(REPORT) or len(text) > LONGEST:
             continue
         try:
-            report = Report.from_dict(json.loads(text))
+            report = HostReport.from_dict(json.loads(text))
         except (AttributeError, TypeError, ValueError, RecursionError):
             continue
         if report.host == host and key == f"{REPORT}{report.profile.value}":

@@ -10,7 +10,7 @@ from gpucluster.node_agent.errors import AgentError, of_system
 
 
 def prints_errors(command: Callable[..., int]) -> Callable[..., int]:
-    """Let a command that raises AgentError or OSError print why, and what to do next, and return its exit status."""
+    """Make a command that raises AgentError or OSError print why, and what to do next, and return its exit status."""
 
     @functools.wraps(command)
     def run(*args: Any, **named: Any) -> int:

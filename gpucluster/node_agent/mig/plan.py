@@ -90,7 +90,7 @@ def differences(card: Card, desired: Sequence[MigInstance]) -> list[str]:
     there = {each.instance: each for each in card.instances}
     words = [f"{_name(each)} is missing" for each in desired if each not in there]
     words += [f"{_name(each)} has no compute instance" for each in desired if each in there and not there[each].uuid]
-    return words + [f"{_name(each)} is not wanted" for each in there if each not in desired]
+    return words + [f"{_name(each)} should not exist" for each in there if each not in desired]
 
 
 def _name(instance: MigInstance) -> str:

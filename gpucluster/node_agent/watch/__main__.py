@@ -94,7 +94,7 @@ class Watcher:
         return findings
 
     def hurried(self) -> bool:
-        """Whether the next look is wanted soon."""
+        """Whether the next look should come soon."""
         return any(judge.hurried(memory, self.clock(), self._limits) for memory in self._memory.values())
 
     def _with_strangers(self, gpus: tuple[GpuReading, ...]) -> tuple[GpuReading, ...]:

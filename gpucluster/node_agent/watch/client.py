@@ -41,15 +41,15 @@ def ask(
     first_s: float = FIRST_S,
     answer_s: float = COLLECT_S + EXTRA_S,
 ) -> ras.RasAnswer:
-    """The first answer that is wanted.
+    """The first answer that matches.
 
     It takes at most `tries` * `first_s` seconds and one `answer_s`.
 
     Args:
-        matches: whether an answer is of the job that is asked about.
+        matches: whether an answer is of the right job.
 
     Raises:
-        NoRasAnswer: nothing listens, all that listen are silent, or no answer is wanted.
+        NoRasAnswer: nothing listens, all that listen are silent, or no answer matches.
     """
     reason = "nothing was tried"
     until = time.monotonic() + tries * first_s + answer_s

@@ -220,7 +220,7 @@ def shared(gpus: tuple[GpuReading, ...]) -> GpuReading | None:
 
 
 def hurried(memory: JobMemory, at: float, limits: Limits) -> bool:
-    """Whether the next look at a job is wanted soon: something may have begun, and has no name yet."""
+    """Whether the next look at a job should come soon: something may have begun, and has no name yet."""
     signs = [sign for sign in (memory.quiet, memory.shared) if sign is not None]
     known = memory.last is not None and memory.last.state in (
         JobActivity.HUNG,

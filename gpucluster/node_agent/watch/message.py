@@ -29,7 +29,7 @@ class ReportedJob(NamedTuple):
         age: seconds for which the state has lasted.
         rank, pid, host: of the rank to look at; "" and 0 where it is not known.
         idle: GPUs without a process, and `idle_s` for how long, summed over them.
-        stacks: where the stacks of its processes are, or why there are none; "" where they are not wanted.
+        stacks: where the stacks of its processes are, or why there are none; "" where they are not taken.
     """
 
     job_id: str

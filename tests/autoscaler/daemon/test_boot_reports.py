@@ -10,7 +10,7 @@ from gpucluster.autoscaler.daemon.boot_reports import BootReports
 from gpucluster.autoscaler.decide.types import ClaimState, NodeClaim
 from gpucluster.controller.health.policy import Moment
 from gpucluster.controller.health.store import BOOTING, ReportStore
-from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
+from gpucluster.node_agent.checks.model import Finding, HostReport, Profile, Status
 
 ADDRESS, NODE, REASON = "10.0.0.7", "gpu-e1", "mounts: nothing is mounted there"
 AT = 1000.0
@@ -23,7 +23,7 @@ def claim(instance: str, asked_at: float, state: ClaimState = ClaimState.RUNNING
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """One node was unfit."""
-    report = Report(NODE, Profile.BOOT, AT, 1.0, "boot", (Finding("mounts", NODE, Status.FAIL, "x"),))
+    report = HostReport(NODE, Profile.BOOT, AT, 1.0, "boot", (Finding("mounts", NODE, Status.FAIL, "x"),))
     ReportStore(tmp_path, interval=300).keep_booting(ADDRESS, report, Moment(AT, "boot", 5.0), REASON)
     return tmp_path / BOOTING
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpucluster.controller.health.policy import Moment, SchedulerNode
-from gpucluster.node_agent.checks.model import Finding, Profile, Report, Status
+from gpucluster.node_agent.checks.model import Finding, HostReport, Profile, Status
 from gpucluster.node_agent.errors import Failed
 
 DRAINS = frozenset({"disk", "gpu"})
@@ -84,6 +84,6 @@ def report(
     results: Mapping[str, Status] | Iterable[tuple[str, Status]],
     profile: Profile = Profile.PERIODIC,
     boot: str = "node-boot",
-) -> Report:
+) -> HostReport:
     found = tuple(Finding(check, host, status, f"{check} is {status.value}") for check, status in dict(results).items())
-    return Report(host, profile, 5.0, 0.1, boot, found)
+    return HostReport(host, profile, 5.0, 0.1, boot, found)

@@ -17,7 +17,7 @@ from gpucluster.controller.health.control import Control
 from gpucluster.controller.health.service import HealthDaemon, Listener
 from gpucluster.controller.health.settings import HealthSettings
 from gpucluster.controller.health.store import ReportStore
-from gpucluster.node_agent.checks.model import Profile, Report, Status
+from gpucluster.node_agent.checks.model import HostReport, Profile, Status
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.health import client, credentials
 from gpucluster.node_agent.record import sending
@@ -79,7 +79,7 @@ class Site:
         found: dict[str, Any] = json.loads(answer)
         return found
 
-    def send(self, sent: Report, address: str = HOME, uid: int = 0) -> client.HealthAnswer:
+    def send(self, sent: HostReport, address: str = HOME, uid: int = 0) -> client.HealthAnswer:
         answer = self.service.receive(address, f"{uid} {json.dumps(sent.to_dict())}")
         assert isinstance(answer, client.HealthAnswer)
         return answer
@@ -262,7 +262,7 @@ def test_checks_that_hang_end_in_time_and_accuse_nobody() -> None:
 
 
 def test_checks_that_break_accuse_nobody() -> None:
-    def broken(_profile: Profile) -> Report:
+    def broken(_profile: Profile) -> HostReport:
         raise RuntimeError("nvidia-smi")
 
     found = client.measure(Profile.PROLOG, PATIENCE_S, broken)
@@ -282,7 +282,7 @@ def test_a_long_report_is_shortened() -> None:
     finding = replace(first.findings[0], message="x" * 100_000, evidence={"log": "y" * 100_000})
     raw = client.shortened(replace(first, findings=(finding,)))
     assert len(json.dumps(raw)) < 5000
-    assert Report.from_dict(raw).status is Status.FAIL
+    assert HostReport.from_dict(raw).status is Status.FAIL
 
 
 def test_a_service_that_is_not_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

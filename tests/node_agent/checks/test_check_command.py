@@ -19,7 +19,7 @@ from gpucluster.node_agent.checks import registry
 from gpucluster.node_agent.checks.__main__ import text
 from gpucluster.node_agent.checks.collect.place import MeasuredHost
 from gpucluster.node_agent.checks.expected import VERSION, Damaged, NodeExpectation, parse
-from gpucluster.node_agent.checks.model import EXIT_CODES, Finding, Profile, Report, Status
+from gpucluster.node_agent.checks.model import EXIT_CODES, Finding, HostReport, Profile, Status
 from gpucluster.node_agent.checks.run import run
 from tests.node_agent.checks.measured import NODE, XML
 from tests.node_agent.checks.test_collectors import process, tree, write
@@ -54,14 +54,14 @@ def check(folder: Path, expected: NodeExpectation | None, *words: str) -> subpro
     )  # fmt: skip
 
 
-def report(done: subprocess.CompletedProcess[str]) -> Report:
+def report(done: subprocess.CompletedProcess[str]) -> HostReport:
     assert done.stdout, done.stderr
-    found = Report.from_dict(json.loads(done.stdout))
+    found = HostReport.from_dict(json.loads(done.stdout))
     assert done.returncode == EXIT_CODES[found.status]
     return found
 
 
-def by_name(found: Report) -> dict[str, Finding]:
+def by_name(found: HostReport) -> dict[str, Finding]:
     return {finding.check: finding for finding in found.findings}
 
 
@@ -72,7 +72,7 @@ def test_every_check_of_a_profile_is_in_the_report(profile: Profile, folder: Pat
     assert [each.check for each in found.findings] == [each.name for each in registry.of_profile(profile)]
     assert {each.subject for each in found.findings} == {"compute-1"}
     assert (found.host, found.profile, found.boot_id[:8]) == ("compute-1", profile, "11111111")
-    assert Report.from_dict(found.to_dict()) == found
+    assert HostReport.from_dict(found.to_dict()) == found
 
 
 def test_an_eight_gpu_node(folder: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_tool_that_hangs_costs_its_own_checks_and_no_more(folder: Path, monkey
 def test_two_at_once(folder: Path) -> None:
     node = replace(PLAIN, rdma_devices=("mlx5_0", "mlx5_3"), rdma_link_gbps=400)
     write(folder / "checks.json", json.dumps(node.to_dict()))
-    done: list[Report] = []
+    done: list[HostReport] = []
     threads = [
         threading.Thread(target=lambda: done.append(report(check(folder, None, "--profile=periodic", "--output=json"))))
         for _ in range(4)
@@ -194,7 +194,7 @@ def test_what_people_read() -> None:
         Finding("rdma_links", "compute-1", Status.SKIP, "no RDMA"),
         Finding("gpu_xid", "compute-1", Status.UNKNOWN, "dmesg is not installed"),
     )
-    assert text(Report("compute-1", Profile.PROLOG, 0.0, 0.25, "b", findings)).splitlines() == [
+    assert text(HostReport("compute-1", Profile.PROLOG, 0.0, 0.25, "b", findings)).splitlines() == [
         "fail    gpu_count         7 of 8 GPUs",
         "                          Restart the host; if it comes again, replace the node",
         "pass    root_file_system  40 GiB free",

@@ -13,11 +13,11 @@ from gpucluster.node_agent.checks.model import (
     Check,
     CheckOutcome,
     Finding,
+    HostReport,
     Measurements,
     Missing,
     Profile,
     Reaction,
-    Report,
     Scope,
     Status,
     evaluate,
@@ -85,12 +85,14 @@ def test_the_worst_status_counts(statuses: list[Status], together: Status, code:
     assert EXIT_CODES[together] == code
 
 
-REPORT = Report("n1", Profile.BOOT, 1700000000.5, 0.25, "b" * 36, (Finding("gpu_count", "n1", Status.FAIL, "7 of 8"),))
+REPORT = HostReport(
+    "n1", Profile.BOOT, 1700000000.5, 0.25, "b" * 36, (Finding("gpu_count", "n1", Status.FAIL, "7 of 8"),)
+)
 
 
 def test_a_report_survives_json() -> None:
     text = json.dumps(REPORT.to_dict())
-    assert Report.from_dict(json.loads(text)) == REPORT
+    assert HostReport.from_dict(json.loads(text)) == REPORT
     assert json.loads(text)["status"] == "fail"
 
 
@@ -108,7 +110,7 @@ def test_a_report_survives_json() -> None:
 )
 def test_what_is_no_report_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^not a report of checks"):
-        Report.from_dict({**REPORT.to_dict(), **change})
+        HostReport.from_dict({**REPORT.to_dict(), **change})
 
 
 def test_a_report_without_findings_is_unknown() -> None:

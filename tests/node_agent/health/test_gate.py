@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpucluster.node_agent.checks import registry
-from gpucluster.node_agent.checks.model import Profile, Report, Status
+from gpucluster.node_agent.checks.model import HostReport, Profile, Status
 from gpucluster.node_agent.health import __main__ as program
 from gpucluster.node_agent.health import client
 from gpucluster.node_agent.rules import reasons
@@ -25,7 +25,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A host whose checks find `finds`; `published` are the profiles that its object in the API has got."""
     host: dict[str, Any] = {"finds": Status.PASS, "published": [], "measured": []}
 
-    def measure(profile: Profile, _seconds: float, _checks: Any) -> Report:
+    def measure(profile: Profile, _seconds: float, _checks: Any) -> HostReport:
         host["measured"].append(profile)
         return report("gpu-e1", {min(registry.drains()): host["finds"]}, profile)
 

@@ -62,7 +62,7 @@ class GpuCollector:
     def __init__(self, place: Place, argv: Sequence[str] = ARGV, clock: Callable[[], float] = time.monotonic) -> None:
         self._argv, self._clock = list(argv), clock
         self._tool: programs.Running[bytes] | None = None
-        # Killed, and not ended: the kernel does not let it go.
+        # Killed, and not ended: it hangs in the kernel.
         self._left: programs.Running[bytes] | None = None
         self._started = self._taken = -PATIENCE_S
         self._rest = b""
