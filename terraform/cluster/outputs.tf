@@ -38,7 +38,7 @@ output "cluster" {
 }
 
 output "identity" {
-  description = "What this cluster is, for any machine that reads the state. It depends on no resource, so it is in the state as soon as an apply begins. login_keys holds the public halves of generated login keys by user; the private ones stay where they were generated. host_keys, certificates and secrets are written into the state when the hosts have said them, and come back as the variable recorded."
+  description = "What this cluster is, for any machine that reads the state. It depends on no resource, so it is in the state as soon as an apply begins. login_keys holds the public halves of generated login keys by user; the private ones stay where they were generated. host_keys, certificates and secrets are written into the state when the hosts have reported them, and come back as the variable recorded."
   value = {
     contract_version = 1
     name             = var.cluster_name
@@ -53,6 +53,6 @@ output "identity" {
 }
 
 output "oke" {
-  description = "The control plane of Kubernetes Engine: id, kubernetes_version, private_endpoint and public_endpoint (address and port, or null) and ca, the certificate of its authority (PEM in base64). Null for another control plane."
+  description = "The control plane of Kubernetes Engine: id, kubernetes_version, private_endpoint and public_endpoint (address and port, or null) and ca, the certificate of its CA (PEM in base64). Null for another control plane."
   value       = one(module.oke[*].cluster)
 }

@@ -2,7 +2,7 @@ locals {
   # Null instead of an empty map: an empty map would remove the tags of the tenancy's tag defaults.
   defined_tags = length(var.defined_tags) > 0 ? var.defined_tags : null
 
-  # Of the resources that say of a cluster who made it, and where.
+  # Of the resources that record who made a cluster, and where.
   origin_tags = var.origin == "" ? {} : { "gpucluster-from" = var.origin }
 
   # The rule of the group that may join a control plane of Kubernetes Engine finds its instances by these tags.

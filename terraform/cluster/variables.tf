@@ -39,7 +39,7 @@ variable "compartment_id" {
 }
 
 variable "controller" {
-  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data for cloud-init at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID; listing_version is what cluster.yml says of its version, and listing_filter the regular expressions that select it: of the versions that match all of matching and none of excluding, the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid. Another variant, such as aarch64, selects the image again."
+  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data for cloud-init at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID; listing_version is its version in cluster.yml, and listing_filter the regular expressions that select it: of the versions that match all of matching and none of excluding, the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid. Another variant, such as aarch64, selects the image again."
   type = object({
     shape                   = string
     ocpus                   = optional(number)
@@ -651,7 +651,7 @@ variable "pools" {
 }
 
 variable "recorded" {
-  description = "What the hosts have said of themselves: host_keys are ssh host keys by OCID, certificates those of the cluster's certificate authorities by name, secrets the generations of its secrets by name. They are only stored."
+  description = "What the hosts have reported of themselves: host_keys are ssh host keys by OCID, certificates those of the cluster's CAs by name, secrets the generations of its secrets by name. They are only stored."
   type = object({
     host_keys    = optional(map(string), {})
     certificates = optional(map(string), {})

@@ -76,7 +76,7 @@ resource "oci_core_instance" "this" {
   lifecycle {
     # Keys and user data are read at the first boot only, and a change would replace the instance. No API returns the compute
     # cluster of an instance: after an import it is missing in the state, which would replace the instance, too.
-    # The tag says which run of gpucluster holds the cluster, where the network is not its own.
+    # The tag names the run of gpucluster that holds the cluster, where the network is not its own.
     ignore_changes       = [metadata, compute_cluster_id, freeform_tags["gpucluster-lock"]]
     replace_triggered_by = [terraform_data.compute_cluster]
   }

@@ -5,7 +5,7 @@ resource "oci_containerengine_addon" "this" {
   cluster_id = oci_containerengine_cluster.this.id
   # OKE installs essential ones with the cluster; here they only get their version.
   override_existing = true
-  # Without what an essential one has installed no pod of the cluster works: it stays when it is no longer listed.
+  # Without what an essential one has installed no pod of the cluster works: it stays when it is not listed any more.
   remove_addon_resources_on_delete = !contains(["CoreDNS", "Flannel", "KubeProxy", "OciVcnIpNative"], each.key)
   # Null: OKE updates it.
   version = each.value

@@ -34,7 +34,7 @@ locals {
   has_public_endpoint = var.oke.endpoint == "public"
 }
 
-# The certificate of the cluster's authority is in its kubeconfig only. There is no secret in it: kubectl asks oci-cli.
+# The certificate of the cluster's CA is in its kubeconfig only. There is no secret in it: kubectl asks oci-cli.
 data "oci_containerengine_cluster_kube_config" "this" {
   cluster_id    = oci_containerengine_cluster.this.id
   endpoint      = local.has_public_endpoint ? "PUBLIC_ENDPOINT" : "PRIVATE_ENDPOINT"

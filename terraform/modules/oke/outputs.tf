@@ -1,5 +1,5 @@
 output "cluster" {
-  description = "OCID and Kubernetes version of the cluster, address and port of its API (private_endpoint, and public_endpoint or null), and ca, the certificate of its authority: PEM in base64."
+  description = "OCID and Kubernetes version of the cluster, address and port of its API (private_endpoint, and public_endpoint or null), and ca, the certificate of its CA: PEM in base64."
   value = {
     id                 = oci_containerengine_cluster.this.id
     kubernetes_version = oci_containerengine_cluster.this.kubernetes_version
