@@ -26,5 +26,5 @@ class FilterModule:
     """Called by Ansible."""
 
     def filters(self) -> dict[str, Callable[[Any], str]]:
-        """The filters by their names; `gpucluster.systems.units` says what each does."""
+        """The filters by their names; `gpucluster.systems.units` documents what each does."""
         return {f"systemd_{name}": _filter(name) for name in ("text", "word", "argument", "bare")}

@@ -84,7 +84,7 @@ DIRECTORIES = ("dev", "home", "mnt", "opt", "proc", "root", "run", "sys", "tmp",
 MAX_SEPARATE = 16
 # States in sinfo of an elastic node that is powered down, or powering down.
 GONE = re.compile(r"[~%!]$|POWER", re.IGNORECASE)
-# What srun says of a node that takes no jobs.
+# What srun prints about a node that takes no jobs.
 BUSY = "Requested nodes are busy"
 # Of a line of sinfo: the node, its state, the reason.
 COLUMNS = 3

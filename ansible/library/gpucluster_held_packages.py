@@ -20,7 +20,7 @@ description:
   - With apt they have dpkg's selection C(hold), as C(apt-mark hold) gives it, and unattended-upgrades leaves out all
     packages with such names. With dnf their names are in C(excludepkgs) of C(/etc/dnf/dnf.conf), which dnf-automatic
     reads as well. That needs no further package, as the plugin versionlock does. What else is excluded there stays.
-  - What others hold is not changed. A package that is not installed any more is no longer held.
+  - What others hold is not changed. A package that is not installed any more is not held either.
 options:
   root: {description: Where the configuration files of the host are., type: path, default: /}
 author: gpucluster

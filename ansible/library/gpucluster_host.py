@@ -321,7 +321,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "default_interface": default_interface(read("/proc/net/route")),
         "resolver": resolver(),
         "ssh_host_keys": host_keys(),
-        # Of the cluster's own authority for host keys; only the controller has it.
+        # Of the cluster's own CA for host keys; only the controller has it.
         "ssh_authority": " ".join(read(SSH_AUTHORITY).split()[:2]),
         "local_users": local_users(read(Path("/etc/passwd"))),
         "slurm_version": slurm_version(),

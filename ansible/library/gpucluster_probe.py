@@ -72,7 +72,7 @@ ansible_facts:
 NODE_DATA = Path("/etc/gpucluster/node.conf")
 OUTCOMES = Path("/run/gpucluster")
 BLOCK_DEVICES = Path("/sys/class/block")
-# What only the controller has, for Terraform's state: certificates of its authorities, and its secrets.
+# What only the controller has, for Terraform's state: certificates of its CAs, and its secrets.
 CERTIFICATES = {
     "directory": Path("/etc/gpucluster/authority/ca.pem"),
     "ssh": Path("/etc/gpucluster/authority/ssh_ca.pub"),
@@ -127,7 +127,7 @@ def read(path: Path) -> str:
 
 
 def generation(secret: bytes) -> str:
-    """Another one for another secret. The secrets are random and long, so nobody finds them by trying."""
+    """Another one for another secret. The secrets are random and long, so trying does not find them."""
     return hashlib.sha256(secret).hexdigest()[:12]
 
 
@@ -245,7 +245,7 @@ def connects(uid: int, services: dict[str, tuple[str, int]]) -> list[str]:
 
 
 def cloud_services() -> dict[str, Any]:
-    """Which services a user without rights reaches; and whether root does, without which the first says nothing."""
+    """Which services a user without rights reaches; and whether root does, without which the first has no meaning."""
     metadata = {"metadata": CLOUD_SERVICES["metadata"]}
     return {"nobody": connects(NOBODY, CLOUD_SERVICES), "root": connects(0, metadata)}
 
@@ -258,7 +258,7 @@ def hop(module: AnsibleModule, mesh: dict[str, str]) -> dict[str, str]:
 
 
 def ssh_groups(module: AnsibleModule) -> list[str] | None:
-    """The groups of which the ssh server lets somebody in; empty if it lets in all, None if it does not say it."""
+    """The groups whose members the ssh server lets in; empty if it lets in all, None if it does not report it."""
     status, output, _words = module.run_command([shutil.which("sshd") or "/usr/sbin/sshd", "-T"])
     lines = (line.split() for line in output.splitlines())
     return [name for words in lines if words[:1] == ["allowgroups"] for name in words[1:]] if status == 0 else None

@@ -27,7 +27,7 @@ description:
     one build are stored in one archive, with a record of it. Its name has the key of the build, a hash of everything
     that it depends on - source, system, architecture and this module's recipe - so a build is never repeated.
   - Packages that only the build needs are removed afterwards.
-  - Without C(archive) nothing is built; C(must_build) says whether it is needed.
+  - Without C(archive) nothing is built; C(must_build) states whether it is needed.
 options:
   folder: {description: Where archives are kept., type: path, required: true}
   source:

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Certificate authorities of the site in the host's trust store."""
+"""CAs of the site in the host's trust store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: gpucluster_trust
-short_description: Certificate authorities of the site in the host's trust store
+short_description: CAs of the site in the host's trust store
 description:
   - Adds certificates to the trust store of the system, which curl, dnf, apt, Enroot, Docker and Python's C(ssl) read,
     and removes those that an earlier run has added and that are not listed any more.
@@ -28,7 +28,7 @@ author: gpucluster
 """
 
 EXAMPLES = """
-- name: Trust the certificate authorities of the site
+- name: Trust the CAs of the site
   gpucluster_trust:
     certificates: ["-----BEGIN CERTIFICATE-----..."]
     record: /etc/gpucluster/trusted-certificates
@@ -130,7 +130,7 @@ def main() -> None:
             if stale(store, wanted, ""):
                 module.fail_json(
                     msg=f"{store.update[0]} ran, and {store.bundle} lacks a certificate of software.trusted_ca_files. "
-                    f"Run it on the host and read what it says"
+                    f"Run it on the host and read its output"
                 )
         changed = True
     text = "".join(f"{name}\n" for name in sorted(wanted))

@@ -42,7 +42,7 @@ TRIAL_SECONDS = 15.0
 STEADY_SECONDS = 0.3
 LINES = 5
 BEGUN = "gpucluster: the trial begins"
-# A program that writes where only its trial must not says nothing about its files.
+# The failure of a program that writes to a folder which only its trial must not change proves nothing about its files.
 READ_ONLY = "Read-only file system"
 
 
