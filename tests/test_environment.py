@@ -108,7 +108,7 @@ def test_a_terminal_keeps_its_language() -> None:
 
 
 @pytest.mark.parametrize("program", list(Program))
-def test_what_nobody_knows_reaches_nothing(program: Program) -> None:
+def test_an_unknown_variable_reaches_nothing(program: Program) -> None:
     names = [
         f"{word}{suffix}" for word in ("GITHUB", "HF", "VAULT", "WANDB", "x") for suffix in ("_TOKEN", "_PROXY", "")
     ]

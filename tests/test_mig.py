@@ -19,7 +19,7 @@ def test_shapes_name_gpus_that_are_there_and_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
-def test_each_profile_fits_as_often_as_the_guide_says_and_not_once_more(gpu: mig.MigGpu) -> None:
+def test_each_profile_fits_as_often_as_the_guide_states_and_not_once_more(gpu: mig.MigGpu) -> None:
     for profile in gpu.profiles.values():
         assert len(gpu.place({profile.name: profile.most})) == profile.most
         with pytest.raises(mig.DoesNotFit):
@@ -33,7 +33,7 @@ def test_the_numbers_are_those_of_the_guide(gpu: mig.MigGpu) -> None:
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
-def test_the_name_of_a_profile_says_its_slices(gpu: mig.MigGpu) -> None:
+def test_the_name_of_a_profile_states_its_slices(gpu: mig.MigGpu) -> None:
     for profile in gpu.profiles.values():
         assert profile.name.startswith(f"{profile.compute}g.")
 

@@ -18,7 +18,7 @@ def test_the_folders_are_private(tmp_path: Path) -> None:
     assert {folder.stat().st_mode & 0o777 for folder in (paths.root, paths.runs, paths.ansible, paths.ssh)} == {0o700}
 
 
-def test_a_folder_that_nobody_may_write() -> None:
+def test_a_folder_that_can_not_be_written() -> None:
     with pytest.raises(EnvironmentFault, match="can't make the folder") as caught:
         make_private(Path("/sys/kernel/gpucluster"))
     assert caught.value.exit_code == 5

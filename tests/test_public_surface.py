@@ -100,7 +100,7 @@ def test_a_cluster_has_few_methods_of_its_own() -> None:
     assert len(own) <= _MOST_METHODS
 
 
-def test_each_name_is_written_once_and_is_what_it_says() -> None:
+def test_each_name_is_written_once_and_is_what_it_states() -> None:
     stub = Path(gpucluster.__file__).with_suffix(".pyi").read_text()
     names = [name for name in gpucluster.__all__ if name != "__version__"]
     assert len(names) == len(set(names))

@@ -17,7 +17,7 @@ EVERY = [
 ALL = list(shapes.catalogue().values())
 
 
-def test_the_place_of_rdma_interfaces_on_the_pci_bus_is_said_once() -> None:
+def test_the_place_of_rdma_interfaces_on_the_pci_bus_is_stated_once() -> None:
     """Policies for virtual functions name it."""
     assert shapes.get("BM.GPU4.8").rdma_pci_addresses[1::6] == ("0000:0c:00.1", "0000:4c:00.1", "0000:c3:00.1")
     for shape in ALL:

@@ -35,7 +35,7 @@ def people(node: Host, *wanted: dict[str, Any], check: bool = True, options: tup
     return node.play([task], {**INVENTORY, "gather_facts": False}, *options, check=check)
 
 
-def test_a_rehearsal_makes_nobody(node: Host) -> None:
+def test_a_rehearsal_creates_no_user(node: Host) -> None:
     assert people(node, ALICE, options=("--check",)).changed == 1
     assert "alice" not in node.read("/etc/passwd")
 
@@ -79,7 +79,7 @@ def test_another_number_is_refused_and_changes_nothing(node: Host) -> None:
     assert node.read("/etc/passwd") == before
 
 
-def test_a_link_in_a_home_leads_nobody_outside_of_it(node: Host) -> None:
+def test_a_link_in_a_home_does_not_lead_outside_of_it(node: Host) -> None:
     node.run("sh", "-c", "rm -r /home/alice/.ssh && ln -s /etc/sudoers.d /home/alice/.ssh")
     said = people(node, ALICE, check=False).said
     assert "Permission denied" in said

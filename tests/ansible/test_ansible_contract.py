@@ -70,7 +70,7 @@ def named_in_loops(task: dict[str, Any]) -> set[str]:
     return set(re.findall(r"'([a-z_]+)'", words)) if task.get("ansible.builtin.include_role") else set()
 
 
-def test_roles_that_are_named_exist_and_say_when_they_have_work() -> None:
+def test_roles_that_are_named_exist_and_state_when_they_have_work() -> None:
     loops = [named_in_loops(task) for _file, task in ALL_TASKS if "loop" in task]
     named = set(read("group_vars/all/cluster.yml")["node_software"]).union(*loops)
     assert named >= {"ldap", "slurm", "docker"}
@@ -139,7 +139,7 @@ def test_only_verify_looks_away_from_a_status() -> None:
     assert {file.name for file, task in ALL_TASKS if task.get("failed_when") is False} <= {"verify.yml"}
 
 
-def test_every_command_says_what_a_change_is() -> None:
+def test_every_command_states_what_a_change_is() -> None:
     for file, task in ALL_TASKS:
         command = task.get("ansible.builtin.command")
         if command is not None:

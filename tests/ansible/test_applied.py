@@ -69,7 +69,7 @@ def apply(host: Path, inputs: str = "1") -> list[str]:
     return differing
 
 
-def test_a_host_that_nobody_has_touched_has_not_changed(host: Path) -> None:
+def test_a_host_that_was_not_touched_has_not_changed(host: Path) -> None:
     assert reason() == "no complete run is known"
     assert apply(host) == []
     assert reason() == ""
@@ -167,7 +167,7 @@ def test_a_unit_of_a_task_that_is_down_or_not_enabled_is_seen(host: Path) -> Non
     assert differing(UnitFileState="disabled") == ["unit slurmd.service"]
 
 
-def test_what_systemd_does_not_answer_is_no_proof(host: Path) -> None:
+def test_what_systemd_does_not_answer_is_not_a_proof(host: Path) -> None:
     def silent(_names: list[str]) -> dict[str, dict[str, str]]:
         raise applied.UnitFailed("systemctl: no bus")
 

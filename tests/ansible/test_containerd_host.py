@@ -75,7 +75,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
 
 
-def test_a_person_without_rights_runs_containers_without_any_preparation(cluster: Cluster) -> None:
+def test_a_user_without_rights_runs_containers_without_any_preparation(cluster: Cluster) -> None:
     said = cluster.node.sh(f"nerdctl load -i /tmp/probe.tar && nerdctl run --rm {IMAGE} /bin/id", user="bob")
     assert "uid=0" in said
     said = cluster.node.sh("nerdctl info", user="bob")
@@ -143,7 +143,7 @@ def test_the_usual_set_up_command_works_as_well(cluster: Cluster) -> None:
     assert "own set-up tool: check" in cluster.node.sh("containerd-rootless-setuptool.sh check", user="bob")
 
 
-def test_images_are_there_for_everybody_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
+def test_images_are_there_for_all_users_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
     played = cluster.apply(containers_pull=[IMAGE])
     assert played.changed == 1  # root has it already: only the file for the others is new
     assert cluster.apply(containers_pull=[IMAGE]).changed == 0
@@ -168,7 +168,7 @@ def test_a_new_bundle_takes_the_place_of_the_old_one(cluster: Cluster) -> None:
     assert cluster.node.sh("systemctl show -P MainPID gpucluster-containerd") != before
 
 
-def test_it_goes_again_and_says_what_stays(cluster: Cluster) -> None:
+def test_it_goes_again_and_reports_what_stays(cluster: Cluster) -> None:
     cluster.node.sh(f"nerdctl run {IMAGE} /bin/true", user="bob")
     cluster.node.put("/usr/local/sbin/systemctl", SYSTEMCTL_OF_239, 0o755)
     played = cluster.apply(containers_runtimes=[])

@@ -83,7 +83,7 @@ def test_a_host_that_never_had_it_keeps_what_its_image_brought(node: Booted) -> 
     assert node.exists("/usr/sbin/dockerd")
 
 
-def test_a_directory_that_somebody_else_has_made_is_not_used(node: Booted) -> None:
+def test_a_directory_that_another_user_has_made_is_not_used(node: Booted) -> None:
     node.sh(f"mkdir -p {STORAGE} && chown 10002 {STORAGE}")
     played = apply(node, "--check", check=False)
     node.sh(f"rmdir {STORAGE}")
@@ -95,7 +95,7 @@ def test_a_second_run_changes_nothing_and_pulls_no_image_that_is_here(docker: Bo
     assert apply(docker, containers_pull=["registry.example/probe:1"]).changed == 0
 
 
-def test_a_member_of_the_privileged_group_runs_containers_and_nobody_else(docker: Booted) -> None:
+def test_only_a_member_of_the_privileged_group_runs_containers(docker: Booted) -> None:
     said = docker.sh("id -nG; docker run --rm --network=host registry.example/probe:1 /bin/id", user="alice")
     assert "privilege" in said
     assert "uid=0" in said
@@ -171,7 +171,7 @@ def test_the_mesh_is_for_containers_alone_and_ssh_goes_through_it(docker: Booted
     docker.sh("kill $(ss -tlnp 2>/dev/null | sed -n 's/.*:12345.*pid=\\([0-9]*\\).*/\\1/p')", check=False)
 
 
-def test_the_keys_of_the_mesh_are_made_once_and_told_to_nobody(docker: Booted) -> None:
+def test_the_keys_of_the_mesh_are_made_once_and_shown_to_no_user(docker: Booted) -> None:
     docker.sh(f"mv {MESH} {MESH}.kept")
     share = [{"import_role": {"name": "docker", "tasks_from": "share"}}]
     made = docker.play(share, VARIABLES, "-vvv")
@@ -186,7 +186,7 @@ def test_the_keys_of_the_mesh_are_made_once_and_told_to_nobody(docker: Booted) -
     docker.sh(f"rm -r {MESH} && mv {MESH}.kept {MESH}")
 
 
-def test_it_goes_again_and_says_what_stays(docker: Booted) -> None:
+def test_it_goes_again_and_reports_what_stays(docker: Booted) -> None:
     docker.sh("docker run -d --stop-signal=KILL --network=host registry.example/probe:1 /bin/sleep 4321")
     kept = "/etc/gpucluster/runtimes/docker-keeps-containerd"
     docker.sh(f"mv {kept} /root/kept")

@@ -275,7 +275,7 @@ def test_nodes_fetch_the_whole_configuration(slurm: dict[str, Any]) -> None:
 
 @pytest.mark.slurm
 @pytest.mark.containers
-def test_a_shell_s_squeue_says_when_and_why(slurm: dict[str, Any]) -> None:
+def test_a_shell_s_squeue_reports_when_and_why(slurm: dict[str, Any]) -> None:
     head, line = slurm["squeue"].splitlines()
     assert head.split()[:2] == ["JOBID", "PARTITION"]
     assert "START_TIME" in head

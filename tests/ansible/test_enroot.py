@@ -238,7 +238,7 @@ def namespaces(
     return found
 
 
-def test_a_kernel_that_lets_people_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_allows_user_namespaces_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert namespaces(tmp_path, monkeypatch) == FREE
     given = known(namespaces=namespaces(tmp_path, monkeypatch))
     assert not [path for path in files(given) if path.startswith(("/etc/sysctl.d", "/etc/apparmor.d"))]
@@ -288,7 +288,7 @@ def test_an_older_apparmor_is_spared_a_profile_that_it_can_not_read(
         ),
     ],
 )
-def test_what_the_role_can_not_change_is_said(change: dict[str, Any], container: str, words: str) -> None:
+def test_what_the_role_can_not_change_is_reported(change: dict[str, Any], container: str, words: str) -> None:
     task = task_of("ansible.builtin.assert")["ansible.builtin.assert"]
     given = known(namespaces=change, container=container)
     condition = f"{{{{ {task['that']} }}}}"
@@ -481,7 +481,7 @@ def test_a_full_disk_stops_no_job(prolog: Prolog) -> None:
         subprocess.run(["umount", disk], check=True)
 
 
-def test_two_jobs_at_a_time_say_nothing(prolog: Prolog) -> None:
+def test_two_jobs_at_a_time_report_nothing(prolog: Prolog) -> None:
     prolog.run("1")
     for uid in range(5000, 5010):
         names = {"SLURM_JOB_UID": str(uid), "SLURM_JOB_GID": str(uid)}
@@ -491,7 +491,7 @@ def test_two_jobs_at_a_time_say_nothing(prolog: Prolog) -> None:
     assert not prolog._journal.exists()
 
 
-def test_the_device_for_mounts_is_opened_to_people_in_containers_alone() -> None:
+def test_the_device_for_mounts_is_opened_to_users_in_containers_alone() -> None:
     assert "chmod 0666 /dev/fuse" in render("enroot", "prolog-enroot", known(container="podman"))
     assert "/dev/fuse" not in render("enroot", "prolog-enroot", known())
 
@@ -543,7 +543,7 @@ def test_all_that_is_written_is_taken_away_again() -> None:
     assert not any(data == one or data.startswith(f"{one}/") for one in gone), "what people unpacked is theirs"
 
 
-def test_the_double_says_what_it_is() -> None:
+def test_the_double_reports_what_it_is() -> None:
     text = (Path(__file__).parents[1] / "doubles" / "enroot" / "enroot").read_text()
     assert text.splitlines()[1].startswith("# A double of Enroot")
 

@@ -124,7 +124,7 @@ def test_another_version_comes_and_so_do_other_settings(cluster: Cluster) -> Non
     assert {f"enroot {OLD}-1", f"enroot+caps {OLD}-1"} <= set(installed)
 
 
-def test_somebody_without_rights_imports_and_runs(cluster: Cluster) -> None:
+def test_a_user_without_rights_imports_and_runs(cluster: Cluster) -> None:
     node, address = cluster.node, cluster.server.url.removeprefix("http://")
     refused = cluster.enroot("remove", "mine", uid=USER + 1, check=False)
     assert "Permission denied" in refused, "outside of a job there is no place"
@@ -154,7 +154,7 @@ def test_a_step_starts_for_who_came_by_ssh_with_a_single_command(cluster: Cluste
     assert cluster.node.run("enroot", *start, uid=USER, environment=environment) == "inside\n"
 
 
-def test_another_person_sees_none_of_it(cluster: Cluster) -> None:
+def test_another_user_sees_none_of_it(cluster: Cluster) -> None:
     cluster.prolog(USER + 1)
     assert cluster.enroot("list", uid=USER + 1) == ""
     for kind in ("cache", "data", "temp"):

@@ -37,7 +37,7 @@ def test_a_file_gets_its_content_once(tmp_path: Path) -> None:
     assert run(file, content="one\n").paths == []
 
 
-def test_check_mode_only_says_what_it_would_do(tmp_path: Path) -> None:
+def test_check_mode_only_reports_what_it_would_do(tmp_path: Path) -> None:
     file = tmp_path / "file"
     work = run(file, content="one\n", check_mode=True)
     assert work.paths == [str(file)]
@@ -182,7 +182,7 @@ def test_a_trusted_directory_is_roots_alone(tmp_path: Path) -> None:
         ({"content_base64": "?"}, "content_base64"),
     ],
 )
-def test_what_can_not_be_done_is_said(tmp_path: Path, options: dict[str, Any], word: str) -> None:
+def test_what_can_not_be_done_is_reported(tmp_path: Path, options: dict[str, Any], word: str) -> None:
     with pytest.raises(ModuleFailed, match=word):
         run(tmp_path / "file", **options)
     assert list(tmp_path.iterdir()) == []
@@ -195,7 +195,7 @@ def test_a_file_in_the_way_of_a_directory_is_not_removed(tmp_path: Path) -> None
         run(file, directory=True)
 
 
-def test_what_a_file_of_the_image_allows_everybody_is_taken_from_it(tmp_path: Path) -> None:
+def test_what_a_file_of_the_image_allows_all_users_is_taken_from_it(tmp_path: Path) -> None:
     path = tmp_path / "sssd.conf"
     path.write_text("the image's")
     path.chmod(0o644)

@@ -53,7 +53,7 @@ def test_the_port_and_the_password_are_where_the_command_looks() -> None:
     assert known()["monitoring_grafana_password_file"] == dashboard.PASSWORD_FILE
 
 
-def test_it_listens_on_the_loopback_device_and_lets_nobody_in_without_a_password() -> None:
+def test_it_listens_on_the_loopback_device_and_needs_a_password() -> None:
     found = render("monitoring", "grafana.ini", known()).splitlines()
     assert "http_addr = 127.0.0.1" in found
     assert found[found.index("[auth.anonymous]") + 1] == "enabled = false"

@@ -110,7 +110,7 @@ def test_pods_ask_name_servers_that_are_not_on_the_loopback_device(
 
 
 @pytest.mark.parametrize(("switch", "denied"), [("0 0", True), ("1 1", False), ("", False)])
-def test_homes_on_a_share_are_denied_where_selinux_says_so(
+def test_homes_on_a_share_are_denied_where_selinux_denies_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: str, denied: bool
 ) -> None:
     if switch:

@@ -32,7 +32,7 @@ def test_an_archive_has_its_name_when_it_is_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_archives_of_images_that_nobody_wants_go_and_other_files_stay(tmp_path: Path) -> None:
+def test_archives_of_images_that_are_not_listed_go_and_other_files_stay(tmp_path: Path) -> None:
     wanted, other = images.archive_name("registry.example/a:1"), images.archive_name("registry.example/b:1")
     for name in (wanted, other, f".{other}.part", "of-somebody-else.tar", "notes"):
         (tmp_path / name).write_text("")

@@ -10,7 +10,7 @@ from gpucluster.controller.images import importer
 from tests.ansible.loading import ANSIBLE
 
 
-def test_the_role_says_where_imports_run() -> None:
+def test_the_role_states_where_imports_run() -> None:
     template = (ANSIBLE / "roles" / "pyxis" / "templates" / "images.json.j2").read_text()
     # Ansible's own filters and settings, as far as the template uses them.
     environment = Environment(trim_blocks=True, autoescape=False)

@@ -34,7 +34,7 @@ def test_systemd_accepts_the_units_and_they_run_the_program_that_renews(tmp_path
     assert "Persistent=true" in _unit("timer", "")
 
 
-def test_apply_renews_as_well_and_says_when_it_did() -> None:
+def test_apply_renews_as_well_and_reports_when_it_did() -> None:
     service, renew = read("roles/kubernetes/tasks/certificates.yml")
     assert [each["name"] for each in service["gpucluster_service"]["units"]] == [f"{NAME}.timer"]
     assert renew["ansible.builtin.command"]["argv"][1:] == ["kubernetes", "renew"]

@@ -156,7 +156,7 @@ def test_kubelet_and_the_runtimes_of_all_nodes_agree_on_control_groups() -> None
 
 
 @pytest.mark.parametrize(("release", "said"), [("1.30.9", None), ("1.31.0", False), ("1.36.4", False)])
-def test_a_node_with_version_1_of_control_groups_is_no_reason_for_kubelet_to_end(release: str, said: Any) -> None:
+def test_a_node_with_version_1_of_control_groups_is_not_a_reason_for_kubelet_to_end(release: str, said: Any) -> None:
     made = documents(render("kubernetes", "kubeadm.yaml", known(release, MACHINE)))["KubeletConfiguration"]
     # Older kubelets do not know the field.
     assert made.get("failCgroupV1") is said
@@ -396,7 +396,7 @@ def test_whatever_an_interrupted_run_of_kubeadm_has_left_is_removed_first(left: 
         assert evaluate(condition, given | {"kubernetes_rest": {"results": found}}) is (rest == left)
 
 
-def test_each_host_says_where_its_name_servers_are_and_kubelet_asks_by_one_name() -> None:
+def test_each_host_records_where_its_name_servers_are_and_kubelet_asks_by_one_name() -> None:
     """kubeadm would write the controller's path into the configuration of all: without it there no pod starts."""
     task = host_task("Configure the kernel, the runtime and kubelet")
     made = documents(render("kubernetes", "kubeadm.yaml", known("1.36.4", MACHINE)))["KubeletConfiguration"]

@@ -40,7 +40,7 @@ def test_the_directory_listens_with_tls_alone() -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_nobody_is_served_without_a_name(system: str) -> None:
+def test_no_client_is_served_without_a_name(system: str) -> None:
     lines = slapd(system).splitlines()
     assert {"disallow bind_anon", "require authc", "security simple_bind=128", "TLSProtocolMin 3.3"} <= set(lines)
 
@@ -58,7 +58,7 @@ def test_passwords_are_hashed_strongly(system: str) -> None:
     assert 'password-crypt-salt-format "$6$%.16s"' in lines
 
 
-def test_passwords_are_read_by_nobody_and_everything_else_by_few() -> None:
+def test_passwords_are_read_by_no_client_and_everything_else_by_few() -> None:
     assert rules(slapd()) == [
         'access to filter="(shadowExpire=1)" attrs=userPassword by * none',
         f'access to dn.subtree="{HOSTS}" attrs=userPassword by anonymous auth by * none',
@@ -68,7 +68,7 @@ def test_passwords_are_read_by_nobody_and_everything_else_by_few() -> None:
     ]
 
 
-def test_hosts_trust_the_cluster_s_authority_only_and_say_who_they_are() -> None:
+def test_hosts_trust_the_cluster_s_ca_only_and_prove_who_they_are() -> None:
     found = sssd()
     assert found["ldap_uri"] == "ldaps://demo-controller"
     assert found["ldap_tls_reqcert"] == "demand"
@@ -136,7 +136,7 @@ def test_an_account_that_expired_is_refused_whatever_it_logs_in_with() -> None:
     assert "UsePAM yes" in render("base", "sshd.conf", variables(role="base"))
 
 
-def test_keys_come_from_the_directory_by_somebody_without_rights() -> None:
+def test_keys_come_from_the_directory_by_a_user_without_rights() -> None:
     text = render("base", "sshd.conf", variables(role="base"))
     assert "AuthorizedKeysCommand /usr/bin/sss_ssh_authorizedkeys %u" in text
     assert "AuthorizedKeysCommandUser nobody" in text

@@ -120,7 +120,7 @@ def test_a_driver_is_kept_installed_or_replaced(
         ({"driver": "550.90.07"}, {"install": True, "replace": True}, "was not installed from packages"),
     ],
 )
-def test_what_cant_be_done_is_said_and_not_done(there: dict[str, Any], asked: dict[str, Any], words: str) -> None:
+def test_what_cant_be_done_is_reported_and_not_done(there: dict[str, Any], asked: dict[str, Any], words: str) -> None:
     made = gpus.plan(host(**there), desired(**asked, dcgm=True, fabric=True))
     assert words in made.fault
     assert [made.units, made.modules, made.optional, made.same_version] == [[]] * 4

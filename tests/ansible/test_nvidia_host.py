@@ -100,7 +100,7 @@ def gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpus]:
         yield Gpus(node, tmp_path_factory.mktemp("gpus"))
 
 
-def test_a_host_without_a_gpu_is_left_alone_and_it_is_said(gpus: Gpus) -> None:
+def test_a_host_without_a_gpu_is_left_alone_and_it_is_reported(gpus: Gpus) -> None:
     played = gpus.node.play(TASKS, VARIABLES | {"slurm_hardware_emulated": True, "nvidia_driver": "install"})
     assert played.changed == 0
     assert "no NVIDIA GPU on this host" in played.said

@@ -71,7 +71,7 @@ def test_a_program_that_hangs_is_ended_whatever_it_does_with_signals(
         ("print('[' + '1,' * (1 << 20))", "cut off or damaged"),
     ],
 )
-def test_what_the_program_says_instead_is_passed_on(tmp_path: Path, code: str, reason: str) -> None:
+def test_what_the_program_prints_instead_is_passed_on(tmp_path: Path, code: str, reason: str) -> None:
     found = _check(_program(tmp_path, code))
     assert len(found["output"]) <= probe.REPORT_BYTES
     with pytest.raises(reports.ReportError, match=reason):

@@ -141,7 +141,7 @@ def test_in_check_mode_nothing_is_written(place: Path) -> None:
     assert not (place / "lib").exists()
 
 
-def test_what_the_compiler_says_is_told(place: Path) -> None:
+def test_the_output_of_the_compiler_is_reported(place: Path) -> None:
     with pytest.raises(ModuleFailed, match=r"Slurm 24\.11\.5: double\.c:1: error"):
         build(Host(place, make=2), place)
     assert not (place / "lib").exists()
@@ -423,5 +423,5 @@ def test_only_nodes_that_saw_the_marker_count() -> None:
         ("", "no response within 60 seconds"),
     ],
 )
-def test_what_a_failed_step_said_is_one_line(said: str, words: str) -> None:
+def test_the_output_of_a_failed_step_is_one_line(said: str, words: str) -> None:
     assert gpucluster_container_steps.reason(said, 60) == words

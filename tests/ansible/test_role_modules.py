@@ -29,7 +29,7 @@ def test_a_policy_that_a_killed_run_has_left_is_known_and_one_of_the_hosts_stays
     assert policy.exists()
 
 
-def test_keys_that_can_not_be_made_here_are_said_and_those_that_are_there_are_not_touched(tmp_path: Path) -> None:
+def test_keys_that_can_not_be_made_here_are_reported_and_those_that_are_there_are_not_touched(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ModuleFailed, match=r"keys are missing in .* and can't be created"):
         mesh.complete(FakeModule(), tmp_path / "file" / "mesh", ["id_ed25519"])

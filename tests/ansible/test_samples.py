@@ -139,14 +139,14 @@ def test_each_worker_of_a_training_knows_its_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("data", "said"), [("", "name the data set"), ("/no/such", "/no/such can't be read")])
-def test_a_training_without_its_data_set_says_so(tmp_path: Path, data: str, said: str) -> None:
+def test_a_training_without_its_data_set_reports_it(tmp_path: Path, data: str, said: str) -> None:
     done = submit(tmp_path, MNIST, "submit.sh", "/images/tf.sqsh", MNIST_DATA=data)
     assert done.returncode == 1
     assert said in done.stderr
 
 
 @pytest.mark.parametrize(("sample", "script"), [(MNIST, "submit.sh"), (NCCL, "all_reduce.sh")])
-def test_a_job_without_an_image_says_so(tmp_path: Path, sample: Path, script: str) -> None:
+def test_a_job_without_an_image_reports_it(tmp_path: Path, sample: Path, script: str) -> None:
     done = submit(tmp_path, sample, script)
     assert done.returncode == 1
     assert "name an image" in done.stderr

@@ -235,7 +235,7 @@ def test_every_host_that_may_come_is_named() -> None:
     assert len(named) == 3 + 2 * 16
 
 
-def test_the_authority_knows_hosts_by_address() -> None:
+def test_the_ca_knows_hosts_by_address() -> None:
     known = variables(ELASTIC, role="base")
     old = {"name": "b", "address": "10.0.0.3"}
     known["gpucluster_hosts"] = [{"name": "a", "address": "10.0.0.2", "id": "ocid1.a"}, old]

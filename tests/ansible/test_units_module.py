@@ -121,7 +121,7 @@ def test_check_mode_touches_nothing() -> None:
     assert calls == []
 
 
-def test_a_unit_s_own_file_is_no_drop_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_unit_s_own_file_is_not_a_drop_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # systemd never lists it among the drop-ins: the unit would restart at every run.
     own = "/etc/systemd/system/munge.service"
     exists, stat = Path.exists, Path.stat
@@ -183,7 +183,7 @@ def test_a_unit_that_ran_before_runs_again_with_the_files_of_before(tmp_path: Pa
     assert "bogus key" in said
 
 
-def test_a_unit_that_runs_with_no_files_says_both_reasons(tmp_path: Path) -> None:
+def test_a_unit_that_runs_with_no_files_reports_both_reasons(tmp_path: Path) -> None:
     said = change(tmp_path, (1, "failed"), (1, "failed again"), files=["/etc/config"])[-1]
     assert "does not come up with them either" in said
     assert "failed again" in said

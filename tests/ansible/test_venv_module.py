@@ -67,7 +67,7 @@ def test_programs_run_from_the_link_and_the_next_set_takes_its_place(tmp_path: P
     assert sorted(folder.name for folder in (tmp_path / "venvs").iterdir()) == ["second", "third"]
 
 
-def test_what_a_broken_run_left_is_no_environment(tmp_path: Path) -> None:
+def test_what_a_broken_run_left_is_not_an_environment(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "hello-1-py3-none-any.whl").write_bytes(b"half")

@@ -112,7 +112,7 @@ def test_limits_are_compared_as_slurm_prints_them(limits: dict[str, int], row: s
     assert f"MaxJobsPerUser={limits.get('jobs', -1)}" in settings
 
 
-def test_processes_are_hidden_before_anybody_logs_in() -> None:
+def test_processes_are_hidden_before_any_user_logs_in() -> None:
     text = render("base", "gpucluster-proc.service", variables(role="base"))
     assert "hidepid=2,gid=9876 /proc" in text
     assert "systemd-logind.service" in text.split("Before=")[1].splitlines()[0]

@@ -75,7 +75,7 @@ def ensured(of: ClusterSpec) -> dict[str, str]:
     return {file["file"]: file["sha256"] for file in found.files}
 
 
-def test_what_nobody_vouches_for_is_locked_once_and_checked_on_every_machine(
+def test_what_has_no_published_checksum_is_locked_once_and_checked_on_every_machine(
     mirror: Mirror, tmp_path: Path, fresh_machine: Callable[[], None]
 ) -> None:
     cluster = spec(tmp_path)
@@ -152,7 +152,7 @@ def test_another_version_is_not_what_was_locked(mirror: Mirror, tmp_path: Path) 
     assert lock(cluster) == {PYXIS: (mirror.sha256(PYXIS), None), "pyxis-0.26.0.tar.gz": (None, new)}
 
 
-def test_plain_http_is_no_source_of_a_lock(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_http_is_not_a_source_of_a_lock(mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror.sums()
     with mirror.serve() as server:
         cluster = spec(tmp_path, SETTINGS.replace("mirror: mirror", f"mirror: {server.url}"))

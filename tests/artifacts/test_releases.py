@@ -87,7 +87,7 @@ def test_what_runtimes_need() -> None:
     assert {one.architecture for one in both} == {"x86_64", "aarch64", "any"}
 
 
-def test_every_pinned_file_is_said_once_and_by_https() -> None:
+def test_every_pinned_file_is_listed_once_and_by_https() -> None:
     everything = wanted("enroot", "docker", "containerd", architectures={"x86_64", "aarch64"}, gpus_present=True)
     assert len({one.file for one in everything}) == len(everything) == 15
     assert all(one.url.startswith("https://") and "{" not in one.url + one.file for one in everything)
@@ -579,7 +579,7 @@ def test_a_kept_file_that_changed_is_fetched_again(mirror: Mirror, cache: Path) 
 # --- people's side -----
 
 
-def test_survey_says_where_each_file_stands(mirror: Mirror) -> None:
+def test_survey_reports_the_state_of_each_file(mirror: Mirror) -> None:
     (mirror.folder / "SHA256SUMS").write_text(f"{mirror.sha256(PYXIS)}  {PYXIS}\n")
     sums = {DEBS[0]: mirror.sha256(DEBS[0])}
     seen = {

@@ -230,7 +230,7 @@ def test_only_a_few_sets_are_kept(packages: Path, monkeypatch: pytest.MonkeyPatc
     assert len(list(last.parent.glob("packages-*"))) == 1
 
 
-def test_a_directory_that_lacks_a_package_says_which(packages: Path) -> None:
+def test_a_directory_that_lacks_a_package_names_it(packages: Path) -> None:
     next(packages.glob("pyyaml*")).unlink()
     with pytest.raises(EnvironmentFault, match="pyyaml") as caught:
         _ensure(packages)
@@ -254,7 +254,7 @@ def test_no_way_to_an_index_is_told_with_what_to_do(packages: Path, monkeypatch:
     assert "\n" not in caught.value.what
 
 
-def test_a_full_disk_is_no_traceback(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_shows_no_traceback(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_args: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -140,7 +140,7 @@ def test_held_and_delayed_gangs_wait() -> None:
     }  # fmt: skip
 
 
-def test_a_gang_that_is_not_admitted_yet_is_no_demand() -> None:
+def test_a_gang_that_is_not_admitted_yet_is_not_a_demand() -> None:
     """Kueue lets the pods of a group go one after the other."""
     one, two = gpu_pods("train", 2, unschedulable=False, gated=True)
     placed = put([one, two])
@@ -151,7 +151,7 @@ def test_a_gang_that_is_not_admitted_yet_is_no_demand() -> None:
     assert put([free, replace(two, unschedulable=True, gated=False)]).placement.given == {"train": ("gpu-e1", "gpu-e2")}
 
 
-def test_a_gang_with_a_claim_that_nothing_binds_is_no_demand() -> None:
+def test_a_gang_with_a_claim_that_nothing_binds_is_not_a_demand() -> None:
     one, two = gpu_pods("train", 2)
     placed = put([one, replace(two, unbound=True)])
     assert (placed.placement.given, placed.unfit) == ({}, {})
@@ -159,7 +159,7 @@ def test_a_gang_with_a_claim_that_nothing_binds_is_no_demand() -> None:
     assert put([one, two]).placement.given == {"train": ("gpu-e1", "gpu-e2")}
 
 
-def test_a_node_that_takes_no_pods_any_more_is_no_node_for_those_that_wait_for_it() -> None:
+def test_a_node_that_takes_no_pods_any_more_is_not_a_node_for_those_that_wait_for_it() -> None:
     waiting = pod("first")
     before = put([waiting]).placement
     assert before.given == {"first": ("cpu-e1",)}
@@ -220,7 +220,7 @@ def test_an_idle_node_goes_after_its_time_and_a_busy_one_never() -> None:
     assert put(ends, *members, before=first.placement, now=1300.0).idle == ()
 
 
-def test_an_idle_node_that_somebody_cordoned_stays() -> None:
+def test_an_idle_node_that_an_operator_cordoned_stays() -> None:
     member = Member("cpu-e1", ready=True, cordoned=True)
     before = put([], member).placement
     assert put([], member, before=before, now=1300.0).idle == ()
@@ -244,7 +244,7 @@ def test_names_whose_instances_may_still_terminate_are_used_last() -> None:
     assert put([pod("one")], before=both, now=1900.0).placement.given == {"one": ("cpu-e1",)}
 
 
-def test_a_node_that_comes_back_after_it_was_given_up_is_no_node_for_pods() -> None:
+def test_a_node_that_comes_back_after_it_was_given_up_is_not_a_node_for_pods() -> None:
     gone, back = Placement().without_nodes(["cpu-e1"], 1000.0), Member("cpu-e1", ready=True)
     placed = put([pod("one")], back, before=gone, now=1500.0)
     assert placed.back == ("cpu-e1",)

@@ -66,7 +66,7 @@ def on_kubernetes() -> dict[str, Any]:
     return raw
 
 
-def test_a_file_for_kubernetes_says_what_new_nodes_will_be() -> None:
+def test_a_file_for_kubernetes_states_what_new_nodes_will_be() -> None:
     read = Policy.parse(on_kubernetes())
     assert (read.scheduler, Policy.parse(written()).scheduler) == ("kubernetes", "slurm")
     node = read.pools["gpu"].node
@@ -137,7 +137,7 @@ def test_a_number_of_nodes_that_is_none_is_named(value: object) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"version": 2}', '{"version": 1, "pools": 3}', '"x"'])
-def test_a_file_that_is_no_policy_is_an_error_of_input(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_policy_is_an_error_of_input(tmp_path: Path, content: str) -> None:
     file = tmp_path / "autoscaler.json"
     file.write_text(content)
     with pytest.raises(InputError) as caught:

@@ -33,7 +33,7 @@ def _run(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_the_kept_help_is_what_click_would_say() -> None:
+def test_the_kept_help_is_what_click_would_print() -> None:
     context = click.Context(cli, info_name="gpucluster", terminal_width=80, **cli.context_settings)
     said = cli.get_help(context) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
@@ -138,7 +138,7 @@ def test_init_takes_the_name_of_the_folder(folder: str, name: str, tmp_path: Pat
         (["init", "--name", "Not_DNS"], 2, "Not_DNS"),
     ],
 )
-def test_wrong_use_says_what_is_wrong(words: list[str], code: int, says: str, tmp_path: Path) -> None:
+def test_wrong_use_reports_what_is_wrong(words: list[str], code: int, says: str, tmp_path: Path) -> None:
     done = _run(*words, cwd=tmp_path)
     assert done.returncode == code, done.stdout + done.stderr
     assert says in done.stderr

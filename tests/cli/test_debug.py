@@ -70,7 +70,7 @@ def test_a_bug_of_ours_has_its_traceback_and_its_file(tmp_path: Path) -> None:
     assert (data["exit_code"], "this is a bug" in data["what"]) == (1, True)
 
 
-def test_a_typing_error_is_no_bug(tmp_path: Path) -> None:
+def test_a_typing_error_is_not_a_bug(tmp_path: Path) -> None:
     done = _run("--debug", "validate", "--nonsense", cwd=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

@@ -71,7 +71,7 @@ def _assert_junit(file: Path) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_each_command_works_or_says_what_is_missing(state: str, no_cloud: Path, tmp_path: Path) -> None:
+def test_each_command_works_or_reports_what_is_missing(state: str, no_cloud: Path, tmp_path: Path) -> None:
     names = _names() if state == "a fresh clone" else _with_the_folder()
     folder_states.write(no_cloud, STATES[state], names)
     assert judge(folder_states.walk(no_cloud, names, tmp_path / "verify.xml")) == []

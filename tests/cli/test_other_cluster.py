@@ -108,7 +108,7 @@ def _commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[st
         yield from _commands(each, (*path, name))
 
 
-def test_each_command_says_whether_it_changes_a_cluster() -> None:
+def test_each_command_states_whether_it_changes_a_cluster() -> None:
     known = [*CHANGES, *READS, *WITHOUT_A_CLUSTER]
     assert sorted(_commands(cli)) == sorted(known), "a new command belongs to one of these lists"
 
@@ -260,7 +260,7 @@ def test_a_command_that_reads_notices_another_name_in_a_remote_state(command: st
     assert (code, said["error"], said["what"]) == (2, "OtherClusterError", what), said
 
 
-def test_a_wrong_identity_is_no_consent(folder: Path, cloud: Api) -> None:
+def test_a_wrong_identity_does_not_count_as_consent(folder: Path, cloud: Api) -> None:
     before = _everything(cloud)
     for named in ("f" * 16, "demo", "*"):
         code, said = _json("destroy", "--delete-data", "--cluster-id", named)

@@ -97,7 +97,7 @@ STATUS = {
 }  # fmt: skip
 
 
-def test_the_status_says_what_is_pending_who_did_not_answer_and_since_when_it_knows_the_rest() -> None:
+def test_the_status_shows_what_is_pending_who_did_not_answer_and_since_when_it_knows_the_rest() -> None:
     lines = status_text(STATUS).splitlines()
     assert lines[0] == "cluster demo: partial, 3 instances and 1 other resource in the cloud"
     assert "! not configured: a" in lines
@@ -125,7 +125,7 @@ def test_a_terminal_that_can_not_move_its_cursor_gets_lines(monkeypatch: pytest.
     assert isinstance(reporter_for("auto"), Plain)
 
 
-def test_what_is_only_a_note_in_terraforms_state_is_no_line() -> None:
+def test_what_is_only_a_note_in_terraforms_state_is_not_a_line() -> None:
     out = io.StringIO()
     for status in ("created", "failed"):
         Plain(out)(Event("resource", 'terraform_data.image["controller"]', status, elapsed=0.0))

@@ -87,7 +87,7 @@ def test_programs_get_every_result_also_when_checks_fail() -> None:
     }  # fmt: skip
 
 
-def test_people_get_one_line_a_check_and_the_skipped_ones_when_they_ask() -> None:
+def test_users_get_one_line_a_check_and_the_skipped_ones_on_request() -> None:
     out, verbose = io.StringIO(), io.StringIO()
     for status in ("pass", "warn", "fail", "unknown", "skip"):
         event = Event(EventKind.CHECK, "a check", status, f"it is {status}")

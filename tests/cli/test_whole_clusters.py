@@ -149,7 +149,7 @@ def test_the_question_is_asked_on_a_terminal_only(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("terminal", ["stdin", "stderr"])
-def test_one_of_the_two_alone_is_no_terminal(terminal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_the_two_alone_is_not_a_terminal(terminal: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: terminal == "stdin", raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal == "stderr", raising=False)
     assert not Context(None, "auto").can_ask

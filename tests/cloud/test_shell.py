@@ -112,7 +112,7 @@ def test_plain_terraform_works_in_the_shell(api: Api, tmp_path: Path) -> None:
     assert vcn.cidr_blocks == ["10.92.0.0/16"]
 
 
-def test_without_a_local_cloud_it_says_how_to_start_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_local_cloud_it_reports_how_to_start_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path))
     result = CliRunner().invoke(cli, ["local", "env"])
     assert (result.exit_code, result.stdout) == (5, "")

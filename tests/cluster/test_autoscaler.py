@@ -23,7 +23,7 @@ def test_words_for_the_autoscaler_reach_it_whole(cluster: Cluster) -> None:
     assert done.stdout == "pause,new firewall; reboot 'now' $(id),"
 
 
-def test_without_elastic_pools_there_is_nobody_to_ask(tmp_path: Path) -> None:
+def test_without_elastic_pools_there_is_no_autoscaler_to_ask(tmp_path: Path) -> None:
     (tmp_path / "cluster.yml").write_text(LOCAL.replace("    max_count: 4", "    count: 1"))
     plain = Cluster(load(tmp_path / "cluster.yml"))
     with pytest.raises(InputError, match="no elastic pool"):

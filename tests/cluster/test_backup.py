@@ -11,7 +11,7 @@ from gpucluster.errors import InputError
 from gpucluster.lifecycle.cluster_runs import ClusterRuns
 
 
-def test_a_backup_replaces_no_file_and_asks_nobody(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_backup_replaces_no_file_and_sends_no_request(cluster: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "demo.tar.gz"
     file.write_text("mine")
     with pytest.raises(InputError):

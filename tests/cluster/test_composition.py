@@ -32,7 +32,7 @@ def options(tmp_path: Path) -> Options:
     )
 
 
-def test_composing_asks_nobody_and_writes_nothing(options: Options) -> None:
+def test_composing_sends_no_request_and_writes_nothing(options: Options) -> None:
     parts = compose(options)
     assert parts.spec is options.spec
     assert not parts.paths.root.exists()

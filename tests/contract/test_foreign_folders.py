@@ -140,7 +140,7 @@ def test_root_takes_no_path_in_folders_of_others(name: str) -> None:
     assert not found, f"{found}: use gpucluster.node_agent.foreign_folder, or work as the owner"
 
 
-def test_each_module_that_changes_files_says_where() -> None:
+def test_each_module_that_changes_files_states_where() -> None:
     listed = (*FOREIGN, *AS_OWNER, *OWN)
     unlisted = []
     for file in sources():

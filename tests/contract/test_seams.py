@@ -192,7 +192,7 @@ def test_what_a_role_requires_is_in_every_inventory(role: str) -> None:
         assert required <= given, f"{role} in {case.name}"
 
 
-def test_every_variable_of_the_inventory_is_read_by_somebody() -> None:
+def test_every_variable_of_the_inventory_is_read_by_a_role() -> None:
     text = "\n".join(
         file.read_text()
         for file in ansible_dir().rglob("*")

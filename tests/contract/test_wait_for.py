@@ -33,7 +33,7 @@ def test_a_condition_is_asked_a_last_time_when_the_patience_is_over(clock: LateT
     assert len(asked) == 1
 
 
-def test_a_failure_says_what_was_awaited_the_last_answer_and_the_state() -> None:
+def test_a_failure_names_what_was_awaited_the_last_answer_and_the_state() -> None:
     with pytest.raises(AssertionError) as caught:
         wait_for("the job runs", list, patience=3, state=lambda: "the log of the job")
     assert str(caught.value) == "not within 3 s: the job runs\nlast answer: []\nthe log of the job"

@@ -328,7 +328,7 @@ def test_a_node_with_an_entry_and_no_certificate_yet_lets_others_start(
         "no directory entry: there is none",
     ],
 )
-def test_what_is_no_name_of_an_entry_is_written_nowhere(tmp_path: Path, said: str) -> None:
+def test_what_is_not_a_name_of_an_entry_is_written_nowhere(tmp_path: Path, said: str) -> None:
     sssd = tmp_path / "sssd.conf"
     sssd.write_text(sssd_of_an_image())
     entry = host_certificates.Entry.needed({"directory": str(sssd)})

@@ -66,7 +66,7 @@ def test_a_state_of_sinfo_has_a_meaning_and_words(state: str, kind: NodeKind, wo
     assert state_words(state) == words
 
 
-def test_what_needs_attention_is_said_first_and_the_worst_before_the_rest() -> None:
+def test_what_needs_attention_is_shown_first_and_the_worst_before_the_rest() -> None:
     said = [text for _, text in attention(sample())]
     assert said == [
         "The last verdict failed: GPUs of gpu-3, RDMA links of gpu-12 are up.",
@@ -91,7 +91,7 @@ def test_a_breaker_and_an_autoscaler_that_does_not_work_need_attention() -> None
     assert "The autoscaler is paused: by anna." in said
 
 
-def test_a_cluster_without_trouble_says_so() -> None:
+def test_a_cluster_without_trouble_reports_it() -> None:
     good = sample(
         nodes=Part((NodeSummary("gpu-1", "idle"),)),
         verdict=Part(replace(VERDICT, status="pass")),
@@ -132,7 +132,7 @@ def test_each_section_has_its_facts() -> None:
     assert "16 x 200 Gb/s" in section(page, "cluster")
 
 
-def test_what_did_not_answer_says_so_in_its_place() -> None:
+def test_what_did_not_answer_is_named_in_its_place() -> None:
     page = html(silent())
     for id_ in ("nodes", "jobs", "rails", "history", "autoscaler", "health", "cluster"):
         assert "the controller can't be reached" in section(page, id_), id_
@@ -142,7 +142,7 @@ def test_what_did_not_answer_says_so_in_its_place() -> None:
     assert "Slurm's nodes, Slurm's jobs, the accounting, the health service, Prometheus" in summary
 
 
-def test_without_monitoring_the_page_says_how_to_get_it() -> None:
+def test_without_monitoring_the_page_states_how_to_get_it() -> None:
     off = Part[object](why="Monitoring is off. Set monitoring.enabled: true in cluster.yml and run: gpucluster apply")
     found = sample(history=off, rails=off, facts=replace(sample().facts, monitoring=False))
     assert "monitoring.enabled: true" in section(html(found), "history")
@@ -199,7 +199,7 @@ TEXT = st.text(max_size=30)
 @examples(40)
 @given(TEXT, TEXT, TEXT)
 @example("", " ", "")
-def test_names_of_people_and_jobs_are_only_text(one: str, two: str, three: str) -> None:
+def test_names_of_users_and_jobs_are_only_text(one: str, two: str, three: str) -> None:
     job = JobSummary(one, two, three, one, 1, two, three, one, two)
     node = NodeSummary(f"x{one}", two, pool=three, reason=one, health=two, failing=(three,), jobs=(one,))
     ended = EndedJob(three, one, two, three, 1, one, two, three, one)

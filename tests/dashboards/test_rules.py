@@ -76,7 +76,7 @@ def test_an_xid_is_told_once_whatever_the_exporter_showed_before(tmp_path: Path)
     promtool.run(tmp_path, told)
 
 
-def test_alerts_say_how_serious_they_are_and_what_to_do() -> None:
+def test_alerts_state_how_serious_they_are_and_what_to_do() -> None:
     for rule in promtool.rules("alert"):
         assert rule["labels"]["severity"] in ("critical", "warning", "info"), rule["alert"]
         assert set(rule["annotations"]) == {"summary", "action"}, rule["alert"]

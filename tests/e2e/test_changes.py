@@ -164,7 +164,7 @@ def test_a_cluster_with_a_login_node_passes_every_check(site: Site) -> None:
     assert result["login"]["alice"].endswith(f"alice@{LOGIN}")
 
 
-def test_nobody_gets_in_but_through_a_session(site: Site) -> None:
+def test_no_user_gets_in_but_through_a_session(site: Site) -> None:
     outputs = site.good("output")["outputs"]["cluster"]
     assert outputs["controller"]["public_ip"] is None
     assert outputs["public_subnet_id"] is None
@@ -236,7 +236,7 @@ def test_a_job_on_the_node_that_goes_stops_a_run_that_may_not_wait(site: Site) -
         becomes(site, node, "idle")
 
 
-def test_a_person_runs_a_step_in_a_container_on_two_nodes(site: Site) -> None:
+def test_a_user_runs_a_step_in_a_container_on_two_nodes(site: Site) -> None:
     image(site)
     assert sorted(site.as_alice(BOTH).splitlines()) == [f"{MARKER} compute-1", f"{MARKER} compute-2"]
 

@@ -145,7 +145,7 @@ def test_dashboards_are_reached_through_ssh_with_a_password(site: Site) -> None:
     assert on_controller(site, "sudo", "stat", "--format", "%a-%U", PASSWORD_FILE) == "600-gpucluster-grafana"
 
 
-def test_each_command_that_reads_works_here_or_says_why_not(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_command_that_reads_works_here_or_reports_why_not(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """All commands that read a cluster, by the list that click's commands are compared with."""
     folder = site.folder / "written"
     folder.mkdir()
@@ -379,7 +379,7 @@ def as_user(site: Site, user: str, script: str) -> str:
     return on_controller(site, "sudo", "runuser", "-u", user, "--", "sh", "-c", shlex.quote(f"cd /; {script}\ntrue"))
 
 
-def test_the_autoscalers_user_is_root_on_no_node_and_nobody_else_wakes_the_autoscaler(site: Site) -> None:
+def test_the_autoscalers_user_is_root_on_no_node_and_no_other_user_wakes_the_autoscaler(site: Site) -> None:
     with running_job(site, "-N 1") as (node,):
         assert as_user(site, "gpucluster", ATTACK.replace("NODE", node)) == ""
         assert as_user(site, "root", OWN.replace("NODE", node)) == "0", "the same login works for root's service"
@@ -429,7 +429,7 @@ def test_a_job_larger_than_the_pool_is_refused_at_once(site: Site) -> None:
         site.as_alice("sbatch -N 3 --wrap true")
 
 
-def test_idle_nodes_are_gone_and_explain_says_why(site: Site) -> None:
+def test_idle_nodes_are_gone_and_explain_shows_why(site: Site) -> None:
     only_the_controller_is_left(site)
     controller = on_controller(site, "hostname")
     site.until("only the controller is scraped", lambda: scraped_hosts(site) == {controller})

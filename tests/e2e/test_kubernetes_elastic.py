@@ -227,7 +227,7 @@ def test_a_pod_that_fits_on_no_node_is_told_so(site: KubernetesSite, image: str)
     delete(site)
 
 
-def test_idle_nodes_go_away_and_explain_says_why(site: KubernetesSite) -> None:
+def test_idle_nodes_go_away_and_explain_shows_why(site: KubernetesSite) -> None:
     until("only the controller is left", lambda: elastic_hosts(site) == 0, site)
     until("the node is deleted", lambda: not site.nodes(), site)
     told = said(site, "explain", "work-e1")

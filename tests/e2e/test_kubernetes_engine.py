@@ -160,7 +160,7 @@ def test_a_user_works_with_a_token_and_has_their_home_on_our_nodes(
     assert as_alice("auth", "can-i", "create", "pods") == "yes"
 
 
-def test_commands_for_a_control_plane_of_ours_say_who_runs_it(site: KubernetesSite, built: dict[str, Any]) -> None:
+def test_commands_for_a_control_plane_of_ours_name_who_runs_it(site: KubernetesSite, built: dict[str, Any]) -> None:
     for words in (["kubernetes", "status"], ["kubernetes", "certificates"], ["kubernetes", "compact"]):
         code, events = site.run(*words)
         assert (code, "Oracle runs the control plane" in events[-1]["message"]) == (2, True), words

@@ -38,7 +38,7 @@ KILL = "kill -KILL $(pgrep -x {part})"
 ETCD = "/etc/kubernetes/manifests/etcd.yaml"
 
 
-def test_a_dead_api_server_is_said_and_apply_starts_it(kubernetes: KubernetesSite) -> None:
+def test_a_dead_api_server_is_reported_and_apply_starts_it(kubernetes: KubernetesSite) -> None:
     control = kubernetes.controller
     kubernetes.on(control, "sh", "-c", f"systemctl stop kubelet && {KILL.format(part='kube-apiserver')}")
     assert not _ready(kubernetes)
@@ -64,7 +64,7 @@ def test_apply_renews_a_certificate_that_has_expired(kubernetes: KubernetesSite)
     kubernetes.until("all nodes are ready", lambda: all(kubernetes.nodes().values()))
 
 
-def test_a_full_etcd_is_said_and_after_compact_apply_goes_on(kubernetes: KubernetesSite) -> None:
+def test_a_full_etcd_is_reported_and_after_compact_apply_goes_on(kubernetes: KubernetesSite) -> None:
     manifest = kubernetes.on(kubernetes.controller, "cat", ETCD)
     # A controller manager whose API server was dead ends namespaces of before only now.
     kubernetes.until("the control plane has no problems", lambda: not _problems(kubernetes))
@@ -92,7 +92,7 @@ def test_a_full_etcd_is_said_and_after_compact_apply_goes_on(kubernetes: Kuberne
     kubernetes.until("the control plane has no problems", lambda: not _problems(kubernetes))
 
 
-def test_a_namespace_that_does_not_end_is_said_and_hinders_no_apply(kubernetes: KubernetesSite) -> None:
+def test_a_namespace_that_does_not_end_is_reported_and_hinders_no_apply(kubernetes: KubernetesSite) -> None:
     held = {"name": "held", "namespace": "stuck", "finalizers": ["example.com/gone"]}
     kubernetes.kubectl("create", "namespace", "stuck")
     kubernetes.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": held})

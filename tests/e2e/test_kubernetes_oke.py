@@ -136,7 +136,7 @@ def test_the_operators_token_is_an_administrators(oke: Oke) -> None:
     assert {"deployment.apps/coredns", "daemonset.apps/kube-proxy", "service/kube-dns"} <= set(named)
 
 
-def test_nobody_else_gets_in(oke: Oke) -> None:
+def test_no_other_user_gets_in(oke: Oke) -> None:
     own = oke.token(oke.cluster)
     assert oke.status_of(own) == 200
     assert oke.status_of(oke.token("ocid1.cluster.local..other")) == 401, "a token is for one cluster"
@@ -259,7 +259,7 @@ def test_an_instance_of_our_own_joins_when_a_policy_lets_it(oke: Oke) -> None:
     oke.kubectl("delete", "node", address)
 
 
-def test_a_control_plane_that_ends_is_said_and_comes_back_with_what_it_had(oke: Oke) -> None:
+def test_a_control_plane_that_ends_is_reported_and_comes_back_with_what_it_had(oke: Oke) -> None:
     oke.kubectl("create", "namespace", "kept")
     _podman("stop", "--time=0", oke.container())
     wait_for(

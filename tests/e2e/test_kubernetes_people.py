@@ -82,7 +82,7 @@ def alice(kubernetes: KubernetesSite, tmp_path_factory: pytest.TempPathFactory) 
             forward.terminate()
 
 
-def test_a_pod_reads_and_writes_the_home_with_the_uid_of_its_person(kubernetes: KubernetesSite, alice: Person) -> None:
+def test_a_pod_reads_and_writes_the_home_with_the_uid_of_its_user(kubernetes: KubernetesSite, alice: Person) -> None:
     uid = kubernetes.as_alice("id -u")
     kubernetes.as_alice("echo 'from a host' > for-pods")
     with alice.having(_pod("home", *SLEEP, **HOME)):
@@ -99,7 +99,7 @@ def test_pods_of_a_job_have_the_uid_too(kubernetes: KubernetesSite, alice: Perso
         assert alice.kubectl("logs", "job/uid") == kubernetes.as_alice("id -u")
 
 
-def test_a_job_gets_no_pod_that_its_person_may_not_have(kubernetes: KubernetesSite, alice: Person) -> None:
+def test_a_job_gets_no_pod_that_its_user_may_not_have(kubernetes: KubernetesSite, alice: Person) -> None:
     more = {"container": {"securityContext": {"privileged": True}}}
     job = _job("bad", _pod("", *SLEEP, **more))
     with alice.having(job):
@@ -129,7 +129,7 @@ def test_a_pod_with_the_rights_of_a_host_is_refused(alice: Person, more: dict[st
     assert said in refused.stderr
 
 
-def test_a_person_reaches_nothing_of_others(alice: Person) -> None:
+def test_a_user_reaches_nothing_of_others(alice: Person) -> None:
     for words in (
         ("get", "secrets", "--namespace=kube-system"),
         ("get", "pods", "--all-namespaces"),
@@ -153,7 +153,7 @@ def test_on_a_host_of_the_cluster_the_file_needs_no_forwarding(kubernetes: Kuber
     assert with_file.splitlines()[-1] == "good"
 
 
-def test_a_person_on_the_controller_makes_a_kubeconfig_themselves(kubernetes: KubernetesSite) -> None:
+def test_a_user_on_the_controller_makes_a_kubeconfig_themselves(kubernetes: KubernetesSite) -> None:
     made = kubernetes.as_alice("umask 022; gpucluster-kubeconfig && gpucluster-kubeconfig && stat -c %a ~/.kube/config")
     try:
         first, second, mode = made.splitlines()

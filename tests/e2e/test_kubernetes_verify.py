@@ -68,7 +68,7 @@ def test_a_cordoned_node_is_not_judged(kubernetes: KubernetesSite) -> None:
     assert "unschedulable" in found["nodes"][first]["why"]
 
 
-def test_verify_at_level_full_says_it(kubernetes: KubernetesSite) -> None:
+def test_verify_at_level_full_reports_it(kubernetes: KubernetesSite) -> None:
     _status, said = kubernetes.run("verify", "--level", "full")
     of_pods = [each for each in said[-1]["data"]["checks"] if each["check"] == "kubernetes_pod_network"]
     assert [each["status"] for each in of_pods] == ["pass", "pass"], of_pods

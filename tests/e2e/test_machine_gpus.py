@@ -56,7 +56,7 @@ def test_more_gpus_than_the_machine_has_are_refused_before_anything_is_made(site
     assert "pools.compute, pools.more that are yet to be launched need 4" in said
 
 
-def test_the_cluster_is_built_and_says_once_that_the_cards_may_be_others(site: Site) -> None:
+def test_the_cluster_is_built_and_reports_once_that_the_cards_may_be_others(site: Site) -> None:
     site.change("count: 2}", "count: 1}")
     code, events = site.run("apply")
     assert code == 0, events[-8:]

@@ -135,7 +135,7 @@ def test_a_directory_user_logs_in_and_a_two_node_job_runs_to_its_end(site: Site)
     assert site.accounted(job).split() == ["COMPLETED", "2"]
 
 
-def test_slurm_does_what_people_expect(site: Site) -> None:
+def test_slurm_does_what_users_expect(site: Site) -> None:
     # The third step of the tutorial.
     gpus = site.as_alice("srun -N 2 --gres gpu:a100:8 bash -c 'echo $SLURMD_NODENAME $SLURM_STEP_GPUS'")
     assert sorted(gpus.splitlines()) == [f"compute-{number} 0,1,2,3,4,5,6,7" for number in (1, 2)]
@@ -249,7 +249,7 @@ def test_the_report_of_a_job_has_what_its_nodes_have_counted(site: Site) -> None
         site.until(f"{node} has sent its record", lambda node=node: ".json" not in site.root(node, left))  # type: ignore[misc]
 
 
-def test_what_a_job_lacks_is_said_by_the_controller_or_by_the_job_itself(site: Site) -> None:
+def test_what_a_job_lacks_is_reported_by_the_controller_or_by_the_job_itself(site: Site) -> None:
     code, events = site.run("job", "submit", "mpi_allreduce", "--user", "o'brien")
     assert (code, 'there is no user "o\'brien"' in events[-1]["message"]) == (2, True), events[-1]
     site.root("compute-2", "mv /usr/bin/mpicc /usr/bin/mpicc.away")
@@ -339,7 +339,7 @@ def test_a_job_does_not_start_on_a_node_whose_checks_fail(site: Site) -> None:
     assert site.as_alice(f"srun -w {node} hostname").strip() == node
 
 
-def test_what_somebody_changed_on_a_host_is_put_back(site: Site) -> None:
+def test_what_was_changed_by_hand_on_a_host_is_put_back(site: Site) -> None:
     limits, conf = "/etc/security/limits.d/90-gpucluster.conf", "/etc/slurm/slurm.conf"
     before = site.root(NODES[0], f"cat {limits}")
     # Others have changed the nodes since then, too.

@@ -150,13 +150,13 @@ def ldap(site: Folk, words: str, *, host: str = NODE, trust: str = "/etc/gpuclus
     return site.sh(f"{where} {words}", host, check=False)
 
 
-def test_nobody_is_served_without_a_name(site: Folk) -> None:
+def test_no_client_is_served_without_a_name(site: Folk) -> None:
     assert "anonymous bind disallowed" in ldap(site, f"-x -H ldaps://{CONTROLLER} -b {SUFFIX}")
     # 53 is unwillingToPerform.
     assert site.sh("python3 -", NODE, stdin=UNBOUND) == "entries 0 code 53"
 
 
-def test_nothing_is_in_the_clear_and_no_other_authority_is_believed(site: Folk) -> None:
+def test_nothing_is_in_the_clear_and_no_other_ca_is_believed(site: Folk) -> None:
     assert "Can't contact" in ldap(site, f"-x -H ldap://{CONTROLLER} -b {SUFFIX}")
     assert ":389 " not in site.sh("ss --listening --tcp --numeric")
     bind = f"-x -D {host_dn(NODE)} -w wrong -H ldaps://{CONTROLLER} -b {SUFFIX}"
@@ -165,7 +165,7 @@ def test_nothing_is_in_the_clear_and_no_other_authority_is_believed(site: Folk) 
     assert "Invalid credentials" in ldap(site, bind)
 
 
-def test_a_user_is_added_with_a_password_that_nobody_can_read(site: Folk) -> None:
+def test_a_user_is_added_with_a_password_that_no_other_user_can_read(site: Folk) -> None:
     key = site.key("bob").with_name("bob_ed25519.pub")
     added = site.typed("user", "add", "bob", "--ssh-key", str(key), "--password-stdin", stdin="correct horse 7\n")
     assert added["user"]["privileged"] is False
@@ -453,7 +453,7 @@ def test_root_of_a_node_gets_into_no_other_host_with_what_lies_there(site: Folk)
     site.sh("rm -f /mnt/home/alice/.ssh/evil* /mnt/home/alice/.ssh/authorized_keys2", check=False)
 
 
-def test_hosts_are_known_by_the_cluster_s_own_authority(site: Folk) -> None:
+def test_hosts_are_known_by_the_cluster_s_own_ca(site: Folk) -> None:
     """With nothing else than the authority's key in known_hosts, as for a node that was launched a moment ago."""
     only = "grep cert-authority /etc/ssh/ssh_known_hosts > /tmp/only"
     known = "-o GlobalKnownHostsFile=/tmp/only -o UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes"
@@ -617,7 +617,7 @@ def refusal(site: Folk, file: Path) -> tuple[int, str]:
 HOSTILE = b"CREATE TABLE `x`` TO slurm_acct_db.x; CREATE DATABASE hostile; -- x` (a INT);\n"
 
 
-def test_what_is_no_good_backup_changes_nothing(site: Folk, backup: Path) -> None:
+def test_a_damaged_backup_changes_nothing(site: Folk, backup: Path) -> None:
     pids = "systemctl show --property=MainPID slapd slurmdbd slurmctld"
     before = (state_of(site), site.sh(pids))
     # All damaged copies have one name: each is tried before the next is made.

@@ -117,7 +117,7 @@ def test_preflight_and_plan_create_nothing(site: Site) -> None:
     assert containers(site.home) == []
 
 
-def test_apply_builds_nodes_as_the_file_says_and_nothing_of_a_scheduler(site: Site) -> None:
+def test_apply_builds_nodes_as_in_the_file_and_nothing_of_a_scheduler(site: Site) -> None:
     site.write(CLUSTER_YML)
     result = site.good("apply")
     checks = {check["name"]: check["status"] for check in result["checks"]}
@@ -146,14 +146,14 @@ def test_the_list_of_hosts_and_the_mesh(site: Site) -> None:
     assert site.as_alice(hop).split() == ["gpu-2", "alice", "10001"]
 
 
-def test_a_member_of_privilege_runs_a_container_in_docker_and_nobody_else_does(site: Site) -> None:
+def test_only_a_member_of_privilege_runs_a_container_in_docker(site: Site) -> None:
     _bytes(site, "gpu-1", "sudo docker import - local/marker", image_of(site, "gpu-1"))
     ssh = "ssh -o BatchMode=yes gpu-1"
     assert site.as_alice(f"{ssh} docker run --rm --network none local/marker /bin/cat /etc/marker") == "inside"
     assert "permission denied" in as_bob(site, "docker ps 2>&1 || true").lower()
 
 
-def test_mpirun_spans_containers_of_two_nodes_as_the_page_says(site: Site) -> None:
+def test_mpirun_spans_containers_of_two_nodes_as_the_page_documents(site: Site) -> None:
     """The page's own commands. Left out are GPUs and RDMA devices, which no node of the local cloud has."""
     page = (ROOT / "docs" / "how-to" / "container-runtimes.md").read_text()
     section = page.partition("\n## mpirun over containers")[2].partition("\n## ")[0]
@@ -180,7 +180,7 @@ def test_mpirun_spans_containers_of_two_nodes_as_the_page_says(site: Site) -> No
     assert sorted(said.splitlines()) == wanted
 
 
-def test_a_person_runs_a_container_without_any_preparation(site: Site) -> None:
+def test_a_user_runs_a_container_without_any_preparation(site: Site) -> None:
     as_bob(site, MAKE_IMAGE, stdin=OCI)
     assert as_bob(site, "id -nG; id -u").split() == ["people", "10002"]
     said = as_bob(site, f"nerdctl load -i marker.tar && nerdctl run --rm {IMAGE} /bin/sh -c 'id -u; cat /marker'")

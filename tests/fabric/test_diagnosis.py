@@ -76,7 +76,7 @@ def test_a_node_that_can_not_be_measured_is_accused_of_nothing() -> None:
     assert (found.nodes, tuple(found.unknown)) == (("gpu-02-00",), tuple(dead))
 
 
-def test_a_node_that_dies_in_the_middle_accuses_nobody() -> None:
+def test_a_node_that_dies_in_the_middle_blames_no_node() -> None:
     """Whenever it happens: nodes that are measured with it have no result, and that is no accusation."""
     for seed in range(60):
         network = Network(blocks(4, 4), [Fault("node", ("gpu-02-00",), 0.4)] * (seed % 2), seed=seed)

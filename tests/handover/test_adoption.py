@@ -54,7 +54,7 @@ STATE = {address: each.id for address, each in MADE.items()}
 # The contract with the HCL
 
 
-def test_every_type_of_the_hcl_is_adopted_or_says_why_not() -> None:
+def test_every_type_of_the_hcl_is_adopted_or_has_a_reason_why_not() -> None:
     used = {
         kind
         for file in terraform_dir().rglob("*.tf")
@@ -126,7 +126,7 @@ def test_what_is_being_deleted_is_not_adopted() -> None:
     assert compare(WANTED, [ending], {}).adopt == {}
 
 
-def test_members_elastic_nodes_and_builders_are_nobodys_business() -> None:
+def test_members_elastic_nodes_and_builders_are_not_adopted() -> None:
     tags = {"gpucluster": "demo", "pool": "gpu", "node": "gpu-e1"}
     member = TaggedResource("instance", "member", "gpu-1", "RUNNING", tags, launched_by_others=True)
     findings = compare(WANTED, [*MADE.values(), member], STATE)
@@ -226,7 +226,7 @@ def test_login_nodes_are_adopted_and_further_ones_removed() -> None:
     assert FILES in STATE
 
 
-def test_another_cluster_of_this_name_is_no_duplicate() -> None:
+def test_another_cluster_of_this_name_is_not_a_duplicate() -> None:
     def controller(ocid: str, **others: str) -> TaggedResource:
         tags = {"gpucluster": "demo", "role": "controller", **others}
         return TaggedResource("instance", ocid, "demo-controller", "RUNNING", tags)

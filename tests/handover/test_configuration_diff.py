@@ -52,7 +52,7 @@ def test_a_configuration_does_not_differ_from_itself_after_it_was_stored(file: P
         ("users_gid", 1234, ["users: gid 9999 -> 1234"]),
     ],
 )  # fmt: skip
-def test_a_difference_is_said_in_the_words_of_the_file(key: str, value: Any, texts: list[str]) -> None:
+def test_a_difference_is_reported_in_the_words_of_the_file(key: str, value: Any, texts: list[str]) -> None:
     assert key in _variables()
     assert _texts(lambda variables: variables.update({key: value})) == texts
 
@@ -73,7 +73,7 @@ def test_the_nodes_of_a_pool_and_paths_of_this_machine_are_not_compared() -> Non
     assert _texts(change) == []
 
 
-def test_users_of_the_directory_are_not_compared_and_local_ones_are_and_nobody_is_removed() -> None:
+def test_users_of_the_directory_are_not_compared_and_local_ones_are_and_no_user_is_removed() -> None:
     people = [{"name": name, "ssh_keys": [name]} for name in ("alice", "bob")]
     assert _texts(lambda variables: variables.update(users_people=people)) == []
     local = {**_variables(), "home_mount_path": None}

@@ -279,7 +279,7 @@ def test_every_narrowed_permission_is_one_that_its_verb_gives() -> None:
         assert set(right.permissions) <= known[right.resource][right.verb], right
 
 
-def test_the_text_can_be_copied_and_says_where_to_find_the_controller() -> None:
+def test_the_text_can_be_copied_and_states_where_to_find_the_controller() -> None:
     wanted = _policies(_spec(), controller_id=None)
     lines = iam.text(wanted).splitlines()
     assert f"instance.id = '{iam.CONTROLLER}'" in lines
@@ -329,7 +329,7 @@ Allow dynamic-group gpucluster-demo to manage console-histories in compartment i
     )
 
 
-def test_the_autoscaler_says_what_it_lacks() -> None:
+def test_the_autoscaler_reports_what_it_lacks() -> None:
     said = permissions.advice("launch_instance_configuration", "demo")
     assert "`use subnets`" in said
     assert "where a pool has such, `use compute-clusters`" in said

@@ -29,7 +29,7 @@ def of_pool(text: str = KUBERNETES, *, emulated: bool = False) -> dict[str, Any]
     return pool_variables(spec, "compute", spec.pools["compute"], given, hardware_emulated=emulated)
 
 
-def test_nodes_say_their_pool_their_place_and_their_network() -> None:
+def test_nodes_show_their_pool_their_place_and_their_network() -> None:
     found = of_pool()
     labels = found["kubernetes_node_labels"]
     assert (labels["gpucluster.io/pool"], labels["topology.kubernetes.io/zone"]) == ("compute", "PHX-AD-1")
@@ -38,7 +38,7 @@ def test_nodes_say_their_pool_their_place_and_their_network() -> None:
     assert [taint["key"] for taint in found["kubernetes_node_taints"]] == ["nvidia.com/gpu"]
 
 
-def test_what_a_node_has_not_is_said_so() -> None:
+def test_what_a_node_lacks_is_reported() -> None:
     assert of_pool(emulated=True)["kubernetes_node_labels"]["gpucluster.io/emulated"] == "true"
     without_rdma = of_pool(KUBERNETES.replace("count: 1", "count: 1, rdma: false"))
     assert "gpucluster.io/rdma-domain" not in without_rdma["kubernetes_node_labels"]
@@ -87,7 +87,7 @@ DIVIDED = KUBERNETES.replace(
 )
 
 
-def test_a_pool_with_divided_gpus_says_so_in_everything_that_its_nodes_get() -> None:
+def test_divided_gpus_of_a_pool_are_in_everything_that_its_nodes_get() -> None:
     found = of_pool(DIVIDED, emulated=True)
     offered = {"nvidia.com/gpu": "7", "nvidia.com/mig-1g.10gb.me": "1", "nvidia.com/mig-3g.40gb": "1"}
     # In the local cloud the scheduler, quotas and drains are real with these numbers.

@@ -167,7 +167,7 @@ def test_the_controller_administers_this_kubernetes_and_not_the_resource() -> No
     assert not granted & {"CLUSTER_CREATE", "CLUSTER_UPDATE", "CLUSTER_DELETE"}
 
 
-def test_nobody_joins_where_every_pool_is_managed() -> None:
+def test_no_node_joins_where_every_pool_is_managed() -> None:
     every = policies(with_oke(("  gpu: {shape: BM.GPU4.8, count: 2}\n", "")))
     assert (every.nodes, iam.node_tfvars(every)) == ((), None)
     by_hand = policies(with_oke(("scheduler:", "iam: {create: false}\nscheduler:")))

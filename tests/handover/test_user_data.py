@@ -280,7 +280,7 @@ snap_daemon:x:584788:584788::/:/bin/false
 """
 
 
-def test_no_person_reaches_the_metadata_service_by_the_name_of_an_agent(tmp_path: Path) -> None:
+def test_no_user_reaches_the_metadata_service_by_the_name_of_an_agent(tmp_path: Path) -> None:
     (tmp_path / "passwd").write_text(ACCOUNTS)
     code = f'. {METADATA}; awk() {{ set -- "$1" "$2" "$3" "$4" {tmp_path}/passwd; command awk "$@"; }}; allowed'
     done = subprocess.run(["sh", "-c", code], capture_output=True, text=True, check=True)

@@ -40,7 +40,7 @@ def test_list_and_show_need_no_cluster() -> None:
         assert data(job("show", each["name"], "--output", "json"))["requirements"]
 
 
-def test_show_says_how_to_get_what_is_needed_and_what_is_expected() -> None:
+def test_show_reports_how_to_get_what_is_needed_and_what_is_expected() -> None:
     shown = data(job("show", "nccl_tests", "--shape", "BM.GPU4.8", "--output", "json"))
     assert {"need": "gpus", "name": "8"}.items() <= shown["requirements"][1].items()
     assert all(each["get"] for each in shown["requirements"])

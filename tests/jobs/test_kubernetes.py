@@ -105,7 +105,7 @@ def test_one_job_for_each_node_with_the_names_by_which_they_find_each_other() ->
 
 
 @pytest.mark.parametrize("launcher", _NAMES)
-def test_a_job_runs_as_the_person_in_their_home_and_without_rights(launcher: str) -> None:
+def test_a_job_runs_as_the_user_in_their_home_and_without_rights(launcher: str) -> None:
     template = next(each for each in registry.templates() if launcher in each.launchers)
     for pod in pods(objects(template.name, launcher)):
         # Many images run as root by design; the policies of a user's namespace decide.
@@ -165,7 +165,7 @@ def test_gpus_rdma_and_nccl_are_of_the_shape() -> None:
 
 
 @pytest.mark.parametrize("launcher", _NAMES)
-def test_pods_claim_their_gpus_where_the_job_says_so(launcher: str) -> None:
+def test_pods_claim_their_gpus_where_the_job_sets_it(launcher: str) -> None:
     template = next(each for each in registry.templates() if launcher in each.launchers and not each.needs_rdma)
     found = objects(template.name, launcher, shape="BM.GPU.H100.8", gpu_claims="true", job_name="mine", cpus="8")
     # The schemas of Kubernetes from the first release that serves these claims to the newest.
@@ -368,7 +368,7 @@ def test_what_a_user_adds_to_the_pods_is_in_each_of_them(launcher: str) -> None:
         ("annotations", "a b"), ("annotations", "-x=1"), ("annotations", "a=1 a=2"), ("priority", "High Class"),
     ],
 )  # fmt: skip
-def test_what_is_no_addition_to_a_pod_is_refused_with_its_option(option: str, value: str) -> None:
+def test_what_is_not_an_addition_to_a_pod_is_refused_with_its_option(option: str, value: str) -> None:
     with pytest.raises(InputError, match=option):
         objects("pytorch_ddp", "kubernetes-job", 2, synthetic="1", **{option: value})
 
@@ -419,7 +419,7 @@ _GROUP = "kueue.x-k8s.io/podset-group-name"
         ("trainjob", "pytorch_ddp", 1),
     ],
 )  # fmt: skip
-def test_pods_say_to_kueue_how_near_they_want_to_be(launcher: str, template: str, groups: int) -> None:
+def test_pods_tell_kueue_how_near_they_want_to_be(launcher: str, template: str, groups: int) -> None:
     """Kueue places two groups of pods as one only if they say so, and refuses that of one group."""
     near = {"queue": "gpus", "topology": "local-block"}
     label = "oci.oraclecloud.com/rdma.local_block_id"
@@ -437,7 +437,7 @@ def test_pods_say_to_kueue_how_near_they_want_to_be(launcher: str, template: str
         objects(template, launcher, 3, topology="island")
 
 
-def test_what_is_no_name_of_an_object_is_refused() -> None:
+def test_what_is_not_a_name_of_an_object_is_refused() -> None:
     for wrong in ("Mine", "a_b", "x" * 41, "-a", "1a"):
         with pytest.raises(InputError, match="job_name"):
             objects("pytorch_ddp", "kubernetes-job", job_name=wrong)
@@ -549,7 +549,7 @@ def test_a_rank_that_fails_ends_the_job_with_its_status(training: Pods) -> None:
     assert [status for status, _said in others] == [0, 0]
 
 
-def test_a_module_that_one_pod_lacks_is_said_before_anything_ran(training: Pods) -> None:
+def test_a_module_that_one_pod_lacks_is_reported_before_anything_ran(training: Pods) -> None:
     training.program("python3", '#!/bin/bash\n[ "$GPUCLUSTER_INDEX" != 2 ] || exit 1\nexit 0\n')
     (first, printed), *_others = training.run()
     assert first == 66

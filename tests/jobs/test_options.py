@@ -58,7 +58,7 @@ def test_a_wrong_option_is_refused_with_what_is_wrong(template: str, settings: d
         ("BM.GPU4.8", 2, {"operation": "all_reduced"}, "must be one of all_reduce"),
     ],
 )
-def test_a_template_says_why_it_cannot_run_on_a_shape(
+def test_a_template_reports_why_it_cannot_run_on_a_shape(
     shape: str, nodes: int, settings: dict[str, str], said: str
 ) -> None:
     with pytest.raises(InputError) as refused:

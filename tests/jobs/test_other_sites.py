@@ -155,7 +155,7 @@ def test_fewer_hosts_than_asked_for_end_the_job(tmp_path: Path, launcher: str, s
 
 
 @pytest.mark.parametrize("launcher", ["pbs", "lsf"])
-def test_outside_of_a_job_it_says_how_to_submit_it(tmp_path: Path, launcher: str) -> None:
+def test_outside_of_a_job_it_reports_how_to_submit_it(tmp_path: Path, launcher: str) -> None:
     rendered = render(job("mpi_allreduce", launcher))
     file = tmp_path / rendered.script
     file.write_text(rendered.files[rendered.script].text)

@@ -114,7 +114,7 @@ def test_values_arrive_unchanged(launcher: str, data: str, mounts: str) -> None:
             assert f"--container-mounts={expected}" in words
 
 
-def test_the_first_line_of_an_output_says_what_it_is_of_and_how_many_nodes_there_were(tmp_path: Path) -> None:
+def test_the_first_line_of_an_output_states_what_it_is_of_and_how_many_nodes_there_were(tmp_path: Path) -> None:
     program(tmp_path, "python3", TOLD)
     made = rendered("pytorch_ddp", "srun", {"synthetic": "10"})
     ran = run(made, tmp_path, nodes=("a", "b", "c"))
@@ -157,7 +157,7 @@ def test_what_is_missing_ends_the_job_with_66_and_how_to_get_it(
     assert said in ran.err
 
 
-def test_a_script_without_its_payload_says_so(tmp_path: Path) -> None:
+def test_a_script_without_its_payload_reports_it(tmp_path: Path) -> None:
     made = rendered("pytorch_ddp", "srun", {"synthetic": "1"})
     program(tmp_path, "python3", TOLD)
     alone = Rendered(
@@ -199,7 +199,7 @@ def test_the_job_of_nccl_tests_ends_as_its_result_was(tmp_path: Path, ranks: int
     assert step[-10:] == ["-b", "10G", "-e", "10G", "-f", "2", "-n", "20", "-g", "1"]
 
 
-def test_nodes_that_nobody_names_end_the_job(tmp_path: Path) -> None:
+def test_nodes_that_are_not_named_end_the_job(tmp_path: Path) -> None:
     ran = run(rendered("mpi_allreduce", "srun"), tmp_path, nodes=())
     assert ran.status == 1
     assert "does not say the nodes of gpu-[2,10]" in ran.err

@@ -354,7 +354,7 @@ def test_nodes_that_lose_too_much_together_fail() -> None:
     ],
     ids=["empty", "cut off", "one node only", "alone", "fewer", "no number", "huge"],
 )  # fmt: skip
-def test_a_training_that_did_not_happen_is_no_result(text: str, status: Status, said: str) -> None:
+def test_a_training_that_did_not_happen_is_not_a_result(text: str, status: Status, said: str) -> None:
     result = judge(text, job("horovod_resnet50", shape=GPU4))
     assert (result.status, result.values) == (status, {})
     assert said in result.findings[0].message
@@ -397,14 +397,14 @@ def test_the_output_of_the_seed_falls_and_is_equal_on_both_workers() -> None:
     ],
     ids=["empty", "one worker", "fewer epochs", "cut off", "too many", "rises", "apart", "no number"],
 )  # fmt: skip
-def test_a_training_that_went_wrong_says_so(text: str, check: str, status: Status) -> None:
+def test_a_training_that_went_wrong_reports_it(text: str, check: str, status: Status) -> None:
     result = judge(text, job("tensorflow_mnist", shape=GPU4))
     assert statuses(result)[check] is status, result
     assert result.status is status
     json.dumps(result.to_dict(), allow_nan=False)
 
 
-def test_the_progress_that_keras_prints_is_no_epoch() -> None:
+def test_the_progress_that_keras_prints_is_not_an_epoch() -> None:
     progress = "".join(f"{step}/70 [=>...] - ETA: 5s - loss: 9.9 - accuracy: 0.1\n" for step in range(1, 70))
     text = seed_outputs.MNIST.replace("Epoch 2/3\n", f"Epoch 2/3\n{progress}")
     assert judge(text, job("tensorflow_mnist")).values["loss"] == 2.0823

@@ -31,7 +31,7 @@ def test_every_label_is_one_that_the_api_takes_and_kubelet_may_set(shape: shapes
         assert not domain.endswith(("kubernetes.io", "k8s.io")) or name in allowed
 
 
-def test_a_node_says_its_pool_shape_place_and_gpus() -> None:
+def test_a_node_shows_its_pool_shape_place_and_gpus() -> None:
     assert _of("BM.GPU4.8", rdma_network=_OCID) == {
         "gpucluster.io/pool": "compute",
         "gpucluster.io/shape": "BM.GPU4.8",
@@ -74,7 +74,7 @@ def test_what_a_node_offers_without_having_it() -> None:
     assert offered(shapes.get("VM.Standard.E5.Flex"), virtual_functions=True) == {}
 
 
-def test_a_node_with_divided_gpus_says_and_offers_what_pods_can_ask_for() -> None:
+def test_a_node_with_divided_gpus_shows_and_offers_what_pods_can_ask_for() -> None:
     """Names of resources: NVIDIA's plugin with the strategy `mixed`. Of labels: the same ends, of our domain."""
     parts = ("3g.40gb:4,1g.10gb:0,1g.10gb+me:1", "1g.10gb:0,1g.10gb:1", "", "")
     shape = shapes.get("BM.GPU.H100.8")

@@ -46,7 +46,9 @@ def test_the_key_of_another_machine_stays_and_is_named(file: Path, monkeypatch: 
     assert "gpucluster user key bob --replace" in said
 
 
-def test_nothing_is_said_or_written_where_both_have_the_same_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_reported_or_written_where_both_have_the_same_key(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = f"{' '.join(KEY.split()[:2])} bob@demo generated on desk"
     identity, said = _keep(file, {"bob": key}, key, monkeypatch)
     assert identity["login_keys"] == {"bob": key}

@@ -211,7 +211,7 @@ def test_only_elastic_nodes_in_the_way_are_withdrawn(
     assert [one.node for one in double.present] == left
 
 
-def test_nothing_in_the_way_disturbs_nobody(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_nothing_in_the_way_no_node_is_disturbed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.elastic = ElasticDouble(_node("cpu-e1", "cpu"))
     _ssh(monkeypatch, lambda _argv: pytest.fail("the autoscaler was stopped"))
     site.teardown.remove_obstacles(TerraformPlan((), Path("none")))

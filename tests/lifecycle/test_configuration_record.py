@@ -162,7 +162,7 @@ def test_elastic_nodes_that_an_apply_did_not_change_are_named_until_they_are_gon
     assert apply() == [], "it is a new one"
 
 
-def test_an_apply_says_which_nodes_share_an_entry_of_the_directory(tmp_path: Path) -> None:
+def test_an_apply_reports_which_nodes_share_an_entry_of_the_directory(tmp_path: Path) -> None:
     said = "nodes from an older baked image share the entry image-h100 of the directory"
     facts = {
         "three-kinds-controller": {"gpucluster_shared_entries": [said]},
@@ -180,7 +180,7 @@ def _changed(reason: str, *differing: str) -> dict[str, Any]:
     return {"gpucluster_host": {"changed_since": {"reason": reason, "differing": list(differing)}}}
 
 
-def test_an_apply_says_what_was_not_as_the_last_one_left_it(tmp_path: Path) -> None:
+def test_an_apply_reports_what_was_not_as_the_last_one_left_it(tmp_path: Path) -> None:
     facts = {"h100-1": _changed("the host has changed", "file /etc/a\x1b[2J", "unit b"), "h100-2": _changed("")}
     steps = Steps(lambda: PlaybookResult({}, facts, {}))
     configuration = _configuration(tmp_path, steps)
@@ -192,7 +192,7 @@ def test_an_apply_says_what_was_not_as_the_last_one_left_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("reasons", "all_are"), [(("", ""), True), (("", "other inputs"), False)])
-def test_an_apply_says_when_no_host_has_changed(tmp_path: Path, reasons: tuple[str, ...], all_are: bool) -> None:
+def test_an_apply_reports_when_no_host_has_changed(tmp_path: Path, reasons: tuple[str, ...], all_are: bool) -> None:
     facts = {f"h100-{number}": _changed(reason) for number, reason in enumerate(reasons)}
     steps = Steps(lambda: PlaybookResult({}, facts, {}))
     configuration = _configuration(tmp_path, steps)

@@ -82,7 +82,7 @@ def test_files_of_users_are_counted_and_guarded(run: Run) -> None:
         _release(run, systems, UserFiles({"bob": 100_000}, complete=False))
 
 
-def test_an_empty_one_is_released_when_nobody_can_write_any_more(run: Run) -> None:
+def test_an_empty_one_is_released_when_no_user_can_write_any_more(run: Run) -> None:
     systems = FileSystemsDouble(HOME)
     assert _release(run, systems, NOBODY, NOBODY) == {HOME.id}
     assert systems.asked == [("seal", HOME.id), ("note", UsersFiles.EMPTY)]
@@ -111,7 +111,7 @@ def test_snapshots_would_be_deleted_with_it(run: Run) -> None:
         _release(run, systems, NOBODY, NOBODY)
 
 
-def test_with_delete_data_nobody_looks(run: Run) -> None:
+def test_with_delete_data_nothing_is_examined(run: Run) -> None:
     assert _release(run, FileSystemsDouble(HOME, replace(HOME, id="b")), delete_data=True) == {HOME.id, "b"}
 
 
@@ -143,7 +143,7 @@ def test_where_no_host_can_be_asked_its_own_tag_decides(
         assert caught.value.where == HOME.id
 
 
-def test_a_host_is_asked_even_if_the_tag_says_that_nobody_used_it(run: Run) -> None:
+def test_a_host_is_asked_even_if_the_tag_states_that_it_was_not_used(run: Run) -> None:
     with pytest.raises(DataGuardError, match="1 of root2"):
         _release(run, FileSystemsDouble(replace(HOME, files=UsersFiles.UNUSED)), UserFiles({"root2": 1}))
 
@@ -224,7 +224,7 @@ def test_the_nodes_of_a_cluster_without_a_controller_are_asked(tmp_path: Path, m
     assert _look(tmp_path, hosts=lambda *, refresh=False: (), nodes=lambda: NODES)(SHARE) == UserFiles({"alice": 3})
 
 
-def test_where_nobody_can_look_the_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_host_can_look_the_reason_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ssh = SshDouble(monkeypatch, {CONTROLLER.name: UNREACHED, **{node.name: UNREACHED for node in NODES}})
     assert _look(tmp_path)(SHARE) == (
         "demo-controller can't be reached: ssh: connect to host 10.77.0.2 port 22: No route to host, "
@@ -236,7 +236,7 @@ def test_where_nobody_can_look_the_reason_is_said(tmp_path: Path, monkeypatch: p
     assert ssh.asked == []
 
 
-def test_a_failure_to_locate_or_an_answer_that_is_none_is_no_empty_share(
+def test_a_failure_to_locate_or_a_missing_answer_is_not_an_empty_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(**_: Any) -> Sequence[SavedHost]:

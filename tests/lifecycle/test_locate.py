@@ -109,7 +109,7 @@ def test_the_state_goes_before_the_tags_and_the_cache_before_both(
     assert Cluster(cluster.spec).hosts.ssh_argv()[-1] == "demo-controller"
 
 
-def test_a_cluster_that_was_built_again_elsewhere_is_found_when_ssh_reaches_nobody(
+def test_a_cluster_that_was_built_again_elsewhere_is_found_when_ssh_reaches_no_host(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_controller(tmp_path, "old-controller")
@@ -198,7 +198,7 @@ def test_without_its_state_a_cluster_has_no_inventory(cluster: Cluster) -> None:
         assert "gpucluster state recover" in caught.value.hint
 
 
-def test_where_nothing_is_no_local_cloud_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_exists_the_local_cloud_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path / "home"))
     (tmp_path / "cluster.yml").write_text(APART_FROM_THE_DEMO)
     cluster = Cluster(load(tmp_path / "cluster.yml"))

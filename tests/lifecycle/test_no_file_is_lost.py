@@ -381,7 +381,7 @@ def test_a_second_destroy_with_the_folder_and_the_state_gone_keeps_the_homes() -
     assert world.shares[0].present
 
 
-def test_a_copied_state_on_a_second_machine_is_no_reason_not_to_look() -> None:
+def test_a_copied_state_on_a_second_machine_is_not_a_reason_not_to_look() -> None:
     world = _used(files=1)  # a file that a running job wrote; the folder of `destroy` is empty here, as on that machine
     with pytest.raises(DataGuardError, match="1 of alice"):
         destroy(world, delete_data=False)
@@ -457,7 +457,7 @@ def test_a_file_system_that_appears_while_a_destroy_runs_is_not_deleted_unseen()
     assert late.present
 
 
-def test_a_cluster_that_was_never_built_is_destroyed_and_it_says_so() -> None:
+def test_a_cluster_that_was_never_built_is_destroyed_and_it_reports_it() -> None:
     events: list[Event] = []
     destroy(World(lives=FOREVER), delete_data=False, events=events)
     assert [event.message for event in events if event.kind == "log"] == [

@@ -99,7 +99,7 @@ def _plan(tmp_path: Path, events: list[Event] | None = None, **answers: Any) -> 
     return planning.plan(Run("plan", paths, ignore), preflight=True)
 
 
-def test_a_cluster_that_is_as_the_file_says_has_no_changes(tmp_path: Path) -> None:
+def test_a_cluster_that_matches_the_file_has_no_changes(tmp_path: Path) -> None:
     plan = _plan(tmp_path)
     assert plan.empty
     assert plan_text(plan) == "no changes"
@@ -130,7 +130,7 @@ def test_a_cluster_that_is_as_the_file_says_has_no_changes(tmp_path: Path) -> No
         ({"missing_keys": ("alice",)}, "generate a key pair for alice"),
     ],
 )  # fmt: skip
-def test_no_changes_is_only_said_when_apply_would_change_nothing(
+def test_no_changes_is_only_reported_when_apply_would_change_nothing(
     tmp_path: Path, answers: dict[str, Any], says: str
 ) -> None:
     plan = _plan(tmp_path, **answers)
@@ -169,7 +169,7 @@ def test_a_plan_shows_values_and_what_forces_a_replacement(tmp_path: Path) -> No
 @pytest.mark.parametrize(("action", "known", "words"), [
     ("create", True, "gpucluster restore FILE"), ("create", False, ""), ("update", True, ""),
 ])  # fmt: skip
-def test_a_plan_says_what_is_lost_with_a_controller(tmp_path: Path, action: str, known: bool, words: str) -> None:
+def test_a_plan_shows_what_is_lost_with_a_controller(tmp_path: Path, action: str, known: bool, words: str) -> None:
     change = ResourceChange("module.controller.oci_core_instance.this", action)
     answers: dict[str, Any] = {} if known else {"outputs": {}}
     plan = _plan(tmp_path, changes=(change,), **answers)

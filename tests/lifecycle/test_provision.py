@@ -81,7 +81,7 @@ def test_the_addresses_of_a_cluster_that_was_never_built_matter_only_to_those_wh
     assert bool(called) is asked
 
 
-def test_a_plan_that_loses_the_homes_is_refused_and_says_what_to_do(paths: ClusterPaths) -> None:
+def test_a_plan_that_loses_the_homes_is_refused_and_reports_what_to_do(paths: ClusterPaths) -> None:
     lost = TerraformPlan(
         (ResourceChange("module.home[0].oci_file_storage_file_system.this[0]", "delete"),), paths.root / "plan"
     )
@@ -119,7 +119,7 @@ def test_a_host_that_gets_another_disk_loses_its_host_key_in_the_state_with_the_
     assert provisioning._without_keys_of_new_disks(terraform, before) == "this plan"
 
 
-def test_what_the_hosts_say_is_written_once_and_another_secret_is_told(paths: ClusterPaths) -> None:
+def test_what_the_hosts_report_is_written_once_and_another_secret_is_reported(paths: ClusterPaths) -> None:
     terraform: Any = TerraformDouble(RECORDED, {"recorded": RECORDED})
     said: list[str] = []
     provisioning = _provisioning(paths, None)

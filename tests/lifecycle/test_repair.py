@@ -176,7 +176,9 @@ def test_a_new_machine_that_the_service_has_let_in_meanwhile_is_checked_again(tm
     assert world.told == ["check", "drain compute-2", "recreate compute-2", "check", "check"]
 
 
-def test_a_permanent_node_is_not_recreated_without_a_word_and_the_error_says_which_command_does(tmp_path: Path) -> None:
+def test_a_permanent_node_is_not_recreated_without_a_word_and_the_error_names_the_command_that_does(
+    tmp_path: Path,
+) -> None:
     world = ClusterDouble(tmp_path, "compute-2")
     events: list[Event] = []
     with pytest.raises(VerifyError) as caught:
@@ -186,7 +188,7 @@ def test_a_permanent_node_is_not_recreated_without_a_word_and_the_error_says_whi
     assert any(each.name == "node compute-2" and each.status == "warning" for each in events)
 
 
-def test_a_machine_that_is_bad_again_stays_drained_and_is_no_success(tmp_path: Path) -> None:
+def test_a_machine_that_is_bad_again_stays_drained_and_is_not_a_success(tmp_path: Path) -> None:
     world = ClusterDouble(tmp_path, "compute-2")
     world.stays_bad = True
     with pytest.raises(VerifyError, match="compute-2"):
@@ -196,7 +198,7 @@ def test_a_machine_that_is_bad_again_stays_drained_and_is_no_success(tmp_path: P
 
 
 @pytest.mark.parametrize("whose", ["service", "option"])
-def test_in_shadow_mode_it_is_said_and_nothing_is_done(whose: str, tmp_path: Path) -> None:
+def test_in_shadow_mode_it_is_reported_and_nothing_is_done(whose: str, tmp_path: Path) -> None:
     world = ClusterDouble(tmp_path, "compute-e1", shadow=whose == "service")
     events: list[Event] = []
     with pytest.raises(VerifyError, match="compute-e1: would be replaced"):
@@ -230,7 +232,7 @@ def test_a_check_that_all_nodes_fail_replaces_none(tmp_path: Path) -> None:
     assert world.told == ["check"]
 
 
-def test_a_failure_that_is_only_reported_drains_nobody(tmp_path: Path) -> None:
+def test_a_failure_that_is_only_reported_drains_no_node(tmp_path: Path) -> None:
     world = ClusterDouble(tmp_path)
     world.drained_by("compute-2", "broken fan")  # so that no job runs on both, which fails for the pool
     with pytest.raises(VerifyError, match="a job runs"):
@@ -239,7 +241,7 @@ def test_a_failure_that_is_only_reported_drains_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reason", ["broken fan", f"{FOR_A_PERSON} home_share: not mounted", CHANGED])
-def test_the_drain_of_a_person_is_never_touched(reason: str, tmp_path: Path) -> None:
+def test_the_drain_of_an_operator_is_never_touched(reason: str, tmp_path: Path) -> None:
     world = ClusterDouble(tmp_path, "compute-e1")
     world.drained_by("compute-e1", reason)
     with pytest.raises(VerifyError, match=r"gpucluster replace compute-e1"):
@@ -292,6 +294,6 @@ def test_what_the_states_of_slurm_mean() -> None:
     assert standing(SlurmNode("drained", CHANGED)) is Standing.OTHER
 
 
-def test_names_of_no_pool_belong_to_nobody() -> None:
+def test_names_of_no_pool_belong_to_no_node() -> None:
     names = ["compute-1", "compute-e3", "compute-9", "demo-controller"]
     assert pools_of(SPEC, names) == {"compute-1": "compute", "compute-e3": "compute"}

@@ -29,7 +29,7 @@ def test_names_are_sorted_by_what_replaces_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["compute-3", "demo-controller", "compute-e99", "", "computer-1"])
-def test_what_is_no_node_is_refused(name: str) -> None:
+def test_what_is_not_a_node_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="there is no node"):
         choose(SPEC, ["compute-1", name])
 
@@ -105,7 +105,7 @@ def test_a_node_without_an_instance_and_one_that_ends_already_need_nothing(event
     assert (slurm.drained, events) == ([], [])
 
 
-def test_what_a_person_drained_is_refused_before_anything_is_drained(events: list[Event]) -> None:
+def test_what_an_operator_drained_is_refused_before_anything_is_drained(events: list[Event]) -> None:
     slurm = DrainingDouble({"compute-e1": SlurmNode("idle", "none"), "compute-e2": SlurmNode("drained", "broken fan")})
     cloud = CloudDouble({"compute-e1": "one RUNNING", "compute-e2": "two RUNNING"})
     with pytest.raises(ToolError, match=r"compute-e2 \(broken fan\)") as caught:
@@ -167,7 +167,7 @@ def test_with_kubernetes_its_pods_leave_and_its_instance_is_awaited(events: list
     assert [each.status for each in events] == ["deleting", "deleting", "deleted", "deleted"]
 
 
-def test_with_kubernetes_what_a_person_cordoned_is_refused(events: list[Event]) -> None:
+def test_with_kubernetes_what_an_operator_cordoned_is_refused(events: list[Event]) -> None:
     plane = ControlPlaneDouble(KubernetesNode("compute-e1", "True", cordoned=True))
     cloud = CloudDouble({"compute-e1": "one RUNNING"})
     scheduler = OnKubernetes(cast(ControlPlaneClient, plane))

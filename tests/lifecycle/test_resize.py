@@ -319,7 +319,7 @@ def test_only_nodes_that_terraform_knows_by_name_have_an_address() -> None:
     assert recreated_addresses(elastic, ["compute-1", "compute-9"]) == (instance("compute", 1),)
 
 
-def test_a_replaced_node_is_not_said_to_be_rebooted_too() -> None:
+def test_a_replaced_node_is_not_reported_as_rebooted_too() -> None:
     change = ResourceChange(instance("compute", 1), "update", changed=(*IMAGE, "shape_config.ocpus"))
     seen = scaling(
         [change, ResourceChange(CONTROLLER, "update", changed=IMAGE)], PLAIN, outputs_of(), {"compute": MEMBERS}

@@ -246,7 +246,7 @@ def test_a_stop_or_a_lost_answer_while_the_lock_is_taken_leaves_none(
     assert tags.LOCK not in _tags(cloud, vcn)
 
 
-def test_in_an_existing_network_the_controller_says_it() -> None:
+def test_in_an_existing_network_the_controller_reports_it() -> None:
     access: Any = None
     controller = Sighting("demo", "instance", "i", "demo-controller", "RUNNING", controller=True)
     node = Sighting("demo", "instance", "a", "cpu-1", "RUNNING")

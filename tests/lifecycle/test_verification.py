@@ -199,7 +199,7 @@ def test_the_junit_file_is_written_also_when_checks_fail(site: Site, tmp_path: P
 
 
 @pytest.mark.parametrize("error", [ToolError("no answer", hint="Look at it"), KeyboardInterrupt()])
-def test_the_junit_file_says_why_nothing_was_checked(
+def test_the_junit_file_reports_why_nothing_was_checked(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     def collect(*_: object) -> PlaybookResult:

@@ -204,7 +204,7 @@ def test_a_session_lets_one_key_through_to_one_target(api: Api, bastion: Any, ke
     assert "open failed: connect failed" in forward(shown, key).stderr
 
 
-def test_a_session_that_ends_while_a_client_logs_in_lets_nobody_in(api: Api, bastion: Any, key: Path) -> None:
+def test_a_session_that_ends_while_a_client_logs_in_refuses_the_login(api: Api, bastion: Any, key: Path) -> None:
     shown = session(api, bastion, key, port=22)
     at = re.search(r"-p (\d+) (\S+)@(\S+)$", shown.ssh_metadata["command"])
     assert at is not None

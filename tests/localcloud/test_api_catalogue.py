@@ -88,7 +88,7 @@ def test_an_older_build_is_not_listed_and_there_by_its_ocid(api: Api, subnet: An
     assert instance.image_id == row.id
 
 
-def test_an_image_says_what_it_contains(api: Api) -> None:
+def test_an_image_states_what_it_contains(api: Api) -> None:
     debian = {image.operating_system_version: image for image in api.compute.list_images(api.tenancy).data
               if image.operating_system == "Debian"}  # fmt: skip
     assert {version: image.freeform_tags for version, image in debian.items()} == {
@@ -113,7 +113,7 @@ def test_a_stand_in_is_refused_with_words_where_the_operator_wants_none(api: Api
     assert "can't make one that dnf installs" in said[0]
 
 
-def test_an_image_says_which_shapes_it_runs_on(api: Api) -> None:
+def test_an_image_states_which_shapes_it_runs_on(api: Api) -> None:
     plain, debian = api.named_image(PLAIN), api.image()
     fitting = oci.pagination.list_call_get_all_results(
         api.compute.list_image_shape_compatibility_entries, plain.id

@@ -203,7 +203,7 @@ def test_add_ons_are_managed_in_enhanced_clusters(api: Api, subnet: Any) -> None
         api.kubernetes.get_addon(made.id, "CertManager")
 
 
-def test_the_options_say_what_a_create_takes(api: Api) -> None:
+def test_the_options_list_what_a_create_takes(api: Api) -> None:
     options = api.kubernetes.get_cluster_options("all").data
     assert tuple(options.kubernetes_versions) == VERSIONS
     offered = {option.name: option for option in api.kubernetes.list_addon_options(NEWEST).data}

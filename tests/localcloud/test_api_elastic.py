@@ -286,7 +286,7 @@ def test_an_image_of_an_instance_keeps_its_tags_and_launches(
         controller.launch(configuration, "gpu-e6", source_details=source)
 
 
-def test_an_instance_says_that_its_image_is_being_made(tmp_path: Path) -> None:
+def test_an_instance_shows_that_its_image_is_being_made(tmp_path: Path) -> None:
     with running(tmp_path / "cloud") as api:
         builder = api.launch(api.subnet(api.vcn()), "builder")
         machine = api.home / "null" / "machines" / f"gpucluster-builder-{builder.id[-12:]}"

@@ -104,7 +104,7 @@ def test_a_quota_is_told_apart_from_a_limit(api: Api, subnet: Any) -> None:
     assert "gpu4-count" in said[0]
 
 
-def test_a_pool_that_meets_a_limit_says_so(api: Api, subnet: Any) -> None:
+def test_a_pool_that_meets_a_limit_reports_it(api: Api, subnet: Any) -> None:
     allow(api, {"gpu4-count": 8})
     network = api.cluster_network(api.configuration(), subnet, 2)
     api.wait(api.management.get_cluster_network, network.id, "TERMINATED")

@@ -188,7 +188,7 @@ def test_a_fault_on_purpose_is_answered_as_often_as_asked(api: Api, subnet: Any)
     (api.home / "faults.json").unlink()
 
 
-def test_a_boot_that_fails_late_ends_the_instance_and_says_why(api: Api, subnet: Any) -> None:
+def test_a_boot_that_fails_late_ends_the_instance_and_reports_why(api: Api, subnet: Any) -> None:
     fault = {"operation": "BootInstance", "status": 500, "code": "InternalError",
              "message": "Out of host capacity.", "delay": 0.05, "times": 1}  # fmt: skip
     (api.home / "faults.json").write_text(json.dumps([fault]))

@@ -152,7 +152,7 @@ def test_deep_nesting_is_a_bad_request(shared: Api, deep: int) -> None:
     assert raw(shared, "GET", path, signed(shared, "GET", path))[0] == 400
 
 
-def test_a_client_that_goes_before_the_end_of_its_body_is_no_fault_of_the_server(shared: Api) -> None:
+def test_a_client_that_goes_before_the_end_of_its_body_is_not_a_fault_of_the_server(shared: Api) -> None:
     host, _, port = shared.endpoint.removeprefix("http://").partition(":")
     marker = f"/20160918/vcns/{secrets.token_hex(8)}"
     with socket.create_connection((host, int(port))) as client:
@@ -200,7 +200,7 @@ def test_identity(shared: Api) -> None:
     assert shared.identity.get_compartment(compartment.id).data.lifecycle_state == "DELETED"
 
 
-def test_the_private_key_is_nobody_elses_and_in_no_log(shared: Api) -> None:
+def test_the_private_key_belongs_to_one_user_and_is_in_no_log(shared: Api) -> None:
     folder = shared.home / "credentials"
     assert folder.stat().st_mode & 0o777 == 0o700
     for name in ("config", "api_key.pem"):
@@ -300,7 +300,7 @@ def test_stop_never_ends_a_stranger(api: Api) -> None:
         stranger.wait()
 
 
-def test_a_start_that_fails_says_why(home: Path) -> None:
+def test_a_start_that_fails_reports_why(home: Path) -> None:
     home.mkdir()
     (home / "cloud.db").write_text("this is no database, and it is long enough to be seen as none")
     with pytest.raises(EnvironmentFault) as caught:

@@ -210,7 +210,7 @@ def test_a_dead_instance_runs_and_nothing_is_there_even_after_a_restart(tmp_path
         api.wait(api.compute.get_instance, dead.id, "TERMINATED")
 
 
-def test_a_slow_boot_holds_up_nobody_else(api: Api, subnet: Any) -> None:
+def test_a_slow_boot_delays_no_other(api: Api, subnet: Any) -> None:
     slow, late = {"display_name": "slow-*", "delay": 3600}, {"display_name": "late-*", "delay": 0.1}
     api.faults(*({"operation": "BootInstance", **one} for one in (slow, late)))
     held = [launch(api, subnet, f"slow-{number}") for number in range(8)]

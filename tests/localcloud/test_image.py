@@ -116,13 +116,13 @@ def test_ubuntu_is_a_stand_in_until_a_mirror_with_its_suite_is_named(apt: Path, 
         package_mirror.find(NOBLE, folder, apt)
 
 
-def test_the_hosts_own_apt_is_no_source_of_ubuntu(apt: Path) -> None:
+def test_the_hosts_own_apt_is_not_a_source_of_ubuntu(apt: Path) -> None:
     (apt / "sources.list").write_text("deb http://archive.example/ubuntu noble main universe\n")
     with pytest.raises(EnvironmentFault, match="no mirror of Ubuntu is named"):
         package_mirror.find(NOBLE, apt / "images", apt)
 
 
-def test_both_releases_of_debian_are_what_they_say(tmp_path: Path) -> None:
+def test_both_releases_of_debian_are_what_their_names_state(tmp_path: Path) -> None:
     for version, name in (("12", "bookworm"), ("13", "trixie")):
         assert contents_of("Debian", version, tmp_path) == Contents(SUITES[name])
 
@@ -231,7 +231,7 @@ def test_a_build_whose_parent_has_ended_before_it_was_bound_does_not_begin(tmp_p
 
 @pytest.mark.containers
 @pytest.mark.usefixtures("no_image")
-def test_full_disk_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**9, 10**9, 10**6))
     with pytest.raises(EnvironmentFault, match="too little space for the base image"):
@@ -293,7 +293,7 @@ def test_probe_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "missing: netavark, podman. Install with: apt install netavark podman" in probe()
 
 
-def test_probe_says_that_root_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_reports_that_root_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert probe()[0].startswith("you are not root")
 

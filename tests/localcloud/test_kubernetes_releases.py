@@ -58,7 +58,7 @@ def test_the_oldest_release_is_first_and_one_without_all_files_is_not_offered(tm
     assert [release.version for release in releases.offered(tmp_path)] == ["v1.9.0", "v1.33.1"]
 
 
-def test_what_is_missing_or_changed_is_said(home: Path, tmp_path: Path) -> None:
+def test_what_is_missing_or_changed_is_reported(home: Path, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match=r"no release files of Kubernetes v1\.33\.1"):
         releases.find(home, "v1.33.1")
     archive = fill(tmp_path / "mirror", "1.33.1", "kube-apiserver", "etcd")

@@ -80,7 +80,7 @@ def test_a_divided_card_is_not_offered(tmp_path: Path) -> None:
         ({"kind": KIND}, "can't be used"),
     ],
 )  # fmt: skip
-def test_what_can_not_be_used_says_why_and_what_to_do(tmp_path: Path, text: Any, words: str) -> None:
+def test_what_can_not_be_used_reports_why_and_what_to_do(tmp_path: Path, text: Any, words: str) -> None:
     if text is not None:
         (tmp_path / "gpus.yaml").write_text(text if isinstance(text, str) else yaml.safe_dump(text))
     with pytest.raises(EnvironmentFault, match=words) as caught:
@@ -248,7 +248,7 @@ def test_an_instance_keeps_its_gpus_and_their_number(api: Api, tmp_path: Path) -
 
 
 @pytest.mark.containers
-def test_without_a_specification_the_launch_says_what_to_do(api: Api) -> None:
+def test_without_a_specification_the_launch_reports_what_to_do(api: Api) -> None:
     settle(api, "gctest-none.test/gpu")
     error = refused(api, api.subnet(api.vcn()))
     assert (error.status, error.code) == (500, "InternalError")

@@ -212,7 +212,7 @@ def test_share_is_the_same_on_two_instances(world: World) -> None:
     world.sh("two", "umount /mnt/nfs && test ! -e /mnt/nfs/file")
 
 
-def test_a_share_that_lets_nobody_write_is_read_only_where_it_is_mounted(world: World) -> None:
+def test_a_share_without_write_access_is_read_only_where_it_is_mounted(world: World) -> None:
     exports = world.home / "exports" / "vcn"
     mount = f"mkdir -p '/mnt/n s' && mount -t nfs -o nosuid {world.ip(SERVER)}:/mnt/home '/mnt/n s'"
     world.sh("one", mount)

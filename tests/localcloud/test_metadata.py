@@ -99,7 +99,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 # --- documents -----
 
 
-def test_an_instance_is_told_what_the_api_says_of_it(site: Site) -> None:
+def test_an_instance_gets_the_same_facts_as_the_api_reports(site: Site) -> None:
     told = site.json("/opc/v2/instance/")
     instance = site.one
     assert told["id"] == instance.id

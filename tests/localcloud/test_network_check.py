@@ -35,7 +35,7 @@ def _cloud(api: Api, folder: Path, monkeypatch: pytest.MonkeyPatch) -> LocalClou
     return cloud
 
 
-def test_a_network_that_somebody_else_made_is_in_use_by_right(
+def test_a_network_of_another_owner_is_in_use_by_right(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud = _cloud(api, tmp_path, monkeypatch)

@@ -93,7 +93,7 @@ def test_a_label_is_one_that_kubelet_accepts_or_is_refused(oke: Any, text: str) 
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, *TEMPLATES])
-def test_the_name_of_an_instance_is_no_option_of_kubelet(oke: Any, text: str) -> None:
+def test_the_name_of_an_instance_is_not_an_option_of_kubelet(oke: Any, text: str) -> None:
     for member in ("displayName", "hostname", "shape"):
         given_words = oke.options("1.35.0", "10.0.0.7", INSTANCE | {member: text}, "", [])
         assert all(labels.is_label(*label.split("=", 1)) for label in _labels(given_words))

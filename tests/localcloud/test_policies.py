@@ -106,7 +106,7 @@ def test_a_statement_is_read() -> None:
         ("Allow dynamic-group a; to read instances in tenancy", "can't be read"),
     ],
 )
-def test_what_is_no_statement_is_refused_with_its_place(text: str, said: str) -> None:
+def test_what_is_not_a_statement_is_refused_with_its_place(text: str, said: str) -> None:
     with pytest.raises(PolicySyntaxError) as caught:
         statement(text)
     assert said in str(caught.value)
@@ -128,7 +128,7 @@ def test_a_matching_rule_matches(rule: str, matches: bool) -> None:
 
 
 @pytest.mark.parametrize("rule", ["", "any {}", "instance.id = x", "instance.shape = 'BM'", "instance.id 'x'"])
-def test_what_is_no_matching_rule_is_refused(rule: str) -> None:
+def test_what_is_not_a_matching_rule_is_refused(rule: str) -> None:
     with pytest.raises(PolicySyntaxError):
         matching_rule(rule)
 
@@ -261,7 +261,7 @@ def test_a_dynamic_group_needs_a_rule_and_lives_in_the_tenancy(api: Api) -> None
         api.identity.create_dynamic_group(create(**details, compartment_id=_compartment(api, "rule")))
 
 
-def test_an_instance_may_do_what_policies_say_from_then_on_and_only_then(api: Api, tmp_path: Path) -> None:
+def test_an_instance_may_do_what_policies_allow_from_then_on_and_only_then(api: Api, tmp_path: Path) -> None:
     subnet = api.subnet(api.vcn())
     there = _compartment(api, "there")
     mine, other = api.launch(subnet, "mine"), api.launch(subnet, "other", compartment_id=there)
@@ -287,7 +287,7 @@ def test_an_instance_may_do_what_policies_say_from_then_on_and_only_then(api: Ap
     api.identity.delete_dynamic_group(one.group.id)
 
 
-def test_an_instance_that_is_gone_is_nobody_and_its_key_goes_at_the_next_start(api: Api, tmp_path: Path) -> None:
+def test_an_instance_that_is_gone_has_no_identity_and_its_key_goes_at_the_next_start(api: Api, tmp_path: Path) -> None:
     instance = api.launch(api.subnet(api.vcn("10.78.0.0/16", "gone"), "10.78.0.0/24"), "gone")
     one = Entitled(api, instance.id, tmp_path / "config", name="gone").in_group()
     one.allow([f"Allow dynamic-group {one.group.name} to read instances in tenancy"])

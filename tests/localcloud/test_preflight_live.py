@@ -144,7 +144,7 @@ def test_warnings_and_notes_are_announced(api: Api, tmp_path: Path) -> None:
     assert {event.name for event in events} == {"preflight"}
 
 
-def test_an_image_that_is_not_what_its_name_says_is_noted(tmp_path: Path) -> None:
+def test_an_image_that_is_not_what_its_name_states_is_noted(tmp_path: Path) -> None:
     images = {
         "{operating_system: Debian, version: '12'}": "",
         "{operating_system: Oracle Linux, version: '9'}": "contains Debian 12",
@@ -164,7 +164,7 @@ def test_a_wrong_fingerprint(tmp_path: Path) -> None:
     assert "has the fingerprint aa:aa" in _one(found, "error", "credentials").reason
 
 
-def test_a_key_that_nobody_uploaded(tmp_path: Path) -> None:
+def test_a_key_that_was_not_uploaded(tmp_path: Path) -> None:
     key = tmp_path / "other.pem"
     made = subprocess.run(["openssl", "genrsa", "2048"], capture_output=True, check=True).stdout
     key.write_bytes(made)
@@ -502,7 +502,7 @@ def _command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_command_prints_findings_and_its_status_says_whether_there_are_errors(api: Api, tmp_path: Path) -> None:
+def test_the_command_prints_findings_and_its_status_reports_whether_there_are_errors(api: Api, tmp_path: Path) -> None:
     _spec(tmp_path)
     done = _command(tmp_path, "preflight", "--output", "text")
     assert (done.returncode, done.stdout) == (0, "preflight: no obstacle was found\n"), done.stderr

@@ -67,7 +67,7 @@ def test_an_instance_is_a_process_with_its_names_filled_in(api: Api, subnet: Any
     assert not Path(f"/proc/{record['pid']}").exists(), "it was not reaped"
 
 
-def test_it_is_provisioning_while_it_boots_and_nobody_waits_for_it(api: Api, subnet: Any) -> None:
+def test_it_is_provisioning_while_it_boots_and_no_call_waits_for_it(api: Api, subnet: Any) -> None:
     configure(api.home, "sleep", "600", boot_seconds=3600)
     with ThreadPoolExecutor(8) as pool:
         launched = list(pool.map(lambda n: api.compute.launch_instance(
@@ -211,7 +211,7 @@ def test_processes_outlive_the_server_and_are_known_again(api: Api, subnet: Any)
     assert len(marked(api)) == 4
 
 
-def test_a_pid_that_is_somebody_elses_by_now_is_left_alone(tmp_path: Path) -> None:
+def test_a_pid_that_belongs_to_another_process_by_now_is_left_alone(tmp_path: Path) -> None:
     engine = ProcessEngine(tmp_path)
     configure(tmp_path, "sleep", "600")
     other = process.spawn_daemon(["sleep", "600"], log=tmp_path / "log")
@@ -227,7 +227,7 @@ def test_a_pid_that_is_somebody_elses_by_now_is_left_alone(tmp_path: Path) -> No
         os.waitpid(other, 0)
 
 
-def test_a_launch_without_a_usable_command_fails_and_says_so(api: Api, subnet: Any) -> None:
+def test_a_launch_without_a_usable_command_fails_and_reports_it(api: Api, subnet: Any) -> None:
     for text in ("{", '{"argv": "sleep"}', '{"argv": ["/no/such/program"]}'):
         (api.home / "process-engine.json").write_text(text)
         reply = api.compute.launch_instance(api.launch_details(subnet, "bad"))

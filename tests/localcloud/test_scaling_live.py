@@ -106,7 +106,7 @@ def test_a_member_is_replaced_where_the_count_stays(pool: Pool) -> None:
     assert after["compute-1"] == before["compute-1"]
 
 
-def test_a_member_that_somebody_deleted_is_filled_up_and_takes_the_free_name(pool: Pool) -> None:
+def test_a_member_that_was_deleted_by_hand_is_filled_up_and_takes_the_free_name(pool: Pool) -> None:
     before = pool.members(1, 2, 3)
     pool.api.compute.terminate_instance(before["compute-2"].id)
     pool.api.wait(pool.api.compute.get_instance, before["compute-2"].id, "TERMINATED")

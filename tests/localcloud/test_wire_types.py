@@ -47,7 +47,7 @@ def test_tags_and_metadata_are_the_clients_own() -> None:
 
 
 @pytest.mark.parametrize("sent", [{"size": "two"}, {"size": ""}, {"ocpus": "1e9"}, {"a": [{"isEnabled": "yes"}]}])
-def test_text_that_is_no_number_is_refused(sent: dict[str, Any]) -> None:
+def test_text_that_is_not_a_number_is_refused(sent: dict[str, Any]) -> None:
     with pytest.raises(ApiError, match="must be") as caught:
         Call("CreateInstancePool", {}, {}, {}, json.dumps(sent).encode()).body()
     assert (caught.value.status, caught.value.code) == (400, "CannotParseRequest")

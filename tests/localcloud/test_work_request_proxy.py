@@ -49,7 +49,7 @@ def test_a_client_whose_endpoint_cannot_be_set_reads_why_a_launch_failed(api: Ap
     assert [each.message for each in client.list_work_request_errors(work).data] == ["Out of host capacity."]
 
 
-def test_without_its_certificate_nobody_takes_it_for_the_host(api: Api) -> None:
+def test_without_its_certificate_no_client_takes_it_for_the_host(api: Api) -> None:
     proxy = urlsplit(_where(api)["proxy"])
     connection = http.client.HTTPSConnection(proxy.hostname or "", proxy.port, timeout=PATIENCE_S)
     connection.set_tunnel(HOST, 443)

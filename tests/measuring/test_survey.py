@@ -56,13 +56,13 @@ def test_a_healthy_pool_passes_everything() -> None:
     assert ("nccl_pair", "gpu-1 and gpu-9") in findings, "the last of an odd number"
 
 
-def test_a_slow_node_is_found_and_nobody_else_is_accused() -> None:
+def test_a_slow_node_is_found_and_no_other_is_blamed() -> None:
     findings = found(Session(network(Fault("node", ("gpu-4",), 0.5))))
     assert bad(findings) == {("fabric_node", "gpu-4"), ("nccl_pair", "gpu-3 and gpu-4")}
     assert findings[("nccl_pool", "gpu")].message.endswith("without gpu-4")
 
 
-def test_a_slow_rail_is_named_and_drains_nobody() -> None:
+def test_a_slow_rail_is_named_and_drains_no_node() -> None:
     session = Session(network(Fault("rail", ("gpu-4", "9"), 0.5)))
     findings = found(session)
     assert bad(findings) == {("fabric_rail", "gpu-4"), ("nccl_pair", "gpu-3 and gpu-4")}
@@ -136,7 +136,7 @@ def test_wrong_results_are_a_fault_however_fast() -> None:
     assert "results were wrong" in findings[("nccl_node", "gpu-5")].message
 
 
-def test_a_pair_whose_network_nobody_has_seen_is_unknown() -> None:
+def test_a_pair_whose_network_was_not_measured_is_unknown() -> None:
     text = output(470, ["a", "b"]).replace("NCCL INFO Using network IB", "")
     assert isinstance(results.nccl(Answer("ended", "", 0, text), results.wanted(H100.name, 2, 8, "default")), Missing)
 
@@ -219,7 +219,7 @@ def test_the_others_of_the_pool_are_the_measure_where_nothing_is_published() -> 
     assert {findings[key].status for key in findings if key[0] != "nccl_node"} == {Status.SKIP}
 
 
-def test_of_two_nodes_nobody_knows_which_one_is_slow_but_a_baseline_does() -> None:
+def test_of_two_nodes_only_a_baseline_shows_which_one_is_slow() -> None:
     two = NODES[:2]
     session = Small(network(), alone={"gpu-2": 12.0})
     findings = found(session, UNPUBLISHED, two)

@@ -103,7 +103,7 @@ def test_a_link_to_the_agent_uses_it(host: Host) -> None:
 @pytest.mark.parametrize(
     "harm", ["cut", "empty", "no zip", "another agent's", "writable", "another user's", "a link", "a full disk"]
 )
-def test_a_file_that_is_no_good_is_no_fault(host: Host, harm: str) -> None:
+def test_a_damaged_file_is_not_a_fault(host: Host, harm: str) -> None:
     host.start()
     (file,) = host.cache.iterdir()
     content = file.read_bytes()
@@ -187,7 +187,7 @@ def test_an_agent_elsewhere_leaves_nothing(host: Host, tmp_path: Path) -> None:
 
 
 @root_only
-def test_the_agent_says_the_checksum_of_its_sources(host: Host) -> None:
+def test_the_agent_reports_the_checksum_of_its_sources(host: Host) -> None:
     host.start()
     assert host.files()
     argv = [sys.executable, "-I", str(host.agent), "--version"]

@@ -72,7 +72,7 @@ def test_without_a_word_of_the_driver_the_numbers_decide(tmp_path: Path) -> None
     assert gpu_links.make(tmp_path) == ["/dev/nvidia9", "/dev/nvidia10"]
 
 
-def test_another_number_of_gpus_is_an_error_that_says_what_to_do(
+def test_another_number_of_gpus_is_an_error_that_reports_what_to_do(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(root, 3) == 1

@@ -35,7 +35,7 @@ def test_each_number_means_the_instance_that_slurm_gives(node: Divided) -> None:
     assert len(numbers.instances) == 11
 
 
-def test_a_number_that_no_link_has_is_no_gpu(node: Divided) -> None:
+def test_a_number_that_no_link_has_is_not_a_gpu(node: Divided) -> None:
     for name in ("12", "99", "MIG-of-somewhere-else"):
         found = node.numbers().meaning(name)
         assert (found.instance, found.words) == (UNKNOWN, "")
@@ -48,7 +48,7 @@ def test_an_instance_is_found_by_its_name(node: Divided) -> None:
     assert numbers.meaning("GPU-00000001") == Gpu("2", "GPU-00000001")
 
 
-def test_what_the_driver_or_the_node_does_not_say_is_unknown_and_no_other_gpu(node: Divided) -> None:
+def test_what_the_driver_or_the_node_does_not_report_is_unknown_and_no_other_gpu(node: Divided) -> None:
     (node.root / "proc/driver/nvidia-caps/mig-minors").unlink()
     (Path(node.links) / "names").unlink()
     assert node.numbers().meaning("0").instance == UNKNOWN

@@ -110,7 +110,7 @@ def run(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("node", [True, False], ids=["node", "controller"])
-def test_the_file_says_which_one_it_is(tmp_path: Path, *, node: bool) -> None:
+def test_the_file_states_which_one_it_is(tmp_path: Path, *, node: bool) -> None:
     agent = install(tmp_path, node=node)
     done = run(sys.executable, "-I", str(agent), "--version")
     checksum = version.checksum(["node_agent"] if node else ["node_agent", "controller"])
@@ -177,7 +177,7 @@ def test_programs_that_the_roles_install_are_found_where_sudo_leaves_their_folde
 
 @pytest.mark.parametrize("program", [entry, controller])
 @pytest.mark.parametrize(("argv", "status"), [([], 2), (["nope"], 2), (["--help"], 0)])
-def test_what_is_no_command_is_refused(
+def test_what_is_not_a_command_is_refused(
     program: ModuleType, argv: list[str], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program.main(argv, "/usr/local/bin/gpucluster-agent") == status

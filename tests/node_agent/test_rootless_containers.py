@@ -32,7 +32,7 @@ def ranges(file: Path) -> list[tuple[int, int]]:
     return sorted((first, first + count) for _owner, first, count in rootless.parse(file.read_text()))
 
 
-def test_people_get_neighbouring_ranges_by_their_number() -> None:
+def test_users_get_neighbouring_ranges_by_their_number() -> None:
     assert rootless.free_start(10002, []) - rootless.free_start(10001, []) == rootless.SIZE
     # Beyond what useradd gives to local accounts, below what systemd keeps for itself.
     assert rootless.free_start(0, []) > 600_100_000
@@ -58,7 +58,7 @@ def test_who_comes_second_to_a_slot_gets_the_next_one() -> None:
     assert rootless.free_start(10001 + rootless.RANGES, [taken]) == first + rootless.SIZE
 
 
-def test_a_range_in_which_somebody_lives_is_given_to_nobody() -> None:
+def test_a_range_that_is_in_use_is_given_to_no_user() -> None:
     first = rootless.free_start(10001, [])
     for account in (first, first + rootless.SIZE - 1):
         assert rootless.free_start(10001, [], [0, account, 2**32 - 2]) == first + rootless.SIZE
@@ -67,7 +67,7 @@ def test_a_range_in_which_somebody_lives_is_given_to_nobody() -> None:
         rootless.free_start(10001, [f"everything:0:{2**32}\n"], rootless.NUMBERS[:5])
 
 
-def test_who_would_be_somebody_else_s_container_gets_no_range(
+def test_a_user_with_the_uid_of_another_container_gets_no_range(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uid = rootless.NUMBERS[-1]
@@ -78,7 +78,7 @@ def test_who_would_be_somebody_else_s_container_gets_no_range(
     assert not files[0].exists()
 
 
-def test_a_full_host_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_host_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(errors.Refused, match="remove the lines of removed users"):
         rootless.free_start(10001, [f"everything:0:{2**32}\n"])
 
@@ -130,7 +130,7 @@ def test_the_system_s_own_accounts_get_nothing(files: tuple[Path, Path], tmp_pat
     assert not files[0].exists()
 
 
-def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "user-10001").mkdir()
     with pytest.raises(errors.Refused, match="not a directory of user 10001"):
         rootless.give_directory(tmp_path, 10001, 9999)
@@ -160,7 +160,7 @@ def test_only_a_file_of_one_s_own_counts_as_a_request(tmp_path: Path, monkeypatc
     assert asked == [["loginctl", "enable-linger", str(os.getuid())]]
 
 
-def test_one_request_that_fails_keeps_nobody_else_waiting(
+def test_one_request_that_fails_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[str] = []

@@ -43,7 +43,7 @@ def test_a_job_has_its_shares_of_processors_and_memory() -> None:
         (f"7|7|demo|bob|people|FAILED|3:0|1|1|9|00:01||{TRES}", "FAILED (exit code 3)"),
     ],
 )
-def test_what_slurm_does_not_know_is_said(row: str, told: str) -> None:
+def test_what_slurm_does_not_know_is_reported(row: str, told: str) -> None:
     (job,) = seff.parse([row])
     assert told in seff.report(job)
 

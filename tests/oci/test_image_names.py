@@ -35,7 +35,7 @@ VERSIONS = (
         ("", " ", set()),
     ],
 )
-def test_a_name_says_what_is_on_the_image(name: str, system: str, marks: set[str]) -> None:
+def test_a_name_states_what_is_on_the_image(name: str, system: str, marks: set[str]) -> None:
     found = parse(name)
     assert f"{found.operating_system} {found.version}" == system
     assert {mark for mark in ("rdma", "nvidia", "amd", "aarch64", "build") if getattr(found, mark)} == marks

@@ -130,7 +130,7 @@ def test_a_backup_needs_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert sorted(os.listdir(tmp_path)) == ["late.tar.gz", "x.tar.gz"]
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     some, _ = backups(writes(packed()))
     with pytest.raises(InputError, match="can't be written there: No such file"):
         some.create(tmp_path / "nowhere" / "x.tar.gz")
@@ -141,7 +141,7 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     [b"", b"text", packed()[:40], packed({"x": 1}), packed(name="other.json")],
     ids=["nothing", "text", "cut off", "no manifest of ours", "another name"],
 )
-def test_what_is_no_backup_is_not_sent(content: bytes, tmp_path: Path) -> None:
+def test_what_is_not_a_backup_is_not_sent(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "x.tar.gz"
     file.write_bytes(content)
     some, controller = backups("raise SystemExit(9)")

@@ -123,7 +123,7 @@ def test_the_controller_knows_the_default_pool_and_name(controller: Images) -> N
     ],
     ids=["no enroot", "no slurm", "no such pool", "nobody"],
 )
-def test_what_can_not_be_is_said_before_anybody_is_asked(
+def test_what_can_not_be_is_reported_before_any_request(
     folder: Path, text: str, given: dict[str, Any], message: str
 ) -> None:
     controller = Images(folder, text)
@@ -188,7 +188,7 @@ def test_list_and_remove_on_the_command_line(controller: Images, monkeypatch: py
     assert controller.run("image", "remove", "x").exit_code == 2
 
 
-def test_where_there_can_be_none_the_list_asks_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_can_be_none_the_list_sends_no_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ImageOperations, "list", lambda _: ())
     without = Images(folder, LOCAL)
     done = without.run("image", "list", "--output", "text")
@@ -199,7 +199,7 @@ def test_where_there_can_be_none_the_list_asks_nobody(folder: Path, monkeypatch:
     assert not not_built.was_asked
 
 
-def test_sizes_and_ages_for_people() -> None:
+def test_sizes_and_ages_for_users() -> None:
     assert [images._size(size) for size in (0, 999, 1500, 2.5e9, 3e12)] == [
         "0 B",
         "999 B",

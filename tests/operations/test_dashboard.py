@@ -186,7 +186,7 @@ def _read(url: str) -> str:
         return text
 
 
-def test_the_page_is_there_until_somebody_ends_it(tmp_path: Path, host: SshHost, services: Callable[..., None]) -> None:
+def test_the_page_is_there_until_a_user_ends_it(tmp_path: Path, host: SshHost, services: Callable[..., None]) -> None:
     pages: list[Page] = []
     read: list[str] = []
     with service("grafana") as grafana, service("prometheus") as prometheus:
@@ -292,7 +292,7 @@ def test_it_leads_to_the_login_node_that_has_prometheus(
     assert set(asked) == {"demo-login-1"}
 
 
-def test_a_cluster_without_monitoring_says_how_to_get_it(tmp_path: Path) -> None:
+def test_a_cluster_without_monitoring_reports_how_to_get_it(tmp_path: Path) -> None:
     off = _dashboard(tmp_path, [], [], LOCAL)
     for call in (off.password, lambda: off.forward(Subject(), None, lambda _page: None)):
         with pytest.raises(InputError, match="has no monitoring") as error:

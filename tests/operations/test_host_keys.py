@@ -206,7 +206,7 @@ def _phase(_name: str) -> Iterator[None]:
     yield
 
 
-def test_a_host_whose_key_the_authority_has_certified_is_known_by_its_ocid(machine: Machine, tmp_path: Path) -> None:
+def test_a_host_whose_key_the_ca_has_certified_is_known_by_its_ocid(machine: Machine, tmp_path: Path) -> None:
     """No key of this host is recorded, as for a node that another machine's run has just added."""
     authority = asyncssh.generate_private_key("ssh-ed25519")
     machine.outputs["identity"] = {"contract_version": 1, "certificates": {"ssh": _text(authority)}}

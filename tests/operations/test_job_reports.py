@@ -55,7 +55,7 @@ def test_a_prometheus_that_takes_too_long_costs_the_plots_alone() -> None:
     assert any("does not answer within" in each for each in found.missing)
 
 
-def test_what_the_watcher_says_of_a_job_that_runs() -> None:
+def test_what_the_watcher_reports_of_a_job_that_runs() -> None:
     rank = {"state": "hung", "rank": "2", "process": "1399", "host": "gpu-1", "collective": "AllReduce"}
     results = {
         "watch:stuck": [{"labels": rank, "values": [[START, 1.0]]}],
@@ -76,17 +76,17 @@ def test_what_the_watcher_says_of_a_job_that_runs() -> None:
     [said("", 1, "no"), said("[]"), said('{"results": []}'), said('{"results": {"watch:stuck": 1}}'), said("{}")],
     ids=["an error", "a list", "results are a list", "a number", "nothing"],
 )
-def test_without_an_answer_the_watcher_says_nothing(answer: process.Completed) -> None:
+def test_without_an_answer_the_watcher_reports_nothing(answer: process.Completed) -> None:
     assert reports(ControllerDouble(answer)).watched("12") == ()
 
 
-def test_a_number_is_no_command() -> None:
+def test_a_number_is_not_a_command() -> None:
     double = controller(known(), answer(known()))
     reports(double).report("12; rm -rf /")
     assert "'12; rm -rf /'" in double.commands[0]
 
 
-def test_a_job_that_nobody_knows() -> None:
+def test_a_job_that_is_not_known() -> None:
     errors = "gpucluster-agent monitor: Slurm's accounting has no job 99\nSee: gpucluster ssh -- sacct\n"
     with pytest.raises(InputError, match="has no job 99"):
         reports(controller(None, status=2, errors=errors)).report("99")

@@ -178,7 +178,7 @@ def test_on_kubernetes_a_job_is_objects_with_a_name_of_their_own(tmp_path: Path)
     assert double.of("submit")["name"] == "mine"
 
 
-def test_an_image_that_is_not_named_is_said_before_anything_is_made(tmp_path: Path) -> None:
+def test_an_image_that_is_not_named_is_reported_before_anything_is_made(tmp_path: Path) -> None:
     state = {"state": "not met", "message": "is not named; the nodes have tools:1"}
     met = {"state": "met", "message": ""}
     double = JobsConversation()
@@ -219,7 +219,7 @@ def test_a_missing_requirement_is_named_with_how_to_get_it_and_nothing_is_submit
         jobs(spec(tmp_path), JobsConversation(check=nodes)).submit(JobRequest(NAME))
 
 
-def test_what_only_a_node_can_know_is_said_and_no_obstacle(tmp_path: Path) -> None:
+def test_what_only_a_node_can_know_is_reported_and_not_an_obstacle(tmp_path: Path) -> None:
     events: list[Event] = []
     state = {"state": "at the start", "message": "is checked at the start of the job, on each node"}
     answer = {"nodes": "", "delayed": "only 1 of 2 nodes", "requirements": [state]}
@@ -240,7 +240,7 @@ def test_an_end_is_judged_and_the_result_is_kept_beside_the_job(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("job", [{}, [], None, {"template": "x"}, {"nodes": float("inf"), "template": NAME}, "x"])
-def test_a_record_that_its_user_has_changed_is_no_traceback(tmp_path: Path, job: Any) -> None:
+def test_a_record_that_its_user_has_changed_shows_no_traceback(tmp_path: Path, job: Any) -> None:
     if isinstance(job, dict) and "nodes" in job:
         job |= {"launcher": "srun", "shape": "", "values": {}, "gpus": 0, "rdma": False}
     seen = {"id": "7", "state": "COMPLETED", "exit_status": 0, "nodes": "a", "folder": "/x"}
@@ -249,7 +249,7 @@ def test_a_record_that_its_user_has_changed_is_no_traceback(tmp_path: Path, job:
         jobs(spec(tmp_path), JobsConversation(output=answer)).wait("7")
 
 
-def test_the_state_of_a_job_has_what_was_said_of_it_and_done_to_it(tmp_path: Path) -> None:
+def test_the_state_of_a_job_has_what_was_reported_of_it_and_done_to_it(tmp_path: Path) -> None:
     seen = {
         "id": "7",
         "state": "CANCELLED",
@@ -461,7 +461,7 @@ def test_a_data_set_comes_from_the_mirror_with_its_checksum(share: Share, tmp_pa
         share.jobs.prepare(JobRequest("cifar10"))
 
 
-def test_a_share_that_is_too_small_is_said(share: Share, tmp_path: Path) -> None:
+def test_a_share_that_is_too_small_is_reported(share: Share, tmp_path: Path) -> None:
     file = tmp_path / "big.npz"
     file.write_bytes(bytes(3 << 20))
     with pytest.raises(ToolError, match="the share is full"):

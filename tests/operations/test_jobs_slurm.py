@@ -135,7 +135,7 @@ def _until_running(child: subprocess.Popen[str]) -> Iterator[str]:
             return
 
 
-def test_slurmctld_may_restart_while_somebody_waits(site: Site) -> None:
+def test_slurmctld_may_restart_while_a_client_waits(site: Site) -> None:
     made = site.submit("sleep 600")
     site.slurm.until("it runs", lambda: site.state(made["id"]) == "RUNNING")
     told: list[Any] = []
@@ -151,7 +151,7 @@ def test_slurmctld_may_restart_while_somebody_waits(site: Site) -> None:
     assert told[0]["state"] == "RUNNING"
 
 
-def test_why_a_job_waits_is_said_and_one_that_never_ran_ends(site: Site) -> None:
+def test_why_a_job_waits_is_reported_and_one_that_never_ran_ends(site: Site) -> None:
     site.idle()  # slurmctld was restarted
     with site.session() as talk:
         answer = talk.ask("check", user=USER, share=SHARE, partition="main", nodes=3, requirements=[])

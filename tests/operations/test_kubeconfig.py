@@ -137,7 +137,7 @@ def test_a_file_with_access_to_other_clusters_is_never_replaced(controller: Auth
 
 
 @pytest.mark.parametrize("name", ["../ada", "-x", "A", "", "a" * 33])
-def test_what_is_no_name_is_refused_before_anything_is_asked(controller: Authority, name: str) -> None:
+def test_what_is_not_a_name_is_refused_before_anything_is_asked(controller: Authority, name: str) -> None:
     with pytest.raises(InputError, match="no name of a user"):
         _files(controller).write(name)
     assert not controller.asked
@@ -165,7 +165,7 @@ def test_kubectl_runs_as_an_operator_with_each_word_as_it_is(controller: Authori
 @pytest.mark.slow
 @needs_api_server
 @pytest.mark.xdist_group("kubernetes-api-server")
-def test_a_real_api_server_takes_the_file_of_a_person(controller: Authority, tmp_path: Path) -> None:
+def test_a_real_api_server_takes_the_file_of_a_user(controller: Authority, tmp_path: Path) -> None:
     authority = f"--client-ca-file={controller.authority / 'ca.crt'}"
     with running(tmp_path, authority) as server:
         controller.server = server.kubectl.server()

@@ -34,7 +34,7 @@ def control_plane(kubeconfig: Path, kubectl: str, events: list[Event]) -> Contro
     return ControlPlaneClient(Mock(), events.append, session)
 
 
-def test_without_a_control_plane_the_error_says_what_makes_one(tmp_path: Path) -> None:
+def test_without_a_control_plane_the_error_names_what_makes_one(tmp_path: Path) -> None:
     events: list[Event] = []
     plane = control_plane(tmp_path / "none", str(tmp_path / "kubectl"), events)
     with pytest.raises(ToolError, match="kubectl is not installed") as raised:

@@ -84,7 +84,7 @@ def test_with_kubernetes_each_node_is_measured_alone(tmp_path: Any) -> None:
     assert all(job["arguments"][-2:] == ["-g", "8"] for job in session.jobs)
 
 
-def test_with_kubernetes_and_no_image_it_is_skipped_and_says_what_is_missing(tmp_path: Any) -> None:
+def test_with_kubernetes_and_no_image_it_is_skipped_and_reports_what_is_missing(tmp_path: Any) -> None:
     findings = measuring(on_kubernetes(tmp_path, ""), None).run({"h100": NODES}, "full")
     assert statuses(findings) == {Status.SKIP}
     assert any("verify.nccl_image" in finding.message for finding in findings if finding.check == "nccl_node")
@@ -130,7 +130,7 @@ def remote(answers: dict[str, Any], events: list[Event]) -> Iterator[RemoteSessi
         yield session
 
 
-def test_a_connection_that_is_lost_gives_no_answers_and_says_so_once() -> None:
+def test_a_connection_that_is_lost_gives_no_answers_and_reports_it_once() -> None:
     events: list[Event] = []
     job = {"id": "7", "nodes": ["a"]}
     with remote({**BEGUN, "run": None}, events) as session:
@@ -169,7 +169,7 @@ def test_a_program_that_does_not_end_is_killed() -> None:
         talk.ask("x", lambda line: line == "hello\n")
 
 
-def test_a_program_that_has_ended_says_why() -> None:
+def test_a_program_that_has_ended_reports_why() -> None:
     argv = [sys.executable, "-c", "import sys; sys.exit('no such command')"]
     said = pytest.raises(ProcessError, match="no such command")
     with process.Conversation(argv, end_s=10) as talk, said as error:

@@ -43,7 +43,7 @@ def samples(page: bytes) -> dict[str, float]:
     return {series: float(value) for series, _, value in (line.rpartition(" ") for line in lines)}
 
 
-def test_what_slurm_says_becomes_metrics(
+def test_what_slurm_reports_becomes_metrics(
     slurm: SlurmHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm.write("/etc/slurm/gres.conf", "NodeName=fixed-[1-2] Name=gpu Type=a100 File=/dev/null\n")

@@ -136,7 +136,7 @@ def spec(text: str = MONITORED) -> ClusterSpec:
     return loads(text, "cluster.yml")
 
 
-def test_nodes_have_what_slurm_the_health_service_and_the_jobs_say() -> None:
+def test_nodes_have_what_slurm_the_health_service_and_the_jobs_report() -> None:
     nodes = {node.name: node for node in collect().nodes.value or ()}
     assert list(nodes) == ["compute-1", "compute-2", "other"]
     one, two = nodes["compute-1"], nodes["compute-2"]
@@ -157,7 +157,7 @@ def test_jobs_that_run_wait_and_have_ended() -> None:
     ]
 
 
-def test_nobody_can_make_up_a_row_by_a_name() -> None:
+def test_a_name_can_not_make_up_a_row() -> None:
     """The separator is another one for each call."""
     first, second = PageController(), PageController()
     collect(first)
@@ -185,7 +185,7 @@ def test_ports_are_put_together_from_their_values() -> None:
     ]
 
 
-def test_history_leaves_out_what_is_no_number() -> None:
+def test_history_leaves_out_what_is_not_a_number() -> None:
     found = collect()
     history = found.history.value
     assert history is not None
@@ -255,7 +255,7 @@ def test_a_large_cluster_is_not_asked_for_each_of_its_ports() -> None:
         ("monitor", "rails", "{}", "unknown form"),
     ],
 )
-def test_an_answer_that_fails_is_said_in_its_place_and_nowhere_else(
+def test_an_answer_that_fails_is_reported_in_its_place_only(
     word: str, section: str, answer: str | Completed | Exception, why: str
 ) -> None:
     found = collect(PageController({**ANSWERS, word: answer}))
@@ -283,7 +283,7 @@ def test_a_controller_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatc
     assert found.nodes.value
 
 
-def test_without_slurm_the_page_says_so() -> None:
+def test_without_slurm_the_page_reports_it() -> None:
     off = spec().model_copy(update={"slurm": spec().slurm.model_copy(update={"enabled": False})})
     sources = OverviewSources(lambda: STATUS, PageController(), lambda: None, lambda: ())  # type: ignore[arg-type]
     found = overview(off, sources, version="1")
@@ -305,7 +305,7 @@ def test_if_nothing_is_known_there_is_no_page() -> None:
     assert "there is no controller yet" in found.nodes.why
 
 
-def test_a_run_log_that_can_not_be_read_is_no_obstacle() -> None:
+def test_a_run_log_that_can_not_be_read_is_not_an_obstacle() -> None:
     def broken() -> Any:
         raise EnvironmentFault("can't read")
 

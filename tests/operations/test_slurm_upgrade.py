@@ -76,13 +76,13 @@ def test_more_than_one_step_is_refused_and_the_first_is_named() -> None:
         ("distribution", "24.11.5", "no release of Slurm that could be built"),
     ],
 )
-def test_what_is_no_upgrade_is_refused(release: str, controller: str, says: str) -> None:
+def test_what_is_not_an_upgrade_is_refused(release: str, controller: str, says: str) -> None:
     with pytest.raises(InputError) as caught:
         at(release, controller).plan()
     assert says in str(caught.value)
 
 
-def test_a_controller_without_slurm_is_no_cluster_yet() -> None:
+def test_a_controller_without_slurm_is_not_a_cluster_yet() -> None:
     with pytest.raises(ToolError) as caught:
         at("26.05", "").plan()
     assert "gpucluster apply" in caught.value.hint

@@ -147,7 +147,7 @@ def test_a_dead_controller_is_an_error_of_its_sources_and_not_of_status() -> Non
     assert found["sources"]["slurm"]["error"] == found["sources"]["configuration"]["error"] == dead
 
 
-def test_an_error_that_nobody_expected_is_no_traceback() -> None:
+def test_an_unexpected_error_shows_no_traceback() -> None:
     def broken() -> Any:
         raise KeyError("left")
 

@@ -107,7 +107,7 @@ def test_a_life_in_the_directory(controller: DirectoryCluster) -> None:
     assert controller.warnings() == []
 
 
-def test_only_what_was_said_is_sent_and_nothing_stands_on_the_command_line(controller: DirectoryCluster) -> None:
+def test_only_given_options_are_sent_and_nothing_is_on_the_command_line(controller: DirectoryCluster) -> None:
     controller.cluster.users.add("dave", password=SECRET)
     (call,) = controller.calls
     assert call["argv"][-3:] == ["controller", "--", "sudo -n /usr/local/bin/cluster request"]
@@ -262,7 +262,7 @@ def test_an_import_can_be_repeated_and_tells_of_each(controller: DirectoryCluste
     assert "alice is in" in controller.warnings()[0]
 
 
-def test_csv_says_the_same_as_yaml(controller: DirectoryCluster, tmp_path: Path) -> None:
+def test_csv_means_the_same_as_yaml(controller: DirectoryCluster, tmp_path: Path) -> None:
     (tmp_path / "carol.pub").write_text(OTHER_KEY + "\n")
     sheet = tmp_path / "people.csv"
     sheet.write_bytes(
@@ -353,7 +353,7 @@ def test_a_file_that_can_not_be_read(controller: DirectoryCluster, tmp_path: Pat
 # --- the command line -----
 
 
-def test_the_commands_say_what_they_did(controller: DirectoryCluster, tmp_path: Path) -> None:
+def test_the_commands_report_what_they_did(controller: DirectoryCluster, tmp_path: Path) -> None:
     key = tmp_path / "carol.pub"
     key.write_text(KEY)
     words = ("user", "add", "carol", "--full-name", "Carol", "--groups", "privilege, lab", "--ssh-key", str(key))
@@ -444,7 +444,7 @@ def test_a_change_that_not_every_host_confirms_ends_with_8(controller: Directory
     assert "adds them again" in controller.warnings()[0]
 
 
-def test_who_is_there_already_is_not_said_to_be_added(controller: DirectoryCluster) -> None:
+def test_a_user_who_exists_is_not_reported_as_added(controller: DirectoryCluster) -> None:
     controller.run("user", "add", "carol")
     user = controller.json("user", "show", "carol")[1]["user"]
     controller.answers(json.dumps({"result": {"user": user, "changed": False}}))
@@ -523,7 +523,7 @@ def test_standard_input_holds_a_password_or_keys(
         (["--ssh-key", "nowhere.pub"], None, "nowhere.pub"),
     ],
 )
-def test_what_can_not_be_taken_is_refused_before_anybody_is_asked(
+def test_what_can_not_be_taken_is_refused_before_any_request(
     controller: DirectoryCluster, words: list[str], stdin: str | bytes | None, says: str
 ) -> None:
     done = controller.run("user", "add", "carol", *words, stdin=stdin)

@@ -17,7 +17,7 @@ def made(*sections: Section, title: str = "Cluster demo", kind: str = "overview"
     return page(title, sections, kind=kind, made_at=1764072000, made_by="gpucluster 1.2", **more)
 
 
-def test_a_page_is_sound_and_says_when_it_was_made() -> None:
+def test_a_page_is_sound_and_states_when_it_was_made() -> None:
     html = made(Section("nodes", "Nodes", table("Nodes", ["Node"], [["gpu-1"]])), Section("jobs", "Jobs", Markup("")))
     found = read(html)
     assert found.faults == []
@@ -73,13 +73,13 @@ def test_a_template_with_an_unknown_name_fails() -> None:
         templates("gpucluster.pages").from_string("{{ nothing }}").render()
 
 
-def test_a_badge_says_its_state_in_words_and_in_form() -> None:
+def test_a_badge_shows_its_state_in_words_and_in_form() -> None:
     shown = {tone: read(badge(tone, tone)).all("span")[0].text for tone in Tone}
     assert all(tone in text for tone, text in shown.items())
     assert len({text.removesuffix(tone) for tone, text in shown.items()}) == len(Tone)
 
 
-def test_a_long_table_says_what_is_left_out() -> None:
+def test_a_long_table_states_what_is_left_out() -> None:
     html = table("Nodes", ["Node"], [[f"gpu-{each}"] for each in range(30)], most=10, more="See sinfo.")
     assert len(read(html).all("tr")) == 11
     assert "20 more are not shown. See sinfo." in html

@@ -25,7 +25,7 @@ def paths(html: str) -> list[str]:
     return re.findall(r' d="([^"]*)"', html)
 
 
-def test_a_plot_says_its_content_in_words_too() -> None:
+def test_a_plot_states_its_content_in_words_too() -> None:
     html = time_series("Power", [line(100, 300, 200, name="gpu 0")], WATTS, about="of one node")
     chart, *keys = drawings(html)
     assert [child.text for child in chart][:2] == [
@@ -61,7 +61,7 @@ def test_a_band_is_an_area_with_its_middle() -> None:
     assert middle == "M0 500L2000 500"
 
 
-def test_without_values_a_plot_says_so() -> None:
+def test_without_values_a_plot_states_this() -> None:
     for lines in ([], [SeriesLine("a", [])], [line(math.nan, math.inf)]):
         html = time_series("Use", lines, RATIO, empty="Monitoring is off.")
         assert "Monitoring is off." in html

@@ -65,7 +65,7 @@ def test_several_lines_become_their_range() -> None:
     assert across("all", lines) == Band("all", [(T, 1, 3, 8), (T + 60, 5, 5, 5)])
 
 
-def test_a_summary_says_the_extremes() -> None:
+def test_a_summary_has_the_extremes() -> None:
     assert summary(SeriesLine("a", [(T, 2), (T + 60, 4), (T + 30, 9)])) == Summary(2, 5, 9, 4)
     assert summary(SeriesLine("a", [])) == Summary(None, None, None, None)
     assert summary(Band("a", [(T, 1, 2, 3), (T + 1, 0, 4, 9)])) == Summary(0, 3, 9, 4)

@@ -82,7 +82,7 @@ NO_RDMA: dict[str, Any] = {"rdma": "false"}
         (BY_OCID, named("ours", custom=True, system="Oracle Linux", version="9.5"), NO_RDMA),
     ],
 )
-def test_nothing_is_said_of_an_image_that_has_what_its_nodes_need(
+def test_nothing_is_reported_of_an_image_that_has_what_its_nodes_need(
     image: str, fact: FoundImage, options: dict[str, Any], tmp_path: Path
 ) -> None:
     assert found(tmp_path, image, fact, **options) == []
@@ -137,7 +137,7 @@ def test_nothing_is_said_of_an_image_that_has_what_its_nodes_need(
          "is a placeholder", "HPC images"),
     ],
 )  # fmt: skip
-def test_what_an_image_lacks_is_said_with_what_to_use_instead(
+def test_what_an_image_lacks_is_reported_with_what_to_use_instead(
     image: str,
     fact: FoundImage | Unknown,
     options: dict[str, Any],
@@ -177,7 +177,7 @@ def test_a_controller_that_runs_is_not_refused(tmp_path: Path) -> None:
     assert [one.level for one in images(wanted, replace(facts, instances=()))] == ["error"]
 
 
-def test_emulated_hardware_needs_no_driver_and_a_stand_in_says_what_oci_would_refuse(tmp_path: Path) -> None:
+def test_emulated_hardware_needs_no_driver_and_a_stand_in_reports_what_oci_would_refuse(tmp_path: Path) -> None:
     """The local cloud's own image lacks nothing there; of a file for OCI it warns."""
     local = loads(spec_texts.LOCAL, str(tmp_path / "cluster.yml"))
     debian = named("Debian-13-local", system="Debian", version="13")

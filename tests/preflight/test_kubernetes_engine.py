@@ -64,7 +64,7 @@ def test_what_is_not_known_is_a_warning_and_nothing_is_asked_without_oke() -> No
     assert said("1.34.1", None) == []
 
 
-def test_oke_says_itself_which_systems_its_nodes_may_have() -> None:
+def test_oke_itself_reports_which_systems_its_nodes_may_have() -> None:
     pool = "shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 1"
     image = FoundImage("ocid1.image.oc1..x", "Oracle-Linux-7.9-2025.01.31-0", system="Oracle Linux", version="7.9")
     facts = Facts(images={"compute": image})

@@ -480,7 +480,7 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
 
 
 @pytest.mark.parametrize("changes", [(), EXISTING, SHARED, RESERVED, LISTED, PERMANENT])
-def test_nothing_is_said_of_a_spec_that_can_be_created(changes: Changes, tmp_path: Path) -> None:
+def test_nothing_is_reported_of_a_spec_that_can_be_created(changes: Changes, tmp_path: Path) -> None:
     assert evaluate(desired(tmp_path, *changes), good(*changes)) == ()
 
 
@@ -508,7 +508,7 @@ def test_what_is_wrong_is_told_with_level_reason_and_action(case: str, tmp_path:
         {"instances": (GPU, replace(GPU, name="h100-2")), "capacity": {(AD1, GPU_SHAPE): Capacity("OUT", 0)}},
     ],
 )
-def test_what_is_no_trouble(facts: dict[str, Any], tmp_path: Path) -> None:
+def test_what_causes_no_finding(facts: dict[str, Any], tmp_path: Path) -> None:
     assert evaluate(desired(tmp_path), good(**facts)) == ()
 
 
@@ -543,7 +543,7 @@ def test_reserved_hosts_are_not_counted_against_the_limit(tmp_path: Path) -> Non
     assert evaluate(desired(tmp_path, *RESERVED), good(*RESERVED, **_limits(gpus=Limit(0, 64)))) == ()
 
 
-def test_errors_come_first_and_nothing_is_said_twice(tmp_path: Path) -> None:
+def test_errors_come_first_and_nothing_is_reported_twice(tmp_path: Path) -> None:
     facts = good(
         first_call=FirstCall("x", 200, skew=70), compartment=Compartment("c", "DELETED"), **_image(terms=("t",))
     )

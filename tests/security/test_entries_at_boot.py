@@ -182,7 +182,7 @@ def test_a_node_in_service_changes_its_entry_no_more(controller: Controller) -> 
         f"name {OTHER}",
     ],
 )
-def test_what_is_no_hash_makes_no_entry(controller: Controller, line: str) -> None:
+def test_what_is_not_a_hash_makes_no_entry(controller: Controller, line: str) -> None:
     before = controller.content()
     said = asked(controller, line)
     assert "not the hash of a password" in said or "not an ed25519 host key" in said, said
@@ -227,7 +227,7 @@ def test_what_the_autoscaler_puts_there_is_no_way_to_another_file(controller: Co
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"nodes": []}', '{"nodes": {"10.0.1.9": 1}}', "[" * 100_000])
-def test_a_word_of_another_form_says_nothing(controller: Controller, text: str) -> None:
+def test_a_word_of_another_form_has_no_effect(controller: Controller, text: str) -> None:
     write(controller, text)
     assert "cert-v01" not in asked(controller, f"directory {hash_of('mine')}")
 
@@ -364,7 +364,7 @@ def test_it_ends_with_the_last_node_of_the_older_image(controller: Controller, e
     assert accepted(controller, NODE, "a word")
 
 
-def test_it_stays_while_the_scheduler_does_not_say_which_nodes_exist(controller: Controller) -> None:
+def test_it_stays_while_the_scheduler_does_not_report_which_nodes_exist(controller: Controller) -> None:
     password = baked_before(controller)
     admitted(controller, "a word")
     assert apply(controller)[0].endswith("because the scheduler does not report which nodes exist")

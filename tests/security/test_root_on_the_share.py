@@ -303,7 +303,7 @@ def test_what_is_unpacked_is_what_was_summed(place: Path, locks: Path, monkeypat
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
-def test_a_part_that_is_no_file_is_begun_again(place: Path, locks: Path, victim: Victim, kind: str) -> None:
+def test_a_part_that_is_not_a_file_is_begun_again(place: Path, locks: Path, victim: Victim, kind: str) -> None:
     empty(place)
     content = b"bytes"
     part = place.joinpath(*datasets.FOLDER) / f".part-{wanted(content, unpack=False).sha256}"

@@ -43,7 +43,7 @@ NESTED = (DEEP, DEEP + "]" * 200_000, '{"a":' * 200_000, DEEPER)
 
 
 @pytest.mark.parametrize("text", NESTED, ids=range(len(NESTED)))
-def test_a_deep_text_is_no_value(text: str) -> None:
+def test_a_deep_text_is_not_a_value(text: str) -> None:
     with pytest.raises(ValueError, match=r"nested too deeply|Expecting|delimiter"):
         bounded.loads(text)
 
@@ -70,7 +70,7 @@ def test_a_large_text_and_a_large_file(tmp_path: Path) -> None:
         bounded.loads('"abc"', 3)
 
 
-def test_what_is_no_file_does_not_block(tmp_path: Path) -> None:
+def test_what_is_not_a_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(ValueError, match="not a regular file"):

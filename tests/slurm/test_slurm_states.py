@@ -73,7 +73,7 @@ def test_words_of_sinfo() -> None:
         ("unknown", "blocked hibernating idle?"),
     ],
 )  # fmt: skip
-def test_what_a_state_of_sinfo_says_of_a_node(health: str, words: str) -> None:
+def test_what_a_state_of_sinfo_means_for_a_node(health: str, words: str) -> None:
     assert {word: node_health(word).value for word in words.split()} == dict.fromkeys(words.split(), health)
 
 
@@ -139,7 +139,7 @@ def _collections_with_states(source: str) -> Iterator[frozenset[str]]:
         yield from collections_of(ast.parse(source))
 
 
-def test_nobody_else_says_what_states_mean() -> None:
+def test_no_other_module_states_what_states_mean() -> None:
     """A second copy would be a collection with two words for states of nodes or jobs."""
     copies = [
         f"{file.relative_to(PACKAGE)}: {sorted(words & known)}"

@@ -125,7 +125,7 @@ def test_certificates_come_from_their_files_each_once(tmp_path: Path) -> None:
         assert (finding.path, words in finding.message) == ("software.trusted_ca_files[0]", True)
 
 
-def test_keys_of_a_person_come_from_the_file_and_from_files(tmp_path: Path) -> None:
+def test_keys_of_a_user_come_from_the_file_and_from_files(tmp_path: Path) -> None:
     first, second = public_key(comment="one"), public_key("ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 256, comment="two")
     (tmp_path / "alice.pub").write_text(f"# hers\n\n{first}\n{second}\n{KEY}\n")
     text = OCI.replace(
@@ -158,7 +158,7 @@ def test_the_login_user_follows_from_the_system(tmp_path: Path, system: str, use
     assert oci(tmp_path, OCI.replace("Canonical Ubuntu", system)).controller.image.login_user == user
 
 
-def test_a_login_user_that_was_said_stays(tmp_path: Path) -> None:
+def test_a_login_user_that_was_given_stays(tmp_path: Path) -> None:
     spec = oci(tmp_path, OCI.replace('version: "24.04"', 'version: "24.04", login_user: me'))
     assert spec.controller.image.login_user == "me"
     assert spec.pools["h100"].image.login_user == "ubuntu"
@@ -231,7 +231,7 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
     assert loads(raw) == loads(LOCAL)
 
 
-def test_null_is_as_if_it_was_not_said() -> None:
+def test_null_is_as_if_it_was_not_given() -> None:
     text = LOCAL.replace("  provider: local", "  provider: local\n  availability_domain: null\n  compartment_id: ~")
     assert loads(text + "ssh: {public_key_file: null}\n").ssh.public_key is None
 
@@ -399,7 +399,7 @@ def test_a_vcn_and_the_networks_of_containers_are_apart() -> None:
         loads(inside + "containers: {runtimes: [docker]}\n")
 
 
-def test_login_nodes_are_like_the_controller_where_the_file_says_nothing_else(tmp_path: Path) -> None:
+def test_login_nodes_are_like_the_controller_where_the_file_sets_nothing_else(tmp_path: Path) -> None:
     none = loads(MINIMAL)
     assert (none.login.count, len(none.machines)) == (0, 2)
     image = "image: {operating_system: Oracle Linux, version: '9'}"
@@ -425,7 +425,7 @@ def test_login_nodes_need_the_home_share() -> None:
     assert loads(text + "storage: {home: {enabled: true}}\n").login.count == 1
 
 
-def test_a_file_in_which_users_share_the_controller_says_what_that_means() -> None:
+def test_a_file_in_which_users_share_the_controller_gets_a_warning() -> None:
     two = "users: {people: [{name: ada, generate_key: true}, {name: bob, generate_key: true}]}\n"
     assert "2 users log in to the controller" in warnings(loads(MINIMAL + two))[0]
     assert not warnings(loads(MINIMAL + two + "login: {count: 1}\n"))

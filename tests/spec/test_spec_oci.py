@@ -199,14 +199,14 @@ def test_the_rdma_range_holds_a_block_for_each_interface() -> None:
     assert loads(with_rdma("192.168.0.0/21", "10.77.1.0/25")).pools["compute"].rdma_addressing == "cloud-init"
 
 
-def test_what_no_pool_uses_may_overlap_as_long_as_nobody_wrote_it() -> None:
+def test_what_no_pool_uses_may_overlap_as_long_as_it_is_a_default() -> None:
     """A VCN in 192.168.0.0/16 is fine where no node has RDMA, and an error where one has."""
     text = LOCAL.replace("10.77.", "192.168.")
     assert [found[2] for found in findings(text)] == ["network.rdma_cidr"]
     assert loads(text.replace(POOL, pool("rdma: false"))).network.vcn_cidr == "192.168.0.0/16"
 
 
-def test_interfaces_that_nobody_knows_get_no_addresses() -> None:
+def test_unknown_interfaces_get_no_addresses() -> None:
     unknown = next(
         shape for shape in shapes.catalogue().values() if shape.rdma and not shape.rdma_interfaces and not shape.flex
     )
@@ -236,7 +236,7 @@ def test_a_bastion_takes_an_address_and_a_server_of_homes_gives_some_back() -> N
 # What is right
 
 
-def test_what_was_not_said_stays_as_it_was() -> None:
+def test_what_was_not_given_stays_as_it_was() -> None:
     spec = loads(LOCAL)
     assert (spec.cloud.freeform_tags, spec.cloud.defined_tags) == ({}, {})
     assert (spec.network.access, spec.network.vcn_id, spec.network.rdma_cidr) == ("public", None, "192.168.0.0/16")
@@ -330,7 +330,7 @@ def test_the_names_of_nodes_that_stay() -> None:
     assert handover.permanent_names("cpu", spec_with().pools["cpu"]) == ()
 
 
-def test_what_is_said_of_the_firmware_is_sent_and_nothing_else() -> None:
+def test_what_is_given_for_the_firmware_is_sent_and_nothing_else() -> None:
     def platform(*lines: str) -> object:
         pools = tfvars(spec_with(*lines))["pools"]
         assert isinstance(pools, dict)

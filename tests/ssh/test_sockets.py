@@ -165,7 +165,7 @@ def test_a_planted_master_is_told_nothing(attack: str, place: Path, client: SshC
 
 
 @AS_ROOT
-def test_a_socket_of_somebody_else_in_our_folder_is_not_used(place: Path, client: SshClient) -> None:
+def test_a_socket_of_another_user_in_our_folder_is_not_used(place: Path, client: SshClient) -> None:
     (place / "run").mkdir(mode=0o700)
     client.write([HOST])
     found = Path(shared_at(client))

@@ -104,7 +104,7 @@ def test_hosts_that_do_not_answer_are_all_named(paths: ClusterPaths) -> None:
         route.close()
 
 
-def test_it_is_said_which_hosts_do_not_answer_and_why(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_reported_which_hosts_do_not_answer_and_why(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boot, "_QUIET", 1.0)
     silent = [Host(f"c{n}", "127.100.255.254", "debian", f"id{n}") for n in range(5)]
     route = SshClient(paths, None)
@@ -117,7 +117,7 @@ def test_it_is_said_which_hosts_do_not_answer_and_why(paths: ClusterPaths, monke
     assert ", and 2 more" in events[0].message
 
 
-def test_ctrl_c_ends_the_wait_for_a_host_that_says_nothing(paths: ClusterPaths) -> None:
+def test_ctrl_c_ends_the_wait_for_a_host_that_sends_nothing(paths: ClusterPaths) -> None:
     host = Host("c1", "127.100.255.254", "debian", "id1")
     route = SshClient(paths, None)
     route.write([host])
@@ -197,7 +197,7 @@ def test_a_host_is_reached_past_one_that_does_not_answer(tmp_path: Path) -> None
     assert direct == ["ssh", "-F", str(client.config), "-o", "ProxyCommand=none", "compute-1", "--", "true"]
 
 
-def test_where_there_is_an_authority_no_host_is_trusted_at_first_sight(paths: ClusterPaths) -> None:
+def test_where_there_is_a_ca_no_host_is_trusted_at_first_sight(paths: ClusterPaths) -> None:
     client = SshClient(paths, None)
     known, hosts = paths.ssh / "known_hosts", [HOSTS[0]]
     (controller,) = (host.instance_id for host in hosts)

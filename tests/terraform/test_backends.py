@@ -198,7 +198,7 @@ def test_what_earlier_settings_and_killed_commands_left_goes_with_the_next_run(t
 
 
 @pytest.mark.parametrize("kind", ["local", "http"])
-def test_what_the_hosts_said_is_written_without_a_plan_and_the_next_plan_comes_to_the_same(
+def test_what_the_hosts_reported_is_written_without_a_plan_and_the_next_plan_comes_to_the_same(
     machine: Machine, tmp_path: Path, kind: str
 ) -> None:
     said = {"ocid1.c": "ssh-ed25519 AAAA"}

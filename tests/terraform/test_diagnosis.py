@@ -215,7 +215,7 @@ def test_who_holds_a_state() -> None:
         ("", ""),
     ],
 )
-def test_resources_have_names_for_people(address: str, name: str) -> None:
+def test_resources_have_names_for_users(address: str, name: str) -> None:
     assert human_name(address) == name
 
 

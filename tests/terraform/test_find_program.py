@@ -41,7 +41,7 @@ def test_an_old_or_strange_one_is_refused(version: str, tmp_path: Path, monkeypa
         find_program(tmp_path / "cache")
 
 
-def test_without_one_and_without_network_the_error_says_what_to_install(
+def test_without_one_and_without_network_the_error_reports_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

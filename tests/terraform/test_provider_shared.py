@@ -95,9 +95,7 @@ def test_one_process_answers_for_all_and_one_that_ends_disturbs_no_other(folder:
         assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_somebody_else_made_or_opened_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_user_made_or_opened_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     ours = Path(client.folder_of(os.getpid()))
     assert client.folder_of(os.getpid()) == str(ours)

@@ -142,7 +142,7 @@ def test_what_is_changed_in_place_on_oci_and_not_here_is_refused() -> None:
         ResourceOperator(client).update(KINDS["oci_core_instance"], before, {**before, "compartment_id": "d"})
 
 
-def test_an_empty_value_of_the_real_provider_is_no_change_where_nothing_is_set() -> None:
+def test_an_empty_value_of_the_real_provider_is_not_a_change_where_nothing_is_set() -> None:
     schema = KINDS["oci_core_security_list"].schema
     rule = {"protocol": "6", "source": "10.0.0.0/16", "source_type": None, "description": None, "stateless": None}
     other = {**rule, "protocol": "17"}
@@ -214,7 +214,7 @@ def test_installing_twice_changes_nothing_and_the_package_is_the_same_everywhere
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["example.test", "launch"]
 
 
-def test_the_installed_program_starts_from_anywhere_and_says_what_it_is(tmp_path: Path) -> None:
+def test_the_installed_program_starts_from_anywhere_and_reports_what_it_is(tmp_path: Path) -> None:
     """A folder of the working directory that is named like the package must not be taken for it."""
     installation.install(tmp_path / "a b", ADDRESS)
     (program,) = (tmp_path / "a b" / ADDRESS / installation.VERSION).glob("*/*")

@@ -239,7 +239,7 @@ def test_a_builder_boots_from_the_platforms_image(
     assert elastic.remove() == 1
 
 
-def test_a_builder_for_which_there_is_no_host_says_so(cloud: LocalCloud, pool: dict[str, Any]) -> None:
+def test_a_builder_for_which_there_is_no_host_reports_it(cloud: LocalCloud, pool: dict[str, Any]) -> None:
     fault = {"operation": "LaunchInstanceConfiguration", "status": 400, "code": "LimitExceeded", "message": "No more."}
     cloud.faults(fault)
     elastic = ElasticInstances(_access(cloud), CLUSTER, ignore)

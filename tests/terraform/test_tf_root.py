@@ -49,7 +49,7 @@ def test_variables_and_outputs_are_described_and_in_order(folder: Path, kind: st
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=_ids)
-def test_every_folder_says_which_provider_it_needs(folder: Path) -> None:
+def test_every_folder_states_which_provider_it_needs(folder: Path) -> None:
     text = (folder / "versions.tf").read_text()
     assert re.search(r'source\s+= "oracle/oci"', text)
     assert re.search(r'required_version = ">= 1\.5"', text)
@@ -96,7 +96,7 @@ def test_the_root_uses_what_the_stand_in_knows() -> None:
     assert set(re.findall(r'^data "(oci_\w+)"', text, re.M)) <= set(catalogue().data_sources)
 
 
-def test_what_the_stand_in_changes_in_place_exists_and_is_no_new_resource_for_the_real_provider() -> None:
+def test_what_the_stand_in_changes_in_place_exists_and_is_not_a_new_resource_for_the_real_provider() -> None:
     for kind in catalogue().resources.values():
         for path in (*kind.updatable, *kind.replace_bare_metal, *(entry.partition(".")[0] for entry in kind.replace)):
             found = kind.schema.at(path)

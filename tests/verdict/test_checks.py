@@ -111,7 +111,7 @@ def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str, mes
         ("blocked", "warn", "compute-1: is blocked, which is not known here"),
     ],
 )
-def test_a_busy_cluster_is_no_fault_and_an_unknown_word_is_a_warning(state: str, status: str, message: str) -> None:
+def test_a_busy_cluster_is_not_a_fault_and_an_unknown_word_is_a_warning(state: str, status: str, message: str) -> None:
     reported = facts(FULL)
     reported[HEAD]["sinfo"][0].update(state=state)
     assert verdict(FULL, reported).passed
@@ -181,7 +181,7 @@ def test_a_service_that_root_does_not_reach_either_is_told() -> None:
     )
 
 
-def test_a_member_of_the_privilege_group_is_no_intruder() -> None:
+def test_a_member_of_the_privilege_group_is_not_an_intruder() -> None:
     reported = facts(FULL)
     reported[HEAD]["user_groups"] = {"alice": ["people", "privilege"]}
     assert verdict(FULL, reported).passed
@@ -196,7 +196,7 @@ def test_a_message_about_many_hosts_names_some_of_them() -> None:
     assert line.message.endswith("n8: has the host name x; and 12 more")
 
 
-def test_nothing_seen_is_no_pass() -> None:
+def test_nothing_seen_is_not_a_pass() -> None:
     found = verdict(CLUSTER, {})
     assert not found.passed
     assert {result.status for result in found.results} == {"unknown"}
@@ -349,7 +349,7 @@ def test_prometheus_must_reach_every_permanent_host(told: dict[str, Any], status
         (None, "unknown", "Prometheus was not asked"),
     ],
 )
-def test_what_nobody_measured_of_the_monitoring_is_unknown(told: Any, status: str, words: str) -> None:
+def test_what_was_not_measured_of_the_monitoring_is_unknown(told: Any, status: str, words: str) -> None:
     reported = facts(FULL)
     reported[HEAD]["monitoring"] = told
     line = lines(FULL, reported)["monitoring"]

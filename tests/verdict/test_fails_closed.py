@@ -50,7 +50,7 @@ def test_without_a_measurement_that_it_needs_a_check_is_unknown(check: ClusterCh
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_every_check_says_what_to_do_and_needs_something(name: str) -> None:
+def test_every_check_states_what_to_do_and_needs_something(name: str) -> None:
     check = CHECKS[name]
     assert check.name == name == name.lower()
     assert check.title
@@ -86,7 +86,7 @@ def _without(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_a_part_of_a_measurement_that_is_missing_accuses_nobody(sample: str) -> None:
+def test_a_part_of_a_measurement_that_is_missing_blames_no_node(sample: str) -> None:
     """Facts that are cut off at any place: no check fails, and one that could judge before is at most unknown."""
     cluster = SAMPLES[sample]
     paths = list(_paths(facts(cluster)))
@@ -104,7 +104,7 @@ def _judged(cluster: Expectation, reported: Facts) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("strange", [[], {}, "", "x", 0, 1.5, True, [None], {"a": None}])
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_facts_of_a_form_that_nobody_has_seen_raise_nothing(sample: str, strange: Any) -> None:
+def test_facts_of_an_unknown_form_raise_nothing(sample: str, strange: Any) -> None:
     cluster = SAMPLES[sample]
     judged = _judged(cluster, facts(cluster))
     for host, reported in facts(cluster).items():

@@ -88,7 +88,7 @@ def test_strange_texts_make_no_broken_document(text: str, status: str) -> None:
     assert int(root.attrib["tests"]) == 1
 
 
-def test_a_warning_is_no_failure_and_is_told() -> None:
+def test_a_warning_is_not_a_failure_and_is_told() -> None:
     root = _document(Verdict(Level.QUICK, (_result("warn", "hot"),), {}))
     assert root.attrib["failures"] == "0"
     assert root.findtext("testsuite/system-out") == "warning: n<1>: a name: hot"

@@ -34,7 +34,7 @@ def of_engine(change: Callable[[dict[str, Any]], Any]) -> list[tuple[str, str, s
     return [(each.check, each.status, each.message) for each in results if each.status != "pass"]
 
 
-def test_with_a_control_plane_of_oracle_nobody_asks_for_certificates_and_managed_nodes_are_counted() -> None:
+def test_with_a_control_plane_of_oracle_no_certificates_are_checked_and_managed_nodes_are_counted() -> None:
     assert of_engine(lambda _facts: None) == []
     check = "kubernetes_managed_nodes"
     assert of_engine(lambda seen: seen["kubernetes_nodes"].pop()) == [
@@ -160,7 +160,7 @@ def test_a_namespace_that_does_not_end_is_a_warning() -> None:
     assert (warned.check, warned.status) == ("kubernetes_control_plane", "warn")
 
 
-def test_certificates_warn_below_30_days_and_say_when_they_end() -> None:
+def test_certificates_warn_below_30_days_and_show_when_they_end() -> None:
     (warned,) = found(_control(certificates=[_certificate("a.crt", 29), _certificate("b.crt", 30)]))
     assert (warned.check, warned.status) == ("kubernetes_certificates", "warn")
     assert warned.message == "they end soon: a.crt in 29 days (2026-12-01T00:00:00Z)"
@@ -211,7 +211,7 @@ def test_gpus_that_pods_claim_are_those_that_the_driver_has_listed() -> None:
     assert _claimed("8", "nvidia.com/gpu=8") == ("fail", both)
 
 
-def test_emulated_nodes_have_no_gpus_and_that_is_no_fault() -> None:
+def test_emulated_nodes_have_no_gpus_and_that_is_not_a_fault() -> None:
     without = found(
         lambda seen: [row.update(allocatable=[]) for row in seen["kubernetes_nodes"]], hardware_emulated=True
     )

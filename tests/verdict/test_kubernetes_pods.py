@@ -46,6 +46,6 @@ def _node(**changed: Any) -> Callable[[dict[str, Any]], Any]:
         (RDMA, _node(rdma_taken="the pod x/y has the devices"), False, "skip", "not judged, because the pod x/y"),
     ],
 )  # fmt: skip
-def test_each_state_is_said(check: Any, change: Any, emulated: bool, status: str, says: str) -> None:
+def test_each_state_is_reported(check: Any, change: Any, emulated: bool, status: str, says: str) -> None:
     found = _judged(check, change, emulated=emulated)
     assert (found.status.value, says in found.message) == (status, True), found

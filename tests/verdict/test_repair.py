@@ -96,7 +96,7 @@ def test_an_elastic_node_that_the_service_has_drained_is_given_up() -> None:
     assert planned(node("c-e1", Standing.FAILED)).elastic == ("c-e1",)
 
 
-def test_a_permanent_node_is_recreated_only_where_that_was_said() -> None:
+def test_a_permanent_node_is_recreated_only_where_that_was_requested() -> None:
     bad = node("c-1", Standing.FAILED, "gpucluster: check failed: gpu_count: seven of eight")
     assert planned(bad, failed="c-1", told=True).permanent == ("c-1",)
     left = planned(bad, failed="c-1")
@@ -130,7 +130,7 @@ def test_a_node_that_slurm_does_not_know_is_left() -> None:
     assert "Slurm does not know it" in str(planned(failed="demo-controller").left[0])
 
 
-def test_in_shadow_mode_it_is_said_and_nothing_follows() -> None:
+def test_in_shadow_mode_it_is_reported_and_nothing_follows() -> None:
     decisions = (decided("c-e1", Action.SHADOW, done=False), decided("c-1", Action.SHADOW, done=False))
     result = planned(node("c-e1"), node("c-1"), failed="c-e1 c-1", decisions=decisions)
     assert (result.would, result.replaced) == (("c-e1",), ())
@@ -145,7 +145,7 @@ def test_in_shadow_mode_it_is_said_and_nothing_follows() -> None:
     }
 
 
-def test_in_shadow_mode_a_drained_node_whose_checks_pass_is_not_said_to_be_replaced() -> None:
+def test_in_shadow_mode_a_drained_node_whose_checks_pass_is_not_reported_as_replaced() -> None:
     decision = decided("c-e1", Action.SHADOW, done=False, reason="would be undrained")
     result = planned(node("c-e1", Standing.FAILED), decisions=(decision,))
     assert (result.replaced, result.would) == ((), ())

@@ -68,7 +68,7 @@ TWICE = tuple(Finding("gpu_ecc", HOST, status, "") for status in (Status.FAIL, S
         (agent_check(_text(), ended=BEGAN - 3600), "clock has jumped"),
     ],
 )
-def test_anything_else_is_no_report_and_says_why(raw: Any, reason: str) -> None:
+def test_anything_else_is_not_a_report_and_reports_why(raw: Any, reason: str) -> None:
     with pytest.raises(reports.ReportError, match=reason):
         _read(raw)
     reported = facts(FULL)
@@ -80,7 +80,7 @@ def test_anything_else_is_no_report_and_says_why(raw: Any, reason: str) -> None:
     assert (found.hosts[HOST], found.hosts["compute-2"]) == ("unknown", "pass")
 
 
-def test_every_prefix_of_a_report_is_no_report() -> None:
+def test_every_prefix_of_a_report_is_not_a_report() -> None:
     text = _text()
     for length in range(len(text)):
         with pytest.raises(reports.ReportError):

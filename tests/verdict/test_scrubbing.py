@@ -51,7 +51,7 @@ def test_a_secret_is_removed(value: Any) -> None:
         "{not json",
     ],
 )
-def test_what_is_no_secret_stays(value: Any) -> None:
+def test_what_is_not_a_secret_stays(value: Any) -> None:
     assert scrubbed(value) == value
 
 

@@ -37,7 +37,7 @@ def test_without_a_filter_it_is_the_whole_cluster() -> None:
     assert narrowed(TWO) is TWO
 
 
-def test_a_part_says_nothing_of_the_controller_login_nodes_and_the_cluster() -> None:
+def test_a_part_has_no_result_of_the_controller_login_nodes_and_the_cluster() -> None:
     reported = facts(FULL)
     reported[HEAD]["firewall"] = reported["compute-1"]["firewall"] = {"state": "failed", "words": "no nft"}
     reported[HEAD]["accounting"] = False

@@ -128,7 +128,7 @@ def test_the_console_that_holds_the_lock_is_not_told(paths: ClusterPaths) -> Non
     console.wait()
 
 
-def test_a_connection_that_ansible_shared_is_no_leftover(paths: ClusterPaths) -> None:
+def test_a_connection_that_ansible_shared_is_not_a_leftover(paths: ClusterPaths) -> None:
     # The name that ssh gives itself when it keeps a connection for others.
     shared = subprocess.Popen(
         ["ssh: /tmp/sockets/abc [mux]", "600"],

@@ -186,7 +186,7 @@ def test_a_plan_does_not_hide_the_last_change(paths: ClusterPaths) -> None:
 
 @pytest.mark.parametrize("phase", ["", "terraform", "hosts", "ansible"])
 @pytest.mark.parametrize("error", [InputError, DataGuardError, ReplacementError, PreflightError, ToolError])
-def test_what_was_refused_before_it_changed_anything_is_no_change(
+def test_what_was_refused_before_it_changed_anything_is_not_a_change(
     paths: ClusterPaths, error: type[GpuClusterError], phase: str
 ) -> None:
     RunLog(paths, "apply").close(RunStatus.SUCCESS)

@@ -47,7 +47,7 @@ def test_a_report_is_that_of_the_instance_that_had_the_address_then(
     assert BootReports(folder, lambda instance: addresses.get(instance, ADDRESS)).unfit(claims) == found
 
 
-def test_files_that_say_nothing_accuse_nobody(folder: Path) -> None:
+def test_files_without_content_blame_no_node(folder: Path) -> None:
     (folder / "x.json").write_text("[")
     (folder / "y.json").write_text('{"node": "gpu-e1", "address": "10.0.0.9", "reason": "old"}')
     assert BootReports(folder, lambda _instance: "10.0.0.9").unfit([claim("a", AT - 60)]) == {}

@@ -146,7 +146,7 @@ def test_scenario_12_slurmctld_does_not_answer(harness: ClusterHarness) -> None:
 
 
 @pytest.mark.parametrize("kind", list(NONSENSE))
-def test_scenario_13_slurms_commands_say_nonsense(harness: ClusterHarness, kind: str) -> None:
+def test_scenario_13_slurms_commands_print_nonsense(harness: ClusterHarness, kind: str) -> None:
     gate = f"q13-{list(NONSENSE).index(kind)}"
     job = harness.sbatch("q13", 1, script=harness.gated(gate))
     harness.wait_state(job, "RUNNING")

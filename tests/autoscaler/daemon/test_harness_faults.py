@@ -338,7 +338,7 @@ def test_scenario_27_two_instances_of_one_node(play: Play) -> None:
     assert harness.slurm_harness.job(job)["Restarts"] == "0"
 
 
-def test_scenario_28_a_person_drains_a_node(play: Play) -> None:
+def test_scenario_28_an_operator_drains_a_node(play: Play) -> None:
     harness, job = play.harness, play.jobs["28"]
     harness.wait_state(job, "RUNNING")
     (node,) = harness.nodes(job)
@@ -402,7 +402,7 @@ def test_scenario_34_a_job_that_is_too_large_is_held_and_nothing_launched(play: 
     assert play.harness.calls("p34").total() == 0
 
 
-def test_scenario_35_a_person_powers_a_node_up(play: Play) -> None:
+def test_scenario_35_an_operator_powers_a_node_up(play: Play) -> None:
     play.harness.until("it is launched", lambda: play.harness.calls("p35") == {"200": 1})
     play.harness.none_left("p35")
     assert play.harness.calls("p35") == {"200": 1}
@@ -414,7 +414,7 @@ def test_scenario_48_a_suspend_of_what_was_never_launched(play: Play) -> None:
     assert not [one for one in play.harness.events("terminate") if one.get("pool") == "p48"]
 
 
-def test_scenario_26_orphans_are_ended_and_nobody_elses_instances(play: Play) -> None:
+def test_scenario_26_only_orphans_are_ended(play: Play) -> None:
     harness = play.harness
     for name in ("orphan", "stray"):
         harness.api.wait(harness.api.compute.get_instance, play.seen[name], "TERMINATED")

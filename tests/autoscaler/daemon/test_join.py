@@ -84,7 +84,7 @@ def test_anything_else_is_refused_with_words(change: dict[str, str], words: str)
 @pytest.mark.parametrize(
     "raw", [b"", b"[]", b"{", b'{"node": "x"}', b'{"node":1,"pool":"p","instance_id":"i","address":"a"}']
 )
-def test_what_is_no_request_is_refused(raw: bytes) -> None:
+def test_what_is_not_a_request_is_refused(raw: bytes) -> None:
     with pytest.raises(InputError):
         parse(raw)
 
@@ -319,7 +319,7 @@ def test_a_slow_host_does_not_hold_up_the_next_ones(root: Root) -> None:
 
 
 @SECOND_PART
-def test_a_run_that_takes_too_long_is_ended_and_said_so(root: Root) -> None:
+def test_a_run_that_takes_too_long_is_ended_and_reported(root: Root) -> None:
     root.config.write_text(json.dumps({**RAW, "times": {"join_deadline": 3}}))
     with root.running(), root.slow_host():
         root.requests.submit(request(9))

@@ -31,7 +31,7 @@ def test_more_requests_may_follow_the_first() -> None:
     assert due([one], 102.0) == [one]
 
 
-def test_nobody_waits_long_for_a_host_that_does_not_boot() -> None:
+def test_a_host_that_does_not_boot_is_not_awaited_for_long() -> None:
     ready, silent = arrival(1, 100.0, 103.0), arrival(2, 100.0)
     assert due([ready, silent], 107.9) == []
     assert due([ready, silent], 108.0) == [ready]

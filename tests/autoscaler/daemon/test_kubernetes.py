@@ -194,7 +194,7 @@ def test_an_idle_node_is_cordoned_then_let_back_or_deleted(api: ApiServer, tmp_p
     assert not one.nodes()["cpu-e1"].drained
 
 
-def test_a_node_that_somebody_cordoned_is_left_alone(api: ApiServer, tmp_path: Path, clock: Clock) -> None:
+def test_a_node_that_an_operator_cordoned_is_left_alone(api: ApiServer, tmp_path: Path, clock: Clock) -> None:
     api.create(node("cpu-e1"))
     api.kubectl.run("cordon", "cpu-e1")
     one = client(api, tmp_path, clock)
@@ -229,7 +229,7 @@ def test_nothing_is_changed_while_nothing_may_be(api: ApiServer, tmp_path: Path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pods_say_why_they_wait_and_a_hold_ends_when_somebody_removes_it(
+def test_pods_show_why_they_wait_and_a_hold_ends_when_a_user_removes_it(
     api: ApiServer, tmp_path: Path, clock: Clock
 ) -> None:
     api.create(pod("large", cpu="99"), pod("held"), pod("later"))
@@ -342,7 +342,7 @@ def test_a_node_that_a_command_drains_is_given_up_by_the_plan_and_not_an_adminis
     assert reasons.from_gpucluster(seen.reason)
 
 
-def test_a_node_that_failed_its_checks_is_given_up_by_the_plan_and_one_for_a_person_is_not(
+def test_a_node_that_failed_its_checks_is_given_up_by_the_plan_and_one_for_an_operator_is_not(
     api: ApiServer, tmp_path: Path, clock: Clock
 ) -> None:
     """As the health service marks them: its taint, and the annotation with the reason."""

@@ -304,7 +304,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-def test_the_history_of_a_subject_says_what_was_done_and_why(tmp_path: Path) -> None:
+def test_the_history_of_a_subject_reports_what_was_done_and_why(tmp_path: Path) -> None:
     launched = claim(state=ClaimState.LAUNCHED, instance_id="ocid1.x", request_id="r1")
     failed = claim(state=ClaimState.FAILED, fault=Fault.CAPACITY, message="500 Out of host capacity")
     with Ledger(tmp_path) as ledger:

@@ -171,7 +171,7 @@ def test_nothing_is_sent_before_it_is_written_down(tmp_path: Path, monkeypatch: 
         assert one.cloud.launches[0] in written
 
 
-def test_an_unwritable_ledger_launches_and_ends_nothing_and_says_so(
+def test_an_unwritable_ledger_launches_and_ends_nothing_and_reports_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scenario 38."""
@@ -355,7 +355,7 @@ def test_a_configuration_that_could_not_be_asked_for_is_told_once(tmp_path: Path
         assert not seen[-1].unasked
 
 
-def test_a_new_process_asks_again_for_configurations_that_nobody_works_on(tmp_path: Path) -> None:
+def test_a_new_process_asks_again_for_configurations_without_a_worker(tmp_path: Path) -> None:
     seen: list[Observation] = []
 
     def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> ScalingPlan:
@@ -384,7 +384,7 @@ def test_a_new_process_asks_again_for_configurations_that_nobody_works_on(tmp_pa
         assert not seen[-1].unasked
 
 
-def test_a_refused_command_of_slurm_is_no_end(tmp_path: Path) -> None:
+def test_a_refused_command_of_slurm_is_not_an_end(tmp_path: Path) -> None:
     from gpucluster.autoscaler.decide.types import Annotate
     from gpucluster.errors import ToolError
 
@@ -400,7 +400,7 @@ def test_a_refused_command_of_slurm_is_no_end(tmp_path: Path) -> None:
         assert one.problems == []  # nothing is asked of Slurm any more that it refuses
 
 
-def test_an_unwritable_status_file_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_status_file_is_not_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with rig(tmp_path) as one:
         one.reconcile()
         monkeypatch.setattr("gpucluster.autoscaler.daemon.status.write", lambda *_: os.listdir(tmp_path / "nowhere"))
@@ -480,7 +480,7 @@ def poked(tmp_path: Path) -> Iterator[Poked]:
         made.ledger.close()
 
 
-def test_who_pokes_without_a_reason_has_nobody_ask_the_cloud(poked: Poked) -> None:
+def test_a_wake_up_without_a_reason_asks_the_cloud_nothing(poked: Poked) -> None:
     for _ in range(5):
         poked.clock.now += Poked.BUSY_TICK
         poked.poke()
@@ -502,7 +502,7 @@ def test_who_pokes_with_a_reason_has_the_cloud_asked_at_the_pace_of_the_autoscal
         wait_for("it sleeps again", lambda before=before: poked.wake_up.sleeps > before)  # type: ignore[misc]
 
 
-def test_a_pause_of_a_person_takes_effect_at_the_same_pace(poked: Poked) -> None:
+def test_a_pause_of_an_operator_takes_effect_at_the_same_pace(poked: Poked) -> None:
     with Ledger(poked.state, exclusive=False) as second:
         second.pause("by hand")
     poked.poke()
@@ -528,7 +528,7 @@ def test_pokes_wake_and_never_block_the_one_who_pokes(tmp_path: Path) -> None:
     assert not (tmp_path / "poke").exists()
 
 
-def test_a_socket_that_a_killed_daemon_left_is_no_hindrance(tmp_path: Path) -> None:
+def test_a_socket_that_a_killed_daemon_left_is_not_a_hindrance(tmp_path: Path) -> None:
     first = WakeUp(tmp_path / "poke")
     second = WakeUp(tmp_path / "poke")
     hooks.send(str(tmp_path / "poke"), b"resume")
@@ -606,7 +606,7 @@ def test_a_node_that_is_configured_after_its_boot_is_not_named(tmp_path: Path) -
         assert json.loads(file.read_text()) == {"nodes": {}}
 
 
-def test_an_address_that_the_cloud_does_not_say_yet_is_asked_again(tmp_path: Path) -> None:
+def test_an_address_that_the_cloud_does_not_report_yet_is_asked_again(tmp_path: Path) -> None:
     file = tmp_path / "nodes.json"
     with rig(tmp_path, booting=file) as one:
         answers: list[Any] = ["", RequestFailed("get_vnic", 500, "InternalError", "no"), "10.0.0.9", "10.0.0.7"]

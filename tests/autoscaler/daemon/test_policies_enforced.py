@@ -376,7 +376,7 @@ def test_a_node_that_may_not_be_ended_is_not_taken_for_gone(play: Play) -> None:
     assert play.site.cloud().terminate("ocid1.instance.local..gone") is False
 
 
-def test_a_key_that_is_not_believed_says_what_to_do(play: Play, tmp_path: Path) -> None:
+def test_a_key_that_is_not_believed_reports_what_to_do(play: Play, tmp_path: Path) -> None:
     text = play.controller.config.read_text().replace(f"user = {play.controller_id}", f"user = {play.node}")
     config = tmp_path / "config"
     config.write_text(text)

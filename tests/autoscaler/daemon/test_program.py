@@ -245,7 +245,7 @@ def test_paused_it_does_nothing_until_it_is_resumed(machine: Machine) -> None:
         machine.until("it is launched", machine.site.elastic)
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(machine: Machine) -> None:
+def test_a_dry_run_reports_what_would_be_done_and_does_nothing(machine: Machine) -> None:
     machine.slurm.write(dict.fromkeys(NODES, COMING), [job("12", NODES)])
     before = sorted(machine.state.iterdir())
     plan = machine.json("plan", "--dry-run")
@@ -271,7 +271,7 @@ def test_explain_tells_of_now_and_before(machine: Machine) -> None:
         assert "Job 12" in machine.ask("explain", "12").stdout
 
 
-def test_what_is_missing_is_said_without_a_traceback(machine: Machine, tmp_path: Path) -> None:
+def test_what_is_missing_is_reported_without_a_traceback(machine: Machine, tmp_path: Path) -> None:
     done = machine.ask("status", "--config", str(tmp_path / "nowhere.json"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "can't read the policy" in done.stderr

@@ -236,7 +236,7 @@ def test_a_delay_of_a_job_that_has_nodes_puts_the_words_only(hand: Hand, slurm: 
     hand.slurm_harness.scancel(job.id)
 
 
-def test_a_hold_stays_until_somebody_releases_it(hand: Hand, slurm: SlurmClient) -> None:
+def test_a_hold_stays_until_a_user_releases_it(hand: Hand, slurm: SlurmClient) -> None:
     job = hand.coming("held")
     slurm.apply(PowerDown(job.nodes, ""))
     for _ in range(2):
@@ -292,7 +292,7 @@ def test_power_down_heals_a_powered_down_node_that_slurm_gives_no_job(hand: Hand
     hand.flags("join-e3", lambda flags: flags == OFF)
 
 
-def test_names_that_slurm_does_not_know_hold_up_nobody(hand: Hand, slurm: SlurmClient) -> None:
+def test_names_that_slurm_does_not_know_delay_no_other_node(hand: Hand, slurm: SlurmClient) -> None:
     names = ("nowhere-e1", "down-e3", "nowhere-e2", "down-e4", "down-e99")
     slurm.apply(MarkDown(names, "gpucluster: a test"))
     assert slurm.nodes()["down-e3"].down
@@ -311,7 +311,7 @@ def test_a_job_that_can_not_be_requeued_ends_with_its_nodes(hand: Hand, slurm: S
 
 
 @pytest.mark.parametrize("number", ["{ended}", "99999"])
-def test_a_job_that_is_gone_is_no_error(hand: Hand, slurm: SlurmClient, number: str) -> None:
+def test_a_job_that_is_gone_is_not_an_error(hand: Hand, slurm: SlurmClient, number: str) -> None:
     ended = hand.slurm_harness.sbatch("-N1", "-p", "read", "--hold")
     hand.slurm_harness.scancel(ended)
     job = number.format(ended=ended)
@@ -319,7 +319,7 @@ def test_a_job_that_is_gone_is_no_error(hand: Hand, slurm: SlurmClient, number: 
         slurm.apply(action)
 
 
-def test_what_slurm_refuses_is_said(hand: Hand, slurm: SlurmClient) -> None:
+def test_what_slurm_refuses_is_reported(hand: Hand, slurm: SlurmClient) -> None:
     with pytest.raises(SlurmUnavailable, match="refused"):
         slurm._update_nodes(["read-e4"], "state=nonsense")
 
@@ -355,7 +355,7 @@ def test_who_waits_at_a_terminal_reads_the_words(hand: Hand, slurm: SlurmClient)
     hand.slurm_harness.scancel(job.id)
 
 
-def test_a_drained_node_says_so(slurm: SlurmClient) -> None:
+def test_a_drained_node_reports_it(slurm: SlurmClient) -> None:
     slurm.apply(Drain(("talk-e4",), "gpucluster: maintenance at noon"))
     node = slurm.nodes()["talk-e4"]
     assert node.drained

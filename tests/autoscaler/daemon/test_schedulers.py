@@ -81,7 +81,7 @@ def test_of_many_with_one_name_a_few_are_explained_those_that_wait_first() -> No
     assert "There are 3 more of this name: user-ada/rank-0, user-ada/rank-1, user-ada/rank-2" in said
 
 
-def test_what_nothing_is_called_is_said_and_what_to_give() -> None:
+def test_an_unknown_name_is_reported_with_the_names_to_give() -> None:
     said = _explained("nothing", _job("train"))
     assert "no elastic node nothing, and no pod, job or gang of this name that has not ended" in said
     assert "NAMESPACE/NAME" in said

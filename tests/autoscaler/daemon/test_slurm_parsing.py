@@ -140,7 +140,7 @@ def test_nodes_that_can_not_be_read_are_no_answer(text: str) -> None:
         read_nodes(text)
 
 
-def test_a_listing_that_is_cut_off_is_no_answer() -> None:
+def test_a_listing_that_is_cut_off_is_not_an_answer() -> None:
     text = "\n".join(line(f"gpu-e{number}") for number in range(1, 30))
     whole = read_nodes(text)
     for end in range(0, len(text), 97):
@@ -266,7 +266,7 @@ def test_one_error_whatever_is_wrong(tmp_path: Path, call: str, script: str, tim
         CALLS[call](broken(tmp_path, script, timeout))
 
 
-def test_a_program_that_is_missing_or_dead_is_no_slurm(tmp_path: Path) -> None:
+def test_a_program_that_is_missing_or_dead_is_not_slurm(tmp_path: Path) -> None:
     with pytest.raises(SlurmUnavailable):
         SlurmClient((str(tmp_path / "none"),), pool_of=pool_of).nodes()
     assert not SlurmClient((str(tmp_path / "none"),), pool_of=pool_of).alive()

@@ -57,7 +57,7 @@ def test_hostlists(text: str, names: list[str]) -> None:
     "text",
     ["a[", "a]", "a[1", "a[[1]]", "a[]", "a[x]", "a[3-1]", "a[1-]", ",", "a,,b", "a[1-999999999]", "a[1-999]b[1-999]"],
 )
-def test_what_is_no_hostlist(text: str) -> None:
+def test_what_is_not_a_hostlist(text: str) -> None:
     with pytest.raises(HostlistError):
         expand(text)
 
@@ -103,7 +103,7 @@ def test_the_resume_file_of_slurm_22_05() -> None:
         {"jobs": [{"job_id": 7, "nodes_resume": None}]},
     ],
 )
-def test_what_slurm_did_not_say_well_is_left_out(resume: Any) -> None:
+def test_what_slurm_did_not_write_well_is_left_out(resume: Any) -> None:
     assert parse({**RECORD, "resume": resume}) == Intent("resume", 5.5, ("gpu-e1", "gpu-e2"))
 
 
@@ -141,7 +141,7 @@ def test_garbage_is_set_aside_and_the_rest_is_read(
 
 
 @pytest.mark.timeout(60)  # to open the pipe would take for ever
-def test_what_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
+def test_what_is_not_a_file_delays_no_other(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     put(tmp_path, "secret", RECORD)
     spool = tmp_path / "spool"
@@ -169,7 +169,7 @@ def test_few_broken_ones_are_kept(tmp_path: Path) -> None:
     assert len(os.listdir(tmp_path)) == 20
 
 
-def test_without_its_directory_it_says_so(tmp_path: Path) -> None:
+def test_without_its_directory_it_reports_it(tmp_path: Path) -> None:
     with pytest.raises(SpoolError, match="can't be read"):
         Spool(tmp_path / "none").read()
     (tmp_path / "a").mkdir()

@@ -60,7 +60,7 @@ def test_for_monitors() -> None:
     }
 
 
-def test_for_people() -> None:
+def test_for_users() -> None:
     assert status.text(judged()) == (
         "Autoscaler of demo: healthy, last successful pass 3 s ago\n"
         "Pool gpu: 1 of at most 2 nodes (baked image)\n"
@@ -73,7 +73,7 @@ def test_for_people() -> None:
     assert "paused: by hand" in status.text(judged(paused="by hand"))
 
 
-def test_why_the_last_new_node_did_not_come_into_service_is_said_before_the_pool_cools_down() -> None:
+def test_why_the_last_new_node_did_not_come_into_service_is_reported_before_the_pool_cools_down() -> None:
     memory = Memory(
         "ledger", boot_failures={"gpu": 1}, boot_causes={"gpu": "gpu-e1: its checks at boot failed: mounts"}
     )

@@ -300,7 +300,7 @@ def test_scenario_06_a_limit_is_not_tried_again_for_ten_minutes() -> None:
     assert 2 <= len(attempts) <= 4
 
 
-def test_scenario_06_a_limit_is_said_on_the_job_and_at_last_it_is_held() -> None:
+def test_scenario_06_a_limit_is_shown_on_the_job_and_at_last_it_is_held() -> None:
     world = World()
     for attempt in range(1, MAX_ATTEMPTS + 1):
         world.starts(1, ["gpu-e1"])
@@ -587,7 +587,7 @@ def test_scenario_16_nodes_that_slurm_gave_up_meanwhile_do_not_count_and_a_faile
     assert world.memory.boot_failures == {"gpu": 1}
 
 
-def test_scenario_16_a_person_who_has_fixed_the_cause_ends_the_cool_down_at_once() -> None:
+def test_scenario_16_an_operator_who_has_fixed_the_cause_ends_the_cool_down_at_once() -> None:
     world = World()
     gang = _three_that_do_not_boot(world)
     world.reconcile(700)
@@ -617,7 +617,7 @@ def test_scenario_16_a_person_who_has_fixed_the_cause_ends_the_cool_down_at_once
     assert world.memory.cool_downs
 
 
-def test_scenario_16_a_configuration_that_nobody_could_be_asked_for_is_asked_for_again() -> None:
+def test_scenario_16_a_configuration_that_could_not_be_requested_is_requested_again() -> None:
     world = World(policy(pool(baked=False)))
     world.starts(1, ["gpu-e1"])
     world.reconcile()
@@ -653,7 +653,7 @@ def test_scenario_16_an_unbaked_node_is_configured_first_and_then_awaited() -> N
 
 
 @pytest.mark.parametrize("baked", [True, False])
-def test_scenario_16_a_node_whose_checks_fail_at_boot_is_replaced_and_says_why(baked: bool) -> None:
+def test_scenario_16_a_node_whose_checks_fail_at_boot_is_replaced_and_reports_why(baked: bool) -> None:
     world = World(policy(pool(baked=baked)))
     world.starts(1, ["gpu-e1"])
     world.reconcile()

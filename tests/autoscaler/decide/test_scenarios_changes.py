@@ -354,7 +354,7 @@ def test_scenario_27_of_two_instances_the_one_that_registered_is_kept() -> None:
     assert world.plan.actions == ()
 
 
-def test_scenario_27_where_nobody_knows_the_one_we_know_of_is_kept() -> None:
+def test_scenario_27_where_no_source_knows_the_one_we_know_of_is_kept() -> None:
     world = World()
     booting(world, "gpu-e1")
     world.instance("gpu-e1", "STARTING", generation=7)
@@ -363,7 +363,7 @@ def test_scenario_27_where_nobody_knows_the_one_we_know_of_is_kept() -> None:
 
 
 @pytest.mark.parametrize("words", ["IDLE+CLOUD+DRAIN", "ALLOCATED+CLOUD+DRAIN", COMING + "+DRAIN"])
-def test_scenario_28_what_a_person_drained_is_left_alone(words: str) -> None:
+def test_scenario_28_what_an_operator_drained_is_left_alone(words: str) -> None:
     world = World()
     booting(world, "gpu-e1")
     world.node("gpu-e1", words, "fan is loud", reason_user="ana")
@@ -401,7 +401,7 @@ def test_scenario_28_what_slurm_itself_drained_is_replaced_when_its_jobs_have_en
 
 
 @pytest.mark.parametrize("words", [LOST, DEAD])
-def test_scenario_28_what_a_person_took_down_is_left_alone(words: str) -> None:
+def test_scenario_28_what_an_operator_took_down_is_left_alone(words: str) -> None:
     world = World()
     world.serve("gpu-e1")
     world.instances.clear()

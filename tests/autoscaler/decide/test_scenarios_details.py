@@ -115,7 +115,7 @@ def test_a_job_that_the_list_lacks_is_waited_for(words: str) -> None:
     assert world.plan.actions == ()
 
 
-def test_an_answer_to_an_older_launch_says_nothing_about_the_present_one() -> None:
+def test_an_answer_to_an_older_launch_reports_nothing_about_the_present_one() -> None:
     world = World()
     world.starts(1, [ONE])
     world.reconcile()
@@ -318,7 +318,7 @@ def test_whose_reason_it_is(reason: str, mine: bool, persons: bool) -> None:
     assert from_administrator(reason) == persons
 
 
-def test_a_node_that_did_not_come_up_is_healed_whatever_somebody_said_of_it_long_ago() -> None:
+def test_a_node_that_did_not_come_up_is_repaired_whatever_its_reason_was_long_ago() -> None:
     world = World()
     world.starts(1, [ONE])
     world.reconcile()
@@ -345,7 +345,7 @@ def test_a_held_job_that_was_released_is_tried_again() -> None:
     assert not world.gang(1).held
 
 
-def test_a_hold_that_did_not_take_is_said_again() -> None:
+def test_a_hold_that_had_no_effect_is_sent_again() -> None:
     world = failing()
     world.refuses("gpu-e2", fault=Fault.CONFIGURATION, message="400 InvalidParameter: subnetId")
     world.reconcile(1)
@@ -355,7 +355,7 @@ def test_a_hold_that_did_not_take_is_said_again() -> None:
     assert [hold.job for hold in world.the(Hold)] == ["1"]
 
 
-def test_a_pool_that_rests_is_said_on_its_nodes_and_jobs() -> None:
+def test_a_pool_that_rests_is_shown_on_its_nodes_and_jobs() -> None:
     world = World()
     world.memory = replace(
         world.memory, cool_downs={"gpu": CoolDown("gpu", world.now + 100, Fault.CAPACITY, "500 Out of host capacity")}
@@ -383,7 +383,7 @@ def test_a_node_at_rest_is_explained_without_a_note() -> None:
     assert nobody == ("Slurm lists no node nobody",)
 
 
-def test_a_node_that_is_down_and_reserved_by_nobody_is_lost_only_once() -> None:
+def test_a_node_that_is_down_and_not_reserved_is_lost_only_once() -> None:
     world = World()
     world.serve(ONE)
     world.becomes(ONE, "TERMINATED")

@@ -141,7 +141,7 @@ def test_scenario_34_a_job_that_can_never_fit_is_held_and_launches_nothing(limit
     assert "pool gpu may have 3" in world.the(Hold)[0].why
 
 
-def test_scenario_35_a_node_that_a_person_powers_up_is_launched() -> None:
+def test_scenario_35_a_node_that_an_operator_powers_up_is_launched() -> None:
     world = World()
     world.are(["gpu-e1", "gpu-e2"], WARMING)
     world.reconcile()
@@ -209,7 +209,7 @@ def test_scenario_39_the_clouds_clock_does_not_count_for_deadlines(jump: float) 
         assert world.plan.actions == ()
 
 
-def test_scenario_39_times_are_said_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scenario_39_times_are_shown_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     try:

@@ -137,7 +137,7 @@ def test_other_nodes_for_a_requeued_job_pass_the_gates_again() -> None:
     settle(watch, 3)
 
 
-def test_a_failed_launch_lets_nobody_in() -> None:
+def test_a_failed_launch_opens_no_login() -> None:
     """Its nodes were powered up for nobody, failed, and were given to a job: seven instances of six."""
     watch = small()
     watch.submit(6, 5, "a")

@@ -111,7 +111,7 @@ def test_many_bad_lines_are_not_all_told(tmp_path: Path) -> None:
         (gzip.compress(HEADER.encode(), mtime=0)[:-12], "can't read the trace"),
     ],
 )
-def test_a_file_that_is_no_trace(tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_file_that_is_not_a_trace(tmp_path: Path, content: bytes, words: str) -> None:
     with pytest.raises(InputError, match=words):
         read_traces([written(tmp_path, content)], "sacct")
 

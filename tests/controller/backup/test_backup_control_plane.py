@@ -71,9 +71,7 @@ def at(plane: ControlPlane, address: str) -> ControlPlane:
     return replace(plane, etcd=Etcd(address, (), plane.etcd.data))
 
 
-def test_a_new_controller_gets_objects_and_authorities_and_certificates_of_its_own(
-    tmp_path: Path, with_kubeadm: None
-) -> None:
+def test_a_new_controller_gets_objects_and_cas_and_certificates_of_its_own(tmp_path: Path, with_kubeadm: None) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     lost = control_plane(old, "lost", "10.0.0.5")
     with running(old) as server:

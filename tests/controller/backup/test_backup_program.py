@@ -113,14 +113,14 @@ def test_a_good_backup_is_unpacked(tmp_path: Path) -> None:
         (lambda: whole(slurm_cluster="x`; DROP DATABASE mysql; --"), "not complete"),
     ],
 )
-def test_what_is_no_whole_backup_is_refused(stream: Callable[[], io.BytesIO], says: str, tmp_path: Path) -> None:
+def test_what_is_not_a_whole_backup_is_refused(stream: Callable[[], io.BytesIO], says: str, tmp_path: Path) -> None:
     with pytest.raises(errors.Refused, match=says):
         archive.read_backup(tmp_path, stream())
     assert {file.name for file in tmp_path.iterdir()} <= {"manifest.json", "directory.ldif"}
     assert not any(file.is_symlink() for file in tmp_path.iterdir())
 
 
-def test_people_and_groups_are_counted_and_those_who_left_are_not(tmp_path: Path) -> None:
+def test_users_and_groups_are_counted_and_those_who_left_are_not(tmp_path: Path) -> None:
     (tmp_path / "x.ldif").write_text(LDIF)
     assert entries.count_entries(tmp_path / "x.ldif", SUFFIX) == {"people": 1, "groups": 1}
 
@@ -190,7 +190,7 @@ def test_no_number_is_given_twice_over_a_restore(tmp_path: Path) -> None:
     assert after.retired_groups == {"later": 10004, "old": 10003}
 
 
-def test_a_number_that_the_backup_gives_to_somebody_stays_theirs(tmp_path: Path) -> None:
+def test_a_number_that_the_backup_gives_to_a_user_stays_theirs(tmp_path: Path) -> None:
     now = {"people": {"eve": 10001}, "retired_people": {"ann": 10002}, "next_uid": 10003, "next_gid": 1}
     then = {"people": {"alice": 10001}, "retired_people": {"bob": 10002}, "next_uid": 10003, "next_gid": 1}
     after, _memory = restored(now, then, tmp_path)
@@ -388,7 +388,7 @@ def test_a_way_back_that_fails_names_what_is_kept(restore: Restore) -> None:
     assert "restore that file" in error.value.hint
 
 
-def test_nobody_ends_the_way_back(restore: Restore) -> None:
+def test_a_signal_does_not_end_the_way_back(restore: Restore) -> None:
     """Who asked for the end of a restore and asks again, gets everything as it was."""
     restore.broken, restore.error = "check_served", KeyboardInterrupt()
     ways_back = []

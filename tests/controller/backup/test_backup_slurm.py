@@ -171,7 +171,7 @@ def test_another_restore_completes_one_that_was_killed(controller: Broken) -> No
     assert controller.submit() == 42
 
 
-def test_what_the_configuration_says_of_the_first_number_counts_when_it_is_higher(controller: Broken) -> None:
+def test_the_first_number_of_the_configuration_counts_when_it_is_higher(controller: Broken) -> None:
     controller.sh(
         "systemctl stop slurmctld; cp /etc/slurm/slurm.conf /root/; echo FirstJobId=7 >> /etc/slurm/slurm.conf"
     )

@@ -117,7 +117,7 @@ def test_what_a_killed_restore_has_left_is_put_back(work: Path) -> None:
     assert plane.steps == ["stop", "put back", "discard"]
 
 
-def test_half_of_a_control_plane_is_no_backup(tmp_path: Path) -> None:
+def test_half_of_a_control_plane_is_not_a_backup(tmp_path: Path) -> None:
     import hashlib
     import json
 

@@ -116,7 +116,7 @@ def test_a_drain_that_was_interrupted_and_is_no_longer_due_is_forgotten(site: Si
     assert site.kinds() == [RecordKind.DRAIN, RecordKind.ENDED]
 
 
-def test_a_person_is_faster(site: Site) -> None:
+def test_an_operator_is_faster(site: Site) -> None:
     """Drained by a person after the node was read: their reason stays."""
     theirs = nodes(10, flags=frozenset({"IDLE", "DRAIN"}))["compute-1"]
     read: Callable[..., object] = site.slurm.nodes
@@ -148,7 +148,7 @@ def test_shadow_mode_writes_once_and_does_nothing(tmp_path: Path) -> None:
     assert len(site.said) == 1
 
 
-def test_reports_of_an_earlier_boot_and_of_a_silent_node_accuse_nobody(site: Site) -> None:
+def test_reports_of_an_earlier_boot_and_of_a_silent_node_blame_no_node(site: Site) -> None:
     site.slurm.down = True
     with pytest.raises(Failed):
         site.send({"disk": Status.FAIL}, profile=Profile.BOOT)
@@ -225,7 +225,7 @@ def test_a_damaged_file_is_as_good_as_none(site: Site) -> None:
     assert site.node[0]
 
 
-def test_the_status_and_the_metrics_say_the_same(site: Site) -> None:
+def test_the_status_and_the_metrics_report_the_same(site: Site) -> None:
     site.send(BAD)
     settings = HealthSettings(
         slurm=True, interval=300, max_drained_percent=20, shadow=False, networks=(), pools={"compute": tuple(nodes(10))}

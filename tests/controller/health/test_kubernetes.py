@@ -220,7 +220,7 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
 @pytest.mark.slow
 @needs_api_server
 @pytest.mark.xdist_group("kubernetes-api-server")
-def test_a_node_that_stops_reporting_becomes_unknown_and_says_since_when(
+def test_a_node_that_stops_reporting_becomes_unknown_and_shows_since_when(
     server: tuple[ApiServer, Kubectl], health: Kubectl, tmp_path: Path
 ) -> None:
     api, _kubelet = server

@@ -70,7 +70,7 @@ OURS = reasons.of_checks([("gpu", "7 of 8 GPUs")], again=False)
 DRAINED: dict[str, Any] = {"flags": frozenset({"IDLE", "DRAIN"}), "reason": OURS}
 
 
-def test_a_failed_check_drains_the_node_and_the_reason_says_what_was_seen() -> None:
+def test_a_failed_check_drains_the_node_and_the_reason_states_what_was_seen() -> None:
     decision = one([seen("compute-1")])
     assert decision is not None
     assert (decision.action, decision.reason) == (Action.DRAIN, "gpucluster: check failed: gpu: 7 of 8 GPUs")
@@ -88,7 +88,7 @@ def test_a_check_that_only_reports_does_not_drain() -> None:
     assert one([seen("compute-1", drains=False)]) is None
 
 
-def test_an_old_report_accuses_nobody() -> None:
+def test_an_old_report_blames_no_node() -> None:
     assert one([seen("compute-1", current=False)]) is None
 
 
@@ -102,7 +102,7 @@ def test_an_old_report_accuses_nobody() -> None:
         ({"IDLE", "POWERED_DOWN"}, ""),
     ],
 )
-def test_what_somebody_else_decided_is_kept(flags: set[str], reason: str) -> None:
+def test_what_another_administrator_decided_is_kept(flags: set[str], reason: str) -> None:
     for evidence in ([seen("compute-1")], [seen("compute-1", Status.PASS)]):
         decision = one(evidence, flags=frozenset(flags), reason=reason)
         assert decision is None or decision.action is Action.NONE
@@ -167,7 +167,7 @@ def test_another_machine_under_the_same_name_is_not_the_second_failure() -> None
     assert decision.action is Action.DRAIN
 
 
-def test_a_person_decides_on_what_failed_twice() -> None:
+def test_an_operator_decides_on_what_failed_twice() -> None:
     for status in (Status.PASS, Status.FAIL):
         reason = reasons.of_checks([("gpu", "7 of 8 GPUs")], again=True)
         journal = drained(ago(60), RecordKind.PERSON, reason=reason)
@@ -176,7 +176,7 @@ def test_a_person_decides_on_what_failed_twice() -> None:
         assert decision is None or decision.action is Action.NONE
 
 
-def test_a_drain_that_a_person_ended_is_over() -> None:
+def test_a_drain_that_an_operator_ended_is_over() -> None:
     present = nodes(10)
     assert [record.kind for record in policy.settle(NOW, present, drained(ago(60)))] == [RecordKind.ENDED]
 

@@ -136,7 +136,7 @@ def watched(node: str) -> str:
     return json.dumps(message.written(node, [ObservedJob("7", "hung", 0.0)], 60.0))
 
 
-def test_what_a_watcher_says_is_taken_of_its_own_node_and_root_alone(tmp_path: Path) -> None:
+def test_what_a_watcher_reports_is_taken_of_its_own_node_and_root_alone(tmp_path: Path) -> None:
     heard: list[tuple[str, str]] = []
 
     class Ear:
@@ -154,7 +154,7 @@ def test_what_a_watcher_says_is_taken_of_its_own_node_and_root_alone(tmp_path: P
     assert heard == [("compute-1", "7"), ("gpu-e-1", "7")]
 
 
-def test_a_person_s_drain_does_not_fail_the_prolog(site: Site) -> None:
+def test_a_operator_s_drain_does_not_fail_the_prolog(site: Site) -> None:
     site.slurm.state["compute-1"] = nodes(1, flags=frozenset({"IDLE", "DRAIN"}))["compute-1"]
     assert not site.send(report("compute-1", BAD)).drained
     assert site.slurm.changes == []
@@ -178,7 +178,7 @@ def test_a_person_s_drain_does_not_fail_the_prolog(site: Site) -> None:
     ],
     ids=range(12),
 )
-def test_what_is_no_report_is_refused_and_the_service_goes_on(site: Site, data: bytes) -> None:
+def test_what_is_not_a_report_is_refused_and_the_service_goes_on(site: Site, data: bytes) -> None:
     try:
         assert "error" in site.said(data)
     except OSError:  # closed before all was sent
@@ -255,7 +255,7 @@ def test_without_slurm_reports_are_kept(tmp_path: Path) -> None:
 # --- the side of the node -----
 
 
-def test_checks_that_hang_end_in_time_and_accuse_nobody() -> None:
+def test_checks_that_hang_end_in_time_and_blame_no_node() -> None:
     found = client.measure(Profile.PROLOG, 0.3, lambda _profile: hang() or report("x", BAD))  # type: ignore[func-returns-value]
     assert [each.status for each in found.findings] == [Status.UNKNOWN]
     assert "did not end within 0.3 s" in found.findings[0].message

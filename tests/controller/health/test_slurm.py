@@ -31,7 +31,7 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_slurm_says_of_nodes(scontrol: Path) -> None:
+def test_what_slurm_reports_of_nodes(scontrol: Path) -> None:
     slurm = SlurmCommands(lambda name: name.partition("-")[0])
     found = slurm.nodes()
     assert list(found) == ["gpu-1", "gpu-2", "gpu-e1", "gpu-e2", "gpu-e3"]
@@ -55,7 +55,7 @@ def test_what_is_asked_for(scontrol: Path) -> None:
     ]
 
 
-def test_output_that_is_cut_off_is_no_answer(scontrol: Path) -> None:
+def test_output_that_is_cut_off_is_not_an_answer(scontrol: Path) -> None:
     (scontrol / "lines").write_text(LINES + "NodeName=gpu-e4 CoresPerSo")
     with pytest.raises(Failed):
         SlurmCommands(lambda _name: "").nodes()

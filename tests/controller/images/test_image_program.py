@@ -131,7 +131,7 @@ def controller() -> Iterator[Controller]:
                     os.kill(pid, signal.SIGKILL)
 
 
-def test_an_import_is_a_job_of_the_person(controller: Controller) -> None:
+def test_an_import_is_a_job_of_the_user(controller: Controller) -> None:
     status, answer, told = controller.fetch()
     assert (status, answer["result"]["changed"]) == (0, True), answer
     image = answer["result"]["image"]
@@ -265,7 +265,7 @@ def test_a_failure_has_its_last_words_and_leaves_nothing(controller: Controller,
     ],
     ids=["other bytes", "nothing", "link", "directory", "fifo", "second name"],
 )  # fmt: skip
-def test_what_is_no_image_is_not_published(controller: Controller, does: str) -> None:
+def test_what_is_not_an_image_is_not_published(controller: Controller, does: str) -> None:
     secret, inside = controller.folder / "told" / "secret", controller.folder / "told" / "folder" / "file"
     inside.parent.mkdir()
     for file in (secret, inside):
@@ -350,7 +350,7 @@ def test_two_at_once_make_one_job(controller: Controller) -> None:
     assert controller.told("imports") == "once\n"
 
 
-def test_a_directory_of_somebody_else_is_not_used(controller: Controller) -> None:
+def test_a_directory_of_another_user_is_not_used(controller: Controller) -> None:
     controller.images.parent.mkdir()
     os.chown(controller.images.parent, pwd.getpwnam(USER).pw_uid, -1)
     status, answer, _ = controller.fetch()
@@ -394,7 +394,7 @@ def test_what_can_not_be_had_is_refused(controller: Controller, request_: dict[s
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"operation": "x"}', '{"operation": "image.import", "arguments": 1}'])
-def test_what_is_no_request_is_refused(controller: Controller, text: str) -> None:
+def test_what_is_not_a_request_is_refused(controller: Controller, text: str) -> None:
     done = subprocess.run(
         controller.argv(),
         input=text, capture_output=True, text=True, check=False,

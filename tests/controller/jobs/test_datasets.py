@@ -75,7 +75,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int =
     return found
 
 
-def test_an_archive_is_laid_out_for_all_users_to_read_and_nobody_to_write(place: Place) -> None:
+def test_an_archive_is_laid_out_for_all_users_to_read_and_none_to_write(place: Place) -> None:
     content = tar((member("cifar/a"), b"one"), (member("cifar/deep/b"), b"two"))
     done = place.bring("cifar10", "cifar.tar.gz", content, unpack=True, source="https://somewhere")
     assert (done["files"], done["bytes"]) == (2, 6)
@@ -142,7 +142,7 @@ def test_another_data_set_of_this_name_is_replaced_only_by_force(place: Place) -
     assert sorted(each.name for each in place.folder.iterdir()) == ["mine"]
 
 
-def test_a_full_share_is_said_and_the_part_stays(place: Place) -> None:
+def test_a_full_share_is_reported_and_the_part_stays(place: Place) -> None:
     with pytest.raises(Failed, match=r"the share is full: .* are needed"):
         place.store.begin(wanted("big", "big.bin", bytes(3 << 20)))
     of = wanted("big", "big.bin", bytes(1 << 20))
@@ -189,7 +189,7 @@ def test_links_and_devices_of_an_archive_are_left_out(place: Place) -> None:
     "change",
     [{"name": "../x"}, {"name": ".x"}, {"file": "a/b"}, {"sha256": "x"}, {"size": -1}, {"size": True}, {"name": "a'b"}],
 )
-def test_what_is_no_data_set_is_refused(change: dict[str, Any]) -> None:
+def test_what_is_not_a_data_set_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(Refused):
         datasets.upload({"name": "a", "file": "a", "sha256": "0" * 64, "size": 1, **change})
 

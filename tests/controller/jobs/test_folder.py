@@ -66,14 +66,14 @@ def test_a_result_replaces_no_file_behind_a_link(owner: Account) -> None:
 
 
 @pytest.mark.parametrize("way", ["file", "pipe"])
-def test_what_is_in_the_way_is_said(owner: Account, way: str) -> None:
+def test_what_is_in_the_way_is_reported(owner: Account, way: str) -> None:
     base = Path(owner.home) / folder.BASE
     base.write_text("") if way == "file" else os.mkfifo(base)
     with pytest.raises(Failed, match="in the way: it is not a directory"):
         make(owner)
 
 
-def test_a_full_home_is_said_and_nothing_is_left(owner: Account) -> None:
+def test_a_full_home_is_reported_and_nothing_is_left(owner: Account) -> None:
     fill = Path(owner.home) / "fill"
     with pytest.raises(OSError, match="No space left"):
         fill.write_bytes(bytes(2 << 20))

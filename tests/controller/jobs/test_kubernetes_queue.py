@@ -154,7 +154,7 @@ def test_what_the_policy_of_the_namespace_forbids_is_refused_before_anything_is_
     assert site.queue.look("host") is None
 
 
-def test_an_operator_that_is_not_there_is_said_with_the_launcher_that_needs_none(site: Site) -> None:
+def test_an_operator_that_is_not_there_is_reported_with_the_launcher_that_needs_none(site: Site) -> None:
     work = workloads.Workload("set", 2, "site.test/tools:1", ("bash",), {"job.sh": "true"})
     given = {"name": "set", "files": {"job.yaml": {"text": ""}}, "manifests": workloads.jobset(work)}
     with pytest.raises(Refused, match="JobSet") as refused:

@@ -105,7 +105,7 @@ def test_pods_of_ordinary_work_are_accepted(pod: dict[str, Any]) -> None:
         (_pod(securityContext={}), "runAsUser"),
     ],
 )
-def test_what_leads_out_of_the_namespace_is_refused_and_the_message_says_which_field(
+def test_what_leads_out_of_the_namespace_is_refused_and_the_message_names_the_field(
     pod: dict[str, Any], why: str
 ) -> None:
     assert why in _refused(pod)

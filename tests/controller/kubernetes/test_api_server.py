@@ -93,7 +93,7 @@ def test_work_is_waited_for_and_deleted_only_without_a_limit_of_time(server: Api
     assert server.kubectl.list("pods") == []
 
 
-def test_a_cordon_of_a_person_stays_theirs(server: ApiServer) -> None:
+def test_a_cordon_of_an_operator_stays(server: ApiServer) -> None:
     server.create(node("n1"))
     server.kubectl.run("cordon", "n1")
     NodeDrain(server.kubectl, server.end_leaving_pods).drain({"n1": "test"}, 60)
@@ -141,7 +141,7 @@ def test_what_is_not_there_is_told_apart(server: ApiServer) -> None:
     assert server.kubectl.minor() == minor()
 
 
-def test_a_server_that_is_dead_is_said_in_one_line(tmp_path: Path, server: ApiServer) -> None:
+def test_a_server_that_is_dead_is_reported_in_one_line(tmp_path: Path, server: ApiServer) -> None:
     text = server.kubeconfig.read_text()
     dead = tmp_path / "dead.conf"
     dead.write_text(text.replace(json.loads(text)["clusters"][0]["cluster"]["server"], "https://127.0.0.1:1"))

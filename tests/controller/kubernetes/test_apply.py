@@ -71,7 +71,7 @@ class TestOnARealServer:
         assert a["data"] == {"x": "2"}
         assert a["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "gpucluster", "gpucluster.io/set": "people"}
 
-    def test_a_namespace_is_never_removed_and_said(self, server: ApiServer) -> None:
+    def test_a_namespace_is_never_removed_and_is_reported(self, server: ApiServer) -> None:
         apply(server.kubectl, _wait, "spaces", [manifests.namespace("user-alice"), manifests.namespace("user-bob")])
         gone = apply(server.kubectl, _wait, "spaces", [manifests.namespace("user-alice")])
         assert (gone["removed"], gone["kept"]) == ([], ["Namespace user-bob"])
@@ -101,7 +101,7 @@ class TestOnARealServer:
         assert "SriovNetworkNodePolicy nvidia-network-operator/bm-gpu-h100-8" in done["waiting"]
         assert set(done["changed"]) >= {"Namespace gpucluster-system"}
 
-    def test_what_the_server_refuses_is_said_with_its_name(self, server: ApiServer) -> None:
+    def test_what_the_server_refuses_is_reported_with_its_name(self, server: ApiServer) -> None:
         bad = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "bad", "namespace": "default"}}
         with pytest.raises(Failed, match=r"objects of x: .*spec"):
             apply(
@@ -179,7 +179,7 @@ def test_the_server_compares_where_its_release_can(minor: int, server_side: bool
         ("x", [_config("a"), _config("a")]),
     ],
 )
-def test_what_is_no_set_is_refused_before_anything_is_asked(name: str, given: Any, tmp_path: Path) -> None:
+def test_what_is_not_a_set_is_refused_before_anything_is_asked(name: str, given: Any, tmp_path: Path) -> None:
     nowhere = Kubectl(str(tmp_path / "none"), str(tmp_path / "no-program"))
     with pytest.raises(Refused):
         apply(nowhere, _wait, name, given)
@@ -198,6 +198,6 @@ def test_what_is_no_set_is_refused_before_anything_is_asked(name: str, given: An
         [{"nodes": ["n"], "emulated": {"nvidia.com/gpu": "-1"}}],
     ],
 )
-def test_what_says_nothing_of_nodes_is_refused(given: Any, tmp_path: Path) -> None:
+def test_an_object_without_nodes_is_refused(given: Any, tmp_path: Path) -> None:
     with pytest.raises(Refused):
         hardware.arrange(Kubectl(str(tmp_path / "none"), str(tmp_path / "no-program")), given)

@@ -52,7 +52,7 @@ def test_what_is_due() -> None:
     assert Certificate("x", 0.0, False).to_dict(_DAY / 2)["days"] == -1
 
 
-def test_a_host_without_a_control_plane_says_so(tmp_path: Path) -> None:
+def test_a_host_without_a_control_plane_reports_it(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="no control plane yet") as raised:
         certificates.read(tmp_path)
     assert raised.value.hint == "Run: gpucluster apply"

@@ -44,7 +44,7 @@ def test_the_last_words_of_kubectl(said: str, kind: str, words: str) -> None:
         assert "gpucluster" in found.hint
 
 
-def test_a_kubectl_that_is_not_installed_says_what_installs_it() -> None:
+def test_a_kubectl_that_is_not_installed_reports_what_installs_it() -> None:
     with pytest.raises(Failed, match="not installed") as raised:
         Kubectl(program="/nonexistent/kubectl").list("nodes")
     assert raised.value.hint == "Run: gpucluster apply"
@@ -103,7 +103,7 @@ def test_an_empty_selector_took_no_pod_before_policy_v1() -> None:
     assert [each["apiVersion"] for each in pods.budgets_of(pod("a", "n", app="x"), [old, new])] == ["policy/v1"]
 
 
-def test_a_refusal_says_what_would_help() -> None:
+def test_a_refusal_reports_what_would_help() -> None:
     web = pod("web-1", "n", app="web")
     message, hint = pods.refused(web, [budget("web", 2, 2, 3, app="web"), budget("db", 1, 1, 1, app="db")])
     assert "budget default/web wants 2 healthy pods, and 2 of 3 are" in message

@@ -27,7 +27,7 @@ _HEALTHY = control_plane_state.ControlPlaneFacts(
 )
 
 
-def test_what_etcdctl_says() -> None:
+def test_what_etcdctl_prints() -> None:
     assert space_of(_STATUS, "") == Space(2048, 1024, 42, False)
     assert space_of(_STATUS, "memberID:10276657743932975437 alarm:NOSPACE").full
     with pytest.raises(Failed, match="reports nothing"):
@@ -72,7 +72,7 @@ def test_the_cause_comes_before_what_follows_from_it() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_who_waits_in_vain_is_told_what_is_wrong_and_not_only_that_nobody_answers(
+def test_a_wait_that_fails_reports_what_is_wrong_and_not_only_that_there_is_no_answer(
     known: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     problems = [{"message": "kubelet does not run", "hint": "look"}, {"message": "etcd does not run", "hint": "else"}]
@@ -91,7 +91,7 @@ def test_who_waits_in_vain_is_told_what_is_wrong_and_not_only_that_nobody_answer
 @pytest.mark.slow
 @needs_api_server
 @pytest.mark.xdist_group("kubernetes-api-server")
-def test_a_full_etcd_is_said_and_compacted_and_a_snapshot_brings_its_objects_back(tmp_path: Path) -> None:
+def test_a_full_etcd_is_reported_and_compacted_and_a_snapshot_brings_its_objects_back(tmp_path: Path) -> None:
     with running(tmp_path, quota=24 << 20) as server:
         etcd = Etcd(server.etcd, (), tmp_path)
         server.kubectl.run("create", "configmap", "kept", "--from-literal=a=b", "--namespace=default")

@@ -46,7 +46,7 @@ def ended(code: int, reason: str = "Error") -> dict[str, Any]:
     "make",
     [workloads.kubernetes_job, workloads.jobset, workloads.mpijob, workloads.pytorchjob, workloads.trainjob],
 )
-def test_what_the_request_says_of_identity_does_not_count(make: Any) -> None:
+def test_the_identity_in_the_request_does_not_count(make: Any) -> None:
     manifests = make(work())
     for made in job_objects.owned(manifests, "demo", ADA):
         assert made["metadata"]["namespace"] == "user-ada"
@@ -131,7 +131,7 @@ def test_a_time_limit_counts_although_its_pods_are_gone() -> None:
     assert job_objects.state_of([], jobs, []).state == "TIMEOUT"
 
 
-def test_the_quota_is_said_in_words() -> None:
+def test_the_quota_is_reported_in_words() -> None:
     message = (
         'Error creating: pods "demo-0-x" is forbidden: exceeded quota: person, requested: requests.nvidia.com/gpu=8, '
         "used: requests.nvidia.com/gpu=8, limited: requests.nvidia.com/gpu=8"

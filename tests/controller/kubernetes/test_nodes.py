@@ -27,7 +27,7 @@ def test_a_node_without_the_label_is_its_own_host() -> None:
     assert list(nodes.by_host(listed)) == ["compute-1", "compute-2"]
 
 
-def test_nobody_is_a_host_that_two_nodes_claim_to_be() -> None:
+def test_a_host_that_two_nodes_claim_to_be_is_none_of_them() -> None:
     listed = [_node("10.0.1.4", "compute-2"), _node("10.0.1.5", "compute-2"), _node("10.0.1.6", "compute-3")]
     assert list(nodes.by_host(listed)) == ["10.0.1.4", "10.0.1.5", "compute-3"]
     # A node that has the name itself is known by it, and not the one that claims it.

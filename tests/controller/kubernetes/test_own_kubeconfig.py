@@ -146,7 +146,7 @@ def test_only_a_file_of_this_cluster_alone_is_replaced(tmp_path: Path, clusters:
     assert file.read_text() == ("after" if replaced else "before")
 
 
-def test_another_host_says_where_to_run_it(address: Path) -> None:
+def test_another_host_reports_where_to_run_it(address: Path) -> None:
     with pytest.raises(Failed, match="gives no access") as raised:
         ask(None, str(address))
     assert "controller" in raised.value.hint
@@ -167,7 +167,7 @@ def test_a_service_that_dies_is_told(address: Path) -> None:
         thread.join(PATIENCE_S)
 
 
-def test_the_command_says_why_it_writes_nothing(
+def test_the_command_reports_why_it_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

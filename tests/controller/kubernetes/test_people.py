@@ -131,7 +131,7 @@ def test_a_second_synchronisation_changes_nothing(start: People) -> None:
     )  # the namespace, a policy
 
 
-def test_a_person_works_in_their_own_namespace_and_only_there(start: People) -> None:
+def test_a_user_works_in_their_own_namespace_and_only_there(start: People) -> None:
     ada = start.log_in("ada")
     _create(ada, _pod("own"))
     assert [each["metadata"]["name"] for each in ada.list("pods", "user-ada")] == ["own"]
@@ -193,7 +193,7 @@ def test_the_quota_refuses_what_is_too_much(start: People) -> None:
         ada.post("/api/v1/namespaces/user-ada/services", service)
 
 
-def test_a_disabled_person_loses_access_at_once_and_their_pods_end(start: People) -> None:
+def test_a_disabled_user_loses_access_at_once_and_their_pods_end(start: People) -> None:
     ada = start.log_in("ada")
     _create(ada, _pod("runs"))
     ada.run("create", "configmap", "kept", "--namespace=user-ada")
@@ -208,7 +208,7 @@ def test_a_disabled_person_loses_access_at_once_and_their_pods_end(start: People
     assert ada.get("configmap", "kept", "user-ada")
 
 
-def test_a_removed_person_leaves_a_closed_namespace_that_nobody_else_gets(start: People) -> None:
+def test_a_removed_user_leaves_a_closed_namespace_that_no_other_user_gets(start: People) -> None:
     bob = start.log_in("bob")
     bob.run("create", "configmap", "kept", "--namespace=user-bob")
     start.sync(ADA)
@@ -223,7 +223,7 @@ def test_a_removed_person_leaves_a_closed_namespace_that_nobody_else_gets(start:
     bob.run("delete", "configmap", "kept", "--namespace=user-bob")
 
 
-def test_an_administrator_operates_the_cluster_until_the_directory_says_otherwise(start: People) -> None:
+def test_an_administrator_operates_the_cluster_until_the_directory_changes(start: People) -> None:
     bob = start.log_in("bob")
     start.sync(ADA, replace(BOB, privileged=True))
     bob.list("secrets", "kube-system")
@@ -253,7 +253,7 @@ def test_a_request_asks_for_no_rights_by_its_own_names(start: People) -> None:
 @pytest.mark.parametrize(
     ("request_text", "hours"), [("no", 1), (None, 1), ("-----BEGIN CERTIFICATE REQUEST-----\nx", 1)]
 )
-def test_what_is_no_request_is_refused(world: People, request_text: object, hours: int) -> None:
+def test_what_is_not_a_request_is_refused(world: People, request_text: object, hours: int) -> None:
     with pytest.raises(Refused):
         client_certificates.sign(request_text, "ada", (), hours, world.authority)
 

@@ -71,7 +71,7 @@ def test_a_disabled_person_has_no_binding_and_no_pods_and_keeps_the_rest() -> No
     assert {("Namespace", "user-ada"), ("PersistentVolume", "home-user-ada")} <= made.keys()
 
 
-def test_what_would_open_the_namespace_is_in_no_rule_of_people() -> None:
+def test_what_would_open_the_namespace_is_in_no_rule_of_users() -> None:
     rules = _of(34)["ClusterRole", "gpucluster:person"]["rules"]
     writes = {
         resource for rule in rules for resource in rule["resources"] if set(rule["verbs"]) - {"get", "list", "watch"}

@@ -77,7 +77,7 @@ def test_pods_are_asked_in_a_ring_and_removed(api: ApiServer) -> None:
 
 
 @needs_api_server
-def test_a_node_that_takes_no_pod_is_not_judged_and_says_why(api: ApiServer) -> None:
+def test_a_node_that_takes_no_pod_is_not_judged_and_reports_why(api: ApiServer) -> None:
     why = "0/2 nodes are available: 1 was unschedulable."
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
     found = pod_checks.collect(
@@ -131,7 +131,7 @@ def test_devices_that_a_users_pod_has_are_left_to_it(api: ApiServer) -> None:
         ),
     ],
 )
-def test_what_a_pod_says_of_itself(status: dict[str, Any], events: dict[str, str], state: str, says: str) -> None:
+def test_what_a_pod_reports_of_itself(status: dict[str, Any], events: dict[str, str], state: str, says: str) -> None:
     found = state_of({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": status}, events)
     assert found["state"] == state
     assert says in found["why"]
@@ -144,7 +144,7 @@ def test_a_pod_asks_for_rdma_as_jobs_do_and_has_no_more_rights() -> None:
     assert "hostNetwork" not in made
 
 
-def test_the_probe_reaches_a_server_and_says_why_not() -> None:
+def test_the_probe_reaches_a_server_and_reports_why_not() -> None:
     port = free_port()
     assert "refused" in pod_probe.reach("127.0.0.1", "127.0.0.1", port)
     threading.Thread(target=pod_probe.serve, args=(port,), daemon=True).start()

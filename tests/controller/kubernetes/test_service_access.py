@@ -106,7 +106,7 @@ def test_no_secret_is_on_a_command_line_or_in_what_is_left(api: ApiServer, tmp_p
 @pytest.mark.slow
 @needs_api_server
 @pytest.mark.xdist_group("kubernetes-api-server")
-def test_what_can_t_be_done_is_said(api: ApiServer, tmp_path: Path) -> None:
+def test_what_can_t_be_done_is_reported(api: ApiServer, tmp_path: Path) -> None:
     def keep(**changed: Any) -> None:
         service_access.keep(api.kubectl, time.sleep, wanted(tmp_path / "kubeconfig", **changed))
 

@@ -15,7 +15,7 @@ from tests.controller.kubernetes.api_server import needs_api_server, running
 from tests.controller.kubernetes.objects import node
 
 
-def test_without_an_api_server_each_fact_says_why_it_is_missing(tmp_path: Path) -> None:
+def test_without_an_api_server_each_fact_reports_why_it_is_missing(tmp_path: Path) -> None:
     program = tmp_path / "kubectl"
     program.write_text('#!/bin/sh\necho "The connection to the server 127.0.0.1:1 was refused" >&2\nexit 1\n')
     program.chmod(0o755)

@@ -56,7 +56,7 @@ _ON_GPUS = "71, /opt/nccl-tests/build/all_reduce_perf\n4711, python3\n72, all_re
         ("echo 'Unable to determine the device handle' >&2; exit 15", ()),
     ],
 )
-def test_the_first_process_of_a_node_says_what_else_uses_its_gpus(
+def test_the_first_process_of_a_node_reports_what_else_uses_its_gpus(
     tmp_path: Path, given: str, others: tuple[str, ...]
 ) -> None:
     for name, text in {"nvidia-smi": given, "all_reduce_perf": "echo 'it ran' \"$@\""}.items():
@@ -81,18 +81,18 @@ def test_the_first_process_of_a_node_says_what_else_uses_its_gpus(
         {"kind": "rdma", "devices": []}, {"kind": "rdma", "devices": ["mlx5_0"], "nodes": ["gpu-1"]},
     ],
 )  # fmt: skip
-def test_what_is_no_measurement_is_refused(change: dict[str, Any]) -> None:
+def test_what_is_not_a_measurement_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(Refused):
         request.read({**NCCL, **change})
 
 
 @pytest.mark.parametrize("given", [None, [], "x", {}, {"id": "1"}])
-def test_what_is_no_request_is_refused(given: Any) -> None:
+def test_what_is_not_a_request_is_refused(given: Any) -> None:
     with pytest.raises(Refused):
         request.read(given)
 
 
-def test_jobs_that_share_no_node_run_together_and_nobody_is_overtaken_for_ever() -> None:
+def test_jobs_that_share_no_node_run_together_and_none_is_overtaken_for_ever() -> None:
     wanted = [request.read({**NCCL, "id": str(n), "nodes": nodes}) for n, nodes in enumerate(
         (["a", "b"], ["b", "c"], ["c", "d"], ["e", "f"])
     )]  # fmt: skip
@@ -114,7 +114,7 @@ def test_a_user_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     assert "there is no user" in json.loads(os.read(answers, 9999))["error"]["message"]
 
 
-def test_an_end_is_no_error(tmp_path: Path) -> None:
+def test_an_end_is_not_an_error(tmp_path: Path) -> None:
     conversation, _answers = talk()
     assert serve(tmp_path, conversation) == 0
 

@@ -138,7 +138,7 @@ def test_a_log_that_can_not_be_read_ends_that_measurement_only(api: ApiServer, m
 
 
 @needs_api_server
-def test_nothing_is_left_when_nobody_waits_any_more(api: ApiServer) -> None:
+def test_nothing_is_left_when_no_client_waits_any_more(api: ApiServer) -> None:
     def gone() -> None:
         assert len(api.kubectl.list("pods", NAMESPACE, labels=LABEL)) == 1
         raise Disconnected

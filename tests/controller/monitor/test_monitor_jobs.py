@@ -63,7 +63,7 @@ def test_a_name_is_only_a_name(name: str, sacct: Sacct, tmp_path: Path) -> None:
     assert (found["job"]["started"], found["job"]["ended"]) == (1000.0, 1060.0)
 
 
-def test_what_was_said_of_a_job_and_done_to_it(sacct: Sacct, tmp_path: Path) -> None:
+def test_what_was_reported_of_a_job_and_done_to_it(sacct: Sacct, tmp_path: Path) -> None:
     sacct.rows = [row("12")]
     line = "2001-09-09 02:03:36 UTC job 12 is hung. It is cancelled (on-hang=cancel)."
     (tmp_path / FILE).write_text(
@@ -132,7 +132,7 @@ def test_nothing_but_a_number(job: str, tmp_path: Path) -> None:
         jobs.describe(job, tmp_path)
 
 
-def test_a_job_that_nobody_knows(sacct: Sacct, tmp_path: Path) -> None:
+def test_a_job_that_is_not_known(sacct: Sacct, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="no job 12"):
         jobs.describe("12", tmp_path)
     assert sacct.rows == []

@@ -223,7 +223,7 @@ def test_lists_outlive_a_restart_a_full_disk_and_a_file_that_is_broken(
     assert not (tmp_path / "targets-old.json").exists()
 
 
-def test_what_is_optional_is_scraped_where_somebody_listens(tmp_path: Path) -> None:
+def test_what_is_optional_is_scraped_where_a_program_listens(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         hosts = (
@@ -289,7 +289,7 @@ gpucluster_elastic_node_info{{node="stranger",pool="gpu",address="10.0.1.8"}} 1
 
 
 @pytest.mark.slow
-def test_with_kubernetes_prometheus_itself_says_which_elastic_nodes_there_are(tmp_path: Path) -> None:
+def test_with_kubernetes_prometheus_itself_reports_which_elastic_nodes_there_are(tmp_path: Path) -> None:
     """A real Prometheus, which scrapes a page with the series of the autoscaler."""
     shown = {"text": METRICS.format(looked=0)}
     folder = tmp_path / "lists"

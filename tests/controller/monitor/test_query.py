@@ -96,7 +96,9 @@ def test_bad_requests_are_refused(
     assert words in wrong
 
 
-def test_where_nobody_listens_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_no_program_listens_it_reports_this(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     port = free_port()
     status, said, _ = query(monkeypatch, capsys, port, {"queries": [{"name": "a", "expr": "up"}]})
     assert (status, said["prometheus"], said["results"]) == (0, False, {})
@@ -145,7 +147,7 @@ def test_a_prometheus_that_hangs_or_drips_is_not_waited_for(parts: list[bytes], 
     assert found["why"]
 
 
-def test_what_is_no_answer_of_prometheus_is_an_error(tmp_path: Path) -> None:
+def test_what_is_not_an_answer_of_prometheus_is_an_error(tmp_path: Path) -> None:
     text = b"<html>502 Bad Gateway</html>"
     head = f"HTTP/1.1 502 Bad\r\nContent-Length: {len(text)}\r\n\r\n".encode()
     with server([head + text], 0) as port:

@@ -227,7 +227,7 @@ def test_a_service_that_was_killed_after_the_requeue_releases_the_job(site: Site
     assert site.slurm.verbs() == ["notify", "requeue", "exclude", "release"]
 
 
-def test_a_job_that_may_not_be_requeued_stays_and_says_so(site: Site) -> None:
+def test_a_job_that_may_not_be_requeued_stays_and_reports_it(site: Site) -> None:
     site.slurm.refuses["requeue"] = "Slurm refused: Requested operation is presently disabled for job 7"
     site.hung()
     site.tick()

@@ -66,7 +66,7 @@ def test_a_job_is_hung_if_all_of_its_nodes_agree(remarks: tuple[Remark, ...], hu
     assert (policy.hang(JOB, remarks, NOW) is not None) == hung
 
 
-def test_the_line_says_where_the_stacks_of_each_node_are() -> None:
+def test_the_line_states_where_the_stacks_of_each_node_are() -> None:
     path = "/home/alice/gpucluster-stacks/7-n1-20261128T050000Z.txt"
     found = act(replace(HUNG, stacks=path), replace(WAITS, stacks="none: py-spy is not installed"))
     assert found is not None

@@ -344,7 +344,7 @@ def as_user(controller: Controller, name: str, script: str, *, check: bool = Tru
     return controller.run(*become, "sh", "-c", script, check=check)
 
 
-def test_what_somebody_has_in_their_home_holds_nobody_else_up(controller: Controller) -> None:
+def test_what_a_user_has_in_their_home_delays_no_other_user(controller: Controller) -> None:
     people = [{"name": name, "ssh_keys": [KEY]} for name in ("mia", "noa", "olga")]
     assert controller.request("converge", people=people)["warnings"] == []
     as_user(controller, "mia", f"rm -r {HOMES}/mia/.ssh && touch {HOMES}/mia/.ssh")
@@ -420,7 +420,7 @@ def test_killed_at_any_moment_the_next_run_completes_it(controller: Controller) 
     assert len([name for name in users if name.startswith("k")]) == 12
 
 
-def test_what_people_type(controller: Controller) -> None:
+def test_what_users_type(controller: Controller) -> None:
     done = controller.run("cluster", "user", "add", "lena", "--full-name", "Lena", "--password-stdin", given="pw\n")
     assert "lena (Lena)" in done[1]
     assert "lena" in controller.run("cluster", "user", "list")[1]

@@ -199,7 +199,7 @@ def test_what_does_not_end_in_a_home_is_ended(monkeypatch: pytest.MonkeyPatch) -
     assert home_contents.as_user(become_nobody_else(), lambda: 7) == 7
 
 
-def test_no_pipe_and_no_endless_file_holds_anybody_up(tmp_path: Path) -> None:
+def test_no_pipe_and_no_endless_file_delays_a_request(tmp_path: Path) -> None:
     file = tmp_path / "authorized_keys"
     os.mkfifo(file)
     with pytest.raises(InHome, match="not a regular file"):
@@ -224,7 +224,7 @@ def test_bytes_that_are_no_text_stay_in_a_file_of_keys(tmp_path: Path) -> None:
     assert home_contents.delete_keys(ssh) == 0
 
 
-def test_the_lock_is_root_s_and_nobody_waits_for_ever(tmp_path: Path) -> None:
+def test_the_lock_is_root_s_and_no_command_waits_for_ever(tmp_path: Path) -> None:
     file = tmp_path / "lock"
     file.touch(mode=0o644)
     with lock.held(file):
@@ -259,7 +259,7 @@ def test_csv_gives_the_same_as_json() -> None:
         ('name\n"alice\n', "not CSV"),
     ],
 )
-def test_what_is_no_csv_is_refused(text: str, word: str) -> None:
+def test_what_is_not_csv_is_refused(text: str, word: str) -> None:
     with pytest.raises(errors.Refused, match=word) as refused:
         csv_file.users(text)
     assert refused.value.hint
@@ -355,7 +355,7 @@ def no_service() -> Any:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", "nul", '{"operation": 5}', '{"operation": "user.add", "more": 1}', "[" * 100_000]
 )
-def test_what_is_no_request_is_refused(text: str) -> None:
+def test_what_is_not_a_request_is_refused(text: str) -> None:
     target = io.StringIO()
     assert requests.serve(no_service, io.StringIO(text), target) == 2
     said = json.loads(target.getvalue())["error"]

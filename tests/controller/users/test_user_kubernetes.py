@@ -35,7 +35,7 @@ def _state() -> DirectoryState:
     return DirectoryState(users={each.name: each for each in users}, groups={each.name: each for each in groups})
 
 
-def test_people_have_the_groups_and_the_access_of_the_directory() -> None:
+def test_users_have_the_groups_and_the_access_of_the_directory() -> None:
     assert kubernetes.people_of(_state(), _config()) == [
         KubernetesUser("ada", 10001, (9999, 9876, 10100), "/mnt/home/ada", enabled=True, privileged=True),
         KubernetesUser("bob", 10002, (9999, 10100), "/mnt/home/bob", enabled=False),

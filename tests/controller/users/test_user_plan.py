@@ -93,7 +93,7 @@ def there() -> Directory:
     return Directory()
 
 
-def test_people_get_the_next_uids_and_nothing_happens_twice(there: Directory) -> None:
+def test_users_get_the_next_uids_and_nothing_happens_twice(there: Directory) -> None:
     assert there.want("alice", full_name="Алиса Müller", ssh_keys=[KEY])
     assert there.want("bob")
     assert (there.uid("alice"), there.uid("bob")) == (10001, 10002)
@@ -113,7 +113,7 @@ def test_who_asks_for_nothing_is_not_privileged(there: Directory) -> None:
     assert (seen["bob"]["gid"], seen["bob"]["groups"], seen["eve"]["group"]) == (9999, ["privilege"], "privilege")
 
 
-def test_a_removed_person_s_uid_is_never_anybody_else_s(there: Directory) -> None:
+def test_a_removed_user_s_uid_is_never_another_user_s(there: Directory) -> None:
     there.want("alice")
     there.want("bob")
     there.remove("bob")
@@ -128,7 +128,7 @@ def test_a_removed_person_s_uid_is_never_anybody_else_s(there: Directory) -> Non
     assert there.state.retired_users == {"bob": 10002}
 
 
-def test_a_rebuilt_controller_gives_everybody_their_own_files(there: Directory) -> None:
+def test_a_rebuilt_controller_gives_all_users_their_own_files(there: Directory) -> None:
     there.want("alice")
     there.want("bob")
     fresh = Directory()
@@ -451,7 +451,7 @@ def test_jobs_that_come_while_others_are_ended_end_as_well(monkeypatch: pytest.M
     assert cancelled == [["1", "2"], ["3"]]
 
 
-def test_nobody_waits_for_a_job_that_is_over_on_a_node_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_over_on_a_node_that_does_not_answer_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     states, cancelled = {"1": "RUNNING", "2": "PENDING", "3": "COMPLETING"}, []
 
     def call(argv: list[str], **_: Any) -> Any:
@@ -504,7 +504,7 @@ def test_a_limit_of_slurm_is_noted_beside_what_others_have_written(there: Direct
     assert entry["description"] == ["by hand"]
 
 
-def test_nobody_gets_a_number_of_the_system(there: Directory) -> None:
+def test_no_user_gets_a_number_of_the_system(there: Directory) -> None:
     plan = there.plan()
     plan.state.next_uid = 61183
     for name in ("alice", "bob"):

@@ -65,7 +65,7 @@ def cut_off(controller: Controller) -> None:
     controller.ask("start_sssd")
 
 
-def test_a_change_is_done_when_sssd_of_every_host_says_so(controller: Controller) -> None:
+def test_a_change_is_done_when_sssd_of_every_host_confirms_it(controller: Controller) -> None:
     controller.request("group.add", name="lab")
     controller.request("user.add", name="zoe", ssh_keys=[KEY], groups=["lab"])
     wait_for("the host knows zoe", lambda: "(lab)" in controller.run("id", "zoe", check=False)[1])
@@ -97,7 +97,7 @@ def test_a_change_is_done_when_sssd_of_every_host_says_so(controller: Controller
     assert controller.run("id", "zoe", check=False)[0] == 1
 
 
-def test_a_limit_that_somebody_had_comes_back(controller: Controller) -> None:
+def test_a_limit_that_a_user_had_comes_back(controller: Controller) -> None:
     controller.request("user.add", name="lim")
     for limit in ("7", "0"):
         words = ("modify", "user", "where", "name=lim", "cluster=demo", "set", f"maxsubmitjobs={limit}")

@@ -99,7 +99,7 @@ def test_a_hang_and_gpus_without_a_process_stand_out() -> None:
     assert "hung" not in said(report(raw))
 
 
-def test_what_the_watcher_said_and_did_is_in_the_report_also_without_prometheus() -> None:
+def test_what_the_watcher_reported_and_did_is_in_the_report_also_without_prometheus() -> None:
     line = "2001-09-09 02:03:36 UTC job 12 is hung for 4 minutes (rank 1): rank 1 is behind. It is cancelled"
     earlier = [f"2001-09-09 01:0{minute}:00 UTC job 12 by ann is hung" for minute in range(5)]
     raw = known(told=[*earlier, line])
@@ -220,7 +220,7 @@ def test_one_sample_is_the_power_of_a_short_job() -> None:
     assert found.energy == pytest.approx(0.01)
 
 
-def test_gaps_are_said_and_count_for_no_energy() -> None:
+def test_gaps_are_reported_and_count_for_no_energy() -> None:
     raw = known()
     found = report(raw, answer(raw, gap=(START + 900, START + 1800)))
     assert any("times without samples" in each for each in found.missing)
@@ -254,7 +254,7 @@ def test_nodes_without_a_record_and_counters_that_mean_nothing() -> None:
     assert "the node has booted since the job began" in page(found)
 
 
-def test_without_accounting_the_nodes_say_what_they_know() -> None:
+def test_without_accounting_the_nodes_report_what_they_know() -> None:
     raw = known(job=None, components=[], steps=[], problems=["Slurm's accounting gives no answer"])
     found = report(raw)
     assert found.known.nodes == ("gpu-1", "gpu-2")
@@ -337,7 +337,7 @@ def test_addresses_and_places_are_left_out() -> None:
     assert "v1.2.3, 12:30:45" in content
 
 
-def test_names_of_people_can_be_left_out() -> None:
+def test_names_of_users_can_be_left_out() -> None:
     finding = {"check": "x", "status": "fail", "message": "/home/ann/data is not there, annual"}
     raw = known(components=[row(name="train-ann")], result={"id": "12", "findings": [finding]})
     found = report(raw, anonymous=True)

@@ -44,7 +44,7 @@ def test_what_a_tool_refuses_is_a_fault(check: str, name: str) -> None:
 
 @pytest.mark.parametrize(("check", "name"), CASES, ids=[f"{check}-{name}" for check, name in CASES])
 @pytest.mark.parametrize("nonsense", ["", "?", 17, [17], {"a": 1}, [{"a": 1}]], ids=str)
-def test_a_measurement_of_another_form_accuses_nobody(check: str, name: str, nonsense: Any) -> None:
+def test_a_measurement_of_another_form_blames_no_node(check: str, name: str, nonsense: Any) -> None:
     found = judged(check, {**healthy(), name: nonsense})
     if check == "failed_units" or (check == "memory" and nonsense == 17):
         return  # this is the form of the measurement
@@ -105,7 +105,7 @@ def test_each_value_of_a_gpu_is_needed(check: str, path: str) -> None:
 
 @pytest.mark.parametrize("words", ["GPU is lost", "GPU requires reset"])
 @pytest.mark.parametrize("check", [check.name for check in OF_GPUS if check.name != "gpu_retired_pages"])
-def test_a_gpu_of_which_nvidia_smi_says_that_it_does_not_work_is_a_fault(check: str, words: str) -> None:
+def test_a_gpu_of_which_nvidia_smi_reports_that_it_does_not_work_is_a_fault(check: str, words: str) -> None:
     measurements = healthy()
     gpus = measurements["nvidia_smi"]["gpus"]
     gpus[3] = dict.fromkeys(gpus[3], words)
@@ -169,7 +169,7 @@ def test_emulated_hardware_is_never_passed() -> None:
     assert others == {"root_file_system", "mounts", "services", "failed_units", "leftover_processes"}
 
 
-def test_of_a_machine_s_own_gpus_what_is_measured_is_judged_and_what_the_shape_says_is_not() -> None:
+def test_of_a_machine_s_own_gpus_what_is_measured_is_judged_and_what_the_shape_reports_is_not() -> None:
     emulated = {
         "rdma_devices",
         "rdma_links",
@@ -196,7 +196,7 @@ def test_of_a_machine_s_own_gpus_what_is_measured_is_judged_and_what_the_shape_s
     assert judged("gpu_count", measurements, GIVEN).status is Status.FAIL
 
 
-def test_a_card_of_a_workstation_that_has_no_ecc_is_no_fault_and_no_pass() -> None:
+def test_a_card_of_a_workstation_that_has_no_ecc_is_neither_a_fault_nor_a_pass() -> None:
     measurements = healthy()
     for gpu in measurements["nvidia_smi"]["gpus"]:
         for name in [name for name in gpu if name.startswith(("ecc_errors/", "remapped_rows/"))]:

@@ -131,7 +131,7 @@ def test_checks_are_switched_off(folder: Path) -> None:
     assert report(check(folder, PLAIN, *words)).status is not Status.SKIP
 
 
-def test_a_check_that_a_newer_release_has_is_no_fault_in_the_file(folder: Path) -> None:
+def test_a_check_that_a_newer_release_has_is_not_a_fault_in_the_file(folder: Path) -> None:
     found = report(check(folder, replace(PLAIN, off=("of_the_future",)), "--profile", "epilog", "--output", "json"))
     assert len(found.findings) == len(registry.of_profile(Profile.EPILOG))
 
@@ -187,7 +187,7 @@ def test_a_file_is_read_as_it_was_written() -> None:
     assert NODE.to_dict()["version"] == VERSION
 
 
-def test_what_people_read() -> None:
+def test_what_users_read() -> None:
     findings = (
         Finding("gpu_count", "compute-1", Status.FAIL, "7 of 8 GPUs"),
         Finding("root_file_system", "compute-1", Status.PASS, "40 GiB free"),

@@ -116,7 +116,7 @@ def test_fewer_gpus_and_a_list_that_contradicts_its_head() -> None:
 
 
 @pytest.mark.parametrize("size", [0.2, 0.5, 0.9, 0.999])
-def test_an_output_that_is_cut_off_is_no_measurement(size: float) -> None:
+def test_an_output_that_is_cut_off_is_not_a_measurement(size: float) -> None:
     with pytest.raises(Unmeasured, match="cut off"):
         parse_nvidia_smi(XML[: int(len(XML) * size)])
 
@@ -149,7 +149,7 @@ def test_counters_of_older_drivers(names: dict[str, str], status: Status) -> Non
     assert judged("gpu_ecc", measurements).status is status
 
 
-def test_older_drivers_say_less_and_have_other_names() -> None:
+def test_older_drivers_report_less_and_have_other_names() -> None:
     measurements = healthy()
     measurements["nvidia_smi"]["driver"] = "535.183.01"
     for gpu in measurements["nvidia_smi"]["gpus"]:
@@ -175,7 +175,7 @@ def test_older_drivers_ask_for_a_reset_by_another_name(name: str) -> None:
     assert name.replace("_", " ") in found.message
 
 
-def test_older_drivers_that_do_not_say_it_hide_no_warning() -> None:
+def test_older_drivers_that_do_not_report_it_hide_no_warning() -> None:
     measurements = healthy()
     measurements["nvidia_smi"]["driver"] = "470.57.02"
     measurements["nvidia_smi"]["warnings"] = ["infoROM is corrupted at gpu 0000:97:00.0"]
@@ -324,7 +324,7 @@ def test_counters_of_errors(counter: str, grown: int, seconds: float, since_boot
     assert status is PASS or "mlx5_9" in found.message
 
 
-def test_devices_whose_counters_nobody_has_described_are_skipped() -> None:
+def test_devices_with_unknown_counters_are_skipped() -> None:
     found = judged("rdma_errors", healthy(), replace(NODE, rdma_devices=("ionic_0",)))
     assert found.status is SKIP
 

@@ -110,7 +110,7 @@ def test_its_children_are_killed_with_it(note: Note) -> None:
     until_gone(note.pid())
 
 
-def test_nobody_waits_for_a_descendant_that_left_the_group(note: Note, tmp_path: Path) -> None:
+def test_a_descendant_that_left_the_group_is_not_awaited(note: Note, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
     left = f"setsid sh -c 'echo $$ > {note.file}; echo > {tmp_path}/go; exec sleep 600'"
     done = programs.ask(["sh", "-c", f"{left} & read _ < {tmp_path}/go; echo done"], LONG, 1000)
@@ -118,7 +118,7 @@ def test_nobody_waits_for_a_descendant_that_left_the_group(note: Note, tmp_path:
     assert alive(note.pid())
 
 
-def test_nobody_waits_for_a_program_that_the_kernel_does_not_end(monkeypatch: pytest.MonkeyPatch, note: Note) -> None:
+def test_a_program_that_the_kernel_does_not_end_is_not_awaited(monkeypatch: pytest.MonkeyPatch, note: Note) -> None:
     # What a process in uninterruptible sleep does with a signal: nothing.
     monkeypatch.setattr(os, "killpg", lambda _group, _signal: None)
     monkeypatch.setattr(programs, "time", LateTime(note.is_written))

@@ -116,7 +116,7 @@ def test_a_gpu_that_does_not_answer_is_a_failure(node: Node) -> None:
         measure(node.host(), 5.0)
 
 
-def test_an_output_that_is_cut_off_is_no_measurement(node: Node) -> None:
+def test_an_output_that_is_cut_off_is_not_a_measurement(node: Node) -> None:
     text = node.smi.query()
     node.smi.query = lambda: text[: len(text) // 2]  # type: ignore[method-assign]
     with pytest.raises(Unmeasured, match="cut off"):

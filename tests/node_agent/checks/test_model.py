@@ -45,7 +45,7 @@ CHECK: Check[int] = Check(
 SEEN: dict[str, Any] = {"gpus": {"count": 8}, "driver": "580"}
 
 
-def test_a_judge_says_what_the_measurements_mean() -> None:
+def test_a_judge_reports_what_the_measurements_mean() -> None:
     assert evaluate(CHECK, "n1", SEEN, 8) == Finding("gpu_count", "n1", Status.PASS, "n1 has 8 of 8")
     assert evaluate(CHECK, "n1", SEEN, 4).status is Status.FAIL
 
@@ -59,7 +59,7 @@ def test_what_a_check_needs_and_does_not_get_makes_it_unknown(name: str, value: 
     assert evaluate(CHECK, "n1", {key: SEEN[key] for key in SEEN if key != name}, 4).status is Status.UNKNOWN
 
 
-def test_a_measurement_of_an_unknown_form_accuses_nobody() -> None:
+def test_a_measurement_of_an_unknown_form_blames_no_node() -> None:
     found = evaluate(CHECK, "n1", {**SEEN, "gpus": []}, 4)
     assert found.status is Status.UNKNOWN
     assert "unknown form" in found.message
@@ -108,7 +108,7 @@ def test_a_report_survives_json() -> None:
         {"findings": [{"check": "x", "subject": "n1", "message": "", "status": "good"}]},
     ],
 )
-def test_what_is_no_report_is_refused(change: dict[str, Any]) -> None:
+def test_what_is_not_a_report_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^not a report of checks"):
         HostReport.from_dict({**REPORT.to_dict(), **change})
 

@@ -175,7 +175,7 @@ def test_a_stranger_is_disconnected(run: Callable[..., Running], tmp_path: Path)
     assert not (tmp_path / "asked").exists()
 
 
-def test_slow_clients_lose_their_time_and_nobody_else_does(run: Callable[..., Running], clock: LateTime) -> None:
+def test_slow_clients_lose_only_their_own_time(run: Callable[..., Running], clock: LateTime) -> None:
     running = run()
     slow = [running.raw(b"GET /metr") for _ in range(10)]
     wait_for("they are all connected", lambda: running.clients() == 10)
@@ -214,7 +214,7 @@ def test_clients_at_a_time_are_limited(run: Callable[..., Running], monkeypatch:
 @pytest.mark.parametrize(
     "data", [b"\0" * 20_000, b"\xff\r\n\r\n", b"\r\n\r\n", b"GET  HTTP\n\n", b"GET " + b"/" * 20_000]
 )
-def test_what_is_no_request_is_answered_or_disconnected(data: bytes, run: Callable[..., Running]) -> None:
+def test_what_is_not_a_request_is_answered_or_disconnected(data: bytes, run: Callable[..., Running]) -> None:
     running = run()
     with running.raw(b"") as connection:
         try:

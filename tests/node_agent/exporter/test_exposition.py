@@ -41,7 +41,7 @@ def test_numbers_are_read_as_they_are(value: float, read: float) -> None:
     assert list(series(page([sample("gpucluster_job_node", value)])).values()) == [read]
 
 
-def test_what_is_no_finite_number_has_the_words_of_the_format() -> None:
+def test_what_is_not_a_finite_number_has_the_words_of_the_format() -> None:
     values = [math.nan, math.inf, -math.inf]
     assert [sample("gpucluster_job_node", value).split()[1] for value in values] == ["NaN", "+Inf", "-Inf"]
 
@@ -52,7 +52,7 @@ def test_counters_are_called_total_and_nothing_else_is() -> None:
         assert "\n" not in metric.help
 
 
-def test_a_line_that_is_no_sample_is_left_out() -> None:
+def test_a_line_that_is_not_a_sample_is_left_out() -> None:
     assert page(["", "None", "nosuch 1", 'nosuch{a="b"} 1', "gpucluster_job_node 1"]).splitlines()[2:] == [
         "gpucluster_job_node 1"
     ]

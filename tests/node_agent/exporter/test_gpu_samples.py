@@ -104,7 +104,7 @@ def test_a_field_without_a_number_has_no_sample(words: str) -> None:
         "[GPU is lost], [GPU is lost], 1, 2, 3, 4, 5", "0, GPU-1, 2, 3", "", "\0", '"', "٣, GPU-1, 1, 1, 1, 1, 1",
     ],
 )  # fmt: skip
-def test_a_line_that_is_no_row_has_no_samples(line: str) -> None:
+def test_a_line_that_is_not_a_row_has_no_samples(line: str) -> None:
     assert parse(line) == ("", [])
 
 
@@ -163,7 +163,7 @@ def test_a_program_that_ends_is_started_again_but_not_with_every_scrape(tool: To
     assert len(tool.started()) == 2
 
 
-def test_what_waited_while_nobody_asked_is_not_believed(tool: Tool) -> None:
+def test_what_waited_while_no_client_asked_is_not_believed(tool: Tool) -> None:
     tool.does(f"{rows(0)}\nread _ < {tool.go}\n{rows(0, 1)}\ntouch {tool.gone_on}\nexec sleep 60")
     assert tool.read()
     tool.goes_on()
@@ -236,7 +236,7 @@ def test_each_instance_has_its_memory_and_no_use_of_the_whole_gpu(divided: Divid
     assert len(tool.started()) == 2
 
 
-def test_an_instance_that_says_no_memory_has_none(divided: Divided, tool: Tool, tmp_path: Path) -> None:
+def test_an_instance_that_reports_no_memory_has_none(divided: Divided, tool: Tool, tmp_path: Path) -> None:
     (tmp_path / "xml").write_text(divided.place.smi.query().replace("<used>12 MiB", "<used>N/A"))
     tool.does(f"exec cat {tmp_path}/xml")
     found = series(page(gpus_of(divided, tool).samples(INSTANCES)))
@@ -244,7 +244,7 @@ def test_an_instance_that_says_no_memory_has_none(divided: Divided, tool: Tool, 
 
 
 @pytest.mark.parametrize("script", ["exit 9", "echo '<nvidia_smi_log>'", "kill -9 $$"])
-def test_an_nvidia_smi_that_does_not_say_the_instances(divided: Divided, tool: Tool, script: str) -> None:
+def test_an_nvidia_smi_that_does_not_report_the_instances(divided: Divided, tool: Tool, script: str) -> None:
     tool.does(script)
     with pytest.raises(NoAnswer):
         list(gpus_of(divided, tool).samples(INSTANCES))

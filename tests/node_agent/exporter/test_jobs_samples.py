@@ -74,14 +74,14 @@ def test_a_job_s_instances_are_not_the_gpus_with_their_numbers(tmp_path: Path) -
     }
 
 
-def test_what_a_real_driver_says_of_a_gpu(tmp_path: Path) -> None:
+def test_what_a_real_driver_reports_of_a_gpu(tmp_path: Path) -> None:
     text = (Path(__file__).parent / "data" / "information.txt").read_text()
     write(tmp_path / "driver/nvidia/gpus/0000:00:06.0/information", "another\n")
     write(tmp_path / "driver/nvidia/gpus/0000:00:07.0/information", text)
     assert by_minor(str(tmp_path / "driver/nvidia/gpus")) == {"1": Gpu("1", "GPU-00000000-0000-0000-0000-000000000002")}
 
 
-def test_a_driver_that_does_not_say_a_gpu_s_name(tmp_path: Path) -> None:
+def test_a_driver_that_does_not_report_a_gpu_s_name(tmp_path: Path) -> None:
     gpu(tmp_path / "proc", "0000:0f:00.0", 0, "GPU-????????-????-????-????-????????????")
     write(tmp_path / "jobs/12.json", json.dumps(RECORD))
     assert of(read(tmp_path / "jobs", tmp_path / "proc"), "gpucluster_job_gpu", job_id="12", gpu="0", uuid="") == 1
@@ -96,7 +96,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_file_that_says_nothing_of_a_job_is_counted(what: str, tmp_path: Path) -> None:
+def test_a_file_that_reports_nothing_of_a_job_is_counted(what: str, tmp_path: Path) -> None:
     write(tmp_path / "1.json", BROKEN[what])
     write(tmp_path / "2.json", json.dumps(RECORD))
     found = read(tmp_path)
@@ -104,7 +104,7 @@ def test_a_file_that_says_nothing_of_a_job_is_counted(what: str, tmp_path: Path)
     assert of(found, "gpucluster_job_files_unread") == 1
 
 
-def test_what_is_no_file_is_not_opened_as_one(tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_not_opened_as_one(tmp_path: Path) -> None:
     (tmp_path / "dir.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "link.json").symlink_to("/etc/passwd")

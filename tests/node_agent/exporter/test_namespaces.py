@@ -245,7 +245,7 @@ def test_a_namespace_that_cannot_be_read_makes_the_collector_incomplete_and_cost
     assert capfd.readouterr().err == "network namespaces: OSError: 2 could not be read, such as net:[7]\n"
 
 
-def test_a_namespace_that_comes_or_goes_during_a_scrape_is_no_fault(tmp_path: Path) -> None:
+def test_a_namespace_that_comes_or_goes_during_a_scrape_is_not_a_fault(tmp_path: Path) -> None:
     held = Namespaces(str(tmp_path / "absent"), planted_proc(tmp_path, "net:[7]", "net:[8]"))
     held.folders()
     planted_proc(tmp_path, "net:[8]", "net:[9]")

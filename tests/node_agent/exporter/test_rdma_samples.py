@@ -52,7 +52,7 @@ def test_a_driver_without_port_data_counts_octets(rdma: Rdma, tmp_path: Path) ->
     assert of(found, "gpucluster_rdma_received_bytes_total", device="irdma0", port="1") == octets
 
 
-def test_a_port_says_what_it_is_and_whether_it_is_up(rdma: Rdma, tmp_path: Path) -> None:
+def test_a_port_reports_what_it_is_and_whether_it_is_up(rdma: Rdma, tmp_path: Path) -> None:
     port(tmp_path, "mlx5_0", IB, ())
     write(port(tmp_path, "mlx5_1", IB, ()) / "state", "1: DOWN\n")
     found = read(rdma)
@@ -78,7 +78,7 @@ def test_a_file_that_has_no_number_costs_itself_and_is_counted(
 
 
 @pytest.mark.parametrize("code", [2, 5, 22, 95, 13])
-def test_a_file_that_refuses_costs_itself_whatever_it_says(
+def test_a_file_that_refuses_costs_only_itself_whatever_it_has(
     code: int, rdma: Rdma, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port(tmp_path, "mlx5_0", IB, MLX5)

@@ -207,7 +207,7 @@ def test_one_that_fails_or_dies_is_there_again_with_the_next_scrape(
     assert (jobs(found), up(found)) == ({"a", "x"}, {"one": 1, "well": 1})
 
 
-def test_a_fault_is_said_once(
+def test_a_fault_is_reported_once(
     make: Callable[..., Workers], late: Callable[[Workers, str], LateTime], capfd: pytest.CaptureFixture[str]
 ) -> None:
     def samples(subject: str) -> Iterable[str]:

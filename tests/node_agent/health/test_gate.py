@@ -43,7 +43,7 @@ def publish(host: dict[str, Any]) -> int:
     return program.main(["publish", "--marker", str(host["marker"]), "--kubeconfig", "/none"])
 
 
-def test_an_elastic_node_of_kubernetes_that_fails_does_not_join_and_says_why_in_the_autoscalers_words(
+def test_an_elastic_node_of_kubernetes_that_fails_does_not_join_and_reports_why_in_the_autoscalers_words(
     node: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     node["finds"] = Status.FAIL

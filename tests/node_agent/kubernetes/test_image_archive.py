@@ -76,7 +76,7 @@ def test_an_archive_of_which_containerd_reads_something_else_can_t_be_divided(mo
         ArchivePart(archive, {ETCD})
 
 
-def test_a_file_that_is_no_archive_can_t_be_divided(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_archive_can_t_be_divided(tmp_path: Path) -> None:
     text, spoilt = tmp_path / "text", tmp_path / "spoilt"
     text.write_bytes(b"no tar")
     with tarfile.open(spoilt, "w") as tar:

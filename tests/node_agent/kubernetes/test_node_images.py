@@ -155,7 +155,7 @@ def test_a_containerd_that_ends_during_an_import_is_named(host: Host, tmp_path: 
         host.keep(images=(PAUSE,), unused=(ETCD,))
 
 
-def test_what_containerd_says_is_passed_on(host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_containerd_reports_is_passed_on(host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bin" / "ctr").write_text("#!/bin/sh\necho 'ctr: no space left on device' >&2\nexit 1\n")
     with pytest.raises(Failed, match="containerd can't list images: ctr: no space left on device"):
         host.keep()

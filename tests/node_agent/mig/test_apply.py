@@ -140,7 +140,7 @@ def test_a_gpu_with_a_process_stays_as_it_is_and_so_do_the_others(place: Place) 
     assert (place.smi.calls, place.links()) == ([], before)
 
 
-def test_a_process_is_no_obstacle_where_nothing_changes(place: Place) -> None:
+def test_a_process_is_not_an_obstacle_where_nothing_changes(place: Place) -> None:
     place.apply()
     place.smi.cards[0].processes = [(4711, "python3")]
     assert place.apply() == []
@@ -220,7 +220,7 @@ def test_a_mode_that_waits_for_a_restart_is_reported_at_once(place: Place) -> No
         ("", "nvidia-smi printed nothing"),
     ],
 )
-def test_a_refusal_says_what_to_do(place: Place, answer: str, words: str) -> None:
+def test_a_refusal_reports_what_to_do(place: Place, answer: str, words: str) -> None:
     place.smi.refuses = answer
     assert words in place.refused()
 

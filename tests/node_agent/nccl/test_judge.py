@@ -55,12 +55,12 @@ def test_a_tuned_pair_passes_and_one_that_is_not_tuned_fails_with_the_settings_t
     assert "settings of BM.GPU4.8" not in told(shown)
 
 
-def test_a_row_that_somebody_cut_out_of_a_complete_output_is_enough() -> None:
+def test_a_row_that_was_cut_out_of_a_complete_output_is_enough() -> None:
     assert of([HEADER, TUNED]) == PASS
     assert of([HEADER, UNCHECKED]) == UNKNOWN
 
 
-def test_one_node_uses_no_network_so_sockets_accuse_nobody() -> None:
+def test_one_node_uses_no_network_so_sockets_blame_no_node() -> None:
     sockets = "node:1:2 [0] NCCL INFO Using network Socket\n"
     assert of(output(sockets, ALONE, ranks=8), ONE) == PASS
     assert "sockets and not RDMA" in told(output(sockets, TUNED))
@@ -107,7 +107,7 @@ def test_one_node_is_not_judged_by_the_limit_of_two() -> None:
 
 @pytest.mark.parametrize("name", sorted(collectives.COLLECTIVES))
 @pytest.mark.parametrize("ranks", [2, 8, 16, 64])
-def test_the_factor_of_each_operation_says_how_many_ranks_there_were(name: str, ranks: int) -> None:
+def test_the_factor_of_each_operation_shows_how_many_ranks_there_were(name: str, ranks: int) -> None:
     known = collectives.COLLECTIVES[name]
     line = row(20.0, known.factor(ranks), operator="sum" if known.reduces else "none", root=0 if known.rooted else -1)
     text = output(line, ranks=ranks, program=f"{name}_perf")
@@ -397,7 +397,7 @@ def test_bad_arguments_are_unknown_and_not_bad(capsys: pytest.CaptureFixture[str
     assert "Traceback" not in "".join(capsys.readouterr())
 
 
-def test_the_text_says_verdict_measurement_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_has_verdict_measurement_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, "".join(output(TUNED)))[0] == 0
     assert capsys.readouterr().out == (
         "PASS\nall_reduce, largest message 10737418240 bytes: busbw 224.72 GB/s\n"

@@ -181,7 +181,7 @@ def test_a_cause_is_named_with_its_line_and_what_to_do(
     assert do in said.rpartition('"); ')[2]
 
 
-def test_what_is_normal_on_one_node_is_no_cause() -> None:
+def test_what_is_normal_on_one_node_is_not_a_cause() -> None:
     lines = (
         devices(HCA[:1]),
         info("NET/IB : No device found."),
@@ -271,7 +271,7 @@ def test_a_shape_without_nvlink_is_told_what_its_gpus_do() -> None:
     assert "ranks 0->1 of one node exchange through the host's memory (SHM) and not directly" in found.reasons[1]
 
 
-def test_nvls_is_no_cause_where_no_switch_can_add_up() -> None:
+def test_nvls_is_not_a_cause_where_no_switch_can_add_up() -> None:
     lines = (
         info("NCCL_NVLS_ENABLE set by environment to 0."),
         info("NVLS multicast support is not available on dev 0"),
@@ -298,7 +298,7 @@ def test_another_program_on_a_gpu_is_named_where_the_result_is_low() -> None:
     assert verdict(NODE, 470, lines[0]).verdict == PASS
 
 
-def test_advice_in_a_warning_is_no_setting() -> None:
+def test_advice_in_a_warning_is_not_a_setting() -> None:
     warning = "node-0:1:2 [0] graph/paths.cc:396 NCCL WARN set NCCL_P2P_DISABLE=1 to avoid this\n"
     assert not any("is set in the environment" in said for said in verdict(NODE, 100, warning).reasons)
 

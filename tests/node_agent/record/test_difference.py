@@ -67,7 +67,7 @@ def test_a_number_that_no_network_carries_is_none() -> None:
     assert [(each.change, each.remark) for each in found.changes] == [(None, "implausible")]
 
 
-def test_a_snapshot_that_was_cut_off_is_said() -> None:
+def test_a_snapshot_that_was_cut_off_is_reported() -> None:
     assert compare(taken(complete=False), taken()).notes == ["not all counters could be read in time before the job"]
 
 

@@ -147,7 +147,7 @@ def test_a_driver_that_hangs_costs_a_quarter_of_a_second_and_no_job(
     assert record["changes"] == []
 
 
-def test_slow_devices_are_left_out_and_said(root: Path) -> None:
+def test_slow_devices_are_left_out_and_reported(root: Path) -> None:
     found = snapshot.counters(str(root), until=-1.0, clock=lambda: 0.0)
     assert (found["complete"], found["rdma"]) == (False, {})
     assert found["ethernet"] == {"eth0": {"rx_bytes": 5}}

@@ -96,7 +96,7 @@ def test_runs_of_one_number_do_not_mix(tmp_path: Path) -> None:
         record(changes={}), record(devices=[1] * 5000), {**record(), "job_id": 12},
     ],
 )  # fmt: skip
-def test_what_is_no_record_is_not_kept(rubbish: Any, tmp_path: Path) -> None:
+def test_what_is_not_a_record_is_not_kept(rubbish: Any, tmp_path: Path) -> None:
     with pytest.raises(Refused):
         JobRecordFolder(tmp_path).keep(rubbish)
     assert list(tmp_path.iterdir()) == []

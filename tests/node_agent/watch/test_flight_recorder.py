@@ -171,7 +171,7 @@ def test_without_a_name_for_the_dump_it_is_where_releases_write_it(
 
 
 @as_root
-def test_a_process_without_a_pipe_says_why(user: accounts.Account, folder: Path) -> None:
+def test_a_process_without_a_pipe_reports_why(user: accounts.Account, folder: Path) -> None:
     with rank(names(folder), SLEEPS) as pid:
         assert "no dump (it has no such pipe open: its recorder is off" in said(user, pid)
 
@@ -212,7 +212,7 @@ def test_nothing_but_a_pipe_of_the_user_is_written_to(
 
 
 @as_root
-def test_a_pipe_of_somebody_else_is_not_written_to(user: accounts.Account, folder: Path) -> None:
+def test_a_pipe_of_another_user_is_not_written_to(user: accounts.Account, folder: Path) -> None:
     """Root's, which everybody may write to: a byte there would make something else happen."""
     (folder / "others").mkdir()
     pipe = folder / "others/pipe_3.pipe"

@@ -103,7 +103,7 @@ def test_a_lost_network_leaves_all_ranks_in_a_kernel() -> None:
     assert (found.state, found.rank) == (JobActivity.HUNG, None)
 
 
-def test_a_hang_goes_on_where_ras_once_says_nothing() -> None:
+def test_a_hang_goes_on_where_ras_once_reports_nothing() -> None:
     job = Job()
     before = job.look(240, gpus(use=(1, 1, 0, 1)), BEHIND)
     assert job.look(30, gpus(use=(1, 1, 0, 1)), None) == before

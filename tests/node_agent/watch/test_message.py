@@ -28,7 +28,7 @@ def test_what_is_written_is_read() -> None:
     ]
 
 
-def test_where_the_stacks_are_is_said_and_a_node_of_before_says_nothing_of_them() -> None:
+def test_where_the_stacks_are_is_reported_and_a_node_of_before_does_not_report_them() -> None:
     raw = json.loads(json.dumps(message.written("gpu-1", [SEEN], 100.0, {"7": "/home/a\x1b/x"})))[message.KIND]
     assert message.read(raw, "gpu-1")[0].stacks == "/home/a /x"
     del raw["jobs"][0]["stacks"]
@@ -51,7 +51,7 @@ def test_anything_else_is_refused(changed: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "raw", [None, [], {"node": "gpu-1"}, {"node": "gpu-1", "jobs": [1]}, {"node": "gpu-1", "jobs": [{}] * 257}]
 )
-def test_what_is_no_message_is_refused(raw: Any) -> None:
+def test_what_is_not_a_message_is_refused(raw: Any) -> None:
     with pytest.raises(Refused):
         message.read(raw, "gpu-1")
 
@@ -82,7 +82,7 @@ class Node:
         self.reporter.look()
 
 
-def test_changes_are_said_at_once_and_what_does_not_work_every_minute(tmp_path: Path) -> None:
+def test_changes_are_reported_at_once_and_what_does_not_work_every_minute(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.reporter.look()
     assert node.sent == []  # there is no watcher yet
@@ -97,7 +97,7 @@ def test_changes_are_said_at_once_and_what_does_not_work_every_minute(tmp_path: 
     assert node.sent[3:] == [["working"], []]
 
 
-def test_a_watcher_that_has_stopped_says_nothing(tmp_path: Path) -> None:
+def test_a_watcher_that_has_stopped_reports_nothing(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.sees("hung")
     node.now += 120
@@ -105,7 +105,7 @@ def test_a_watcher_that_has_stopped_says_nothing(tmp_path: Path) -> None:
     assert node.sent == [["hung"], []]
 
 
-def test_what_could_not_be_said_is_said_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_could_not_be_reported_is_reported_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     node = Node(tmp_path)
     node.fault = True
     node.sees("hung")

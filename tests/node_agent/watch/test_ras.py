@@ -110,7 +110,7 @@ def test_json_names_missing_ranks_and_leaves_out_those_that_only_left_the_commun
     assert ras.parse(text.replace('"unresponsive": true', '"unresponsive": false', 1)).missing == (RANK_2,)
 
 
-def test_what_nccl_2_28_says_of_a_process_that_is_gone_is_no_json_and_is_read() -> None:
+def test_what_nccl_2_28_reports_of_a_process_that_is_gone_is_not_json_and_is_read() -> None:
     """Its words on two H200, and those of 2.29 and later, with the comma."""
     text = ras_server.json_text(all_reduce(17028, 17028), missing=[1])
     missing = """"missing_ranks": [
@@ -168,13 +168,13 @@ def test_a_process_that_nccl_does_not_know_has_no_address() -> None:
         "{" * 5000, "HTTP/1.1 400 Bad Request\r\n",
     ],
 )  # fmt: skip
-def test_what_is_no_answer_is_refused(text: str) -> None:
+def test_what_is_not_an_answer_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - json's own, or ours
         ras.parse(text)
 
 
 @given(st.text())
-def test_whatever_a_process_says_is_an_answer_or_refused(noise: str) -> None:
+def test_whatever_a_process_sends_is_an_answer_or_refused(noise: str) -> None:
     for text in (noise, f"Communicators...\n{noise}", ras_server.text(warnings=noise)):
         try:
             ras.parse(text)

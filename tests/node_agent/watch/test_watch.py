@@ -382,13 +382,13 @@ def test_an_old_file_holds_no_alert(tmp_path: Path, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"jobs": [3], "at": 1}', '{"jobs": [{}], "at": 1}', '{"at": 1}'])
-def test_what_is_no_file_of_the_watcher_is_refused(tmp_path: Path, text: str) -> None:
+def test_what_is_not_a_file_of_the_watcher_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "jobs.json").write_text(text)
     with pytest.raises(ValueError):  # noqa: PT011 - json's own, or ours
         kept.read(tmp_path / "jobs.json")
 
 
-def test_rounds_write_the_file_and_say_once_what_is_idle(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rounds_write_the_file_and_report_once_what_is_idle(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     node.job("12", [0])
     node.gpus(row(0, "70.00", 0))
@@ -405,7 +405,7 @@ def test_rounds_write_the_file_and_say_once_what_is_idle(node: Node, capsys: pyt
     assert "1 of its GPUs have had no process for 1.0 GPU hours" in capsys.readouterr().out
 
 
-def test_nvidia_smi_that_fails_is_said_once(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nvidia_smi_that_fails_is_reported_once(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.job("12", [0])
     (node.folder / "gpus").unlink()
     file = node.folder / "seen.json"
