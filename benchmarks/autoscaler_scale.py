@@ -118,7 +118,7 @@ def run(what: str) -> None:
         if what == "one job":
             harness.sbatch("big", NODES, script="sleep 600")
         else:
-            # an array is one request to slurmctld, and a thousand jobs to everybody after it
+            # an array is one request to slurmctld, and a thousand jobs to every later request
             harness.sbatch("big", 1, f"--array=1-{NODES}", script="sleep 600")
         watch.until()
         now = _by_part(harness)

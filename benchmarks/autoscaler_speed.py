@@ -122,7 +122,7 @@ def _elastic(cluster: _Cluster, nodes: int, runs: int) -> Took:
 
 
 def _by_the_minute(cluster: _Cluster, nodes: int) -> float:
-    """On average half a minute until a person notices, then Terraform and site.yml for the nodes, then the job."""
+    """On average half a minute until an operator notices, then Terraform and site.yml for the nodes, then the job."""
     begin = time.monotonic()
     cluster.resize_fixed(1 + nodes)
     cluster.job("fixed", nodes)

@@ -3,9 +3,9 @@
     python benchmarks/budget.py            measure, print a table; ends with 1 where something is over its budget
     python benchmarks/budget.py --write    write what was measured as the new budget
 
-On the local cloud: a controller and two nodes, cached images. tools/costs.py says what is counted of hosts. Beside it,
-`seconds_operator`: seconds of a processor that the command used, and all that it waited for; and what the kernel counts
-on the whole machine (tools/kernel_counts.py), where it can.
+On the local cloud: a controller and two nodes, cached images. tools/costs.py states what is counted of hosts. Beside
+it, `seconds_operator`: seconds of a processor that the command used, and all that it waited for; and what the kernel
+counts on the whole machine (tools/kernel_counts.py), where it can.
 
 A cost is over its budget if it is larger by more than `ROOM`. Beside other work counts stay, and seconds do not: they
 are for one quiet machine. The suite holds the counts of more commands, and of elastic nodes (tests/e2e/budget.py).

@@ -99,7 +99,7 @@ def main(runs: int) -> None:
         agent = install(root)
         options = [f"--sysfs-root={root / 'sys'}", f"--proc-root={Place().proc}", f"--jobs={root / 'jobs'}"]
         argv = [sys.executable, "-I", str(agent), "exporter", "serve", "--listen=127.0.0.1:19500", *options]
-        # A page serves everybody for a second.
+        # A page serves all clients for a second.
         say(f"ours, {DEVICES} x {COUNTERS} counters", scrape(argv, 19500, runs, 1.05))
         if shutil.which("prometheus-node-exporter"):
             given = known(monitoring_host_address="127.0.0.1", exporter_ports={"node": 19100})

@@ -1,4 +1,4 @@
-"""Faults planted in trainings on real GPUs, and what the watcher says of them; printed, never asserted.
+"""Faults planted in trainings on real GPUs, and what the watcher reports of them; printed, never asserted.
 
     python benchmarks/hangs.py faults [--gpus 0,1,2,3] [--hang 30] [--only NAME,...] [--seconds N] [--out DIR]
     python benchmarks/hangs.py healthy [the same]
@@ -6,7 +6,7 @@
 
 faults   each pair of GPUs has a training and a watcher of its own. A fault begins at a random moment; the watcher has
          `LIMIT_S` for its name. Faults that can end are ended, and the next one comes in the same training.
-healthy  phases of a minute without an operation of NCCL, and trainings of several kinds: what the watcher said.
+healthy  phases of a minute without an operation of NCCL, and trainings of several kinds: what the watcher reported.
 cost     steps of a training on all GPUs in a second: without a watcher, with it, and with one that looks every second.
 
 It needs root, PyTorch with NCCL 2.24 or later, and two GPUs for each training. The file of each job, which the prolog
@@ -258,7 +258,7 @@ class Training:
             self.watcher = None
 
     def seen(self) -> tuple[float, dict[str, Any]]:
-        """When the watcher looked last, and what it says of the job."""
+        """When the watcher looked last, and what it reports of the job."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             content = json.loads(self.seen_file.read_text())
             return content["at"], content["jobs"][0]
@@ -343,7 +343,7 @@ def planted(training: Training, fault: str, number: int) -> Iterator[float]:
 
 
 def right(training: Training, number: int, found: dict[str, Any]) -> bool:
-    """Whether what the watcher said names the guilty rank, its process or its GPU, and no other."""
+    """Whether what the watcher reported names the guilty rank, its process or its GPU, and no other."""
     words, pid = found["words"], training.ranks[number].pid
     if found["rank"]:
         return bool(found["rank"] == str(number))
@@ -378,7 +378,7 @@ def fault(training: Training, name: str, number: int) -> dict[str, Any]:
 
 
 def healthy(training: Training, name: str, number: int) -> dict[str, Any]:
-    """A phase of a healthy training: what the watcher said in it, and just after it."""
+    """A phase of a healthy training: what the watcher reported in it, and just after it."""
     time.sleep(random.uniform(2.0, 5.0))
     told = [each for each in range(len(training.gpus)) if number in (each, -1)]
     for each in told:
@@ -419,7 +419,7 @@ def lane(gpus: Sequence[int], work: Any, results: Any, folder: Path, arguments: 
     os.unshare(os.CLONE_NEWNET)  # type: ignore[attr-defined]  # since Python 3.12
     device = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     fcntl.ioctl(device, 0x8914, struct.pack("16sH", b"lo", 0x1 | 0x40))
-    # With 127.0.0.1 alone, getaddrinfo says that there is no IPv4.
+    # With 127.0.0.1 alone, getaddrinfo reports that there is no IPv4.
     fcntl.ioctl(device, 0x8916, struct.pack("16sHH4s8x", b"lo:1", socket.AF_INET, 0, socket.inet_aton("192.0.2.1")))
     import torch  # noqa: F401 - the ranks are copies of this process, which then need not read it
 

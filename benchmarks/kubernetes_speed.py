@@ -48,7 +48,7 @@ def main(runs: int, where: Callable[[dict[str, Any]], str]) -> None:
     """Print the medians.
 
     Args:
-        where: says of a result of `apply` where the time went.
+        where: reports for a result of `apply` where the time went.
     """
     mirror()
     _build(runs, where)

@@ -1,8 +1,8 @@
 """GPUs of this machine that are not there: a CDI specification of a test's own kind, with device files of its own.
 
 The specification is real to Podman, which reads it and makes the devices in containers. Behind the device files there
-is no driver: major 195 is NVIDIA's (Linux, Documentation/admin-guide/devices.txt), so opening one says ENXIO where the
-control groups of a container allow the device, and EPERM where they do not.
+is no driver: major 195 is NVIDIA's (Linux, Documentation/admin-guide/devices.txt), so opening one fails with ENXIO
+where the control groups of a container allow the device, and EPERM where they do not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SAID = Path(__file__).parent / "node_agent/checks/data/nvidia-smi-q-x.xml"
 
 
 def uuid(number: int) -> str:
-    """The name of a card, as the double of nvidia-smi says it."""
+    """The name of a card, as the double of nvidia-smi reports it."""
     return f"GPU-00000000-0000-0000-0000-{number:012d}"
 
 

@@ -17,7 +17,7 @@ from tests import evidence, surroundings
 from tests.image_home import hide_local_cloud, remove_hidden
 from tests.waiting import PATIENCE_S
 
-# How long an example takes says how busy the machine is, and nothing of the code.
+# The time that an example takes shows how busy the machine is, and nothing about the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # For `make check`: more examples find more, but most of what is wrong is found by the first ones. `make test` has all.
 settings.register_profile("check", settings.get_profile("tests"), max_examples=25)

@@ -18,7 +18,7 @@ from tests.image_home import image_home
 
 
 def need_containers() -> None:
-    """Skip the test where this host can't run containers, and say why."""
+    """Skip the test where this host can't run containers, and report why."""
     problems = probe()
     if problems:
         pytest.skip("; ".join(problems))

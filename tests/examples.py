@@ -1,7 +1,7 @@
 """How many examples a property is tried with.
 
 The numbers are those of `make test`. `make check` has a quarter of them, and the oldest Python of hosts a tenth: their
-profiles (tests/conftest.py, tests/node_agent/conftest.py) say so. Standard library of Python 3.9 and hypothesis only.
+profiles (tests/conftest.py, tests/node_agent/conftest.py) set it. Standard library of Python 3.9 and hypothesis only.
 """
 
 from __future__ import annotations

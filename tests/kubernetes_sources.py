@@ -9,7 +9,7 @@
 
 No archive that the tests may rely on has a binary of these. Debian 12 has the newest source. Real: all programs of
 Kubernetes, etcd (Debian's), pause. Doubles (tests/doubles): CoreDNS, crictl. `python -m tests.kubernetes_sources` makes
-all, prints the mirror's folder, and removes what other versions of this file have made and nobody has used for a day.
+all, prints the mirror's folder, and removes files of other versions of this file that were not used for a day.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Mirror:
         return target
 
     def tar(self, name: str, tree: Mapping[str, Content]) -> Path:
-        """A tar archive, compressed as its name says. The same content gives the same bytes."""
+        """A tar archive, compressed as its name states. The same content gives the same bytes."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
             for path, content in sorted(tree.items()):

@@ -1,4 +1,4 @@
-"""Private folders and files, and what is said when they can't be written."""
+"""Private folders and files, and what is reported when they can't be written."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_marked_finds_the_children_of_a_dead_run(tmp_path: Path) -> None:
 
 # Programs that must come to their own end
 
-# Says "ready", counts what it gets of SIGINT, and comes to its end when a test lets it: `_let_go`.
+# Reports "ready", counts what it gets of SIGINT, and comes to its end when a test lets it: `_let_go`.
 _CAREFUL = """
 import signal
 told = 0

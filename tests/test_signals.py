@@ -143,7 +143,7 @@ def commands(cloud: Api, vcn: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _work(commands: subprocess.Popen[str], folder: Path, moment: int, number: int, state: str = "") -> tuple[int, str]:
-    """The status of one command, and what it has said.
+    """The status of one command, and what it has printed.
 
     Args:
         state: the section of cluster.yml, if the state is in a remote backend.

@@ -2,7 +2,7 @@
 
     wait_for("the job runs", lambda: state(job) == "RUNNING")
 
-A test waits for an event and never for a time: how long something takes says how busy the machine is. The patience is
+A test waits for an event and never for a time: how long something takes shows how busy the machine is. The patience is
 far above what anything takes here, so it is spent only by a test that fails; GPUCLUSTER_TEST_PATIENCE changes it, in
 seconds. What has to do nothing is asked after an event that would have come later, such as the daemon's next round.
 

@@ -109,7 +109,7 @@ def module_of(file: str) -> str:
 
 
 def file_of(module: str) -> str:
-    """The file of a module that is no package."""
+    """The file of a module that is not a package."""
     return f"{module.replace('.', '/')}.py"
 
 

@@ -17,7 +17,7 @@ from gpucluster.paths import local_cloud_home
 
 
 def main() -> int:
-    """Make the missing ones. Returns 1 if one could not be made, and says why."""
+    """Make the missing ones. Returns 1 if one could not be made, and reports why."""
     home = local_cloud_home()
     for contents in all_contents(folder_of(home)):
         try:

@@ -113,7 +113,7 @@ def _containers(folder: Path) -> Iterator[Left]:
 @contextlib.contextmanager
 def own_folder() -> Iterator[Path]:
     """A folder for the temporary files of a run. Its name is short: paths of sockets are in it."""
-    base = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - the folder in it is made by nobody else
+    base = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - the folder in it is made by no other program
     folder = base / f"gct-{os.getpid()}"
     folder.mkdir(mode=0o700)
     folder.chmod(0o711)  # users of tests pass through it to what is theirs

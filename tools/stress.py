@@ -61,7 +61,7 @@ def little_memory(left_gib: float) -> Iterator[None]:
 
 
 def take(size: int) -> None:
-    """Hold memory until the process is ended; says so when it has it."""
+    """Hold memory until the process is ended; reports it when it has it."""
     with contextlib.suppress(PermissionError):  # it needs CAP_SYS_RESOURCE, which root of a sandbox may lack
         Path("/proc/self/oom_score_adj").write_text("-1000")
     memory = mmap.mmap(-1, size)

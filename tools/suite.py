@@ -231,7 +231,7 @@ def read_junit(file: Path) -> list[Case]:
 
 
 def _explained(report: str) -> str:
-    """What a failed test's report says of why and where: who reads only the end of a log sees nothing else of it."""
+    """What a failed test's report shows of why and where: a reader of the end of a log sees nothing else of it."""
     lines = report.rstrip().splitlines()
     why = [line[1:].strip()[:REASON_LENGTH] for line in lines if line.startswith("E  ")][:REASON_LINES]
     where = [line.strip() for line in lines if re.match(r"\S+:\d+: ", line)][-1:]

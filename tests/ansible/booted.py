@@ -1,4 +1,4 @@
-"""A host that has booted: a container of the base image with systemd, for roles with services and people's sessions.
+"""A host that has booted: a container of the base image with systemd, for roles with services and sessions of users.
 
 Playbooks run as in tests/ansible/in_container.py, and so does all that is looked at.
 """
@@ -36,10 +36,10 @@ class Booted(Host):
         self.name = name
 
     def sh(self, script: str, *, check: bool = True, user: str = "") -> str:
-        """A shell's command, as root or in a new session of a person, which PAM makes as it does for ssh."""
+        """A shell's command, as root or in a new session of a user, which PAM makes as it does for ssh."""
         program = ["sh", "-c", script]
         if user:
-            # A service with PAMName is like a login: it gets groups, a runtime directory, the person's own systemd.
+            # A service with PAMName is like a login: it gets groups, a runtime directory, the user's own systemd.
             program = [
                 *("systemd-run", "--quiet", "--wait", "--pipe", "--collect", f"--uid={user}"),
                 *("--property=PAMName=login", "--property=WorkingDirectory=/tmp", *program),

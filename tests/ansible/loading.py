@@ -20,7 +20,7 @@ from gpucluster.paths import ansible_dir
 from tests.documents import parse
 
 ANSIBLE = ansible_dir()
-# As ansible.cfg says, for templates that are evaluated without a playbook.
+# As ansible.cfg states, for templates that are evaluated without a playbook.
 lookup_loader.add_directory(str(ANSIBLE / "lookup_plugins"))
 filter_loader.add_directory(str(ANSIBLE / "filter_plugins"))
 ROLES = sorted(path.name for path in (ANSIBLE / "roles").iterdir())

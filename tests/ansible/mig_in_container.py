@@ -18,7 +18,7 @@ from typing import Any
 from tests.ansible import slurm_in_container as slurm
 from tests.waiting import wait_for
 
-#: Lines of the prolog, which says what it has of a job's GPUs.
+#: Lines of the prolog, which reports what it has of a job's GPUs.
 PROLOG = slurm.RUN / "prolog.out"
 #: What a task has of its GPUs.
 SAYS = 'echo "$SLURM_GPUS_ON_NODE|$SLURM_JOB_GPUS|$SLURM_STEP_GPUS|$CUDA_VISIBLE_DEVICES"'

@@ -2,7 +2,7 @@
 
     python -m tests.ansible.package_names [MIRROR]     # asks Debian's archive, and writes its part again
 
-The other parts are written by hand, each entry with the source that says it. Their archives are out of reach here.
+The other parts are written by hand, each entry with its source. Their archives are out of reach here.
 """
 
 from __future__ import annotations

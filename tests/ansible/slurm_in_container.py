@@ -76,7 +76,7 @@ def controller(files: dict[str, str]) -> subprocess.Popen[bytes]:
 
 
 def nodes() -> dict[str, dict[str, str]]:
-    """What `scontrol show node` says of each node."""
+    """What `scontrol show node` reports of each node."""
     found = {}
     for line in call("scontrol", "--oneliner", "show", "node").splitlines():
         facts = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
@@ -85,7 +85,7 @@ def nodes() -> dict[str, dict[str, str]]:
 
 
 def jobs(wanted: dict[str, list[str]]) -> dict[str, str]:
-    """One batch job for each node, all at a time; what each said: host, processors, GPUs."""
+    """One batch job for each node, all at a time; what each reported: host, processors, GPUs."""
     script = "echo $(hostname) $SLURM_CPUS_ON_NODE $SLURM_GPUS_ON_NODE"
     outputs = {node: RUN / f"{node}.out" for node in wanted}
     for node, options in wanted.items():

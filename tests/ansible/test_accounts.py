@@ -1,4 +1,4 @@
-"""Local accounts of people: created and changed, without touching the files that people write into their homes."""
+"""Local accounts of users: created and changed, without touching the files that users write into their homes."""
 
 from __future__ import annotations
 

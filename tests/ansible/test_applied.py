@@ -51,7 +51,7 @@ UP = {"ActiveState": "active", "UnitFileState": "enabled"}
 
 
 def seen(facts: dict[str, Any] = FACTS, permanent: Iterable[str] = (), unit: dict[str, str] = UP) -> Any:
-    """What is compared besides files. The double of systemd says the same of each unit."""
+    """What is compared besides files. The double of systemd reports the same of each unit."""
     return applied.Host(facts, permanent, lambda names: dict.fromkeys(names, unit))
 
 

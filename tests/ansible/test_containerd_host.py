@@ -1,4 +1,4 @@
-"""The role containerd on a booted host: root's containerd, one for each person without root, and that all of it goes.
+"""The role containerd on a booted host: root's containerd, one for each user without root, and that all of it goes.
 
 Real: Debian's containerd, rootlesskit, slirp4netns and runc, systemd's sessions and units, sudo. A double: the bundle
 around them, nerdctl above all. What this does not prove: the real nerdctl and its networks, pulls, bypass4netns, GPUs
@@ -63,7 +63,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with mirror.serve() as server, booted() as node:
         node.sh("groupadd -g 9999 people; groupadd -g 9876 privilege")
         node.sh("useradd -u 10001 -g people -G privilege -m alice; useradd -u 10002 -g people -m bob", check=False)
-        # Like people of the directory: useradd has given them no ranges.
+        # Like users of the directory: useradd has given them no ranges.
         node.sh(": > /etc/subuid; : > /etc/subgid")
         node.sh(f"sh -s <<'END'\n{ROOTFS}\nEND")
         node.put("/root/image.py", OCI)
@@ -98,7 +98,7 @@ def test_containers_outlive_the_session(cluster: Cluster) -> None:
 
     cluster.node.sh(f"nerdctl run --rm {IMAGE} /bin/true", user="bob")
     wait_for("bob's containers may outlive the session", lambda: lingers("bob"), interval=0.1, state=service)
-    # A request for another person is ignored.
+    # A request for another user is ignored.
     cluster.node.sh(f"touch {REQUESTS}/10001; mkdir {REQUESTS}/x", user="bob")
     done = lambda: not cluster.node.sh(f"ls {REQUESTS}").strip()  # noqa: E731
     wait_for("no request is left", done, interval=0.1, state=service)
@@ -163,7 +163,7 @@ def test_a_disk_that_is_empty_after_a_boot_gets_its_directories(cluster: Cluster
 def test_a_new_bundle_takes_the_place_of_the_old_one(cluster: Cluster) -> None:
     before = cluster.node.sh("systemctl show -P MainPID gpucluster-containerd")
     assert cluster.apply(version="2.3.5").changed > 0
-    assert not cluster.node.exists(IMAGES)  # nobody wants one in it any more
+    assert not cluster.node.exists(IMAGES)  # no image is to be in it any more
     assert "2.3.5" in cluster.node.sh("nerdctl --version", user="bob")
     assert cluster.node.sh("systemctl show -P MainPID gpucluster-containerd") != before
 

@@ -41,7 +41,7 @@ VARIABLES = INVENTORY | {
 
 
 def apply(node: Booted, *options: str, check: bool = True, **changes: Any) -> Played:
-    # Its unit allows three starts a minute; a person does not change the settings that often.
+    # Its unit allows three starts a minute; a user does not change the settings that often.
     node.sh("systemctl reset-failed docker.socket docker.service", check=False)
     return node.play(TASKS, VARIABLES | {"docker_mesh": {"pairs": pairs()}} | changes, *options, check=check)
 

@@ -1,7 +1,7 @@
 """What the slurm role writes for elastic pools: by version, and with the real Slurm from the request to the node's end.
 
 The real one is the version of the base image. The lines for other versions are compared with what their documentation
-says; they were not started here.
+states; they were not started here.
 """
 
 from __future__ import annotations
@@ -288,6 +288,6 @@ def test_hosts_with_two_versions_of_pmix_have_the_mpi_plugin_of_slurm_itself() -
     # A step of srun on Debian 12 never began on Debian 13: "unable to resolve MPI plugin offset from plugin_id".
     for systems, plugin in ((["Debian-13"], "pmix"), ([], "pmix"), (["Debian-12", "Debian-13"], "pmi2")):
         assert settings(render_slurm({"slurm_systems": systems})["slurm.conf"])["MpiDefault"] == plugin
-    # The facts of a host count as well: an image that is named by its OCID has a system that cluster.yml does not say.
+    # The facts of a host count as well: an image that is named by its OCID has a system that cluster.yml does not name.
     other = host_facts() | {"system": "Debian-12"}
     assert settings(render_slurm({"slurm_systems": ["Debian-13"]}, facts=other)["slurm.conf"])["MpiDefault"] == "pmi2"

@@ -93,7 +93,7 @@ def test_the_configuration_can_be_read_by_a_shell(compression: str, options: str
     for kind in ("CACHE", "DATA", "TEMP"):
         place = f"/mnt/localdisk/containers/enroot/{kind.lower()}/user-{os.getuid()}"
         assert settings[f"ENROOT_{kind}_PATH"] == place
-    # Never set: the first switches every registry to HTTP; credentials must be read from the homes of people.
+    # Never set: the first switches every registry to HTTP; credentials must be read from the homes of users.
     assert not {"ENROOT_ALLOW_HTTP", "ENROOT_CONFIG_PATH"} & set(settings)
 
 
@@ -466,7 +466,7 @@ def test_a_disk_that_others_may_write_to_is_not_trusted(prolog: Prolog) -> None:
 
 
 def test_a_full_disk_stops_no_job(prolog: Prolog) -> None:
-    """A tmpfs with no inode left: mkdir says what it says on a full disk."""
+    """A tmpfs with no inode left: mkdir fails as on a full disk."""
     disk = prolog.base.parent
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "nr_inodes=6", "tmpfs", disk], capture_output=True, check=False

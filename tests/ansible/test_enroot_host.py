@@ -1,4 +1,4 @@
-"""The role enroot on a host: installed, changed, used by somebody without rights, taken away. Enroot is a double.
+"""The role enroot on a host: installed, changed, used by a user without rights, taken away. Enroot is a double.
 
 What this does not prove: that the real Enroot reads all of this as its double does, and anything about GPUs and RDMA.
 """
@@ -210,7 +210,7 @@ def test_slurm_runs_the_prolog_before_the_first_step() -> None:
         slurm_harness.run("chmod", "0755", PROLOG)
         slurm_harness.start_slurmd("n1")
         slurm_harness.until("the node is idle", lambda: "IDLE" in slurm_harness.flags("n1"))
-        # Somebody whom every system knows: `daemon`, in the group of the same number.
+        # A user whom every system knows: `daemon`, in the group of the same number.
         places = [f"/mnt/localdisk/containers/enroot/{kind}/user-1" for kind in ("cache", "data", "temp")]
         step = ("stat", "--format=%u %g %a", "/run/enroot/user-1", *places)
         who = ("setpriv", "--reuid=1", "--regid=1", "--clear-groups")

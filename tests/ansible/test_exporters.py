@@ -306,7 +306,7 @@ def test_who_pays(enabled: bool, there: bool, work: bool) -> None:
 
 
 def test_what_is_installed_is_removed() -> None:
-    """Each path and unit of `present` is in `absent`, and what says that there is work is the last of them."""
+    """Each path and unit of `present` is in `absent`, and the last of them shows that there is work."""
     given = known(CONTROLLER, dcgm=True)
     given["agent_files"] = []
     present, absent = read("roles/exporters/tasks/present.yml"), read("roles/exporters/tasks/absent.yml")
@@ -404,7 +404,7 @@ def test_dcgm_s_fields_are_lines_of_three_parts() -> None:
 
 
 def test_the_autoscalers_metrics_are_led_to_a_prometheus_on_another_host() -> None:
-    """And to nobody else; on the controller itself Prometheus asks the loopback device."""
+    """And to no other client; on the controller itself Prometheus asks the loopback device."""
     elsewhere = {"monitoring_host": "demo-login-1", "monitoring_host_address": "10.0.0.7", **ELASTIC}
     given = known(CONTROLLER, **elsewhere) | {"private_ip": "10.0.0.2"}
     assert evaluate("{{ exporters_relay }}", given) is True

@@ -171,7 +171,7 @@ def test_the_exporter_without_rights_gets_sys_of_a_pod(node: Booted) -> None:
             interval=1.5,
             state=lambda: node.sh("journalctl --no-pager | tail --lines=40"),
         )
-        # A socket of the namespace is passed, and the kernel says to a service in its sandbox that the mount is gone.
+        # A socket of the namespace is passed, and the kernel tells a service in its sandbox that the mount is gone.
         node.put("/srv/held.py", HELD)
         node.sh("chmod 644 /srv/held.py; rm -f /run/held")
         node.sh(

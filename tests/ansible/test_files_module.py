@@ -144,7 +144,7 @@ def test_a_directory_gets_its_mode(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes files of others")
 def test_a_trusted_directory_is_roots_alone(tmp_path: Path) -> None:
-    """On a scratch disk, where everybody may write and nobody may move what is another's."""
+    """On a scratch disk, where all users may write and no user may move the files of another."""
     disk = Path(tempfile.mkdtemp(dir="/var/tmp"))
     try:
         disk.chmod(0o1777)

@@ -1,6 +1,6 @@
 """Grafana in the role monitoring: its configuration, its unit, and what it reads.
 
-Grafana itself is not here: a double (tests/doubles/grafana) reads the files and says what it found. How Grafana draws
+Grafana itself is not here: a double (tests/doubles/grafana) reads the files and prints what it found. How Grafana draws
 the dashboards is not proved.
 """
 

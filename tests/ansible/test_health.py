@@ -30,7 +30,7 @@ def test_slurm_runs_the_checks_before_after_and_between_jobs() -> None:
     assert found["Epilog"] == "epilog-gpucluster"
     assert found["HealthCheckProgram"] == "/usr/local/lib/gpucluster/health-check"
     assert (found["HealthCheckInterval"], found["HealthCheckNodeState"]) == ("300", "ANY,CYCLE")
-    # Else a job whose node fails in the prolog is held until somebody releases it.
+    # Else a job whose node fails in the prolog is held until a user releases it.
     for inventory in (ON, ELASTIC | ON):
         assert "nohold_on_prolog_fail" in settings(render_slurm(inventory)["slurm.conf"])["SchedulerParameters"]
 
@@ -85,7 +85,7 @@ def test_only_a_drained_node_fails_the_prolog(status: int, expected: int, tmp_pa
     done = _script("prolog.sh", tmp_path, agent=f'echo "$@" > {tmp_path}/said-"$1"; exit {status}')
     assert done.returncode == expected, done.stderr
     assert (tmp_path / "said-health").read_text() == "health run --controller 10.0.0.2 --profile prolog\n"
-    # The counters before the job. How that ends is no reason for anything.
+    # The counters before the job. How that ends is not a reason for anything.
     assert (tmp_path / "said-record").read_text() == "record begin\n"
 
 

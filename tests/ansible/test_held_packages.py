@@ -115,7 +115,7 @@ def test_an_upgrade_of_everything_leaves_what_is_held(root: Path) -> None:
     assert upgraded() == {*UBUNTU, *FREE}
     apply(root)
     assert upgraded() == set(FREE)
-    # On purpose, as the role nvidia does it and the documentation says.
+    # On purpose, as the role nvidia does it and the documentation states.
     with pytest.raises(subprocess.CalledProcessError):
         apt(root, "apt-get", "--simulate", "--yes", "install", "nvlsm=2.0")
     said = apt(root, "apt-get", "--simulate", "--yes", "--allow-change-held-packages", "install", "nvlsm=2.0")

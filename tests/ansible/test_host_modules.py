@@ -92,7 +92,7 @@ def test_the_interface_of_the_default_route(routes: str, name: str) -> None:
     ("lines", "resolved", "found"),
     [
         ("nameserver 127.0.0.53\noptions edns0\n", True, "resolved"),
-        # Oracle Linux; and a system whose systemd-resolved nobody asks.
+        # Oracle Linux; and a system that does not use systemd-resolved.
         ("search example.oraclevcn.com\nnameserver 169.254.169.254\n", False, "resolv.conf"),
         ("nameserver 169.254.169.254\n", True, "resolv.conf"),
         ("nameserver 127.0.0.1\n", False, "resolv.conf"),

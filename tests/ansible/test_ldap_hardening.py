@@ -95,7 +95,7 @@ def test_each_host_gets_its_own_password_and_an_image_none() -> None:
     bakes = {"groups": groups, "group_names": ["builder", "pool_compute"]}
     # What boots from the image writes both into these lines.
     assert settings(builder, **bakes) == ("cn=", "")
-    # Without a password SSSD would bind without one, and know nobody.
+    # Without a password SSSD would bind without one, and know no user.
     with pytest.raises(Exception, match="password"):
         settings("compute-2")
     assert settings("compute-2", ansible_check_mode=True)[1] == ""

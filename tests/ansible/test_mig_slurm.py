@@ -32,7 +32,7 @@ PARTS = (
     *("" for _ in range(5)),
 )
 DEVICES = mig.devices(PARTS, "h100")
-#: A prolog in place of the role's, which asks the controller: it says which GPUs Slurm tells it.
+#: A prolog in place of the role's, which asks the controller: it prints the GPUs that Slurm names.
 PROLOG = "/usr/local/lib/gpucluster/test-prolog"
 UUIDS = {device.number: f"{'MIG' if device.instance else 'GPU'}-{device.number:04d}" for device in DEVICES}
 
@@ -93,7 +93,7 @@ def test_a_cluster_without_divided_gpus_runs_no_prolog_of_tasks() -> None:
 
 @pytest.fixture(scope="module")
 def slurm() -> dict[str, Any]:
-    """What the real Slurm said."""
+    """What the real Slurm reported."""
     from gpucluster.localcloud.podman.host import settings as host
     from tests.ansible.mig_in_container import SAYS
 

@@ -23,7 +23,7 @@ CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 
 
 
 def tree(root: Path, devices: dict[str, tuple[str, str]], *, driver: str = "", rdma: tuple[str, ...] = ()) -> Path:
-    """A host: PCI address to (vendor, class); what /proc/driver/nvidia/version says."""
+    """A host: PCI address to (vendor, class); what /proc/driver/nvidia/version reports."""
     for address, (vendor, kind) in devices.items():
         folder = root / "sys/bus/pci/devices" / address
         folder.mkdir(parents=True)

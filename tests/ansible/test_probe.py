@@ -1,4 +1,4 @@
-"""The probe runs the host's own checks within their time, and says what came of it and when."""
+"""The probe runs the host's own checks within their time, and reports what came of it and when."""
 
 from __future__ import annotations
 

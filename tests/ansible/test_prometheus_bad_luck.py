@@ -52,7 +52,7 @@ def test_a_full_disk_ends_the_recording_and_space_lets_it_go_on(small_disk: Path
         failed = "/api/v1/query?query=prometheus_tsdb_wal_writes_failed_total"
         log = small_disk / "log"
         wait_for("it sees that the disk is full", lambda: "no space left" in _said(running, log))
-        # It is asked as before, and nobody else lost anything.
+        # It is asked as before, and no other target lost anything.
         assert running.process.poll() is None
         assert running.get(failed)["resultType"] == "vector"
         filler.unlink()
@@ -61,7 +61,7 @@ def test_a_full_disk_ends_the_recording_and_space_lets_it_go_on(small_disk: Path
 
 
 def _said(running: Running, log: Path) -> str:
-    """What it says of the disk: in the log, or, where that has no space either, about its target."""
+    """What it reports of the disk: in the log, or, where that has no space either, about its target."""
     return log.read_text(errors="replace") + "".join(each["lastError"] for each in running.targets())
 
 

@@ -63,7 +63,7 @@ def test_a_module_that_can_not_be_loaded_is_told_at_every_run(tmp_path: Path) ->
         ({"nvidia-fabricmanager": "580.95.05-1"}, {}, []),
         ({"nvidia-fabricmanager": "580.65.06-1"}, {}, ["nvidia-fabricmanager-580"]),
         ({"nvidia-fabricmanager-dev-580": "580.95.05-1"}, {}, ["nvidia-fabricmanager-580"]),
-        # In another package still: the service runs, and its program says the version.
+        # In another package still: the service runs, and its program reports the version.
         ({}, {"nv-fabricmanager --version": (0, "Fabric Manager version is : 580.95.05", "")}, []),
         ({}, {"nv-fabricmanager --version": (0, "version is : 570.1", "")}, ["nvidia-fabricmanager-580"]),
         (

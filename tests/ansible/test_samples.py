@@ -1,6 +1,6 @@
 """The sample jobs: scripts that shells accept, the programs of the templates beside them, how the jobs start and end.
 
-Without GPUs, containers and TensorFlow: srun, scontrol and sinfo are doubles here that say what Slurm would say. The
+Without GPUs, containers and TensorFlow: srun, scontrol and sinfo are doubles here with the output of Slurm. The
 rows of nccl-tests are those of the seeds and of NVIDIA's own format.
 """
 

@@ -24,7 +24,7 @@ PROXY: dict[str, Any] = {
 
 
 def authority(folder: Path, name: str) -> str:
-    """A new certificate authority; returns its certificate."""
+    """A new CA; returns its certificate."""
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     argv += ["-subj", f"/CN={name}", "-keyout", str(folder / "key.pem"), "-out", str(folder / f"{name}.pem")]
     subprocess.run(argv, check=True, capture_output=True)

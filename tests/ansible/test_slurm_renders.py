@@ -59,7 +59,7 @@ def test_extra_config_goes_over_the_lines_of_the_role() -> None:
 
 @pytest.fixture(scope="module")
 def slurm() -> dict[str, Any]:
-    """What the real Slurm said."""
+    """What the real Slurm reported."""
     here: dict[str, Any] = {
         "extra_config": SHARED_MACHINE,
         "directories": {"spool": "/var/lib/slurm/slurmd/%n"},

@@ -184,7 +184,7 @@ def test_every_host_knows_every_host_s_name_and_key() -> None:
 
 
 def sshd(known: dict[str, Any], user: str) -> dict[str, str]:
-    """What sshd.conf says for a user, by the rule that the first value counts and a Match block goes before it."""
+    """What sshd.conf states for a user, by the rule that the first value counts and a Match block goes before it."""
     found: dict[str, str] = {}
     own: dict[str, str] = {}
     here = True

@@ -73,7 +73,7 @@ def test_a_setting_that_slurm_does_not_know_leaves_slurm_as_it_is(controller: Bo
 
 def test_slurm_runs_again_with_the_old_files_if_it_does_not_come_up_with_the_new_ones(controller: Booted) -> None:
     before = slurm_as_it_is(controller)
-    # slurmctld has not saved yet what its database says, so that the trial can't reach the plugin. It is stopped until
+    # slurmctld has not saved yet what its database has, so that the trial can't reach the plugin. It is stopped until
     # its restart, or it might save it again before the trial.
     controller.sh("systemctl kill --kill-who=main --signal=STOP slurmctld")
     threads = "cat /proc/$(systemctl show --property=MainPID --value slurmctld)/task/*/status"

@@ -139,7 +139,7 @@ def test_each_text_of_the_inventory_is_quoted_in_units() -> None:
 
 
 def _analysed(tmp_path: Path, lines: list[str]) -> list[str]:
-    """What systemd says of a unit with these lines."""
+    """What systemd reports of a unit with these lines."""
     file = tmp_path / "quoted.service"
     file.write_text("\n".join(["[Unit]", *lines, "[Service]", "Type=oneshot", "ExecStart=/bin/true", ""]))
     try:

@@ -81,7 +81,7 @@ def test_who_has_no_job_is_asked_for_one_after_those_who_need_none() -> None:
     assert (local[1:], operator[1]) == (["[success=2", "default=ignore]", "pam_localuser.so"], "[success=1")
     assert operator[-1] == "privilege"
     assert adopt[1:3] == ["required", "pam_slurm_adopt.so"]
-    # Without a job, without slurmd or with an unknown state nobody gets in.
+    # Without a job, without slurmd or with an unknown state no user gets in.
     assert "action_generic_failure=deny" in adopt
 
 

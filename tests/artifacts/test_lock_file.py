@@ -49,7 +49,7 @@ def fresh_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
 @pytest.fixture
 def mirror(tmp_path: Path) -> Mirror:
-    """Files of which nobody says a checksum."""
+    """Files without a published checksum."""
     made = Mirror(tmp_path / "mirror")
     for name in NEEDED:
         made.file(name, f"content of {name}")

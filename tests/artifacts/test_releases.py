@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 DEBS = ("enroot_4.1.2-1_amd64.deb", "enroot+caps_4.1.2-1_amd64.deb")
 RPMS = ("enroot-4.1.2-1.el8.x86_64.rpm", "enroot+caps-4.1.2-1.el8.x86_64.rpm")
-# Not the pinned version: nobody vouches for its checksum.
+# Not the pinned version: no list has its checksum.
 UNPINNED = {"pyxis": "0.25.0"}
 PYXIS = "pyxis-0.25.0.tar.gz"
 
@@ -161,7 +161,7 @@ def test_files_of_another_release_have_its_address_and_no_checksum_of_the_pinned
     found = of_cluster("scheduler: kubernetes\nkubernetes: {release: 1.20.2, network: routes}")
     kubelet, images = (each for each in found if each.file.startswith(("kubelet", "kubernetes-images")))
     assert kubelet.url == "https://dl.k8s.io/release/v1.20.2/bin/linux/amd64/kubelet"
-    # The page's own name says neither the release nor the architecture: no file in a mirror is taken by it.
+    # The page's own name states neither the release nor the architecture: no file in a mirror is taken by it.
     assert kubelet.places == (
         "kubelet-1.20.2-linux-amd64", "kubernetes/kubelet-1.20.2-linux-amd64",
         "release/v1.20.2/bin/linux/amd64/kubelet",
@@ -221,7 +221,7 @@ def test_what_is_kept_and_known_needs_no_network(mirror: Mirror, server: Server)
 
 @pytest.mark.parametrize("kind", ["directory", "http"])
 def test_a_mirror_that_is_gone_is_believed_as_it_was(kind: str, mirror: Mirror) -> None:
-    """Also where it never had one of the formats, and where nobody else says a checksum."""
+    """Also where it never had one of the formats, and where no other source has a checksum."""
     said: list[Event] = []
     with mirror.serve() as server:
         location = str(mirror.folder) if kind == "directory" else server.url
@@ -235,7 +235,7 @@ def test_a_mirror_that_is_gone_is_believed_as_it_was(kind: str, mirror: Mirror) 
     states = {one.artifact.file: one.state for one in releases.survey(wanted("enroot"), location, ignore)}
     assert states == {**dict.fromkeys((*DEBS, PYXIS), "cached"), **dict.fromkeys(RPMS, "unknown")}
 
-    # It is believed for what it said itself, and no other mirror is.
+    # It is believed for its own files, and no other mirror is.
     with pytest.raises((EnvironmentFault, InputError)):
         releases.ensure(wanted("enroot"), f"{location}/other", ignore)
     with pytest.raises((EnvironmentFault, InputError)):
@@ -402,7 +402,7 @@ def test_a_list_with_two_checksums_for_a_file_is_refused(listed: str, mirror: Mi
         f"{mirror.folder}/SHA256SUMS has more than one checksum for it: {sums[0]}, {sums[1]}. "
     )
     assert "software.checksums" in why[PYXIS]
-    # Nor is it taken on trust: somebody has said what it must be.
+    # Nor is it taken on trust: an entry states what it must be.
     with pytest.raises(InputError, match="unchecked"):
         releases.fetch(wanted("enroot"), str(mirror.folder), tmp_path / "own", trust_download=True, on_event=ignore)
     said = wanted("enroot", checksums={PYXIS: mirror.sha256(PYXIS)})
@@ -487,7 +487,7 @@ def test_who_is_on_the_way_can_forge_plain_http(
     (warning,) = releases.check(wanted("enroot"), server.url)
     assert (warning.level, warning.check, server.url in warning.reason) == ("warning", "software", True)
     assert all(name in warning.action for name in (*DEBS, PYXIS))
-    # Who says all checksums does not depend on it.
+    # A file with all checksums does not depend on it.
     sums = {name: mirror.sha256(name) for name in (*DEBS, PYXIS)}
     assert releases.check(wanted("enroot", checksums=sums), server.url) == ()
     asked = server.asked.copy()
@@ -576,7 +576,7 @@ def test_a_kept_file_that_changed_is_fetched_again(mirror: Mirror, cache: Path) 
     assert (found.directory / PYXIS).read_text() == f"content of {PYXIS}"
 
 
-# --- people's side -----
+# --- the side of users -----
 
 
 def test_survey_reports_the_state_of_each_file(mirror: Mirror) -> None:
@@ -651,7 +651,7 @@ def test_the_commands(mirror: Mirror, tmp_path: Path) -> None:
     assert {file["file"]: file["state"] for file in result["data"]["files"]}[PYXIS] == "there"
     code, said = told(tmp_path, "software", "fetch", "copy")
     assert (code, sorted(os.listdir(tmp_path / "copy"))) == (0, sorted(["SHA256SUMS", *DEBS, PYXIS])), said
-    # From elsewhere: what it says to write is relative to cluster.yml.
+    # From elsewhere: the path that it tells to write is relative to cluster.yml.
     below = tmp_path / "below"
     below.mkdir()
     code, said = told(below, "software", "fetch", "--file=../cluster.yml", "../copy")

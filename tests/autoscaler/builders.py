@@ -1,4 +1,4 @@
-"""Builders of observations, with a settable clock. Tests say what Slurm and the cloud report; there is no double."""
+"""Builders of observations, with a settable clock. Tests state what Slurm and the cloud report; there is no double."""
 
 from __future__ import annotations
 

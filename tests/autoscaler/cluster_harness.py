@@ -3,7 +3,7 @@
     Slurm       slurmctld in a container; a "boot" starts a real slurmd there, which registers (`slurm_harness`)
     cloud       the local cloud's server with the process engine; its faults are set with `faults`
     daemon      `python -m gpucluster.autoscaler run` as a controller would run it: its requests are signed by the
-                controller's instance, which may do what the product's policies say and nothing else
+                controller's instance, which may do what the product's policies allow and nothing else
 
 What is a double: a host is a process, so there is no image, cloud-init, network or RDMA. Nodes boot in a second. The
 daemon's `scontrol` and `squeue` are scripts that enter the container. See docs/explanation/elastic-nodes-proof.md.
@@ -71,7 +71,7 @@ host=$1; shift
 flock --shared "/gates/boot-${host%-e*}" true
 exec "$@"
 """
-# A folder for the logs of all parts, for a person to read afterwards.
+# A folder for the logs of all parts, for an operator to read afterwards.
 _KEEP = "GPUCLUSTER_HARNESS_KEEP"
 # The daemon with one change: it kills itself with SIGKILL at a named point. The product has no such points.
 _KILLED = """

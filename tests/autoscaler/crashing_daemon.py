@@ -2,9 +2,9 @@
 
 A process of its own in `test_crash`; the product has no such points. Slurm is a double.
 
-    committed   the ledger says that a launch (or a termination) is about to be sent; nothing was sent
+    committed   the ledger records that a launch (or a termination) is about to be sent; nothing was sent
     sent        the request has left and there is no answer
-    answered    the cloud has answered; nobody has heard of it
+    answered    the cloud has answered; no part has recorded the answer
     decided     the answer is about to be written down
     written     the answer is written down; what was kept of it elsewhere is not removed yet
 """

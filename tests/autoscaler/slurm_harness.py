@@ -70,8 +70,8 @@ class SlurmPool:
 
     Args:
         cloud: elastic nodes (State=CLOUD); else nodes that are always expected to be there.
-        facts: more of what a NodeName line may say, such as {"Gres": "gpu:8"} or {"Weight": "10"}.
-        partition_facts: more of what the line of its partition may say, such as {"ResumeTimeout": "5"}.
+        facts: more of what a NodeName line may have, such as {"Gres": "gpu:8"} or {"Weight": "10"}.
+        partition_facts: more of what the line of its partition may have, such as {"ResumeTimeout": "5"}.
     """
 
     prefix: str

@@ -87,7 +87,7 @@ class Watch:
         self._terminate = self.world.cloud.terminate
         self.world.cloud.terminate = self._checked_terminate  # type: ignore[method-assign]
 
-    # --- actions of people -----
+    # --- actions of operators -----
 
     def submit(self, nodes: int, seconds: float, partition: str) -> ModelJob:
         job = ModelJob(
@@ -116,7 +116,7 @@ class Watch:
         world.wake()
 
     def people_help(self) -> None:
-        """A person releases held jobs, and resumes nodes that are drained or down."""
+        """An operator releases held jobs, and resumes nodes that are drained or down."""
         for job in list(self.world.slurm.jobs.values()):
             self.world.slurm.release(job.number)
         for node in self.world.slurm.nodes.values():

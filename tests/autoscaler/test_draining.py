@@ -101,7 +101,7 @@ def test_a_node_on_another_machine_is_awaited_until_its_slurmd_answers(
     late = draining_through("/bin/sh", "-c", script, on_event=events.append)
     late.await_answers(["c-1", "unheard-of"])
     assert looks.read_text().count("\n") == 3
-    # It is the checks that say what is wrong.
+    # The checks report what is wrong.
     monkeypatch.setattr(drain, "_ANSWERS_WITHIN", 0.05)
     draining_through("/bin/sh", "-c", "echo 'c-1|idle*|none'", on_event=events.append).await_answers(["c-1"])
     draining_through("false", on_event=events.append).await_answers(["c-1"])

@@ -61,7 +61,7 @@ RUN = "20261126T100000-abcdef"
 _STATUSES = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
 #: They end with the status of what they run on a host.
 _PASS_ON = {"ssh", "kubectl"}
-#: Words of Python, Ansible or Terraform that say nothing to people, and our own for a bug.
+#: Words of Python, Ansible or Terraform that mean nothing to users, and our own for a bug.
 _INTERNAL = re.compile(
     r"is undefined|bug in gpucluster|Traceback|NoneType|\b[A-Z]\w+Error: |Errno|<class|has no attribute|object is not"
     r"|codec can't|Expecting (value|property)|Extra data|Task failed|Finalization|\bPosixPath"

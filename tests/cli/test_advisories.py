@@ -1,4 +1,4 @@
-"""`validate` says what is known of the Slurm that would be built."""
+"""`validate` reports what is known of the Slurm that would be built."""
 
 from __future__ import annotations
 

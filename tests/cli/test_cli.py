@@ -1,4 +1,4 @@
-"""The command line, as a person meets it. What needs a cluster is in tests/e2e."""
+"""The command line, as a user sees it. What needs a cluster is in tests/e2e."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every command, in every state in which the folder of a cluster can be: it does its work, or says what is missing.
+"""Every command, in every state in which the folder of a cluster can be: it does its work, or reports what is missing.
 
-The list of commands is click's, so that a new one is in it. `tests/cli/folder_states.py` says what runs for real.
+The list of commands is click's, so that a new one is in it. `tests/cli/folder_states.py` documents what runs for real.
 """
 
 from __future__ import annotations

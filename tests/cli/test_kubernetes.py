@@ -1,4 +1,4 @@
-"""The command line of `kubernetes`: what is refused, and what people and programs read."""
+"""The command line of `kubernetes`: what is refused, and what users and programs read."""
 
 from __future__ import annotations
 

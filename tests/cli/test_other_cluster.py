@@ -1,5 +1,5 @@
 """Every command, tried from a folder that is not the cluster's: with the API of a local cloud that launches no
-containers, and the real command line. The list of commands is click's, so that a new one must say what it is.
+containers, and the real command line. The list of commands is click's, so that a new one must state what it is.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_each_command_states_whether_it_changes_a_cluster() -> None:
 
 
 def _build(api: Api, name: str, tags: Mapping[str, str]) -> str:
-    """What a cluster has in the cloud, as far as it says whose it is: a network, a controller. Returns its OCID."""
+    """What a cluster has in the cloud, as far as it shows whose it is: a network, a controller. Returns its OCID."""
     core = oci.core.models
     common: dict[str, Any] = {"compartment_id": api.tenancy, "freeform_tags": {"gpucluster": name, **tags}}
     vcn = api.network.create_vcn(core.CreateVcnDetails(cidr_blocks=["10.161.0.0/16"], **common)).data
@@ -253,7 +253,7 @@ def test_a_command_that_reads_notices_another_name_in_a_remote_state(command: st
         code, said = _json(*command.split())
     what = "this folder's state is of the cluster before, and cluster.yml says renamed"
     if command == "status":
-        # It shows what it knows, and says what it does not.
+        # It shows what it knows, and reports what it does not.
         assert what in json.dumps(said)
         assert "before-controller" not in json.dumps(said)
         return

@@ -1,4 +1,4 @@
-"""The output for people and for programs."""
+"""The output for users and for programs."""
 
 from __future__ import annotations
 

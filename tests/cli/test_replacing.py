@@ -21,7 +21,7 @@ Calls = list[dict[str, Any]]
 
 @pytest.fixture
 def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """What was asked of the cluster, and somebody at the terminal."""
+    """What was asked of the cluster, and a user at the terminal."""
     monkeypatch.chdir(tmp_path)
     CliRunner().invoke(cli, ["init"])
     calls: Calls = []

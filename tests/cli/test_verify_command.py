@@ -1,4 +1,4 @@
-"""The command line of `verify`: what it refuses, and what programs and people read. tests/e2e runs it on clusters."""
+"""The command line of `verify`: what it refuses, and what programs and users read. tests/e2e runs it on clusters."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-# These folders have no state of the clusters: who means them says so.
+# These folders have no state of the clusters: a test that uses them states it.
 ID = "0123456789abcdef"
 KNOWINGLY = ("--cluster-id", ID)
 
@@ -68,7 +68,7 @@ def folder(cloud: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def destroyed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """A demo whose destroy is only noted, and somebody at the terminal."""
+    """A demo whose destroy is only noted, and a user at the terminal."""
     CliRunner().invoke(cli, ["init", "--name", "demo"])
     calls: list[bool] = []
 

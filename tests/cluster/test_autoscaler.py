@@ -18,7 +18,7 @@ def test_words_for_the_autoscaler_reach_it_whole(cluster: Cluster) -> None:
     argv = cluster.autoscaler.argv(["pause", "new firewall; reboot 'now' $(id)"])
     assert argv[0] == "ssh"
     assert argv[-3:-1] == ["demo-controller", "--"]
-    # What the remote shell makes of it is what was said.
+    # The remote shell passes on what was given.
     done = process.run(["sh", "-c", argv[-1].replace("sudo gpucluster-autoscaler", "printf %s,", 1)])
     assert done.stdout == "pause,new firewall; reboot 'now' $(id),"
 

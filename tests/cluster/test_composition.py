@@ -1,4 +1,4 @@
-"""The parts of a cluster: what is shared between them, and that making them asks nobody."""
+"""The parts of a cluster: what is shared between them, and that making them sends no request."""
 
 from __future__ import annotations
 

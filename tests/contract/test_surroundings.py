@@ -13,7 +13,7 @@ from tests.surroundings import variables
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-#: A machine of somebody who works with all these programs, in another country, behind a proxy that is down.
+#: A machine of a user who works with all these programs, in another country, behind a proxy that is down.
 OTHERS = {
     "LANG": "tr_TR.UTF-8",
     "LC_ALL": "tr_TR.UTF-8",

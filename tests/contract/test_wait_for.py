@@ -1,4 +1,4 @@
-"""The one way in which tests wait, itself: what it returns, how often it asks, and what a failure says."""
+"""The one way in which tests wait, itself: what it returns, how often it asks, and what a failure reports."""
 
 from __future__ import annotations
 

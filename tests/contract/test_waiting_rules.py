@@ -1,6 +1,6 @@
 """Tests wait for events: one way to wait, no pause that stands for an event, no bound on what a clock shows.
 
-How long something takes says how busy the machine is. What may be slow belongs to benchmarks/; the growth of work to
+How long something takes shows how busy the machine is. What may be slow belongs to benchmarks/; the growth of work to
 tests/processor.py.
 """
 
@@ -40,7 +40,7 @@ WAITING = {
     "create_connection",
     "get",
 }
-#: In the text of a program: it hangs until somebody ends it, or it does not sleep.
+#: In the text of a program: it hangs until a user ends it, or it does not sleep.
 SHORT_SLEEP = re.compile(r"\bsleep[ (]+([0-9]*\.?[0-9]+)\b")
 LEAST_SLEEP = 60
 _WALL_CLOCK = "time.time()"

@@ -1,4 +1,4 @@
-"""Evidence has no secrets, and still says how it was measured."""
+"""Evidence has no secrets, and still shows how it was measured."""
 
 from __future__ import annotations
 

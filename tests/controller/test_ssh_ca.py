@@ -47,7 +47,7 @@ def authority(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def in_service(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The elastic nodes that Slurm says are in service; a double of sinfo."""
+    """The elastic nodes that are in service in Slurm; a double of sinfo."""
     nodes: dict[str, str] = {}
     monkeypatch.setattr(ssh_ca, "in_service", lambda _names: nodes)
     return nodes
@@ -78,7 +78,7 @@ def test_a_host_gets_the_names_of_its_address_and_no_other(in_service: dict[str,
     assert names("10.0.1.9") == ["compute-e1", "compute-e1.nodes.example", "10.0.1.9"]
     assert names("10.0.1.8") == [], "two nodes with one address: one of them is not what it says"
     assert names("10.0.9.9") == []
-    # A node that says in Slurm that it has a permanent host's address does not get that host's name changed.
+    # A node that claims in Slurm that it has a permanent host's address does not get that host's name changed.
     in_service["compute-e4"] = "10.0.0.2"
     assert names("10.0.0.2")[0] == "demo-controller"
 
@@ -119,7 +119,7 @@ def test_which_elastic_nodes_are_known_is_asked_of_slurm(monkeypatch: pytest.Mon
 def test_the_autoscaler_s_word_names_a_node_before_slurm_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_service: dict[str, str]
 ) -> None:
-    """What it says of other hosts counts for nothing. Entries in the directory: tests/security/test_entries_at_boot."""
+    """Its claims about other hosts do not count. Entries in the directory: tests/security/test_entries_at_boot."""
     file = tmp_path / "nodes.json"
     monkeypatch.setattr(ssh_ca, "BOOTING", file)
 
@@ -130,7 +130,7 @@ def test_the_autoscaler_s_word_names_a_node_before_slurm_does(
     assert names("10.0.1.9", "compute-e1") == ["compute-e1", "compute-e1.nodes.example", "10.0.1.9"]
     assert names("10.0.1.9", "compute-e5") == names("10.0.1.9", "demo-controller") == []
     assert names("10.0.0.2", "compute-e1")[0] == "demo-controller"
-    # Two nodes with one address: one of them is not what it says.
+    # Two nodes with one address: one of them is not what it claims.
     two = [("10.0.1.9", booting_nodes.BootingNode(name, name)) for name in ("compute-e1", "compute-e2")]
     file.write_text(json.dumps(booting_nodes.content(two)))
     assert ssh_ca.names_of("10.0.1.9", KNOWN) == []
@@ -140,7 +140,7 @@ def test_the_autoscaler_s_word_names_a_node_before_slurm_does(
 
 @contextmanager
 def serving(authority: Path, known: dict[str, Any], more: str = "") -> Iterator[int]:
-    """The authority, as systemd runs it: one program for each connection. Yields its port.
+    """The CA, as systemd runs it: one program for each connection. Yields its port.
 
     Args:
         more: what else the program changes before it answers.
@@ -207,7 +207,7 @@ def test_a_host_asks_until_the_controller_knows_it(
         assert (certificate.key, certificate.names) == (key, frozenset({name, "127.0.0.1"}))
         assert asked == [["systemctl", "show", "--property=MainPID", "--value", "ssh"]]
         assert reloaded == [(4711, signal.SIGHUP)]
-        # It has one: it asks no more. With another key, and where the cluster has another authority, it needs another.
+        # It has one: it asks no more. With another key, and where the cluster has another CA, it needs another.
         host_certificates.request(settings, public)
         assert len(reloaded) == 1
         assert not host_certificates.is_valid(certificate, "ssh-ed25519 other", settings["authority"], name)
@@ -283,7 +283,7 @@ def test_a_node_of_an_image_waits_for_its_entry_and_writes_it_where_sssd_reads_i
     )
     assert kept.read_text() == "{CRYPT}" + made.stdout.strip()
     assert password not in "".join(told) + kept.read_text()
-    # After a reboot it asks nobody, and what waits for it starts at once.
+    # After a reboot it sends no request, and what waits for it starts at once.
     host_certificates.request({**settings, "port": 1}, public)
     assert ready.said() == ["READY=1", "READY=1"]
 

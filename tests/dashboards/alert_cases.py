@@ -106,7 +106,7 @@ CASES: dict[str, Case] = {
     "GpuMemoryError": _one(f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{GPU}}}", f"1{LONG}", f"0{LONG}", **NODE),
     "GpuRowRemapFailed": _one(f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{GPU}}}", f"1{LONG}", f"0{LONG}", **NODE),
     "GpuRowRemapPending": _one(f"DCGM_FI_DEV_ROW_REMAP_PENDING{{{GPU}}}", f"1{LONG}", f"0{LONG}", **NODE),
-    # Nanoseconds: 6e9 of 30 s are a fifth. The power limit is no fault.
+    # Nanoseconds: 6e9 of 30 s are a fifth. The power limit is not a fault.
     "GpuThrottled": Case(
         {f"DCGM_FI_DEV_THERMAL_VIOLATION{{{GPU}}}": "0+6000000000x60"},
         {f"DCGM_FI_DEV_THERMAL_VIOLATION{{{GPU}}}": "0+600000000x60",
@@ -149,7 +149,7 @@ CASES: dict[str, Case] = {
     ),
     "RdmaRateBelowNominal": Case(
         {f"gpucluster_rdma_port_rate_bytes_per_second{{{PORT}}}": HALF, f"gpucluster_rdma_port_up{{{PORT}}}": f"1{LONG}"},
-        # Full speed; and a port that is down, whose speed says nothing.
+        # Full speed; and a port that is down, whose speed has no meaning.
         {f"gpucluster_rdma_port_rate_bytes_per_second{{{PORT}}}": FULL, f"gpucluster_rdma_port_up{{{PORT}}}": f"1{LONG}",
          f'gpucluster_rdma_port_rate_bytes_per_second{{{H100}, device="mlx5_1", port="1"}}': HALF,
          f'gpucluster_rdma_port_up{{{H100}, device="mlx5_1", port="1"}}': f"0{LONG}"},
@@ -161,7 +161,7 @@ CASES: dict[str, Case] = {
         {f'gpucluster_slurm_node_state{{{N1}, state="drained"}}': f"1{LONG}"},
         labels=NODE,
     ),
-    # What an administrator or apply has drained is no fault.
+    # What an administrator or apply has drained is not a fault.
     "NodeDrainedByChecks": Case(
         {f'gpucluster_slurm_node_drained{{{N1}, reason="gpucluster: check failed: gpu_xid \\"79\\""}}': f"1{LONG}"},
         {f'gpucluster_slurm_node_drained{{{N1}, reason="gpucluster: changed by apply"}}': f"1{LONG}",
@@ -170,7 +170,7 @@ CASES: dict[str, Case] = {
     ),
     # A node that is switched off (powered_down) has no targets, and needs none.
     "NodeNotMonitored": Case(
-        # With Kubernetes the autoscaler says which nodes there are.
+        # With Kubernetes the autoscaler reports which nodes there are.
         {f'gpucluster_elastic_node_info{{{N1}, address="10.0.0.8"}}': f"1{LONG}", 'up{job="node", node="gpu-2"}': f"1{LONG}"},
         {f'gpucluster_slurm_node_state{{{N1}, state="idle"}}': f"1{LONG}", 'up{job="node", node="gpu-1"}': f"1{LONG}",
          'gpucluster_elastic_node_info{node="gpu-2", pool="gpu", address="10.0.0.9"}': f"1{LONG}",
@@ -183,7 +183,7 @@ CASES: dict[str, Case] = {
         {f'gpucluster_job_state{{{N1}, job_id="12", state="hung"}}': f"1{LONG}",
          f'gpucluster_job_rank_info{{{N1}, job_id="12", state="hung", {RANK}}}': f"1{LONG}",
          'gpucluster_job_state{node="gpu-2", job_id="12", state="waiting"}': f"1{LONG}"},
-        # Another node of the job works; what a rank of a straggler does is no hang.
+        # Another node of the job works; what a rank of a straggler does is not a hang.
         {f'gpucluster_job_state{{{N1}, job_id="12", state="hung"}}': f"1{LONG}",
          f'gpucluster_job_rank_info{{{N1}, job_id="12", state="hung", {RANK}}}': f"1{LONG}",
          'gpucluster_job_state{node="gpu-2", job_id="12", state="working"}': f"1{LONG}",
@@ -229,7 +229,7 @@ CASES: dict[str, Case] = {
     "PrometheusDropsSamples": _one(
         "prometheus_target_scrapes_sample_out_of_order_total", "0+20x60", f"100{LONG}"
     ),
-    # A clock that jumped back makes the file look as if it came from the future: that is no silence.
+    # A clock that jumped back makes the file look as if it came from the future: that is not silence.
     "HealthServiceSilent": _one('gpucluster_health_written_timestamp_seconds{node="ctl"}', f"0{LONG}", "900+30x60"),
     "NodeReportStale": Case(
         {'gpucluster_health_written_timestamp_seconds{node="ctl"}': "0+30x60",

@@ -1,4 +1,4 @@
-"""The page of the cluster's state: what it says, that it is sound, and that it stays readable for large clusters."""
+"""The page of the cluster's state: what it shows, that it is sound, and that it stays readable for large clusters."""
 
 import json
 import re

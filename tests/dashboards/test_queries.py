@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE_S, wait_for
 SAMPLES = Path(__file__).parent / "samples"
 SHAPE = "BM.GPU.H100.8"
 
-#: What a person may have chosen.
+#: What a user may have chosen.
 CHOSEN = {
     "$__rate_interval": "2m",
     "$__range": "1h",

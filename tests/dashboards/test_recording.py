@@ -124,7 +124,7 @@ SCENARIOS = [
             f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="2"}}': "0.125x40",
             f'DCGM_FI_DEV_GPU_TEMP{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="1"}}': "41x40",
             f'DCGM_FI_DEV_GPU_TEMP{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="2"}}': "41x40",
-            # A GPU that is not split has both: the counter of the whole GPU says it.
+            # A GPU that is not split has both: the counter of the whole GPU reports it.
             f'DCGM_FI_DEV_GPU_UTIL{{{N1}, gpu="1"}}': "80x40",
             f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{N1}, gpu="1"}}': "0.7x40",
             f'DCGM_FI_DEV_POWER_USAGE{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="1"}}': "300x40",
@@ -152,7 +152,7 @@ SCENARIOS = [
                     ('gpucluster:job_gpu_utilization:ratio{job_id="5"}', 0.3125),
                     ('gpucluster:job_gpu_utilization:ratio{job_id="6"}', 0.4625),
                     ('gpucluster:job_gpu_utilization:ratio{job_id="8"}', 0.8)),
-            # The whole GPU 1 says no memory here.
+            # The whole GPU 1 reports no memory here.
             returns("gpucluster:job_gpu_memory_used:bytes",
                     *((f'gpucluster:job_gpu_memory_used:bytes{{job_id="{job}"}}', number * 100 * 1048576)
                       for job, number in ((3, 1), (4, 1), (5, 2), (6, 1)))),
@@ -194,7 +194,7 @@ SCENARIOS = [
             f'gpucluster_job_gpu{{{N2}, job_id="9", gpu="0", uuid="u"}}': "1x40",
             f'up{{{N2}, shape="{SHAPE}", job="node"}}': "1x40",
             f'up{{node="gpu-2", pool="new", shape="{SHAPE}", job="node"}}': "1x40",
-            # A shape that shapes.toml does not have, and a host that is no node.
+            # A shape that shapes.toml does not have, and a host that is not a node.
             'up{node="gpu-3", pool="x", shape="BM.New.8", job="node"}': "1x40",
             'up{node="controller", job="node"}': "1x40",
         },
@@ -252,7 +252,7 @@ SCENARIOS = [
             **{f'DCGM_FI_DEV_GPU_TEMP{{{N1}, gpu="{gpu}"}}': "40x20 stale" for gpu in range(8)},
             f'up{{job="node", {N2}, shape="{SHAPE}"}}': "1x20 stale",
             **{f'DCGM_FI_DEV_GPU_TEMP{{{N2}, gpu="{gpu}"}}': "40x20 stale" for gpu in range(8)},
-            # Its exporter does not answer: that is said by another alert.
+            # Its exporter does not answer: that is reported by another alert.
             f'up{{job="dcgm", node="gpu-4", pool="gpu", shape="{SHAPE}"}}': "1x20 0x60",
             **{f'DCGM_FI_DEV_GPU_TEMP{{node="gpu-4", pool="gpu", gpu="{gpu}"}}': "40x20 stale" for gpu in range(8)},
         },

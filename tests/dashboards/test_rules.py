@@ -63,7 +63,7 @@ def test_an_xid_is_told_once_whatever_the_exporter_showed_before(tmp_path: Path)
         "_x10 79x200": (8, 60),  # no series before the first Xid
         "13x10 79x200": (8, 60),  # the end of a user's program before
         "_x10 79x4 _x2 79x200": (8, 60),  # a scrape that was missed
-        "79x100 _x2 79x100": (5, 60),  # and one long after: it is no new Xid
+        "79x100 _x2 79x100": (5, 60),  # and one long after: it is not a new Xid
     }
     told = []
     for number, (values, (yes, no)) in enumerate(forms.items()):

@@ -2,8 +2,8 @@
 src/ras/client_support.cc, with answers in the forms of its releases.
 
 It does not prove that a release of NCCL prints these forms, nor what NCCL counts in a job: the texts follow the source
-of NCCL 2.24, 2.26 and 2.30, and the JSON what 2.28.9 said of a process that was killed. Standard library of Python 3.9
-only: the agent's tests run there.
+of NCCL 2.24, 2.26 and 2.30, and the JSON what 2.28.9 reported of a process that was killed. Standard library of Python
+3.9 only: the agent's tests run there.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class RasServer:
         text: to VERBOSE STATUS.
         json_text: the same after SET FORMAT json; None for a release that does not know it (before 2.28.7).
         silent: how many connections are taken and not answered before one is: their process is stopped.
-        raw: sends these bytes instead, as something that is no NCCL.
-        lines: what clients have said.
+        raw: sends these bytes instead, as something that is not NCCL.
+        lines: what clients have sent.
     """
 
     text: str = ""

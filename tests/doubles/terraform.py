@@ -34,5 +34,5 @@ class TerraformDouble:
         self.written.append(value)
 
     def plan(self) -> str:
-        """Something that is no plan that was made before."""
+        """Something that is not a plan that was made before."""
         return "another plan"

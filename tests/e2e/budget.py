@@ -1,8 +1,8 @@
 """What commands and new nodes may cost on the clusters of these tests: counts, in budget.toml beside this file.
 
 Each piece of work makes a cluster a little slower, and no measurement of time shows it: machines differ, and are busy.
-UPDATE_BUDGET=1 writes what was measured as the new budget; a change that needs more says why in its commit. Seconds are
-held by benchmarks/budget.py, on a quiet machine.
+UPDATE_BUDGET=1 writes what was measured as the new budget; a change that needs more gives the reason in its commit.
+Seconds are held by benchmarks/budget.py, on a quiet machine.
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ def image(site: Site) -> None:
 
 
 def batch(site: Site, *options: str) -> list[str]:
-    """What a batch job's container step says, one line for each node."""
+    """What a batch job's container step reports, one line for each node."""
     site.as_alice("cat > job.sh", stdin=f"#!/bin/bash\n{LOOK}\n")
     job = site.as_alice(f"rm -f out.txt; sbatch --parsable --ntasks-per-node=1 -o out.txt {' '.join(options)} job.sh")
     site.over(job)
-    # The double has no home in its containers, and Slurm says so.
+    # The double has no home in its containers, and Slurm reports it.
     return sorted(line for line in site.as_alice("cat out.txt").splitlines() if line.startswith(MARKER))
 
 

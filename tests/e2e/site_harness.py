@@ -56,7 +56,7 @@ def all_pass(result: dict[str, Any]) -> bool:
     return all(check["check"] in _OF_THIS_MACHINE and check["status"] == "warn" for check in bad)
 
 
-#: What an apply says that leaves the tasks out.
+#: What an apply prints that leaves the tasks out.
 UNCHANGED = "no host has changed since the last apply: only users and accounts were updated (--all-tasks updates all)"
 
 
@@ -142,7 +142,7 @@ class Site:
         return done.returncode, events
 
     def plain(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """The command as a person types it."""
+        """The command as a user types it."""
         argv = [sys.executable, "-m", "gpucluster", "--file", str(self.file), *words]
         return subprocess.run(
             argv, env=self.env, capture_output=True, text=True, timeout=PATIENCE_TO_BUILD_S, check=False
@@ -198,7 +198,7 @@ class Site:
         return str(hosts[0]["name"])
 
     def as_alice(self, command: str, stdin: str = "") -> str:
-        """Run a command as alice, logged in as `apply` says at its end."""
+        """Run a command as alice, logged in as `apply` prints at its end."""
         done = self.ssh(self.entry or self.controller, command, who="alice", stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -267,7 +267,7 @@ def _listed(*words: str, home: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _patience(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Kill a command that says nothing more, so that a reader reads its end."""
+    """Kill a command that prints nothing more, so that a reader reads its end."""
     timer = threading.Timer(PATIENCE_TO_BUILD_S, process.kill)
     timer.start()
     try:
@@ -291,7 +291,7 @@ def read_until(process: subprocess.Popen[str], wanted: str) -> list[str]:
 
 
 def rest_of(process: subprocess.Popen[str]) -> str:
-    """What a command says until it ends. Unlike `communicate` it has all that follows the last line that was read."""
+    """What a command prints until it ends. Unlike `communicate` it has all that follows the last line that was read."""
     assert process.stdout is not None
     with _patience(process), process.stdout:
         said = process.stdout.read()

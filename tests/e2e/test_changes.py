@@ -1,6 +1,6 @@
 """A private cluster that changes while jobs run: login nodes, container steps, monitoring, and nodes that go and come.
 
-Nobody has a public address: everything goes through the local cloud's Bastion service. Users log in at a login node.
+No host has a public address: everything goes through the local cloud's Bastion service. Users log in at a login node.
 Enroot and Pyxis are doubles here (tests/doubles), in a mirror that is a folder: what is proven is that they are built,
 installed, configured, upgraded and removed, and that Slurm's steps reach them, not what the real ones do. Steps that
 come with a job, and those of a baked image, are in test_elastic.py. The tests run in the order of this file, on one
@@ -41,7 +41,7 @@ NEXT = "0.24.1"
 RECONFIGURE = ansible_dir() / "roles" / "slurm" / "files" / "gpucluster-reconfigure"
 CACHE = "/var/cache/gpucluster/software"
 BOTH = LOOK.replace("srun", "srun -N 2 --ntasks-per-node=1 -p compute")
-# A job that ends well when somebody writes into its pipe: until then the open waits.
+# A job that ends well when a test writes into its pipe: until then the open waits.
 GATED = "cat {gate}; echo whole"
 
 
@@ -94,7 +94,7 @@ def bind_of(site: Site, host: str) -> list[str]:
 
 
 def reads_users(site: Site, entry: str, password: str) -> bool:
-    """Whether somebody with the password of a host still gets users from the directory."""
+    """Whether a client with the password of a host still gets users from the directory."""
     bind = f"-x -H ldapi://%2Frun%2Fslapd%2Fldapi -D {entry} -w {password}"
     said = site.root(
         CONTROLLER, f"ldapsearch -LLL {bind} -b {entry.partition('ou=hosts,')[2]} uid=alice uid 2>&1; true"
@@ -183,7 +183,7 @@ def test_users_get_in_at_the_login_node_and_not_at_the_controller(site: Site) ->
     """A user with a key of their own, a member of the privilege group, the user of the image."""
     assert says(site, "alice", LOGIN, "hostname; pwd").split() == [LOGIN, "/mnt/home/alice"]
     assert refused(site, "alice", CONTROLLER)
-    # From the login node neither: the name is known there, and the controller lets nobody in.
+    # From the login node neither: the name is known there, and the controller lets no user in.
     hop = site.ssh(LOGIN, f"ssh -o BatchMode=yes {CONTROLLER} true", *ALONE, who="alice")
     assert "Permission denied" in hop.stderr
     assert says(site, "olga", CONTROLLER, "hostname") == CONTROLLER
@@ -200,7 +200,7 @@ def test_jobs_are_submitted_on_the_login_node(site: Site) -> None:
     assert site.as_alice(wait) == "compute-2"
     assert "compute" in site.as_alice("sinfo --noheader --format=%P")
     assert site.ssh(LOGIN, "systemctl is-active slurmd").stdout.strip() == "inactive"
-    # What only the controller has: the accounting, the key of the directory's authority.
+    # What only the controller has: the accounting, the key of the directory's CA.
     for path in ("/etc/slurm/slurmdbd.conf", "/etc/gpucluster/authority", "/etc/gpucluster/munge.key"):
         assert site.ssh(LOGIN, f"sudo test -e {path}").returncode == 1
 
@@ -331,7 +331,7 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     assert booted(site, *before) == before
     assert [reads_users(site, *each) for each in (leaves, lost, stays)] == [False, False, True]
     assert (sorted(hosts(site)), len(containers(site.home))) == (sorted((CONTROLLER, LOGIN, SECOND, "compute-2")), 4)
-    # Slurm's new configuration has ended nobody's job.
+    # Slurm's new configuration has ended no user's job.
     assert site.state_of(other) == "RUNNING"
     release(site, "other")
     site.accounted(other)
@@ -410,7 +410,7 @@ def test_a_bad_node_is_found_replaced_and_proven_again_by_one_command(site: Site
     bad = "compute-2"
     site.root(bad, "umount --lazy /mnt/home")
 
-    # Permanent nodes are drained, and recreated only where that was said.
+    # Permanent nodes are drained, and recreated only where that was requested.
     code, events = site.run("verify", "--fix")
     assert code == 1
     assert f"gpucluster replace {bad}" in events[-1]["message"]

@@ -59,7 +59,7 @@ CLUSTER_YML = (
 #: Of the commands that read a cluster, those that this one has no answer for: it has no such job, no Kubernetes, and a
 #: provider that is a part of gpucluster.
 REFUSED = {"job report", "job status", "job wait", "kubectl", "kubernetes status", "software lock-provider"}
-# It ends when somebody writes into its pipe: its nodes are there until then.
+# It ends when a test writes into its pipe: its nodes are there until then.
 JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\ncat gate\n"
 
 
@@ -72,7 +72,7 @@ def site() -> Iterator[Site]:
 
 
 def on_controller(site: Site, *command: str) -> str:
-    """What a command of the administrator prints, who is no user of the directory."""
+    """What a command of the administrator prints, who is not a user of the directory."""
     done = site.ssh(site.controller, " ".join(command))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.strip()
@@ -405,7 +405,7 @@ def test_a_bad_node_is_found_replaced_and_the_cluster_proven_by_one_command(site
     job = site.as_alice(f"sbatch --parsable -N 1 -o /dev/null --wrap 'mkdir {gate[:-5]}; mkfifo {gate}; cat {gate}'")
     site.runs(job)
     node = site.as_alice(f"squeue -h -j {job} -o %N")
-    # Slurm says "running" while the node's prolog still checks it.
+    # Slurm reports "running" while the node's prolog still checks it.
     site.until("its script waits", lambda: on_node(site, node, f"if [ -p {gate} ]; then echo yes; fi") == "yes")
     before = set(containers(site.home))
     on_node(site, node, BREAK)
@@ -474,7 +474,7 @@ def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Sit
     only_the_controller_is_left(site)
 
 
-# What the controller says to a user of a node who asks for an entry in the directory, and to root of it.
+# What the controller answers to a user of a node who asks for an entry in the directory, and to root of it.
 REQUEST = """
 import socket, sys
 asks = socket.socket()

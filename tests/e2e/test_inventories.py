@@ -20,7 +20,7 @@ from tests.mirror import Mirror
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
-# Not the pinned version: the mirror's own list says the checksum of its file then.
+# Not the pinned version: the mirror's own list states the checksum of its file then.
 NERDCTL = "2.99.0"
 
 

@@ -61,7 +61,7 @@ def test_a_second_apply_changes_nothing(kubernetes: KubernetesSite) -> None:
 
 
 def test_kubelet_may_not_remove_what_no_registry_gives_back(kubernetes: KubernetesSite) -> None:
-    """kubelet of 1.20 does not ask for it: this is what containerd says of its images."""
+    """kubelet of 1.20 does not ask for it: this is what containerd reports of its images."""
     pinned = 'labels."io.cri-containerd.pinned"==pinned'
     needed = set(kubernetes.on(kubernetes.controller, "kubeadm", "config", "images", "list",
                                "--kubernetes-version=v1.20.2").split())  # fmt: skip
@@ -149,7 +149,7 @@ def test_an_interface_of_the_node_moves_into_a_pod_and_comes_back(
 def test_ddp_of_pytorch_trains_on_two_nodes_over_the_moved_interface(
     kubernetes: KubernetesSite, multus: list[str]
 ) -> None:
-    """The template as a person submits it. PyTorch and gloo are real; the pictures are random."""
+    """The template as a user submits it. PyTorch and gloo are real; the pictures are random."""
     steps, width = 2 * 2, 8
     # The pods of a job have one attachment, and host-local of each node knows its own addresses alone: each finds that
     # of the other one taken.

@@ -1,7 +1,7 @@
 """Elastic nodes on Kubernetes: an empty pool, pods that get nodes launched, idle time after which these are removed.
 
 The tests run in the order of this file, on one cluster of their own. Real: Kubernetes 1.20.2, its scheduler, the
-autoscaler and the playbook that configures a node. GPUs are emulated: the status of a node says that it has them.
+autoscaler and the playbook that configures a node. GPUs are emulated: the status of a node reports that it has them.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def elastic(site: KubernetesSite) -> dict[str, str]:
 
 
 def asked(site: KubernetesSite, expression: str) -> list[float]:
-    """What Prometheus says: the last values of the series of an expression."""
+    """What Prometheus reports: the last values of the series of an expression."""
     request = json.dumps({"queries": [{"name": "it", "expr": expression}]})
     said = json.loads(site.on(site.controller, "gpucluster-agent", "monitor", "query", stdin=request))
     assert (said["why"], said["errors"]) == ("", {})

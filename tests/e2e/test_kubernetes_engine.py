@@ -69,7 +69,7 @@ def test_hosts_join_beside_the_nodes_that_the_engine_manages(site: KubernetesSit
     rows = shown(site)
     assert rows.pop(OWN) == ("work", f"v{RELEASE}")
     assert list(rows.values()) == [("service", f"v{RELEASE}")]
-    # The controller is no node.
+    # The controller is not a node.
     assert "kubelet" not in site.on(site.controller, "ls", "/usr/local/bin").split()
 
 
@@ -149,7 +149,7 @@ def test_a_user_works_with_a_token_and_has_their_home_on_our_nodes(
 
     site.until("the pod has succeeded", lambda: phase("here") == "Succeeded")
     assert site.on(site.controller, "cat", "/mnt/home/alice/from-a-pod").strip() == str(uid)
-    # A node that the engine manages has no home: the scheduler says so, and no pod gets an empty folder in its place.
+    # A node that the engine manages has no home: the scheduler reports it, and no pod gets an empty folder instead.
     assert phase("there") == "Pending"
     assert "volume node affinity conflict" in site.kubectl("describe", "pod", "there", f"--namespace={SPACE}")
     as_alice("delete", "pod", "here", "there", "--wait=false")

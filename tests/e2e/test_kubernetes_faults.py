@@ -151,7 +151,7 @@ def test_a_host_that_can_t_join_is_told_why_until_it_can(kubernetes: KubernetesS
 
 
 def _refused(site: KubernetesSite) -> str:
-    """What an apply says that fails."""
+    """What an apply prints that fails."""
     code, events = site.run("apply")
     assert code == 1, events[-3:]
     return str(events[-1])
@@ -185,7 +185,7 @@ def _restart_etcd(site: KubernetesSite, manifest: str) -> None:
 
 
 def _fill(site: KubernetesSite, space: str) -> str:
-    """Change one object until etcd takes no more: old versions fill it. Returns what kubectl says then."""
+    """Change one object until etcd takes no more: old versions fill it. Returns what kubectl prints then."""
     argv = ["podman", "exec", "--interactive", site.hosts()[site.controller], "kubectl"]
     argv += ["--kubeconfig=/etc/kubernetes/admin.conf", "replace", "--force=false", "--filename=-"]
     site.kubectl("create", "configmap", "big", f"--namespace={space}")

@@ -1,7 +1,7 @@
 """Each inventory of the README with Kubernetes: built as its reader would, verified, and removed again.
 
 Changed are the addresses, the release to the newest that can be built here, and a mirror for its files, because no
-archive that tests may use has others. Images that only a registry has never come: what waits for them is said.
+archive that tests may use has others. Images that only a registry has never come: what waits for them is reported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Work on Kubernetes: the objects that `gpucluster job render` prints, as a person of the directory runs them.
+"""Work on Kubernetes: the objects that `gpucluster job render` prints, as a user of the directory runs them.
 
-Real: Open MPI of Debian 13, whose ranks are started by files in the person's home. No GPU and no RDMA is here.
+Real: Open MPI of Debian 13, whose ranks are started by files in the user's home. No GPU and no RDMA is here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def test_an_all_reduce_of_mpi_on_two_nodes_sums_rightly(kubernetes: KubernetesSi
     words = ("--launcher", "kubernetes-job", "--set", f"image={TOOLS}", "--set", "largest=1048576")
     rendered = kubernetes.plain("job", "render", "mpi_allreduce", "--nodes", "2", *words)
     assert rendered.returncode == 0, rendered.stderr
-    # kubectl on the controller with the rights of the person, as their kubeconfig gives them.
+    # kubectl on the controller with the rights of the user, as their kubeconfig gives them.
     alice = ("--as=alice", "--namespace=user-alice")
     kubernetes.kubectl("create", "--filename=-", *alice, stdin=rendered.stdout)
     try:
@@ -43,7 +43,7 @@ def test_an_all_reduce_of_mpi_on_two_nodes_sums_rightly(kubernetes: KubernetesSi
         last = json.loads([line for line in said.splitlines() if line.startswith("{")][-1])
         assert (last["ranks"], last["hosts"], last["wrong"]) == (2, 2, 0)
         assert len({each["spec"]["nodeName"] for each in kubernetes.get("pods", LABEL, *alice)["items"]}) == 2
-        # The output is in the person's home, and is theirs.
+        # The output is in the user's home, and is theirs.
         output = "gpucluster-jobs/mpi-allreduce/mpi-allreduce.out"
         assert kubernetes.as_alice(f"stat -c %U {output}; tail -n1 {output}").splitlines()[0] == "alice"
     finally:

@@ -43,7 +43,7 @@ def test_renewed_certificates_are_in_use_and_pods_run_on(kubernetes: KubernetesS
         assert "apiserver.crt" in " ".join(done["renewed"])
         assert all(each["days"] >= 364 for each in done["certificates"] if each["file"] in done["renewed"])
         assert kubernetes.on(kubernetes.controller, "sh", "-c", serial) != before
-        # kubelets have the same authority: they go on, and so does the pod.
+        # kubelets have the same CA: they go on, and so does the pod.
         kubernetes.until("all nodes are ready", lambda: all(kubernetes.nodes().values()))
         (one,) = kubernetes.get("pods", f"--namespace={space}")["items"]
         assert one["status"]["containerStatuses"][0]["restartCount"] == 0
@@ -64,7 +64,7 @@ def test_a_restore_brings_objects_back_and_forgets_later_ones(kubernetes: Kubern
         assert done["kubernetes_objects"] >= made["kubernetes_objects"]
         assert kubernetes.get(MAP, "kept", here)["data"] == {"word": "before"}
         assert "later" not in kubernetes.kubectl("get", MAP, here, "--output=name")
-        # The same authority: nodes need no apply, and take pods.
+        # The same CA: nodes need no apply, and take pods.
         kubernetes.until("both nodes are ready", lambda: list(kubernetes.nodes().values()) == [True, True])
         kubernetes.apply(pod("after", space, min(kubernetes.nodes()), "sleep", "infinity"))
         kubernetes.await_ready(space)

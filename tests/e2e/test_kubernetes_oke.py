@@ -67,7 +67,7 @@ class Oke:
         return str(json.loads(said.stdout)["status"]["token"])
 
     def status_of(self, token: str) -> int:
-        """What the API server answers to somebody with this token."""
+        """What the API server answers to a client with this token."""
         [entry] = yaml.safe_load(self.kubeconfig.read_text())["clusters"]
         authority = base64.b64decode(entry["cluster"]["certificate-authority-data"]).decode()
         request = urllib.request.Request(

@@ -1,4 +1,4 @@
-"""People of the directory on Kubernetes: a kubeconfig of their own, their home in pods, and what is refused.
+"""Users of the directory on Kubernetes: a kubeconfig of their own, their home in pods, and what is refused.
 
 Release 1.20 has PodSecurityPolicy. What newer releases do instead (Pod Security, ValidatingAdmissionPolicy) is tested
 by its manifests alone: there is no newer API server here.
@@ -36,7 +36,7 @@ HOME = {
 
 @dataclass(frozen=True)
 class Person:
-    """kubectl on this machine, with a person's kubeconfig."""
+    """kubectl on this machine, with a user's kubeconfig."""
 
     file: Path
 
@@ -165,7 +165,7 @@ def test_a_user_on_the_controller_makes_a_kubeconfig_themselves(kubernetes: Kube
         # For her own machine: the name of the server is checked there, too.
         local = json.loads(kubernetes.as_alice("gpucluster-kubeconfig --local-port 16443 -"))
         assert local["clusters"][0]["cluster"]["tls-server-name"] == "kubernetes"
-        # Nobody else is a person of the directory: not root, not a service.
+        # No other account is a user of the directory: not root, not a service.
         for nobody in ("root", "nobody"):
             command = f"runuser -u {nobody} -- gpucluster-kubeconfig - 2>&1 || echo refused"
             said = kubernetes.on(kubernetes.controller, "sh", "-c", command)
@@ -201,7 +201,7 @@ def test_an_operator_has_every_right_by_kubectl_on_the_controller(kubernetes: Ku
 
 
 def _pod(name: str, *command: str, **more: Any) -> dict[str, Any]:
-    """A pod that the scheduler gives a node, in the person's own namespace."""
+    """A pod that the scheduler gives a node, in the user's own namespace."""
     made = pod(name, "", "", *command, **more)
     del made["metadata"]["namespace"], made["spec"]["nodeName"]
     return made

@@ -51,7 +51,7 @@ def site() -> Iterator[KubernetesSite]:
 
 
 def releases(site: KubernetesSite) -> dict[str, str]:
-    """What the API server says of itself, and of each kubelet."""
+    """What the API server reports of itself, and of each kubelet."""
     nodes = {node["metadata"]["name"]: node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes_of(site)}
     return {"": json.loads(site.kubectl("get", "--raw=/version"))["gitVersion"], **nodes}
 
@@ -86,7 +86,7 @@ def test_apply_does_not_change_the_release(site: KubernetesSite) -> None:
 def test_a_node_that_can_t_be_drained_stops_the_upgrade(site: KubernetesSite) -> None:
     steps = site.good("kubernetes", "upgrade", "--plan")["steps"]
     assert [step.partition(":")[0] for step in steps] == ["control plane", site.controller, NODE]
-    # Nobody would start another one.
+    # Nothing would start another one.
     site.apply(pod("alone", "default", NODE, "/pause", restartPolicy="Always", container={"image": PAUSE}))
     site.await_ready("default")
     end_the_api_server_after_the_next_start_of_kubelet(site)

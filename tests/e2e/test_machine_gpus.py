@@ -35,7 +35,7 @@ users:
 """
 # The numbers of the device files: with a gap, and none is 0.
 CARDS = (1, 4, 6)
-# Which device a job has, by the number that Slurm says.
+# Which device a job has, by the number that Slurm reports.
 LOOK = "readlink /run/gpucluster/mig/gpu0$CUDA_VISIBLE_DEVICES"
 
 

@@ -159,7 +159,7 @@ def test_slurm_does_what_users_expect(site: Site) -> None:
     # What each host does at midnight: two files that name one log would be an error.
     for host in (site.controller, "compute-1"):
         site.root(host, "systemctl start logrotate.service")
-    # The administrator, who is no user of the directory.
+    # The administrator, who is not a user of the directory.
     assert site.plain("ssh", "--", "srun hostname").stdout.strip() in ("compute-1", "compute-2")
 
 
@@ -181,7 +181,7 @@ int main(int count, char **words) { return MPI_Init(&count, &words) || MPI_Final
 
 
 # Open MPI 5.0 at times crashes while it starts on two nodes with srun (open-mpi/ompi#12495; seen once in some hundred
-# jobs on a busy machine). The product names it and says what to do, and these tests do that. Nothing else is tried
+# jobs on a busy machine). The product names it and reports what to do, and these tests do that. Nothing else is tried
 # again.
 OF_OPEN_MPI, NAMED, TRIES = "mca_pml_ob1_recv_frag_callback_match", "open-mpi/ompi#12495", 3
 
@@ -285,7 +285,7 @@ def test_who_waits_for_a_job_may_go_and_the_job_goes_on(site: Site) -> None:
     read_until(again, '"RUNNING"')
     kill(again)
     assert site.as_alice(f"squeue -h -j {job} -o %T") == "RUNNING"
-    # Somebody cancels it while another one waits.
+    # A user cancels it while another one waits.
     third = site.start("job", "wait", job)
     read_until(third, '"RUNNING"')
     site.as_alice(f"scancel {job}")
@@ -296,7 +296,7 @@ def test_who_waits_for_a_job_may_go_and_the_job_goes_on(site: Site) -> None:
 
 
 def test_pytorch_trains_on_two_nodes_with_a_made_up_data_set(site: Site) -> None:
-    """Debian's PyTorch and gloo are real; pictures and labels are random, so the accuracy says nothing."""
+    """Debian's PyTorch and gloo are real; pictures and labels are random, so the accuracy has no meaning."""
     pytorch_on_share.install(site, "compute-1", "compute-2")
     code, events = site.run("job", "submit", "pytorch_ddp")
     (finding,) = events[-1]["data"]["findings"]
@@ -326,7 +326,7 @@ def test_a_job_does_not_start_on_a_node_whose_checks_fail(site: Site) -> None:
         why = "journalctl --no-pager -n 20 -t gpucluster-health; gpucluster-agent check --profile prolog; true"
         raise AssertionError(f"{error}: {site.root(node, why)}") from None
     site.until("the job waits", lambda: site.root(CONTROLLER, f"squeue -h -j {job} -o %T") == "PENDING")
-    # It waits for nodes, and for nobody who releases it.
+    # It waits for nodes, and not for a user who releases it.
     assert "held" not in site.root(CONTROLLER, f"scontrol show job {job}").lower()
     site.root(CONTROLLER, f"scancel {job}")
     # A service that does not run keeps no job from running; nor does a node that is bad and not drained yet.

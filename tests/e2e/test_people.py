@@ -52,7 +52,7 @@ users:
 """
 #: What squeue answers about a job that is over.
 GONE = "slurm_load_jobs error: Invalid job id specified"
-#: Everything that would show it: a file that anybody may read, on any disk of a host.
+#: Everything that would show it: a file that any user may read, on any disk of a host.
 PLACES = "/etc /home /mnt /opt /root /run /srv /tmp /usr/local /var"
 
 
@@ -208,7 +208,7 @@ def test_a_user_does_not_become_the_controller(site: Folk) -> None:
     assert "PRIVATE KEY" not in done.stdout
     assert "forwarding failed" in done.stderr, done.stderr
 
-    # With the rules gone, verify says so.
+    # With the rules gone, verify reports it.
     site.sh("nft delete table inet gpucluster", NODE)
     assert site.person("alice", f"srun {ASK}").stdout == "200"
     code, events = site.run("verify")
@@ -260,7 +260,7 @@ def test_without_a_job_only_operators_log_in_to_a_node(site: Folk) -> None:
         site.lets_in("bob", NODE)
         # systemd would put the session beside the job.
         assert "user.slice" not in site.person("bob", "cat /proc/self/cgroup", NODE).stdout
-        # The job of one lets nobody else in.
+        # The job of one lets no other user in.
         assert site.person("alice", "true", NODE).returncode != 0
     assert site.person("bob", "true", NODE).returncode != 0
 
@@ -324,7 +324,7 @@ def test_root_of_a_node_runs_nothing_on_the_controller_and_ends_nothing(site: Fo
         assert "denied" in site.sh(f"{inside} sh -c 'cp /bin/true /tmp/x && /tmp/x'", check=False)
 
 
-# ---- what a node says about itself
+# ---- what a node reports about itself
 
 #: Messages to the health service that root of a node can make up, and one of a user. Prints an answer for each.
 LIES = f"""\
@@ -389,7 +389,7 @@ def test_a_node_whose_check_fails_is_drained_until_it_is_repaired(site: Folk) ->
     assert site.sh("cat /var/lib/gpucluster/health/metrics.prom")
     site.sh(f"mount /mnt/home && {check}", NODE)
     site.until("the node takes jobs again", lambda: not reason(site))
-    # A person's drain is theirs, also when a check fails meanwhile and passes again.
+    # An operator's drain is theirs, also when a check fails meanwhile and passes again.
     site.sh(f"scontrol update nodename={NODE} state=drain reason='loud fan'")
     site.sh(f"umount --lazy /mnt/home && {check}; mount /mnt/home && {check}", NODE)
     assert reason(site) == "loud fan"
@@ -454,7 +454,7 @@ def test_root_of_a_node_gets_into_no_other_host_with_what_lies_there(site: Folk)
 
 
 def test_hosts_are_known_by_the_cluster_s_own_ca(site: Folk) -> None:
-    """With nothing else than the authority's key in known_hosts, as for a node that was launched a moment ago."""
+    """With nothing else than the CA's key in known_hosts, as for a node that was launched a moment ago."""
     only = "grep cert-authority /etc/ssh/ssh_known_hosts > /tmp/only"
     known = "-o GlobalKnownHostsFile=/tmp/only -o UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes"
     site.sh(only)
@@ -467,7 +467,7 @@ def test_hosts_are_known_by_the_cluster_s_own_ca(site: Folk) -> None:
     # A certificate holds for the names of its host, and for no other.
     other = site.person("alice", f"ssh -o BatchMode=yes {known} -o HostKeyAlias={CONTROLLER} {NODE} hostname")
     assert "verification failed" in other.stderr
-    # Somebody without root's rights gets none, on no host.
+    # A user without root's rights gets none, on no host.
     talk = f"import socket; s = socket.create_connection(('{CONTROLLER}', 6822))"
     talk += "; s.sendall(open('/etc/ssh/ssh_host_ed25519_key.pub', 'rb').read()); s.shutdown(1); print(s.recv(4096))"
     told = site.sh(f'su alice -c "python3 -c \\"{talk}\\""', NODE)
@@ -541,7 +541,7 @@ def test_nothing_secret_can_be_read_by_others(site: Folk) -> None:
 
 def nothing_has(site: Folk, password: str) -> None:
     for host in HOSTS:
-        # As somebody without any right, and in what the services said.
+        # As a user without any right, and in what the services printed.
         look = f"runuser --user=nobody -- grep -r --files-with-matches --no-messages --fixed-strings -e '{password}'"
         assert site.sh(f"{look} {PLACES}; true", host) == ""
         assert site.sh(f"journalctl --quiet --grep '{password}' || true", host) == ""
@@ -637,7 +637,7 @@ def test_a_damaged_backup_changes_nothing(site: Folk, backup: Path) -> None:
     part = backup.with_name("part.tar.gz")
     part.write_bytes(backup.read_bytes()[: backup.stat().st_size // 2])
     assert refusal(site, part)[0] == 2
-    # Whose SQL means to work as the database's administrator, or as somebody of the system.
+    # Whose SQL means to work as the database's administrator, or as a user of the system.
     for sql, wanted in ((HOSTILE, (2, "does not belong")), (b"\\! touch /var/tmp/hostile\n", (1, "ERROR"))):
         forged = damaged(backup, "accounting.sql", lambda text, sql=sql: sql + text, signed=True)  # type: ignore[misc]
         code, message = refusal(site, forged)
@@ -698,7 +698,7 @@ def test_a_restore_that_is_killed_leaves_a_directory_that_works(site: Folk, back
     )
     site.sh("systemctl start slapd")
     assert "dora" in str(users(site))
-    # That of another cluster, whose lookup has another password, when the present directory is no more.
+    # That of another cluster, whose lookup has another password, when the present directory does not exist any more.
     site.sh("systemctl stop slapd; rm -rf /var/lib/ldap/gpucluster/*")
     other = damaged(backup, "manifest.json", lambda text: text.replace(b'"cluster": "folk"', b'"cluster": "other"'))
     done = site.good("restore", "--force", str(damaged(other, "directory.ldif", another_password, signed=True)))

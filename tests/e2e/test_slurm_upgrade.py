@@ -57,7 +57,7 @@ def test_apply_does_not_change_the_release(site: Site) -> None:
 
 
 def test_a_job_runs_across_the_upgrade(site: Site) -> None:
-    # It ends when somebody writes into its pipe.
+    # It ends when a test writes into its pipe.
     script = "#!/bin/bash\ncat go\nsrun echo done on $SLURMD_NODENAME\n"
     site.as_alice("mkfifo go; cat > job.sh", stdin=script)
     job = site.as_alice("sbatch --parsable -o out.txt job.sh")

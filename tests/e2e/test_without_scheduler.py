@@ -32,7 +32,7 @@ from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
-# Not the pinned version: the mirror's own list says the checksum of its file then.
+# Not the pinned version: the mirror's own list states the checksum of its file then.
 VERSION = "2.99.0"
 SOFTWARE = f"  mirror: mirror\n  versions: {{nerdctl: {VERSION}}}\n"
 # What plans of the other example show. `software` is the last of its file.
@@ -99,7 +99,7 @@ def _bytes(site: Site, host: str, command: str, stdin: bytes = b"") -> bytes:
 
 
 def as_bob(site: Site, script: str, stdin: str = "") -> str:
-    """What a person does: log in to the controller, and on to the node."""
+    """What a user does: log in to the controller, and on to the node."""
     done = site.ssh(CONTROLLER, f"ssh -o BatchMode=yes {PLAIN} {shlex.quote(script)}", who="bob", stdin=stdin)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -93,7 +93,7 @@ _SHARES = (0.0, 0.3, 0.5, 0.7, 0.8)
 def random_network(seed: int) -> Network:
     """A network of 16 to 232 nodes with up to three bad nodes or rails, and at most one fault between nodes.
 
-    Two faults between blocks can look like a third one, and then nobody can tell them apart.
+    Two faults between blocks can look like a third one, and then they can't be told apart.
     """
     random_ = random.Random(seed)
     per_block = random_.choice([4, 8, 16])

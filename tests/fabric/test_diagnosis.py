@@ -1,4 +1,4 @@
-"""The search on a simulated network with planted faults: all are found, and nobody else is accused."""
+"""The search on a simulated network with planted faults: all are found, and no other node is blamed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_node_that_can_not_be_measured_is_accused_of_nothing() -> None:
 
 
 def test_a_node_that_dies_in_the_middle_blames_no_node() -> None:
-    """Whenever it happens: nodes that are measured with it have no result, and that is no accusation."""
+    """Whenever it happens: nodes that are measured with it have no result, and that is not held against them."""
     for seed in range(60):
         network = Network(blocks(4, 4), [Fault("node", ("gpu-02-00",), 0.4)] * (seed % 2), seed=seed)
         rounds: list[dict[FabricMeasurement, float | None]] = []

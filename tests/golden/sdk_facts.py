@@ -1,4 +1,4 @@
-"""What the SDK says of OCI's API, for the files that are made from it: operations, and types of members of bodies."""
+"""What the SDK states of OCI's API, for the files that are made from it: operations, and types of members of bodies."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def operations(client: str) -> list[Operation]:
 
 
 def routes(folder: Path) -> list[Route]:
-    """The operations of the local cloud. `folder` is for files that nobody needs."""
+    """The operations of the local cloud. `folder` is for files that are not needed."""
     cloud = open_cloud(folder, NullEngine(folder / "null"), open_authority(folder))
     try:
         return all_routes(cloud)

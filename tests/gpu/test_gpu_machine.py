@@ -1,4 +1,4 @@
-"""Jobs with real GPUs below cgroup v2, and what `verify --level full` says of them: see `machine.py` for what is real.
+"""Jobs with real GPUs below cgroup v2, and what `verify --level full` reports of them; `machine.py` names what is real.
 
     make test-gpu
 

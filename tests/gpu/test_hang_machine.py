@@ -120,7 +120,7 @@ def watched(machine: Machine, fault: str, at: int = 1500) -> Iterator[Training]:
 
 
 def seen(machine: Machine, training: Training) -> Mapping[str, Any]:
-    """What the watcher says of the job; empty where it has not looked."""
+    """What the watcher reports of the job; empty where it has not looked."""
     text = machine.read(SEEN)
     jobs = json.loads(text)["jobs"] if text else []
     return next((job for job in jobs if job["job_id"] == training.id), {})

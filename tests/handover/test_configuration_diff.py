@@ -117,7 +117,7 @@ JSON = st.recursive(
 
 @given(before=JSON, after=JSON)
 def test_any_two_values_differ_or_are_the_same(before: Any, after: Any) -> None:
-    """No difference is lost: that would be a plan that says "no changes"."""
+    """No difference is lost: that would be a plan that reports "no changes"."""
     old, new = ({**_variables(), "slurm_extra_config": value} for value in (before, after))
     found = differences(_record(old), _record(new))
     assert bool(found) == (before != after)

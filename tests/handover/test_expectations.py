@@ -16,7 +16,7 @@ from tests.spec import unbuilt_shapes
 
 
 def spec_of(shape: str, **changes: Any) -> ClusterSpec:
-    """A cluster on the local cloud with a pool of this shape: its hardware may be emulated or not, as a test says."""
+    """A cluster on the local cloud with a pool of this shape: its hardware may be emulated or not, as a test states."""
     network = {
         "vcn_cidr": "10.93.0.0/16",
         "public_subnet_cidr": "10.93.0.0/24",

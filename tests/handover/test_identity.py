@@ -1,4 +1,4 @@
-"""What a cluster is, as its state says."""
+"""What a cluster is, as its state records it."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_managed_pools_are_node_pools_and_no_instances() -> None:
     assert cpu["user_data"] is None, "OKE's own script joins them"
     assert a10["boot_volume_gb"] == 100
     assert a10["labels"]["gpucluster.io/gpu-type"] == "a10"
-    # The hardware of the local cloud is emulated, and a node says so.
+    # The hardware of the local cloud is emulated, and a node reports it.
     assert a10["labels"]["gpucluster.io/emulated"] == "true"
     assert "--register-with-taints=nvidia.com/gpu=present:NoSchedule" in a10["user_data"]
     assert a10["user_data"].startswith("#!/bin/bash\n")

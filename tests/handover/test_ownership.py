@@ -1,4 +1,4 @@
-"""Which cluster a folder may change: whatever the state, this machine, the tags and the operator say."""
+"""Which cluster a folder may change: by the state, this machine, the tags and the operator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder(own: str = "", *known: str) -> FolderFacts:
         (folder(A, "h"), [seen("h"), seen("n", NETWORK, A)], A),
         # A network without an identity.
         (folder(), [seen("n", NETWORK)], ""),
-        # What is being deleted is nobody's any more.
+        # What is being deleted belongs to no cluster any more.
         (folder(), [seen("h", of=B, state="TERMINATING")], ""),
     ],
 )

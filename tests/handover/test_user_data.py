@@ -1,4 +1,4 @@
-"""User data: the same bytes for the same spec, within OCI's limit, and scripts that compute what Python says."""
+"""User data: the same bytes for the same spec, within OCI's limit, and scripts that compute what Python reports."""
 
 from __future__ import annotations
 

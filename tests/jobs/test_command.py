@@ -155,7 +155,7 @@ def test_judge_runs_nothing_and_so_needs_no_real_hardware_here(tmp_path: Path) -
     text = "".join(output(TUNED))
     (tmp_path / "bare").write_text(text)
     words = ("judge", "nccl_tests", "bare", "--output", "json")
-    # The folder's pool is no word about an output of another machine, unless it is named.
+    # The folder's pool proves nothing about an output of another machine, unless it is named.
     of_another = data(job(*words, file=LOCAL))
     assert of_another["job"] == data(job(*words))["job"]
     assert of_another["values"]["busbw"] > 0

@@ -253,7 +253,7 @@ def test_a_user_gets_the_rdma_devices_of_the_clusters_mode_without_any_privilege
         assert "hostNetwork" not in pod
         assert not any("hostPath" in each for each in pod["volumes"])
         assert _said(found) == f"16 devices on each node (kubernetes.rdma: {access})"
-    # NCCL fails without RDMA, where it would go on by TCP and say nothing.
+    # NCCL fails without RDMA, where it would go on by TCP and report nothing.
     assert _nccl(found)["NCCL_NET"] == "IB"
     host_names = shapes.get("BM.GPU4.8").nccl_environment["NCCL_IB_HCA"]
     assert _nccl(found)["NCCL_IB_HCA"] == ("mlx5" if access == "sr-iov" else host_names)
@@ -420,7 +420,7 @@ _GROUP = "kueue.x-k8s.io/podset-group-name"
     ],
 )  # fmt: skip
 def test_pods_tell_kueue_how_near_they_want_to_be(launcher: str, template: str, groups: int) -> None:
-    """Kueue places two groups of pods as one only if they say so, and refuses that of one group."""
+    """Kueue places two groups of pods as one only if they request it, and refuses that of one group."""
     near = {"queue": "gpus", "topology": "local-block"}
     label = "oci.oraclecloud.com/rdma.local_block_id"
     for nodes in (1, 3):

@@ -1,4 +1,4 @@
-"""What a user may say, and how it is refused: with what is wrong, and what to do."""
+"""What a user may give, and how it is refused: with what is wrong, and what to do."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_all_kinds_of_jobs_are_there() -> None:
 @pytest.mark.slow
 def test_shells_accept_all_scripts(scripts: dict[str, tuple[Path, Rendered]]) -> None:
     files = [str(file) for file, _rendered in scripts.values()]
-    # Each bash reads one script; what it says is of all that are wrong.
+    # Each bash reads one script; its output is about all that are wrong.
     wrong = [file for file in files if subprocess.run(["bash", "-n", file], check=False).returncode]
     assert wrong == []
     # Scripts that differ in their numbers and names alone are the same to it.

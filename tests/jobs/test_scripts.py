@@ -1,5 +1,5 @@
 """Scripts as Slurm runs them, with a double of its commands: values arrive, ranks learn who they are, what is missing
-is said."""
+is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rendered(
     return render(job)
 
 
-#: A training that only says what it was told.
+#: A training that only prints what it was told.
 TOLD = (
     "#!/bin/bash\n"
     "case $1 in -c) exit 0 ;; esac\n"

@@ -98,7 +98,7 @@ def test_the_output_of_the_seed_is_92_6_percent_of_its_link() -> None:
     result = judge(raw, job("rdma_perftest", latency="false", interface="ens192", rdma_cm="true", seconds="60"))
     assert result.values == {"bandwidth": 23.14, "link_share": 0.9256}
     assert statuses(result) == {"rdma_bandwidth": Status.PASS, "rdma_connection": Status.PASS}
-    # Without the rate of the link nothing is said about it.
+    # Without the rate of the link nothing is reported about it.
     alone = judge(seed_outputs.IB_WRITE_BW, job("rdma_perftest", latency="false"))
     assert alone.values == {"bandwidth": 23.14}
     assert statuses(alone)["rdma_bandwidth"] is Status.UNKNOWN
@@ -279,7 +279,7 @@ def test_a_job_measures_each_pair_and_the_last_of_an_odd_number_too(
     script = tmp_path / "job" / rendered.script
     subprocess.run(["bash", str(script)], env={**environment, **variables}, check=True, capture_output=True)
     pairs = re.findall(r"/job/pairs.sh (.*)", (tmp_path / "srun.words").read_text())
-    # A node that misses something says so itself: srun must not end it because another one said it first.
+    # A node that lacks something reports it itself: srun must not end it because another one reported it first.
     checks = [line for line in (tmp_path / "srun.words").read_text().splitlines() if "--kill-on-bad-exit" in line]
     assert all("--kill-on-bad-exit=0" in line for line in checks)
     assert len(checks) == 3
@@ -463,7 +463,7 @@ def workers(folder: Path, launcher: str, names: list[str]) -> list[dict[str, obj
 @pytest.mark.parametrize("launcher", ["srun", "mpirun", "sge"])
 def test_every_worker_knows_the_others_and_its_place(tmp_path: Path, launcher: str, names: list[str]) -> None:
     told = workers(tmp_path, launcher, names)
-    # By address, where Slurm says it.
+    # By address, where Slurm reports it.
     first = names[0] if launcher == "sge" else "10.0.1.2"
     expected = [f"{name}:20007" for name in [first, *names[1:]]]
     assert [each["cluster"] for each in told] == [{"worker": expected}] * len(names)

@@ -1,8 +1,8 @@
 """A judge of ValidatingAdmissionPolicies: Google's evaluator of CEL, with the strings library that the API server adds.
 
-It proves what an expression says of an object, and that an expression that fails is a refusal, as `failurePolicy: Fail`
-has it. It does not prove that an API server accepts the policy within its limits of cost: `make test-kubernetes` has
-one only of the releases that can be built.
+It proves the value of an expression for an object, and that an expression that fails is a refusal, as with
+`failurePolicy: Fail`. It does not prove that an API server accepts the policy within its limits of cost:
+`make test-kubernetes` has one only of the releases that can be built.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claims of GPUs: what a driver has listed, what a job claims, and what a quota of a user says of it.
+"""Claims of GPUs: what a driver has listed, what a job claims, and what a quota of a user counts of it.
 
 No API server of 1.34 or newer is here: its objects are judged by the schemas of these releases, and what a driver lists
 is planted in the form of the API.

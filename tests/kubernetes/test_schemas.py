@@ -29,7 +29,7 @@ def _pod(**spec: Any) -> dict[str, Any]:
 
 
 def test_the_package_has_the_newest_release_that_we_build() -> None:
-    """Else its description of the newest release would say nothing about ours."""
+    """Else its description of the newest release would prove nothing about ours."""
     assert int(NEWEST_RELEASE.split(".")[1]) in schemas.releases()
     assert schemas.releases()[0] == 25
 
@@ -126,7 +126,7 @@ _PAGES = sorted(Path(__file__).parents[2].joinpath("docs").rglob("*.md"))
 
 
 def _objects_in_pages() -> list[tuple[Path, dict[str, Any]]]:
-    """Whole objects only: a part of one is no object."""
+    """Whole objects only: a part of one is not an object."""
     return [
         (page, each)
         for page in _PAGES

@@ -36,7 +36,7 @@ OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.js
 
 
 class ElasticDouble:
-    """Stands for `ElasticInstances`: a list of instances. Says nothing about the cloud."""
+    """Stands for `ElasticInstances`: a list of instances. Proves nothing about the cloud."""
 
     def __init__(self, *instances: ElasticInstance) -> None:
         self.present = list(instances)
@@ -137,7 +137,7 @@ def test_jobs_on_nodes_that_go_are_told(site: Site, monkeypatch: pytest.MonkeyPa
     site.teardown.remove_all(site.run())
     assert double.present == []
     (command,) = said
-    # A plan must not say that such a controller is configured.
+    # A plan must not report that such a controller is configured.
     assert command.startswith("sudo rm -f /var/lib/gpucluster/configuration.json; sudo systemctl stop ")
     assert " stop gpucluster-autoscaler.service gpucluster-join.service && " in command
     assert "--nodelist=cpu-e1,cpu-e2" in command
@@ -202,7 +202,7 @@ def _lost(pool: str, kind: str) -> TerraformPlan:
 def test_only_elastic_nodes_in_the_way_are_withdrawn(
     site: Site, monkeypatch: pytest.MonkeyPatch, plan: TerraformPlan, left: list[str]
 ) -> None:
-    # `compute` is elastic no more, and `gone` is no pool of the file.
+    # `compute` is not elastic any more, and `gone` is not a pool of the file.
     double = site.elastic = ElasticDouble(
         _node("compute-e1", "compute"), _node("cpu-e1", "cpu"), _node("gone-e1", "gone")
     )

@@ -34,7 +34,7 @@ NOBODY = UserFiles({})
 
 
 class FileSystemsDouble:
-    """Stands for `FileSystems`: one file system, and what was asked for. Says nothing about the cloud."""
+    """Stands for `FileSystems`: one file system, and the requests. Proves nothing about the cloud."""
 
     def __init__(self, *present: FileSystem) -> None:
         self.present = {each.id: each for each in present}

@@ -185,6 +185,6 @@ def test_elastic_nodes_are_left_out() -> None:
     with patch.object(plane, "version", return_value="v1.33.1"):
         text = f"{MINIMAL.replace('count: 1', 'count: 1, max_count: 3')}scheduler: kubernetes\n"
         made = plan(loads(text), plane, "1.34.2")
-    # The last one has no name of the pool: a person has joined it.
+    # The last one has no name of the pool: an operator has joined it.
     assert {step.host for step in made.steps} == {"", CONTROLLER, "compute-1", "compute-e99"}
     assert "compute-e2" in made.nodes

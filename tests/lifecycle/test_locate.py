@@ -59,7 +59,7 @@ def cluster(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluste
 
 
 def _named(cluster: Cluster, api: Api) -> Cluster:
-    """The same on a machine whose operator says which cluster they mean."""
+    """The same on a machine whose operator names the cluster."""
     (controller,) = (
         each.id
         for each in api.compute.list_instances(api.tenancy).data
@@ -104,7 +104,7 @@ def test_the_state_goes_before_the_tags_and_the_cache_before_both(
     assert fresh.hosts.ssh_argv()[-1] == "by-state"
     monkeypatch.setattr(Ownership, "outputs", lambda _: pytest.fail("the cache was not used"))
     assert Cluster(cluster.spec).hosts.ssh_argv()[-1] == "by-state"
-    shutil.rmtree(cluster.paths.ssh)  # hosts.json alone reaches nobody
+    shutil.rmtree(cluster.paths.ssh)  # hosts.json alone reaches no host
     monkeypatch.setattr(Ownership, "outputs", lambda _: {})
     assert Cluster(cluster.spec).hosts.ssh_argv()[-1] == "demo-controller"
 

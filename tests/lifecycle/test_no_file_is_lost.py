@@ -112,7 +112,7 @@ class World:
         return share.exported and any((host, share.id) in self.mounts for host in self.hosts)
 
     def remove(self, ocid: str) -> None:
-        """Remove what is no file system."""
+        """Remove what is not a file system."""
         self.others.discard(ocid)
         self.mounts = {(host, share) for host, share in self.mounts if host != ocid}
         if ocid == "export":
@@ -317,12 +317,12 @@ class Clusters(RuleBasedStateMachine):
 
     @rule(what=st.sampled_from(["controller", "node", "export"]))
     def lose(self, what: str) -> None:
-        """Somebody deletes it in the console."""
+        """An operator deletes it in the console."""
         self.world.remove(what)
 
     @rule()
     def lose_tag(self) -> None:
-        """Somebody removes it in the console."""
+        """An operator removes it in the console."""
         for share in self.world.present:
             share.tag = None
 

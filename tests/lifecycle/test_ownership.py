@@ -1,6 +1,6 @@
 """A cluster's identity from its first apply to its destroy, in several folders: the real Terraform with the stand-in
 provider, and the API of a local cloud that launches no containers. Hosts are not configured: that they keep nothing of
-the identity is no part of this.
+the identity is not a part of this.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def net() -> Iterator[str]:
 
 
 class Folder:
-    """A folder with the cluster.yml of everybody."""
+    """A folder with the default cluster.yml."""
 
     def __init__(self, path: Path, net: str, ids: str = "") -> None:
         path.mkdir()
@@ -98,7 +98,7 @@ class Folder:
 
 
 def _tagged(api: Api) -> dict[str, dict[str, str]]:
-    """The tags of everything that says whose it is, by OCID."""
+    """The tags of everything that shows whose it is, by OCID."""
     listed = [
         *api.network.list_vcns(compartment_id=api.tenancy).data,
         *api.network.list_subnets(compartment_id=api.tenancy).data,
@@ -120,7 +120,7 @@ def test_an_identity_from_the_first_apply_to_the_destroy(api: Api, net: str, tmp
     assert [each["gpucluster-from"] for each in tags.values() if each["role"] == "controller"] == [identity["origin"]]
     assert ours.changes() == []
 
-    # While a run holds the cluster, its tag is no change to Terraform; the run of another machine is refused.
+    # While a run holds the cluster, its tag is not a change to Terraform; the run of another machine is refused.
     assert not any(LOCK in each for each in tags.values()), "the first run has ended"
     (vcn,) = api.network.list_vcns(compartment_id=api.tenancy).data
     own = Holder("0a1b2c3d", "2026-01-02T03:04:05+00:00", "apply", identity["origin"])
@@ -197,7 +197,7 @@ def test_a_cluster_without_an_identity_gets_an_identity_by_apply(
     assert {each["gpucluster-id"] for each in tags.values()} == {identity["id"]}
     assert identity["origin"] == "", "who has built it is not known"
     assert ours.changes() == []
-    # Its controller's OCID is no name any more.
+    # Its controller's OCID is not a name any more.
     with pytest.raises(OtherClusterError, match=identity["id"]):
         theirs.cluster(controller).destroy(delete_data=True)
 
@@ -217,7 +217,7 @@ def test_a_cluster_of_which_not_all_is_left_belongs_to_its_folder(api: Api, net:
     ours.build()
     assert files in _tagged(api)
 
-    # No host, and no state yet, as after a first apply that was killed: nobody else may adopt it.
+    # No host, and no state yet, as after a first apply that was killed: no other folder may adopt it.
     ours.cluster().paths.terraform_state.unlink()
     for each in api.compute.list_instances(api.tenancy, lifecycle_state="RUNNING").data:
         api.compute.terminate_instance(each.id)
@@ -422,7 +422,7 @@ def test_in_an_existing_network_nothing_is_made_before_the_controller_is_held(
     assert ours.changes() == []
     assert {ocid: tags for ocid, tags in _tagged(api).items() if ocid in kept} == kept
 
-    # Without its controller and its state it is no new cluster: nothing is made.
+    # Without its controller and its state it is not a new cluster: nothing is made.
     state.unlink()
     api.compute.terminate_instance(after_id)
     left = _tagged(api)

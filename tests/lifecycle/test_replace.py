@@ -1,4 +1,4 @@
-"""Which nodes a replacement takes, and that it leaves those of a person alone. Schedulers and the cloud are doubles."""
+"""Which nodes a replacement takes, and that it leaves an operator's alone. Schedulers and the cloud are doubles."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class ControlPlaneDouble:
 
 @pytest.mark.parametrize("timeout", [60, 0])
 def test_with_kubernetes_its_pods_leave_and_its_instance_is_awaited(events: list[Event], timeout: int) -> None:
-    # One that the autoscaler has cordoned has its reason: it is no person's.
+    # One that the autoscaler has cordoned has its reason: it is not an operator's.
     plane = ControlPlaneDouble(
         KubernetesNode("compute-e1", "True", cordoned=False),
         KubernetesNode("compute-e2", "True", cordoned=True, reason="gpucluster: it had no pods for a while"),

@@ -135,7 +135,7 @@ def test_who_stays_and_who_comes_are_exactly_those_that_are_desired(
     names: Mapping[str, list[str]] = {"compute": sorted(desired), "cpu": sorted(set(other.values()))}
     going, coming = nodes_to_remove(names, pools), nodes_to_add(names, pools)
     left = {one: name for one, name in present.items() if one not in going.get("compute", {})}
-    # Nobody else is touched: who has a desired name of his own stays, once for each name.
+    # No other node is touched: one with a desired name stays, once for each name.
     assert {name for name in present.values() if name in desired} <= set(left.values())
     assert all(present[one] == name for one, name in going.get("compute", {}).items())
     # And with those that come there is one node for each name.

@@ -30,7 +30,7 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.slow
 
 ID = "0123456789abcdef"
-# A run of another process, which says when it holds the cluster and then does nothing more.
+# A run of another process, which reports when it holds the cluster and then does nothing more.
 HOLDER = """
 import signal, sys
 from gpucluster.cluster import Cluster
@@ -111,7 +111,7 @@ def test_a_lock_of_a_killed_run_is_explained_taken_over_by_its_folder_and_remove
     wrong = second.run("state", "unlock", "0000")
     assert (wrong.exit_code, f"gpucluster state unlock {lock_id}" in wrong.output) == (2, True), wrong.output
     assert _tags(cloud, vcn) == held
-    # A refused run is no failed one: the cluster is as it was.
+    # A refused run is not a failed one: the cluster is as it was.
     assert "refused" in second.run("runs").output
     # The folder of the killed run knows the lock as its own.
     first.change()
@@ -143,7 +143,7 @@ def test_what_others_have_written_into_the_tag_is_a_lock_and_can_be_removed(
 def test_of_many_that_want_the_cluster_at_once_one_gets_it(cloud: Api, vcn: str, tmp_path: Path) -> None:
     many = 6
     folders = [Folder(tmp_path / str(number)) for number in range(many)]
-    # All have read that nobody holds it before the first one writes.
+    # All have read that no run holds it before the first one writes.
     barrier = threading.Barrier(many)
     read = LockTag._get
     got: list[str] = []

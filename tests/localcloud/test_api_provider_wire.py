@@ -1,7 +1,7 @@
 """The bodies that the real oracle/oci provider sends, and what its Go code requires of the responses.
 
 It plans a change if a response differs from what was sent, or has no map of tags. It fails if a number with a fraction
-is read as int64. It takes a resource as deleted as soon as its state says so.
+is read as int64. It takes a resource as deleted as soon as its state is a final one.
 """
 
 from __future__ import annotations

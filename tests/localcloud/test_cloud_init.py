@@ -160,7 +160,7 @@ def test_the_drive_is_made_once_and_what_is_on_it_stays(good: Good) -> None:
     assert node.fingerprint(device) == born
     assert node.sh(f"grep -c {PATH} /etc/fstab") == "1"
     assert node.sh("systemctl is-enabled gpucluster-local-disk") == "enabled"
-    # The other service that matters before anybody can log in, at the same boot.
+    # The other service that matters before any user can log in, at the same boot.
     assert_guarded_before_a_login(node)
 
 

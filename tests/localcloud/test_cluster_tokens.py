@@ -1,4 +1,4 @@
-"""Tokens of Kubernetes Engine: whom the local cloud says a token belongs to when the API server of a cluster asks."""
+"""Tokens of Kubernetes Engine: the user of a token, as the local cloud reports it to the API server of a cluster."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_an_old_podman_can_not_hand_out_gpus(tmp_path: Path, monkeypatch: pytest
         cloud = provider(tmp_path, monkeypatch, kind)
         cloud.check_gpus()
         assert cloud.machine_gpus() == MachineGpus(2, 2)
-        # A double, which has no containers and says another version.
+        # A double, which has no containers and reports another version.
         (tmp_path / "bin").mkdir()
         old = tmp_path / "bin" / "podman"
         old.write_text('#!/bin/sh\n[ "$1" != version ] || echo 4.0.3\n[ "$1" != ps ] || echo \'[]\'\n')
@@ -263,7 +263,8 @@ def test_without_a_specification_the_launch_reports_what_to_do(api: Api) -> None
 # --- real containers
 
 
-# Whether the device file can be opened: without a driver there is no such device (ENXIO), and control groups say EPERM.
+# Whether the device file can be opened: without a driver there is no such device (ENXIO), and control groups refuse it
+# (EPERM).
 OPEN = """
 import errno, os, sys
 path = sys.argv[1]

@@ -272,7 +272,7 @@ def test_a_terminated_instance_gets_no_token_and_has_none(site: Site, monkeypatc
     site.api.wait(site.api.compute.get_instance, gone.id, "TERMINATED")
     federation = made.federation_client
     for retriever in (federation.leaf_certificate_retriever, *federation.intermediate_certificate_retrievers):
-        retriever.refresh = lambda: None  # its address is nobody's now; it keeps what it has read
+        retriever.refresh = lambda: None  # its address belongs to no instance now; it keeps what it has read
     with refused(401, "NotAuthenticated"):
         client(site, made).get_instance(gone.id)
     with refused(401, "NotAuthenticated"):
@@ -289,7 +289,7 @@ def test_a_certificate_of_another_cloud_gets_no_token(
         signer(site, "one", monkeypatch)
 
 
-# --- the authority -----
+# --- the CA -----
 
 ONE = Principal("ocid1.instance.local..one", "ocid1.compartment.local..c", "ocid1.tenancy.local..t")
 

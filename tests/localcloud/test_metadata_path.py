@@ -68,7 +68,7 @@ def tables() -> str:
 
 
 def no_bridge() -> str:
-    """The name of an interface that does not exist, and is in nobody else's rules."""
+    """The name of an interface that does not exist, and is in no other rules."""
     return f"none{secrets.token_hex(4)}"
 
 
@@ -174,7 +174,7 @@ def test_ssh_finds_a_node_of_another_subnet_that_the_resolver_does_not(site: Sit
         return site.try_("ssh", "-F", config, "-o", "BatchMode=yes", "node", "true").stderr
 
     assert "Could not resolve hostname" in ssh("")
-    # It answers, and no authority has certified its key.
+    # It answers, and no CA has certified its key.
     wait_for("the node's sshd answers", lambda: "Host key verification failed" in ssh(domain))
     site.end(node)
 
@@ -258,7 +258,7 @@ def test_the_api_has_the_names_that_the_sdk_derives_from_the_region(site: Site) 
 
 @pytest.mark.containers
 def test_an_instance_that_reboots_itself_boots_again_and_one_that_powers_itself_off_does_not(site: Site) -> None:
-    """Nobody asks the API meanwhile: of a cluster whose controller boots again, the autoscaler runs there."""
+    """The API gets no request meanwhile: of a cluster whose controller boots again, the autoscaler runs there."""
     own = site.api.launch(site.subnet, "again")
     listed = ("podman", "ps", "--all", "--filter", f"label=gpucluster.ocid={own.id}", "--format")
     name = host(*listed, "{{.Names}}").strip()

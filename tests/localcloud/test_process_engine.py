@@ -145,7 +145,7 @@ def test_another_image_replaces_the_boot_volume_under_the_same_ocid(api: Api, su
     new = _boot_volume(api, instance)
     assert (new.id != volume.id, new.image_id, new.size_in_gbs) == (True, image.id, volume.size_in_gbs)
     assert api.block.get_boot_volume(volume.id).data.lifecycle_state == "TERMINATED"
-    # The same image again is no change.
+    # The same image again is not a change.
     assert _update(api, instance, source_details=source).lifecycle_state == "RUNNING"
     assert _boot_volume(api, instance).id == new.id
 

@@ -122,7 +122,7 @@ def test_out_of_capacity_late_is_told_by_the_work_request_and_asked_for_again(po
     with pytest.raises(CloudError) as caught:
         pool.members(1, 2, 3, 4)
     words = str(caught.value)
-    # At the end of the time it would say: only 3 of 4 members run after so many seconds.
+    # At the end of the time it would report: only 3 of 4 members run after so many seconds.
     assert "only 3 of 4 members run, and OCI launches no more" in words
     assert "Out of host capacity" in words
     assert pool.id in words

@@ -1,4 +1,4 @@
-"""What is said when the server of the local cloud does not start."""
+"""What is reported when the server of the local cloud does not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers that somebody stops or removes behind the local cloud's back. The engine is the null engine."""
+"""Containers that are stopped or removed without the local cloud. The engine is the null engine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_api_shows_what_has_become_of_a_container(api: Api) -> None:
     wait_for("the API shows what the engine has", lambda: states() == seen, state=states)
     assert dict(control.status(api.home).instances) == {"STOPPED": 2}
     assert "the container of removed" in (api.home / "log" / "server.log").read_text()
-    # The next start boots what nobody has asked to stop.
+    # The next start boots what no request has stopped.
     api.kill()
     api.start()
     wait_for("what nobody has stopped runs", lambda: states()[stopped] == "RUNNING", state=states)

@@ -1,4 +1,4 @@
-"""NCCL is not measured where GPUs are divided (MIG) or claimed, and the report says why."""
+"""NCCL is not measured where GPUs are divided (MIG) or claimed, and the report gives the reason."""
 
 from __future__ import annotations
 

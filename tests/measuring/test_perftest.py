@@ -40,7 +40,7 @@ def test_each_device_has_its_own_table() -> None:
     small = " 65536      5000             98.10              97.95 		   0.1\n"
     lines = [*table("mlx5_0", SWEEP), *table("mlx5_1", small)]
     assert perftest.bandwidths(lines) == {"mlx5_0": 392.31, "mlx5_1": 97.95}
-    # A job says itself of which device the next output is.
+    # A job itself reports of which device the next output is.
     told = [f"{DEVICE} mlx5_4", *table("mlx5_bond_0", SWEEP), f"{DEVICE} mlx5_5", *table("mlx5_bond_1", small)]
     assert perftest.bandwidths(told) == {"mlx5_4": 392.31, "mlx5_5": 97.95}
 

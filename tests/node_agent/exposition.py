@@ -9,7 +9,7 @@ Series = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def series(text: str) -> Series:
-    """What Prometheus' parser makes of a page; each series once, each sample of a metric that says its type.
+    """What Prometheus' parser makes of a page; each series once, each sample of a metric that has its type.
 
     Where the parser is missing (the oldest Python of hosts) the page is read by its grammar.
     """

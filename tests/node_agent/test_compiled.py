@@ -25,7 +25,7 @@ class Host:
             "sys.path[0])", f"sys.path[0]), Path({str(self.agent)!r}), Path({str(self.cache)!r})"
         )
         assert main != agent_archive._MAIN
-        # What has been imported says from where, on standard error.
+        # What has been imported prints from where, on standard error.
         seff = "sys.modules['gpucluster.node_agent.seff'].__file__"
         end = f"import atexit\natexit.register(lambda: sys.stderr.write({seff}))\n"
         monkeypatch.setattr(agent_archive, "_MAIN", main.replace("sys.exit(", end + "sys.exit("))

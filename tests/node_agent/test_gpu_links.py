@@ -16,7 +16,7 @@ from tests.node_agent.checks.measured import GIVEN
 
 
 def card(root: Path, address: str, minor: int) -> None:
-    """What the driver says of a GPU of the machine: an instance sees all of them."""
+    """What the driver reports of a GPU of the machine: an instance sees all of them."""
     file = root / f"proc/driver/nvidia/gpus/{address}/information"
     file.parent.mkdir(parents=True)
     file.write_text(f"Model: \t\t NVIDIA RTX\nGPU UUID: \t GPU-{minor:08d}\nDevice Minor: \t {minor}\n")

@@ -1,6 +1,6 @@
 """The agent and the Ansible modules on the oldest Python of hosts.
 
-What vermin says of the versions that they need is a part of `make check-style`.
+What vermin reports of the versions that they need is a part of `make check-style`.
 The agent's tests run on a real CPython 3.9, the one of Debian 11 (Oracle Linux 9 has the same). Its packages are
 unpacked into the cache, not installed. Not proved here: the libraries around it, such as an older openssl.
 """

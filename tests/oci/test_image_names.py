@@ -1,4 +1,4 @@
-"""What the names of images say, with names that Oracle published."""
+"""What the names of images mean, with names that Oracle published."""
 
 from __future__ import annotations
 

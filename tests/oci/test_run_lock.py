@@ -1,4 +1,4 @@
-"""The value of the tag that says which run holds a cluster."""
+"""The value of the tag that names the run that holds a cluster."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Stands for `ssh controller -- sudo -n /usr/local/bin/cluster request`: a small directory in a file.
 
-It is installed as `ssh` on PATH. It proves what gpucluster sends and how it takes answers, and says nothing about the
+It is installed as `ssh` on PATH. It proves what gpucluster sends and how it takes answers, and proves nothing about the
 real program, its rules, LDAP or hosts (see tests/controller/users). `answer.json` beside it, if there, is given
 instead: {"stdout": ..., "stderr": ..., "status": ...}. Every call is written to `calls.jsonl`.
 """

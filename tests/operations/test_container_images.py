@@ -1,6 +1,6 @@
 """The operator's side of container images: what is asked, how answers are taken, the command line.
 
-The double of ssh answers what a test says. What the program on the controller does is tested in tests/ansible.
+The double of ssh answers what a test sets. What the program on the controller does is tested in tests/ansible.
 """
 
 from __future__ import annotations

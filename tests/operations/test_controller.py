@@ -132,7 +132,7 @@ def test_ssh_login_takes_a_login_node_that_answers(tmp_path: Path, programs: Pat
         )
 
     assert connection(*names).ssh_argv("login", ["true"])[-3:] == ["demo-login-2", "--", "true"]
-    # Where no other is left, ssh itself says why.
+    # Where no other is left, ssh itself reports why.
     assert connection("demo-controller", "demo-login-1").ssh_argv("login")[-1] == "demo-login-1"
     with pytest.raises(ToolError, match="there is no host login"):
         connection("demo-controller", "compute-1").ssh_argv("login")

@@ -1,6 +1,6 @@
 """A local port that leads to Grafana or Prometheus on the controller: real ssh, and a real ssh server in this process.
 
-Grafana and Prometheus are doubles: HTTP servers that say their names.
+Grafana and Prometheus are doubles: HTTP servers that answer with their names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ON_LOGIN = (
 
 
 class Visitors(asyncssh.SSHServer):
-    """Lets everybody in, and forwards to where it is asked to."""
+    """Lets all users in, and forwards to where it is asked to."""
 
     open: ClassVar[list[Any]] = []
 
@@ -163,7 +163,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def _dashboard(folder: Path, steps: list[Callable[[], None]], events: list[Event], text: str = MONITORED) -> Dashboard:
-    """Each wait is the next step; after the last one somebody presses Ctrl-C."""
+    """Each wait is the next step; after the last one a user presses Ctrl-C."""
     save_hosts(folder, "demo-controller", "demo-login-1")
     paths = ClusterPaths(folder / ".gpucluster")
     spec = loads(text, str(folder / "cluster.yml"))
@@ -328,7 +328,7 @@ def test_bad_subjects(arguments: dict[str, str], says: str) -> None:
 
 @pytest.fixture
 def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A folder with a cluster.yml, and somebody who presses Ctrl-C at the first wait. What their browser opened."""
+    """A folder with a cluster.yml, and a user who presses Ctrl-C at the first wait. What their browser opened."""
     (tmp_path / "cluster.yml").write_text(MONITORED)
     save_controller(tmp_path, "demo-controller")
     monkeypatch.chdir(tmp_path)

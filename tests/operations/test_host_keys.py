@@ -1,5 +1,5 @@
 """Any machine knows which ssh host key is the right one: it is in Terraform's state. The other side is a real ssh
-server, with the key of an attacker where a test says so. `ssh` is the real one, with another port: 22 needs root.
+server, with the key of an attacker where a test sets it. `ssh` is the real one, with another port: 22 needs root.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Anybody(asyncssh.SSHServer):
 
 @contextmanager
 def _host(key: Any) -> Iterator[int]:
-    """A host with this key (and certificate) that lets all in and says `here` to each command. Yields its port."""
+    """A host with this key (and certificate) that lets all in and prints `here` for each command. Yields its port."""
     loop, ready, ports = asyncio.new_event_loop(), threading.Event(), []
 
     def answer(process: Any) -> None:
@@ -92,7 +92,7 @@ class Machine:
         self._bin = folder / "bin"
         self._bin.mkdir()
         self._monkeypatch = monkeypatch
-        #: What the cloud says of consoles: a double of its client.
+        #: What the cloud reports of consoles: a double of its client.
         self.consoles: Any = SimpleNamespace(fingerprints=lambda _ocid: {fingerprint(_text(RIGHT))})
         unused: Any = SimpleNamespace(start_if_used=lambda: None, members=None)
         self.sources = HostSources(

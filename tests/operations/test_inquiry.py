@@ -1,4 +1,4 @@
-"""Questions that nobody answers do not keep a command from ending."""
+"""Questions without an answer do not keep a command from ending."""
 
 from __future__ import annotations
 

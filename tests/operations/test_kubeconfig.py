@@ -26,7 +26,7 @@ _SSH = ["ssh", "-F", "/x/ssh_config", "demo-controller"]
 
 
 class Authority:
-    """The controller's answers, by the program that it has: the real signature, with an authority of the test."""
+    """The controller's answers, by the program that it has: the real signature, with a CA of the test."""
 
     def __init__(self, authority: Path, server: str = "https://10.0.0.2:6443") -> None:
         self.authority, self.server, self.asked = authority, server, {}  # type: ignore[var-annotated]
@@ -172,7 +172,7 @@ def test_a_real_api_server_takes_the_file_of_a_user(controller: Authority, tmp_p
         file = tmp_path / "ada.yaml"
         _files(controller).write("ada", file)
         config = yaml.safe_load(file.read_text())
-        # The server's own certificate of the tests is not of this authority.
+        # The server's own certificate of the tests is not of this CA.
         config["clusters"][0]["cluster"] = {"server": controller.server, "insecure-skip-tls-verify": True}
         file.write_text(yaml.safe_dump(config))
         ada = Kubectl(str(file), f"{binaries()}/kubectl")
@@ -180,5 +180,5 @@ def test_a_real_api_server_takes_the_file_of_a_user(controller: Authority, tmp_p
         server.kubectl.run(
             "create", "rolebinding", "a", "--clusterrole=cluster-admin", "--user=ada", "--namespace=user-ada"
         )
-        # The namespace of the file is the person's own.
+        # The namespace of the file is the user's own.
         assert ada.run("get", "configmaps", "--output=name") is not None

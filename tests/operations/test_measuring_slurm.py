@@ -212,7 +212,7 @@ def test_two_at_once_are_refused_and_nothing_is_left_of_a_killed_one(site: Site)
     subprocess.run(["kill", f"-{signal.SIGKILL.value}", inside], check=True)
     killed.wait(timeout=PATIENCE_S)
     (left,) = site.slurm.squeue()
-    # A session before it may have met a job that was ending, and said so.
+    # A session before it may have met a job that was ending, and reported it.
     earlier = len(site.events)
     with site.session():
         said = [event.message for event in site.events[earlier:] if "were cancelled" in event.message]

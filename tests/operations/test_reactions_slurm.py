@@ -143,7 +143,7 @@ def test_the_owner_reads_it_in_the_output_and_the_job_goes_on(slurm: SlurmHarnes
     found = site(ReactionSettings())
     nasty = "--comment=Requeue=1 | x\n|RUNNING| $(id)"
     job = started(slurm, "tell", "--nodes=2", "--nodelist=n-1,n-2", nasty)
-    # A node where Slurm runs no such job says what it likes.
+    # A node where Slurm runs no such job may report anything.
     found.hear(job, n_1=BUSY, n_3=hung("n-3"))
     found.tick()
     assert found.said == []

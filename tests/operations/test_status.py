@@ -178,7 +178,7 @@ def test_certificates_of_the_control_plane_are_shown_and_those_that_end_soon_are
     text = status_text(status(spec, _sources(certificates=lambda: late), 60.0).to_dict())
     assert "! b.crt ends in 29 days (2026-12-22T00:00:00Z)\n  Run: gpucluster kubernetes certificates --renew" in text
     assert "a.crt" not in text
-    # kubeadm renews no authority.
+    # kubeadm renews no CA.
     authority = (ControlPlaneCertificate("ca.crt", "2026-12-22T00:00:00Z", 29, authority=True),)
     assert "--renew" not in status_text(status(spec, _sources(certificates=lambda: authority), 60.0).to_dict())
     silent = status(spec, _sources(certificates=_fails("the controller has no answer")), 60.0).to_dict()

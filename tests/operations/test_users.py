@@ -234,7 +234,7 @@ def test_nothing_applied_and_no_directory(tmp_path: Path) -> None:
         Cluster(load(file)).users.list()
 
 
-# --- files of many people -----
+# --- files of many users -----
 
 
 def test_an_import_can_be_repeated_and_tells_of_each(controller: DirectoryCluster, tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ def test_a_change_that_not_every_host_confirms_ends_with_8(controller: Directory
         status, data = controller.json(*words)
         assert (status, data["exit_code"], data["error"]) == (8, 8, "UnconfirmedError")
         assert {key: data["done"][key] for key in HALF} == HALF
-    # What the file says is warned of nevertheless.
+    # There is a warning about the content of the file nevertheless.
     with pytest.raises(UnconfirmedError):
         controller.cluster.groups.remove("lab")
     controller.answers(json.dumps({"error": error, "done": {"name": "alice", "removed": removed} | HALF}), status=8)

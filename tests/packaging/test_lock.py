@@ -68,7 +68,7 @@ def test_what_is_declared_is_locked(python: str) -> None:
 
 
 def test_what_the_locked_packages_require_is_locked() -> None:
-    """As the packages of this environment say it. pip is told not to resolve, so it does not notice what is missing."""
+    """As the packages of this environment declare it. pip does not resolve, so it does not notice what is missing."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     asked = 0
     for sections in (("controller",), ("controller", "build", "run"), ("controller", "build", "run", "dev")):

@@ -62,7 +62,7 @@ def test_every_number_can_be_written(unit: Unit, value: float) -> None:
 def test_ticks_enclose_the_values_and_are_few(one: float, other: float, whole: bool) -> None:
     low, high = sorted((one, other))
     marks = ticks(low, high, whole=whole)
-    room = max(abs(low), abs(high)) * 1e-6 + (1e-9 if whole else 0)  # what is no whole number counts as the next one
+    room = max(abs(low), abs(high)) * 1e-6 + (1e-9 if whole else 0)  # what is not a whole number counts as the next one
     assert 2 <= len(marks) <= 12
     assert marks[0] <= low + room
     assert marks[-1] >= high - room

@@ -109,5 +109,5 @@ def good(*changed: tuple[str, str], **changes: Any) -> Facts:
 
 
 def refused(check: str, what: str = "it", status: int = 404) -> Unknown:
-    """What OCI says of a thing that is not there, or not to be seen."""
+    """What OCI reports of a thing that is not there, or not to be seen."""
     return Unknown(check, what, f"the cloud answered {status} {REFUSED}", status, "Allow group <yours> to see it")

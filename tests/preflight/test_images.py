@@ -78,7 +78,7 @@ NO_RDMA: dict[str, Any] = {"rdma": "false"}
         (UBUNTU, PLAIN_UBUNTU, {"shape": "BM.GPU.A10.4", "driver": "install"}),
         (ORACLE9, GEN2, NO_RDMA),
         (ORACLE8, named("Oracle-Linux-8.10-Gen2-GPU-2025.08.31-0", system="Oracle Linux", version="8"), NO_RDMA),
-        # Its name says nothing, and it needs no RDMA: nobody knows better than its owner.
+        # Its name shows nothing, and it needs no RDMA: only its owner knows its content.
         (BY_OCID, named("ours", custom=True, system="Oracle Linux", version="9.5"), NO_RDMA),
     ],
 )

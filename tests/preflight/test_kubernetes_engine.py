@@ -1,4 +1,4 @@
-"""What preflight says of the release of a control plane of Kubernetes Engine, and how it asks for what is offered."""
+"""What preflight reports of the release of a control plane of Kubernetes Engine, and how it asks for releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What preflight asks of this machine: real key files, a real ssh-keygen, programs that say a version."""
+"""What preflight asks of this machine: real key files, a real ssh-keygen, programs that report a version."""
 
 from __future__ import annotations
 

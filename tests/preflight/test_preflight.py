@@ -82,7 +82,7 @@ def _limits(**left: Limit | Unknown) -> dict[str, Any]:
     return {"limits": {**good().limits, **{keys[name]: one for name, one in left.items()}}}
 
 
-# What is changed, what is so, and what must be said of it: level, check, a passage.
+# What is changed, what is so, and what must be reported of it: level, check, a passage.
 CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
     # credentials
     "no key": (

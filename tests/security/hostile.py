@@ -130,7 +130,7 @@ class _Steps:
         if act is None or event not in _EVENTS or os.getpid() != self._pid:
             return
         self.number += 1
-        self.act = None  # what the attacker does is no step
+        self.act = None  # what the attacker does is not a step
         try:
             act(self.number)
         finally:

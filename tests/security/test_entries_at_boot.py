@@ -1,6 +1,6 @@
 """Who wants an entry in the directory without being a node that boots, or the entry of another one.
 
-The network says which address asks, and from which port. What the autoscaler's user writes, that user can change: it
+The network shows which address asks, and from which port. What the autoscaler's user writes, that user can change: it
 may name nodes of elastic pools and no other host. Everything is real but the autoscaler, whose file is written here,
 and Slurm's answers.
 
@@ -57,7 +57,7 @@ def controller(running: Controller) -> Controller:
 
 
 def boots(controller: Controller, nodes: dict[str, tuple[str, str]]) -> None:
-    """What the autoscaler says."""
+    """What the autoscaler reports."""
     write(controller, json.dumps({"nodes": {at: {"node": node, "instance": one} for at, (node, one) in nodes.items()}}))
 
 
@@ -331,7 +331,7 @@ def test_the_entry_of_an_older_image_stays_while_no_node_has_booted_from_a_newer
         assert said[0].endswith("It ends after a node has booted from a newer one. If the pool was not baked again "
                                 "since: gpucluster image bake gpu")  # fmt: skip
         assert accepted(controller, IMAGE, password)
-    # A node that the controller configures says nothing of images: an older one may fit again.
+    # A node that the controller configures proves nothing about images: an older one may fit again.
     controller.request("base_tree", hosts={"gpu-e3": "i-3"})
     with slurm(controller, f"gpu-e3 idle {ADDRESS}"):
         apply(controller)

@@ -1,4 +1,4 @@
-"""Root of a node against root of the controller, on the home share, which squashes nobody.
+"""Root of a node against root of the controller, on the home share, which squashes no user.
 
 The attacker can change everything on the share at any moment. What it gets is what it has anyway: the files of users.
 It must get nothing of the controller: no file there may change, appear or go, and no content of one may come to the

@@ -132,7 +132,7 @@ def _run(folder: Path, environment: Mapping[str, str], *words: str) -> None:
 
 
 def _apply_until_hosts_are_asked(folder: Path, environment: Mapping[str, str]) -> None:
-    """Everything in the cloud is made. Instances that do not exist answer nobody: then the operator gives up."""
+    """Everything in the cloud is made. Instances that do not exist do not answer: then the operator gives up."""
     argv = [sys.executable, "-m", "gpucluster", "--output", "json", "apply"]
     with subprocess.Popen(
         argv, cwd=folder, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,7 +1,7 @@
 """Root of a host against the directory that all hosts read.
 
 Root of a host reads the password with which the host binds. Its entry reads what hosts need, and must change nothing,
-not even itself. When the host is removed from the cluster, nobody can bind with it any more.
+not even itself. When the host is removed from the cluster, no client can bind with it any more.
 """
 
 from __future__ import annotations

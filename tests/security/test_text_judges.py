@@ -112,7 +112,7 @@ def test_slapadd_takes_each_user_that_cluster_yml_can_have(here: Host) -> None:
 
 
 def _slapadd(node: Host, records: Iterable[str]) -> str:
-    """What slapadd says of these records in an empty directory; nothing if it takes them all."""
+    """What slapadd reports of these records in an empty directory; nothing if it takes them all."""
     config = CONFIG.replace("SUFFIX", "dc=demo").replace("MODULES", "moduleload argon2")
     _write(
         node, "/tmp/slapd.conf", "\n".join(line for line in config.splitlines() if not line.startswith("TLS")) + "\n"
@@ -166,7 +166,7 @@ def test_a_host_takes_each_name_of_users_and_groups(here: Host) -> None:
 
 # --- slurm.conf, with Slurm's own parser -----
 
-#: Reads pairs of a text and a slurm.conf; writes what Slurm said of each that it refuses or reads differently.
+#: Reads pairs of a text and a slurm.conf; writes what Slurm reported of each that it refuses or reads differently.
 _JUDGE = """
 import json, subprocess, sys
 refused = []
@@ -249,7 +249,7 @@ def test_a_value_that_the_parser_does_not_take_is_refused_and_no_other(here: Hos
     """Of all keys: one that is missing in our tables would be seen here, too."""
     here.run("mkdir", "-p", "/etc/slurm")
     apart = {"ClusterName", "DownNodes", "FrontendName", "NodeName", "NodeSet", "PartitionName", "SlurmctldHost"}
-    # Keys that are no more; what the parser says of their values is not the reason why it refuses them.
+    # Keys that do not exist any more; what the parser reports of their values is not the reason why it refuses them.
     removed = {"AccountingStoreJobComment", "ExtSensorsFreq"}
     # It has a limit of its own beside that of its type.
     limited = {"MaxArraySize"}

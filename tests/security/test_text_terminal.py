@@ -122,7 +122,7 @@ def _errors() -> Iterator[GpuClusterError]:
         if isinstance(kind, type) and issubclass(kind, GpuClusterError):
             try:
                 yield kind(ALL, where=ALL, hint=ALL)
-            except TypeError:  # it wants more, and says it with the text of its base
+            except TypeError:  # it needs more, and reports it with the text of its base
                 continue
     yield InputError(ALL, findings=[InputFinding(ALL, 1, 1, ALL, ALL, ALL)])
     yield PreflightError(ALL, findings=[PreflightFinding("error", ALL, ALL, ALL)])
@@ -237,7 +237,7 @@ def test_a_word_of_the_command_line(words: list[str]) -> None:
     try:
         while part := os.read(master, 1 << 16):
             shown += part
-    except OSError:  # nobody has the other end any more
+    except OSError:  # no program has the other end any more
         pass
     os.close(master)
     assert done.returncode != 0

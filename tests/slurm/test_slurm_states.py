@@ -110,7 +110,7 @@ def test_who_wrote_a_reason_decides_where_slurm_has_a_user_of_its_own() -> None:
         assert not reasons.from_administrator(reason, "slurm")
         assert reasons.from_administrator(reason, "root")
         assert reasons.from_administrator(reason, "alice")
-    # gpucluster runs as that user on the controller, and a person may still have to decide.
+    # gpucluster runs as that user on the controller, and an operator may still have to decide.
     for own in (reasons.REMOVED, f"{reasons.FOR_A_PERSON} gpu_count: 7 of 8 GPUs"):
         assert not reasons.from_slurm(own, "slurm")
     assert reasons.from_administrator(f"{reasons.FOR_A_PERSON} gpu_count: 7 of 8 GPUs", "slurm")

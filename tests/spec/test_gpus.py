@@ -1,4 +1,4 @@
-"""`gpus.mig` of a pool: what it says when it is right, and each error at its place (§)."""
+"""`gpus.mig` of a pool: what it means when it is right, and each error at its place (§)."""
 # A row of the tables is a line, so that rows can be compared.
 # ruff: noqa: E501
 

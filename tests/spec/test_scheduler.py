@@ -67,7 +67,7 @@ def test_a_release_that_the_network_of_pods_does_not_know_is_refused_before_anyt
     ((path, message),) = found(old)
     assert (path, "this release's Calico begins" in message) == ("kubernetes.release", True)
     assert loads(f"{KUBERNETES}kubernetes: {{release: 1.29.0}}\n").kubernetes.network == "calico"
-    # Somebody who names a Calico knows which releases it supports.
+    # A user who names a Calico knows which releases it supports.
     assert loads(f"{old}software: {{versions: {{calico: 3.27.4}}}}\n").kubernetes.release == "1.28.15"
 
 

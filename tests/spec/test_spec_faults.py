@@ -181,7 +181,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "home of the login user": ("mount_path: /mnt/home", "mount_path: §/home", "storage.home.mount_path", "belongs to the system"),
     "under etc": ("mount_path: /mnt/home", "mount_path: §/etc/home", "storage.home.mount_path", "belongs to the system"),
     "dots in the export": ("export_path: /mnt/home", "export_path: §/a/./b", "storage.home.export_path", "must not contain . or .."),
-    # --- people
+    # --- users
     "root as a user": ("name: alice", "name: §root", "users.people[0].name", "the user root belongs to the system"),
     "slurm as a user": ("name: alice", "name: §slurm", "users.people[0].name", "belongs to the system"),
     "login user of an image": (
@@ -530,7 +530,7 @@ def test_aliases_that_would_explode() -> None:
 def test_a_file_is_read_only_as_far_as_it_may_be_large(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yml"
     with file.open("wb") as stream:
-        stream.truncate(10**10)  # a hole: nobody should try to read it whole
+        stream.truncate(10**10)  # a hole: it must not be read whole
     with pytest.raises(InputError) as caught:
         load(file)
     assert "larger than 256 KiB" in str(caught.value)

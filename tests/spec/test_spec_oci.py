@@ -1,4 +1,4 @@
-"""Keys that only a real cloud has much use for: what they say when they are right, and each error at its place (§)."""
+"""Keys that only a real cloud has much use for: what they mean when they are right, and each error at its place (§)."""
 # A row of the tables is a line, so that rows can be compared.
 # ruff: noqa: E501
 

@@ -28,7 +28,7 @@ def local(name: str) -> ClusterSpec:
 
 
 def for_oci(text: str) -> str:
-    """The text with the sections that its header gives, as a person would put them in."""
+    """The text with the sections that its header gives, as a user would put them in."""
     header, _, body = text.partition("\nversion:")
     given = "\n".join(line[4:] for line in header.splitlines() if line.startswith("#   "))
     for section in yaml.safe_load(given):

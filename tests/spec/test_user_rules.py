@@ -30,7 +30,7 @@ ACCOUNTS = values.LocalAccounts(users={}, groups={}, logins=set(), shells={"/bin
 
 
 def program_takes(person: dict[str, Any]) -> bool:
-    """Whether the controller's program lets this person in."""
+    """Whether the controller's program lets this user in."""
     try:
         plan = plans.Plan(config.Config.parse(CONFIG), states.DirectoryState(), ACCOUNTS, {})
         plan.put_user(desired.desired_user({key: value for key, value in person.items() if value != ""}, ACCOUNTS))

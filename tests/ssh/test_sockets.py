@@ -23,7 +23,7 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two use
 
 @pytest.fixture
 def place(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder like /tmp, in which others can make folders too, with a short name; our home is no place for sockets."""
+    """A folder like /tmp, in which others can make folders too, with a short name; our home may not have sockets."""
     folder = Path("/tmp") / f"s{os.getpid()}"
     folder.mkdir()
     folder.chmod(0o1777)
@@ -95,7 +95,7 @@ def test_two_clusters_have_two_folders(place: Path) -> None:
 
 @contextmanager
 def listening(file: Path) -> Iterator[socket.socket]:
-    """Somebody answers at a socket."""
+    """A process answers at a socket."""
     with socket.socket(socket.AF_UNIX) as ear:
         ear.bind(str(file))
         ear.listen()
@@ -155,7 +155,7 @@ def test_a_planted_master_is_told_nothing(attack: str, place: Path, client: SshC
         os.chown(found, STRANGER, STRANGER)
         for argv in (client.argv(HOST.name, ["true"]), ["ssh", "-F", str(client.config), HOST.name, "true"]):
             done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            # It went to the network, where nobody listens.
+            # It went to the network, where no program listens.
             assert "Connection refused" in done.stderr
         client.write([HOST])
         assert shared_at(client) == "none"

@@ -85,7 +85,7 @@ class LocalCloud:
         }
 
     def standing(self, collection: str, tag: str = "", compartment: str = "") -> list[dict[str, Any]]:
-        """What exists now in a collection, of one cluster if `tag` says so; in the root unless another is named."""
+        """What exists now in a collection, of one cluster if `tag` names it; in the root unless another is named."""
         zones = AVAILABILITY_DOMAINS if collection in ZONED else ("",)
         return [
             item
@@ -133,7 +133,7 @@ class LocalCloud:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command of Terraform said."""
+    """What a command of Terraform printed."""
 
     code: int
     text: str
@@ -297,7 +297,7 @@ def new_workspace(
     cloud.faults()
     for workspace in made:
         if (workspace.folder / "terraform.tfstate").exists():
-            # What is gone already is no fault; to look for it first takes a third of the time.
+            # What is gone already is not a fault; to look for it first takes a third of the time.
             workspace.run("destroy", "-json", "-auto-approve", "-input=false", "-refresh=false")
 
 

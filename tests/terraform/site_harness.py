@@ -148,7 +148,7 @@ class Site:
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=root)
 
     def killed_terraform(self, moment: Callable[[], bool]) -> str:
-        """Apply, and kill Terraform with its provider when something is true; returns what is said."""
+        """Apply, and kill Terraform with its provider when something is true; returns what is reported."""
         with self.begin() as run:
             wait_for("the moment to kill has come", lambda: run.poll() is not None or moment())
             assert run.stdout is not None

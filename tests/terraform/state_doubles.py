@@ -1,6 +1,6 @@
 """Doubles for places that keep Terraform's state: just enough of a protocol for Terraform itself to be content.
 
-They prove that what we write reaches Terraform and works; they do not prove anything about a real service: nobody's
+They prove that what we write reaches Terraform and works; they do not prove anything about a real service: no service's
 signature or password is checked beyond being there. Over http a locked state is written only with the lock's ID, as
 GitLab has it; in S3's dialect an object is not replaced where the request forbids it.
 """
@@ -43,7 +43,7 @@ class StateDouble(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Terraform may leave in the middle of a connection; that is no news."""
+        """Terraform may leave in the middle of a connection; that is normal."""
 
     def lock(self, path: str, ocid: str = "0a1b2c3d-held") -> None:
         """Hold a lock as another machine would."""
@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def _begin(self) -> tuple[str, bytes]:
         self.server.authorizations.add(self.headers.get("authorization", ""))

@@ -159,7 +159,7 @@ def test_the_contents_of_a_state_are_read_at_once_from_a_file_and_over_http(mach
 
 
 def test_a_remote_state_is_read_by_any_number_of_threads_and_commands_at_once(tmp_path: Path) -> None:
-    """`gpucluster status` asks twice at the same time, and nobody who reads holds the cluster."""
+    """`gpucluster status` asks twice at the same time, and no reader holds the cluster."""
     machine = Machine(tmp_path / "here")
     with serving() as double:
         config = {"address": f"{double.url}/state/demo"}
@@ -294,7 +294,7 @@ def test_two_machines_at_once_the_second_is_told_what_to_type_and_it_works(machi
 
 
 def _forced(command: str) -> list[str]:
-    """The same without the question that a person is asked."""
+    """The same without the question that a user is asked."""
     *words, lock = shlex.split(command)
     return [*words, "-force", lock]
 
@@ -303,7 +303,7 @@ def test_who_holds_a_state_and_since_when_is_told_where_the_backend_tells_it(mac
     machine.apply()
     terraform = machine.terraform()
     gate = tmp_path / "gate"
-    os.mkfifo(gate)  # nobody writes to it
+    os.mkfifo(gate)  # no program writes to it
     terraform.set_variables({"cluster_name": "demo", "reads": str(gate)})
     argv = [shutil.which("terraform") or "", "apply", "-auto-approve", "-input=false"]
     root = machine.paths.terraform / "cluster"
@@ -353,7 +353,7 @@ def _locks(double: Any) -> list[str]:
 def test_a_stop_while_the_console_waits_for_us_leaves_no_lock(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the lock, and reads the pipe by which it says so: it does not see the end of its input there."""
+    """It has the lock, and reads the pipe by which it reports the lock: it does not see the end of its input there."""
 
     def stop(_console: process.InputProgram, pipe: int) -> None:
         wait_for("the console reads the pipe", lambda: lock._is_read(pipe))
@@ -368,7 +368,7 @@ def test_a_stop_while_the_console_waits_for_us_leaves_no_lock(
         assert _locks(double) == []
 
 
-# A run that is killed when a console has begun, or when that has the lock and says so.
+# A run that is killed when a console has begun, or when that has the lock and reports it.
 _KILLED_EARLY = """
 import signal, sys
 sys.path[:0] = {path!r}

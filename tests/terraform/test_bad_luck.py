@@ -187,7 +187,7 @@ def test_a_provider_that_can_not_start_is_named(site: Site, tmp_path: Path) -> N
     with told("could not start the provider", "rm -r .gpucluster", request_id=False):
         terraform.init()
         terraform.plan()
-    shutil.rmtree(site.paths.terraform / "cluster" / ".terraform")  # as the message says
+    shutil.rmtree(site.paths.terraform / "cluster" / ".terraform")  # as the message states
     site.terraform().init()
 
 
@@ -207,10 +207,10 @@ FINISHES = "Terraform finishes what it has begun"
 def _killed(
     site: Site, victim: str, point: str, number: signal.Signals = signal.SIGKILL, *, release: str = ""
 ) -> tuple[int, str]:
-    """Run, and send a signal when the output has come to a point; returns the status and what is said from there.
+    """Run, and send a signal when the output has come to a point; returns the status and what is reported from there.
 
     Args:
-        release: when this is said after the signal, the faults are taken away that held the cloud.
+        release: when this is reported after the signal, the faults are taken away that held the cloud.
     """
     with site.begin() as run:
         assert run.stdout is not None

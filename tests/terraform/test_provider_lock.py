@@ -82,7 +82,7 @@ def test_a_kept_lock_holds_on_a_machine_that_knows_nothing_and_another_provider_
     assert "lock-provider" in caught.value.hint
     assert "rm -r" not in caught.value.hint
     assert operator.lock.read_text() == kept
-    # As the hint says.
+    # As the hint states.
     operator.lock.unlink()
     (operator.paths.terraform / "cluster" / provider_lock.WORKING).unlink()
     operator.init()

@@ -202,7 +202,7 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_recreated(cluster
     }
     assert cluster.terraform.plan().changes == ()
 
-    # Up again, beyond the gap; and what was removed comes back under its name where the file says so.
+    # Up again, beyond the gap; and what was removed comes back under its name where the file has it.
     plan = cluster.plan(
         compute=f"{RDMA}, count: 3, removed_nodes: [compute-1]",
         cpu=f"{CPU}, count: 3",
@@ -330,7 +330,7 @@ def test_a_named_node_of_each_kind_is_recreated_under_its_name_and_nothing_else_
     before = cluster.begin(**pools)
     named = ("compute-1", "cpu-2")
 
-    # What cluster.yml asks for beside that is not done on the way: nobody was asked about it.
+    # What cluster.yml asks for beside that is not done on the way: no question about it was asked.
     plan = cluster.plan(compute=f"{RDMA}, count: 2", cpu=f"{CPU}, count: 3")
     with pytest.raises(InputError, match=r"asks for other changes as well, .*cpu-3"):
         cluster.resizing().drain_and_detach(cluster.terraform, plan, recreate=named)

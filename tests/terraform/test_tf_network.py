@@ -29,7 +29,7 @@ NETWORK_PARTS = (
 
 @pytest.fixture
 def owned(cloud: LocalCloud) -> Iterator[dict[str, Any]]:
-    """A VCN with a public and a private subnet, which has no DNS label, and a file system: of somebody else."""
+    """A VCN with a public and a private subnet, which has no DNS label, and a file system: of another user."""
     made: list[tuple[str, str]] = []
 
     def create(path: str, **body: Any) -> str:

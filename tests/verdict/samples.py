@@ -84,7 +84,7 @@ def host(name: str) -> dict[str, Any]:
 
 
 def scraped() -> dict[str, Any]:
-    """What `gpucluster-agent monitor status --problems` says where all is well."""
+    """What `gpucluster-agent monitor status --problems` reports where all is well."""
     return {"prometheus": True, "why": "", "up": 9, "targets": [], "rules_total": 70, "rules": []}
 
 
@@ -99,7 +99,7 @@ def of_slurm() -> dict[str, Any]:
 
 
 def of_kubernetes(expected: KubernetesExpectation) -> dict[str, Any]:
-    """What `gpucluster-agent kubernetes facts` says where all is well."""
+    """What `gpucluster-agent kubernetes facts` reports where all is well."""
     managed = {f"10.0.1.{number}": pool for pool, size in expected.managed.items() for number in range(9, 9 + size)}
     nodes = [
         {
@@ -130,7 +130,7 @@ def of_kubernetes(expected: KubernetesExpectation) -> dict[str, Any]:
 
 
 def pods_of_verify() -> dict[str, Any]:
-    """What `gpucluster-agent kubernetes pods` says where all is well."""
+    """What `gpucluster-agent kubernetes pods` reports where all is well."""
     devices = {"rdma": ["mlx5_0", "mlx5_1"], "verbs": ["uverbs0", "uverbs1"], "rdma_missing": [], "rdma_taken": ""}
     address = {name: f"10.244.{number}.2" for number, name in enumerate(NODES)}
     nodes = {name: {"state": "ready", "why": "", "interfaces": {"eth0": address[name]}, **devices} for name in NODES}
@@ -148,7 +148,7 @@ def report(name: str, profile: Profile = Profile.QUICK) -> HostReport:
 
 
 def agent_check(output: str, **changed: Any) -> dict[str, Any]:
-    """What the probe says of a run of the agent's checks that wrote this."""
+    """What the probe reports of a run of the agent's checks that wrote this."""
     return {
         "output": output, "error": "", "exit_status": 0, "began": BEGAN, "ended": BEGAN + 0.6, "took": 0.6, **changed
     }  # fmt: skip
@@ -188,6 +188,6 @@ def verdict(expected: Expectation, reported: Facts) -> Verdict:
 
 
 def lines(expected: Expectation, reported: Facts) -> dict[str, CheckSummary]:
-    """The lines for people, by the name of their check; that of a pool's by its title."""
+    """The lines for users, by the name of their check; that of a pool's by its title."""
     found = verdict(expected, reported).lines()
     return {line.name if line.scope == "pool" else line.check: line for line in found}

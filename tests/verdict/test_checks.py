@@ -1,4 +1,4 @@
-"""Each fault of a cluster is found, named, and said with what to do; and nothing else is accused."""
+"""Each fault of a cluster is found, named, and reported with what to do; and nothing else is blamed."""
 
 # ruff: noqa: E501
 
@@ -53,7 +53,7 @@ def test_only_what_a_cluster_has_is_checked() -> None:
 
 
 JOB, STEPS = "a job runs in pool compute", "container steps run in pool compute"
-#: What is spoiled, which line says so, what of, how it ends, and what it says.
+#: What is spoiled, which line states this, what of, how it ends, and what it reports.
 SPOILED: list[tuple[str, Spoil, str, str, str]] = [
     ("a silent host", lambda f: f.pop("compute-2"), "host_answers", "unknown", "compute-2: it has sent no facts"),
     ("a wrong name", lambda f: f["compute-1"].update(hostname="x"), "host_answers", "fail", "compute-1: has the host name x"),
@@ -272,7 +272,7 @@ RESUME = "when the reason is gone, run: gpucluster ssh -- sudo scontrol update n
     [
         ("drained", "Epilog error", f"is drained (Epilog error); {RESUME.format('compute-1')}"),
         ("down", "", f"is down; {RESUME.format('compute-1')}"),
-        # To resume a node that does not respond is no help.
+        # To resume a node that does not respond does not help.
         ("down*", "Not responding", "is down* (Not responding)"),
     ],
 )

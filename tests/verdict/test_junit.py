@@ -1,4 +1,4 @@
-"""The XML is what readers of JUnit files take, whatever the results say."""
+"""The XML is what readers of JUnit files take, whatever the results are."""
 
 from __future__ import annotations
 

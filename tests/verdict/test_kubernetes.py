@@ -1,4 +1,4 @@
-"""What `verify` says of a cluster with Kubernetes, by the facts of its controller."""
+"""What `verify` reports of a cluster with Kubernetes, by the facts of its controller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_cluster_that_is_as_it_should_be_passes() -> None:
 
 
 def of_engine(change: Callable[[dict[str, Any]], Any]) -> list[tuple[str, str, str]]:
-    """Check, status and message of what is no pass, with a control plane of Oracle."""
+    """Check, status and message of what is not a pass, with a control plane of Oracle."""
     reported = copy.deepcopy(facts(ENGINE))
     reported[HEAD]["kubernetes_control_plane"]["certificates"] = []
     change(reported[HEAD])
@@ -169,7 +169,7 @@ def test_certificates_warn_below_30_days_and_show_when_they_end() -> None:
 
 
 def _divided(*allocatable: str) -> tuple[str, str]:
-    """What is said of a node whose pool divides GPUs, and that offers this."""
+    """What is reported of a node whose pool divides GPUs, and that offers this."""
     assert KUBERNETES.kubernetes is not None
     gpus = {node: {"nvidia.com/gpu": 2, "nvidia.com/mig-1g.10gb": 42} for node in NODES}
     expected = dataclasses.replace(KUBERNETES, kubernetes=dataclasses.replace(KUBERNETES.kubernetes, gpus=gpus))
@@ -193,7 +193,7 @@ def test_divided_gpus_are_judged_by_what_the_pool_makes() -> None:
 
 
 def _claimed(listed: str, *allocatable: str) -> tuple[str, str]:
-    """What is said of a node whose GPUs pods claim."""
+    """What is reported of a node whose GPUs pods claim."""
     seen = copy.deepcopy(facts(CLAIMS))
     seen[HEAD]["kubernetes_nodes"][0]["registered"] = "10.0.1.4"
     seen[HEAD]["kubernetes_nodes"][0]["allocatable"] += allocatable

@@ -1,4 +1,4 @@
-"""What `verify` says of pods on the nodes."""
+"""What `verify` reports of pods on the nodes."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_only_a_failed_check_of_one_node_that_drains_accuses_it() -> None:
 
 def test_an_elastic_node_that_the_service_has_drained_is_given_up() -> None:
     assert planned(node("c-e1", Standing.FAILED), failed="c-e1").elastic == ("c-e1",)
-    # Drained by an earlier run that was killed: Slurm says it, no finding of this run is needed.
+    # Drained by an earlier run that was killed: Slurm reports it, no finding of this run is needed.
     assert planned(node("c-e1", Standing.FAILED)).elastic == ("c-e1",)
 
 
@@ -111,7 +111,7 @@ def test_a_permanent_node_is_recreated_only_where_that_was_requested() -> None:
         (node("c-e1", Standing.PERSON, "gpucluster: check failed again, a person decides: gpu_count"),
          decided("c-e1", Action.PERSON), "state=resume"),
         (node("c-e1", Standing.OTHER, "broken fan"), decided("c-e1", Action.NONE), "broken fan"),
-        # The decision says that it is drained, and Slurm that a person has done something else since.
+        # The decision states that it is drained, and Slurm that an operator has done something else since.
         (node("c-e1", Standing.OTHER, "mine"), decided("c-e1", Action.DRAIN), "mine"),
         (node("c-e1"), decided("c-e1", Action.NONE, done=False, reason="the breaker is open"), "the breaker is open"),
         (node("c-e1"), None, "has decided nothing"),
@@ -178,7 +178,7 @@ def test_nothing_is_replaced_that_the_service_has_not_drained(
         assert nodes[name].standing is Standing.FAILED
     assert all(nodes[name].elastic for name in result.elastic)
     assert not result.permanent or told
-    # Each node that is not good is in exactly one place, and nobody else is anywhere.
+    # Each node that is not good is in exactly one place, and no other node is anywhere.
     named = [*result.replaced, *result.would, *result.undrained, *(each.node for each in result.left)]
     assert len(named) == len(set(named))
     bad = {name for name, each in nodes.items() if each.standing in (Standing.FAILED, Standing.PERSON)}
@@ -217,7 +217,7 @@ def test_old_findings_hold_only_where_nothing_was_touched() -> None:
     assert result == {
         ("gpu_count", "c-1"): Status.PASS,
         ("gpu_count", "d-1"): Status.PASS,
-        # Nobody has measured it since: not known, so the verdict is no pass.
+        # It was not measured since: not known, so the verdict is not a pass.
         ("nccl_pair", "c-1 and c-2"): Status.UNKNOWN,
         ("nccl_pair", "d-1 and d-2"): Status.PASS,
         ("pool_ready", "c"): Status.PASS,

@@ -27,7 +27,7 @@ def _read(raw: Any) -> HostReport:
 
 def test_a_whole_report_of_now_is_read() -> None:
     assert _read(agent_check(_text())) == REPORT
-    # 2: something is critical. The report says what.
+    # 2: something is critical. The report names it.
     assert _read(agent_check(_text(), exit_status=2)) == REPORT
 
 

@@ -1,4 +1,4 @@
-"""No secret stays in evidence, whatever form it comes in; and what is no secret stays."""
+"""No secret stays in evidence, whatever form it comes in; and what is not a secret stays."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from gpucluster.workspace.saved_state import SavedState
 
 
 def save_controller(folder: Path, name: str) -> None:
-    """Let a cluster's folder know the controller, so that nobody is asked where it is."""
+    """Let a cluster's folder know the controller, so that no command asks where it is."""
     save_hosts(folder, name)
 
 

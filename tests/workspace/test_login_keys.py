@@ -79,5 +79,5 @@ def test_a_new_pair_counts_when_the_directory_has_it(tmp_path: Path) -> None:
     assert (keys.is_here("bob", new), keys.is_here("bob", old)) == (True, False)
     assert keys.private_key("bob").stat().st_mode & 0o777 == 0o600
     assert sorted(file.name for file in keys.private_key("bob").parent.iterdir()) == ["bob_ed25519", "bob_ed25519.pub"]
-    # The state says the old one until the next apply.
+    # The state has the old one until the next apply.
     assert _machine(tmp_path, {"bob": old}).differing({"bob": (new,)}) == {"bob": new}

@@ -1,4 +1,4 @@
-"""What booting nodes say, as the health service keeps it, and whose it is."""
+"""What booting nodes report, as the health service keeps it, and whose it is."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class JumpingRate(Rate):
 
 
 def test_a_storm_of_429_fails_nothing_and_asks_little_more_than_once_a_node() -> None:
-    """Scenario 5: the cloud takes 20 a second, and says 429 to the rest.
+    """Scenario 5: the cloud takes 20 a second, and answers 429 to the rest.
 
     On a clock of the test, so one at a time; test_rate has requests that overlap, on a clock of its own as well.
     """

@@ -91,7 +91,7 @@ class Play:
         return sum((one["event"], one.get("pool")) == ("launch", pool) for one in self.harness.events("launch"))
 
     def waits(self, name: str, *words: str) -> str:
-        """The job waits, and what a user sees of it in squeue says why, in these words."""
+        """The job waits, and what a user sees of it in squeue gives the reason, in these words."""
         job = self.jobs[name]
         self.harness.until(
             f"job {job} waits with {words}",

@@ -137,7 +137,7 @@ def test_the_daemon_is_poked(installed: Installed) -> None:
 
 
 def fill(address: Path) -> None:
-    """Send until a socket that nobody reads takes no more."""
+    """Send until a socket that no program reads takes no more."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, contextlib.suppress(BlockingIOError):
         sender.setblocking(False)
         while True:
@@ -149,7 +149,7 @@ def test_a_daemon_that_hangs_or_is_dead_makes_no_difference(installed: Installed
         receiver.bind(str(installed.poke))
         fill(installed.poke)
         assert installed.call("suspend", "gpu-e1").returncode == 0
-    # The socket is there, and nobody behind it.
+    # The socket is there, and no program behind it.
     assert installed.poke.exists()
     assert installed.call("resume", "gpu-e1").returncode == 0
     assert len(installed.records()) == 2

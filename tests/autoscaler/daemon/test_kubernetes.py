@@ -117,7 +117,7 @@ def notes(api: ApiServer, name: str) -> dict[str, str]:
 
 
 def admit(api: ApiServer, name: str) -> None:
-    """Lift the gates of a pod, as Kueue does, and say that there is no node for it, as the scheduler then does."""
+    """Lift the gates of a pod, as Kueue does, and report that there is no node for it, as the scheduler then does."""
     one = api.kubectl.get("pod", name, NAMESPACE)
     one["spec"].pop("schedulingGates", None)
     one["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
@@ -349,7 +349,7 @@ def test_a_node_that_failed_its_checks_is_given_up_by_the_plan_and_one_for_an_op
     said = {
         "cpu-e1": reasons.of_checks([("mounts", "/mnt/home is not mounted")], again=False),
         "cpu-e2": reasons.of_checks([("mounts", "/mnt/home is not mounted")], again=True),
-        "cpu-e3": "",  # somebody else's
+        "cpu-e3": "",  # another user's
     }
     for name, reason in said.items():
         one = node(name)
@@ -361,7 +361,7 @@ def test_a_node_that_failed_its_checks_is_given_up_by_the_plan_and_one_for_an_op
         "cpu-e1": (True, said["cpu-e1"]), "cpu-e2": (True, said["cpu-e2"]), "cpu-e3": (False, ""),
     }  # fmt: skip
     assert [reasons.from_gpucluster(seen[name].reason) for name in ("cpu-e1", "cpu-e2")] == [True, False]
-    # A person's cordon is a person's decision.
+    # An operator's cordon is an operator's decision.
     api.kubectl.patch("node", "cpu-e1", {"spec": {"unschedulable": True}})
     assert client(api, tmp_path, clock).nodes()["cpu-e1"].reason == ""
 

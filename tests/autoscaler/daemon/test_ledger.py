@@ -271,7 +271,7 @@ def test_what_can_not_be_written_raises_and_is_not_remembered(tmp_path: Path, fu
     with Ledger(tmp_path) as ledger:
         before = ledger.load()
         assert ledger._database is not None
-        # SQLite says of a quota of pages what it says of a full disk.
+        # SQLite reports a quota of pages as it reports a full disk.
         ledger._database.execute("PRAGMA max_page_count = 1" if full else "PRAGMA query_only = 1")
         after = replace(before, claims={f"gpu-e{n}": claim(f"gpu-e{n}", message="x" * 300) for n in range(500)})
         with pytest.raises(LedgerError, match="full" if full else "readonly"):

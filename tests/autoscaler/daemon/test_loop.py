@@ -273,7 +273,7 @@ def acting(*actions: Any) -> Callable[..., ScalingPlan]:
 
 
 class WatchedEvent(threading.Event):
-    """An event that knows whether somebody waits for it."""
+    """An event that knows whether a thread waits for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -439,7 +439,7 @@ class CountedWakeUp(WakeUp):
 
 
 class Poked(Rig):
-    """An idle autoscaler that runs, somebody who can write to its socket, and a clock that the test moves on."""
+    """An idle autoscaler that runs, a user who can write to its socket, and a clock that the test moves on."""
 
     BUSY_TICK = 0.5
 
@@ -548,7 +548,7 @@ def test_a_boot_report_counts_only_from_the_address_of_the_instance(tmp_path: Pa
     with rig(tmp_path, boot_reports=folder) as one:
         one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
         one.until("it runs", lambda: [claim.state for claim in one.claims] == [ClaimState.RUNNING])
-        # Root of another host may say what it likes from its own address, and a file may be damaged.
+        # Root of another host may report what it likes from its own address, and a file may be damaged.
         says("10.0.0.7", "gpucluster: check failed: gpu: none")
         (folder / "10.0.0.8.json").write_text("{")
         says("10.0.0.9", "")
@@ -562,7 +562,7 @@ def test_a_boot_report_counts_only_from_the_address_of_the_instance(tmp_path: Pa
 
 
 def test_a_node_of_a_baked_image_is_named_while_it_boots(tmp_path: Path) -> None:
-    """The ssh authority reads it: see tests/security/test_entries_at_boot.py."""
+    """The ssh CA reads it: see tests/security/test_entries_at_boot.py."""
     file = tmp_path / "nodes.json"
     with rig(tmp_path, booting=file) as one:
         one.cloud.born = "PROVISIONING"

@@ -90,7 +90,7 @@ class Play:
         )
 
     def statements_for(self, spec: ClusterSpec) -> tuple[str, ...]:
-        """What gpucluster generates. Both policies in one, of the tenancy: what the statements say is the same."""
+        """What gpucluster generates. Both policies in one, of the tenancy: the statements mean the same."""
         wanted = iam.policies(
             spec,
             compartment_id=self.compartment,
@@ -353,7 +353,7 @@ def test_rights_that_come_late_are_waited_for(play: Play) -> None:
     cloud = play.site.cloud()
     with pytest.raises(RequestFailed, match="gpucluster policies"):
         cloud.instances()
-    # The listing is let through first: a launch that is not, just then, is no reason to hold a job for ever.
+    # The listing is let through first: a launch that is not, just then, is not a reason to hold a job for ever.
     play.controller.allow([one for one in play.statements if " to use subnets " not in one])
     assert cloud.instances()
     with pytest.raises(RequestFailed) as caught:

@@ -1,4 +1,4 @@
-"""The real Slurm 24.11: what it prints is read, each verb does what it says, and it runs the hooks.
+"""The real Slurm 24.11: what it prints is read, each verb does what it is named for, and it runs the hooks.
 
 A node never boots here but where a test starts its slurmd; SuspendTimeout is 3 s, and the daemon is dead unless a test
 listens.
@@ -134,7 +134,7 @@ def test_waiting_jobs_are_read(slurm_harness: SlurmHarness, slurm: SlurmClient) 
     assert (jobs[array].reason, jobs[array].pending, jobs[array].node_count) == ("JobHeldUser", True, 1)
     assert (jobs[later].reason, jobs[later].partitions, jobs[later].requeue) == ("BeginTime", ("read", "heal"), False)
     assert before - ROUNDED < jobs[later].eligible_at - 3600 < after + ROUNDED
-    # Of a range of nodes, Slurm says the most.
+    # Of a range of nodes, Slurm prints the highest value.
     assert (jobs[large].reason, jobs[large].node_count, jobs[large].nodes) == ("Dependency", 4, ())
     slurm_harness.scancel(array, later, large)
     slurm_harness.until("they are gone", lambda: not {array, later, large} & set(slurm.jobs()))
@@ -160,7 +160,7 @@ def test_slurmctld_runs_the_hooks_with_a_dead_daemon(slurm_harness: SlurmHarness
     assert intent.jobs == {job.id: ("join-e1", "join-e2")}
     after = time.time()
     assert before < intent.at < after
-    # A node comes into service, says who it is, and is given up again.
+    # A node comes into service, reports who it is, and is given up again.
     slurm_harness.start_slurmd("join-e1", "ocid1.instance.local..1")
     node = {}
     slurm_harness.until("it is in service", lambda: node.update(hand.slurm.nodes()) or node["join-e1"].in_service)
@@ -216,7 +216,7 @@ def test_power_down_gives_the_nodes_back_and_the_job_waits_as_long_as_it_is_told
     for name in job.nodes:
         hand.flags(name, lambda flags: flags == OFF)
     assert slurm.jobs()[job.id].eligible_at == waiting.eligible_at
-    # And it can be told to start now; on which nodes is for Slurm to say.
+    # And it can be told to start now; on which nodes is decided by Slurm.
     slurm.apply(Delay(job.id, 0.0, "go"))
     again = hand.job(job.id, lambda job: job.state == "CONFIGURING")
     assert len(again.nodes) == 2

@@ -36,7 +36,7 @@ def pool_of(name: str) -> str:
 
 
 class Said(SlurmClient):
-    """A Slurm whose commands print what the test says, by the program's name. It proves nothing about Slurm."""
+    """A Slurm whose commands print what the test states, by the program's name. It proves nothing about Slurm."""
 
     def __init__(self, tmp_path: Path, **texts: str) -> None:
         super().__init__((sys.executable, str(tmp_path / "said.py")), pool_of=pool_of, timeout=60)
@@ -186,7 +186,7 @@ def test_jobs(tmp_path: Path) -> None:
     assert (waiting.partitions, waiting.node_count, waiting.priority) == (("gpu", "other"), 2, 4294901758)
     assert (waiting.eligible_at, waiting.requeue, waiting.user) == (1795262742.0, True, "ann")
     assert (running.nodes, running.restarts, running.eligible_at) == (("gpu-e1", "gpu-e2", "x"), 2, 0.0)
-    # An interactive job can't be run again, whatever its flag says.
+    # An interactive job can't be run again, whatever its flag states.
     assert not running.requeue
     assert (part.gang, part.node_count, part.requeue, part.user) == ("9", 1, False, "a|b c")
     assert (held.gang, held.reason, held.nodes) == ("11", "JobHeldAdmin", ())

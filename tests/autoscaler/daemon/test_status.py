@@ -1,4 +1,4 @@
-"""The output of `status`, for people and for monitors."""
+"""The output of `status`, for users and for monitors."""
 
 from __future__ import annotations
 

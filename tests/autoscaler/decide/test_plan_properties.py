@@ -234,7 +234,7 @@ def test_no_look_is_too_odd(seen: tuple[Observation, Memory]) -> None:
     for action in plan.actions:
         assert action.why.strip()
         if isinstance(action, Terminate):
-            # only what the cloud lists as ours, or what it said it had launched for us
+            # only what the cloud lists as ours, or what it reported it had launched for us
             if action.instance_id in by_id:
                 assert by_id[action.instance_id].node == action.node
             else:
@@ -250,7 +250,7 @@ def test_no_look_is_too_odd(seen: tuple[Observation, Memory]) -> None:
                 # one that is powered down already only where Slurm waits for it, and then without force
                 assert node.powering_up or not node.powered_down or node.down or (node.silent and not action.force)
                 assert action.force or not node.drained
-                # what a person took down stays so, but for a node that was awaited: that reason is an old one
+                # what an operator took down stays so, but for a node that was awaited: that reason is an old one
                 awaited = name in memory.claims and memory.claims[name].state != "up"
                 assert (
                     not (from_administrator(node.reason, node.reason_user) and node.down and not node.powering_up)

@@ -699,7 +699,7 @@ def test_scenario_16_that_slurm_gave_a_node_up_does_not_hide_why_its_instances_f
         "3 nodes in a row did not come into service; gpu-e1: it did not register before Slurm's ResumeTimeout. "
         f"Before it, gpu-e1: {why}"
     )
-    # Where a person lets it continue, all of it is over.
+    # Where an operator lets it continue, all of it is over.
     world.memory = replace(world.memory, resumed_at=world.now + 1)
     world.reconcile(2)
     assert not world.memory.boot_causes

@@ -119,7 +119,7 @@ def test_scenario_19_a_job_cancelled_at_once_launches_nothing_and_one_still_queu
     assert world.the(PowerDown)
     assert world.claim("gpu-e1").state != "intended"  # so the executor does not send it
     world.reconcile(20)
-    assert world.the(PowerDown)  # said again, should Slurm not have taken it
+    assert world.the(PowerDown)  # sent again, should Slurm not have taken it
     world.accepts("gpu-e1")  # it had been sent already
     world.node("gpu-e1", LEAVING)
     world.reconcile(1)
@@ -174,7 +174,7 @@ def test_scenario_21_a_shared_node_that_fails_takes_both_gangs_with_it() -> None
     assert not world.launched()
     assert sorted(name for each in world.the(PowerDown) for name in each.nodes) == ["gpu-e1", "gpu-e2", "gpu-e3"]
     assert sorted(delay.job for delay in world.the(Delay)) == ["1", "2"]
-    # Only the first has met the cloud's refusal; the other gives way, and says so.
+    # Only the first has met the cloud's refusal; the other waits, and reports it.
     said = {delay.job: delay.why for delay in world.the(Delay)}
     assert "no free host" in said["1"]
     assert "it shares nodes with job 1, which has to wait" in said["2"]

@@ -72,7 +72,7 @@ class People:
 
 
 def settle(watch: Watch, hours: int) -> None:
-    """No new faults and jobs; everybody helps. Every job must come to its end."""
+    """No new faults and jobs; every part helps. Every job must come to its end."""
     world = watch.world
     for _ in range(hours):
         world.cloud.rates = FaultRates()
@@ -125,7 +125,7 @@ def small() -> Watch:
 
 
 def test_other_nodes_for_a_requeued_job_pass_the_gates_again() -> None:
-    """Nobody saw it wait in between, for the cloud could not be asked: seven instances of six."""
+    """It was not seen waiting in between, because the cloud could not be asked: seven instances of six."""
     watch = small()
     watch.submit(4, 5, "a")
     watch.world.slurm.power_up("a-e1")
@@ -138,7 +138,7 @@ def test_other_nodes_for_a_requeued_job_pass_the_gates_again() -> None:
 
 
 def test_a_failed_launch_opens_no_login() -> None:
-    """Its nodes were powered up for nobody, failed, and were given to a job: seven instances of six."""
+    """Its nodes were powered up for no job, failed, and were given to a job: seven instances of six."""
     watch = small()
     watch.submit(6, 5, "a")
     watch.world.clock.run_until(watch.world.clock.now + 1)
@@ -160,7 +160,7 @@ def test_a_job_too_large_for_the_pool_that_slurm_chose_waits_for_the_other() -> 
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """People, faults and crashes in any order that Hypothesis can think of; at the end everything must come to rest."""
+    """Operators, faults and crashes in any order that Hypothesis finds; at the end everything must come to rest."""
 
     @initialize(seed=st.integers(0, 1000), capped=st.booleans(), baked=st.booleans(), limit=st.sampled_from([None, 7]))
     def begin(self, seed: int, capped: bool, baked: bool, limit: int | None) -> None:
@@ -220,7 +220,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 30))
     def stray(self, index: int) -> None:
-        """An instance with our tags that nobody asked for, under a name that Slurm may not know."""
+        """An instance with our tags that was not requested, under a name that Slurm may not know."""
         self.world.cloud.create(f"a-e{index + 1}", "a", 1, f"{self.world.cloud.accepted}{TWIN}")
 
     @rule(fault=st.sampled_from(["", "capacity", "late_capacity", "limit", "unknown_done", "unknown_lost"]))

@@ -98,7 +98,7 @@ def test_a_new_controller_gets_objects_and_cas_and_certificates_of_its_own(tmp_p
         "verify", "-CAfile", str(old / "kubernetes/pki/ca.crt"), str(new / "kubernetes/pki/apiserver.crt")
     )
     assert verified.strip().endswith("OK")
-    assert list((new / "kubelet-pki").iterdir()) == []  # another authority has signed what was there
+    assert list((new / "kubelet-pki").iterdir()) == []  # another CA has signed what was there
     assert "https://10.0.0.9:6443" in (new / "kubernetes/admin.conf").read_text()
     with running(new) as server:
         found = {each["metadata"]["name"] for each in server.kubectl.list("configmaps", "default")}

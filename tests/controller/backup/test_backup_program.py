@@ -137,7 +137,7 @@ def test_entries_come_under_the_cluster_s_own_suffix_without_those_of_hosts(suff
     assert f"dn: {SUFFIX}\nobjectClass: dcObject\ndc: demo\n" in text
     assert f"dn: uid=alice,ou=people,{SUFFIX}\n" in text
     assert f"creatorsName: cn=manager,{SUFFIX}\n" in text
-    # What people wrote is theirs.
+    # What users wrote is theirs.
     assert f"description: of {suffix}\n" in text
 
 

@@ -1,4 +1,4 @@
-"""A whole restore on real daemons: what slurmctld gives to the next job, and what becomes of jobs that nobody ends."""
+"""A whole restore on real daemons: what slurmctld gives to the next job, and the end of jobs that no command ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.containers, pytest.mark.slurm]
 
 #: A stand-in for systemd, which does not run in this container: it starts and ends the daemons themselves. It does not
-#: prove what units say of order, users and folders.
+#: prove what units define about order, users and folders.
 SYSTEMCTL = """\
 #!/bin/bash
 lives() { pgrep --runstates S,R,D --exact "$1" > /dev/null; }

@@ -16,7 +16,7 @@ from tests.controller.backup.test_backup_program import LDIF, manifest, packed
 
 
 class PlaneDouble:
-    """Only says what was asked of it; test_backup_control_plane.py has the real one."""
+    """Only records the requests; test_backup_control_plane.py has the real one."""
 
     def __init__(self, broken: str = "") -> None:
         self.steps: list[str] = []

@@ -68,7 +68,7 @@ def test_from_failure_to_repair(site: Site) -> None:
     site.send(GOOD)
     assert site.node == (False, "")
     assert site.control.is_quiet()
-    # The same node again: a person decides, whatever it reports.
+    # The same node again: an operator decides, whatever it reports.
     site.send(BAD)
     assert site.node[1].startswith("gpucluster: check failed again, a person decides: gpu")
     site.send(GOOD)
@@ -117,7 +117,7 @@ def test_a_drain_that_was_interrupted_and_is_no_longer_due_is_forgotten(site: Si
 
 
 def test_an_operator_is_faster(site: Site) -> None:
-    """Drained by a person after the node was read: their reason stays."""
+    """Drained by an operator after the node was read: their reason stays."""
     theirs = nodes(10, flags=frozenset({"IDLE", "DRAIN"}))["compute-1"]
     read: Callable[..., object] = site.slurm.nodes
 
@@ -184,7 +184,7 @@ def test_findings_of_verify_drain_and_undrain(site: Site) -> None:
             "checks": ["nccl_pair"],
         }
     ]
-    # What the node itself reports says nothing about this check.
+    # The node's own report has no result of this check.
     site.send(GOOD)
     assert site.node[0]
     site.restart()

@@ -190,7 +190,7 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
     # The breaker: one node of three in an hour.
     says(api.kubectl, "compute-2", 2, disk=Status.FAIL)
     assert taints("compute-2") == []
-    # The same report, read again after a restart of the service, is no newer evidence.
+    # The same report, read again after a restart of the service, is not newer evidence.
     before = store.last("compute-1", clock())
     Follower(settings, ReportStore(tmp_path, interval=300), cluster, control, drains=DRAINS, moment=clock).tick()
     assert before is not None
@@ -201,7 +201,7 @@ def test_a_failed_check_becomes_a_condition_and_a_taint_and_recovery_removes_onl
     says(kubelet, "compute-1", 3)
     assert taints("compute-1") == [("example.com/reserved", "x")]
     assert of("compute-1")["spec"]["unschedulable"] is True
-    # A taint with our key that a person has set stays, and so does the node.
+    # A taint with our key that an operator has set stays, and so does the node.
     api.kubectl.patch(
         "node", "compute-2", {"spec": {"taints": [{"key": TAINT, "value": "me", "effect": "NoSchedule"}]}}
     )
@@ -260,7 +260,7 @@ def test_a_node_that_stops_reporting_becomes_unknown_and_shows_since_when(
     assert said("silent-3") == {}
     kinds = {each["type"] for each in api.kubectl.get("node", "silent-1")["status"]["conditions"]}
     assert kinds == {"Ready", CONDITION}
-    # It is said once: the time of change stays.
+    # It is reported once: the time of change stays.
     before = said("silent-1")
     clock.pass_(300)
     follower.tick()

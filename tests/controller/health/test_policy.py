@@ -155,7 +155,7 @@ def test_a_second_failure_within_a_week_goes_to_a_person(days: float, again: boo
     decision = one([seen("compute-1")], past)
     assert decision is not None
     assert decision.action is (Action.PERSON if again else Action.DRAIN)
-    # The autoscaler gives up what gpucluster drained, and leaves to people what is theirs.
+    # The autoscaler gives up what gpucluster drained, and leaves to operators what is theirs.
     assert reasons.from_gpucluster(decision.reason) is not again
     assert reasons.from_administrator(decision.reason) is again
 
@@ -320,7 +320,7 @@ def test_what_is_never_done(
             assert all(results[check].status is Status.PASS for check in each.checks)
             assert not any(one.accuses for one in results.values())
             continue
-        # Neither a person's decision nor a machine that is off is touched.
+        # Neither an operator's decision nor a machine that is off is touched.
         assert not node.drained
         assert not node.away
         assert "DOWN" not in node.flags or not node.reason or reasons.from_slurm(node.reason)

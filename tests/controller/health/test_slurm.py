@@ -40,7 +40,7 @@ def test_what_slurm_reports_of_nodes(scontrol: Path) -> None:
     assert first.reason.startswith("gpucluster: check failed: gpu: State=IDLE")
     assert (found["gpu-2"].free, found["gpu-2"].instance, found["gpu-e2"].instance) == (True, "ocid1.b", "")
     assert found["gpu-e1"].away
-    # What is powered down has no address, and one that two nodes have says nothing.
+    # What is powered down has no address, and one that two nodes have proves nothing.
     assert slurm.addresses() == {"10.0.1.2": "gpu-1", "10.0.1.3": "gpu-2"}
 
 

@@ -1,7 +1,7 @@
 """The controller's program for container images, run as it stands, with doubles of srun and scancel.
 
 The double of srun runs the command on this machine as the user that it was started as, and `enroot` is a double, too,
-which writes what the test says. Not proved here: Slurm, a registry, and the real Enroot.
+which writes what the test states. Not proved here: Slurm, a registry, and the real Enroot.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ SLOW = "mkfifo -m 622 $DOUBLES/go; printf 'hsqs half' > \"$3\"; echo waiting; re
 
 
 def until_it_waits(child: subprocess.Popen[str]) -> None:
-    """Read what a program says until it waits for its job; one that ends before that has failed."""
+    """Read what a program prints until it waits for its job; one that ends before that has failed."""
     assert child.stderr is not None
     said = ""
     while not said.endswith("waiting\n"):

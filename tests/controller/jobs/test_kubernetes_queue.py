@@ -1,4 +1,4 @@
-"""Jobs of people in a real API server, with the real controllers of Jobs and quotas. There is no kubelet: a test says
+"""Jobs of users in a real API server, with the real controllers of Jobs and quotas. There is no kubelet: a test states
 what it would."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ USER, PLACE = "nobody", "user-nobody"
 
 
 class Site:
-    """A cluster with a person who has a home and a quota of 8 GPUs."""
+    """A cluster with a user who has a home and a quota of 8 GPUs."""
 
     def __init__(self, server: ApiServer, home: Path, *, engine: bool) -> None:
         self.server = server
@@ -53,7 +53,7 @@ class Site:
         for number in (1, 2):
             made = node(f"gpu-{number}")
             made["metadata"]["labels"] = {"gpucluster.io/pool": "gpu"}
-            # What a pod's network and Kubernetes bring is nobody's work.
+            # What a pod's network and Kubernetes bring is no user's work.
             names = ["registry.k8s.io/pause:3.2", "quay.io/calico/node:v3.31.7", "site.test/tools:1"]
             images = [{"names": [name]} for name in names]
             made["status"] |= {"allocatable": {"nvidia.com/gpu": "8"}, "images": images}
@@ -83,7 +83,7 @@ class Site:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["of-kubeadm", "of-oracle"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """With each kind of control plane: people have certificates, or service accounts."""
+    """With each kind of control plane: users have certificates, or service accounts."""
     folder = tmp_path_factory.mktemp("kubernetes-jobs")
     with running(folder, *pod_security()) as server, controllers(server, "resourcequota", "job"):
         yield Site(server, folder / "homes" / USER, engine=request.param)

@@ -71,7 +71,7 @@ def kubeadm_api() -> str:
 
 
 def pod_security() -> Sequence[str]:
-    """The options of kube-apiserver for the policies of people's pods."""
+    """The options of kube-apiserver for the policies of users' pods."""
     return ("--allow-privileged=true", *["--enable-admission-plugins=PodSecurityPolicy"] * (minor() <= POLICIES_UNTIL))
 
 
@@ -213,7 +213,7 @@ def openssl(folder: Path, *words: str) -> None:
 
 @contextlib.contextmanager
 def running_with_kubelet(folder: Path, node: str) -> Iterator[tuple[ApiServer, Kubectl]]:
-    """The API server as kubeadm configures it, with an authority in this folder (ca.crt, ca.key), and kubectl with the
+    """The API server as kubeadm configures it, with a CA in this folder (ca.crt, ca.key), and kubectl with the
     certificate of the kubelet of a node."""
 
     def signed(name: str, subject: str, *more: str) -> None:

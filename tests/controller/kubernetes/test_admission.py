@@ -1,4 +1,4 @@
-"""What the API server refuses in the namespaces of people: the policies as they are, evaluated by a real CEL."""
+"""What the API server refuses in the namespaces of users: the policies as they are, evaluated by a real CEL."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_service_takes_no_address_of_others() -> None:
 
 
 def test_every_kind_of_volume_of_the_newest_release_is_decided_and_not_forgotten() -> None:
-    """By the schema: a kind that a later release adds is refused until somebody has looked at it."""
+    """By the schema: a kind that a later release adds is refused until it was reviewed."""
     kinds = schemas.fields("io.k8s.api.core.v1.Volume") - {"name"}
     accepted = {kind for kind in kinds if _refused(_pod(volumes=[{"name": "v", kind: {}}])) == ""}
     assert accepted == {

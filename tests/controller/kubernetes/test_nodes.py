@@ -61,7 +61,7 @@ def test_a_real_api_server_is_asked_by_the_names_of_hosts(tmp_path: Path) -> Non
         first["metadata"]["labels"] = {HOST: "gpu-1"}
         server.create(first, second, pod("work", "10.0.1.4", "Job", restart="Never"))
         assert [each["name"] for each in nodes.list_nodes(kubectl)] == ["10.0.1.5", "gpu-1"]
-        # Labels of ours that nobody wants are removed, but not the one with the name.
+        # Labels of ours that are not desired any more are removed, but not the one with the name.
         pool = {"nodes": ["gpu-1", "gpu-2"], "labels": {"gpucluster.io/pool": "gpu"}}
         assert hardware.arrange(kubectl, [pool]) == {"changed": ["gpu-1"], "absent": ["gpu-2"]}
         assert hardware.arrange(kubectl, [pool])["changed"] == []

@@ -1,4 +1,4 @@
-"""People against a real API server with its controllers: what it refuses them, and when."""
+"""Users against a real API server with its controllers: what it refuses them, and when."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _openssl(*words: str) -> None:
 
 
 class People:
-    """The server, and kubectl as each person."""
+    """The server, and kubectl as each user."""
 
     def __init__(self, server: ApiServer, authority: Path) -> None:
         self.server, self.admin, self.authority = server, server.kubectl, authority
@@ -48,7 +48,7 @@ class People:
                  "-keyout", str(authority / "own.key"), "-out", str(authority / "own.csr"))  # fmt: skip
 
     def log_in(self, name: str, *groups: str, now: float | None = None) -> Kubectl:
-        """kubectl with a new certificate. Its request asks for rights that nobody gets."""
+        """kubectl with a new certificate. Its request asks for rights that no user gets."""
         signed = client_certificates.sign(
             (self.authority / "own.csr").read_text(), name, groups, 1, self.authority, now
         )
@@ -135,11 +135,11 @@ def test_a_user_works_in_their_own_namespace_and_only_there(start: People) -> No
     ada = start.log_in("ada")
     _create(ada, _pod("own"))
     assert [each["metadata"]["name"] for each in ada.list("pods", "user-ada")] == ["own"]
-    # What the documentation says for all releases.
+    # What the documentation states for all releases.
     documented = {"runAsUser": 10001, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     _create(ada, _pod("documented", securityContext=documented))
     ada.delete("pod", "documented", "user-ada", "--grace-period=0", "--force")
-    # The policy of 1.20 gives the pod the uid of the person; a newer one asks for it.
+    # The policy of 1.20 gives the pod the uid of the user; a newer one asks for it.
     assert start.admin.get("pod", "own", "user-ada")["spec"]["containers"][0]["securityContext"]["runAsUser"] == 10001
     ada.list("nodes")
     ada.delete("pod", "own", "user-ada", "--grace-period=0", "--force")
@@ -245,7 +245,7 @@ def test_a_certificate_that_has_expired_is_refused(start: People) -> None:
 
 
 def test_a_request_asks_for_no_rights_by_its_own_names(start: People) -> None:
-    # The request of these tests says system:masters.
+    # The request of these tests names system:masters.
     with pytest.raises(ApiFailed, match='User "eve" cannot list'):
         start.log_in("eve").list("secrets")
 

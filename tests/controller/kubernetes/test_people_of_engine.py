@@ -1,4 +1,4 @@
-"""People where Oracle runs the control plane: tokens of service accounts, by a real API server."""
+"""Users where Oracle runs the control plane: tokens of service accounts, by a real API server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_homes_are_mounted_on_hosts_alone() -> None:
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with running(tmp_path_factory.mktemp("kubernetes-people")) as server:
-        # As that of OKE, the kubeconfig has its authority.
+        # As that of OKE, the kubeconfig has its CA.
         config = json.loads(server.kubeconfig.read_text())
         authority = (server.folder / "certs" / "apiserver.crt").read_bytes()
         config["clusters"][0]["cluster"] = {
@@ -64,7 +64,7 @@ def directory(monkeypatch: pytest.MonkeyPatch) -> list[KubernetesUser]:
 
 
 def log_in(api: ApiServer, folder: Path, user: str | None, hours: int = 1) -> tuple[Kubectl, dict[str, Any]]:
-    """kubectl as somebody who got a token."""
+    """kubectl as a user who got a token."""
     answer = kubernetes_requests.token(api.kubectl, {"user": user, "hours": hours})
     (folder / "authority.pem").write_text(answer["authority"])
     cluster = {"server": answer["server"], "certificate-authority": str(folder / "authority.pem")}
@@ -110,7 +110,7 @@ def test_a_token_is_the_person_until_the_directory_says_otherwise(
         assert not may(ada, *words), words
     administrator, _answer = log_in(api, tmp_path, "root_ann")
     wait_for("the administrator may delete nodes", lambda: may(administrator, "delete", "nodes"), interval=0.2)
-    # A disabled person gets no token, and has none any more.
+    # A disabled user gets no token, and has none any more.
     directory[:] = [GONE, ROOT]
     people.sync(api.kubectl, (GONE, ROOT), QUOTA, engine=True)
     wait_for("ada has no rights any more", lambda: not may(ada, "get", "pods", "--namespace=user-ada"), interval=0.2)

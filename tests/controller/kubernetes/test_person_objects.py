@@ -1,4 +1,4 @@
-"""The objects of people, by the schemas of the releases that get them."""
+"""The objects of users, by the schemas of the releases that get them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_release_keeps_root_out_of_the_namespace_in_its_own_way(
 
 
 def test_who_may_use_the_privileged_policy_may_so_in_their_own_namespace_only() -> None:
-    """Controllers of kube-system make the pods of Jobs: with a right in the whole cluster, people's would be root."""
+    """Controllers of kube-system make the pods of Jobs: a right in the whole cluster would make pods of users root."""
     bound = [each for each in objects((ADA, ROOT), QUOTA, 20, API)
              if each.get("roleRef", {}).get("name") == "gpucluster-privileged"]  # fmt: skip
     assert {each["kind"] for each in bound} == {"RoleBinding"}

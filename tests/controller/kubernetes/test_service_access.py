@@ -74,7 +74,7 @@ def test_a_service_gets_a_kubeconfig_that_lasts_until_its_account_is_deleted(api
     group = grp.getgrgid(os.getegid()).gr_name
     assert keep(group=group) is True
     assert file.stat().st_mode & 0o777 == 0o640
-    # A token that somebody may have seen is taken back by deleting the account: a new Secret has the same token.
+    # A token that others may have seen is taken back by deleting the account: a new Secret has the same token.
     api.kubectl.delete("serviceaccount", "gpucluster-watch", service_access.NAMESPACE)
     wait_for("the rights are gone", lambda: not may(), interval=0.2)
     assert keep() is True
@@ -121,7 +121,7 @@ def test_what_can_t_be_done_is_reported(api: ApiServer, tmp_path: Path) -> None:
 
 def test_a_control_plane_that_makes_no_token_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class NoToken:
-        """A double of kubectl: a Secret into which nobody has written."""
+        """A double of kubectl: a Secret into which no controller has written."""
 
         def get(self, *_: str) -> dict[str, Any]:
             return {"data": {}}

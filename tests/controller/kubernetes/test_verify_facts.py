@@ -54,7 +54,7 @@ def test_facts_of_a_real_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 class _Services:
-    """What the API server says of services; a double."""
+    """What the API server reports of services; a double."""
 
     def get(self, _kind: str, name: str, _namespace: str) -> dict[str, Any]:
         return {"spec": {"clusterIP": {"kube-dns": "10.96.0.10", "kubernetes": "10.96.0.1"}[name]}}

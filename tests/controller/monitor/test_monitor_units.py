@@ -310,7 +310,7 @@ def test_with_kubernetes_prometheus_itself_reports_which_elastic_nodes_there_are
         looking = ElasticNodes(Prometheus(port=running.port), lists.update)
         wait_for("a scrape", lambda: running.get(asked)["result"])
         looking.look()
-        # An autoscaler that has not looked yet says nothing of any node.
+        # An autoscaler that has not looked yet reports nothing of any node.
         assert "gpu-e1" not in scraped()
         shown["text"] = METRICS.format(looked=1_000_000)
         wait_for("the node", lambda: looking.look() and "10.0.1.7:9100" in scraped())

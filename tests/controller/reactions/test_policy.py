@@ -1,4 +1,4 @@
-"""What follows from what watchers say: only what all nodes of a job agree on, and only what its owner wants."""
+"""What follows from what watchers report: only what all nodes of a job agree on, and only what its owner wants."""
 
 from __future__ import annotations
 

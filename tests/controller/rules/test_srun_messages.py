@@ -1,4 +1,4 @@
-"""The words of srun at the end of a job: which of them say that it was not its program that ended."""
+"""The words of srun at the end of a job: which of them mean that it was not its program that ended."""
 
 from __future__ import annotations
 

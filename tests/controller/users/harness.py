@@ -172,7 +172,7 @@ class Controller:
         return found
 
     def bound(self, host: str, password: str, *argv: str, given: str = "") -> tuple[int, str]:
-        """A program of OpenLDAP with the entry of a host: its exit status, and what it says."""
+        """A program of OpenLDAP with the entry of a host: its exit status, and what it reports."""
         self.run("sh", "-c", "umask 077; cat >/run/test.password", given=password)
         words = ("-x", "-H", CONFIG["uri"], "-D", host_dn(host), "-y", "/run/test.password", *argv[1:])
         status, output, errors = self.run(argv[0], *words, given=given, check=False)

@@ -122,7 +122,7 @@ def test_of_several_pools_the_one_that_was_baked_again_loses_its_shared_entry() 
     beside = replace(both, existing=("gpu-e1", "gpu-e2"))
     first = host_entries.without_removed(known, beside, NOW)
     assert host_entries.without_removed(first, beside, NOW + 9)["image-gpu"].superseded == NOW
-    # A permanent host is no proof, whatever its name.
+    # A permanent host is not a proof, whatever its name.
     named = replace(beside, elastic=lambda _: False, permanent=("gpu-e1",))
     assert host_entries.without_removed(known, named, NOW)["image-gpu"].superseded == 0
 

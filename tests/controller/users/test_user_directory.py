@@ -261,7 +261,7 @@ def test_converge_is_idempotent_and_takes_away(controller: Controller) -> None:
     preview = controller.request("converge.preview", people=people)
     assert preview == {"groups": ["vision"], "added": ["erin", "frank"], "changed": []}
     assert everything(controller) == before
-    # A group that a description names and nobody made is made.
+    # A group that a description names and that does not exist is made.
     assert controller.request("converge", people=people, absent=["nobody-knows"])["changed"] is True
     before = everything(controller)
     assert controller.request("converge.preview", people=people) == {"groups": [], "added": [], "changed": []}
@@ -355,11 +355,11 @@ def test_what_a_user_has_in_their_home_delays_no_other_user(controller: Controll
     assert [warning.split(":")[0] for warning in said["warnings"]] == ["the home of mia", "the home of noa"]
     assert {user["shell"] for user in said["users"] if user["name"] in ("mia", "noa", "olga")} == {"/bin/sh"}
     assert controller.request("converge", people=people)["changed"] is False
-    # Nor can anybody take the lock.
+    # Nor can any user take the lock.
     lock = "/run/gpucluster-directory.lock"
     assert as_user(controller, "olga", f"flock -n {lock} true", check=False)[0] != 0
     assert controller.run("flock", "-n", lock, "true")[0] == 0
-    # Their processes end all the same, and what could not be done is said.
+    # Their processes end all the same, and what could not be done is reported.
     closed = "cd $0/mia && rm .ssh && mkdir .ssh && touch .ssh/authorized_keys && chmod 500 .ssh".replace("$0", HOMES)
     as_user(controller, "mia", closed)
     status, said = controller.answer("user.remove", name="mia")

@@ -173,7 +173,7 @@ def become_nobody_else() -> Any:
 
 
 def stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without root, nobody becomes anybody."""
+    """Without root, no process becomes another user."""
     if os.geteuid() != 0:
         for call in ("setgroups", "setgid", "setuid"):
             monkeypatch.setattr(os, call, lambda _: None)
@@ -349,7 +349,7 @@ def test_tables_hold_nothing_that_a_terminal_would_obey() -> None:
 
 
 def no_service() -> Any:
-    """It is never used: what is asked for is no operation."""
+    """It is never used: what is asked for is not an operation."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Kubernetes follows the directory: who the people are, and what a change says where it did not follow."""
+"""Kubernetes follows the directory: who the users are, and what a change reports where it did not follow."""
 
 from __future__ import annotations
 

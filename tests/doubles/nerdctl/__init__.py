@@ -26,7 +26,7 @@ _REAL = {
 
 
 def bundle(mirror: Mirror, version: str) -> dict[str, Any]:
-    """Put a bundle into the mirror; what the inventory says of it."""
+    """Put a bundle into the mirror; its entry in the inventory."""
     tree: dict[str, str | bytes] = {f"bin/{file.name}": file.read_text() for file in sorted(_BIN.iterdir())}
     tree |= {f"bin/{name}": f'#!/bin/sh\nexec {path} "$@"\n' for name, path in _REAL.items()}
     tree |= {"libexec/cni/README": "no plugins here\n", "VERSION": f"{version}\n"}

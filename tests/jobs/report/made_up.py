@@ -55,7 +55,7 @@ def rails(count: int = 8, size: int = 10**12, **of_first: int) -> dict[str, dict
 
 
 def known(**more: Any) -> dict[str, Any]:
-    """What `monitor jobs` says."""
+    """What `monitor jobs` reports."""
     return {
         "version": 1, "now": START + 4000, "id": "12", "job": row(), "components": [row()], "tasks": [],
         "steps": [row(step="batch", name="batch", tasks=1), row(step="0", name="all_reduce_perf", tasks=16)],
@@ -76,7 +76,7 @@ LEVELS = {
 
 
 def answer(raw: Mapping[str, Any], *, gap: tuple[float, float] = (0, 0), idle: float = 0.04) -> dict[str, Any]:
-    """What `monitor query` would say to the questions about this job."""
+    """What `monitor query` would answer to the questions about this job."""
     of = facts.read(raw)
     results: dict[str, Any] = {}
     for each in request(of):

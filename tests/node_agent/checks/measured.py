@@ -124,7 +124,7 @@ def healthy() -> dict[str, Any]:
 
 
 def judged(check: str, measurements: Mapping[str, Any], expected: NodeExpectation = NODE) -> Finding:
-    """What a check of the registry says."""
+    """What a check of the registry reports."""
     return evaluate(registry.BY_NAME[check], "compute-1", measurements, expected)
 
 

@@ -98,7 +98,7 @@ def test_a_tool_that_hangs_costs_its_own_checks_and_no_more(folder: Path, monkey
     host = MeasuredHost(replace(NODE, mounts=()), folder / "root", folder / "state", time.monotonic, time.time)
     found = by_name(run(host, Profile.PROLOG))
     assert found["gpu_count"].status is Status.UNKNOWN
-    # Who notices it first says so: who asks the tool, or who waits for that process.
+    # The thread that notices it first reports it: the one that asks the tool, or the one that waits for that process.
     assert re.search(r"no answer within 0\.5 s|ended without an answer", found["gpu_count"].message)
     assert found["gpu_xid"].status is Status.PASS, found["gpu_xid"].message
     assert found["rdma_devices"].status is Status.FAIL

@@ -434,7 +434,7 @@ def test_xids_with_their_age_by_the_time_since_the_boot(host: MeasuredHost, cloc
         ("NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, Contained: (0x9). RST: Yes, D-RST: No", "fail", "Xid 94"),
         ("NVRM: Xid (PCI:0000:3b:00 GPU-I:01 GPU-CI:02): 95, pid=9, Uncontained ECC error", "fail", "GPU-CI:02"),
         ("NVRM: Xid (PCI:0000:3b:00 GPU-I:01): 13, pid=9, name=a, Graphics Exception", "pass", ""),
-        # NVLink 5 says itself whether it is fatal: leptonai/gpud#1160
+        # NVLink 5 itself reports whether it is fatal: leptonai/gpud#1160
         ("NVRM: Xid (PCI:0000:dc:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6)", "fail", "Xid 149"),
         ("NVRM: Xid (PCI:0000:dc:00): 149, NETIR_LINK_EVT Nonfatal XC0 i0 Link 00 (0x025001c6)", "warn", "Xid 149"),
         ("NVRM: Xid (PCI:0000:dc:00): 145, RLW_REMAP Non-fatal XC0 i0 Link 03 (0x00000004)", "warn", "Xid 145"),

@@ -1,4 +1,4 @@
-"""What the judges say of planted faults, in real outputs where there are some."""
+"""What the judges report of planted faults, in real outputs where there are some."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_planted_faults(check: str, path: tuple[Any, ...], value: Any, status: S
         ("link_downed", 2, 600.0, True, WARN),  # the host sets it up
         ("excessive_buffer_overrun_errors", 1, 60.0, False, FAIL),
         ("local_link_integrity_errors", 1, 60.0, False, FAIL),
-        # What stands since the boot says nothing of today, and nothing at all where the counter has reached its end:
+        # A count since the boot proves nothing about today, and nothing at all where the counter has reached its end:
         # a healthy H100 host (leptonai/gpud) shows 15 and 255.
         ("local_link_integrity_errors", 1, 60.0, True, WARN),
         ("excessive_buffer_overrun_errors", 15, 60.0, True, PASS),

@@ -26,7 +26,7 @@ LIMIT = 30.0
 
 def alive(pid: int) -> bool:
     try:
-        # A killed process that nobody has waited for is gone, too.
+        # A killed process whose parent has not waited for it is gone, too.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False

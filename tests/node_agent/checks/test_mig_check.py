@@ -1,4 +1,4 @@
-"""The check `gpu_mig`: what is there against what the pool says.
+"""The check `gpu_mig`: what is there against the profiles of the pool.
 
 nvidia-smi is a double (tests/node_agent/mig/smi.py).
 """
@@ -28,7 +28,7 @@ DIVIDED = replace(NODE, mig=PARTS)
 
 
 class Node:
-    """A node whose GPUs are divided as the pool says."""
+    """A node whose GPUs are divided as the pool states."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""The types of checks: what is unknown, and what a report says as JSON."""
+"""The types of checks: what is unknown, and what a report has as JSON."""
 
 from __future__ import annotations
 

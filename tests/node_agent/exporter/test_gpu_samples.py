@@ -30,7 +30,7 @@ class Tool:
     def __init__(self, folder: Path) -> None:
         self.file, self.clock = folder / "nvidia-smi", Clock()
         self.starts = folder / "starts"
-        # Where a script waits until the test lets it go on, and what it says when it has.
+        # Where a script waits until the test lets it go on, and what it prints when it has.
         self.go, self.gone_on = folder / "go", folder / "gone-on"
         os.mkfifo(self.go)
         self.collector = GpuCollector(Place(mig=str(folder / "none")), [str(self.file)], self.clock)

@@ -301,7 +301,7 @@ def test_sys_of_a_namespace_shows_what_moved_there_and_is_read_only(
         # A device's folder lies outside of the class: the link leads to it.
         assert Path(f"{folder}/class/net/moved0/mtu").read_text() == "1500\n"
         assert os.statvfs(folder).f_flag & os.ST_RDONLY
-        # One that moves is there at once, and what is held says it.
+        # One that moves is there at once, and what is held shows it.
         subprocess.run(["ip", "-n", os.path.basename(namespace), "link", "delete", "moved0"], check=True)
         assert os.listdir(f"{folder}/class/net") == ["lo"]
         assert Path("/proc/self/mountinfo").read_text() == mounts, "no mount is left, here or anywhere"
@@ -373,7 +373,7 @@ def test_statistics_of_a_driver_go_on_in_a_namespace_and_do_not_keep_it(
         ip("-n", short, "link", "add", "moved2", "type", "veth", "peer", "name", "moved3")
         assert {interface for interface, _pci in statistics(network)} == {"moved2", "moved3"}
         assert descriptors_of(name) == 1
-        # Nobody reads now. A socket that stayed open would keep the namespace, and the interfaces of its pod.
+        # No program reads now. A socket that stayed open would keep the namespace, and the interfaces of its pod.
         folder = network._namespaces._path(name)
         ip("netns", "delete", short)
         wait_for("the namespace has ended", lambda: not os.listdir(f"{folder}/class/net"))
@@ -382,7 +382,7 @@ def test_statistics_of_a_driver_go_on_in_a_namespace_and_do_not_keep_it(
 
 
 def descriptors_of(name: str) -> int:
-    """How many sockets of a network namespace this process holds: the kernel says whose each is (SIOCGSKNS)."""
+    """How many sockets of a network namespace this process holds: the kernel reports whose each is (SIOCGSKNS)."""
     found = 0
     for number in os.listdir("/proc/self/fd"):
         with suppress(OSError):

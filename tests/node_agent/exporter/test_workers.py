@@ -128,7 +128,7 @@ def test_one_that_hangs_gives_what_it_had_and_the_others_are_whole(
     seconds = of(found, "gpucluster_exporter_collector_seconds", collector="hangs")
     assert seconds is not None
     assert seconds >= 0.5
-    # The next one leaves out what it hung on. It is not complete, and says so.
+    # The next one leaves out what it hung on. It is not complete, and reports it.
     found = read(workers)
     assert jobs(found) == {"a", "c", "x"}
     assert up(found) == {"hangs": 0, "well": 1}
@@ -285,7 +285,7 @@ def test_a_device_that_hangs_leaves_the_other_devices(
 ) -> None:
     for name in ("mlx5_0", "mlx5_1", "mlx5_2"):
         port(tmp_path, name, IB, ())
-    # Nobody opens a pipe for writing: opening it for reading hangs, as a file of a dead device does.
+    # No program opens a pipe for writing: opening it for reading hangs, as a file of a dead device does.
     file = tmp_path / "class/infiniband/mlx5_1/ports/1/counters/link_downed"
     file.unlink()
     os.mkfifo(file)

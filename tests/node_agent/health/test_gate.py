@@ -1,4 +1,4 @@
-"""The checks of a boot before a host becomes a node: what fails them, and what a node of Kubernetes says of them later.
+"""The checks of a boot before a host becomes a node: what fails them, and what a node of Kubernetes reports later.
 
 What makes the checks, and the API server, are doubles.
 """

@@ -121,7 +121,7 @@ def test_images_are_pinned_while_they_are_wanted(host: Host) -> None:
     host.archive.write_text(f"{host.archive.read_text()} registry.k8s.io/kube-proxy:v1.36.5 ghcr.io/person/work:1")
     assert host.keep()["pinned"] == sorted([PAUSE, PROXY, NODE, CNI])
     assert host.images()[PAUSE]["io.cri-containerd.pinned"] == "pinned"
-    # One that somebody else has pinned stays so.
+    # One that another program has pinned stays so.
     state = host.images()
     state["ghcr.io/person/work:1"]["io.cri-containerd.pinned"] = "pinned"
     host.store.write_text(json.dumps(state))

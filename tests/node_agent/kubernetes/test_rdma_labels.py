@@ -1,4 +1,4 @@
-"""Labels of a node's place in the RDMA network. The metadata service is a double: it does not prove what OCI says."""
+"""Labels of a node's place in the RDMA network. The metadata service is a double: it does not prove OCI's answers."""
 
 from __future__ import annotations
 

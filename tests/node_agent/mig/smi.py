@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gpucluster.node_agent.mig.collect import ProgramOutput
 
-#: What nvidia-smi says of a mode that is not in effect, and why. The first two are in the User Guide.
+#: What nvidia-smi reports of a mode that is not in effect, and why. The first two are in the User Guide.
 IN_USE = "In use by another client"
 NO_RESET = "Not Supported"
 
@@ -65,7 +65,7 @@ class Card:
     pending: str = ""
     made: list[Made] = field(default_factory=list)
     processes: list[tuple[int, str]] = field(default_factory=list)
-    #: Services, containers, or "" for a holder that is no service; while one is active, a new mode is pending.
+    #: Services, containers, or "" for a holder that is not a service; while one is active, a new mode is pending.
     held_by: list[str] = field(default_factory=list)
     #: How often a holder is still there before it has gone.
     busy: int = 0
@@ -272,7 +272,7 @@ class Smi:
 
 
 def uuid(minor: int, profile: str, start: int) -> str:
-    """The double's UUID of an instance: it says which one it is."""
+    """The double's UUID of an instance: it shows which one it is."""
     return f"MIG-{minor}-{profile}-{start}"
 
 

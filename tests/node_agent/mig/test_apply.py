@@ -36,7 +36,7 @@ class Place:
     def refused(self, parts: Sequence[str] = PARTS) -> str:
         with pytest.raises(plan.NotPossible) as found:
             self.apply(parts)
-        # The check of the node says the same.
+        # The check of the node reports the same.
         assert apply.last_words(self.root / mig.FOLDER.lstrip("/")) == str(found.value)
         return str(found.value)
 

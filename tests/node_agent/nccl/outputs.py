@@ -20,7 +20,7 @@ def output(
     """The lines of a run.
 
     Args:
-        gpu: its name, as CUDA says it.
+        gpu: its name, as CUDA reports it.
         each: ranks on a node.
         program: its name, as versions since 2.17.4 print it; older ones print none.
     """

@@ -411,7 +411,7 @@ def test_binary_rubbish_and_one_endless_line_are_unknown(tmp_path: Path) -> None
     assert main(["judge", str(file), "--shape", "BM.GPU4.8", "--nodes", "2"]) == 3
 
 
-# --- what NCCL itself says of a failure -----
+# --- what NCCL itself reports of a failure -----
 
 NVLS = """\
 [2026-03-15 10:00:00] node-1:1800:1900 [{gpu}] transport/nvls.cc:287 NCCL WARN Failed to bind NVLink SHARP (NVLS) \
@@ -425,7 +425,7 @@ COMPLETION = (
 
 
 def test_a_crash_names_host_and_gpus_and_what_to_do() -> None:
-    """NVIDIA/nccl#1788: eight ranks say the same."""
+    """NVIDIA/nccl#1788: eight ranks report the same."""
     lines = [line for gpu in range(8) for line in NVLS.format(gpu=gpu).splitlines()]
     found = verdict([*output(end=""), *lines], ONE)
     assert found.verdict == UNKNOWN

@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_only_the_exporter_sees_which_jobs_run(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Users see their own jobs only. A folder of an earlier version was open to everybody."""
+    """Users see their own jobs only. A folder of an earlier version was open to all users."""
     folder = tmp_path / "jobs"
     folder.mkdir(mode=0o755)
     monkeypatch.setattr("grp.getgrnam", lambda _: grp.getgrgid(os.getgid()))
@@ -199,7 +199,7 @@ def test_a_record_has_an_upper_size() -> None:
     after = {**before, "at": 2.0, "up": 9, "rdma": {"x/1": dict.fromkeys(before["rdma"]["x/1"], 1)}}
     found = node.record({"job_id": "1", "started": 1.0}, before, after, "compute-1")
     assert len(found["changes"]) == node.MOST_CHANGES
-    # What says why a job was slow is not left out.
+    # What shows why a job was slow is not left out.
     assert found["changes"][0]["counter"] == "out_of_sequence"
     assert found["notes"] == [f"{3001 - node.MOST_CHANGES} counters are left out"]
 

@@ -203,7 +203,7 @@ def opened(what: str) -> str:
 def test_nothing_but_a_pipe_of_the_user_is_written_to(
     user: accounts.Account, folder: Path, what: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody waits for a dump of one that was not asked: the test would not end.
+    # The watcher does not wait for a dump of one that was not asked: the test would not end.
     monkeypatch.setattr(flight_recorder, "WAIT_S", 6000.0)
     with rank(names(folder), opened(what)) as pid:
         assert why in said(user, pid)
@@ -213,7 +213,7 @@ def test_nothing_but_a_pipe_of_the_user_is_written_to(
 
 @as_root
 def test_a_pipe_of_another_user_is_not_written_to(user: accounts.Account, folder: Path) -> None:
-    """Root's, which everybody may write to: a byte there would make something else happen."""
+    """Root's, which all users may write to: a byte there would make something else happen."""
     (folder / "others").mkdir()
     pipe = folder / "others/pipe_3.pipe"
     os.mkfifo(pipe)

@@ -47,7 +47,7 @@ def test_a_rank_that_calls_another_collective_is_the_one_that_is_named() -> None
 
 
 def test_a_rank_that_calls_one_more_collective_is_the_one_that_is_named() -> None:
-    """Seen on two H200: both ranks wait in a kernel, and nobody is behind in what they usually do."""
+    """Seen on two H200: both ranks wait in a kernel, and no rank is behind in its usual operations."""
     counts = [{"AllReduce": 2812}, {"AllReduce": 2812, "Broadcast": 1}]
     found = Job().look(240, gpus()[:2], launched(*counts), processes(0, 1))
     assert (found.state, found.rank and found.rank.rank, found.collective) == (JobActivity.HUNG, 1, "Broadcast")
@@ -67,7 +67,7 @@ def test_a_stopped_rank_is_a_hang_within_a_minute() -> None:
 
 
 def test_a_stopped_process_is_a_hang_also_where_it_is_the_one_that_ras_asks() -> None:
-    """Seen on four H100: the stopped process takes the connection and says nothing."""
+    """Seen on four H100: the stopped process takes the connection and reports nothing."""
     job = Job()
     job.look(600, WORKS)
     assert job.look(45, gpus(use=(1, 1, 0, 1)), None, processes(stopped=[2])).state is JobActivity.WAITING

@@ -1,4 +1,4 @@
-"""What a node says of its jobs: it is bounded, checked, and of that node alone."""
+"""What a node reports of its jobs: it is bounded, checked, and of that node alone."""
 
 from __future__ import annotations
 

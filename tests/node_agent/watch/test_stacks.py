@@ -66,7 +66,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def of_job(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The processes of the job: without Slurm and GPUs nothing else says it."""
+    """The processes of the job: without Slurm and GPUs nothing else shows them."""
     pids: list[int] = []
     monkeypatch.setattr(stacks, "processes", lambda _job, _first: pids)
     return pids
@@ -149,7 +149,7 @@ def test_too_much_output_is_cut(tmp_path: Path, home: Path, of_job: list[int], p
     with rank(deep) as pid:
         of_job.append(pid)
         of_job.append(pid)
-        # One of them can be said as a whole: a process of another kind.
+        # One of them can be described as a whole: a process of another kind.
         with rank() as other:
             of_job.append(other)
             path = Path(take(tmp_path, py_spy))
@@ -217,7 +217,7 @@ def test_only_a_program_that_root_alone_can_change_is_taken(tmp_path: Path) -> N
     assert stacks.installed(["/usr/bin/env"]) == "/usr/bin/env"
     with pytest.raises(Failed, match=r"^py-spy is not installed$"):
         stacks.installed([str(tmp_path / "none")])
-    # /tmp, above it, is everybody's.
+    # /tmp, above it, is for all users.
     own = tmp_path / "py-spy"
     own.write_text("")
     link = tmp_path / "link"
@@ -251,7 +251,7 @@ def test_processes_of_the_job_with_a_gpu_are_chosen_and_the_named_one_is_first(t
 
 
 class Taken:
-    """Says which were taken."""
+    """Lists which were taken."""
 
     def __init__(self) -> None:
         self.of: list[tuple[str, float]] = []

@@ -1,7 +1,7 @@
 """The watcher on a node: real processes, a real port, files as the prolog writes them.
 
-A double: `nvidia-smi` is a script with rows in the form of the real one. It does not prove what the real one says of a
-job that hangs: those numbers were measured once, and are repeated here.
+A double: `nvidia-smi` is a script with rows in the form of the real one. It does not prove what the real one reports
+of a job that hangs: those numbers were measured once, and are repeated here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SPINS = "while True: pass"
 
 @dataclass
 class Node:
-    """A node whose GPUs say what a test wants."""
+    """A node whose GPUs report what a test sets."""
 
     folder: Path
 
@@ -248,7 +248,7 @@ def test_a_process_that_sleeps_does_not_work_and_one_that_is_stopped_is_seen() -
 
 
 def divided(node: Node, clock: Clock) -> tuple[Divided, watch.Watcher]:
-    """A node with an nvidia-smi that says what the driver says of GPUs that are divided."""
+    """A node with an nvidia-smi that prints what the driver reports of GPUs that are divided."""
     found = Divided(node.folder / "root")
     node.gpus("0, GPU-00000000, [N/A], [N/A], 71.00, 700.00", "1, GPU-00000002, [N/A], [N/A], 71.00, 700.00",
               "2, GPU-00000001, 0, 0, 70.00, 700.00")  # fmt: skip
@@ -257,7 +257,7 @@ def divided(node: Node, clock: Clock) -> tuple[Divided, watch.Watcher]:
 
 
 def test_a_job_with_an_instance_is_not_judged_by_the_gpu_that_has_its_number(node: Node) -> None:
-    """Slurm's number 2 is an instance of GPU 0, and not GPU 2, which is idle and of nobody."""
+    """Slurm's number 2 is an instance of GPU 0, and not GPU 2, which is idle and belongs to no job."""
     clock = Clock()
     _divided, watching = divided(node, clock)
     node.job("12", [2])
