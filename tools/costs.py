@@ -122,7 +122,8 @@ def over(measured: Mapping[str, Costs], budget: Mapping[str, Costs], room: Mappi
 
 def as_toml(measured: Mapping[str, Costs], writer: str) -> str:
     """A file of budgets. `writer`: what writes it."""
-    lines = [f"# What each verb may cost: {writer} writes this file. A change that needs more says why in its commit."]
+    why = "A change that needs more has its reason in the commit message."
+    lines = [f"# What each verb may cost: {writer} writes this file. {why}"]
     for verb, costs in measured.items():
         lines += ["", f'["{verb}"]', *(f"{name} = {cost:g}" for name, cost in costs.items())]
     return "\n".join(lines) + "\n"

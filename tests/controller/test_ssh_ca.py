@@ -195,7 +195,7 @@ def test_a_host_asks_until_the_controller_knows_it(
             told.append(capsys.readouterr().err)
             return "no host of this cluster has the address 127.0.0.1 now" in "".join(told)
 
-        wait_for("it says that the controller does not know it", is_told)
+        wait_for("it reports that the controller does not know it", is_told)
         known["hosts"]["127.0.0.1"] = [name]
         new = Path(f"{authority}.new")
         new.write_text(json.dumps(known))
@@ -260,7 +260,7 @@ def test_a_node_of_an_image_waits_for_its_entry_and_writes_it_where_sssd_reads_i
             told.append(capsys.readouterr().err)
             return "no directory entry yet: no directory entry: no node boots at this address now" in "".join(told)
 
-        wait_for("it says that the autoscaler does not know it", is_told)
+        wait_for("it reports that the autoscaler does not know it", is_told)
         assert sssd.read_text() == before
         assert not ready.said()
         kept.write_text("")

@@ -445,7 +445,7 @@ def test_a_job_that_can_not_have_its_nodes_waits_with_words(site: Site) -> None:
     try:
         job = site.as_alice("sbatch --parsable -N 2 --wrap hostname")
         words = "admin_comment:300"
-        site.until("squeue says why", lambda: "Out of host capacity" in site.as_alice(f"squeue -h -j {job} -O {words}"))
+        site.until("squeue shows it", lambda: "Out of host capacity" in site.as_alice(f"squeue -h -j {job} -O {words}"))
         said = site.as_alice(f"bash -lc 'squeue -j {job}'")
         assert "Next try at" in said
         assert site.plain("autoscaler", "status").stdout.count("Out of host capacity")
@@ -465,7 +465,7 @@ def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Sit
         job = site.as_alice("sbatch --parsable -N 1 --wrap hostname")
         words = "its checks at boot failed: mounts: /mnt/nowhere"
         ledger = "sudo cat /var/lib/gpucluster-autoscaler/status.json"
-        site.until("the autoscaler says why", lambda: words in on_controller(site, ledger), patience=2 * PATIENCE_S)
+        site.until("the autoscaler reports why", lambda: words in on_controller(site, ledger), patience=2 * PATIENCE_S)
         assert words in site.plain("autoscaler", "status").stdout
         assert site.as_alice(f"squeue -h -j {job} -o %t") in ("PD", "CF")
         site.as_alice(f"scancel {job}")
@@ -560,7 +560,7 @@ def test_a_node_of_a_baked_image_waits_for_the_controller_and_asks_again(site: S
             return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
         journal = ("journalctl", "-u", "gpucluster-host-certificate", "-o", "cat")
-        site.until("it says why it waits", lambda: "no directory entry yet: " in said(*journal))
+        site.until("it reports why it waits", lambda: "no directory entry yet: " in said(*journal))
         site.until("others log in", lambda: said("systemctl", "is-active", "systemd-user-sessions") == "active\n")
         assert said("systemctl", "is-active", "sssd", "slurmd") == "inactive\ninactive\n"
     finally:

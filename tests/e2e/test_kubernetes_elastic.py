@@ -223,7 +223,7 @@ def test_a_pod_that_fits_on_no_node_is_told_so(site: KubernetesSite, image: str)
     def why() -> str:
         return str(pods(site)["large"]["metadata"].get("annotations", {}).get(WHY, ""))
 
-    until("the pod says why", lambda: "no elastic pool has nodes" in why(), site)
+    until("the pod shows why", lambda: "no elastic pool has nodes" in why(), site)
     delete(site)
 
 

@@ -105,7 +105,7 @@ def test_a_job_gets_no_pod_that_its_user_may_not_have(kubernetes: KubernetesSite
     with alice.having(job):
         of_job = "--field-selector=involvedObject.kind=Job,involvedObject.name=bad,reason=FailedCreate"
         kubernetes.until(
-            "the job says why it has no pod",
+            "the job shows why it has no pod",
             lambda: "privileged" in alice.kubectl("get", "events", of_job, "--output=yaml"),
         )
         assert alice.kubectl("get", "pods", "--selector=job-name=bad") == ""

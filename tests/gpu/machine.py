@@ -78,7 +78,7 @@ device = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 def interface(name, request, value):
     fcntl.ioctl(device, request, struct.pack("16s16s", name, value))
 interface(b"lo", 0x8914, struct.pack("H", 0x1 | 0x40))
-# With 127.0.0.1 alone, getaddrinfo says that there is no IPv4.
+# With 127.0.0.1 alone, getaddrinfo reports that there is no IPv4.
 address = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton("{_ADDRESS}"))
 interface(b"lo:1", 0x8916, address)
 socket.sethostname("{role.CONTROLLER}")

@@ -141,7 +141,7 @@ def test_a_quota_that_others_use_up_is_the_reason_of_a_job_that_waits(site: Site
     wait_for("the first job has its pod", lambda: len(site.pods("before")) == 1)
     site.submit("after", nodes=1, gpus=8)
     wait_for(
-        "the second job says what it waits for",
+        "the second job shows what it waits for",
         lambda: "the quota of the user is used up" in site.queue.look("after").reason,  # type: ignore[union-attr]
     )
     for name in ("before", "after"):
