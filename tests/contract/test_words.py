@@ -1,16 +1,30 @@
-"""The words of this project: terms of the field only. docs/reference/glossary.md says which, and what they replace."""
+"""The words of this project: terms of the field only. docs/reference/glossary.md has them, and what they replace.
+
+Patterns of prose that are hard to read may only become fewer: each folder has a ceiling in words.toml. A folder without
+one must have none of them.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# The list itself, and the page that names the words so that nobody uses them.
-EXEMPT = {"tests/contract/test_words.py", "docs/reference/glossary.md"}
+# The lists themselves, the page that names the words so that they are not used, and what counts them.
+EXEMPT = {
+    "docs/reference/glossary.md",
+    "tests/contract/test_words.py",
+    "tests/contract/words.toml",
+    "tests/tools/test_counts.py",
+    "tools/counts.py",
+}
 # A text of others.
 AS_THEY_ARE = ("LICENSE",)
 # System accounts that no user may have the name of; one of Ubuntu's is called landscape.
@@ -41,12 +55,35 @@ LETTERS = {
     "hourglass, waist": ("hourglass", "waist"),
     "downstairs": ("stairs",),
     "unfinished plural": ("(s)",),
+    "somebody": ("body",),
 }
+
+PROSE = {".j2", ".md", ".py", ".sh", ".tf", ".toml", ".yaml", ".yml"}
+CEILINGS = Path(__file__).with_name("words.toml")
+LOWER = "UPDATE_GOLDEN=1 python -m pytest -n 0 tests/contract/test_words.py"
+#: Patterns that may only become fewer, and what to write instead.
+FEWER = {
+    # What begins a line may be a part of "there is no".
+    "is no": re.compile(r"(?<!\bthere )(?<=[\w`')\"] )is no (?!longer\b|other\b|more\b)", re.IGNORECASE),
+    "says": re.compile(r"\bsays\b", re.IGNORECASE),
+    "somebody": re.compile(r"\b(?:some|any|every)body\b", re.IGNORECASE),
+}
+INSTEAD = {
+    "is no": '"is not a"',
+    "says": '"reports", "prints", "returns", "states" or "shows"',
+    "somebody": "who it is: a user, an operator, a program",
+}
+
+
+def may_have(word: str, text: str) -> bool:
+    """Whether it is worth the time to search a text for a word or a pattern."""
+    small = text.lower()
+    return any(letters in small for letters in LETTERS.get(word, (word,)))
 
 
 def places(word: str, text: str) -> list[tuple[int, str]]:
     """Number and content of each line that has the word."""
-    if not any(letters in text.lower() for letters in LETTERS.get(word, (word,))):
+    if not may_have(word, text):
         return []
     pattern = re.compile(PRIVATE[word], re.IGNORECASE)
     return [(number, line) for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)]
@@ -110,3 +147,70 @@ def test_the_list_finds_them(word: str, text: str) -> None:
 @pytest.mark.parametrize(("word", "text"), [("mend", "we recommend an amendment"), ("door", "indoors")])
 def test_the_list_leaves_other_words_alone(word: str, text: str) -> None:
     assert places(word, text) == []
+
+
+def folder(name: str) -> str:
+    """Whose ceiling counts for a file: its first two folders, as far as it has them."""
+    return "/".join(name.split("/")[:-1][:2]) or "."
+
+
+def occurrences(pattern: str, content: Mapping[str, str]) -> dict[str, list[str]]:
+    """By folder: "file:line" of each occurrence of a pattern of `FEWER`."""
+    found: dict[str, list[str]] = {}
+    for name, text in content.items():
+        if Path(name).suffix in PROSE and may_have(pattern, text):
+            for number, line in enumerate(text.splitlines(), 1):
+                if times := len(FEWER[pattern].findall(line)):
+                    found.setdefault(folder(name), []).extend([f"{name}:{number}"] * times)
+    return found
+
+
+def lowered(ceilings: Mapping[str, Mapping[str, int]], counts: Mapping[str, Counter[str]]) -> str:
+    """The table with each ceiling lowered to what was counted. None is raised."""
+    lines = [
+        "# How often a pattern of test_words.py may occur in a folder. This lowers the ceilings to what is there:",
+        f"# {LOWER}",
+    ]
+    for name in FEWER:
+        lines += ["", f'["{name}"]']
+        least = {where: min(ceiling, counts[name][where]) for where, ceiling in sorted(ceilings[name].items())}
+        lines += [f'"{where}" = {count}' for where, count in least.items() if count]
+    return "\n".join(lines) + "\n"
+
+
+def test_no_folder_has_more_of_what_is_hard_to_read(content: dict[str, str]) -> None:
+    ceilings = tomllib.loads(CEILINGS.read_text(encoding="utf-8"))
+    found = {name: occurrences(name, content) for name in FEWER}
+    if os.environ.get("UPDATE_GOLDEN"):
+        counts = {name: Counter({where: len(at) for where, at in by.items()}) for name, by in found.items()}
+        CEILINGS.write_text(lowered(ceilings, counts), encoding="utf-8")
+    above = [
+        f"{where} has {name!r} {len(at)} times, and {ceilings[name].get(where, 0)} are allowed. "
+        f"Instead of a new one write {INSTEAD[name]}. Places: {' '.join(at)}"
+        for name, by in found.items()
+        for where, at in sorted(by.items())
+        if len(at) > ceilings[name].get(where, 0)
+    ]
+    assert not above, "\n".join([*above, f"After prose was improved, lower the ceilings: {LOWER}"])
+
+
+def test_ceilings_only_go_down() -> None:
+    ceilings = {"is no": {}, "says": {"a": 3, "b": 2, "c": 1}, "somebody": {}}
+    counts = {name: Counter[str]() for name in FEWER} | {"says": Counter(a=1, b=5)}
+    assert tomllib.loads(lowered(ceilings, counts))["says"] == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("is no", "The controller is no node", True),
+        ("is no", "There is no node", False),
+        ("is no", "where there\n# is no node", False),
+        ("is no", "It is no longer listed", False),
+        ("says", "The page says so", True),
+        ("somebody", "Everybody asks", True),
+        ("somebody", "the body of a request", False),
+    ],
+)
+def test_which_prose_may_only_become_less(name: str, text: str, found: bool) -> None:
+    assert bool(occurrences(name, {"docs/page.md": text})) is found
