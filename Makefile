@@ -18,7 +18,7 @@ TEST_PACKAGES := qemu-system-x86 prometheus prometheus-node-exporter
 # What `make stress` needs beside those.
 STRESS_PACKAGES := gcc libc6-dev
 
-# Python stores what it has compiled, whatever the environment says: each test process and each program that tests start
+# Python stores what it has compiled, whatever is in the environment: each test process and each program that tests start
 # would compile the whole tree again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -30,7 +30,7 @@ help: ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s'|'
 
 .PHONY: demo
-demo: system-packages $(VENV)/run.stamp ## build the demo cluster on this machine and say how to use it
+demo: system-packages $(VENV)/run.stamp ## build the demo cluster on this machine and print how to use it
 	$(BIN)/python -m gpucluster --file inventories/local/cluster.yml apply
 
 .PHONY: destroy
@@ -176,7 +176,7 @@ $(call logged,$(1)/install.log,$(1)/bin/python -m pip install --disable-pip-vers
   --no-build-isolation --only-binary=:all: --no-binary=$(SOURCE_ONLY) --requirement $(1)/requirements.txt)
 endef
 
-# Runs the command $(2), whose output goes into the file $(1): pip says a line for each package, and several for each folder
+# Runs the command $(2), whose output goes into the file $(1): pip prints a line for each package, and several for each folder
 # that its configuration on this machine names and that does not exist. After a failure all of it is shown.
 define logged
 $(2) > $(1) 2>&1 || { cat $(1) >&2; exit 1; }

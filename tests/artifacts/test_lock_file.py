@@ -133,7 +133,7 @@ def test_what_has_a_checksum_elsewhere_is_not_in_the_lock(mirror: Mirror, tmp_pa
     cluster = spec(tmp_path, SETTINGS.replace("[enroot]", "[docker]"))
     assert lock(cluster) == {PYXIS: (mirror.sha256(PYXIS), None)}
     assert lock_file.read(tmp_path / "software.lock") == {}
-    # Where all is vouched for, there is no lock file at all.
+    # Where all files have published checksums, there is no lock file at all.
     (tmp_path / "software.lock").unlink()
     assert lock(cluster) == {}
     assert not (tmp_path / "software.lock").exists()

@@ -417,7 +417,7 @@ def test_a_key_of_the_directory_lets_in_where_the_home_has_none(site: Folk) -> N
 
 
 def test_users_go_on_to_nodes_without_a_key_of_their_own(site: Folk) -> None:
-    """With no private key in the home, and no agent: the host that they come from vouches for them."""
+    """With no private key in the home, and no agent: the host that they come from authenticates them."""
     on = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes"
     assert site.person("alice", "ls -A .ssh").stdout.split() in ([], ["authorized_keys"])
     hop = f"{on} {NODE} '{on} {NODE} \"hostname; id -un\"'"
@@ -445,7 +445,7 @@ def test_root_of_a_node_gets_into_no_other_host_with_what_lies_there(site: Folk)
     said = site.sh(TAKEN.format(host=CONTROLLER), NODE, check=False)
     assert "Permission denied" in said
     assert "in" not in said.split()
-    # As operators of other nodes: for the image's login user and for root no host vouches.
+    # As operators of other nodes: no host authenticates the image's login user and root.
     login = site.sh("logname 2> /dev/null || stat -c %U ~ubuntu ~opc ~debian 2> /dev/null | head -1", NODE)
     for user in (login, "root"):
         told = site.sh(f"su {user} -c 'ssh -o BatchMode=yes {NODE} echo in'", NODE, check=False)
