@@ -206,7 +206,7 @@ def test_nodes_accept_users_of_other_hosts_and_the_controller_does_not() -> None
     login = variables(role="base", host="login-1")
     login["groups"]["login"] = ["login-1"]
     assert sshd(login, "bob")["HostbasedAuthentication"] == "no"
-    # Those who are operators of each host: another host does not authenticate them, nor does a file that it could write.
+    # Operators of each host: another host does not authenticate them, nor does a file that it could write.
     for own in ("root", "debian", "admin2"):
         assert sshd(node, own)["HostbasedAuthentication"] == "no"
     # A user could bring a key for any host of the cluster in files of their home.
