@@ -1,4 +1,4 @@
-"""The measurements of a pool, with planted faults: what is found, who is accused, and what stays unknown."""
+"""The measurements of a pool, with planted faults: what is found, which nodes are blamed, and what stays unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not known is neither a pass nor an accusation: for every check, whatever is missing.
+"""What is not known is neither a pass nor a failure: for every check, whatever is missing.
 
 A check that none of the sample clusters has fails here, so that a new one can't be forgotten.
 """

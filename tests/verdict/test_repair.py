@@ -66,7 +66,7 @@ def planned(
     return plan({each.name: each for each in nodes}, accuses, decisions, replace_permanent=told)
 
 
-# --- whom findings accuse -----
+# --- the nodes of findings -----
 
 
 def test_only_a_failed_check_of_one_node_that_drains_accuses_it() -> None:
