@@ -114,7 +114,7 @@ def answer(address: str, port: int, text: str, known: Mapping[str, Any], key: Pa
 
     Args:
         text: the host's public key, and in a second line `directory HASH` if it needs an entry in the directory. Then
-            the second line of the answer says `directory entry NAME`, or why there is none.
+            the second line of the answer is `directory entry NAME`, or the reason why there is none.
 
     Raises:
         Refused: another user than root has asked, or no host of the cluster.

@@ -44,10 +44,10 @@ _PROGRAMS = (
     ("kubernetes", "/usr/local/bin/kubelet", r"Kubernetes v(\d\S*)"),
 )
 _DPKG_STATUS = "var/lib/dpkg/status"
-#: Says of which archive the packages of Slurm were built; empty, or not there, with those of the distribution.
+#: Names the archive of which the packages of Slurm were built; empty, or not there, with those of the distribution.
 _BUILT_SLURM = "etc/gpucluster/slurm-packages"
 _PYXIS = "usr/local/lib/slurm/spank_pyxis.so"
-#: What the plugin writes into the log when it starts, by which the file says its version.
+#: What the plugin writes into the log when it starts. The file has its version in this text.
 _PYXIS_VERSION = re.compile(rb"pyxis: version v(\d[0-9A-Za-z.~-]*)")
 _SECONDS = 10.0
 
@@ -62,12 +62,12 @@ class Installed(NamedTuple):
 
 def system(os_release: str) -> str:
     """Name and major version of the distribution, as in its os-release: debian-12."""
-    found = {}
+    values = {}
     for line in os_release.splitlines():
         name, equals, value = line.partition("=")
         if equals:
-            found[name] = "".join(shlex.split(value)[:1])
-    return f"{found.get('ID', 'unknown')}-{found.get('VERSION_ID', '').partition('.')[0]}"
+            values[name] = "".join(shlex.split(value)[:1])
+    return f"{values.get('ID', 'unknown')}-{values.get('VERSION_ID', '').partition('.')[0]}"
 
 
 def installed(root: Path) -> list[Installed]:
@@ -109,19 +109,19 @@ def _programs(root: Path, packaged: Collection[str]) -> Iterator[Installed]:
     for product, place, pattern in _PROGRAMS:
         program = root / place.lstrip("/")
         if _is_file(program) and not (place.startswith("/usr/bin/") and product in packaged):
-            found = re.search(pattern, _printed([str(program), "--version"]))
-            yield Installed(product, found.group(1) if found else "unknown")
+            match = re.search(pattern, _printed([str(program), "--version"]))
+            yield Installed(product, match.group(1) if match else "unknown")
 
 
 def _files(root: Path) -> Iterator[Installed]:
     pyxis = root / _PYXIS
     if _is_file(pyxis):
-        found = _PYXIS_VERSION.search(pyxis.read_bytes())
-        yield Installed("pyxis", found.group(1).decode() if found else "unknown")
+        match = _PYXIS_VERSION.search(pyxis.read_bytes())
+        yield Installed("pyxis", match.group(1).decode() if match else "unknown")
     driver = _text(root / "sys/module/nvidia/version")
     if driver:
         yield Installed("nvidia-driver", driver)
-    # Debian's release says nothing of the version that it is built from: 6.1.0-18-amd64 is 6.1.76.
+    # Debian's release does not show the version that it is built from: 6.1.0-18-amd64 is 6.1.76.
     debian = re.search(r" Debian (\d\S*)", _text(root / "proc/version"))
     release = _text(root / "proc/sys/kernel/osrelease")
     if release:
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gpucluster-agent versions", description="Print the versions of this host.")
     parser.add_argument("--root", type=Path, default=Path("/"), help="the folder with the host's tree, for tests")
     root = parser.parse_args(argv).root
-    found = [each._asdict() for each in installed(root)]
-    answer = {"system": system(_text(root / "etc/os-release")), "installed": found}
+    products = [each._asdict() for each in installed(root)]
+    answer = {"system": system(_text(root / "etc/os-release")), "installed": products}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
