@@ -62,7 +62,7 @@ def warnings(version: str) -> tuple[str, ...]:
     """What is known of a version, and what to do: one sentence for each advisory."""
     release = release_of(version)
     ends = RELEASES[release].ends if release in RELEASES else ""
-    found = []
+    sentences = []
     for each in known(version):
         names = f"{each.names[0]} and {len(each.names) - 1} others" if len(each.names) > 1 else each.names[0]
         fixed = each.fixed.get(release)
@@ -71,14 +71,14 @@ def warnings(version: str) -> tuple[str, ...]:
             if fixed
             else f"SchedMD's support of {release} ended in {ends}, and it gets no fix: choose a newer `slurm.release`"
         )
-        found.append(f"Slurm {version} has known vulnerabilities of {each.date} ({names}): {each.what}. {action}")
-    return tuple(found)
+        sentences.append(f"Slurm {version} has known vulnerabilities of {each.date} ({names}): {each.what}. {action}")
+    return tuple(sentences)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     """For comparison. What follows a number, as in 25.11.8-1 or 26.05.0rc1, is left out."""
-    found = []
+    numbers = []
     for part in version.split("."):
         digits = part[: next((place for place, sign in enumerate(part) if not sign.isdigit()), len(part))]
-        found.append(int(digits or 0))
-    return tuple(found)
+        numbers.append(int(digits or 0))
+    return tuple(numbers)

@@ -59,7 +59,7 @@ def powered_down(flags: frozenset[str]) -> bool:
     return NodeState.POWERED_DOWN in flags and not powering_up(flags)
 
 
-def wanted(flags: frozenset[str]) -> bool:
+def power_requested(flags: frozenset[str]) -> bool:
     """Whether a job or an administrator wants the node powered up, whatever its other flags are."""
     return bool(flags & ALLOCATED) or NodeState.POWER_UP in flags or powering_up(flags)
 

@@ -44,28 +44,28 @@ class BootReports:
         Raises:
             GpuClusterError: the cloud does not say an address.
         """
-        said = self._said()
-        found = {}
+        reports = self._reports()
+        reasons = {}
         for claim in claims:
-            if claim.state not in BOOTING_STATES or not claim.instance_id or claim.node not in said:
+            if claim.state not in BOOTING_STATES or not claim.instance_id or claim.node not in reports:
                 continue
-            report = said[claim.node].get(self._address(claim.instance_id))
+            report = reports[claim.node].get(self._address(claim.instance_id))
             if report is not None and report.at >= claim.asked_at:
-                found[claim.instance_id] = report.reason
-        return found
+                reasons[claim.instance_id] = report.reason
+        return reasons
 
     def _address(self, instance_id: str) -> str:
         if not self._addresses.get(instance_id):
             self._addresses[instance_id] = self._address_of(instance_id)
         return self._addresses[instance_id]
 
-    def _said(self) -> dict[str, dict[str, _Unfit]]:
+    def _reports(self) -> dict[str, dict[str, _Unfit]]:
         """By node and address, those that are unfit."""
-        found: dict[str, dict[str, _Unfit]] = {}
+        reports: dict[str, dict[str, _Unfit]] = {}
         for file in sorted(self._folder.glob("*.json")):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 raw = json.loads(file.read_text())
                 if raw["reason"]:
                     report = _Unfit(str(raw["reason"]), float(raw["at"]["wall"]))
-                    found.setdefault(str(raw["node"]), {})[str(raw["address"])] = report
-        return found
+                    reports.setdefault(str(raw["node"]), {})[str(raw["address"])] = report
+        return reports

@@ -132,7 +132,7 @@ class KubernetesClient:
         self._jobs: dict[str, Job] = {}
         self._gangs: dict[str, tuple[str, ...]] = {}
         self._members: dict[str, Member] = {}
-        self._said: dict[str, tuple[str, ...]] = {}
+        self._annotations: dict[str, tuple[str, ...]] = {}
 
     # --- reading -----
 
@@ -160,8 +160,8 @@ class KubernetesClient:
 
     def node_states(self, names: Iterable[str]) -> dict[str, Node]:
         """Some of the nodes, as they are now."""
-        found = self._observe().nodes
-        return {name: found[name] for name in sorted(set(names)) if name in found}
+        nodes = self._observe().nodes
+        return {name: nodes[name] for name in sorted(set(names)) if name in nodes}
 
     def jobs(self) -> dict[str, Job]:
         """The gangs that have not ended, as `nodes` last saw them."""
@@ -238,7 +238,7 @@ class KubernetesClient:
                 continue
             gangs.setdefault(pod.gang, []).append(pod.id)
         self._gangs = {gang: tuple(ids) for gang, ids in gangs.items()}
-        self._said = {gang: words for gang, words in self._said.items() if gang in gangs}
+        self._annotations = {gang: words for gang, words in self._annotations.items() if gang in gangs}
         self._members = members
         return placement.place(pods, members, self._pools, self._placement, self._clock())
 
@@ -253,12 +253,12 @@ class KubernetesClient:
     def _annotate_gang(self, gang: str, why: str, **others: str) -> None:
         words = (f"{WHY}={storable(why)}", *(f"{key}={value}" for key, value in others.items()))
         pods = self._gangs.get(gang, ())
-        if self._said.get(gang) == (*words, *pods):
+        if self._annotations.get(gang) == (*words, *pods):
             return
         for pod in pods:
             namespace, _, name = pod.partition("/")
             self._tolerant("annotate", "pod", name, f"--namespace={namespace}", "--overwrite", *words)
-        self._said[gang] = (*words, *pods)
+        self._annotations[gang] = (*words, *pods)
 
     def _annotate_node(self, node: str, why: str) -> None:
         self._tolerant("annotate", "node", node, "--overwrite", f"{WHY}={storable(why)}", f"{CORDONED_BY}={US}")
@@ -299,15 +299,15 @@ class KubernetesClient:
 
     def _tolerant(self, *arguments: str) -> None:
         """Change what may be gone by now."""
-        done = self._run(*arguments)
-        if done.returncode != 0 and "NotFound" not in done.stderr:
-            raise _refused(done)
+        result = self._run(*arguments)
+        if result.returncode != 0 and "NotFound" not in result.stderr:
+            raise _refused(result)
 
     def _ask(self, *arguments: str) -> str:
-        done = self._run(*arguments)
-        if done.returncode != 0:
-            raise _refused(done)
-        return done.stdout
+        result = self._run(*arguments)
+        if result.returncode != 0:
+            raise _refused(result)
+        return result.stdout
 
     def _run(self, *arguments: str) -> process.Completed:
         try:
@@ -404,8 +404,8 @@ def _needs(spec: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _requests(resources: Mapping[str, Any] | None) -> dict[str, float]:
-    asked = {**((resources or {}).get("limits") or {}), **((resources or {}).get("requests") or {})}
-    return {name: quantity(str(amount)) for name, amount in asked.items()}
+    amounts = {**((resources or {}).get("limits") or {}), **((resources or {}).get("requests") or {})}
+    return {name: quantity(str(amount)) for name, amount in amounts.items()}
 
 
 def quantity(text: str) -> float:
@@ -414,13 +414,13 @@ def quantity(text: str) -> float:
     Raises:
         KubernetesUnavailable: it is none.
     """
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
         try:
             return float(text)  # with an exponent
         except ValueError as error:
             raise _unreadable("a quantity", text) from error
-    number, unit = found["number"], found["unit"]
+    number, unit = match["number"], match["unit"]
     return float(number) * _UNITS.get(unit or "", 1.0)
 
 
@@ -466,6 +466,6 @@ def _unreadable(command: str, output: str) -> KubernetesUnavailable:
     return KubernetesUnavailable(f"the output of {command} can't be read: {output[:200]!r}", where=command, hint=_HINT)
 
 
-def _refused(done: process.Completed) -> KubernetesUnavailable:
-    message = (done.stderr.strip() or done.stdout.strip() or "without a message")[-500:]
-    return KubernetesUnavailable(f"kubectl failed: {message}", where=" ".join(done.argv[-4:])[:200], hint=_HINT)
+def _refused(result: process.Completed) -> KubernetesUnavailable:
+    message = (result.stderr.strip() or result.stdout.strip() or "without a message")[-500:]
+    return KubernetesUnavailable(f"kubectl failed: {message}", where=" ".join(result.argv[-4:])[:200], hint=_HINT)

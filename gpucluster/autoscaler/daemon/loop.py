@@ -53,7 +53,7 @@ from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import GpuClusterError
 from gpucluster.node_agent.notify import notify
 from gpucluster.paths import write_private
-from gpucluster.slurm.states import wanted
+from gpucluster.slurm.states import power_requested
 from gpucluster.text import count
 
 # Seconds between two passes at least, however often the daemon's own work wakes the loop. For hooks see `_rest`.
@@ -121,7 +121,7 @@ class AutoscalerLoop:
         self._busy = False
         self._stopping = threading.Event()
         wake = self._wake_up.wake
-        self._launcher = InstanceLauncher(self._launch, wanted=self._still_intended, wake=wake, clock=self._clock)
+        self._launcher = InstanceLauncher(self._launch, is_needed=self._still_intended, wake=wake, clock=self._clock)
         self._terminations: WorkQueue[Terminate] = WorkQueue(
             "terminate", self._terminate, on_end=self._terminated, rate=Rate(), clock=self._clock
         )
@@ -161,17 +161,17 @@ class AutoscalerLoop:
             if woken.by_work:
                 return
             if woken.by_hook:
-                if self._wanted():
+                if self._has_work():
                     end = min(end, began + self._policy.times.busy_tick)
                 self._stopping.wait(max(0.0, min(_SHORTEST, end - self._clock())))
 
-    def _wanted(self) -> bool:
+    def _has_work(self) -> bool:
         """Whether a hook has written a record, or a person has paused or resumed, since the last pass."""
         try:
             if self._spool.waits() or self._memory is None:
                 return True
-            said = self._ledger.load()
-            return (said.paused, said.resumed_at) != (self._memory.paused, self._memory.resumed_at)
+            memory = self._ledger.load()
+            return (memory.paused, memory.resumed_at) != (self._memory.paused, self._memory.resumed_at)
         except Exception:
             return True  # the pass meets the same error, and reports it
 
@@ -285,10 +285,10 @@ class AutoscalerLoop:
         return frozenset(left - set(joining) - set(joined))
 
     def _intents(self) -> Sequence[tuple[str, Intent]]:
-        found: Sequence[tuple[str, Intent]] = ()
+        records: Sequence[tuple[str, Intent]] = ()
         with self._part("spool"):
-            found = self._spool.read()
-        return found
+            records = self._spool.read()
+        return records
 
     def _observe_slurm(self) -> tuple[Mapping[str, Node] | None, Mapping[str, Job] | None]:
         with self._part(self._policy.scheduler):
@@ -361,7 +361,7 @@ class AutoscalerLoop:
         for note in decided.notes:
             if note.subject == plan.EVERYTHING:
                 log.warning(note.text)
-        self._timeline.done(decided.actions)
+        self._timeline.decisions(decided.actions)
         terminations = [action for action in decided.actions if isinstance(action, Terminate)]
         refused = False
         for action in decided.actions:
@@ -413,7 +413,7 @@ class AutoscalerLoop:
         unwanted = []
         for termination in terminations:
             node = nodes.get(termination.node)
-            if termination.unless_wanted and node is not None and wanted(node.flags):
+            if termination.unless_wanted and node is not None and power_requested(node.flags):
                 log.info(
                     "not terminated: the node is wanted again",
                     node=termination.node,

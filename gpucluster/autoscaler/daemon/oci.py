@@ -151,7 +151,7 @@ class OciCloud:
             raise
 
     def _instances(self, remembered: Collection[str]) -> tuple[Instance, ...]:
-        found: list[Instance] = []
+        instances: list[Instance] = []
         page: str | None = None
         while True:
             answer = self._ask(
@@ -165,22 +165,22 @@ class OciCloud:
             for raw in answer.data:
                 instance = self._elastic(raw)
                 if instance and (instance.state != LifecycleState.TERMINATED or instance.id in remembered):
-                    found.append(instance)
+                    instances.append(instance)
             page = answer.headers.get("opc-next-page")
             if not page:
-                return tuple(found)
+                return tuple(instances)
 
     def _elastic(self, raw: Mapping[str, Any]) -> Instance | None:
-        found: Mapping[str, str] = raw.get("freeformTags") or {}
-        node = tags.elastic_node(found, self._policy.cluster, self._policy.identity)
+        freeform_tags: Mapping[str, str] = raw.get("freeformTags") or {}
+        node = tags.elastic_node(freeform_tags, self._policy.cluster, self._policy.identity)
         if not node:
             return None
         reboot = raw.get("timeMaintenanceRebootDue")
         return Instance(
             id=raw["id"],
             node=node,
-            pool=str(found.get(tags.POOL, "")),
-            generation=tags.generation(found),
+            pool=str(freeform_tags.get(tags.POOL, "")),
+            generation=tags.generation(freeform_tags),
             state=raw["lifecycleState"],
             created_at=_seconds(raw["timeCreated"]),
             availability_domain=raw.get("availabilityDomain") or "",

@@ -86,7 +86,7 @@ class Timeline:
                 pool = self._policy.pools[name]
                 self._metrics.count("capacity_errors_total", shape=pool.shape, ad=pool.availability_domain)
 
-    def done(self, actions: Iterable[Action]) -> None:
+    def decisions(self, actions: Iterable[Action]) -> None:
         """Actions that were decided."""
         for action in actions:
             if isinstance(action, Delay):

@@ -30,7 +30,7 @@ from gpucluster.autoscaler.decide.words import timestamp
 from gpucluster.autoscaler.policy import MAX_ORPHANS_PER_PASS, STRIKES
 from gpucluster.node_agent.rules.reasons import FAILED_CHECKS, PREFIX, from_administrator, from_gpucluster
 from gpucluster.oci.states import STOPPED, LifecycleState
-from gpucluster.slurm.states import IMPAIRED, NodeState, wanted
+from gpucluster.slurm.states import IMPAIRED, NodeState, power_requested
 from gpucluster.text import count
 
 # A pass may find a node powered down that no pass saw powering down. After so many seconds, if it is not back in
@@ -321,7 +321,7 @@ def _power_down(builder: PlanBuilder, node: Node) -> None:
 
 
 def _powered_down(builder: PlanBuilder, node: Node) -> None:
-    if wanted(node.flags):
+    if power_requested(node.flags):
         builder.note(node.name, f"{node.name} is wanted again: {builder.words.name} powers it up next")
         return
     claim = builder.claims.get(node.name)
@@ -373,7 +373,7 @@ def _end(builder: PlanBuilder, node: Node, why: str) -> None:
             del builder.claims[node.name]
             return
         claim = builder.change(claim, state=ClaimState.ENDING)
-    if wanted(node.flags):
+    if power_requested(node.flags):
         builder.note(node.name, f"{node.name} still has a job: its instance is left until that is over")
         return
     if claim is None and instances:

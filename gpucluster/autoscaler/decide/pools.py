@@ -10,7 +10,7 @@ from gpucluster.autoscaler.decide.types import STARTED, ClaimState, CoolDown, Fa
 from gpucluster.autoscaler.decide.words import describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_BOOT_FAILURES, MAX_ORPHANS_PER_PASS
 from gpucluster.node_agent.rules.reasons import PREFIX
-from gpucluster.slurm.states import wanted
+from gpucluster.slurm.states import power_requested
 from gpucluster.text import count
 
 #: What a person runs who has fixed the cause.
@@ -103,7 +103,7 @@ def _close(builder: PlanBuilder, known: CoolDown) -> None:
     builder.note(known.pool, f"pool {known.pool} cools down: {words}, or after {TRY_NOW}")
     for name, node in builder.nodes.items():
         idle = node.pool == known.pool and phase(node.flags) is Phase.POWERED_DOWN and name not in builder.claims
-        if idle and not wanted(node.flags) and not node.drained:
+        if idle and not power_requested(node.flags) and not node.drained:
             builder.mark_down(name, f"{PREFIX} {words}")
 
 
@@ -123,8 +123,8 @@ def _probe(builder: PlanBuilder, known: CoolDown) -> None:
 
 def end_stray(builder: PlanBuilder, instance: Instance, why: str, *, unless_wanted: bool = False) -> None:
     """Terminate an instance that carries the name of a node that has another; at most once per ASK_AGAIN."""
-    asked = builder.orphans_seen.get(instance.id, 0.0)
-    if builder.now - asked < ASK_AGAIN:
+    last_request = builder.orphans_seen.get(instance.id, 0.0)
+    if builder.now - last_request < ASK_AGAIN:
         return
     builder.orphans_seen[instance.id] = builder.now
     builder.actions.append(Terminate(instance.id, instance.node, instance.pool, why, unless_wanted=unless_wanted))

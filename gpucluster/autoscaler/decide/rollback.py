@@ -80,20 +80,25 @@ def end_delays(builder: PlanBuilder) -> None:
 
 
 def roll_back(
-    builder: PlanBuilder, gang: Gang, kind: Fault, message: str, asked: frozenset[str] = frozenset(), cause: str = ""
+    builder: PlanBuilder,
+    gang: Gang,
+    kind: Fault,
+    message: str,
+    failed_pools: frozenset[str] = frozenset(),
+    cause: str = "",
 ) -> None:
     """Give the whole gang up in one step: Slurm requeues its jobs, and what was launched for it is terminated.
 
     Args:
-        asked: the pools that failed; they cool down.
+        failed_pools: the pools that failed; they cool down.
         message: for the job. `cause`: for the cool-downs; by default the message.
     """
     known = builder.gangs.get(gang.id) or GangHistory(gang.id)
     attempts = known.attempts + 1
     until = builder.now + _backoff(builder, gang, known.attempts)
-    for name in sorted(asked):
+    for name in sorted(failed_pools):
         until = max(until, pools.cool_down(builder, name, kind, cause or message).until + 1)
-    elsewhere = bool(asked) and _elsewhere(builder, gang, asked)
+    elsewhere = bool(failed_pools) and _elsewhere(builder, gang, failed_pools)
     hold = attempts >= MAX_ATTEMPTS or (kind is Fault.CONFIGURATION and not elsewhere)
     changed = replace(known, attempts=0 if hold else attempts)
     words = f"{describe_fault(kind, message)} (try {attempts} of {MAX_ATTEMPTS})"
