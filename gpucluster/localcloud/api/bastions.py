@@ -164,8 +164,8 @@ def _list(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     rows = filtered(cloud.store.find(KIND), call, ("compartmentId", "name"))
     state = call.query.get("bastionLifecycleState")
-    wanted = call.query.get("bastionId")
-    return page([row for row in rows if state in (None, "", row.state) and wanted in (None, "", row.id)], call)
+    bastion_id = call.query.get("bastionId")
+    return page([row for row in rows if state in (None, "", row.state) and bastion_id in (None, "", row.id)], call)
 
 
 def _update(cloud: CloudState, call: Call) -> Reply:
@@ -339,8 +339,8 @@ def _list_sessions(cloud: CloudState, call: Call) -> Reply:
     bastion = cloud.live(KIND, call.need("bastionId"))
     sessions.of_bastion(cloud, bastion.id)
     rows = cloud.store.find(SESSION, gone=None, bastionId=bastion.id)
-    state, wanted = call.query.get("sessionLifecycleState"), call.query.get("sessionId")
-    fitting = [row for row in rows if state in (None, "", row.state) and wanted in (None, "", row.id)]
+    state, session_id = call.query.get("sessionLifecycleState"), call.query.get("sessionId")
+    fitting = [row for row in rows if state in (None, "", row.state) and session_id in (None, "", row.id)]
     return page(filtered(fitting, call, ("displayName",)), call)
 
 

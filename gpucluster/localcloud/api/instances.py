@@ -74,13 +74,13 @@ def _list(cloud: CloudState, call: Call) -> Reply:
 
 def as_of(rows: list[Resource], when: float) -> list[Resource]:
     """The instances that existed at that time, with the states of that time."""
-    found = []
+    existing = []
     for row in rows:
         states = [state for since, state in row.hidden.get("states", []) if since <= when]
         if states:
             row.body["lifecycleState"] = states[-1]
-            found.append(row)
-    return found
+            existing.append(row)
+    return existing
 
 
 def _details(cloud: CloudState, call: Call) -> Json:
@@ -108,10 +108,10 @@ def _update(cloud: CloudState, call: Call) -> Reply:
         if "shape" in body or "shapeConfig" in body:
             before = (instance.body["shape"], instance.body["shapeConfig"])
             shape = str(body.get("shape", instance.body["shape"]))
-            wanted = shape_config(shape, body.get("shapeConfig") or instance.body["shapeConfig"])
+            config = shape_config(shape, body.get("shapeConfig") or instance.body["shapeConfig"])
             machine_gpus.check_shape(instance, shape)
             instance.body["shape"] = shape
-            instance.body["shapeConfig"] = machine_gpus.describe(wanted, instance.hidden.get(machine_gpus.MEMBER, ()))
+            instance.body["shapeConfig"] = machine_gpus.describe(config, instance.hidden.get(machine_gpus.MEMBER, ()))
             # A running instance is rebooted (docs: UpdateInstanceDetails.shape, shapeConfig).
             reboots = instance.state == LifecycleState.RUNNING and before != (shape, instance.body["shapeConfig"])
         cloud.store.save(instance)
@@ -142,10 +142,10 @@ def _change_image(cloud: CloudState, instance: Resource, source: Json) -> str:
     return lifecycle.change_boot_volume(cloud, instance, image, preserve=preserve)
 
 
-def _check_metadata(instance: Resource, wanted: Json) -> None:
+def _check_metadata(instance: Resource, metadata: Json) -> None:
     now: Json = instance.body["metadata"]
     for name in _FIXED_METADATA:
-        if wanted.get(name) != now.get(name):
+        if metadata.get(name) != now.get(name):
             raise invalid(f"metadata.{name} can't be changed after the launch")
 
 
@@ -183,9 +183,9 @@ def _action(cloud: CloudState, call: Call) -> Reply:
 def _work_requests(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     rows = cloud.store.find("coreservicesworkrequest", gone=None)
-    wanted = call.query.get("resourceId")
-    if wanted:
-        rows = [row for row in rows if any(entry["identifier"] == wanted for entry in row.body["resources"])]
+    resource_id = call.query.get("resourceId")
+    if resource_id:
+        rows = [row for row in rows if any(entry["identifier"] == resource_id for entry in row.body["resources"])]
     return page(rows, call)
 
 

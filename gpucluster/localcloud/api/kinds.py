@@ -87,24 +87,24 @@ class ResourceKind:
 def routes(cloud: CloudState, kind: ResourceKind) -> list[Route]:
     """The operations of one kind."""
     one = f"{kind.path}/{{{kind.param}}}"
-    found = [
+    operations = [
         Route("GET", one, f"Get{kind.noun}", lambda call: _get(cloud, kind, call)),
         Route("GET", kind.path, f"List{kind.nouns}", lambda call: _list(cloud, kind, call)),
         Route("PUT", one, f"Update{kind.noun}", lambda call: _update(cloud, kind, call)),
     ]
     if kind.creatable:
-        found.append(Route("POST", kind.path, f"Create{kind.noun}", lambda call: _create(cloud, kind, call)))
+        operations.append(Route("POST", kind.path, f"Create{kind.noun}", lambda call: _create(cloud, kind, call)))
     if kind.deletable:
-        found.append(Route("DELETE", one, f"Delete{kind.noun}", lambda call: _delete(cloud, kind, call)))
-    return found
+        operations.append(Route("DELETE", one, f"Delete{kind.noun}", lambda call: _delete(cloud, kind, call)))
+    return operations
 
 
 def add(cloud: CloudState, kind: ResourceKind, body: Json) -> Resource:
     """Insert a row as the create of its kind does; for resources that come with another (a VCN's route table)."""
     if "compartmentId" in kind.required:
         cloud.compartment(body.get("compartmentId"))
-    wanted = {name: body[name] for name in (*TAGS, "compartmentId", *kind.fields) if name in body}
-    full = kind.prepare(cloud, {**kind.defaults, **wanted})
+    members = {name: body[name] for name in (*TAGS, "compartmentId", *kind.fields) if name in body}
+    full = kind.prepare(cloud, {**kind.defaults, **members})
     if kind.initial:
         full["lifecycleState"] = kind.initial
     return cloud.new(kind.name, full)

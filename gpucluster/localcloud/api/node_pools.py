@@ -130,20 +130,20 @@ def _checked(cloud: CloudState, cluster: Resource, body: Json) -> Json:
     return {"nodeSource": source, "nodeImageId": image.id, "nodeImageName": image.body["displayName"]}
 
 
-def _check_version(cloud: CloudState, cluster: Resource, wanted: str) -> None:
+def _check_version(cloud: CloudState, cluster: Resource, version: str) -> None:
     newest = str(cluster.body["kubernetesVersion"])
     try:
-        own, theirs = releases.numbers(wanted), releases.numbers(newest)
+        own, theirs = releases.numbers(version), releases.numbers(newest)
     except ValueError as error:
-        raise invalid(f"Invalid kubernetesVersion: {wanted}") from error
+        raise invalid(f"Invalid kubernetesVersion: {version}") from error
     older = 3 if theirs[1] >= _SKEW_OF_THREE else 2
     if own > theirs or own[1] < theirs[1] - older:
         raise invalid(
-            f"Invalid kubernetesVersion: {wanted}: nodes of a cluster with {newest} are not newer, and at most {older}"
+            f"Invalid kubernetesVersion: {version}: nodes of a cluster with {newest} are not newer, and at most {older}"
             " minor releases older"
         )
-    if wanted not in (newest, *versions(cloud)):
-        raise invalid(f"Invalid kubernetesVersion: {wanted}: the local cloud has no release files of it")
+    if version not in (newest, *versions(cloud)):
+        raise invalid(f"Invalid kubernetesVersion: {version}: the local cloud has no release files of it")
 
 
 def _active(cloud: CloudState, call: Call, *also: LifecycleState) -> Resource:
@@ -225,7 +225,7 @@ def converge(cloud: CloudState, ocid: str) -> None:
         with cloud.store.transaction():
             row = cloud.get(KIND, ocid)
             action = {LifecycleState.CREATING: WorkAction.CREATED, LifecycleState.DELETING: WorkAction.DELETED}
-            done = action.get(LifecycleState(row.state), WorkAction.UPDATED)
+            work_action = action.get(LifecycleState(row.state), WorkAction.UPDATED)
             row.hidden.pop("ending", None)
             row.body["lifecycleDetails"] = "; ".join(errors)
             cloud.store.save(row)
@@ -234,7 +234,7 @@ def converge(cloud: CloudState, ocid: str) -> None:
             else:
                 cloud.set_state(KIND, ocid, LifecycleState.NEEDS_ATTENTION if errors else LifecycleState.ACTIVE)
             reasons = tuple(("InternalError", error) for error in errors)
-            cloud.end_work(row.hidden["work_request"], action=done, errors=reasons)
+            cloud.end_work(row.hidden["work_request"], action=work_action, errors=reasons)
         for error in errors:
             log.error("node pool %s: %s", row.body["name"], error)
 
@@ -384,8 +384,8 @@ def _node(cloud: CloudState, cluster: Resource, pool: Resource, instance: Resour
 def _get(cloud: CloudState, call: Call) -> Reply:
     row = cloud.get(KIND, call.path["nodePoolId"])
     cluster = cloud.get(CLUSTER, row.body["clusterId"])
-    found = [_node(cloud, cluster, row, each) for each in members(cloud, row.id)]
-    return Reply({**row.body, "nodes": found}, headers={"etag": row.etag})
+    nodes = [_node(cloud, cluster, row, each) for each in members(cloud, row.id)]
+    return Reply({**row.body, "nodes": nodes}, headers={"etag": row.etag})
 
 
 def _list(cloud: CloudState, call: Call) -> Reply:

@@ -39,13 +39,13 @@ def _service_id(key: str) -> str:
     return f"ocid1.service.local..{key}"
 
 
-def checked_services(wanted: list[Json]) -> list[Json]:
+def checked_services(entries: list[Json]) -> list[Json]:
     """The services of a service gateway, with their names."""
     names = {_service_id(key): name for key, _, name in SERVICES}
-    for entry in wanted:
+    for entry in entries:
         if entry.get("serviceId") not in names:
             raise invalid(f"serviceId {entry.get('serviceId')} does not exist")
-    return [{"serviceId": entry["serviceId"], "serviceName": names[entry["serviceId"]]} for entry in wanted]
+    return [{"serviceId": entry["serviceId"], "serviceName": names[entry["serviceId"]]} for entry in entries]
 
 
 def checked_rule(rule: Json, side: str) -> Json:
@@ -99,11 +99,11 @@ def _update_rules(cloud: CloudState, call: Call) -> Reply:
         group, rules = _group_rules(cloud, call)
         changed = []
         for update in call.body().get("securityRules") or []:
-            found = [rule for rule in rules if rule["id"] == update.get("id")]
-            if not found:
+            matches = [rule for rule in rules if rule["id"] == update.get("id")]
+            if not matches:
                 raise invalid(f"Security rule {update.get('id')} does not exist in {group.id}")
-            found[0].update(update)
-            changed.append(found[0])
+            matches[0].update(update)
+            changed.append(matches[0])
         cloud.store.save(group)
     return Reply({"securityRules": changed})
 

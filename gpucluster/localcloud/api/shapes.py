@@ -55,13 +55,13 @@ def _list(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     if call.query.get("availabilityDomain"):
         check_domain(call.query)
-    wanted = call.query.get("shape")
+    shape_name = call.query.get("shape")
     image = call.query.get("imageId")
     fitting = image_catalogue.shapes_of(cloud.live("image", image)) if image else list(shapes.catalogue())
     rows = [
         Resource(name, "shape", _summary(shape), seq=number)
         for number, (name, shape) in enumerate(shapes.catalogue().items(), start=1)
-        if wanted in (None, "", name) and name in fitting
+        if shape_name in (None, "", name) and name in fitting
     ]
     return page(rows, call)
 
@@ -74,21 +74,21 @@ def _capacity_report(cloud: CloudState, call: Call) -> Reply:
         raise invalid("compartmentId must be the root compartment")
     check_domain(body)
     domain = body["availabilityDomain"]
-    wanted = [
+    entries = [
         {key: value for key, value in entry.items() if value is not None} for entry in body["shapeAvailabilities"]
     ]
     report = {
         "compartmentId": body["compartmentId"],
         "availabilityDomain": domain,
         "timeCreated": timestamp(),
-        "shapeAvailabilities": [{**entry, **_availability(cloud, entry, domain)} for entry in wanted],
+        "shapeAvailabilities": [{**entry, **_availability(cloud, entry, domain)} for entry in entries],
     }
     return Reply(report)
 
 
-def _availability(cloud: CloudState, asked: Json, domain: str) -> Json:
-    required(asked, "instanceShape")
-    shape = str(asked["instanceShape"])
+def _availability(cloud: CloudState, request: Json, domain: str) -> Json:
+    required(request, "instanceShape")
+    shape = str(request["instanceShape"])
     if shape not in shapes.catalogue():
         return {"availabilityStatus": "HARDWARE_NOT_SUPPORTED", "availableCount": 0}
     count = 0 if cloud.faults.out_of_capacity(shape, domain) else capacity.free_hosts(cloud, shape, domain)

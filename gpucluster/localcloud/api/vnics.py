@@ -57,11 +57,11 @@ def _public_ips(cloud: CloudState, call: Call) -> Reply:
 
 
 def _public_ip_by(cloud: CloudState, member: str, call: Call) -> Reply:
-    wanted = call.body().get(member)
+    value = call.body().get(member)
     for row in cloud.store.find("publicip"):
-        if wanted is not None and row.body.get(member) == wanted:
+        if value is not None and row.body.get(member) == value:
             return show(row)
-    raise not_found("public IP of", str(wanted))
+    raise not_found("public IP of", str(value))
 
 
 def _ipv6(cloud: CloudState, call: Call) -> Reply:
@@ -72,7 +72,7 @@ def _ipv6(cloud: CloudState, call: Call) -> Reply:
 def routes(cloud: CloudState) -> list[Route]:
     """VNICs, addresses, boot volumes and attachments."""
     ips, public = f"{CORE}/privateIps", f"{CORE}/publicIps"
-    found = [
+    operations = [
         *(route for route in kinds.routes(cloud, VNIC) if route.operation != "ListVnics"),
         *kinds.routes(cloud, BOOT_VOLUME),
         Route("GET", ips, "ListPrivateIps", partial(_private_ips, cloud)),
@@ -102,8 +102,8 @@ def routes(cloud: CloudState) -> list[Route]:
     for kind, collection, noun, names in attachments:
         param = f"{noun[0].lower()}{noun[1:]}Id"
         one = f"{CORE}/{collection}/{{{param}}}"
-        found += [
+        operations += [
             Route("GET", f"{CORE}/{collection}", f"List{noun}s", partial(_list, cloud, kind, names)),
             Route("GET", one, f"Get{noun}", partial(_get, cloud, kind, param)),
         ]
-    return found
+    return operations

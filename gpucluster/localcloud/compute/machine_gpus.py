@@ -107,19 +107,19 @@ def assign(cloud: CloudState, body: Json) -> list[str]:
         ApiError: too few are free: OCI's error for a host that is not free. Or this machine has none for containers.
     """
     shape = shapes.get(body["shape"])
-    wanted = shape.gpus if shape.has_nvidia_gpus else 0
+    number = shape.gpus if shape.has_nvidia_gpus else 0
     try:
         of_home = settings(cloud.home)
-        if not wanted or (body.get("freeformTags") or {}).get(tags.CLUSTER) not in of_home.clusters:
+        if not number or (body.get("freeformTags") or {}).get(tags.CLUSTER) not in of_home.clusters:
             return []
         every = cdi.machine_gpus(of_home.kind)
     except (EnvironmentFault, InputError) as error:
         raise ApiError(500, "InternalError", str(error)) from error
     held = {name for row in cloud.store.find("instance") for name in row.hidden.get(MEMBER, [])}
     free = _offer(every, held | set(cloud.engine.devices_in_use())).free
-    if len(free) < wanted:
+    if len(free) < number:
         raise ApiError(500, "InternalError", OUT_OF_CAPACITY)
-    return [gpu.device for gpu in free[:wanted]]
+    return [gpu.device for gpu in free[:number]]
 
 
 def describe(config: Json, devices: Collection[str]) -> Json:
@@ -144,5 +144,5 @@ def _of_rows(database: Path) -> list[str]:
         return []
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as connection:
         rows = connection.execute("SELECT hidden FROM resource WHERE kind = 'instance' AND gone_at IS NULL").fetchall()
-    found: list[Mapping[str, list[str]]] = [json.loads(row[0]) for row in rows]
-    return [name for hidden in found for name in hidden.get(MEMBER, [])]
+    members: list[Mapping[str, list[str]]] = [json.loads(row[0]) for row in rows]
+    return [name for hidden in members for name in hidden.get(MEMBER, [])]

@@ -40,12 +40,12 @@ class Trap:
 @functools.cache
 def catalogue() -> Mapping[str, Trap]:
     """All traps by name."""
-    found = {}
+    traps = {}
     for file in sorted(FOLDER.glob("*/trap.toml")):
         entry = tomllib.loads(file.read_text())
         sources, packages = tuple(entry["sources"]), tuple(entry.get("packages", ()))
-        found[file.parent.name] = Trap(file.parent.name, entry["what"], sources, packages)
-    return found
+        traps[file.parent.name] = Trap(file.parent.name, entry["what"], sources, packages)
+    return traps
 
 
 def digest(names: tuple[str, ...]) -> str:

@@ -63,8 +63,8 @@ def issue(
     builder = _builder(subject, ca.subject, key.public_key()).add_extension(
         x509.ExtendedKeyUsage([_EXTENDED[use]]), critical=False
     )
-    found = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
-    builder = builder.add_extension(found, critical=False)
+    key_identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+    builder = builder.add_extension(key_identifier, critical=False)
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
     return builder.sign(ca_key, SHA256()).public_bytes(Encoding.PEM).decode(), _pem(key)

@@ -297,10 +297,10 @@ def _units(row: Resource, release: MirroredRelease) -> dict[str, str]:
             name=name,
             order="" if name == "etcd" else "After=etcd.service",
             command=" ".join(
-                [f"{_PROGRAMS}/{name}", *(argument(f"--{option}={value}") for option, value in given.items())]
+                [f"{_PROGRAMS}/{name}", *(argument(f"--{option}={value}") for option, value in flags.items())]
             ),
         )
-        for name, given in parts.items()
+        for name, flags in parts.items()
     }
     kubectl = f"{_PROGRAMS}/kubectl --kubeconfig={_FILES}/admin.json"
     units["cluster-addons"] = _ADDONS.format(command=f"{kubectl} apply --filename={_FILES}/addons.json")

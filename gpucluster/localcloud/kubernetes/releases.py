@@ -80,15 +80,15 @@ def offered(folder: Path) -> list[MirroredRelease]:
     """The releases of a mirror that have all files, the oldest first."""
     machine = platform.machine()
     pattern = re.compile(rf"kubernetes-images-(\d+\.\d+\.\d+)-{machine}\.tar")
-    found = []
+    releases = []
     for archive in (*folder.glob("kubernetes-images-*"), *folder.glob("kubernetes-images/kubernetes-images-*")):
         matched = pattern.fullmatch(archive.name)
         if matched is None:
             continue
         kubelet, kubectl = (_program(folder, name, matched[1]) for name in ("kubelet", "kubectl"))
         if kubelet and kubectl:
-            found.append(MirroredRelease(matched[1], archive, kubelet, kubectl))
-    return sorted(found, key=lambda release: numbers(release.number))
+            releases.append(MirroredRelease(matched[1], archive, kubelet, kubectl))
+    return sorted(releases, key=lambda release: numbers(release.number))
 
 
 def numbers(version: str) -> tuple[int, int, int]:
@@ -165,11 +165,11 @@ def _check(file: Path) -> None:
         if not (folder / _SUMS).is_file():
             continue
         for line in (folder / _SUMS).read_text().splitlines():
-            wanted, _, name = line.strip().partition(" ")
+            expected, _, name = line.strip().partition(" ")
             if name.lstrip(" *") == os.path.relpath(file, folder):
                 with file.open("rb") as content:
-                    found = hashlib.file_digest(content, "sha256").hexdigest()
-                if found != wanted.lower():
+                    actual = hashlib.file_digest(content, "sha256").hexdigest()
+                if actual != expected.lower():
                     raise EnvironmentFault(
                         f"{file.name} has another checksum than {folder / _SUMS} says",
                         where=str(file),

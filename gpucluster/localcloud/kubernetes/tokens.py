@@ -52,12 +52,12 @@ def review(cloud: CloudState, cluster: Resource, token: str) -> Mapping[str, Any
     if pool is not None and pool.body["clusterId"] == cluster.id:
         return _known(f"system:node:{node_name(instance)}", "system:nodes", uid=owner)
     permitted = grants(cloud, instance, _OPERATION, cluster, (_MANAGE, _JOIN, _USE))
-    found = {
+    status_by_permission = {
         _MANAGE: _known(owner, _MASTERS),
         _JOIN: _known(f"system:node:{node_name(instance)}", "system:nodes", uid=owner),
         _USE: _known(owner),
     }
-    named = next((status for permission, status in found.items() if permission in permitted), None)
+    named = next((status for permission, status in status_by_permission.items() if permission in permitted), None)
     return named or _refused(cluster, f"no policy permits {owner} {_USE} or {_JOIN}")
 
 
@@ -74,7 +74,7 @@ def _signer(cloud: CloudState, cluster: Resource, token: str) -> str:
     """The keyId that has signed the request of a token."""
     try:
         url = urlsplit(base64.urlsafe_b64decode(token.encode()).decode())
-        given = {name: values[0] for name, values in parse_qs(url.query).items()}
+        parameters = {name: values[0] for name, values in parse_qs(url.query).items()}
     except (ValueError, binascii.Error) as error:
         raise SignatureRefused("it is no URL in base64") from error
     if not url.netloc.startswith(f"containerengine.{REGION}."):
@@ -84,7 +84,7 @@ def _signer(cloud: CloudState, cluster: Resource, token: str) -> str:
     return verify(
         method="GET",
         target=url.path,
-        headers={**given, "host": url.netloc},
+        headers={**parameters, "host": url.netloc},
         body=b"",
         key_of=cloud.identity.key,
         now=time.time(),

@@ -84,10 +84,10 @@ def host(listening: int, private: str, terraform: int) -> None:
 def _serve_client(connection: socket.socket, path: Path, open_session: Open) -> None:
     with connection:
         _, (errors, *_), _, _ = socket.recv_fds(connection, 1, 1)
-        asked = threading.Event()
+        stop_request = threading.Event()
 
         def finish() -> None:
-            asked.set()
+            stop_request.set()
             connection.shutdown(socket.SHUT_RD)
 
         try:
@@ -97,7 +97,7 @@ def _serve_client(connection: socket.socket, path: Path, open_session: Open) -> 
                 # Nothing ever comes: this returns when Terraform asks for the end, or when the client is gone.
                 connection.recv(1)
             session.end()
-            if asked.is_set():
+            if stop_request.is_set():
                 connection.sendall(DONE)
         except Exception:
             os.write(errors, traceback.format_exc().encode())

@@ -232,13 +232,13 @@ class Application:
             raise _not_authenticated(request, str(error)) from error
 
     def _match(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        found = False
+        path_exists = False
         for pattern, route in self._routes:
             match = pattern.fullmatch(path)
             if match and route.method == method:
                 return route, match.groupdict()
-            found = found or match is not None
-        if found:
+            path_exists = path_exists or match is not None
+        if path_exists:
             raise ApiError(405, "MethodNotAllowed", f"{method} is not supported at {path}")
         raise ApiError(404, "NotFound", f"There is no operation at {path} in the local cloud")
 

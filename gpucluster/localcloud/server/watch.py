@@ -58,12 +58,12 @@ class ContainerWatch:
                 container_engine.look(self._cloud, clusters, states)
 
     def _compare(self, row: Resource, states: Mapping[str, RunState]) -> None:
-        found = states.get(row.hidden["name"], RunState.ABSENT)
-        if row.hidden.get("dead") or _EXPECTED.get(LifecycleState(row.state), found) == found:
+        container_state = states.get(row.hidden["name"], RunState.ABSENT)
+        if row.hidden.get("dead") or _EXPECTED.get(LifecycleState(row.state), container_state) == container_state:
             return
         with self._cloud.locked(row.id):
             instance = self._cloud.get("instance", row.id)
             if LifecycleState(instance.state) not in _EXPECTED:
                 return
-            log.warning("the container of %s (%s) is %s", instance.body["displayName"], instance.id, found)
+            log.warning("the container of %s (%s) is %s", instance.body["displayName"], instance.id, container_state)
             lifecycle.sync_state(self._cloud, instance.id, by_itself=True)

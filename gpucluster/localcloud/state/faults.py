@@ -157,8 +157,8 @@ class Faults:
         """The limits on hosts of a shape: (number, whether only the hosts of this availability domain count)."""
         facts: Facts = {"shape": (shape,), "availability_domain": (domain,)}
         with self._lock:
-            found = [fault for fault in self._read() if "hosts" in fault and _matches_facts(fault, facts)]
-        for fault in found:
+            faults = [fault for fault in self._read() if "hosts" in fault and _matches_facts(fault, facts)]
+        for fault in faults:
             yield int(fault["hosts"]), "availability_domain" in fault
 
     def out_of_capacity(self, shape: str, domain: str) -> bool:

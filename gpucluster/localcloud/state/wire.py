@@ -178,8 +178,8 @@ def show(resource: Resource, headers: Mapping[str, str] | None = None, status: i
 
 def check_etag(call: Call, resource: Resource) -> None:
     """Raise 412 unless the if-match header, where there is one, matches the current etag."""
-    wanted = call.headers.get("if-match", "")
-    if wanted not in ("", "*", resource.etag):
+    etag = call.headers.get("if-match", "")
+    if etag not in ("", "*", resource.etag):
         raise ApiError(412, "NoEtagMatch", "The if-match header does not match the current etag")
 
 
@@ -192,8 +192,8 @@ def required(body: Json, *names: str) -> None:
 
 def filtered(items: Iterable[Resource], call: Call, names: Iterable[str]) -> list[Resource]:
     """Keep the items whose members equal the query parameters of the same name (`state` filters as lifecycleState)."""
-    wanted = {name: call.query[name] for name in names if call.query.get(name)}
-    return [item for item in items if all(str(item.body.get(name)) == value for name, value in wanted.items())]
+    filters = {name: call.query[name] for name in names if call.query.get(name)}
+    return [item for item in items if all(str(item.body.get(name)) == value for name, value in filters.items())]
 
 
 def page(
