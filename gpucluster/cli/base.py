@@ -139,7 +139,7 @@ def _options(function: Callable[..., Any], *, environment: bool = False) -> Call
     return function
 
 
-def _given(ctx: click.Context, name: str) -> Any:
+def _common_option(ctx: click.Context, name: str) -> Any:
     """The value of a common option: of the command, else of its group, else of the root or its environment."""
     place: click.Context | None = ctx
     while place is not None:
@@ -152,13 +152,13 @@ def _given(ctx: click.Context, name: str) -> Any:
 def context_of(ctx: click.Context) -> Context:
     """The common options of a command, wherever they were given."""
     return Context(
-        _given(ctx, "file"),
-        _given(ctx, "output") or "auto",
-        debug=bool(_given(ctx, "debug")),
-        verbose=bool(_given(ctx, "verbose")),
-        interactive=not _given(ctx, "non_interactive"),
+        _common_option(ctx, "file"),
+        _common_option(ctx, "output") or "auto",
+        debug=bool(_common_option(ctx, "debug")),
+        verbose=bool(_common_option(ctx, "verbose")),
+        interactive=not _common_option(ctx, "non_interactive"),
         name=ctx.command_path.partition(" ")[2],
-        cluster_id=_given(ctx, "cluster_id") or "",
+        cluster_id=_common_option(ctx, "cluster_id") or "",
     )
 
 
@@ -281,9 +281,9 @@ class Root(click.Group):
             if not wants_json(words):
                 from gpucluster.cli.output import say
 
-                said = io.StringIO()
-                error.show(said)
-                say(said.getvalue(), err=True, newline=False)
+                usage = io.StringIO()
+                error.show(usage)
+                say(usage.getvalue(), err=True, newline=False)
                 sys.exit(error.exit_code)
             from gpucluster.cli.output import JsonLines
 

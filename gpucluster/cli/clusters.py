@@ -378,17 +378,17 @@ def list_clusters(context: Context) -> None:
 
         spec = context.spec() if context.has_file else loads(template(), DEFAULT_FILES[0])
         cluster = Cluster(spec, on_event=reporter)
-        found = cluster.clusters()
+        clusters = cluster.clusters()
         rows = [
             [each.name, ", ".join(each.ids), instances_text(each), str(each.file_systems), str(each.networks)]
-            for each in found
+            for each in clusters
         ]
         text = (
             table(rows, ["CLUSTER", "IDENTITY", "INSTANCES", "FILE SYSTEMS", "NETWORKS"])
             if rows
             else "there are no clusters"
         )
-        result = {"command": "list", "clusters": [each.to_dict() for each in found]}
+        result = {"command": "list", "clusters": [each.to_dict() for each in clusters]}
         reporter.result(result, f"{text}\n\nin {place(cluster)}")
 
 
@@ -434,20 +434,20 @@ class _SshCommand(OwnOptions):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.allow_interspersed_args = False
-        given, words = self._options(ctx, args)
+        options, words = self._options(ctx, args)
         host: list[str] = []
         if words and not self._ends_options(args, words):
             host = words[:1]
             more, words = self._options(ctx, words[1:])
-            given += more
+            options += more
         ctx.meta["remote"] = tuple(words)
-        return super().parse_args(ctx, [*given, *host])
+        return super().parse_args(ctx, [*options, *host])
 
     def _options(self, ctx: click.Context, args: list[str]) -> tuple[list[str], list[str]]:
         """The options in front, and the words after them."""
         values, _rest, _order = self.make_parser(ctx).parse_args(list(args))
-        found = values.get("host")
-        words = list(found) if isinstance(found, tuple | list) else []  # click has a value of its own for none
+        host = values.get("host")
+        words = list(host) if isinstance(host, tuple | list) else []  # click has a value of its own for none
         options = args[: len(args) - len(words)]
         return options[:-1] if options[-1:] == ["--"] else options, words
 

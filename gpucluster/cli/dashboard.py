@@ -67,8 +67,8 @@ def dashboard(
             _write(cluster, reporter, page, timeout, open_browser=open_browser)
             return
         if password:
-            found = cluster.dashboard.password()
-            reporter.result({"command": "dashboard", "password": found}, found)
+            secret = cluster.dashboard.password()
+            reporter.result({"command": "dashboard", "password": secret}, secret)
             return
         from gpucluster.dashboards.addresses import Subject
 
@@ -83,10 +83,10 @@ def _write(cluster: Cluster, reporter: Reporter, name: str, timeout: float | Non
     from gpucluster.operations.overview import TIMEOUT
 
     file = page_file.check(Path(name or f"{cluster.spec.name}-overview.html"), overview_page.KIND)
-    found = cluster.overview(timeout=TIMEOUT if timeout is None else timeout)
-    page_file.write(file, overview_page.html(found))
+    overview = cluster.overview(timeout=TIMEOUT if timeout is None else timeout)
+    page_file.write(file, overview_page.html(overview))
     reporter.result(
-        {"command": "dashboard", "file": str(file), "overview": found.to_dict()},
+        {"command": "dashboard", "file": str(file), "overview": overview.to_dict()},
         f"{file} written. Open it in a browser",
     )
     if open_browser:

@@ -42,11 +42,11 @@ def image_import(context: Context, uri: str, pool: str | None, user: str | None,
     URI is docker://REGISTRY#NAME:TAG.
     """
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.container_images.import_uri(uri, pool=pool, user=user, name=name, force=force)
-        imported = done.image
-        what = "is imported" if done.changed else "exists already"
+        result = cluster.container_images.import_uri(uri, pool=pool, user=user, name=name, force=force)
+        imported = result.image
+        what = "is imported" if result.changed else "exists already"
         text = f"{imported.name} {what}: {_size(imported.size)}\nNext: srun --container-image={imported.path} COMMAND"
-        reporter.result({"command": "image import", **done.to_dict()}, text)
+        reporter.result({"command": "image import", **result.to_dict()}, text)
 
 
 @command("list", parent=image)

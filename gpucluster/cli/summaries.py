@@ -39,11 +39,13 @@ def with_partial_result(change: Callable[[], T], text: Callable[[T], str]) -> T:
         raise
 
 
-def unconfirmed(done: Confirmation) -> list[str]:
+def unconfirmed(confirmation: Confirmation) -> list[str]:
     """A line for the hosts that did not answer, and one for each where a change does not hold yet."""
-    silent = ", ".join(map(printable, done.unreachable))
+    silent = ", ".join(map(printable, confirmation.unreachable))
     lines = [f"! no answer from {silent}: old groups, keys and processes may still be there"] if silent else []
-    return lines + [f"! not confirmed by {printable(host)}: {printable(why)}" for host, why in done.unconfirmed.items()]
+    return lines + [
+        f"! not confirmed by {printable(host)}: {printable(why)}" for host, why in confirmation.unconfirmed.items()
+    ]
 
 
 def summary(result: RunResult) -> str:

@@ -83,7 +83,7 @@ class Building:
         configured = self._configuration.apply(
             deployment, run, verify=self._verification.variables(deployment), all_tasks=all_tasks
         )
-        self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
+        self._provisioning.record(terraform, **self._configuration.host_facts(deployment, configured))
         self._keep_login_keys(terraform, self._configuration.login_keys(deployment, configured))
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.

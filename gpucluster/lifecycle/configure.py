@@ -128,13 +128,13 @@ class Configuration:
             # Objects of Kubernetes change outside of files.
             if not (slurm_upgrade or all_tasks or self._spec.scheduler == "kubernetes"):
                 variables["applied_inputs"] = content.inputs(inventory)
-            done = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)
+            result = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)
             self._record.write({**this, "complete": True, "time": _now()})
             self._name_nodes_behind(elastic)
-            self._say_what_changed(done)
-            for text in done.facts.get(deployment.controller.name, {}).get("gpucluster_shared_entries") or ():
+            self._say_what_changed(result)
+            for text in result.facts.get(deployment.controller.name, {}).get("gpucluster_shared_entries") or ():
                 warn(self._on_event, "ansible", printable(str(text)))
-            return done
+            return result
 
     def _elastic_nodes(self, deployment: Deployment, roles: str) -> dict[str, Any]:
         """What new nodes get from now on, by elastic pool, for the configuration record.
@@ -149,9 +149,9 @@ class Configuration:
         before = self._record.read(timeout=_RECORD_TIMEOUT) if fingerprints else None
         return elastic_age.recorded(before, fingerprints, time.time())
 
-    def _say_what_changed(self, done: PlaybookResult) -> None:
+    def _say_what_changed(self, result: PlaybookResult) -> None:
         """Which hosts were not as the last apply left them, or that all were."""
-        seen = {host: facts["gpucluster_host"] for host, facts in done.facts.items() if "gpucluster_host" in facts}
+        seen = {host: facts["gpucluster_host"] for host, facts in result.facts.items() if "gpucluster_host" in facts}
         changes = {host: fact["changed_since"] for host, fact in seen.items()}
         for host, change in changes.items():
             if change["differing"]:
@@ -243,7 +243,7 @@ class Configuration:
         return {name: list(keys) for name, keys in dict(facts.get("gpucluster_login_keys") or {}).items()}
 
     @staticmethod
-    def said(deployment: Deployment, configured: PlaybookResult) -> dict[str, Mapping[str, str]]:
+    def host_facts(deployment: Deployment, configured: PlaybookResult) -> dict[str, Mapping[str, str]]:
         """What the controller has said of the cluster's certificates and secrets, for Terraform's state."""
         facts = facts_of(configured).get(deployment.controller.name, {})
         return {name: dict(facts.get(name) or {}) for name in ("certificates", "secrets")}

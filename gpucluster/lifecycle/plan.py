@@ -118,19 +118,19 @@ class Planning:
         """
         terraform = self._provisioning.prepare(run, preflight=preflight, only_look=True)
         with run.phase("plan"):
-            found = self._outputs()
-            outputs = handover.Outputs.parse(found) if found.get("cluster") else None
-            asked = Inquiry(self._ask_controller if outputs else lambda: _OnController(None))
+            values = self._outputs()
+            outputs = handover.Outputs.parse(values) if values.get("cluster") else None
+            inquiry = Inquiry(self._ask_controller if outputs else lambda: _OnController(None))
             resources, hosts = self._provisioning.plan(terraform)
             resources.file.unlink(missing_ok=True)
-            answer = asked.answer(time.monotonic() + _LEFT_FOR_THE_CONTROLLER)
+            answer = inquiry.answer(time.monotonic() + _LEFT_FOR_THE_CONTROLLER)
             plan = ClusterPlan(
                 resources.changes,
                 resources.changes_outputs,
                 hosts,
                 self._differences(outputs, hosts, answer),
                 (
-                    *filter(None, [lost_controller(resources, found)]),
+                    *filter(None, [lost_controller(resources, values)]),
                     *_refusals(resources, hosts),
                     *_other_release(answer.value, self._spec),
                     *(f"apply would refuse this: {what}" for what in _changes_what_stays(answer.value, self._spec)),
@@ -178,9 +178,9 @@ class Planning:
         )
         # These are shown as nodes.
         named = {*hosts.names("removed", "replaced"), *hosts.login.removed, *hosts.login.replaced}
-        found = configuration_diff.differences(answer.value.record, now)
+        differences = configuration_diff.differences(answer.value.record, now)
         return (
-            *(each for each in found if not (each.subject == "hosts" and each.what in named)),
+            *(each for each in differences if not (each.subject == "hosts" and each.what in named)),
             *keys,
             *answer.value.users,
         )
@@ -214,9 +214,9 @@ def _changes_what_stays(answer: _OnController | None, spec: ClusterSpec) -> Iter
         yield f"this cluster's scheduler was {before} and would be {spec.scheduler}; a cluster keeps its scheduler"
     elif before == "kubernetes" and record.get("complete"):
         for key in _KEPT_BY_KUBERNETES:
-            had, wanted = settings.get(f"kubernetes_{key}"), getattr(spec.kubernetes, key)
-            if had not in (None, wanted):
-                yield f"kubernetes.{key} was {had} and would be {wanted}; a control plane keeps it"
+            had, desired = settings.get(f"kubernetes_{key}"), getattr(spec.kubernetes, key)
+            if had not in (None, desired):
+                yield f"kubernetes.{key} was {had} and would be {desired}; a control plane keeps it"
 
 
 def _other_release(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:

@@ -237,8 +237,8 @@ class Provisioning:
         present = cluster.get("elastic_compartment_id") or cluster.get("compartment_id")
         try:
             with refusals("looking for the compartment of elastic nodes"):
-                wanted = access.elastic_compartment()
-            if not present or present == wanted:
+                desired = access.elastic_compartment()
+            if not present or present == desired:
                 return
             left = ElasticInstances(
                 access.with_elastic(present), self._spec.name, self._on_event, identity=self._ownership.id
@@ -319,26 +319,28 @@ class Provisioning:
             raise
         return sum(not change.internal for change in plan.changes)
 
-    def record(self, terraform: Terraform, **said: Mapping[str, str]) -> None:
+    def record(self, terraform: Terraform, **reported: Mapping[str, str]) -> None:
         """Write into the state what hosts have said of themselves, if it says something else.
 
         Args:
             terraform: of this run, after its `apply`.
-            said: by the names of `handover.RECORDED`.
+            reported: by the names of `handover.RECORDED`.
 
         Raises:
             TerraformError: Terraform refused.
         """
         outputs = terraform.outputs()
         known = handover.Identity.parse(outputs).recorded
-        if {**known, **said} == known:
+        if {**known, **reported} == known:
             return
-        for name in sorted(set(said) - {"host_keys"}):
-            other = sorted(each for each in known[name] if said[name].get(each, known[name][each]) != known[name][each])
+        for name in sorted(set(reported) - {"host_keys"}):
+            other = sorted(
+                each for each in known[name] if reported[name].get(each, known[name][each]) != known[name][each]
+            )
             if other:
                 text = f"the controller has other {name} than at the last apply: {', '.join(other)}"
                 warn(self._on_event, "cluster", text)
-        terraform.set_output("identity", {**outputs["identity"], **said})
+        terraform.set_output("identity", {**outputs["identity"], **reported})
 
     def correct_login_keys(self, terraform: Terraform, keys: Mapping[str, str]) -> None:
         """Write into the state which generated keys of users the directory has, where it has others.

@@ -143,8 +143,8 @@ class Repair:
     def _nodes(self) -> dict[str, Node]:
         pools = pools_of(self._spec, known := self._draining.nodes())
         return {
-            name: Node(name, pools[name], is_elastic(self._spec, name), standing(found), found.reason)
-            for name, found in known.items()
+            name: Node(name, pools[name], is_elastic(self._spec, name), standing(node), node.reason)
+            for name, node in known.items()
             if name in pools
         }
 
@@ -168,8 +168,8 @@ class Repair:
 
     def _drained(self, nodes: Collection[str]) -> set[str]:
         """Those that are drained for failed checks."""
-        found = self._nodes() if nodes else {}
-        return {name for name in nodes if name in found and found[name].standing is Standing.FAILED}
+        by_name = self._nodes() if nodes else {}
+        return {name for name in nodes if name in by_name and by_name[name].standing is Standing.FAILED}
 
     def _undrain(self, verdict: Verdict, drained: Collection[str]) -> bool:
         """Whether one of these nodes is in service again: the health service lets it in for what was found here, or
@@ -200,21 +200,21 @@ def pools_of(spec: ClusterSpec, nodes: Iterable[str]) -> dict[str, str]:
     permanent: Mapping[str, str] = {
         name: pool for pool in spec.pools for name in handover.permanent_names(pool, spec.pools[pool])
     }
-    found = {}
+    pool_of = {}
     for name in nodes:
         elastic = (pool for pool in spec.pools if number_of(elastic_prefix(pool), name))
         pool = permanent.get(name) or next(elastic, "")
         if pool:
-            found[name] = pool
-    return found
+            pool_of[name] = pool
+    return pool_of
 
 
-def _only(asked: Collection[str], plan: RepairPlan) -> RepairPlan:
+def _only(names: Collection[str], plan: RepairPlan) -> RepairPlan:
     """The plan without nodes that have failed since it was asked which may be replaced: the next run has them."""
     return replace(
         plan,
-        elastic=tuple(name for name in plan.elastic if name in asked),
-        permanent=tuple(name for name in plan.permanent if name in asked),
+        elastic=tuple(name for name in plan.elastic if name in names),
+        permanent=tuple(name for name in plan.permanent if name in names),
     )
 
 

@@ -56,15 +56,15 @@ def choose(spec: ClusterSpec, nodes: Iterable[str]) -> Chosen:
         InputError: one is no node of this cluster, or there is none.
     """
     permanent = [name for pool in spec.pools for name in handover.permanent_names(pool, spec.pools[pool])]
-    wanted = tuple(dict.fromkeys(nodes))
-    for name in wanted:
+    names = tuple(dict.fromkeys(nodes))
+    for name in names:
         if name not in permanent and not is_elastic(spec, name):
             hint = did_you_mean(name, permanent) or f"Permanent nodes: {', '.join(permanent[:8]) or 'none'}"
             raise InputError(f"there is no node {name}", where=str(spec.file), hint=hint)
-    if not wanted:
+    if not names:
         raise InputError("no node is named")
     return Chosen(
-        tuple(name for name in wanted if name in permanent), tuple(name for name in wanted if name not in permanent)
+        tuple(name for name in names if name in permanent), tuple(name for name in names if name not in permanent)
     )
 
 

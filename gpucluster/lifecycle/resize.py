@@ -230,14 +230,14 @@ def scaling(
     pools = {}
     for pool in sorted({*desired, *present}):
         names = desired.get(pool, ())
-        found = PoolScaling(
+        change_of_pool = PoolScaling(
             tuple(added.get(pool, ())),
             tuple(removed.get(pool, {}).values()),
             tuple(name for name in names if name in replaced),
             tuple(name for name in names if name in rebooting.values() and name not in replaced),
         )
-        if found != PoolScaling():
-            pools[pool] = found
+        if change_of_pool != PoolScaling():
+            pools[pool] = change_of_pool
     controller = "replaced" if any(is_controller(each.address) for each in lost) else ""
     login = _login_scaling(spec, outputs, replaced, rebooting.values())
     gone = {*replaced, *login.removed} | {ocid for nodes in removed.values() for ocid in nodes}
@@ -287,8 +287,8 @@ def is_host(address: str) -> bool:
 
 def _name(address: str) -> str:
     """The name of the node or login node that has this address; empty for the controller."""
-    found = _NODE.search(address) or _LOGIN.match(address)
-    return found.group(1) if found else ""
+    match = _NODE.search(address) or _LOGIN.match(address)
+    return match.group(1) if match else ""
 
 
 def _changes(change: ResourceChange, attributes: Sequence[str]) -> bool:

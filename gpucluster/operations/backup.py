@@ -127,10 +127,10 @@ class Backups:
         with _new_file(file) as part:
             argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} create"])
             with part.open("wb") as target:
-                done = process.transfer(argv, target=target)
+                result = process.transfer(argv, target=target)
                 os.fsync(target.fileno())
-            if done.returncode != 0:
-                raise _error(done)
+            if result.returncode != 0:
+                raise _error(result)
             try:
                 made = inspect(part)
             except InputError:
@@ -152,11 +152,11 @@ class Backups:
         subcommand = "restore --force" if force else "restore"
         argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} {subcommand}"])
         with _opened(file) as source:
-            done = process.transfer(argv, source=source)
-        if done.returncode != 0:
-            raise _error(done)
+            result = process.transfer(argv, source=source)
+        if result.returncode != 0:
+            raise _error(result)
         try:
-            return TypeAdapter(Restored).validate_json(done.stdout)
+            return TypeAdapter(Restored).validate_json(result.stdout)
         except ValidationError:
             raise ToolError(
                 "the controller's answer can't be read",
@@ -237,9 +237,9 @@ def _publish(part: Path, file: Path) -> None:
         part.replace(file)
 
 
-def _error(done: process.Completed) -> InputError | ToolError:
+def _error(result: process.Completed) -> InputError | ToolError:
     """The error that the controller's program has reported in its last line."""
     try:
-        return _PROGRAM.failure(bounded.loads(done.stderr.strip().rpartition("\n")[2])["error"], done)
+        return _PROGRAM.failure(bounded.loads(result.stderr.strip().rpartition("\n")[2])["error"], result)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return _PROGRAM.no_answer(done)
+        return _PROGRAM.no_answer(result)

@@ -133,10 +133,10 @@ class Dashboard:
                 "this cluster has no Grafana", where=str(self._spec.file),
                 hint="Set grafana: true in the section monitoring, then run: gpucluster apply",
             )  # fmt: skip
-        done = self._controller.ask(f"sudo cat {PASSWORD_FILE}", host=self._host)
-        if done.returncode != 0 or not done.stdout.strip():
+        result = self._controller.ask(f"sudo cat {PASSWORD_FILE}", host=self._host)
+        if result.returncode != 0 or not result.stdout.strip():
             raise ToolError(f"{self._where} has no password of Grafana yet", hint="Run: gpucluster apply")
-        return done.stdout.strip()
+        return result.stdout.strip()
 
     def _require_monitoring(self) -> None:
         if not self._spec.monitoring.enabled:
@@ -170,18 +170,18 @@ def _echoed(_line: str) -> bool:
     return True
 
 
-def _free_port(wanted: int | None) -> int:
-    with socket.socket() as found:
+def _free_port(port_number: int | None) -> int:
+    with socket.socket() as listener:
         # As ssh does: a port whose last connections are still being closed is no taken one.
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind((_HOST, wanted or 0))
+            listener.bind((_HOST, port_number or 0))
         except (OSError, OverflowError) as error:
             raise InputError(
-                f"port {wanted} of this machine can't be used: {getattr(error, 'strerror', error)}",
+                f"port {port_number} of this machine can't be used: {getattr(error, 'strerror', error)}",
                 hint="Name another one with --port, or none: then a free one is taken",
             ) from error
-        port: int = found.getsockname()[1]
+        port: int = listener.getsockname()[1]
         return port
 
 

@@ -269,14 +269,14 @@ class Draining:
 
     def _query(self, command: str) -> str:
         try:
-            done = process.run(self._controller.ssh_argv(None, [command]), check=False, timeout=_TIMEOUT)
+            result = process.run(self._controller.ssh_argv(None, [command]), check=False, timeout=_TIMEOUT)
         except GpuClusterError as error:
             raise _no_answer(error.what) from error
-        if done.returncode == _NOT_FOUND:
+        if result.returncode == _NOT_FOUND:
             return ""  # Slurm was never installed there, and no job ever ran.
-        if done.returncode != 0:
-            raise _no_answer(done.stderr.strip().rpartition("\n")[2] or f"status {done.returncode}")
-        return done.stdout
+        if result.returncode != 0:
+            raise _no_answer(result.stderr.strip().rpartition("\n")[2] or f"status {result.returncode}")
+        return result.stdout
 
 
 def _no_answer(reason: str) -> ToolError:

@@ -39,13 +39,13 @@ class HealthService:
         if not findings:
             return ()
         request = {"findings": [finding.to_dict() for finding in findings], "shadow": shadow}
-        done = self._controller.ask(_REACT, text=json.dumps(request), timeout=_TIMEOUT)
-        if done.returncode == _NOT_FOUND:
+        result = self._controller.ask(_REACT, text=json.dumps(request), timeout=_TIMEOUT)
+        if result.returncode == _NOT_FOUND:
             raise ToolError("the controller has no health service yet", hint="Run: gpucluster apply")
         try:
-            return tuple(_decision(each) for each in bounded.loads(done.stdout)["decisions"])
+            return tuple(_decision(each) for each in bounded.loads(result.stdout)["decisions"])
         except (KeyError, TypeError, ValueError):
-            why = printable(done.stderr.strip().rpartition("\n")[2]) or f"status {done.returncode}"
+            why = printable(result.stderr.strip().rpartition("\n")[2]) or f"status {result.returncode}"
             raise ToolError(
                 f"the health service on the controller does not say what it does: {why}",
                 hint="See its log: gpucluster ssh -- sudo journalctl --unit gpucluster-health",

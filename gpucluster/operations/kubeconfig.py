@@ -121,10 +121,10 @@ class Kubeconfigs:
         self._controller.require_own()  # a certificate is issued, and roles may be made
         hours = self._spec.kubernetes.kubeconfig_hours
         if self._spec.kubernetes.control_plane == "oke":
-            key, answer = "", self._asked("client.token", user=user, hours=hours)
+            key, answer = "", self._call("client.token", user=user, hours=hours)
         else:
             key, request = key_and_request()
-            answer = self._asked("client.certificate", request=request, user=user, hours=hours)
+            answer = self._call("client.certificate", request=request, user=user, hours=hours)
         port = LOCAL_PORT if local_port is None and user is None else local_port
         made = kubeconfig.of_person(self._spec.name, vars(answer), key, port)
         write_private(file.resolve(), yaml.safe_dump(made, sort_keys=False))
@@ -133,7 +133,7 @@ class Kubeconfigs:
         server = made["clusters"][0]["cluster"]["server"]
         return WrittenKubeconfig(str(file), name, namespace, server, _hours_left(answer, hours), forward)
 
-    def _asked(self, operation: str, **arguments: Any) -> _Answer:
+    def _call(self, operation: str, **arguments: Any) -> _Answer:
         try:
             answer = TypeAdapter(_Answer).validate_python(self._plane.ask(operation, **arguments))
         except ValidationError:
@@ -168,10 +168,10 @@ def check_file(file: Path, cluster: str) -> None:
     if not file.exists():
         return
     try:
-        found: Any = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
+        document: Any = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
     except (OSError, ValueError, yaml.YAMLError):
-        found = None
-    if not kubeconfig.holds_only(found, cluster):
+        document = None
+    if not kubeconfig.holds_only(document, cluster):
         what = f"there is a file already, and it is not a kubeconfig of {cluster} alone"
         raise InputError(what, where=str(file), hint="Name another file, or move that one away")
 

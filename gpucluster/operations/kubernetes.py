@@ -205,7 +205,7 @@ class ControlPlaneClient:
         with self._open() as talk:
             return talk.ask(operation, on_progress, **arguments)
 
-    def _asked(self, kind: type[_T], operation: str, **arguments: Any) -> _T:
+    def _call(self, kind: type[_T], operation: str, **arguments: Any) -> _T:
         try:
             return TypeAdapter(kind).validate_python(self.ask(operation, **arguments))
         except ValidationError:
@@ -220,7 +220,7 @@ class ControlPlaneClient:
         Raises:
             ToolError: the controller can't be reached, or has no control plane.
         """
-        return self._asked(ControlPlaneState, "state")
+        return self._call(ControlPlaneState, "state")
 
     def certificates(self) -> tuple[ControlPlaneCertificate, ...]:
         """The certificates of the control plane.
@@ -228,7 +228,7 @@ class ControlPlaneClient:
         Raises:
             ToolError: the controller can't be reached, or has no control plane.
         """
-        return self._asked(tuple[ControlPlaneCertificate, ...], "certificates")
+        return self._call(tuple[ControlPlaneCertificate, ...], "certificates")
 
     def renew(self, within_days: float) -> tuple[str, ...]:
         """Renew all certificates if one has fewer days left; the API server stops for up to a minute. Returns the
@@ -237,7 +237,7 @@ class ControlPlaneClient:
         Raises:
             ToolError: they could not be renewed, or the API server does not answer afterwards.
         """
-        return self._asked(tuple[str, ...], "certificates.renew", within_days=within_days)
+        return self._call(tuple[str, ...], "certificates.renew", within_days=within_days)
 
     def compact(self) -> tuple[EtcdSpace, EtcdSpace]:
         """Give the space of old versions back that etcd has stored, and end the alarm of a full one. Returns what it
@@ -246,12 +246,12 @@ class ControlPlaneClient:
         Raises:
             ToolError: a step failed; all of them can be done again.
         """
-        done = self._asked(dict[str, EtcdSpace], "etcd.compact")
-        return done["before"], done["after"]
+        space = self._call(dict[str, EtcdSpace], "etcd.compact")
+        return space["before"], space["after"]
 
     def version(self) -> str:
         """The release of the API server: "v1.34.2"."""
-        return self._asked(str, "version")
+        return self._call(str, "version")
 
     def nodes(self) -> dict[str, KubernetesNode]:
         """The nodes by name.
@@ -259,7 +259,7 @@ class ControlPlaneClient:
         Raises:
             ToolError: the controller or the API server gives no answer.
         """
-        return {each.name: each for each in self._asked(list[KubernetesNode], "nodes")}
+        return {each.name: each for each in self._call(list[KubernetesNode], "nodes")}
 
     def begin(self, reasons: Mapping[str, str]) -> None:
         """Cordon these nodes, and do not wait. Names that Kubernetes does not know are skipped."""

@@ -106,9 +106,9 @@ class Measuring:
             return _unmeasured(pools, "")
         if not (kubernetes or self._spec.users.people):
             return _unmeasured(pools, "users.people has nobody whose jobs could measure")
-        wanted = self._spec.verify
-        tools = Tools(wanted.nccl_tests, wanted.nccl_image, wanted.mpi)
-        found: list[Finding] = []
+        settings = self._spec.verify
+        tools = Tools(settings.nccl_tests, settings.nccl_image, settings.mpi)
+        findings: list[Finding] = []
         with self._open() as session:
             states, before = session.nodes(), dict(session.baseline())
             for pool, nodes in pools:
@@ -119,8 +119,8 @@ class Measuring:
                     new = survey.entries(time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
                     session.record(new)
                     before |= new
-                found += survey.findings(before)
-        return tuple(found)
+                findings += survey.findings(before)
+        return tuple(findings)
 
     def _pool(self, name: str, nodes: int) -> MeasuredPool:
         pool = self._spec.pools[name]
@@ -148,8 +148,8 @@ class Measuring:
 def _unmeasured(pools: Sequence[tuple[MeasuredPool, Sequence[str]]], why: str) -> tuple[Finding, ...]:
     """The findings where nothing is measured: skipped, or unknown because of `why`."""
     surveys = [Survey(pool, nodes, Tools(), {}, {}, lambda _what, _jobs: {}) for pool, nodes in pools]
-    found = [finding for survey in surveys for finding in survey.findings()]
-    return tuple(replace(each, message=why) if each.status is Status.UNKNOWN and why else each for each in found)
+    findings = [finding for survey in surveys for finding in survey.findings()]
+    return tuple(replace(each, message=why) if each.status is Status.UNKNOWN and why else each for each in findings)
 
 
 def _without_image(pools: Sequence[tuple[MeasuredPool, Sequence[str]]]) -> tuple[Finding, ...]:
@@ -200,8 +200,8 @@ class RemoteSession:
         if not self._lost:
             try:
                 answers: list[dict[str, Any]] = self._ask("run", jobs=[dict(job) for job in jobs])
-                found = {str(answer["id"]): results.Answer.of(answer) for answer in answers}
-                return {str(job["id"]): found.get(str(job["id"]), Missing("it has no result")) for job in jobs}
+                by_job = {str(answer["id"]): results.Answer.of(answer) for answer in answers}
+                return {str(job["id"]): by_job.get(str(job["id"]), Missing("it has no result")) for job in jobs}
             except GpuClusterError as error:
                 self._lost = f"the measurement ended: {error.what}"
                 warn(self._on_event, "verify", self._lost)
@@ -209,8 +209,8 @@ class RemoteSession:
 
     def baseline(self) -> Mapping[str, Any]:
         """See Session."""
-        found: dict[str, Any] = self._ask("baseline.read")
-        return found
+        entries: dict[str, Any] = self._ask("baseline.read")
+        return entries
 
     def record(self, entries: Mapping[str, Any]) -> None:
         """See Session."""

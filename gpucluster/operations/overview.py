@@ -145,19 +145,19 @@ def overview(spec: ClusterSpec, sources: OverviewSources, *, version: str, timeo
     commands = _Slurm(timeout)
     slurm, monitoring = spec.slurm.enabled, spec.monitoring.enabled
     queries = json.dumps({"queries": _queries(spec, now)})
-    asked = {
+    inquiries = {
         **({"nodes": on_host(commands.nodes()), "jobs": on_host(commands.jobs())} if slurm else {}),
         **({"accounting": on_host(commands.ended())} if slurm and spec.slurm.accounting else {}),
         "health": on_host(_HEALTH),
         **({"prometheus": on_host(_QUERY, queries, host=monitoring_host(spec))} if monitoring else {}),
     }
     status, evidence, runs = Inquiry(sources.status), Inquiry(sources.evidence), Inquiry(sources.runs)
-    said = status.answer(until)
-    known, past = said.value or {}, runs.answer(until).value or ()
+    answer = status.answer(until)
+    known, past = answer.value or {}, runs.answer(until).value or ()
     if not known:
-        raise ToolError(f"nothing is known of this cluster: {said.error}", hint="Run: gpucluster status")
+        raise ToolError(f"nothing is known of this cluster: {answer.error}", hint="Run: gpucluster status")
     _check_existence(known, past)
-    answers = {name: inquiry.answer(until) for name, inquiry in asked.items()}
+    answers = {name: inquiry.answer(until) for name, inquiry in inquiries.items()}
     by_node, health = _health(answers["health"])
     off = "{} is off in cluster.yml."
     jobs = _read("Slurm's jobs", answers.get("jobs"), commands.reader(10, _jobs), otherwise=off.format("Slurm"))
@@ -228,39 +228,39 @@ def _read(what: str, answer: Answer[Completed] | None, parse: Callable[[str], T]
 
 def _failure(answer: Answer[Completed]) -> str:
     """Why there is no text; empty if there is one."""
-    done = answer.value
-    if done is None:
+    result = answer.value
+    if result is None:
         return answer.error
-    if done.returncode in (0, _CUT_OFF):
+    if result.returncode in (0, _CUT_OFF):
         return ""
-    last = printable(done.stderr.strip().rpartition("\n")[2])
-    if done.returncode == _NOT_FOUND or "command not found" in last:
+    last = printable(result.stderr.strip().rpartition("\n")[2])
+    if result.returncode == _NOT_FOUND or "command not found" in last:
         return "the controller does not have the program yet; run: gpucluster apply"
-    return "no answer in time" if done.returncode == _TIMED_OUT else last or f"status {done.returncode}"
+    return "no answer in time" if result.returncode == _TIMED_OUT else last or f"status {result.returncode}"
 
 
 def _nodes(rows: Iterable[Sequence[str]]) -> tuple[model.NodeSummary, ...]:
-    found: dict[str, model.NodeSummary] = {}
+    by_name: dict[str, model.NodeSummary] = {}
     for name, state, _partition, gres, reason in rows:
         gpus = sum(int(number[:6]) for number in _GPUS.findall(gres))
-        found.setdefault(name, model.NodeSummary(name, state, reason="" if reason == "none" else reason, gpus=gpus))
-    return tuple(found.values())
+        by_name.setdefault(name, model.NodeSummary(name, state, reason="" if reason == "none" else reason, gpus=gpus))
+    return tuple(by_name.values())
 
 
 def _jobs(rows: Iterable[Sequence[str]]) -> tuple[model.JobSummary, ...]:
-    found = []
+    summaries = []
     for id_, state, user, partition, nodes, elapsed, limit, reason, where, name in rows:
         shown = reason if state == "PENDING" else where
-        found.append(model.JobSummary(id_, state, user, partition, _int(nodes), elapsed, limit, shown, name))
-    return tuple(found)
+        summaries.append(model.JobSummary(id_, state, user, partition, _int(nodes), elapsed, limit, shown, name))
+    return tuple(summaries)
 
 
 def _ended(rows: Iterable[Sequence[str]]) -> tuple[model.EndedJob, ...]:
-    found = [
+    jobs = [
         model.EndedJob(id_, state, user, partition, _int(nodes), elapsed, exit_code, end, name)
         for id_, state, user, partition, nodes, elapsed, exit_code, end, name in rows
     ]
-    return tuple(sorted(found, key=lambda job: job.ended, reverse=True))
+    return tuple(sorted(jobs, key=lambda job: job.ended, reverse=True))
 
 
 def _int(text: str) -> int:
@@ -301,12 +301,12 @@ def _joined(
         if job.state != "PENDING":
             for name in _names(job.where):
                 on_node[name].append(job.id)
-    found = []
+    summaries = []
     for node in nodes:
         row = health.get(node.name, {})
         failing = [f"{each.get('check')}: {each.get('message')}" for each in row.get("failing") or ()]
         age = row.get("age_s")
-        found.append(
+        summaries.append(
             replace(
                 node,
                 pool=_pool_of(spec, node.name),
@@ -317,7 +317,7 @@ def _joined(
                 jobs=tuple(on_node.get(node.name, ())),
             )
         )
-    return tuple(found)
+    return tuple(summaries)
 
 
 def _names(hostlist: str) -> list[str]:
@@ -404,12 +404,12 @@ def _rails(history: model.History) -> Part[model.Rails]:
     failed = history.errors.get("rail_up")
     if failed:
         return Part(why=f"Prometheus could not be asked for RDMA ports: {failed}.")
-    found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    by_port: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for name in ("rail_up", "rail_rate", "rail_received", "rail_sent", "rail_errors"):
         for each in history.series.get(name, ()):
             key = (each.labels.get("node", ""), each.labels.get("device", ""), each.labels.get("port", ""))
             if each.values:
-                found[key][name] = each.values[-1][1]
+                by_port[key][name] = each.values[-1][1]
     rails = tuple(
         model.Rail(
             *key,
@@ -419,7 +419,7 @@ def _rails(history: model.History) -> Part[model.Rails]:
             sent=values.get("rail_sent"),
             errors=values.get("rail_errors"),
         )
-        for key, values in found.items()
+        for key, values in by_port.items()
     )
     number = next((int(each.values[-1][1]) for each in history.series.get("rails", ()) if each.values), 0)
     return Part(model.Rails(number or len(rails), rails, complete=len(rails) >= number))

@@ -151,7 +151,7 @@ def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) 
         **({"certificates": certificates.answer(until)} if certificates else {}),
         **({"autoscaler": autoscaler.answer(until)} if spec.elastic_pools else {}),
     }
-    found = StatusFindings(
+    findings = StatusFindings(
         resources=answers["cloud"].value,
         contents=answers["state"].value,
         hosts=answers["hosts"].value or (),
@@ -161,10 +161,10 @@ def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) 
     )
     return ClusterStatus(
         name=spec.name,
-        state=found.state,
-        resources=found.counts,
-        pending=list(found.pending),
-        hosts=found.host_rows,
+        state=findings.state,
+        resources=findings.counts,
+        pending=list(findings.pending),
+        hosts=findings.host_rows,
         slurm=(answers["slurm"].value or []) if slurm else [],
         kubernetes=(answers["kubernetes"].value or []) if kubernetes else [],
         certificates=_certificates(answers["certificates"].value or ()) if certificates else None,
@@ -308,8 +308,8 @@ def _has_hosts(answers: Mapping[str, Answer[Any]]) -> bool:
     return bool(answers["hosts"].value)
 
 
-def _certificates(found: Sequence[ControlPlaneCertificate]) -> dict[str, Any] | None:
-    listed = sorted((asdict(each) for each in found), key=lambda each: each["days"])
+def _certificates(certificates: Sequence[ControlPlaneCertificate]) -> dict[str, Any] | None:
+    listed = sorted((asdict(each) for each in certificates), key=lambda each: each["days"])
     if not listed:
         return None
     return {"first": listed[0], "ending": [each for each in listed if each["days"] < WARN_WITHIN_DAYS]}

@@ -145,7 +145,7 @@ def test_bad_luck_ends_with_an_answer(site: Site) -> None:
     assert len(endless.output) < MOST_OUTPUT / 100
     assert isinstance(starved, results.Answer)
     assert starved.why.startswith("it did not start within 3 s: ReqNodeNotAvail")
-    wanted = results.wanted(SHAPE.name, 1, SHAPE.gpus, "default")
+    wanted = results.expectation(SHAPE.name, 1, SHAPE.gpus, "default")
     for each in (endless, cut, lost, starved):
         assert isinstance(results.nccl(each, wanted), Missing)
     # NCCL itself ended it, on one node.
