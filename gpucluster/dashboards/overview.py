@@ -358,8 +358,8 @@ class Overview:
 
 def counts(nodes: Sequence[NodeSummary]) -> dict[NodeKind, int]:
     """How many nodes are in each kind of state, the worst first; those without any are left out."""
-    found = Counter(node.kind for node in nodes)
-    return {kind: found[kind] for kind in NodeKind if found[kind]}
+    number_by_kind = Counter(node.kind for node in nodes)
+    return {kind: number_by_kind[kind] for kind in NodeKind if number_by_kind[kind]}
 
 
 def in_order(nodes: Sequence[NodeSummary]) -> list[NodeSummary]:
@@ -392,41 +392,41 @@ def natural(name: str) -> tuple[Any, ...]:
 
 def attention(overview: Overview) -> list[tuple[Tone, str]]:
     """What a person should look at, in sentences, the worst first."""
-    found: list[tuple[Tone, str]] = []
+    notices: list[tuple[Tone, str]] = []
     verdict = overview.verdict.value
     for status, words, tone in ((Status.FAIL, "failed", Tone.BAD), (Status.UNKNOWN, "is not known", Tone.WARN)):
         if verdict is not None and verdict.status == status:
             checks = _listed([line.name for line in verdict.problems if line.status == status])
-            found.append((tone, f"The last verdict {words}: {checks}."))
-    found += _of_nodes(overview.nodes.value or ())
+            notices.append((tone, f"The last verdict {words}: {checks}."))
+    notices += _of_nodes(overview.nodes.value or ())
     health = overview.health.value
     if health is not None:
-        found += [
+        notices += [
             (Tone.BAD, f"The health service drains no more nodes of pool {each.get('pool')}: {each.get('drained')} of "
              f"at most {each.get('limit')} were drained within an hour. A person decides.")
             for each in health.breakers if each.get("open")
         ]  # fmt: skip
-        found += [
+        notices += [
             (Tone.WARN, f"The check {each.get('check')} fails on {each.get('nodes')} nodes of pool {each.get('pool')} "
              "and passes on none: the check itself is the suspect.")
             for each in health.suspects
         ]  # fmt: skip
     scaler = overview.autoscaler.value or {}
-    found += [(Tone.BAD, f"The autoscaler: {problem}.") for problem in scaler.get("problems") or ()]
+    notices += [(Tone.BAD, f"The autoscaler: {problem}.") for problem in scaler.get("problems") or ()]
     if scaler.get("paused"):
-        found.append((Tone.WARN, f"The autoscaler is paused: {scaler['paused']}."))
-    found += [(Tone.WARN, f"{text[:1].upper()}{text[1:]}.") for text in overview.facts.pending]
+        notices.append((Tone.WARN, f"The autoscaler is paused: {scaler['paused']}."))
+    notices += [(Tone.WARN, f"{text[:1].upper()}{text[1:]}.") for text in overview.facts.pending]
     silent: dict[str, list[str]] = {}
     for each in overview.sources:
         if each.error:
             silent.setdefault(each.error, []).append(each.name)
-    found += [(Tone.UNKNOWN, f"No answer from {', '.join(names)}: {error}.") for error, names in silent.items()]
+    notices += [(Tone.UNKNOWN, f"No answer from {', '.join(names)}: {error}.") for error, names in silent.items()]
     rails = overview.rails.value
     down = [rail for rail in rails.listed if rail.up is False] if rails else []
     if down:
-        found.append((Tone.BAD, f"RDMA ports are down: {_listed([f'{rail.node} {rail.device}' for rail in down])}."))
+        notices.append((Tone.BAD, f"RDMA ports are down: {_listed([f'{rail.node} {rail.device}' for rail in down])}."))
     order = [Tone.BAD, Tone.WARN, Tone.UNKNOWN]
-    return sorted(found, key=lambda each: order.index(each[0]))
+    return sorted(notices, key=lambda each: order.index(each[0]))
 
 
 def _of_nodes(nodes: Sequence[NodeSummary]) -> list[tuple[Tone, str]]:
@@ -440,9 +440,9 @@ def _of_nodes(nodes: Sequence[NodeSummary]) -> list[tuple[Tone, str]]:
         ),
     }
     return [
-        (tone, f"{words}: {_listed([node.name for node in sorted(found, key=lambda node: natural(node.name))])}.")
-        for words, (tone, found) in by_words.items()
-        if found
+        (tone, f"{words}: {_listed([node.name for node in sorted(affected, key=lambda node: natural(node.name))])}.")
+        for words, (tone, affected) in by_words.items()
+        if affected
     ]
 
 

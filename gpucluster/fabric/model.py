@@ -85,5 +85,5 @@ class FabricVerdict:
     @property
     def healthy(self) -> bool:
         """Whether everything was measured and is good."""
-        found = (self.nodes, self.rails, self.pairs, self.switches, self.uplinks, self.links, self.apart)
-        return not any((*found, self.unknown, self.reason, self.unfinished))
+        faults = (self.nodes, self.rails, self.pairs, self.switches, self.uplinks, self.links, self.apart)
+        return not any((*faults, self.unknown, self.reason, self.unfinished))

@@ -126,7 +126,7 @@ def from_dict(data: Mapping[str, Any]) -> Job:
         template = registry.template(str(data["template"]))
         launcher = registry.launcher(template, str(data["launcher"]))
         shape_name = str(data["shape"])
-        given = dict(data["values"])
+        settings = dict(data["values"])
         nodes, gpus, rdma = int(data["nodes"]), int(data["gpus"]), bool(data["rdma"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"this is no description of a job: {type(error).__name__}: {error}") from None
@@ -135,12 +135,12 @@ def from_dict(data: Mapping[str, Any]) -> Job:
         from gpucluster import shapes
 
         shape = shapes.catalogue().get(shape_name)
-    values = {option.name: _value(option, given) for option in options(template, launcher)}
+    values = {option.name: _value(option, settings) for option in options(template, launcher)}
     return Job(template, launcher, nodes, shape, gpus, rdma, values)
 
 
-def _value(option: Option, given: Mapping[str, Any]) -> Value:
+def _value(option: Option, settings: Mapping[str, Any]) -> Value:
     try:
-        return option.parse(str(given[option.name]))
+        return option.parse(str(settings[option.name]))
     except (InputError, KeyError):
         return option.default

@@ -24,11 +24,11 @@ def header(text: str) -> Mapping[str, Any] | None:
     for line in reversed(text.splitlines()):
         if line.startswith(HEADER):
             try:
-                found = bounded.loads(line.removeprefix(HEADER))
+                document = bounded.loads(line.removeprefix(HEADER))
             except (ValueError, RecursionError):
                 continue
-            if isinstance(found, dict):
-                return found
+            if isinstance(document, dict):
+                return document
     return None
 
 
@@ -43,16 +43,16 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
     for line in text.splitlines():
         if line.startswith("{") and len(line) <= _LONGEST_OBJECT:
             try:
-                found = bounded.loads(line)
+                document = bounded.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(found, dict):
-                yield found
+            if isinstance(document, dict):
+                yield document
 
 
-def number(found: Mapping[str, Any], key: str) -> float | None:
+def number(document: Mapping[str, Any], key: str) -> float | None:
     """A number of an object; None if it has none, or one that is not finite."""
-    value = found.get(key)
+    value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
         return None
     return float(value)
@@ -99,9 +99,9 @@ def cause(text: str) -> str:
     The kinds come in the order of the table, and of each kind the first line counts: what follows is its consequence.
     """
     for pattern, advice in _CAUSES:
-        found = pattern.search(text)
-        if found:
-            return " ".join(found[0].split())[:_LONGEST_CAUSE] + (f" ({advice})" if advice else "")
+        match = pattern.search(text)
+        if match:
+            return " ".join(match[0].split())[:_LONGEST_CAUSE] + (f" ({advice})" if advice else "")
     return ""
 
 

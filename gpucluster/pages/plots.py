@@ -208,10 +208,10 @@ def sparkline(name: str, points: Sequence[Point], unit: Unit) -> Markup:
     times = times_of(line)
     axis = _Axis.over(values_of(line), unit)
     span = _Span(min(times), max(times)) if max(times) > min(times) else _Span(times[0] - 1, times[0] + 1)
-    said = f"{name}: {unit.text(numbers.least)} to {unit.text(numbers.most)}, last {unit.text(numbers.last)}"
+    title = f"{name}: {unit.text(numbers.least)} to {unit.text(numbers.most)}, last {unit.text(numbers.last)}"
     return element(
         "svg",
-        element("title", said),
+        element("title", title),
         element("path", d=_path(drawn, span, axis), class_="stroke c1"),
         role="img",
         class_="spark",

@@ -156,16 +156,16 @@ def chosen(members: Mapping[str, Sequence[str]], pools: Sequence[str] = (), node
     for pool in pools:
         if pool not in members:
             raise InputError(f"there is no pool {pool}", hint=_known(pool, members, "Pools"))
-    found = {pool: list(listed) for pool, listed in members.items() if not pools or pool in pools}
+    selected = {pool: list(listed) for pool, listed in members.items() if not pools or pool in pools}
     if not nodes:
-        return found
-    wanted = _nodes(nodes, members)
-    found = {pool: [node for node in listed if node in wanted] for pool, listed in found.items()}
-    outside = [node for node in wanted if not any(node in listed for listed in found.values())]
+        return selected
+    named = _nodes(nodes, members)
+    selected = {pool: [node for node in listed if node in named] for pool, listed in selected.items()}
+    outside = [node for node in named if not any(node in listed for listed in selected.values())]
     if outside:
         names = f"pool {pools[0]}" if len(pools) == 1 else f"the pools {', '.join(pools)}"
         raise InputError(f"{outside[0]} is not in {names}", hint="Leave out --pool or --nodes")
-    return {pool: listed for pool, listed in found.items() if listed}
+    return {pool: listed for pool, listed in selected.items() if listed}
 
 
 def narrowed(expected: Expectation, pools: Sequence[str] = (), nodes: str = "") -> Expectation:
@@ -197,20 +197,20 @@ def narrowed(expected: Expectation, pools: Sequence[str] = (), nodes: str = "") 
 
 def _nodes(text: str, members: Mapping[str, Sequence[str]]) -> list[str]:
     try:
-        wanted = expand(text)
+        names = expand(text)
     except HostlistError as error:
         raise InputError(str(error), hint="Write names as Slurm does, such as compute-[1-4,7]") from None
     known = {node for listed in members.values() for node in listed}
-    for node in wanted:
+    for node in names:
         elastic = next((pool for pool in members if number_of(elastic_prefix(pool), node)), None)
         if node not in known and elastic:
             hint = f"It is elastic: gpucluster verify --pool {elastic} tries the elastic nodes that are up"
             raise InputError(f"{node} is no permanent node", hint=hint)
         if node not in known:
             raise InputError(f"there is no node {node}", hint=_known(node, sorted(known), "Nodes"))
-    if not wanted:
+    if not names:
         raise InputError("the list of nodes is empty")
-    return wanted
+    return names
 
 
 # So many names are shown where none is similar.

@@ -19,9 +19,9 @@ def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> Out
     is in the lists for some seconds more. What Prometheus has not scraped yet is no fault and no proof."""
     status: Mapping[str, Any] = seen["monitoring"]
     if status.get("prometheus") is not True:
-        told = "prometheus" in status or "error" in status
+        has_answer = "prometheus" in status or "error" in status
         message = str(status.get("why") or status.get("error") or "it does not say why")
-        return Outcome(Status.FAIL if told else Status.UNKNOWN, message, status)
+        return Outcome(Status.FAIL if has_answer else Status.UNKNOWN, message, status)
     hosts = {expected.controller, *expected.login, *expected.nodes}
     down = [each for each in status["targets"] if each["health"] == "down" and each["node"] in {"", *hosts}]
     waiting = [each for each in status["targets"] if each["health"] == "unknown" and each["node"] in {"", *hosts}]

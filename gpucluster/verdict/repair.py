@@ -162,11 +162,11 @@ def _decides(finding: Finding, check: Check[Any] | None) -> bool:
 
 def accused(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> dict[str, list[Finding]]:
     """The findings for which a node is drained, by node."""
-    found: dict[str, list[Finding]] = {}
+    by_node: dict[str, list[Finding]] = {}
     for finding in deciding(findings, checks):
         if finding.status is Status.FAIL:
-            found.setdefault(finding.subject, []).append(finding)
-    return found
+            by_node.setdefault(finding.subject, []).append(finding)
+    return by_node
 
 
 def plan(
@@ -208,23 +208,23 @@ def _shadowed(decision: HealthDecision | None) -> bool:
 
 def _left(name: str, node: Node | None, decision: HealthDecision | None, failed: Sequence[Finding]) -> UnrepairedNode:
     """Why a node is left as it is, and what a person does."""
-    found = "; ".join(f"{finding.check}: {finding.message}" for finding in failed)
+    failures = "; ".join(f"{finding.check}: {finding.message}" for finding in failed)
     another = f"gpucluster replace {name}"
     if node is None:
-        return UnrepairedNode(name, f"Slurm does not know it ({found})", f"gpucluster ssh {name}")
+        return UnrepairedNode(name, f"Slurm does not know it ({failures})", f"gpucluster ssh {name}")
     if node.standing is Standing.PERSON:
         resume = f"gpucluster ssh -- sudo scontrol update nodename={name} state=resume"
         return UnrepairedNode(name, node.reason, f"{another}. Or keep it: {resume}")
     if node.standing is Standing.OTHER:
         why = f"somebody else has taken it out of service ({node.reason})"
-        return UnrepairedNode(name, f"{why}: {found}" if found else why, another)
+        return UnrepairedNode(name, f"{why}: {failures}" if failures else why, another)
     if node.standing is Standing.FAILED and _shadowed(decision) and decision:
         return UnrepairedNode(name, decision.reason, "gpucluster verify --fix")
     if node.standing is Standing.FAILED:
         why = f"it is drained, and what is on its disks is lost with a replacement ({node.reason})"
         return UnrepairedNode(name, why, another)
     return UnrepairedNode(
-        name, decision.reason if decision else f"the health service has decided nothing ({found})", another
+        name, decision.reason if decision else f"the health service has decided nothing ({failures})", another
     )
 
 

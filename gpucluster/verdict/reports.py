@@ -108,14 +108,14 @@ def request(expected: Expectation) -> dict[str, Any]:
 
 def _pods(expected: Expectation) -> list[dict[str, Any]]:
     """The nodes of each pool on which pods are tried; none without Kubernetes."""
-    wanted = expected.kubernetes
-    if wanted is None:
+    desired = expected.kubernetes
+    if desired is None:
         return []
     return [
         {
             "pool": pool,
-            "nodes": {node: wanted.names.get(node, node) for node in nodes},
-            "rdma": dict(wanted.pod_rdma.get(pool, {})),
+            "nodes": {node: desired.names.get(node, node) for node in nodes},
+            "rdma": dict(desired.pod_rdma.get(pool, {})),
         }
         for pool, nodes in expected.pools.items()
     ]

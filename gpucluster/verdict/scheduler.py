@@ -59,16 +59,16 @@ def _no_user(expected: Expectation, _pool: str) -> str:
 def _job(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
     """A job on two nodes, or on the only one, started by srun as users do: with the cluster's own `MpiDefault`."""
     nodes = expected.pools[pool]
-    wanted = min(2, len(nodes))
+    number = min(2, len(nodes))
     run = next((run for run in seen["srun"] if run["partition"] == pool), _NOT_TRIED)
-    found, error = sorted(set(run["nodes"])), run["error"]
-    evidence = {"nodes": found, "user": run["user"], "error": error}
+    nodes_of_job, error = sorted(set(run["nodes"])), run["error"]
+    evidence = {"nodes": nodes_of_job, "user": run["user"], "error": error}
     if run["ran"]:
-        if error or len(found) != wanted:
-            return Outcome(Status.FAIL, error or f"it ran on {', '.join(found) or 'no node'}", evidence)
-        return Outcome(Status.PASS, f"on {' and '.join(found)} as {run['user']}", evidence)
+        if error or len(nodes_of_job) != number:
+            return Outcome(Status.FAIL, error or f"it ran on {', '.join(nodes_of_job) or 'no node'}", evidence)
+        return Outcome(Status.PASS, f"on {' and '.join(nodes_of_job)} as {run['user']}", evidence)
     states = [row["state"] for row in seen["sinfo"] if row["node"] in nodes]
-    if wanted == 1 and states and states[0] in SINFO_BUSY:
+    if number == 1 and states and states[0] in SINFO_BUSY:
         return Outcome(Status.SKIP, f"{nodes[0]} runs other jobs", evidence)
     if _BUSY in error and (reason := _in_use(seen, expected, pool, states)):
         return Outcome(Status.SKIP, f"not measured, the pool is in use: {reason}", evidence)
@@ -81,12 +81,12 @@ def _job(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
 
 def _in_use(seen: Measurements, expected: Expectation, pool: str, states: Sequence[str]) -> str:
     """Why jobs of users keep a job of two nodes waiting, in a pool that could run it; "" if they do not."""
-    wanted, partition = min(2, len(states)), expected.partitions.get(pool, pool)
+    number, partition = min(2, len(states)), expected.partitions.get(pool, pool)
     words = [sinfo_word(state) for state in states]
     could = sum(word not in SINFO_CLOSED for word in words)
     free = sum(word not in SINFO_CLOSED | SINFO_BUSY for word in words)
     waiting = sum(each == partition for each in seen["jobs_waiting"])
-    if could < wanted or (free >= wanted and not waiting):
+    if could < number or (free >= number and not waiting):
         return ""
     return f"{count(waiting, 'job waits', 'jobs wait')}, {free} of {count(len(states), 'node')} free"
 
@@ -146,9 +146,9 @@ def _autoscaler(seen: Measurements, _expected: Expectation, _subject: str) -> Ou
     status: Mapping[str, Any] = seen["autoscaler"]
     if status.get("healthy") is not True:
         failures = [str(problem) for problem in status.get("problems") or ()]
-        told = "healthy" in status or "error" in status
+        has_answer = "healthy" in status or "error" in status
         message = "; ".join(failures) or str(status.get("error") or "it does not say why")
-        return Outcome(Status.FAIL if told else Status.UNKNOWN, message, status)
+        return Outcome(Status.FAIL if has_answer else Status.UNKNOWN, message, status)
     paused = status.get("paused")
     return Outcome(Status.PASS, f"paused: {paused}" if paused else f"pools {', '.join(status.get('pools') or ())}")
 

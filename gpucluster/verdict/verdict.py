@@ -160,8 +160,8 @@ def _of_the_host(host: str, expected: Expectation, facts: Facts) -> list[Finding
         report = reports.read(facts[host]["agent_check"], host, expected.profile)
     except (KeyError, reports.ReportError):
         return []  # the check of the report says why
-    found = {finding.check for finding in report.findings}
-    lacking = [check.name for check in host_checks(expected.profile) if check.name not in found]
+    names = {finding.check for finding in report.findings}
+    lacking = [check.name for check in host_checks(expected.profile) if check.name not in names]
     return [*report.findings, *(Finding(name, host, Status.UNKNOWN, "the host's report lacks it") for name in lacking)]
 
 

@@ -138,7 +138,9 @@ def test_wrong_results_are_a_fault_however_fast() -> None:
 
 def test_a_pair_whose_network_nobody_has_seen_is_unknown() -> None:
     text = output(470, ["a", "b"]).replace("NCCL INFO Using network IB", "")
-    assert isinstance(results.nccl(Answer("ended", "", 0, text), results.wanted(H100.name, 2, 8, "default")), Missing)
+    assert isinstance(
+        results.nccl(Answer("ended", "", 0, text), results.expectation(H100.name, 2, 8, "default")), Missing
+    )
 
 
 def test_a_slow_device_between_two_nodes_is_named() -> None:
@@ -167,7 +169,9 @@ def test_a_device_without_a_result_is_unknown(text: str) -> None:
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
 def test_each_measurement_that_is_taken_away_makes_its_check_unknown(check: Any) -> None:
-    verdict = results.nccl(Answer("ended", "", 0, output(470, ["a", "b"])), results.wanted(H100.name, 2, 8, "default"))
+    verdict = results.nccl(
+        Answer("ended", "", 0, output(470, ["a", "b"])), results.expectation(H100.name, 2, 8, "default")
+    )
     every: dict[str, Any] = {
         checks.DEFAULT: verdict,
         checks.RING: verdict,

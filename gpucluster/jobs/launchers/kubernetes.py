@@ -152,7 +152,7 @@ def _workload(job: Job, files: Mapping[str, str]) -> workloads.Workload:
         rdma_resource=job.text("rdma_resource"),
         host_network=bool(job.values["host_network"]),
         rdma=rdma.needs or PodRdma(),
-        rdma_said=rdma.said,
+        rdma_said=rdma.description,
         privileged=bool(job.values["privileged"]),
         environment=pod_options.variables(job.text("env")),
         secret=job.text("env_secret"),
@@ -169,7 +169,7 @@ class _Rdma(NamedTuple):
     """What pods need for RDMA (None: they get none), and what the job prints of it."""
 
     needs: PodRdma | None = None
-    said: str = ""
+    description: str = ""
 
 
 def _rdma(job: Job) -> _Rdma:
@@ -187,8 +187,8 @@ def _rdma(job: Job) -> _Rdma:
         why = f"RDMA devices go with all GPUs of a node ({shape.gpus}), and this job takes {job.gpus or 'none'}"
     if not why:
         devices = count(len(shape.rdma_devices), "device")
-        said = f"{devices} on each node (kubernetes.rdma: {access})"
-        return _Rdma(networks.pod_rdma(access, shape, privileged=privileged), said)
+        description = f"{devices} on each node (kubernetes.rdma: {access})"
+        return _Rdma(networks.pod_rdma(access, shape, privileged=privileged), description)
     if job.template.needs_rdma or Need.RDMA in {each.need for each in job.template.requirements(job)}:
         render = f"gpucluster job render {job.template.name} --launcher {job.launcher.name} --set image=IMAGE"
         raise InputError(
@@ -197,7 +197,7 @@ def _rdma(job: Job) -> _Rdma:
             f"storage of its own as the claim `home` there: {render} --set privileged=true --set "
             "namespace=gpucluster-operators",
         )
-    return _Rdma(said=f"none, so the nodes reach each other by TCP: {why}")
+    return _Rdma(description=f"none, so the nodes reach each other by TCP: {why}")
 
 
 def gpu_resource(job: Job) -> str:

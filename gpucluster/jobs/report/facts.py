@@ -144,8 +144,8 @@ class Known:
     @property
     def nodes(self) -> tuple[str, ...]:
         """Of all components."""
-        found = dict.fromkeys(node for each in self.components for node in each.nodes)
-        return tuple(found) or tuple(self.recorded)
+        names = dict.fromkeys(node for each in self.components for node in each.nodes)
+        return tuple(names) or tuple(self.recorded)
 
     @property
     def gpus(self) -> int:

@@ -131,17 +131,17 @@ def _scaling(efficiency: float, reference: float, run: _Run, job: Job) -> Findin
 def _speed(run: _Run, job: Job) -> Finding:
     """The speed alone: compared with what others published for the same hardware."""
     check = "speed"
-    said = f"{run.mean:.1f} img/s for each of {run.ranks} GPUs"
+    figure = f"{run.mean:.1f} img/s for each of {run.ranks} GPUs"
     if job.number("expect"):
         good = run.mean >= job.number("expect")
         return finding(
-            job, check, Status.PASS if good else Status.FAIL, f"{said}; {job.number('expect'):g} was expected"
+            job, check, Status.PASS if good else Status.FAIL, f"{figure}; {job.number('expect'):g} was expected"
         )
     for shape, gpus, each, _total, _condition, source in _PUBLISHED:
         if job.shape and (shape, gpus) == (job.shape.name, run.ranks):
             status = Status.PASS if run.mean >= _ENOUGH * each else Status.WARN
-            return finding(job, check, status, f"{said} are {run.mean / each:.1%} of the {each} of {source}")
-    return finding(job, check, Status.UNKNOWN, f"{said}; no figure is published: give --set expect=NUMBER")
+            return finding(job, check, status, f"{figure} are {run.mean / each:.1%} of the {each} of {source}")
+    return finding(job, check, Status.UNKNOWN, f"{figure}; no figure is published: give --set expect=NUMBER")
 
 
 def _steadiness(run: _Run, job: Job) -> Finding:

@@ -50,29 +50,29 @@ class Fault(Exception):
 
 def read_batches(path):
     """The content of each file of the data set, by name, after its checksum was compared."""
-    found = {}
+    contents = {}
     try:
         if os.path.isdir(path):
             folder = os.path.join(path, "cifar-10-batches-py")
             folder = folder if os.path.isdir(folder) else path
             for name in CHECKSUMS:
                 with open(os.path.join(folder, name), "rb") as file:
-                    found[name] = file.read()
+                    contents[name] = file.read()
         else:
             with tarfile.open(path) as archive:
                 for member in archive:
                     name = member.name.rpartition("/")[2]
                     file = archive.extractfile(member) if name in CHECKSUMS else None
                     if file is not None:
-                        found[name] = file.read()
+                        contents[name] = file.read()
     except (OSError, EOFError, tarfile.TarError) as error:
         raise Fault(f"CIFAR-10 can't be read from {path}: {error}. {HOW}") from None
     for name, checksum in CHECKSUMS.items():
-        if name not in found:
+        if name not in contents:
             raise Fault(f"{path} has no {name}. {HOW}")
-        if hashlib.md5(found[name]).hexdigest() != checksum:  # noqa: S324 - it was published so
+        if hashlib.md5(contents[name]).hexdigest() != checksum:  # noqa: S324 - it was published so
             raise Fault(f"{name} in {path} does not have its checksum {checksum}: it is damaged. {HOW}")
-    return found
+    return contents
 
 
 HOW = "Copy cifar-10-python.tar.gz to the share again"
@@ -196,11 +196,11 @@ def resnet18(width, weights):
 
     network = Network()
     if weights:
-        given = torch.load(weights, map_location="cpu", weights_only=True)
+        parameters = torch.load(weights, map_location="cpu", weights_only=True)
         # The last layer is for other classes.
-        given = {name: value for name, value in given.items() if not name.startswith("fc.")}
+        parameters = {name: value for name, value in parameters.items() if not name.startswith("fc.")}
         try:
-            missing, unknown = network.load_state_dict(given, strict=False)
+            missing, unknown = network.load_state_dict(parameters, strict=False)
         except RuntimeError as error:
             raise Fault(f"{weights} does not fit to ResNet-18: {str(error)[:300]}") from None
         if unknown or [name for name in missing if not name.startswith("fc.")]:
@@ -239,12 +239,14 @@ def load(path, settings):
     if not os.path.exists(path):
         return None
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        if found["settings"] != settings:
-            raise Fault(f"{path} is of a training with other options: {found['settings']}. Remove it, or name another")
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        if checkpoint["settings"] != settings:
+            raise Fault(
+                f"{path} is of a training with other options: {checkpoint['settings']}. Remove it, or name another"
+            )
     except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
         raise Fault(f"the checkpoint {path} can't be read: {error}. Remove it to begin from the start") from None
-    return found
+    return checkpoint
 
 
 # --- the training -----
@@ -369,8 +371,8 @@ def accuracy(ranks, network, data, batch):
     mine = torch.arange(ranks.rank, len(images), ranks.size, device=ranks.device)
     with torch.no_grad():
         for chosen in mine.split(batch):
-            found = network(prepared(images[chosen], ranks.device)).argmax(dim=1)
-            right += int((found == labels[chosen]).sum())
+            predictions = network(prepared(images[chosen], ranks.device)).argmax(dim=1)
+            right += int((predictions == labels[chosen]).sum())
             seen += len(chosen)
     right, seen = ranks.sums(right, seen)
     return right / seen
@@ -380,23 +382,23 @@ def resume(ranks, network, optimizer, path, settings):
     """Continue where the checkpoint ends. Returns the number of finished epochs. Only rank 0 reads the file."""
     import torch
 
-    found, fault = None, ""
+    checkpoint, fault = None, ""
     if ranks.rank == 0 and path:
         try:
-            found = load(path, settings)
+            checkpoint = load(path, settings)
         except Fault as error:
             fault = str(error)
-    code = -1 if fault else found["epoch"] if found else 0
+    code = -1 if fault else checkpoint["epoch"] if checkpoint else 0
     (epoch,) = ranks.from_first(torch.tensor([code], device=ranks.device)).tolist()
     if epoch < 0:
         raise Fault(fault or "rank 0 could not read the checkpoint")
-    if found:
-        network.load_state_dict(found["network"])
+    if checkpoint:
+        network.load_state_dict(checkpoint["network"])
     if epoch:
         for tensor in network.state_dict().values():
             ranks.from_first(tensor)
         for number, parameter in enumerate(network.parameters()):
-            buffer = found["momentum"][number].to(ranks.device) if found else torch.zeros_like(parameter)
+            buffer = checkpoint["momentum"][number].to(ranks.device) if checkpoint else torch.zeros_like(parameter)
             optimizer.state[parameter]["momentum_buffer"] = ranks.from_first(buffer)
     return epoch
 
@@ -422,7 +424,7 @@ def run(options):
         f"{data_set}, width {options.width}, {options.epochs} epochs, seed {options.seed}, "
         f"learning rate {options.learning_rate}, weights {os.path.basename(options.weights) or 'none'}"
     )
-    done = resume(ranks, network, optimizer, options.checkpoint, settings)
+    finished = resume(ranks, network, optimizer, options.checkpoint, settings)
     model = DistributedDataParallel(
         network, device_ids=[ranks.device.index] if ranks.device.index is not None else None
     )
@@ -433,10 +435,10 @@ def run(options):
         torch=torch.__version__,
         data=data_set,
         images=len(data[0][0]),
-        finished_epochs=done,
+        finished_epochs=finished,
         epochs=options.epochs,
     )
-    for epoch in range(done, options.epochs):
+    for epoch in range(finished, options.epochs):
         began = time.monotonic()
         loss, images = train_epoch(ranks, model, optimizer, data[0], sampler, options, epoch)
         took = time.monotonic() - began

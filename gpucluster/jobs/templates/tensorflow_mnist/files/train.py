@@ -97,12 +97,12 @@ def main():
 
         def on_epoch_end(self, epoch, logs=None):
             """One line of JSON."""
-            said = {
+            line = {
                 "worker": number, "workers": len(workers), "replicas": replicas, "epoch": epoch + 1,
                 "loss": float(logs["loss"]), "accuracy": float(logs["accuracy"]),
                 "seconds": round(time.perf_counter() - self.began, 3),
             }  # fmt: skip
-            sys.stdout.write(json.dumps(said) + "\n")
+            sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
 
     network.fit(batches, epochs=options.epochs, steps_per_epoch=options.steps, verbose=0, callbacks=[Report()])
