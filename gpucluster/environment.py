@@ -160,10 +160,10 @@ def without_proxy(caller: Mapping[str, str]) -> dict[str, str]:
 
 def _direct(caller: Mapping[str, str], name: str) -> str:
     """The hosts that are reached without the proxy: the caller's, and this machine itself."""
-    given = caller.get(name) or caller.get(name.swapcase()) or ""
-    if given.strip() == "*":
-        return given
-    hosts = [host.strip() for host in given.split(",") if host.strip()]
+    value = caller.get(name) or caller.get(name.swapcase()) or ""
+    if value.strip() == "*":
+        return value
+    hosts = [host.strip() for host in value.split(",") if host.strip()]
     return ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])
 
 

@@ -100,7 +100,7 @@ class ClusterPaths:
         return self.root / "runs"
 
     @property
-    def told(self) -> Path:
+    def interrupts(self) -> Path:
         """The programs that a run has told to stop; see `process.interrupt_once`."""
         return self.runs / "told-to-stop"
 

@@ -125,8 +125,8 @@ class Shape(_Fact):
         """They are in /etc/nccl.conf, for all collectives of all jobs. Source: NCCL's release notes, 2.24.3."""
         wrong = sorted({"NCCL_ALGO", "NCCL_PROTO"} & settings.keys())
         if wrong:
-            said = "NCCL from 2.24 on ends with an error where a collective does not have it; a benchmark may set it"
-            raise ValueError(f"{', '.join(wrong)}: {said}")
+            reason = "NCCL from 2.24 on ends with an error where a collective does not have it; a benchmark may set it"
+            raise ValueError(f"{', '.join(wrong)}: {reason}")
         return settings
 
     @field_validator("gpu_device_files")

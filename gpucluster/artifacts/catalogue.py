@@ -210,9 +210,9 @@ def _versions(spec: ClusterSpec) -> dict[str, str]:
     Raises:
         InputError: cluster.yml says the release of Kubernetes in a second place.
     """
-    said = [name for name in OF_KUBERNETES if name in spec.software.versions]
-    if said:
-        what = f"software.versions names {said[0]}, and kubernetes.release says which release the cluster has"
+    overridden = [name for name in OF_KUBERNETES if name in spec.software.versions]
+    if overridden:
+        what = f"software.versions names {overridden[0]}, and kubernetes.release says which release the cluster has"
         raise InputError(what, where=str(spec.file), hint="Delete the line in software.versions")
     return {**spec.software.versions, **dict.fromkeys(OF_KUBERNETES, spec.kubernetes.release)}
 
@@ -268,11 +268,11 @@ def dataset(name: str, *, checksums: Mapping[str, str], locked: Mapping[str, str
 
 def alternatives(artifacts: Iterable[Artifact]) -> dict[tuple[str, str], dict[Format, list[Artifact]]]:
     """The files by component and architecture, and then by format. One of the formats is enough."""
-    found: dict[tuple[str, str], dict[Format, list[Artifact]]] = {}
+    by_component: dict[tuple[str, str], dict[Format, list[Artifact]]] = {}
     for artifact in artifacts:
-        formats = found.setdefault((artifact.component, artifact.architecture), {})
+        formats = by_component.setdefault((artifact.component, artifact.architecture), {})
         formats.setdefault(artifact.format, []).append(artifact)
-    return found
+    return by_component
 
 
 @lru_cache
@@ -304,10 +304,10 @@ def _artifacts(
         )
 
 
-def _checksum(given: str | None, pinned: str | None, locked: str | None) -> tuple[str | None, ChecksumOrigin]:
+def _checksum(configured: str | None, pinned: str | None, locked: str | None) -> tuple[str | None, ChecksumOrigin]:
     """The checksum that counts, and where it is from."""
-    if given:
-        return given.lower(), ChecksumOrigin.CONFIGURED
+    if configured:
+        return configured.lower(), ChecksumOrigin.CONFIGURED
     if pinned:
         return pinned, ChecksumOrigin.PINNED
     return (locked, ChecksumOrigin.LOCKED) if locked else (None, ChecksumOrigin.UNKNOWN)

@@ -51,8 +51,8 @@ class CloudAccess:
         Raises:
             oci.exceptions.ServiceError: the cloud refused.
         """
-        found = (self.compartment_id, self.elastic_compartment(identity))
-        return tuple(dict.fromkeys(each for each in found if each))
+        ids = (self.compartment_id, self.elastic_compartment(identity))
+        return tuple(dict.fromkeys(each for each in ids if each))
 
     def elastic_compartment(self, identity: Any = None) -> str:
         """The OCID of the compartment of elastic nodes; empty if it does not exist yet. As `compartments`."""
@@ -105,10 +105,10 @@ def _credentials(config: Mapping[str, Any]) -> tuple[object, ...]:
         return ()
     file = config.get("key_file")
     try:
-        found = os.stat(os.path.expanduser(file)) if file else None
+        status = os.stat(os.path.expanduser(file)) if file else None
     except OSError:
         return ()  # the SDK says what is wrong with it
-    content = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if found else ()
+    content = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) if status else ()
     return (*sorted((key, str(value)) for key, value in config.items() if key != "region"), content)
 
 

@@ -84,16 +84,16 @@ def in_compartment(access: CloudAccess) -> tuple[CloudContents, ...]:
     Raises:
         CloudError: the cloud refused, or can't be reached.
     """
-    found = sightings(access)
+    all_sightings = sightings(access)
     return tuple(
-        _contents(name, access.compartment_id, [each for each in found if each.cluster == name])
-        for name in sorted({each.cluster for each in found})
+        _contents(name, access.compartment_id, [each for each in all_sightings if each.cluster == name])
+        for name in sorted({each.cluster for each in all_sightings})
     )
 
 
-def _contents(name: str, compartment_id: str, found: Iterable[Sighting]) -> CloudContents:
+def _contents(name: str, compartment_id: str, resources: Iterable[Sighting]) -> CloudContents:
     of_kind: dict[str, list[Sighting]] = {"instance": [], "file_system": [], "vcn": []}
-    for each in found:
+    for each in resources:
         of_kind[each.kind].append(each)
     everything = [each for listed in of_kind.values() for each in listed]
     return CloudContents(
@@ -115,12 +115,12 @@ def sightings(access: CloudAccess) -> tuple[Sighting, ...]:
     with refusals("listing the clusters of the compartment"), ThreadPoolExecutor(_WORKERS) as workers:
         listings = {"instance": _instances, "file_system": _file_systems, "vcn": _networks}
         listed = workers.map(lambda kind: [_sighting(kind, each) for each in listings[kind](access)], listings)
-        return tuple(each for found in listed for each in found if each.cluster and each.state not in ENDED)
+        return tuple(each for resources in listed for each in resources if each.cluster and each.state not in ENDED)
 
 
 def _sighting(kind: str, resource: Any) -> Sighting:
-    found, created = resource.freeform_tags, getattr(resource, "time_created", None)
-    name = tags.cluster(found)
+    resource_tags, created = resource.freeform_tags, getattr(resource, "time_created", None)
+    name = tags.cluster(resource_tags)
     by = (getattr(resource, "defined_tags", None) or {}).get("Oracle-Tags") or {}
     return Sighting(
         name,
@@ -128,12 +128,12 @@ def _sighting(kind: str, resource: Any) -> Sighting:
         str(resource.id),
         str(resource.display_name or ""),
         str(resource.lifecycle_state),
-        tags.identity(found),
-        tags.origin(found),
+        tags.identity(resource_tags),
+        tags.origin(resource_tags),
         created.isoformat() if created else "",
         str(by.get("CreatedBy") or ""),
         ", ".join(getattr(resource, "cidr_blocks", None) or ()),
-        controller=tags.controller(found, name),
+        controller=tags.controller(resource_tags, name),
     )
 
 

@@ -166,8 +166,8 @@ class ElasticInstances:
 
     def _state(self, instance_id: str) -> str:
         """Its lifecycle state; empty if OCI does not know it any more."""
-        found = self._unless_gone(lambda: self._client().get_instance(instance_id))
-        return str(found.data.lifecycle_state) if found else ""
+        response = self._unless_gone(lambda: self._client().get_instance(instance_id))
+        return str(response.data.lifecycle_state) if response else ""
 
     @staticmethod
     def _unless_gone(call: Callable[[], Any]) -> Any:

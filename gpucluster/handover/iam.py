@@ -182,9 +182,9 @@ class _Places:
     elastic: str
     inside: bool
 
-    def distinct(self, *wanted: str) -> tuple[str, ...]:
+    def distinct(self, *locations: str) -> tuple[str, ...]:
         """These locations without those that another one covers."""
-        return tuple(each for each in dict.fromkeys(wanted) if not (self.covers(each) and self.own in wanted))
+        return tuple(each for each in dict.fromkeys(locations) if not (self.covers(each) and self.own in locations))
 
     def covers(self, place: str) -> bool:
         """Whether a place is below the cluster's compartment. A policy there may be about it."""

@@ -250,7 +250,7 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_accounting": spec.slurm.accounting,
         "slurm_release": spec.slurm.release,
         "slurm_systems": sorted(
-            {found for found in systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider]).values() if found}
+            {system for system in systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider]).values() if system}
         ),
         "slurm_private": spec.slurm.private,
         "slurm_login_needs_job": spec.slurm.login_needs_job,
@@ -388,7 +388,8 @@ def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, A
         "nvidia_replace_driver": nvidia.replace_driver,
         "nvidia_dcgm": nvidia.dcgm,
         "nvidia_repositories": {
-            found.system: found.model_dump(mode="json", exclude={"system"}) for found in nvidia.repositories
+            repository.system: repository.model_dump(mode="json", exclude={"system"})
+            for repository in nvidia.repositories
         },
     }
 

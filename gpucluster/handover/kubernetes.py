@@ -91,8 +91,8 @@ def pool_variables(
 
 def managed_labels(name: str, pool: Pool, *, hardware_emulated: bool) -> dict[str, str]:
     """The labels of the nodes of a managed pool, without the well-known ones, which OKE sets itself."""
-    found = labels.node_labels(name, pool.hardware, elastic=False, emulated=hardware_emulated)
-    return {key: value for key, value in found.items() if key not in (labels.INSTANCE_TYPE, labels.ZONE)}
+    all_labels = labels.node_labels(name, pool.hardware, elastic=False, emulated=hardware_emulated)
+    return {key: value for key, value in all_labels.items() if key not in (labels.INSTANCE_TYPE, labels.ZONE)}
 
 
 def managed_user_data(pool: Pool) -> str | None:
@@ -246,7 +246,7 @@ def minor_release(spec: ClusterSpec) -> int:
 
 def operator_charts(spec: ClusterSpec) -> list[OperatorChart]:
     """The charts that an administrator installs for this cluster, with their values."""
-    found = []
+    charts = []
     if spec.kubernetes.gpus == "operator" and any(pool.hardware.has_nvidia_gpus for pool in spec.pools.values()):
         values = gpus.operator_values(
             minor_release(spec),
@@ -256,14 +256,14 @@ def operator_charts(spec: ClusterSpec) -> list[OperatorChart]:
             ),
             divided=divides_gpus(spec),
         )
-        found.append(operator_chart("gpu-operator", "gpu-operator", values))
+        charts.append(operator_chart("gpu-operator", "gpu-operator", values))
     if spec.claiming_pools:
         values = gpus.dra_driver_values(engine=has_kubernetes_engine(spec))
-        found.append(operator_chart("dra-driver", "dra-driver-nvidia-gpu", values))
+        charts.append(operator_chart("dra-driver", "dra-driver-nvidia-gpu", values))
     if spec.kubernetes.rdma == "sr-iov" and any(pool.uses_rdma for pool in spec.pools.values()):
         values = networks.network_operator_values()
-        found.append(operator_chart("network-operator", networks.OPERATOR_NAMESPACE, values))
-    return found
+        charts.append(operator_chart("network-operator", networks.OPERATOR_NAMESPACE, values))
+    return charts
 
 
 def queue_objects(spec: ClusterSpec, namespaces: Sequence[str], *, hardware_emulated: bool) -> list[Manifest]:

@@ -48,8 +48,8 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
 def _monitoring_fingerprint(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]:
     """Exporters answer the host of Prometheus only. Left out where that is the controller, whose address is there."""
     name = monitoring_host(spec) if spec.monitoring.enabled else None
-    found = [host.private_ip for host in outputs.login if host.name == name]
-    return {"monitoring_host": found} if found else {}
+    addresses = [host.private_ip for host in outputs.login if host.name == name]
+    return {"monitoring_host": addresses} if addresses else {}
 
 
 def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:

@@ -43,22 +43,22 @@ def system(
             the status of the nodes says what they offer.
         divided: whether GPUs of a pool are divided.
     """
-    found = [namespace(SYSTEM_NAMESPACE, _PRIVILEGED)]
+    manifests = [namespace(SYSTEM_NAMESPACE, _PRIVILEGED)]
     if minor <= POLICIES_UNTIL:
-        found.append(_use_of_policy())
+        manifests.append(_use_of_policy())
     vendors = {shape.gpu_vendor for shape in shapes if shape.gpus}
     rdma_shapes = tuple(rdma_shapes)
     if not emulated:
         # NVIDIA's operator has its own plugin, and its DRA driver suffers none; AMD's GPUs have no part in either.
-        found += gpus.device_plugins(
+        manifests += gpus.device_plugins(
             vendors - ({"nvidia"} if software != "device-plugin" else set()),
             minor,
             rdma=gpus.gives_rdma(access, rdma_shapes),
             engine=engine,
             divided=divided,
         )
-        found += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()), rdma_cidr)
-    return found
+        manifests += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()), rdma_cidr)
+    return manifests
 
 
 def _use_of_policy() -> Manifest:

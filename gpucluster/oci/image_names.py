@@ -62,8 +62,8 @@ def parse(name: str) -> NameParts:
     """The parts of an image's name."""
     system = version = ""
     for candidate, pattern in _SYSTEMS.items():
-        if found := pattern.search(name):
-            system, version = candidate, found[1]
+        if match := pattern.search(name):
+            system, version = candidate, match[1]
     date = _BUILD.search(name)
     amd = bool(re.search(_AMD, name))
     return NameParts(
@@ -100,14 +100,14 @@ def _all(patterns: Iterable[str], version: str) -> bool:
     return all(re.search(pattern, version) for pattern in patterns)
 
 
-def version_filter(wanted: str | None, *, amd: bool) -> VersionFilter:
+def version_filter(pattern: str | None, *, amd: bool) -> VersionFilter:
     """The filter for one machine.
 
     Args:
-        wanted: a version, or a pattern with `*` for any text; None: any.
+        pattern: a version, or a pattern with `*` for any text; None: any.
         amd: its shape has AMD GPUs. Without GPUs NVIDIA's versions are taken.
     """
-    parts = [] if wanted is None else [re.escape(part) for part in wanted.split(_WILDCARD)]
+    parts = [] if pattern is None else [re.escape(part) for part in pattern.split(_WILDCARD)]
     matching = ["^" + ".*".join(parts) + "$"] if parts else []
-    name = (wanted or "newest") + (" amd" if amd else "")
+    name = (pattern or "newest") + (" amd" if amd else "")
     return VersionFilter(name, (*matching, *([_AMD] if amd else [])), () if amd else (_AMD,))

@@ -45,9 +45,9 @@ class Holder:
             return -1.0
 
 
-def holder(found: tags.Tags | None) -> Holder | None:
+def holder(resource_tags: tags.Tags | None) -> Holder | None:
     """Who holds the cluster, as the tags of its resource say; None if no run does. Any text counts as a lock."""
-    value = (found or {}).get(tags.LOCK, "").strip()
+    value = (resource_tags or {}).get(tags.LOCK, "").strip()
     if not value:
         return None
     parts = value.split(" ", _PARTS - 1)

@@ -139,11 +139,11 @@ def generation(tags: Tags | None) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def fitting(wanted: Tags) -> dict[str, str]:
+def fitting(tags: Tags) -> dict[str, str]:
     """These tags without the identity, where that is one more than a resource can have: an elastic node of a cluster
     with five tags of the operator. It is found by the other tags.
     """
-    return {key: value for key, value in wanted.items() if len(wanted) <= MOST or key != IDENTITY}
+    return {key: value for key, value in tags.items() if len(tags) <= MOST or key != IDENTITY}
 
 
 def for_elastic_node(cluster: str, pool: str, node: str, number: int) -> dict[str, str]:

@@ -98,11 +98,11 @@ class Conversation:
             self._child.kill()
             status = self._child.wait()
         self._reader.join(timeout=5)
-        said = "".join(self._errors).strip()[-_TAIL:]
+        errors = "".join(self._errors).strip()[-_TAIL:]
         return ProcessError(
-            f"{self._argv[0]} ended with status {status}: {said or 'it printed nothing'}",
+            f"{self._argv[0]} ended with status {status}: {errors or 'it printed nothing'}",
             where=" ".join(self._argv[:3]),
             returncode=status,
             stdout="",
-            stderr=said,
+            stderr=errors,
         )

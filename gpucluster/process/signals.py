@@ -229,11 +229,11 @@ def _is_default(number: signal.Signals) -> bool:
 
 
 @contextmanager
-def _handlers(wanted: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in wanted}
+def _handlers(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in handlers}
     _stops.deferrals += 1
     try:
-        for number, handler in wanted.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         _stops.deferrals -= 1
         yield

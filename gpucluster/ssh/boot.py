@@ -81,25 +81,25 @@ class Waiting:
             left = max(self._until - time.monotonic(), 1)
             try:
                 argv = self._argv(host.name, [_CLOUD_INIT])
-                done = process.run(argv, check=False, timeout=left, stop=self._stop)
+                result = process.run(argv, check=False, timeout=left, stop=self._stop)
             except ToolError as error:
                 if not self._stop.is_set():
                     self._reasons[host.name] = error.what
                 return None
-            if done.returncode != 0:
-                if host_key_refused(done.stderr):
+            if result.returncode != 0:
+                if host_key_refused(result.stderr):
                     raise host_key_error(host.name)  # to wait does not help
-                self._reasons[host.name] = _reason(done.stderr, host)
-            return done if done.returncode == 0 else None
+                self._reasons[host.name] = _reason(result.stderr, host)
+            return result if result.returncode == 0 else None
 
         def booted_or_stopped() -> process.Completed | bool | None:
             return self._stop.is_set() or booted()
 
-        done = wait_until(booted_or_stopped, self._until - time.monotonic(), _POLL, sleep=self._stop.wait)
-        if not isinstance(done, process.Completed):
+        result = wait_until(booted_or_stopped, self._until - time.monotonic(), _POLL, sleep=self._stop.wait)
+        if not isinstance(result, process.Completed):
             return f"{host.name}: {self._reasons[host.name]}"
         del self._reasons[host.name]
-        errors = _cloud_init_errors(done.stdout)
+        errors = _cloud_init_errors(result.stdout)
         return f"{host.name}: cloud-init failed: {'; '.join(errors)[-_SHOWN:]}" if errors else ""
 
 

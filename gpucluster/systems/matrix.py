@@ -126,8 +126,8 @@ def nearest(operating_system: str, version: str, role: Role) -> System:
 
 
 def _number(version: str) -> float:
-    found = re.match(r"\d+(?:\.\d+)?", version)
-    return float(found[0]) if found else 0.0
+    match = re.match(r"\d+(?:\.\d+)?", version)
+    return float(match[0]) if match else 0.0
 
 
 def table() -> str:

@@ -317,9 +317,9 @@ def of_service(refusal: CloudRefusal, *, doing: str, again: str) -> Diagnosis:
 
 
 def _place(diagnostic: Mapping[str, Any]) -> str:
-    found = diagnostic.get("range") or {}
-    line = (found.get("start") or {}).get("line")
-    return f"{found.get('filename', '')}:{line}" if line else ""
+    source = diagnostic.get("range") or {}
+    line = (source.get("start") or {}).get("line")
+    return f"{source.get('filename', '')}:{line}" if line else ""
 
 
 def _shortened(summary: str, detail: str) -> str:

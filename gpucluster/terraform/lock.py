@@ -140,12 +140,12 @@ class StateLock:
     def _take(self, program: Path, folder: Path, env: Mapping[str, str], deadline: float, failure: Failure) -> None:
         """Start consoles, one after the other, until one has the lock. `_release` ends it, whatever interrupts this."""
         while True:
-            done = self._start_console(program, folder, env)
-            if done is None:
+            result = self._start_console(program, folder, env)
+            if result is None:
                 return
             self._release()
-            if _lock_in(done.stderr) is None or time.monotonic() > deadline:
-                raise failure(done.stderr)
+            if _lock_in(result.stderr) is None or time.monotonic() > deadline:
+                raise failure(result.stderr)
             time.sleep(_RETRY)
 
     def _start_console(self, program: Path, folder: Path, env: Mapping[str, str]) -> process.Completed | None:
@@ -206,8 +206,8 @@ def _held_id(program: Path, folder: Path, env: Mapping[str, str]) -> str:
 def _lock_in(printed: str) -> Lock | None:
     """The lock that a refused command names."""
     diagnostics = messages.plain_diagnostics(process.without_colour(printed))
-    found = (lock_of(str(each.get("detail", ""))) for each in diagnostics)
-    return next((lock for lock in found if lock), None)
+    locks = (lock_of(str(each.get("detail", ""))) for each in diagnostics)
+    return next((lock for lock in locks if lock), None)
 
 
 def holder(backend: BackendConfig, lock: Lock) -> Lock:
@@ -219,8 +219,8 @@ def holder(backend: BackendConfig, lock: Lock) -> Lock:
     if backend.kind != "http" or lock.who or not address:
         return lock
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    asked = {"ID": str(uuid.uuid4()), "Operation": "who holds it", "Who": socket.gethostname(), "Created": now}
-    body = json.dumps({**asked, "Info": "", "Path": "", "Version": ""}).encode()
+    request = {"ID": str(uuid.uuid4()), "Operation": "who holds it", "Who": socket.gethostname(), "Created": now}
+    body = json.dumps({**request, "Info": "", "Path": "", "Version": ""}).encode()
     try:
         if not _request(str(backend.config.get("lock_method") or "LOCK"), str(address), body):
             unlock = backend.config.get("unlock_address") or os.environ.get("TF_HTTP_UNLOCK_ADDRESS") or address

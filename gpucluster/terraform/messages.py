@@ -118,8 +118,8 @@ def _plain_diagnostic(text: str) -> Mapping[str, Any]:
 
 
 def _diagnostic(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (message.get("diagnostic") or {}) if message.get("type") == "diagnostic" else {}
-    return found
+    diagnostic: Mapping[str, Any] = (message.get("diagnostic") or {}) if message.get("type") == "diagnostic" else {}
+    return diagnostic
 
 
 def _address(hook: Mapping[str, Any]) -> str:

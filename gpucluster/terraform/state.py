@@ -324,8 +324,8 @@ class TerraformState:
             InputError: it belongs to another cluster.
         """
         if self._desired.remote:
-            found = self.contents().outputs.get("cluster")
-            name = found.get("name") if isinstance(found, Mapping) else None
+            cluster = self.contents().outputs.get("cluster")
+            name = cluster.get("name") if isinstance(cluster, Mapping) else None
             if name and self._desired.cluster and name != self._desired.cluster:
                 raise InputError(
                     f"the state in this backend belongs to the cluster {name}, and not to {self._desired.cluster}",

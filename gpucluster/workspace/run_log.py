@@ -199,9 +199,9 @@ class Runs:
 def read_runs(paths: ClusterPaths) -> Runs:
     """Read the run log, and tell runs that were killed from the one that runs. Takes no lock."""
     lock_holder = holder(paths)
-    found = [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
-    last_change = next((record for record in found if _changes(record)), None)
-    return Runs(lock_holder, found[0] if found else None, last_change)
+    records = [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
+    last_change = next((record for record in records if _changes(record)), None)
+    return Runs(lock_holder, records[0] if records else None, last_change)
 
 
 def records(paths: ClusterPaths) -> list[Mapping[str, Any]]:
@@ -256,8 +256,8 @@ def _newest_first(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _holder_of(file: Path) -> dict[str, Any] | None:
     """The run that the lock's file names; None if it names none."""
-    found = _json_object(read_saved(file))
-    return found if found and all(found.get(key) for key in ("pid", "host", "command")) else None
+    holder = _json_object(read_saved(file))
+    return holder if holder and all(holder.get(key) for key in ("pid", "host", "command")) else None
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

@@ -54,15 +54,15 @@ def device_plugins(
         engine: the control plane is that of Kubernetes Engine, whose own plugin serves the nodes that it manages.
         divided: whether GPUs of a pool are divided (`mig_strategy`).
     """
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     if "nvidia" in vendors:
-        found += [runtime_class(), _nvidia(minor, mig_strategy(divided=divided), rdma=rdma)]
+        manifests += [runtime_class(), _nvidia(minor, mig_strategy(divided=divided), rdma=rdma)]
     if "amd" in vendors:
-        found.append(_amd())
-    for each in found:
+        manifests.append(_amd())
+    for each in manifests:
         if engine and each["kind"] == "DaemonSet":
             each["spec"]["template"]["spec"]["affinity"] = on_hosts(ours=True)
-    return found
+    return manifests
 
 
 def on_hosts(*, ours: bool) -> dict[str, Any]:

@@ -55,14 +55,14 @@ def queues(pools: Iterable[QueuedPool], namespaces: Iterable[str] = ()) -> list[
     Args:
         namespaces: which get a LocalQueue to the queue of each pool, of the same name.
     """
-    found = [pool for pool in pools if pool.nodes]
+    with_nodes = [pool for pool in pools if pool.nodes]
     levels = [*LEVELS.values(), _HOST]
     topology = {"levels": [{"nodeLabel": label} for label in levels]}
-    made = [_object("Topology", TOPOLOGY, topology)] if any(pool.placed for pool in found) else []
-    for pool in found:
+    made = [_object("Topology", TOPOLOGY, topology)] if any(pool.placed for pool in with_nodes) else []
+    for pool in with_nodes:
         made += [_object("ResourceFlavor", pool.name, _flavor(pool)), _object("ClusterQueue", pool.name, _queue(pool))]
     for namespace in namespaces:
-        made += [_object("LocalQueue", pool.name, {"clusterQueue": pool.name}, namespace) for pool in found]
+        made += [_object("LocalQueue", pool.name, {"clusterQueue": pool.name}, namespace) for pool in with_nodes]
     return made
 
 

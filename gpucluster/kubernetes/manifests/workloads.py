@@ -264,8 +264,8 @@ def _claims(work: Workload) -> list[Manifest]:
     """From which each pod gets a claim of its own, which ends with the pod."""
     if not work.gpus or not work.gpu_claim:
         return []
-    wanted = {"deviceClassName": work.gpu_claim, "allocationMode": "ExactCount", "count": work.gpus}
-    spec = {"spec": {"devices": {"requests": [{"name": _CLAIM, "exactly": wanted}]}}}
+    request = {"deviceClassName": work.gpu_claim, "allocationMode": "ExactCount", "count": work.gpus}
+    spec = {"spec": {"devices": {"requests": [{"name": _CLAIM, "exactly": request}]}}}
     made = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": _metadata(work)}
     return [{**made, "spec": spec}]
 
@@ -394,15 +394,15 @@ def _identity(work: Workload) -> dict[str, Any]:
 
 
 def _resources(work: Workload) -> dict[str, Any]:
-    asked: dict[str, str] = {}
+    requests: dict[str, str] = {}
     if work.cpus:
-        asked["cpu"] = str(work.cpus)
+        requests["cpu"] = str(work.cpus)
     if work.memory_gb:
-        asked["memory"] = f"{work.memory_gb}G"
+        requests["memory"] = f"{work.memory_gb}G"
     if work.gpus and not work.gpu_claim:
-        asked[work.gpu_resource] = str(work.gpus)
+        requests[work.gpu_resource] = str(work.gpus)
     if work.rdma_resource:
-        asked[work.rdma_resource] = "1"
-    asked |= work.rdma.container.get("resources", {}).get("limits", {})
-    amounts = {"requests": asked, "limits": dict(asked)} if asked else {}
+        requests[work.rdma_resource] = "1"
+    requests |= work.rdma.container.get("resources", {}).get("limits", {})
+    amounts = {"requests": requests, "limits": dict(requests)} if requests else {}
     return amounts | ({"claims": [{"name": _CLAIM}]} if _claims(work) else {})

@@ -97,8 +97,8 @@ def _no_image(machine: MachineGroup, fact: FoundImage) -> Finding:
     image = machine.image
     if fact.listing:
         vendor = " for AMD GPUs" if shapes.get(machine.shape).has_amd_gpus else " for NVIDIA GPUs"
-        wanted = image.listing_version or "at all"
-        reason = f"{machine.place}: the listing {image.listing} has no version {wanted}{vendor}"
+        version = image.listing_version or "at all"
+        reason = f"{machine.place}: the listing {image.listing} has no version {version}{vendor}"
         return Finding("error", "image", reason, f"Versions: {', '.join(fact.listing_versions) or 'none'}")
     if image.listing:
         reason = f"{machine.place}: there is no marketplace listing {image.listing}"
@@ -148,15 +148,15 @@ def _system(machine: MachineGroup, fact: FoundImage) -> Iterator[Finding]:
         return
     role = _role(machine)
     kind: matrix.ImageKind = "listing" if fact.listing else "custom" if fact.custom else "platform"
-    found = matrix.find(operating_system, version)
-    if found is not None and kind in found.kinds(role):
+    entry = matrix.find(operating_system, version)
+    if entry is not None and kind in entry.kinds(role):
         return
     nearest = matrix.nearest(operating_system, version, role)
     reason = f"{machine.place}: {operating_system} {version} is not supported on {_ROLES[role]}"
     action = f"The nearest that is: {nearest.title} ({_written(nearest)}); all: {_PAGE}"
     level: Level = "error"
-    if found is not None:
-        reason += f": {found.refused}" if not found.kinds(role) else f" from a {matrix.KINDS[kind]}"
+    if entry is not None:
+        reason += f": {entry.refused}" if not entry.kinds(role) else f" from a {matrix.KINDS[kind]}"
     elif kind == "custom":
         level = "error" if matrix.is_distribution(operating_system) else "warning"
         action += (

@@ -44,9 +44,9 @@ class QueryClient:
             allow: the permission that it takes, as in a policy: `read vcns in compartment id ocid1...`.
         """
         for pause in (*_PAUSES, None):
-            found = self._once(check, what, allow, call)
-            if pause is None or not isinstance(found, Unknown) or not found.busy:
-                return found
+            result = self._once(check, what, allow, call)
+            if pause is None or not isinstance(result, Unknown) or not result.busy:
+                return result
             time.sleep(pause)
         raise AssertionError("the last round has no pause")
 

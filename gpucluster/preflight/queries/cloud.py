@@ -257,16 +257,16 @@ class CloudQueries:
             listing_versions=versions, terms=terms,
         )  # fmt: skip
 
-    def _chosen_version(self, listing: str, listed: list[Any], wanted: VersionFilter) -> str:
+    def _chosen_version(self, listing: str, listed: list[Any], version_filter: VersionFilter) -> str:
         """The newest version that fits; if none does, one that the compartment subscribed to: Terraform keeps it."""
-        fitting = [item for item in listed if wanted.fits(str(item.listing_resource_version))]
+        fitting = [item for item in listed if version_filter.fits(str(item.listing_resource_version))]
         if not fitting:
             fitting = [
                 item
                 for item in all_pages(
                     self._compute.list_app_catalog_subscriptions, self._compartment, listing_id=listing
                 )
-                if wanted.fits(str(item.listing_resource_version))
+                if version_filter.fits(str(item.listing_resource_version))
             ]
             return str(fitting[0].listing_resource_version) if fitting else ""
         return str(max(fitting, key=lambda item: item.time_published).listing_resource_version)
