@@ -71,7 +71,7 @@ class Context:
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody is there to answer a question: it is asked on standard error."""
+        """Whether a user is there to answer a question: it is asked on standard error."""
         return self.interactive and sys.stdin.isatty() and sys.stderr.isatty()
 
     @property

@@ -187,7 +187,7 @@ def plan(context: Context, provider: str, detailed_exitcode: bool, skip_prefligh
     help="How long to wait for jobs on nodes that are removed. 0: requeue or cancel them. Default: an hour.",
 )  # fmt: skip
 @click.option(
-    "--accept-host-keys", is_flag=True, help="Trust the ssh host keys that the hosts have now, whatever the state says."
+    "--accept-host-keys", is_flag=True, help="Trust the ssh host keys that the hosts have now, whatever the state has."
 )
 @click.option("--all-tasks", is_flag=True, help="Run every task on the hosts, also where nothing has changed.")
 @SKIP_PREFLIGHT
@@ -223,7 +223,7 @@ def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--fix", is_flag=True, help="Take nodes that failed out of service, replace elastic ones, check again."
             ),
-            click.option("--shadow", is_flag=True, help="With --fix: only say what would be done."),
+            click.option("--shadow", is_flag=True, help="With --fix: only report what would be done."),
             click.option(
                 "--replace-nodes", is_flag=True,
                 help="With --fix: recreate permanent nodes, too. What is on their disks is lost.",

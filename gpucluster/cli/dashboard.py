@@ -56,7 +56,7 @@ def dashboard(
     machine leads there through ssh until Ctrl-C.
 
     The page of --static needs neither, nor monitoring. Only you may read it: it names users and hosts. What could not
-    be asked is said in its place. With --output json, the same facts are in the result.
+    be asked is named in its place. With --output json, the same facts are in the result.
     """
     if page is not None and (job or node or port or password):
         raise click.UsageError("--static has no --job, --node, --port or --password")

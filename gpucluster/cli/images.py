@@ -96,7 +96,7 @@ def _container_table(images: Sequence[ContainerImage]) -> str:
 
 
 def _size(size: float) -> str:
-    """A number of bytes for people: `512 B`, `1.4 GB`."""
+    """A number of bytes, readable: `512 B`, `1.4 GB`."""
     step = 1000
     for unit in ("B", "kB", "MB", "GB"):
         if size < step:
@@ -106,7 +106,7 @@ def _size(size: float) -> str:
 
 
 def _age(seconds: float) -> str:
-    """How long ago, for people: `2 h`, `3 d`."""
+    """How long ago, readable: `2 h`, `3 d`."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds // length:.0f} {unit}"

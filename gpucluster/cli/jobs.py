@@ -43,7 +43,7 @@ def _nodes(default: int | None) -> _Decorator:
 
 
 def _choice(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what runs, and where."""
+    """The options that set what runs, and where."""
     for decorate in (
         _GPUS,
         click.option("--shape", default="", help="A shape such as BM.GPU4.8, instead of a pool and a cluster file."),
@@ -64,7 +64,7 @@ def _settings(options: tuple[str, ...]) -> dict[str, str]:
     for each in options:
         name, equals, value = each.partition("=")
         if not equals:
-            raise InputError(f"--set {each}: this is no KEY=VALUE", hint="Such as --set time=30")
+            raise InputError(f"--set {each}: not KEY=VALUE", hint="Such as --set time=30")
         settings[name] = value
     return settings
 
@@ -268,8 +268,8 @@ def _differs(path: Path, text: str) -> bool:
 def job_judge(context: Context, name: str, output_file: str, launcher: str, **chosen: Any) -> None:
     """Say what the output of a job means.
 
-    FILE is what the job has printed; - is standard input. Its first line says how the job was rendered; options say it
-    for an output without that line, and where they are given they count more. Exits with 1 if the result is bad or
+    FILE is what the job has printed; - is standard input. Its first line states how the job was rendered; options state
+    it for an output without that line, and where they are given they count more. Exits with 1 if the result is bad or
     can't be judged.
     """
     with reporting(context) as reporter:
@@ -308,7 +308,7 @@ def _read(file: str) -> str:
 
 
 def _judged(context: Context, template: Template, text: str, launcher: str, chosen: Mapping[str, Any]) -> Job:
-    """How the job was rendered, as its output says; and what the options say, which counts more."""
+    """How the job was rendered, as its output states; and the values of the options, which count more."""
     from dataclasses import replace
 
     from gpucluster.jobs import choose, outputs, registry
@@ -350,7 +350,7 @@ def _result_text(result: JobResult) -> str:
 
 
 def _request(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what runs on a cluster, and for whom."""
+    """The options that set what runs on a cluster, and for which user."""
     for decorate in (
         click.option("--user", default="", help="Whose job it is. Default: the first of users.people."),
         _GPUS,
@@ -496,7 +496,7 @@ def job_prepare(context: Context, name: str, source: str | None, force: bool, **
 @click.argument("number", metavar="ID")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write a page with plots to this file.")
 @click.option("--anonymous", is_flag=True, help="Leave out the names of users and accounts.")
-@click.option("--force", is_flag=True, help="Overwrite a file that is no report.")
+@click.option("--force", is_flag=True, help="Overwrite a file that is not a report.")
 def job_report(context: Context, number: str, html: str | None, anonymous: bool, force: bool) -> None:
     """Report what job ID used, and what stands out.
 
@@ -529,7 +529,7 @@ def _may_replace(place: str, *, force: bool) -> None:
         with file.open(encoding="utf-8", errors="replace") as stream:
             before = stream.read(_HEAD)
         if before and not is_page(before, KIND):
-            raise InputError(f"{file} is no report of a job", hint="Name another file, or overwrite it with --force")
+            raise InputError(f"{file} is not a job report", hint="Name another file, or overwrite it with --force")
 
 
 _HEAD = 4096

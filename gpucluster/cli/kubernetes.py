@@ -83,7 +83,7 @@ def kubernetes_compact(context: Context) -> None:
 @click.option("--plan", "only_plan", is_flag=True, help="Show the releases and the steps. Nothing is changed.")
 @click.option(
     "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
-    help="How long to wait for the pods of each node. 0: delete them, whatever budgets say. Default: an hour.",
+    help="How long to wait for the pods of each node. 0: delete them, whatever their budgets. Default: an hour.",
 )  # fmt: skip
 @YES
 def kubernetes_upgrade(

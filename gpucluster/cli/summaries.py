@@ -161,7 +161,7 @@ def _program(cluster: Cluster) -> str:
 
 
 def place(cluster: Cluster) -> str:
-    """Where a cluster is, for people: the compartment, the region and the profile; or which local cloud."""
+    """Where a cluster is, readable: the compartment, the region and the profile; or which local cloud."""
     cloud = cluster.spec.cloud
     if not cloud.traits.uses_profile:
         from gpucluster.paths import local_cloud_home
@@ -282,7 +282,7 @@ def _run_text(run: dict[str, Any]) -> str:
 
 
 def clock(time: str) -> str:
-    """A time in UTC for people: `2026-11-22 12:47:38 UTC`."""
+    """A time in UTC, readable: `2026-11-22 12:47:38 UTC`."""
     return f"{time[:19].replace('T', ' ')} UTC"
 
 

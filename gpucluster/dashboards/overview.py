@@ -1,6 +1,6 @@
 """The state of a cluster on one page: the facts, as plain values. `operations.overview` collects them.
 
-Each part says why it is missing where it could not be asked. Times are seconds since 1970, ages are seconds.
+Each part states why it is missing where its source could not be asked. Times are seconds since 1970, ages are seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Part(Generic[T]):
 
     Args:
         value: None if there is no answer.
-        why: why there is none, in words for people.
+        why: why there is none, as a text for users.
     """
 
     value: T | None = None
@@ -84,7 +84,7 @@ def kind_of(state: str) -> NodeKind:
 
 
 def state_words(state: str) -> str:
-    """A node's state for people: what sinfo's sign means as words."""
+    """A node's state for users: what sinfo's sign means as words."""
     word, signs = sinfo_word(state), state[len(state.rstrip(SIGNS + "+")) :]
     words = {
         "*": "does not answer", "~": "powered down", "#": "powering up", "%": "powering down",
@@ -98,7 +98,7 @@ class ClusterFacts:
     """What the cluster is.
 
     Args:
-        state: what exists of it, as `gpucluster status` says.
+        state: what exists of it, as `gpucluster status` reports it.
         pending: what an interrupted run has left to do.
         resources: the number of resources of each kind in the cloud; None if it does not answer.
         running: the run that changes it now, in words; empty if none does.
@@ -144,7 +144,7 @@ class CheckLine:
 
 @dataclass(frozen=True)
 class VerdictSummary:
-    """What the last check of the cluster said.
+    """The result of the last check of the cluster.
 
     Args:
         problems: what did not pass: failures first.
@@ -197,7 +197,7 @@ class NodeSummary:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether a person should look at it."""
+        """Whether an operator should look at it."""
         return self.kind in (NodeKind.DOWN, NodeKind.DRAINED) or bool(self.failing) or (self.stale and not self.off)
 
 
@@ -238,7 +238,7 @@ class EndedJob:
 
 @dataclass(frozen=True)
 class Health:
-    """What the health service says beside its nodes. `decisions`: the last ones, as its journal has them."""
+    """What the health service reports beside its nodes. `decisions`: the last ones, as its journal has them."""
 
     interval: float
     shadow: bool
@@ -391,7 +391,7 @@ def natural(name: str) -> tuple[Any, ...]:
 
 
 def attention(overview: Overview) -> list[tuple[Tone, str]]:
-    """What a person should look at, in sentences, the worst first."""
+    """What an operator should look at, in sentences, the worst first."""
     notices: list[tuple[Tone, str]] = []
     verdict = overview.verdict.value
     for status, words, tone in ((Status.FAIL, "failed", Tone.BAD), (Status.UNKNOWN, "is not known", Tone.WARN)):
@@ -403,7 +403,7 @@ def attention(overview: Overview) -> list[tuple[Tone, str]]:
     if health is not None:
         notices += [
             (Tone.BAD, f"The health service drains no more nodes of pool {each.get('pool')}: {each.get('drained')} of "
-             f"at most {each.get('limit')} were drained within an hour. A person decides.")
+             f"at most {each.get('limit')} were drained within an hour. An operator decides.")
             for each in health.breakers if each.get("open")
         ]  # fmt: skip
         notices += [

@@ -1,4 +1,4 @@
-"""The state of a cluster as one HTML page, for people without Grafana.
+"""The state of a cluster as one HTML page, for users without Grafana.
 
 What needs attention is first. A cluster of thousands of nodes is summaries, a compact grid, and the nodes with faults.
 """
@@ -22,7 +22,7 @@ from gpucluster.text import count
 
 #: The kind of page that `pages.frame.is_page` knows.
 KIND = "overview"
-# Rows of a table. What is left out is said, with the command that shows it.
+# Rows of a table. What is left out is named, with the command that shows it.
 _MOST_NODES, _MOST_JOBS, _MOST_PENDING, _MOST_ENDED, _MOST_RAILS, _MOST_RUNS = 120, 100, 60, 40, 100, 15
 # From so many nodes on, a grid of all of them is clearer than a table alone.
 _GRID = 24
@@ -51,7 +51,7 @@ _JOBS = {
 }  # fmt: skip
 _DECISIONS = {
     "drain": ("to drain", Tone.WARN),
-    "person": ("to drain, a person decides", Tone.BAD),
+    "person": ("to drain, an operator decides", Tone.BAD),
     "done": ("drained", Tone.WARN),
     "undrain": ("to undrain", Tone.BUSY),
     "ended": ("in service again", Tone.GOOD),
@@ -526,7 +526,7 @@ def _autoscaler(overview: Overview) -> Markup:
 
 
 def _clock(iso: object) -> str:
-    """A time in UTC for people."""
+    """A time in UTC, readable."""
     return f"{str(iso)[:19].replace('T', ' ')} UTC" if iso else ""
 
 

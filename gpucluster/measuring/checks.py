@@ -173,11 +173,11 @@ NODE: Check[MeasuredPool] = Check(
 )  # fmt: skip
 PAIR: Check[MeasuredPool] = Check(
     "nccl_pair", "NCCL between two nodes", Scope.PAIR, _FULL, (DEFAULT, RING), _SECONDS,
-    "See fabric_node: it says which of the two is slow", Reaction.REPORT, _nccl, _no_network,
+    "See fabric_node: it names which of the two is slow", Reaction.REPORT, _nccl, _no_network,
 )  # fmt: skip
 POOL: Check[MeasuredPool] = Check(
     "nccl_pool", "NCCL between all nodes of a pool", Scope.POOL, _FULL, (DEFAULT, RING), _SECONDS,
-    "See fabric_node and fabric_links: they say where it is slow", Reaction.REPORT, _nccl, _no_network,
+    "See fabric_node and fabric_links: they name the slow parts", Reaction.REPORT, _nccl, _no_network,
 )  # fmt: skip
 FABRIC_NODE: Check[MeasuredPool] = Check(
     "fabric_node", "A node is as fast in the network as others", Scope.NODE, _FULL, (SEARCH,), _SECONDS,

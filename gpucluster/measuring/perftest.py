@@ -20,7 +20,7 @@ _ROW = re.compile(r"^\s*(\d+)\s+\d+\s+([\d.]+)\s+([\d.]+)\s+[\d.]+")
 _NAMED = re.compile(r"\sDevice\s+:\s+(\S+)")
 # Gb/s in a unit of the header. Without --report_gbits perftest counts in MB of 2^20 bytes (`get_msgrate..`, MBS).
 _UNITS = {"Gb/sec": 1.0, "MB/sec": 8 * 2**20 / 1e9}
-# What perftest says when a connection or a device does not work.
+# What perftest prints when a connection or a device does not work.
 _CAUSE = re.compile(r"state is Down|Failed status|Couldn't|Unable to|Failed to|Completion with error|not found", re.I)
 _STATUS = re.compile(r"Failed status (\d+)", re.I)
 #: What the status of a completion means, which perftest prints as a number. Source: rdma-core, libibverbs/verbs.h,
@@ -55,7 +55,7 @@ def bandwidths(lines: Iterable[str]) -> dict[str, float]:
 
 
 def cause(output: str) -> str:
-    """The lines that say why there is no result, or the last one; first what the status of a completion means."""
+    """The lines that state why there is no result, or the last one; first what the status of a completion means."""
     lines = [line.strip() for line in output.splitlines() if any(map(str.isalnum, line))]
     status = _STATUS.search(output)
     meaning = COMPLETIONS.get(int(status[1]), "") if status else ""
@@ -106,7 +106,7 @@ def latencies(lines: Iterable[str]) -> dict[str, float]:
 
 
 def rates(lines: Iterable[str]) -> dict[str, float]:
-    """The rate of each device's link in Gb/s, where the kernel of the node has said it."""
+    """The rate of each device's link in Gb/s, where the kernel of the node has reported it."""
     by_device: dict[str, float] = {}
     for line in lines:
         if line.startswith(RATE):

@@ -1,4 +1,4 @@
-"""What a job of `gpucluster-agent measure` has measured, from its answer. What is not whole is no measurement."""
+"""What a job of `gpucluster-agent measure` has measured, from its answer. What is not whole is not a measurement."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Answer:
         return cls(str(raw["outcome"]), str(raw["why"]), int(raw["status"]), str(raw["output"]))
 
 
-#: What a run of nccl-tests gave: a verdict, what NCCL said of a node on which it does not work, or nothing.
+#: What a run of nccl-tests gave: a verdict, what NCCL reported of a node on which it does not work, or nothing.
 Nccl = judge.Verdict | Refused | Missing
 
 
@@ -50,10 +50,10 @@ def nccl(answer: Answer | Missing, expectation: judge.Wanted, how_to_get: str = 
     """The verdict on an output of nccl-tests that is whole, and of which all ranks measured together.
 
     A launch that went wrong is a fault of the launch: it accuses no node. A program that began on one node and that
-    NCCL ended there, or that hung before its table was whole, says something of that node.
+    NCCL ended there, or that hung before its table was whole, is evidence about that node.
 
     Args:
-        how_to_get: what to say where there is no program.
+        how_to_get: the message where there is no program.
     """
     if isinstance(answer, Missing):
         return answer

@@ -23,7 +23,7 @@ from gpucluster.node_agent.nccl import collectives, limits
 from gpucluster.node_agent.nccl.judge import Verdict
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 
-#: Runs jobs and returns each answer by the id of its job. First: what they are about, for people.
+#: Runs jobs and returns each answer by the id of its job. First: what they are about, as a text.
 Run = Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Answer | Missing]]
 Pair = tuple[str, str]
 
@@ -32,7 +32,7 @@ _ALGORITHMS = (limits.DEFAULT, limits.RING)
 #: that of `gpucluster.controller.measure.pods`.
 _IDLE = "idle"
 _PAIR = 2
-#: From this number of nodes on there are two groups and more, which say what is healthy.
+#: From this number of nodes on there are two groups and more, which show what is healthy.
 _ENOUGH = 4
 
 
@@ -138,7 +138,7 @@ class Survey:
         return {by_words[words]: results.bandwidth(value) for words, value in measured.items()}
 
     def _expected(self, nodes: int) -> float | None:
-        """GB/s of a healthy group with a ring; None where the measurements themselves say it better."""
+        """GB/s of a healthy group with a ring; None where the measurements themselves show it better."""
         shape = SHAPES.get(self._pool.shape.name)
         published = shape.busbw.get((_PAIR, limits.RING)) if shape else None
         before = baseline.figure(self._before, self._pool.shape.name, _PAIR, limits.RING)
@@ -181,7 +181,7 @@ class Survey:
         """What was measured, as entries of a baseline. Results that are wrong are none.
 
         Args:
-            recorded: the time, for people.
+            recorded: the time, as a text.
         """
         values: dict[str, list[float]] = {}
         groups = [(1, {limits.DEFAULT: value}) for value in self._by_node.values()]

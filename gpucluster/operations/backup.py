@@ -134,7 +134,7 @@ class Backups:
             try:
                 made = inspect(part)
             except InputError:
-                raise ToolError("what the controller sent is no backup", hint="Run: gpucluster apply") from None
+                raise ToolError("the controller did not send a backup", hint="Run: gpucluster apply") from None
         return Backup(file, made.size, made.cluster, made.time, made.counts)
 
     def restore(self, file: Path, *, force: bool = False) -> Restored:
@@ -144,7 +144,7 @@ class Backups:
             force: allow the backup of another cluster, and a restore while jobs run.
 
         Raises:
-            InputError: the file is no backup, or does not fit; nothing was changed.
+            InputError: the file is not a backup, or does not fit; nothing was changed.
             ToolError: it failed and everything is as before, or the controller can't be reached.
         """
         self._require_directory()
@@ -171,7 +171,7 @@ def inspect(file: Path) -> Backup:
     """Read a backup's manifest. Whether the rest of the file is complete is checked on the controller.
 
     Raises:
-        InputError: there is no such file, or it is no backup.
+        InputError: there is no such file, or it is not a backup.
     """
     with _opened(file) as stream:
         try:
@@ -182,7 +182,7 @@ def inspect(file: Path) -> Backup:
             manifest = TypeAdapter(_Manifest).validate_json(text)
         except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError):
             raise InputError(
-                "this is no backup of a cluster",
+                "not a backup of a cluster",
                 where=str(file),
                 hint="Name a file that `gpucluster backup` has written",
             ) from None

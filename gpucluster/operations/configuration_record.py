@@ -1,4 +1,4 @@
-"""The configuration record: a file on the controller that says how the hosts were configured last.
+"""The configuration record: a file on the controller that states how the hosts were configured last.
 
 The controller has it, and not the machine that ran apply: any machine may run the next plan. It is not complete from
 the moment when Ansible begins until all of it has succeeded. What is in it, and how two of them are compared, is in

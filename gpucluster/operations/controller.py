@@ -102,8 +102,8 @@ class ControllerConnection:
         return tuple(host.address for host in login or hosts[:1])
 
     def relocate(self) -> bool:
-        """Find the hosts again, after ssh reached nobody: another machine may have built the cluster again. True if it
-        did. An error of the search is none of the caller's, who knows that nobody was reached.
+        """Find the hosts again, after ssh reached no host: another machine may have built the cluster again. True if it
+        did. An error of the search is not the caller's, which knows that no host was reached.
         """
         before = (set(self.hosts()), self._host_keys())
         try:
@@ -168,7 +168,7 @@ class ControllerConnection:
         return [ssh, *terminal, *rest]
 
     def _answering(self, login: Sequence[str]) -> str:
-        """The first login node that answers; without any the first, of which ssh says why it does not."""
+        """The first login node that answers; without any the first, for which ssh reports why it does not."""
         if len(login) > 1:
             self._renew_bastion()
         for name in login if len(login) > 1 else ():

@@ -1,6 +1,6 @@
-"""A port of this machine that leads to Grafana or Prometheus of the cluster: through ssh, while somebody looks.
+"""A port of this machine that leads to Grafana or Prometheus of the cluster: through ssh, while the command runs.
 
-Both listen on the loopback device of `monitoring.host` only. Nobody else reaches them, and nothing is opened in the
+Both listen on the loopback device of `monitoring.host` only. No other host reaches them, and nothing is opened in the
 cloud's network.
 """
 
@@ -87,7 +87,7 @@ class Dashboard:
             InputError: cluster.yml has no monitoring, or the port is taken.
             ToolError: nothing listens on the host, it can't be reached, or the connection ended and no other one
                 could be made.
-            KeyboardInterrupt: somebody has ended it.
+            KeyboardInterrupt: the user has ended it.
         """
         self._require_monitoring()
         local = _free_port(port)
@@ -172,7 +172,7 @@ def _echoed(_line: str) -> bool:
 
 def _free_port(port_number: int | None) -> int:
     with socket.socket() as listener:
-        # As ssh does: a port whose last connections are still being closed is no taken one.
+        # As ssh does: a port whose last connections are still being closed is free.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_HOST, port_number or 0))

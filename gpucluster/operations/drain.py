@@ -141,7 +141,7 @@ class Draining:
         self._drain(reasons, self._nodes_if_any())
 
     def jobs(self, names: Collection[str]) -> tuple[SlurmJob, ...]:
-        """The jobs that hold these nodes. A short outage of Slurm is no error.
+        """The jobs that hold these nodes. A short outage of Slurm is not an error.
 
         Raises:
             ToolError: Slurm does not answer.
@@ -165,7 +165,7 @@ class Draining:
 
     def await_answers(self, names: Collection[str]) -> None:
         """Wait until slurmd answers on these nodes, which have booted: Slurm knew another machine under the name, or an
-        earlier boot. If it does not answer in time, or Slurm does not, the checks say so."""
+        earlier boot. If it does not answer in time, or Slurm does not, the checks report it."""
 
         def all_answer() -> bool:
             nodes = self._nodes()

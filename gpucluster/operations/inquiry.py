@@ -1,7 +1,7 @@
-"""Questions to services that may be slow or gone: each is asked by a thread of its own, and nobody waits too long.
+"""Questions to services that may be slow or gone: each is asked by a thread of its own, and no caller waits too long.
 
 A thread that does not end in time is left behind. It may have started others, for which Python would wait at its end:
-`unanswered` says so to the command line, which then leaves without them.
+`unanswered` reports it to the command line, which then leaves without them.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Inquiry(Generic[T]):
             return Answer(None, "no answer in time", time.time())
         except GpuClusterError as error:
             return Answer(None, error.what, self._answered)
-        except Exception as error:  # one source must not hide what the others say
+        except Exception as error:  # one source must not hide the answers of the others
             _log.debug("a question failed", exc_info=error)
             what = reason_of(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
             return Answer(None, what, self._answered)

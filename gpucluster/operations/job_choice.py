@@ -1,4 +1,4 @@
-"""A job for a pool of a cluster: the spec says which hardware its nodes have, and which partition they are in."""
+"""A job for a pool of a cluster: the spec has the hardware of its nodes, and their partition."""
 
 from __future__ import annotations
 

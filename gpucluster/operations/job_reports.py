@@ -36,7 +36,7 @@ class JobReports:
         self._monitoring_host = monitoring_host(spec)
 
     def report(self, job: str, *, anonymous: bool = False) -> JobReport:
-        """The report of a job. Without Prometheus it has no series, and says so.
+        """The report of a job. Without Prometheus it has no series, and states so.
 
         Args:
             job: its number, or that of a task of an array as 12_3.
@@ -58,9 +58,10 @@ class JobReports:
         return build(known, facts.without_addresses(answer))
 
     def watched(self, job: str) -> tuple[str, ...]:
-        """What the watcher of the nodes says of a job that runs: hung, straggling, or with GPUs without a process.
+        """What the watcher of the nodes reports about a job that runs: hung, straggling, or with GPUs without a
+        process.
 
-        Empty where it says nothing, and where Prometheus does not answer: it is a hint beside another answer.
+        Empty where it reports nothing, and where Prometheus does not answer: it is a hint beside another answer.
         """
         try:
             request = json.dumps({"queries": request_now(job)})
@@ -90,6 +91,6 @@ class JobReports:
             hint = lines[1] if len(lines) > 1 else ""
             if result.returncode == _REFUSED:
                 raise InputError(what, hint=hint) from None
-            message = f"the controller does not say what it knows of the job: {what}"
+            message = f"the controller does not report the job: {what}"
             raise ToolError(message, hint=hint or "Run: gpucluster apply") from None
         return document

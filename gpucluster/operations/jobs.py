@@ -51,10 +51,10 @@ _FOR_EVER_S = 1e9
 _CHUNK = 2 << 20
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _NAME = "job"
-#: How a job ended that has not completed: what that says of the workload.
+#: How a job ended that has not completed: what that means for the workload.
 _FAILED = frozenset({"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 _COMPLETED = "COMPLETED"
-#: Lines of a script that says what is missing: one for each node.
+#: Lines of a script that reports what is missing: one for each node.
 _MOST_SAID = 3
 _MOST_LINES = 40
 
@@ -122,7 +122,7 @@ class JobStatus:
         exit_status: of its script; None while it runs, and where the scheduler does not know it any more.
         submitted_at: UTC (ISO 8601).
         result: the judge's as a JSON object; None if it was not judged.
-        told: lines with their times: what the watcher of the nodes has said of the job, and done to it.
+        told: lines with their times: what the watcher of the nodes has reported of the job, and done to it.
     """
 
     id: str
@@ -183,7 +183,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What somebody wants to run: the words of the command line.
+    """What the user wants to run: the options of the command line.
 
     Args:
         pool: whose nodes; "" for the first on which the template can run.
@@ -231,7 +231,7 @@ class Jobs:
 
         Raises:
             InputError: there is no such template, pool or user, or a requirement is not met; `findings` has each.
-            Interrupted: it may have been submitted, and the message says how to see that.
+            Interrupted: it may have been submitted, and the message states how to see that.
             ToolError: Slurm does not take it, or the controller can't be reached.
         """
         pool, job = self._choose(request)
@@ -508,7 +508,7 @@ class Jobs:
             template=str(record.get("template", "")),
             submitted_at=str(record.get("submitted_at", "")),
             result=answer["result"] or None,
-            told=tuple(answer.get("told") or ()),  # an agent of an earlier release says nothing
+            told=tuple(answer.get("told") or ()),  # an agent of an earlier release does not send it
         )
 
     def cancel(self, job: str) -> CancelledJob:
@@ -646,7 +646,7 @@ class Jobs:
 
 
 def judged(job: Job, output: str, state: str, exit_status: int | None) -> JobResult:
-    """What the output of a job says, and how the job ended."""
+    """The result in the output of a job, and how the job ended."""
     if state == _COMPLETED:
         return outputs.judged(job, output)
     result = job.template.judge(output, job)
@@ -660,7 +660,7 @@ def judged(job: Job, output: str, state: str, exit_status: int | None) -> JobRes
     status = Status.FAIL if state in _FAILED else Status.UNKNOWN
     text = f"the job ended as {printable(state)}" + (f" with status {exit_status}" if exit_status else "")
     cause, last = outputs.cause(output), _last_words(output)
-    text += f"; it says: {printable(cause)}" if cause else ""
+    text += f"; its output reports: {printable(cause)}" if cause else ""
     text += f"; its last line is: {printable(last)[:200]}" if last else "; it has printed nothing"
     lines = [printable(line)[:200] for line in output.splitlines()[-_MOST_LINES:]]
     finding = Finding("job", name, status, text, {LAST_LINES: lines} if lines else {})

@@ -116,7 +116,7 @@ class ControlPlaneState:
     """The state of a control plane.
 
     Args:
-        ready: the API server says that it is.
+        ready: the API server reports that it is.
         etcd: None where etcd gives no answer.
     """
 
@@ -164,7 +164,7 @@ def require_own_control_plane(spec: ClusterSpec, what: str = "") -> None:
     """Only a control plane that kubeadm has made on the controller is ours to look after.
 
     Args:
-        what: what shall be done with it, a key of `_INSTEAD`: the hint says what does it with OKE.
+        what: what shall be done with it, a key of `_INSTEAD`: the hint states what does it with OKE.
 
     Raises:
         InputError: the cluster has none, or Oracle runs it.
@@ -200,7 +200,7 @@ class ControlPlaneClient:
 
         Raises:
             InputError: it is refused.
-            ToolError: it failed: the message says what and where, and the hint what to do.
+            ToolError: it failed: the message states what and where, and the hint what to do.
         """
         with self._open() as talk:
             return talk.ask(operation, on_progress, **arguments)
@@ -215,7 +215,7 @@ class ControlPlaneClient:
             ) from None
 
     def state(self) -> ControlPlaneState:
-        """The state of the control plane, also where the API server is dead: `problems` says why.
+        """The state of the control plane, also where the API server is dead: `problems` states why.
 
         Raises:
             ToolError: the controller can't be reached, or has no control plane.
@@ -307,7 +307,7 @@ class ControlPlaneClient:
                     self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed", text))
 
     def uncordon(self, name: str) -> None:
-        """Uncordon a node that gpucluster has cordoned; somebody else's cordon stays.
+        """Uncordon a node that gpucluster has cordoned; a cordon of an administrator stays.
 
         Raises:
             ToolError: no answer.
@@ -325,7 +325,7 @@ class ControlPlaneClient:
             self.ask("remove", node=name)
 
     def await_answers(self, names: Collection[str]) -> None:
-        """Wait until kubelet reports these nodes as ready, which have booted. If it does not in time, the checks say
+        """Wait until kubelet reports these nodes as ready, which have booted. If it does not in time, the checks report
         so."""
 
         def all_ready() -> bool:

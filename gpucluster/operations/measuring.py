@@ -1,4 +1,4 @@
-"""Level `full` of `gpucluster verify`: measures the nodes of pools, and says what the results mean.
+"""Level `full` of `gpucluster verify`: measures the nodes of pools, and judges the results.
 
 With Slurm by jobs of the first user of users.people, because root submits none; with Kubernetes by pods. One
 conversation with the controller lasts for the whole measurement: `gpucluster-agent measure` there holds a lock as long,
@@ -92,7 +92,7 @@ class Measuring:
             record_baseline: what the pools reach becomes what they are compared with, where nothing is published.
 
         Raises:
-            LockedError: somebody else measures; the text says who.
+            LockedError: another run measures; the text names it.
             ToolError: the controller can't be reached, or the scheduler does not answer.
         """
         kubernetes = self._spec.scheduler == "kubernetes"
@@ -105,7 +105,7 @@ class Measuring:
             # All of it is skipped, with the reason.
             return _unmeasured(pools, "")
         if not (kubernetes or self._spec.users.people):
-            return _unmeasured(pools, "users.people has nobody whose jobs could measure")
+            return _unmeasured(pools, "users.people has no user whose jobs could measure")
         settings = self._spec.verify
         tools = Tools(settings.nccl_tests, settings.nccl_image, settings.mpi)
         findings: list[Finding] = []
@@ -172,11 +172,11 @@ class RemoteSession:
         """Take the lock, and cancel what an earlier measurement left.
 
         Args:
-            user: whose jobs they are; "" where they are nobody's.
+            user: whose jobs they are; "" where they have no user.
             start_s: seconds that a job may wait.
 
         Raises:
-            LockedError: somebody else measures.
+            LockedError: another run measures.
             ToolError: it does not work.
         """
         who = f"a run on {socket.gethostname()}"
@@ -218,7 +218,7 @@ class RemoteSession:
 
 
 class _Runner:
-    """Runs the jobs of a pool, says what it does, and keeps what they print."""
+    """Runs the jobs of a pool, reports its steps, and keeps what they print."""
 
     def __init__(self, pool: str, session: Session, keep: Keep, on_event: Sink) -> None:
         self._pool, self._session, self._keep, self._on_event = pool, session, keep, on_event

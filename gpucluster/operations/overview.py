@@ -1,6 +1,7 @@
 """The state of a cluster on one page: who is asked, and what the answers become. `dashboards` has the page.
 
-Everything is asked at the same time, so the slowest answer decides. What does not answer is said in its place.
+Everything is asked at the same time, so the slowest answer decides. A source that does not answer is named in its
+place.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _MONITORING_OFF = "Monitoring is off. Set monitoring.enabled: true in cluster.ym
 class _Slurm:
     """Commands of Slurm on the controller's shell, in UTC, with one line of output for each thing.
 
-    Names of jobs may have line breaks and any sign. So what separates two fields is made up for each call: nobody can
+    Names of jobs may have line breaks and any sign. So what separates two fields is made up for each call: no user can
     have it in a name, and a line without it is the rest of a name.
 
     Args:
@@ -268,7 +269,7 @@ def _int(text: str) -> int:
 
 
 def _health(answer: Answer[Completed]) -> tuple[Mapping[str, Mapping[str, Any]], Part[model.Health]]:
-    """What the health service says of each node, and beside that."""
+    """What the health service reports of each node, and beside that."""
     read = _read("The health service", answer, _health_of)
     if read.value is None:
         return {}, Part(why=read.why)
@@ -295,7 +296,7 @@ def _joined(
     health: Mapping[str, Mapping[str, Any]],
     jobs: Sequence[model.JobSummary],
 ) -> tuple[model.NodeSummary, ...]:
-    """Slurm's nodes, with what the health service and the running jobs say of each."""
+    """Slurm's nodes, with the health service's state and the running jobs of each."""
     on_node: dict[str, list[str]] = defaultdict(list)
     for job in jobs:
         if job.state != "PENDING":
@@ -393,7 +394,7 @@ def _history(text: str, now: float) -> model.History:
 
 
 def _series(raw: Mapping[str, Any]) -> model.Series:
-    """What is no number is left out: its place is a gap."""
+    """What is not a number is left out: its place is a gap."""
     values = ((float(time_), float(value)) for time_, value in raw["values"])
     labels = {str(name): str(value) for name, value in raw["labels"].items()}
     return model.Series(labels, tuple(point for point in values if all(map(math.isfinite, point))))
@@ -518,5 +519,5 @@ def _sources(
             yield model.Source(SOURCES[name], source["error"], source["time"])
     for name, answer in answers.items():
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(answer.time))
-        unread = "" if parts[name].value is not None else "what it says could not be read"
+        unread = "" if parts[name].value is not None else "its content could not be read"
         yield model.Source(_NAMES[name], _failure(answer) or unread, stamp)

@@ -68,7 +68,7 @@ class RemoteProgram:
             kind: the type of the result.
             timeout: seconds; None waits for as long as it takes. Not for operations that report their progress.
             on_progress: called with each line that the program writes while it works.
-            relocate: is called if ssh reaches nobody; if it returns True, the operation is tried once more.
+            relocate: is called if ssh reaches no host; if it returns True, the operation is tried once more.
 
         Raises:
             InputError: it is refused.
@@ -148,7 +148,7 @@ class RemoteConversation:
 
         Raises:
             InputError: it is refused.
-            LockedError: somebody else uses what it needs.
+            LockedError: another run uses what it needs.
             ToolError: it failed, or the answer can't be read; or ssh has met another host key than the known one.
             ProcessError: the program has ended, or can't be reached.
         """

@@ -27,16 +27,16 @@ from gpucluster.terraform.state import StateContents
 from gpucluster.workspace.run_log import Runs, RunStatus
 from gpucluster.workspace.saved_state import SavedHost
 
-# Seconds for all answers together. With the start of the program, nobody waits longer than five.
+# Seconds for all answers together. With the start of the program, the user waits five at most.
 TIMEOUT = 4.0
 # The part of it that is left for what happens after the controller's answer.
 _MARGIN = 0.1
 # The next command if the state is lost.
 RECOVER = (
-    "If somebody else has built it, choose another `name`. If it is yours and `state:` in cluster.yml is right, the "
+    "If another operator has built it, choose another `name`. If it is yours and `state:` in cluster.yml is right, the "
     "state was lost. Run: gpucluster state recover"
 )
-# Who is asked, for people.
+# The sources, in messages.
 SOURCES = {
     "cloud": "the cloud", "state": "Terraform's state", "hosts": "the hosts' addresses", "slurm": "Slurm",
     "kubernetes": "Kubernetes", "certificates": "the control plane's certificates",
@@ -105,9 +105,9 @@ class StatusSources:
         contents: reads Terraform's state.
         hosts: the hosts that ssh can reach, the controller first; empty without a cluster.
         hosts_saved_at: when this machine saved them; None if it has not.
-        kubernetes_nodes: what Kubernetes says of its nodes.
+        kubernetes_nodes: what Kubernetes reports of its nodes.
         certificates: those of the control plane of Kubernetes.
-        runs: what the run log of this machine says.
+        runs: what the run log of this machine has.
     """
 
     resources: Callable[[], Sequence[TaggedResource]]
@@ -275,7 +275,7 @@ class StatusFindings:
             {"name": host.name, "address": host.address, "instance": instances.pop(host.name, None)}
             for host in self.hosts
         ]
-        if self.resources is not None:  # what was deleted meanwhile is no host
+        if self.resources is not None:  # what was deleted meanwhile is not a host
             rows = [row for row in rows if row["instance"] is not None]
         rows += [{"name": name, "address": "", "instance": state} for name, state in sorted(instances.items())]
         return rows

@@ -133,7 +133,7 @@ class DirectoryClient:
         return self.call(UserPreview, "converge.preview", {"people": list(people)}, timeout=timeout)
 
     def warn_if_in_file(self, names: Iterable[str], what_apply_does: str) -> None:
-        """Warn about each of these users that cluster.yml names, too: the next apply does what the file says."""
+        """Warn about each of these users that cluster.yml names, too: the next apply uses the file."""
         in_file = {person.name for person in self._spec.users.people}
         both = [name for name in names if name in in_file]
         if both:

@@ -88,7 +88,7 @@ class _Collector:
         return replace(facts, ssh=self._end(ssh, "ssh"), terraform=terraform.result())
 
     def _first_call(self) -> _Subscriptions:
-        """The first signed call. If the cluster's region refuses it, the profile's region may say why."""
+        """The first signed call. If the cluster's region refuses it, the profile's region may show why."""
         call, regions, home = self._subscriptions(self._client)
         other, region = self._access.profile_region, self._access.config["region"]
         if not call.authenticated and self._access.endpoint is None and other not in ("", region):
@@ -153,7 +153,7 @@ class _Collector:
         )
 
     def stand_ins(self, images: Mapping[str, FoundImage | Unknown]) -> dict[str, FoundImage | Unknown]:
-        """The images of the local cloud with what they really contain, where that is not what their name says."""
+        """The images of the local cloud with what they really contain, where that is not what their name states."""
         ids = {image.id for image in images.values() if isinstance(image, FoundImage) and image.id}
         futures = {ocid: self._begin(self._queries.stand_in, ocid) for ocid in ids}
         contents = self._all(futures, "image")

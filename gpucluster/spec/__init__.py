@@ -90,7 +90,7 @@ def load(path: Path | str) -> ClusterSpec:
     """
     file = Path(path)
     if file.exists() and not file.is_file() and not file.is_dir():
-        # A pipe would be read as soon as somebody writes into it, and has no folder for the cluster's state.
+        # A pipe would be read as soon as a program writes into it, and has no folder for the cluster's state.
         raise InputError(f"{file} is not a regular file", hint="Write the text into a file, and name that")
     try:
         # One byte more than allowed is enough to know that a file is too large.

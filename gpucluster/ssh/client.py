@@ -116,7 +116,7 @@ class SshClient:
 
     def _sharing(self) -> str:
         """Connections are shared where the sockets are safe. ssh asks again for each connection, also for those that
-        Ansible, a jump host's command or somebody with this file opens: the folder may be gone, and not be ours any
+        Ansible, a jump host's command or a user with this file opens: the folder may be gone, and not be ours any
         more."""
         folder = self._sockets.folder()
         if folder is None:

@@ -82,7 +82,7 @@ class Expectation:
         partitions: by pool, its partition if that has another name.
         local_drives: by host, how many of its own drives must be in one file system. Hosts without drives are left out.
         rdma_addressed: the hosts whose RDMA interfaces get addresses from user data.
-        hardware_emulated: hosts have less than their shape says. What one of them does not have is not checked there.
+        hardware_emulated: hosts have less than their shape has. What one of them does not have is not checked there.
         login: the login nodes. With them, only operators log in to the controller.
         operators: the group whose members are operators.
         profile: which of its own checks each host runs; None: it is not asked.
@@ -143,7 +143,7 @@ class ClusterCheck(Check[Expectation]):
 
 
 def chosen(members: Mapping[str, Sequence[str]], pools: Sequence[str] = (), nodes: str = "") -> dict[str, list[str]]:
-    """The pools with those of their permanent nodes that somebody asks for.
+    """The pools with those of their permanent nodes that the user asks for.
 
     Args:
         members: the permanent nodes of each pool.
@@ -205,7 +205,7 @@ def _nodes(text: str, members: Mapping[str, Sequence[str]]) -> list[str]:
         elastic = next((pool for pool in members if number_of(elastic_prefix(pool), node)), None)
         if node not in known and elastic:
             hint = f"It is elastic: gpucluster verify --pool {elastic} tries the elastic nodes that are up"
-            raise InputError(f"{node} is no permanent node", hint=hint)
+            raise InputError(f"{node} is not a permanent node", hint=hint)
         if node not in known:
             raise InputError(f"there is no node {node}", hint=_known(node, sorted(known), "Nodes"))
     if not names:

@@ -60,7 +60,7 @@ def _cloud_services(seen: Measurements, _expected: Expectation, _host: str) -> O
     reached, by_root = seen["cloud_services"]["nobody"], seen["cloud_services"]["root"]
     if reached:
         return Outcome(Status.FAIL, f"any user reaches the {' and the '.join(reached)}")
-    # What root does not reach either says nothing of the rules.
+    # What root does not reach either is not evidence about the rules.
     good = "neither metadata nor boot volume"
     return Outcome(Status.PASS, good if by_root else f"{good}; root does not reach the metadata either")
 

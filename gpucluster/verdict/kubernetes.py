@@ -16,7 +16,7 @@ from gpucluster.verdict.hosts import APPLY
 
 _QUERY_SECONDS = 30.0
 _GPU, _RDMA = GPU_RESOURCES["nvidia"], RDMA_RESOURCE
-#: Fewer days than these are no time for a person who is on holiday.
+#: Fewer days than these are too few for an operator who is on holiday.
 _FEW_DAYS = 14
 _SHOWN = 5
 _POOL = "gpucluster.io/pool"
@@ -47,7 +47,7 @@ def _node(seen: Measurements, expected: Expectation, node: str) -> Outcome:
         for key, value in labels.items()
         if labels_of_node.get(key) != value
     ]
-    # Its last results say nothing any more, and nobody drains it for new ones.
+    # Its last results do not count any more, and nothing drains it for new ones.
     warnings = [
         each["message"] for each in row["conditions"] if each["type"] == CONDITION and each.get("reason") == SILENT
     ]
@@ -193,7 +193,7 @@ def _control_plane(seen: Measurements, _expected: Expectation, _subject: str) ->
 
 
 def _certificates(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
-    """Certificates that a person has to think of: apply and a timer renew them long before."""
+    """Certificates that an operator has to think of: apply and a timer renew them long before."""
     certificates = seen["kubernetes_control_plane"]["certificates"]
     if not certificates:
         return Outcome(Status.UNKNOWN, "no certificate was found")
@@ -212,7 +212,7 @@ def _names(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome
     if lookup["error"]:
         return Outcome(Status.FAIL, f"{lookup['server']}: {lookup['error']}", lookup)
     if lookup["answer"] != lookup["wanted"]:
-        return Outcome(Status.FAIL, f"{lookup['server']} says {lookup['answer']}, not {lookup['wanted']}", lookup)
+        return Outcome(Status.FAIL, f"{lookup['server']} answers {lookup['answer']}, not {lookup['wanted']}", lookup)
     return Outcome(Status.PASS, f"{lookup['server']} answers", lookup)
 
 

@@ -1,7 +1,7 @@
-"""What happens to nodes that failed: which are replaced, which a person decides on, and what is checked again. Pure.
+"""What happens to nodes that failed: which are replaced, which an operator decides on, and what is checked again. Pure.
 
 The health service on the controller decides alone which node is drained, so its decisions are the input here: no node
-is replaced that it has not drained. Slurm says what it has decided, also in an earlier run that was killed, so there is
+is replaced that it has not drained. Slurm has what it has decided, also in an earlier run that was killed, so there is
 no record of our own.
 """
 
@@ -20,13 +20,13 @@ from gpucluster.node_agent.checks.model import Check, Finding, Reaction, Scope, 
 class Standing(StrEnum):
     """Who has taken a node out of service."""
 
-    #: Nobody: it takes jobs.
+    #: It is in service and takes jobs.
     SERVING = "serving"
     #: The health service, because checks failed.
     FAILED = "failed"
-    #: The health service, and it leaves what follows to a person: the same machine has failed before.
+    #: The health service, and it leaves what follows to an operator: the same machine has failed before.
     PERSON = "person"
-    #: Somebody or something else.
+    #: An administrator, or another program.
     OTHER = "other"
 
 
@@ -51,7 +51,7 @@ class HealthDecision:
 
     Args:
         done: Slurm has done it.
-        reason: for people: why, or why not.
+        reason: a text: why, or why not.
         checks: those that led to it.
     """
 
@@ -64,10 +64,10 @@ class HealthDecision:
 
 @dataclass(frozen=True)
 class UnrepairedNode:
-    """A node that stays as it is until a person has decided.
+    """A node that stays as it is until an operator has decided.
 
     Args:
-        next: the command with which a person goes on.
+        next: the command with which an operator goes on.
     """
 
     node: str
@@ -87,7 +87,7 @@ class RepairPlan:
         permanent: the nodes that are recreated under their names.
         would: the nodes that would be one of these without shadow mode.
         undrained: the nodes that the health service has let into service again.
-        left: the nodes that are left to a person.
+        left: the nodes that are left to an operator.
     """
 
     elastic: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class RepairPlan:
         return {**vars(self), "left": [vars(each) for each in self.left]}
 
     def lines(self) -> tuple[str, ...]:
-        """What follows, for people."""
+        """What follows, as text."""
         names = {
             "jobs get another machine in its place": self.elastic,
             "recreated under its name": self.permanent,
@@ -123,7 +123,7 @@ class RepairPlan:
 
 @dataclass(frozen=True)
 class Touched:
-    """What a replacement has changed, so that what was found there before says nothing any more.
+    """What a replacement has changed, so that what was found there before does not count any more.
 
     Args:
         nodes: those with another machine.
@@ -147,7 +147,7 @@ class Touched:
 def deciding(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> tuple[Finding, ...]:
     """The findings that the health service decides on: what passes or fails on one host, and drains it if it fails.
 
-    What is unknown decides nothing. A pair or a pool accuses nobody: see `fabric` for who is bad.
+    What is unknown decides nothing. A pair or a pool accuses no node: see `fabric` for who is bad.
 
     Args:
         checks: all of them, by name. A finding of another check decides nothing.
@@ -207,7 +207,7 @@ def _shadowed(decision: HealthDecision | None) -> bool:
 
 
 def _left(name: str, node: Node | None, decision: HealthDecision | None, failed: Sequence[Finding]) -> UnrepairedNode:
-    """Why a node is left as it is, and what a person does."""
+    """Why a node is left as it is, and what an operator does."""
     failures = "; ".join(f"{finding.check}: {finding.message}" for finding in failed)
     another = f"gpucluster replace {name}"
     if node is None:
@@ -216,7 +216,7 @@ def _left(name: str, node: Node | None, decision: HealthDecision | None, failed:
         resume = f"gpucluster ssh -- sudo scontrol update nodename={name} state=resume"
         return UnrepairedNode(name, node.reason, f"{another}. Or keep it: {resume}")
     if node.standing is Standing.OTHER:
-        why = f"somebody else has taken it out of service ({node.reason})"
+        why = f"an administrator has taken it out of service ({node.reason})"
         return UnrepairedNode(name, f"{why}: {failures}" if failures else why, another)
     if node.standing is Standing.FAILED and _shadowed(decision) and decision:
         return UnrepairedNode(name, decision.reason, "gpucluster verify --fix")

@@ -22,7 +22,7 @@ _MARGIN_SECONDS = 10.0
 #: How long the program may take, by profile.
 SECONDS: Mapping[Profile, float] = {profile: limit + _MARGIN_SECONDS for profile, limit in TOTAL_S.items()}
 # The exit status of `timeout` when it has ended the program; when it had to kill it, and itself with it, as shells and
-# as Python say it.
+# as Python name it.
 _OUT_OF_TIME = (124, 137, -9)
 _NO_COMMAND = "its agent is of an earlier version and has no checks; run: gpucluster apply"
 

@@ -15,7 +15,7 @@ from gpucluster.verdict.hosts import APPLY
 
 # What srun writes before it starts a step.
 _ALLOCATED = "has been allocated resources"
-# What srun --immediate says when others have the nodes, or come first: ESLURM_NODES_BUSY in Slurm's slurm_errno.c.
+# What srun --immediate prints when others have the nodes, or come first: ESLURM_NODES_BUSY in Slurm's slurm_errno.c.
 _BUSY = "Requested nodes are busy"
 # How long a query of the controller may take.
 _QUERY_SECONDS = 20.0
@@ -73,7 +73,7 @@ def _job(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
     if _BUSY in error and (reason := _in_use(seen, expected, pool, states)):
         return Outcome(Status.SKIP, f"not measured, the pool is in use: {reason}", evidence)
     if _ALLOCATED in error:
-        # As where slurmd does not have the MPI plugin that srun has chosen; srun says nothing of it.
+        # As where slurmd does not have the MPI plugin that srun has chosen; srun prints nothing about it.
         log = "see /var/log/slurm/slurmd.log on the pool's nodes"
         return Outcome(Status.FAIL, f"nodes were allocated, and srun's step did not begin in time: {log}", evidence)
     return Outcome(Status.UNKNOWN, error or "no job was tried", evidence)
@@ -108,7 +108,7 @@ def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> Ou
     untried = [f"{node} ({states.get(node, 'not known to Slurm')})" for node in every if node not in ran]
     tried = f"on {len(ran)} of {len(every)} nodes" if ran else "no node is free"
     message = f"{tried}; not tried: {', '.join(untried)}" if untried else tried
-    # It is no problem if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
+    # It is not a problem if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
     status = Status.PASS if ran else Status.UNKNOWN if nodes else Status.SKIP
     return Outcome(status, message, {"seen": list(ran)})
 
@@ -147,7 +147,7 @@ def _autoscaler(seen: Measurements, _expected: Expectation, _subject: str) -> Ou
     if status.get("healthy") is not True:
         failures = [str(problem) for problem in status.get("problems") or ()]
         has_answer = "healthy" in status or "error" in status
-        message = "; ".join(failures) or str(status.get("error") or "it does not say why")
+        message = "; ".join(failures) or str(status.get("error") or "it gives no reason")
         return Outcome(Status.FAIL if has_answer else Status.UNKNOWN, message, status)
     paused = status.get("paused")
     return Outcome(Status.PASS, f"paused: {paused}" if paused else f"pools {', '.join(status.get('pools') or ())}")

@@ -142,7 +142,7 @@ def test_the_steps_of_an_upgrade_and_what_is_refused(folder: Path, monkeypatch: 
     assert status == 0
     steps = [line.strip() for line in output.split("Steps to 1.34.2:")[1].splitlines() if line]
     assert steps == [f"{host}: 1.33.1 to 1.34.2" for host in ("control plane", "demo-controller", "compute-1")]
-    for wanted, words in (("1.32.0", "does not go back"), ("1.35.0", "by way of 1.34"), ("x", "no release")):
+    for wanted, words in (("1.32.0", "does not go back"), ("1.35.0", "by way of 1.34"), ("x", "not a release")):
         status, output = _run(monkeypatch, "upgrade", "--plan", "--to", wanted)
         assert status == 2
         assert words in output
@@ -152,7 +152,8 @@ def test_the_steps_of_an_upgrade_and_what_is_refused(folder: Path, monkeypatch: 
 
 def test_an_upgrade_that_is_refused_begins_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wanted, words in (
-        ("1.32.0", "does not go back"), ("1.35.0", "by way of 1.34"), ("1.34.2-rc1", "no release"), ("", "no release"),
+        ("1.32.0", "does not go back"), ("1.35.0", "by way of 1.34"), ("1.34.2-rc1", "not a release"),
+        ("", "not a release"),
     ):  # fmt: skip
         status, output = _run(monkeypatch, "upgrade", "--yes", "--to", wanted)
         assert (status, words in output) == (2, True), output

@@ -255,7 +255,7 @@ def test_without_a_specification_the_launch_says_what_to_do(api: Api) -> None:
     assert "there is no CDI specification of gctest-none.test/gpu" in error.message
     (api.home / machine_gpus.CONFIG).write_text("{")
     assert (
-        "does not say which clusters"
+        "does not name the clusters"
         in refused(api, api.subnet(api.vcn("10.78.0.0/16", "two"), "10.78.0.0/24")).message
     )
 

@@ -95,7 +95,7 @@ def test_without_a_user_it_is_unknown(tmp_path: Any) -> None:
     nobody = spec.model_copy(update={"users": spec.users.model_copy(update={"people": ()})})
     findings = measuring(nobody, None).run({"h100": NODES}, "full")
     assert statuses(findings) == {Status.UNKNOWN}
-    assert {finding.message for finding in findings} == {"users.people has nobody whose jobs could measure"}
+    assert {finding.message for finding in findings} == {"users.people has no user whose jobs could measure"}
 
 
 def test_a_baseline_is_recorded_when_it_is_asked_for_and_not_before(tmp_path: Any) -> None:

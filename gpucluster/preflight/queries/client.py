@@ -12,7 +12,7 @@ from gpucluster.preflight.facts import NOT_FOUND, Unknown
 
 T = TypeVar("T")
 
-# Timeouts of one request in seconds. An endpoint of our own is on this machine: a late answer says that it is busy.
+# Timeouts of one request in seconds. An endpoint of our own is on this machine: a late answer means that it is busy.
 _TIMEOUT, _TIMEOUT_ON_THIS_MACHINE = 6.0, 60.0
 # The pauses before a request is repeated when the cloud was busy.
 _PAUSES = (0.4, 1.2)

@@ -193,7 +193,7 @@ class CloudQueries:
         return self._client.query("image", what, allow, read)
 
     def stand_in(self, ocid: str) -> str | Unknown:
-        """What an image of the local cloud contains, if that is not what its name says; else empty."""
+        """What an image of the local cloud contains, if that is not what its name states; else empty."""
 
         def read() -> str:
             image = self._compute.get_image(ocid).data

@@ -19,7 +19,7 @@ RULES = (
     "An entry of `gpus.mig` names GPUs that the shape has, each once in the whole list; one without `devices` is the "
     "only entry.",
     "The profiles of `mig_devices` are those of the shape's GPU, and one GPU has room for all of them: NVIDIA's MIG "
-    "User Guide says where an instance can begin, so 8 x `1g.10gb`, or `3g` with `4g` and `1g`, are refused.",
+    "User Guide states where an instance can begin, so 8 x `1g.10gb`, or `3g` with `4g` and `1g`, are refused.",
 )
 
 

@@ -33,7 +33,7 @@ def check_image(context: RuleContext, path: Path, machine: Mapping[str, Any]) ->
         return  # an invalid one is reported, and the valid ones are not enough to check
     if not _is_named_once(context, path, image):
         return
-    # Nobody logs in to the nodes of a managed pool for us.
+    # gpucluster does not log in to the nodes of a managed pool.
     if image["login_user"] == "" and machine.get("managed") is not True:
         hint = f"Add `login_user:`; it has a default if operating_system is {_or(LOGIN_USERS)}"
         context.error((*path, "login_user"), "is missing: the user of this image that ssh logs in as", hint)

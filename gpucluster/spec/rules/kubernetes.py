@@ -176,7 +176,7 @@ def _check_rdma(context: RuleContext, access: Any) -> None:
         if not (has_virtual_functions(shape) if access == "sr-iov" else shape.rdma_pci_addresses):
             message = f"{access} is not possible with {shape.name} (pool {name}): "
             known = shape.rdma_pci_addresses
-            message += "its RDMA interfaces are not NVIDIA's" if known else "no source says where its interfaces are"
+            message += "its RDMA interfaces are not NVIDIA's" if known else "no source states where its interfaces are"
             context.error(("kubernetes", "rdma"), message, "Write host")
         if pool.get("rdma_addressing") == "cloud-init":
             message = f"with kubernetes.rdma {access} its addresses, those of network.rdma_cidr, are for pods"

@@ -112,7 +112,7 @@ def free_network(routes: Iterable[str]) -> str | None:
 
 
 def network_of(context: RuleContext, path: Path, text: Any) -> IPv4Network | None:
-    """The network at `path`; None if it is no IPv4 network, which is added to the errors."""
+    """The network at `path`; None if it is not an IPv4 network, which is added to the errors."""
     if not isinstance(text, str):
         return None
     if ":" in text:

@@ -30,10 +30,10 @@ class Checks(Part):
     )
     interval: Interval = Field(default=300, description="Seconds between two checks of a node that runs.")
     shadow: bool = Field(
-        default=False, description="Whether it is only said what would be done: no node is drained or undrained."
+        default=False, description="Whether it is only reported what would be done: no node is drained or undrained."
     )
     max_drained_percent: Percent = Field(
         default=20,
         description="How many nodes of a pool failed checks may drain within an hour, in percent of its nodes; one "
-        "node always. Beyond that a person decides.",
+        "node always. Beyond that an operator decides.",
     )

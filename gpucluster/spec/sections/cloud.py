@@ -40,7 +40,7 @@ class ProviderTraits:
         needs_compartment: the file must name a compartment.
         uses_profile: credentials come from a profile of the operator's OCI configuration file.
         generates_keys: gpucluster may generate key pairs, for the operator and for users.
-        hardware_emulated: machines have less hardware than their shape says.
+        hardware_emulated: machines have less hardware than their shape has.
     """
 
     title: str

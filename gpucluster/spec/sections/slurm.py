@@ -57,8 +57,8 @@ class Slurm(Part):
 
     enabled: bool = Field(
         default=True,
-        description="Whether Slurm is the scheduler. Files of earlier releases say `false` where "
-        "`scheduler: none` says it now.",
+        description="Whether Slurm is the scheduler. Files of earlier releases have `false` where "
+        "`scheduler: none` is used now.",
     )
     cluster_name: str = Field(
         default="", pattern=SLURM_CLUSTER_PATTERN, description="Name of the cluster in Slurm. Default: `name`."
@@ -80,12 +80,12 @@ class Slurm(Part):
     private: bool = Field(
         default=True,
         description="Users see only their own jobs, and in the accounting only what is theirs. Members of "
-        "`users.privilege_group` see everything. `false`: everybody does.",
+        "`users.privilege_group` see everything. `false`: all users do.",
     )
     login_needs_job: bool = Field(
         default=True,
         description="Users log in to a node only while they have a job on it, and such a session ends with the job. "
-        "Members of `users.privilege_group` and accounts of the host itself need no job. `false`: nobody does.",
+        "Members of `users.privilege_group` and accounts of the host itself need no job. `false`: no user needs one.",
     )
     default_gpus: Literal["none", "all"] = Field(
         default="none",
