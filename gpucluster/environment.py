@@ -58,7 +58,7 @@ class Rule:
 RULES = (
     Rule("HOME PATH USER LOGNAME TMPDIR", _ALL, "who you are, and where programs and files are"),
     Rule("XDG_RUNTIME_DIR XDG_*_HOME XDG_*_DIRS", _ALL, "where programs have their settings, caches and sockets"),
-    Rule("LANG TZ", _ALL, "language and time of what people read"),
+    Rule("LANG TZ", _ALL, "language and time of texts for users"),
     Rule(
         "LC_* LANGUAGE",
         _TERMINAL,
@@ -75,7 +75,7 @@ RULES = (
     Rule("SSL_CERT_FILE SSL_CERT_DIR", _ALL, "certificates of authorities that you trust"),
     Rule("SSH_AUTH_SOCK", _SSH, "the agent that holds your keys"),
     Rule("SSH_SK_PROVIDER", _SSH, "the library for keys on a hardware token"),
-    Rule("SSH_ASKPASS*", _TERMINAL, "the program that asks you for a password; elsewhere nobody is there to answer"),
+    Rule("SSH_ASKPASS*", _TERMINAL, "the program that asks you for a password; elsewhere no user is there to answer"),
     Rule("SSH_*", _NONE, "they describe the connection through which you came to this machine"),
     Rule(
         "GPUCLUSTER_*", _ALL, "settings of gpucluster, and the mark by which a run finds the programs of a killed one"

@@ -14,7 +14,7 @@ from gpucluster.node_agent.rules.mig import Instance
 
 
 class DoesNotFit(Exception):
-    """A GPU can't be divided like this; the message says why."""
+    """A GPU can't be divided like this; the message states why."""
 
 
 @dataclass(frozen=True)

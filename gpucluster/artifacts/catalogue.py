@@ -108,7 +108,7 @@ class Artifact:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that the file may have: that in the store, and that on the project's page if it differs and says
+        """The names that the file may have: that in the store, and that on the project's page if it differs and states
         the version: `kubeadm` may be that of any release and architecture."""
         on_page = PurePosixPath(unquote(urlsplit(self.url).path)).name
         return tuple(dict.fromkeys([self.file, *([on_page] if self.version in on_page else [])]))
@@ -208,11 +208,11 @@ def _versions(spec: ClusterSpec) -> dict[str, str]:
     """The versions of components, by name.
 
     Raises:
-        InputError: cluster.yml says the release of Kubernetes in a second place.
+        InputError: cluster.yml sets the release of Kubernetes in a second place.
     """
     overridden = [name for name in OF_KUBERNETES if name in spec.software.versions]
     if overridden:
-        what = f"software.versions names {overridden[0]}, and kubernetes.release says which release the cluster has"
+        what = f"software.versions names {overridden[0]}, and kubernetes.release sets the release of the cluster"
         raise InputError(what, where=str(spec.file), hint="Delete the line in software.versions")
     return {**spec.software.versions, **dict.fromkeys(OF_KUBERNETES, spec.kubernetes.release)}
 
@@ -238,7 +238,7 @@ def _of_monitoring(spec: ClusterSpec) -> list[str]:
 
 def _without_packages(spec: ClusterSpec) -> set[str]:
     """The places of hosts whose system has no packages of what is installed from releases there. An image may be of any
-    system if nothing says it."""
+    system if nothing states it."""
     systems = systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider])
     return {place for place, system in systems.items() if not system or system.startswith("OracleLinux")}
 

@@ -83,7 +83,7 @@ class ChecksumLists:
 
     Args:
         read: the text at a path; None if there is none.
-        shown: a path as a person would type it.
+        shown: a path as a user would type it.
     """
 
     def __init__(self, read: Callable[[str], str | None], shown: Callable[[str], str]) -> None:

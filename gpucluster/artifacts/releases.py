@@ -2,7 +2,7 @@
 
     releases = ensure(needed_by(spec, ...), spec.software.mirror_location, on_event)    # for the inventory
     check(...)      # would ensure succeed? Downloads nothing
-    survey(...)     # the same, file by file, for people
+    survey(...)     # the same, file by file, for the operator
     fetch(...)      # fills a folder that can serve as a mirror elsewhere
     lock(...)       # writes the lock file
 

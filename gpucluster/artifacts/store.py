@@ -74,7 +74,7 @@ class ArtifactStore:
             with self._downloaded(origin, place, name, on_event) as (file, actual):
                 if actual != checksum:
                     raise InputError(
-                        f"{name} has another checksum: {actual}; {checksum_from} says {checksum}",
+                        f"{name} has another checksum: {actual}; {checksum_from} states {checksum}",
                         where=f"{origin.name}: {place}",
                         hint=_DIFFERS + (_RENEW if checksum_from == lock_file.NAME else ""),
                     )

@@ -70,7 +70,7 @@ def is_imported(needed: Requirement) -> bool:
 
 
 def requirements(python: str) -> tuple[str, ...]:
-    """What the autoscaler requires on a host with this Python, as its package's metadata says.
+    """What the autoscaler requires on a host with this Python, as its package's metadata states.
 
     These are version ranges, so that any version of a mirror within them is enough. pip evaluates the markers of a
     requirement for the Python that runs pip, not for the one that it downloads for, so they are evaluated here.

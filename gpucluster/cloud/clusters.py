@@ -21,13 +21,13 @@ _WORKERS = 4
 
 @dataclass(frozen=True)
 class Sighting:
-    """A resource with the tag of a cluster, and what it says of whose cluster that is.
+    """A resource with the tag of a cluster, and what its tags state about the owner of the cluster.
 
     Args:
         kind: instance, file_system or vcn.
-        identity: the random identity of the cluster; empty if its tags do not say it.
-        origin: who made the cluster, and where; empty if the resource does not say it.
-        created: when, in RFC 3339; creator: by whom, as a tag default of the tenancy says; both may be empty.
+        identity: the random identity of the cluster; empty if its tags do not state it.
+        origin: who made the cluster, and where; empty if the resource does not state it.
+        created: when, in RFC 3339; creator: by whom, by a tag default of the tenancy; both may be empty.
         address_range: of a VCN.
     """
 
@@ -45,7 +45,7 @@ class Sighting:
 
     @property
     def carries_lock(self) -> bool:
-        """Whether it can say which run holds the cluster: its network, or its controller in an existing one."""
+        """Whether its tag can name the run that holds the cluster: a network, or a controller in an existing one."""
         return self.kind == "vcn" or self.controller
 
 

@@ -35,7 +35,7 @@ class ElasticInstance:
     Args:
         node: the name of the node, as tagged; for a builder, its display name.
         builder: whether it exists to bake an image.
-        created: seconds since 1970; 0 if the cloud does not say it.
+        created: seconds since 1970; 0 if the cloud does not report it.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """The file systems of a cluster in OCI's File Storage: what may be in them, and who may still write into them.
 
 What is known of users' files is a tag of the file system itself (`oci.tags.FILES`), so that every machine knows it, and
-nobody trusts a file that may be of another cluster, or of last year.
+no file is trusted that may be of another cluster, or of last year.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FileSystem:
     Args:
         sources: under which addresses and paths hosts can mount it, such as "10.0.1.2:/home".
         writable: whether a host may write through one of them.
-        files: what is known of users' files; None if its tags do not say it.
+        files: what is known of users' files; None if its tags do not state it.
         snapshots: the names of its snapshots. OCI deletes them together with it.
     """
 

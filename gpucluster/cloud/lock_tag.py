@@ -1,4 +1,4 @@
-"""The tag that says which run holds a cluster: read, set and removed so that no two runs can set it.
+"""The tag that names the run that holds a cluster: read, set and removed so that no two runs can set it.
 
 The API gives each state of a resource an etag, and refuses a change that names another one than the present
 (`if-match`). The tag is that of the cluster's own network; where it lies in an existing network, of its controller.
@@ -71,7 +71,7 @@ class LockTag:
         return holder(response.data.freeform_tags) if response is not None else None
 
     def change(self, decide: Change) -> None:
-        """Change the holder, if nobody else has changed the resource meanwhile; else decide again. Does nothing if the
+        """Change the holder, if no other run has changed the resource meanwhile; else decide again. Does nothing if the
         resource does not exist any more.
 
         Raises:

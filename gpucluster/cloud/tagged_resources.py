@@ -5,7 +5,7 @@ and after a destroy they are removed.
 
 Three kinds of things that belong to a cluster are not listed here, because others own them: baked images
 (`baked_images`), subscriptions to Marketplace listings (they have no tags, cost nothing and may serve others in the
-compartment), and the shapes that an image is made compatible with (a property of somebody's image).
+compartment), and the shapes that an image is made compatible with (a property of a user's image).
 """
 
 from __future__ import annotations

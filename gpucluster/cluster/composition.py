@@ -112,7 +112,7 @@ class Parts:
 
     @property
     def spec(self) -> ClusterSpec:
-        """What cluster.yml says."""
+        """The content of cluster.yml."""
         return self.options.spec
 
     @property

@@ -88,7 +88,7 @@ def cache_folder(home: Path) -> Path:
     Its files are executed. So only this user may write to it.
 
     Raises:
-        OSError: it can't be created, or belongs to somebody else.
+        OSError: it can't be created, or belongs to another user.
     """
     from importlib import metadata
 

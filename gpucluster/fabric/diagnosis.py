@@ -5,8 +5,8 @@
 3. Each suspect is confirmed with another partner, from outside of its block.
 4. All that is left is measured together. If that is bad, the fault lies between two blocks or two nodes, and is split
    down to them.
-5. Suspects are measured with each other: what is good with another suspect is no bad node, but on the other side of a
-   bad link.
+5. Suspects are measured with each other: what is good with another suspect is not a bad node, but on the other side of
+   a bad link.
 6. Bad nodes are measured device by device.
 """
 
@@ -141,7 +141,7 @@ class _Search:
     def _confirm(self, node: str) -> Part[tuple[str, bool | None]]:
         """Whether the node is bad with two partners; None where nothing could be measured.
 
-        One of them is from its own block if anybody there is healthy, because a bad uplink of the block would accuse
+        One of them is from its own block if any node there is healthy, because a bad uplink of the block would accuse
         the node; the other is from outside.
         """
         first = self._pool.any(node, ())

@@ -10,7 +10,7 @@ from gpucluster.fabric.model import FabricMeasurement
 from gpucluster.fabric.rounds import Part
 from gpucluster.fabric.splitting import Bundle, across, between, singles
 
-#: So many faults are searched; a network with more needs a person.
+#: So many faults are searched; a network with more needs an operator.
 _MOST = 16
 #: So many others tell a bad end from a bad link between two ends. One of them may be bad itself.
 _WITNESSES = 3

@@ -13,7 +13,7 @@ from gpucluster.fabric.rounds import Part
 #: nothing is; between them the median of three decides. Faults that are known cost a fifth of the bandwidth or more.
 SURELY_BAD, LIMIT, SURELY_GOOD = 0.84, 0.9, 0.94
 _REPEATS = 2
-#: So many names say enough.
+#: The most names in a message.
 _NAMED = 4
 
 
@@ -40,7 +40,7 @@ def typical(results: Iterable[float | None]) -> float | None:
 def good(
     scale: Scale, measurements: Iterable[FabricMeasurement], first: Results | None = None
 ) -> Part[dict[FabricMeasurement, bool | None]]:
-    """Measure, and say of each whether it is good; None where there was no result in any attempt.
+    """Measure, and report of each whether it is good; None where there was no result in any attempt.
 
     Args:
         first: results of a first attempt that was made already.
@@ -64,7 +64,7 @@ class MeasurementFailure(Exception):
 
 
 def certain(scale: Scale, measurements: Iterable[FabricMeasurement]) -> Part[dict[FabricMeasurement, bool]]:
-    """The same, where only results can accuse somebody.
+    """The same, where only results can accuse a node.
 
     Raises:
         Unmeasured: one had no result in any attempt.

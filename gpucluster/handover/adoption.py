@@ -107,7 +107,7 @@ class Findings:
 
     @property
     def removable(self) -> tuple[TaggedResource, ...]:
-        """What apply removes: it costs money, and nobody asked for it."""
+        """What apply removes: it costs money, and cluster.yml does not ask for it."""
         return (*self.surplus, *self.unwanted)
 
 
@@ -244,7 +244,7 @@ def require_one_cluster(resources: Iterable[TaggedResource], known: Collection[s
         raise ToolError(
             f"the compartment has two clusters with the name {cluster}: the state knows the controller "
             f"{', '.join(ours)}, and not {', '.join(others)}",
-            hint="Use another compartment for one of them. If nobody needs the second one, remove it with its own "
+            hint="Use another compartment for one of them. If the second one is not needed, remove it with its own "
             "cluster.yml and state, or terminate its instances in the console",
         )
 
@@ -328,7 +328,7 @@ class _Comparison:
         if used or candidates[0].kind in _VALUABLE:
             listed = "\n".join(f"  {each.id} ({each.state}, made {each.created})" for each in candidates)
             raise ToolError(
-                f"the cloud has {len(candidates)} of the {candidates[0]}, and no state says which one is in use:\n"
+                f"the cloud has {len(candidates)} of the {candidates[0]}, and no state shows which one is in use:\n"
                 f"{listed}",
                 hint="Remove those that are not in use in the console, then run the same command again",
             )

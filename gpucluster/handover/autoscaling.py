@@ -19,7 +19,7 @@ KUBECONFIG, KUBECTL = "/etc/gpucluster/autoscaler.kubeconfig", "/usr/local/bin/k
 
 # kubelet's name of each architecture.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-# Cores that the DaemonSets of each node ask for: Calico 0.25, Multus 0.1, and something for a person's own.
+# Cores that the DaemonSets of each node ask for: Calico 0.25, Multus 0.1, and a reserve for DaemonSets of the site.
 _CORES_OF_DAEMONS = 0.5
 # kubelet takes 110 pods, its default. Those of the cluster itself are fewer than ten.
 _PODS = 100
@@ -47,7 +47,7 @@ def autoscaler_policy(
     """The autoscaler's policy, in the form that the autoscaler parses.
 
     Args:
-        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+        hardware_emulated: hosts have less hardware than their shape has (the local cloud).
     """
     limits = spec.autoscaler
     on_kubernetes = spec.scheduler == "kubernetes"

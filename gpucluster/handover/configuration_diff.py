@@ -17,7 +17,7 @@ NOT_KNOWN = "how the hosts are configured is not known: apply configures all of 
 
 # Paths on the machine that runs apply, and the lists of hosts.
 _LEFT_OUT = frozenset({"gpucluster_hosts", "software_files", "software_directory", "autoscaler_wheels"})
-# What people call a variable: by the beginning of its name, the longest first.
+# The names of variables in messages: by the beginning of its name, the longest first.
 _SUBJECTS = {
     "users_people": "users", "users_": "users", "slurm_pools": "pools", "slurm_partitions": "partitions",
     "slurm_": "slurm", "containers_": "containers", "pyxis_": "containers", "nvidia_": "nvidia",

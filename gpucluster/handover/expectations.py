@@ -20,14 +20,14 @@ def node_expectation(
     other hosts are not worth a verdict on their drives.
 
     Args:
-        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+        hardware_emulated: hosts have less hardware than their shape has (the local cloud).
         off: checks that cluster.yml switches off.
     """
     pool = machine if isinstance(machine, Pool) else None
     shape = shapes.get(machine.shape)
     gpus = shape.gpus if pool else 0
     nvidia = bool(gpus) and shape.has_nvidia_gpus
-    # A pod that has an RDMA device takes it away from the host, so that a missing one is no fault there.
+    # A pod that has an RDMA device takes it away from the host, so that a missing one is not a fault there.
     in_pods = spec.scheduler == "kubernetes" and spec.kubernetes.rdma == "device"
     rdma = pool is not None and pool.uses_rdma and not in_pods
     disk = spec.storage.local_disk
@@ -68,7 +68,7 @@ def _memory_mib(pool: Pool) -> int:
 
 def _services(spec: ClusterSpec, machine: Controller | Login | Pool) -> tuple[str, ...]:
     if spec.scheduler == "kubernetes" and not isinstance(machine, Login):
-        # Where Oracle runs the control plane, the controller is no node.
+        # Where Oracle runs the control plane, the controller is not a node.
         is_node = isinstance(machine, Pool) or spec.kubernetes.control_plane == "self"
         return ("containerd", "kubelet") if is_node else ()
     if not spec.slurm.enabled:

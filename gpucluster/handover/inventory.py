@@ -89,7 +89,7 @@ def inventory(
         members: the permanent nodes of each pool; elastic nodes are never in the inventory.
         autoscaling: None where no pool is elastic.
         person_keys: the public keys of each user, including generated ones.
-        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+        hardware_emulated: hosts have less hardware than their shape has (the local cloud).
         software: the release files for the hosts.
     """
     every = [outputs.controller, *outputs.login, *(node for nodes in members.values() for node in nodes)]
@@ -361,7 +361,7 @@ def _monitoring_variables(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]
         "monitoring_retention_days": monitoring.retention_days,
         "monitoring_retention_gb": monitoring.retention_gb,
         "monitoring_slurm_interval": monitoring.slurm_interval,
-        # Its content may have passwords: it is no part of the inventory, which the controller has a copy of.
+        # Its content may have passwords: it is not part of the inventory, which the controller has a copy of.
         "monitoring_alertmanager_file": str(path) if path else None,
         "monitoring_grafana": monitoring.grafana,
         "exporters_hang_seconds": monitoring.hang_seconds,

@@ -1,4 +1,4 @@
-"""What Ansible's inventory says of Kubernetes: the variables of the cluster, labels and taints of each pool,
+"""The part of Ansible's inventory about Kubernetes: the variables of the cluster, labels and taints of each pool,
 and the objects that gpucluster runs there."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def has_kubernetes_engine(spec: ClusterSpec) -> bool:
 
 
 def kubernetes_variables(spec: ClusterSpec, outputs: Outputs, *, hardware_emulated: bool) -> dict[str, Any]:
-    """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them.
+    """The variables of the whole cluster. Without Kubernetes they describe what it would be, and no role reads them.
     `kubernetes_oke` is there with a control plane of Kubernetes Engine only.
 
     Args:
@@ -208,7 +208,7 @@ def system_manifests(spec: ClusterSpec, *, hardware_emulated: bool) -> list[Mani
     """The objects that gpucluster itself runs in a cluster for its hardware.
 
     Args:
-        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+        hardware_emulated: hosts have less hardware than their shape has (the local cloud).
     """
     return system(
         [pool.hardware for pool in spec.pools.values()],

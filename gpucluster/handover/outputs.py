@@ -118,17 +118,17 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a cluster is, as its state says: the root's output `identity`, version 1.
+    """What a cluster is, as its state has it: the root's output `identity`, version 1.
 
     Args:
-        compartment_id: empty if the state does not say it.
+        compartment_id: empty if the state does not have it.
         login_keys: the public halves of generated login keys, by user.
         host_keys: the ssh host keys of the controller, the login nodes and the permanent nodes, by OCID.
         certificates: those of the cluster's certificate authorities, by their name: as PEM, for ssh a public key.
         secrets: which generation of each secret the controller has: a number that changes with the secret and does
             not tell it.
-        name: of the cluster; empty if the state does not say it.
-        id: the cluster's random identity; empty if the state does not say it.
+        name: of the cluster; empty if the state does not have it.
+        id: the cluster's random identity; empty if the state does not have it.
         origin: who made the cluster, and where; empty if that is not known.
     """
 
@@ -164,12 +164,12 @@ class Identity:
 
     @property
     def ssh_authority(self) -> str:
-        """The public key, `type base64`, that certifies ssh host keys; empty if the state does not say it."""
+        """The public key, `type base64`, that certifies ssh host keys; empty if the state does not have it."""
         return " ".join(self.certificates.get(SSH_AUTHORITY, "").split()[:2])
 
     @property
     def recorded(self) -> dict[str, dict[str, str]]:
-        """What the hosts have said of themselves, as the variable `recorded` takes it."""
+        """What the hosts have reported of themselves, as the variable `recorded` takes it."""
         return {name: dict(getattr(self, name)) for name in RECORDED}
 
 

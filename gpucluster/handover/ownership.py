@@ -1,7 +1,7 @@
 """Whether what the cloud has under a cluster's name is the cluster that a folder works on.
 
-Two people may choose the same name in one compartment. So a cluster has a random identity besides its name: in the tags
-of its resources and in Terraform's state. Before a command changes something, the two are compared here. Pure.
+Two operators may choose the same name in one compartment. So a cluster has a random identity besides its name: in the
+tags of its resources and in Terraform's state. Before a command changes something, the two are compared here. Pure.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def require_name(folder: FolderFacts, names: Collection[str]) -> None:
     others = sorted(set(names) - {folder.name})
     if others and folder.has_state:
         raise OtherClusterError(
-            f"this folder's state is of the cluster {', '.join(others)}, and cluster.yml says {folder.name}",
+            f"this folder's state is of the cluster {', '.join(others)}, and cluster.yml names {folder.name}",
             where=folder.state or folder.file,
             hint=f"A cluster keeps its name: write `name: {others[0]}` again. For another cluster, use another folder",
         )
@@ -153,7 +153,7 @@ def taken(folder: FolderFacts, present: Sequence[Sighting], own: str) -> OtherCl
 
 
 def facts(folder: FolderFacts, present: Sequence[Sighting]) -> list[str]:
-    """What is known of a cluster in the cloud, in lines, beside what cluster.yml says."""
+    """What is known of a cluster in the cloud, in lines, beside the values of cluster.yml."""
     if not present:
         return []
     ids = sorted({each.identity for each in present if each.identity})

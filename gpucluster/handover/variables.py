@@ -53,7 +53,7 @@ def tfvars(
         node_iam: those of the instances that join a control plane of Kubernetes Engine.
         existing_images: the images of hosts that are adopted, by `controller`, `login` and `pool/<name>`.
         login_keys: the public halves of generated login keys, by user.
-        recorded: what the state says already of the hosts: see `Identity.recorded`.
+        recorded: what the state has already about the hosts: see `Identity.recorded`.
         standing_compartment: the OCID of the compartment of elastic nodes that an earlier cluster of this name, or
             a lost state, has left.
         cluster_id: the random identity of the cluster; empty if it has none.

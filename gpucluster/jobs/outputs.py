@@ -20,7 +20,7 @@ _KNOWN_BY = 60
 
 
 def header(text: str) -> Mapping[str, Any] | None:
-    """What the job says of itself in the first line of its output; None without such a line. The last one counts."""
+    """The description of the job in the first line of its output; None without such a line. The last one counts."""
     for line in reversed(text.splitlines()):
         if line.startswith(HEADER):
             try:
@@ -67,9 +67,10 @@ def finding(job: Job, check: str, status: Status, message: str) -> Finding:
     return Finding(check, job.template.name, status, message)
 
 
-#: What says why a job ended, before the lines of those that ended because of it: a line, and what to do. Sources:
-#: NVIDIA/pyxis#39 and #168 (a registry that was not asked), NVIDIA/nccl#872, torch's ProcessGroupNCCL.cpp, ld.so(8),
-#: open-mpi/ompi#12495 (with srun a message now and then reaches a rank that is still in MPI_Init, which then crashes).
+#: Lines that state why a job ended, before the lines of those that ended because of it: a line, and what to do.
+#: Sources: NVIDIA/pyxis#39 and #168 (a registry that was not asked), NVIDIA/nccl#872, torch's ProcessGroupNCCL.cpp,
+#: ld.so(8), open-mpi/ompi#12495 (with srun a message now and then reaches a rank that is still in MPI_Init, which then
+#: crashes).
 _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"pyxis: +\[ERROR\].*registry-1\.docker\.io/v2/[\w-]+\.[\w.-]+/.*"),
@@ -94,7 +95,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def cause(text: str) -> str:
-    """The line of an output that says why its job ended, and what to do; empty where none is known.
+    """The line of an output that states why its job ended, and what to do; empty where none is known.
 
     The kinds come in the order of the table, and of each kind the first line counts: what follows is its consequence.
     """
@@ -106,7 +107,7 @@ def cause(text: str) -> str:
 
 
 def judged(job: Job, text: str) -> JobResult:
-    """What the output of a job says: the template's judgement, and where that could not be made, the line with the
+    """The result in the output of a job: the template's judgement, and where that could not be made, the line with the
     cause.
     """
     result = job.template.judge(text, job)
@@ -115,5 +116,5 @@ def judged(job: Job, text: str) -> JobResult:
     words = why.removeprefix("NCCL WARN ")[:_KNOWN_BY]
     if not why or any(words in each.message for each in result.findings):
         return result
-    reason = finding(job, "job", Status.UNKNOWN, f"the output says: {printable(why)}")
+    reason = finding(job, "job", Status.UNKNOWN, f"the output reports: {printable(why)}")
     return replace(result, findings=(reason, *result.findings))

@@ -1,6 +1,6 @@
 """What a user may add to the pods of a job, from text: variables, annotations, mounts, tolerations. Pure.
 
-Whether a namespace accepts it is for the API server to say, which names the field that it refuses.
+The API server decides whether a namespace accepts it, and names the field that it refuses.
 """
 
 from __future__ import annotations

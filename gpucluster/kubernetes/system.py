@@ -40,7 +40,7 @@ def system(
         rdma_cidr: the addresses of RDMA interfaces in pods.
         engine: the control plane is that of Kubernetes Engine.
         emulated: its hosts have not the hardware of their shapes. Then no device plugin runs, which would find nothing:
-            the status of the nodes says what they offer.
+            the status of the nodes has what they offer.
         divided: whether GPUs of a pool are divided.
     """
     manifests = [namespace(SYSTEM_NAMESPACE, _PRIVILEGED)]
@@ -62,7 +62,7 @@ def system(
 
 
 def _use_of_policy() -> Manifest:
-    """Pods of this namespace may be privileged. The role and its policy come with the people of the directory."""
+    """Pods of this namespace may be privileged. The role and its policy come with the users of the directory."""
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",

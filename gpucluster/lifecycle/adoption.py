@@ -99,7 +99,7 @@ class Adoption:
         if survey.findings.stale:
             listed = "\n".join(f"  {address} is {each.id} now" for address, each in survey.findings.stale.items())
             raise ToolError(
-                f"Terraform's state is older than the cluster, which has other resources than it says:\n{listed}",
+                f"Terraform's state is older than the cluster, which has other resources than it names:\n{listed}",
                 hint=f"Run: {RECOVER}",
             )
         return survey

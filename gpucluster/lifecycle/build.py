@@ -30,7 +30,7 @@ class Built:
 
     Args:
         changes: how many resources Terraform has changed.
-        facts: what the hosts said at the end of the configuration; None if they are in another state by now.
+        facts: what the hosts reported at the end of the configuration; None if they are in another state by now.
     """
 
     deployment: Deployment
@@ -127,7 +127,7 @@ class Building:
         )
 
     def _keep_login_keys(self, terraform: Terraform, directory: Mapping[str, Sequence[str]]) -> None:
-        """The directory has kept keys that another machine has generated: say so, and use them from now on."""
+        """The directory has kept keys that another machine has generated: report it, and use them from now on."""
         if kept := self._login_keys.differing(directory):
             self._provisioning.correct_login_keys(terraform, kept)
         for name, public in kept.items():

@@ -32,7 +32,7 @@ from gpucluster.text import count, printable
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 
-# Seconds for the controller to say how the hosts were configured last: who asks needs the answer.
+# Seconds for the controller to report how the hosts were configured last: the caller needs the answer.
 _RECORD_TIMEOUT = 60.0
 
 
@@ -41,7 +41,7 @@ class Configuration:
 
     Args:
         version: of the package that runs.
-        record: says on the controller how the hosts were configured last.
+        record: states on the controller how the hosts were configured last.
         ansible: makes the runner of our playbooks.
         bastion: opens the sessions of the Bastion service of the started cloud.
         file_systems, elastic: make the clients of the started cloud.
@@ -103,7 +103,7 @@ class Configuration:
         since, only users, accounts and checks are looked at.
 
         Args:
-            verify: the variables that say what is collected.
+            verify: the variables that set what is collected.
             slurm_upgrade: allow another release of Slurm than the hosts have.
             all_tasks: run every task, whatever has changed.
 
@@ -244,7 +244,7 @@ class Configuration:
 
     @staticmethod
     def host_facts(deployment: Deployment, configured: PlaybookResult) -> dict[str, Mapping[str, str]]:
-        """What the controller has said of the cluster's certificates and secrets, for Terraform's state."""
+        """What the controller has reported of the cluster's certificates and secrets, for Terraform's state."""
         facts = facts_of(configured).get(deployment.controller.name, {})
         return {name: dict(facts.get(name) or {}) for name in ("certificates", "secrets")}
 

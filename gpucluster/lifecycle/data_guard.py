@@ -1,4 +1,4 @@
-"""The guard of users' files: no file system of a cluster is deleted before somebody has looked into it.
+"""The guard of users' files: no file system of a cluster is deleted before its content was checked.
 
 It trusts no file of this machine and no empty state. It finds the file systems that exist, in Terraform's state and in
 the cloud by their tag, and looks at each through a host that answers. docs/adr/0024-no-file-is-lost.md has the reasons.
@@ -156,7 +156,7 @@ class DataGuard:
             delete_data: the operator allows it, whatever is in them.
 
         Raises:
-            DataGuardError: there are users' files or snapshots, or nobody can tell.
+            DataGuardError: there are users' files or snapshots, or no host can tell.
             CloudError: the cloud refused, or can't be reached.
         """
         with run.phase("check for users' files"):
@@ -182,7 +182,7 @@ class DataGuard:
                 systems.unseal(file_system.id)  # a destroy that was killed has left it read-only
             raise _full(file_system, files)
         with _unsealed_after_failure(systems, file_system.id):
-            # Users may be at work. Between this look and the end of the hosts nobody writes any more.
+            # Users may be at work. Between this look and the end of the hosts no user writes any more.
             systems.seal(file_system.id)
             files = self._look(file_system.sources)
             if isinstance(files, str):
@@ -193,7 +193,7 @@ class DataGuard:
 
 
 def known_to_be_empty(file_system: FileSystem) -> bool:
-    """Whether the file system itself says that there are no files of users, where no host can be asked. Pure.
+    """Whether the tags of the file system show that there are no files of users, where no host can be asked. Pure.
 
     It does if no run has ever let users reach it, or if a destroy has looked and no host could write since then.
     """
@@ -235,5 +235,5 @@ def _answer(name: str, result: process.Completed) -> UserFiles | str:
 
 
 def _last(text: str) -> str:
-    """The last line of what a program wrote for people."""
+    """The last line of a program's standard error."""
     return text.strip().rpartition("\n")[2] or "no reason was given"

@@ -1,4 +1,4 @@
-"""Take the steps of an upgrade of Kubernetes: what the plan says, in its order, until one fails.
+"""Take the steps of an upgrade of Kubernetes in the order of the plan, until one fails.
 
 Nothing is recorded: the next run plans again from what runs then, and so goes on where this one ended.
 """
@@ -102,7 +102,7 @@ def _is_ours(node: KubernetesNode) -> bool:
 
 @contextmanager
 def _next_command(plan: KubernetesUpgrade, step: str) -> Iterator[None]:
-    """The error of a playbook says how the upgrade goes on: `apply` would refuse."""
+    """The error of a playbook states how the upgrade goes on: `apply` would refuse."""
     try:
         yield
     except AnsibleError as error:

@@ -161,7 +161,7 @@ class Ownership:
 
     @property
     def is_visible(self) -> bool:
-        """Whether the cloud has something of the cluster that can say which run holds it."""
+        """Whether the cloud has a resource of the cluster whose tag can name the run that holds it."""
         return self._is_visible
 
     @property
@@ -188,7 +188,7 @@ class Ownership:
         self._is_visible = True
 
     def hold_again(self) -> None:
-        """Hold the cluster also where this run has replaced the controller that said so.
+        """Hold the cluster also where this run has replaced the controller that had the lock.
 
         Raises:
             LockedError: another run was faster.
@@ -232,7 +232,7 @@ class Ownership:
         return sightings if carrier(own) is not None else ()
 
     def unlock(self, lock_id: str) -> Holder:
-        """Remove the lock of a run that does not run any more. Returns what it said.
+        """Remove the lock of a run that does not run any more. Returns its holder.
 
         Raises:
             OtherClusterError: the cluster is not known to be the one of this folder.
@@ -270,7 +270,7 @@ class Ownership:
 
     def _saved_fits(self) -> bool:
         """Whether the cloud has nothing under this name but the cluster that this machine has worked on. A cloud that
-        does not answer keeps nobody from a host whose key this machine knows."""
+        does not answer does not block a host whose key this machine knows."""
         saved = self._saved_here()
         if saved is None or self._named:
             return False
@@ -329,8 +329,8 @@ class Ownership:
 
 
 def origin(paths: ClusterPaths) -> str:
-    """Who works here, and where, for people who find the cluster in the cloud."""
-    user = "somebody"
+    """Who works here, and where, for operators who find the cluster in the cloud."""
+    user = "unknown"
     with suppress(OSError, KeyError):  # a container without an entry for its user
         user = getpass.getuser()
     text = printable(f"{user}@{socket.gethostname()}:{paths.root.resolve().parent}")

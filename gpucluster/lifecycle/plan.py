@@ -1,7 +1,7 @@
 """What an apply would do: Terraform's changes, the hosts by name, and what Ansible would configure. Changes nothing.
 
 Terraform compares with the cloud. What Ansible would do in the hosts is compared with the configuration record on the
-controller and with the directory, because a run of all roles takes longer than a plan may. A file that somebody has
+controller and with the directory, because a run of all roles takes longer than a plan may. A file that a user has
 edited on a host is not seen: apply writes it again.
 """
 
@@ -75,7 +75,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True)
 class _OnController:
-    """What the controller says of the configuration: the record, and what the directory would change."""
+    """What the controller reports of the configuration: the record, and what the directory would change."""
 
     record: Mapping[str, Any] | None
     users: tuple[ConfigurationDifference, ...] = ()
@@ -200,7 +200,7 @@ def refuse_what_stays(spec: ClusterSpec, controller: ControllerConnection, recor
     except GpuClusterError:
         return
     for what in _changes_what_stays(_OnController(recorded), spec):
-        hint = "Write what it has, or build another cluster; docs/how-to/kubernetes.md says what they may share"
+        hint = "Write what it has, or build another cluster; see docs/how-to/kubernetes.md for what they may share"
         raise InputError(what, where=str(spec.file), hint=hint)
 
 

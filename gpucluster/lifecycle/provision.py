@@ -176,7 +176,7 @@ class Provisioning:
             cloud.start(to_build=False)
             if plain.state_is_damaged and not recovering and not self._tagged().find():
                 plain.set_damaged_state_aside()
-            # A damaged state is refused below. Preflight says better why a cloud refuses to list anything.
+            # A damaged state is refused below. Preflight explains better why a cloud refuses to list anything.
             sound = recovering or not plain.state_is_damaged
             with suppress(CloudError) if preflight else nullcontext():
                 if sound:
@@ -227,7 +227,7 @@ class Provisioning:
         self._saved.compartment = compartment
 
     def _check_elastic_compartment(self, outputs: Mapping[str, Any]) -> None:
-        """Refuse another compartment for elastic nodes while some run in the present one: nobody would look for them
+        """Refuse another compartment for elastic nodes while some run in the present one: no run would look for them
         there, and they would never end.
 
         Raises:
@@ -298,8 +298,8 @@ class Provisioning:
         """
         existing = self._spec.network.vcn_id is not None
         if existing and (self._ownership.has_hosts or any(is_host(address) for address in terraform.addresses())):
-            # It is not a first apply: the controller of a cluster that stands is lost, or its state, too. What follows
-            # says so.
+            # It is not a first apply: the controller of a cluster that stands is lost, or its state, too. The error
+            # of the next step reports it.
             return 0
         first, alone = (CONTROLLER, _WITH_CONTROLLER) if existing else (NETWORK, (NETWORK,))
         # What Terraform refuses of the whole, it refuses before anything exists.
@@ -320,7 +320,7 @@ class Provisioning:
         return sum(not change.internal for change in plan.changes)
 
     def record(self, terraform: Terraform, **reported: Mapping[str, str]) -> None:
-        """Write into the state what hosts have said of themselves, if it says something else.
+        """Write into the state what hosts have reported of themselves, if it has other values.
 
         Args:
             terraform: of this run, after its `apply`.

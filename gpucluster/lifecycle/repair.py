@@ -34,7 +34,7 @@ class Fix:
     """What `verify --fix` may do.
 
     Args:
-        shadow: say what would be done, and do nothing.
+        shadow: report what would be done, and do nothing.
         replace_nodes: recreate permanent nodes, with what is on their disks lost.
         drain_timeout: seconds to wait for jobs on nodes that are replaced; with 0 they are requeued, or cancelled.
         confirm: is called with the names of the nodes whose machines would be terminated, before anything is drained.
@@ -91,7 +91,7 @@ class Repair:
         """Do what follows from a verdict. Returns the verdict at the end, which has passed, and what was done.
 
         Raises:
-            VerifyError: something that was checked does not pass at the end: with what a person does next.
+            VerifyError: something that was checked does not pass at the end: with what an operator does next.
             InputError: the answer to the question was no, or cluster.yml asks for other changes. Nothing was replaced.
             ToolError: jobs still run on nodes that are to be replaced, which stay drained; or the controller does not
                 answer.
@@ -219,7 +219,7 @@ def _only(names: Collection[str], plan: RepairPlan) -> RepairPlan:
 
 
 def _failed(verdict: Verdict, plan: RepairPlan) -> VerifyError:
-    """The error of a cluster that does not pass, with what a person does."""
+    """The error of a cluster that does not pass, with what an operator does."""
     error = failed(verdict)
     lines = [f"  {line}" for line in plan.lines()]
     what = "\n".join([error.what, *(["what follows:", *lines] if lines else [])])

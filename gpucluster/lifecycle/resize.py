@@ -118,7 +118,7 @@ class Scaling:
     Args:
         pools: without those whose permanent nodes all stay as they are.
         controller: what happens to the controller: `replaced`, `rebooted`, or empty.
-        login: what happens to login nodes. Nobody waits for the users who are logged in there.
+        login: what happens to login nodes. Apply does not wait for the users who are logged in there.
         replacements: why hosts that cluster.yml still asks for are replaced: apply needs --replace-nodes for them.
         staying: the OCIDs of the hosts that are neither removed nor replaced, by name.
     """
@@ -344,7 +344,7 @@ class Resizing:
         elastic: makes the client of elastic instances; only called after the cloud was started.
         nodes: takes nodes out of service, and lets them in again.
         hosts: what this machine knows of hosts that boot again is forgotten there.
-        record: says on the controller whether all hosts are configured.
+        record: states on the controller whether all hosts are configured.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ class RunLock:
             raise
 
     def follow(self, sightings: Sequence[Sighting]) -> None:
-        """Hold the cluster by the resource that says so now, if this run has replaced the one that did.
+        """Hold the cluster by the resource that has the lock now, if this run has replaced the one that did.
 
         Args:
             sightings: what the cloud has of it.
@@ -112,7 +112,7 @@ class RunLock:
         self._tag = self._held = None
 
     def remove(self, sightings: Sequence[Sighting], lock_id: str) -> Holder:
-        """Remove the lock of a run that does not run any more. Returns what it said.
+        """Remove the lock of a run that does not run any more. Returns its holder.
 
         Raises:
             InputError: there is no such lock.
@@ -138,8 +138,8 @@ class RunLock:
         """Which run it is, where, and since when."""
         age = holder.age(datetime.now(UTC))
         since = holder.since.replace("T", " ").removesuffix("+00:00")
-        when = f"since {since} UTC ({duration(age)} ago)" if age >= 0 else "it does not say since when"
-        return printable(f"{holder.command or 'a run'} by {holder.origin or 'it does not say whom'}, {when}")
+        when = f"since {since} UTC ({duration(age)} ago)" if age >= 0 else "since an unknown time"
+        return printable(f"{holder.command or 'a run'} by {holder.origin or 'an unknown user'}, {when}")
 
     def _tag_of(self, sightings: Sequence[Sighting]) -> LockTag | None:
         return LockTag.of(self._cloud.access(), sightings) if sightings else None

@@ -1,4 +1,4 @@
-"""What the name of an image says: its operating system, its architecture, and what is installed on it.
+"""What the name of an image contains: its operating system, its architecture, and what is installed on it.
 
 Oracle's names are systematic, and for a version of a marketplace listing the name is all that the API tells about its
 contents. Sources of the names: Oracle's pages of platform images (docs.oracle.com/iaas/images), the versions of the
@@ -34,7 +34,7 @@ _WILDCARD = "*"
 
 @dataclass(frozen=True)
 class NameParts:
-    """What a name says. A name that somebody typed may say nothing: then everything is empty or False.
+    """What a name contains. A name that a user typed may contain nothing: then everything is empty or False.
 
     Args:
         operating_system, version: as OCI's list of images has them; empty if the name does not begin with them.
@@ -54,7 +54,7 @@ class NameParts:
 
     @property
     def says_contents(self) -> bool:
-        """Whether the name follows Oracle's pattern, so that what it does not say is not there."""
+        """Whether the name follows Oracle's pattern, so that what it does not name is not there."""
         return bool(self.operating_system and self.build)
 
 

@@ -54,7 +54,7 @@ class UsersFiles(StrEnum):
     Attributes:
         UNUSED: Terraform has created the file system, and no host was ever configured to use it.
         IN_USE: users could reach it.
-        EMPTY: a destroy has found no files of users, after nobody could write any more.
+        EMPTY: a destroy has found no files of users, after no user could write any more.
     """
 
     UNUSED = "unused"
@@ -63,7 +63,7 @@ class UsersFiles(StrEnum):
 
 
 def users_files(tags: Tags | None) -> UsersFiles | None:
-    """What is known of users' files in a file system; None if its tags do not say it."""
+    """What is known of users' files in a file system; None if its tags do not state it."""
     value = (tags or {}).get(FILES)
     return UsersFiles(value) if value in tuple(UsersFiles) else None
 
@@ -74,12 +74,12 @@ def cluster(tags: Tags | None) -> str:
 
 
 def identity(tags: Tags | None) -> str:
-    """The identity of the cluster that a resource belongs to; empty if its tags do not say it."""
+    """The identity of the cluster that a resource belongs to; empty if its tags do not state it."""
     return (tags or {}).get(IDENTITY, "")
 
 
 def origin(tags: Tags | None) -> str:
-    """Who made a cluster, and where, as far as a resource says it."""
+    """Who made a cluster, and where, as far as a resource states it."""
     return (tags or {}).get(ORIGIN, "")
 
 

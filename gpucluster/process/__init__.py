@@ -1,7 +1,7 @@
 """Running other programs: an argument list in, never a shell. Nothing else in the package starts a program.
 
 `running` runs a program to its end, `conversing` talks with one, `outliving` starts those that must live on if we are
-killed, `processes` finds and stops processes by their pid, `signals` says what Ctrl-C, SIGTERM and SIGHUP do to us.
+killed, `processes` finds and stops processes by their pid, `signals` defines what Ctrl-C, SIGTERM and SIGHUP do to us.
 Imports only `environment`, `errors` and `paths`. The names are imported when first used: every command line needs
 `signals`, and few of them start a program.
 """

@@ -90,7 +90,7 @@ def environment_of(argv: Sequence[str], env: Mapping[str, str] | None, *, termin
     """The environment of a program: what is given, else what of ours such a program needs.
 
     Args:
-        terminal: it has our terminal, and somebody in front of it.
+        terminal: it has our terminal, and a user in front of it.
     """
     if env is not None:
         return dict(env)
@@ -120,7 +120,7 @@ def raise_unless_ok(result: Completed) -> None:
 
 
 def log_end(result: Completed) -> None:
-    """The status and what the program wrote for people; its standard output is data, and may be a whole backup."""
+    """The status and the program's standard error; its standard output is data, and may be a whole backup."""
     for line in result.stderr.splitlines():
         logger.debug("%s: %s", result.argv[0], shown(line))
     logger.debug("%s ended with status %d", result.argv[0], result.returncode)

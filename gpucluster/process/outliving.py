@@ -141,7 +141,7 @@ class InputProgram:
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, inherited: Sequence[int] = ()
     ) -> None:
         self._argv = tuple(argv)
-        # A pipe that nobody reads would stop the program when it is full.
+        # A pipe that no process reads would stop the program when it is full.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read as long as the program runs
         self._child = start(
             argv,

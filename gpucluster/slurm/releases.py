@@ -66,7 +66,7 @@ def release_of(version: str) -> str:
 
 
 def default_release(systems: Collection[str], *, prefers_distribution: bool) -> str:
-    """What `slurm.release` is where cluster.yml does not say it.
+    """What `slurm.release` is where cluster.yml does not set it.
 
     Args:
         systems: of all hosts.

@@ -45,7 +45,8 @@ class BackendConfig:
     Args:
         kind: local, oci, s3 or http.
         config: settings by Terraform's names, without secrets.
-        cluster: the name of the cluster whose state it is. It does not say where the state is: comparisons ignore it.
+        cluster: the name of the cluster whose state it is. It does not decide where the state is: comparisons ignore
+            it.
     """
 
     kind: str
@@ -93,7 +94,7 @@ class BackendConfig:
             version: such as "1.11.4".
 
         Raises:
-            EnvironmentFault: the hint says what to install.
+            EnvironmentFault: the hint names what to install.
         """
         since = ".".join(map(str, _SINCE[self.kind]))
         others = "set `backend: s3` or `backend: http` under `state:` in cluster.yml"

@@ -38,7 +38,7 @@ from gpucluster.terraform.backends import ADDRESS_VARIABLE, BackendConfig
 from gpucluster.terraform.diagnosis import Lock, lock_of
 from gpucluster.waiting import wait_until
 
-#: Seconds to wait for a lock that another program holds: a plan of somebody else may end soon.
+#: Seconds to wait for a lock that another program holds: a plan of another operator may end soon.
 WAIT = 10.0
 _POLL = 0.01
 _RETRY = 1.0
@@ -66,11 +66,11 @@ class StateLock:
         return self._console is not None and self._console.ended() is None
 
     def known(self, backend: BackendConfig) -> Any:
-        """What `remember` was told of the state in this backend; None if nothing, or if it may have changed."""
+        """What `remember` has stored of the state in this backend; None if nothing, or if it may have changed."""
         return self._known[1] if self.held and self._known and self._known[0] == backend else None
 
     def remember(self, backend: BackendConfig, contents: T) -> T:
-        """Remember what is in the state, for as long as nobody else may change it. Returns it."""
+        """Remember what is in the state, for as long as no other run may change it. Returns it."""
         self._known = (backend, contents) if self.held else None
         return contents
 

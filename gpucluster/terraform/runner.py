@@ -234,7 +234,7 @@ class Terraform:
             _log.debug("%s", self._output_of(self._root, (*INIT, *locked)))
         except TerraformError as error:
             if locked and "lock" in str(error):
-                # What else it would say is right for a lock that is a cache: to download the provider again.
+                # Its other advice is right for a lock that is a cache: to download the provider again.
                 error.hint = (
                     f"Terraform finds another provider than {self._kept_lock} has. If that is meant, delete it and "
                     f"{self._root / provider_lock.WORKING}. Then: gpucluster plan, gpucluster software lock-provider"
@@ -344,7 +344,7 @@ class Terraform:
 
     @property
     def state_is_damaged(self) -> bool:
-        """Whether the state is a local file that is no state. Everything that reads it is refused then."""
+        """Whether the state is a local file that is not a state. Everything that reads it is refused then."""
         return self._state.damaged is not None
 
     def set_damaged_state_aside(self) -> None:

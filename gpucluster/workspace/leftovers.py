@@ -23,7 +23,7 @@ from gpucluster.waiting import wait_until
 
 # Seconds to wait until Terraform, Ansible and their children have ended.
 TIMEOUT = 120.0
-# Seconds after which a provider is ended whose Terraform was killed: nobody takes its answer any more.
+# Seconds after which a provider is ended whose Terraform was killed: no process takes its answer any more.
 _PROVIDER_TIMEOUT = 10.0
 _POLL = 0.1
 _ANNOUNCED = 15.0  # seconds between two events while we wait

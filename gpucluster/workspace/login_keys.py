@@ -15,7 +15,7 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import Host, SshClient, ensure_key, public_key
 from gpucluster.text import printable
 
-#: Begins the second part of a generated key's comment: the first says whose it is, this on which machine it was made.
+#: Begins the second part of a generated key's comment: the first names the user, this the machine where it was made.
 _MADE_ON = "generated on"
 _THROUGH_BASTION = ", through a session of the bastion (docs/how-to/private-cluster.md)"
 

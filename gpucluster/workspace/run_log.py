@@ -2,7 +2,7 @@
 
 The kernel holds the lock (flock): it is free as soon as its holder has ended, for whatever reason. The content of
 the lock's file only names the holder. Runs on other machines are kept away by the lock of Terraform's state
-(`terraform.lock`). The run log, one JSON file a run, is for people and pipelines; nothing in
+(`terraform.lock`). The run log, one JSON file a run, is for users and pipelines; nothing in
 gpucluster reads it to decide anything. A log without an end belongs to a run that was killed, unless that run holds the
 lock.
 """
@@ -183,7 +183,7 @@ class RunLog:
 
 @dataclass(frozen=True)
 class Runs:
-    """What the run log of this machine says of a cluster. Each is a log's record, None if there is none.
+    """What the run log of this machine has about a cluster. Each is a log's record, None if there is none.
 
     Args:
         running: the run that holds the cluster now.
@@ -211,7 +211,7 @@ def records(paths: ClusterPaths) -> list[Mapping[str, Any]]:
 
 
 def holder(paths: ClusterPaths) -> Mapping[str, Any] | None:
-    """The run that holds the lock: {pid, host, command, since}, empty if it does not say; None if nobody holds it."""
+    """The run that holds the lock: {pid, host, command, since}, empty if it is not named; None if the lock is free."""
     if _is_free(paths.lock) and _is_free(paths.root.parent):
         return None
     try:

@@ -1,7 +1,7 @@
-"""What new nodes have said about themselves before their slurmd may start: files of the health service.
+"""What new nodes have reported about themselves before their slurmd may start: files of the health service.
 
 A file is named by the address from which a report came, which is all that it proves. Whether that is the address of the
-node's instance is asked of the cloud, and only when a report says that the node is unfit. The cloud gives the address
+node's instance is asked of the cloud, and only when a report states that the node is unfit. The cloud gives the address
 of an instance that is gone to the next one: a report from before the launch of a node was another instance's.
 """
 
@@ -42,7 +42,7 @@ class BootReports:
         """Instances whose checks at boot failed, with what was seen.
 
         Raises:
-            GpuClusterError: the cloud does not say an address.
+            GpuClusterError: the cloud does not return an address.
         """
         reports = self._reports()
         reasons = {}

@@ -27,7 +27,7 @@ class BootingNodes:
     """The file with the nodes that boot.
 
     Args:
-        file: in a folder that all may read: names and addresses of nodes are no secret.
+        file: in a folder that all may read: names and addresses of nodes are not secret.
         address_of: the private address of an instance, by its id; empty if it has none yet.
     """
 

@@ -128,7 +128,7 @@ def _reason(raw: str) -> str:
         fields = json.loads(raw)
         if "censored" in fields:
             return "the details are hidden because they may hold secrets"
-        # Ansible's own message about a program that failed says less than the program itself.
+        # Ansible's own message about a program that failed has less information than the program's own output.
         generic = str(fields.get("msg") or "").lower().startswith(("non-zero return code", "module failure"))
         first = ("stderr", "module_stderr", "stdout") if generic else ("stderr",)
         for key in (*first, "msg", "module_stderr", "stdout"):

@@ -1,14 +1,15 @@
 """Kubernetes in the place of Slurm: what the autoscaler reads of nodes and pods, and what it changes.
 
 The program kubectl is asked for everything, with a kubeconfig of the autoscaler's own. What `decide.pods` decides is
-shown in Slurm's words; what the plan then says is carried out here:
+shown in Slurm's words; the actions of the plan are carried out here:
 
     PowerDown   the Node is deleted. Pods on it end, and what controls them makes others
     MarkDown    the taint `gpucluster.io/out-of-service:NoExecute`: its pods end, and no other comes
     Drain       the Node is cordoned
     Delay, Hold, Annotate   annotations on the pods of a gang, which `kubectl describe pod` shows
 
-Annotations are also where a delay and a hold are stored: somebody who removes `gpucluster.io/hold` releases the gang.
+Annotations are also where a delay and a hold are stored: an operator who removes `gpucluster.io/hold` releases the
+    gang.
 """
 
 from __future__ import annotations
@@ -58,20 +59,20 @@ from gpucluster.paths import write_private
 GANG, GANG_SIZE = "gpucluster.io/gang", "gpucluster.io/gang-size"
 HOLD, NOT_BEFORE = "gpucluster.io/hold", "gpucluster.io/not-before"
 INSTANCE, OUT_OF_SERVICE = "gpucluster.io/instance-id", "gpucluster.io/out-of-service"
-# Labels by which others say which pods start together, in the order in which they are looked for.
+# Labels by which other controllers state which pods start together, in the order in which they are looked for.
 _GANG_LABELS = (
     GANG,
     "jobset.sigs.k8s.io/jobset-name",
     "training.kubeflow.org/job-name",
     "kueue.x-k8s.io/pod-group-name",
 )
-# Where it is said how many they are: ours, and the annotation of a group of Kueue.
+# Where their number is stored: ours, and the annotation of a group of Kueue.
 _GANG_SIZES = (GANG_SIZE, "kueue.x-k8s.io/pod-group-total-count")
 # More labels with the name of what a pod belongs to: a job of gpucluster, a Job (the second from 1.27 on).
 _NAME_LABELS = ("gpucluster.io/job", "job-name", "batch.kubernetes.io/job-name")
 # Why the scheduler has not put a pod on a node: it found none; it may not look yet (from 1.26 on).
 _UNSCHEDULABLE, _GATED = "Unschedulable", "SchedulingGated"
-# What it says of claims that no node can bind (its plugin volumebinding, from 1.20 on): unbound ones of a class that
+# Its message about claims that no node can bind (its plugin volumebinding, from 1.20 on): unbound ones of a class that
 # waits for no pod, and `persistentvolumeclaim "NAME" not found`, `is being deleted`, `bound to non-existent ...`.
 _UNBOUND = re.compile(r'unbound immediate PersistentVolumeClaims|persistentvolumeclaim "')
 _USER_NAMESPACE = "user-"
@@ -107,7 +108,7 @@ class KubernetesClient:
         kubectl: the program with its kubeconfig, such as ("kubectl", "--kubeconfig", FILE).
         pools: what new nodes will be.
         state: the folder where the placement is stored.
-        may_write: whether anything may be changed and stored now. Without that an observation only says what would be.
+        may_write: whether anything may be changed and stored now. Without that an observation only shows what would be.
         timeout: seconds for one command.
         clock: seconds of the epoch.
     """
@@ -147,7 +148,7 @@ class KubernetesClient:
             pause = min(_STUCK_PAUSE * 2.0 ** self._placement.stuck.get(gang, 0), _LONGEST_STUCK_PAUSE)
             self._annotate_gang(gang, _STUCK, **{NOT_BEFORE: str(math.ceil(self._clock() + pause))})
         for gang, why in placed.unfit.items():
-            # Only words: a namespace that takes none, because of a webhook of somebody's, must not stop the others.
+            # Only words: a namespace that takes none, because of a webhook of the site, must not stop the others.
             try:
                 self._annotate_gang(gang, f"{PREFIX} {why}")
             except KubernetesUnavailable as error:
@@ -214,7 +215,7 @@ class KubernetesClient:
         self._store(self._placement.without_gang(gang))
 
     def hold(self, gang: str, why: str) -> None:
-        """Give a gang no nodes until somebody removes the annotation."""
+        """Give a gang no nodes until an operator removes the annotation."""
         self._annotate_gang(gang, why, **{HOLD: "true"})
         self._store(self._placement.without_gang(gang))
 
@@ -454,7 +455,7 @@ def taint(text: str) -> Taint:
 
 
 def _whole(text: object, default: int) -> int:
-    """A number that anybody may have written; up to 12 digits."""
+    """A number that any user may have written; up to 12 digits."""
     return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else default
 
 

@@ -131,7 +131,7 @@ class Ledger:
     # --- memory -----
 
     def load(self) -> Memory:
-        """The memory. Pauses and their end, which people write, are read again each time.
+        """The memory. Pauses and their end, which operators write, are read again each time.
 
         Raises:
             LedgerError: it can't be read.
@@ -141,7 +141,7 @@ class Ledger:
             if self._memory is None or not self._exclusive:
                 self._memory = self._in_file = self._read()
             else:
-                changes = self._said_by_people()
+                changes = self._pauses_of_operators()
                 self._memory = replace(self._memory, **changes)
                 self._in_file = self._in_file and replace(self._in_file, **changes)
             return self._memory
@@ -355,7 +355,7 @@ class Ledger:
             raise ValueError("it has no id")
         return Memory(**fields)
 
-    def _said_by_people(self) -> dict[str, Any]:
+    def _pauses_of_operators(self) -> dict[str, Any]:
         rows = self._connected().execute("SELECT field, value FROM memory WHERE field IN ('paused', 'resumed_at')")
         return {"paused": "", "resumed_at": 0.0, **{field: json.loads(value) for field, value in rows}}
 

@@ -79,7 +79,7 @@ class AutoscalerLoop:
     Args:
         state: the folder for the status file and console histories.
         up: the folder of prolog markers (`prolog_markers`); None writes none.
-        boot_reports: the folder of what booting nodes say (`boot_reports`); None reads none.
+        boot_reports: the folder with the reports of booting nodes (`boot_reports`); None reads none.
         booting: the file with the nodes that boot from baked images (`booting_nodes`); None writes none.
         wake_up: wakes the loop; hooks send to it.
         clock: the daemon's own time; it never jumps.
@@ -147,10 +147,10 @@ class AutoscalerLoop:
         log.info("stopped")
 
     def _rest(self, seconds: float) -> None:
-        """Sleep until the next pass: for so many seconds, or until work has ended, or a hook or a person wants one.
+        """Sleep until the next pass: for so many seconds, or until work has ended, or a hook or an operator wants one.
 
         Each pass asks the cloud for its instances, and everybody who may write to the socket can wake the loop. So a
-        datagram alone is no reason for a pass, and one that comes with a reason gets its pass at the pace of
+        datagram alone is not a reason for a pass, and one that comes with a reason gets its pass at the pace of
         `busy_tick`.
         """
         began = self._clock()
@@ -166,7 +166,7 @@ class AutoscalerLoop:
                 self._stopping.wait(max(0.0, min(_SHORTEST, end - self._clock())))
 
     def _has_work(self) -> bool:
-        """Whether a hook has written a record, or a person has paused or resumed, since the last pass."""
+        """Whether a hook has written a record, or an operator has paused or resumed, since the last pass."""
         try:
             if self._spool.waits() or self._memory is None:
                 return True

@@ -48,7 +48,7 @@ _CONSOLE_UNFINISHED = (LifecycleState.REQUESTED, "GETTING-HISTORY")
 
 
 class RequestFault(StrEnum):
-    """A refusal that is no evidence about the launch itself."""
+    """A refusal that is not evidence about the launch itself."""
 
     THROTTLED = "throttled"  # too many requests: send the same one again, later
     UNAUTHENTICATED = "unauthenticated"  # send it once more with a new signer

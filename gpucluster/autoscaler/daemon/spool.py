@@ -78,7 +78,7 @@ class Spool:
             raise self._error("read", error) from error
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove records. A record that is gone already is no error.
+        """Remove records. A record that is gone already is not an error.
 
         Raises:
             SpoolError: a file can't be removed.

@@ -1,8 +1,8 @@
 """Kubernetes in place of Slurm's power saving: which pending pods get which elastic nodes, which nodes are idle.
 
-Slurm gives jobs to nodes that are powered down, and says so; Kubernetes only says that a pod fits nowhere. This module
-makes the missing decision from one observation, and shows its result as nodes and jobs with Slurm's flags, so that
-everything behind it (gangs, launches, cool-downs, limits, `explain`) is the same code for both schedulers.
+Slurm gives jobs to nodes that are powered down, and reports it; Kubernetes only reports that a pod fits nowhere. This
+module makes the missing decision from one observation, and shows its result as nodes and jobs with Slurm's flags, so
+that everything behind it (gangs, launches, cool-downs, limits, `explain`) is the same code for both schedulers.
 
 A gang is the pods that start together. It gets nodes for all of its pods, of one pool, or none.
 """
@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from gpucluster.autoscaler.decide.types import Job, Node
 from gpucluster.slurm.states import JobState, NodeState
 
-# Seconds that the scheduler of Kubernetes may take until pods are on nodes that are in service: the device plugin says
-# a moment after kubelet how many GPUs there are.
+# Seconds that the scheduler of Kubernetes may take until pods are on nodes that are in service: the device plugin
+# reports a moment after kubelet how many GPUs there are.
 SETTLE = 120.0
 # Seconds for which a node is shown as powering down after it was given up: no pass misses it.
 POWERING_DOWN_SHOWS = 15.0
 # Seconds for which other names are preferred to that of a node that was given up: its instance may still terminate.
 REST = 3600.0
-# Seconds without another pod until a gang that does not say its size is whole.
+# Seconds without another pod until a gang that does not state its size is whole.
 GATHERING = 5.0
 # Why a job waits, in Slurm's words.
 _RESOURCES, _HELD, _BEGIN_TIME, _NONE = "Resources", "JobHeldAdmin", "BeginTime", "None"
@@ -107,8 +107,8 @@ class Pod:
         daemon: it runs on each node anyway (of a DaemonSet, or static); it does not keep a node.
         leaving: it was deleted and has not ended: it keeps its node, and needs no other.
         evictable: what controls it makes another when it is lost.
-        held: it gets no node until somebody releases it. `not_before`: until when it gets none; 0 for no such time.
-        called: other names by which people know it, as `namespace/name`: those of what made it.
+        held: it gets no node until an operator releases it. `not_before`: until when it gets none; 0 for no such time.
+        called: other names by which users know it, as `namespace/name`: those of what made it.
     """
 
     id: str
@@ -140,8 +140,8 @@ class Member:
     Args:
         ready: its kubelet answers. `down`: it was taken out of service.
         cordoned: it takes no new pods, by a cordon or for its failed checks.
-        instance_id: its OCID; empty if it is not known. `address`: as kubelet says it.
-        reason, reason_user: why it is cordoned or down, if something says so.
+        instance_id: its OCID; empty if it is not known. `address`: as kubelet reports it.
+        reason, reason_user: why it is cordoned or down, if that is recorded.
         ours: gpucluster decided that.
     """
 
@@ -257,7 +257,7 @@ def place(
 ) -> Placed:
     """Give nodes to the gangs that wait, highest priority first, then the oldest."""
     gangs = _gangs(pods)
-    # A node that takes no pods any more is no node for those that wait for it.
+    # A node that takes no pods any more does not count for those that wait for it.
     closed = {name for name, member in members.items() if member.cordoned or member.down}
     assigned = {
         gang: names

@@ -67,13 +67,13 @@ def give_way(builder: PlanBuilder, gang: Gang, other: str) -> None:
 
 
 def end_delays(builder: PlanBuilder) -> None:
-    """Let jobs start at once that were postponed before a person let the autoscaler continue."""
+    """Let jobs start at once that were postponed before an operator let the autoscaler continue."""
     for gang in list(builder.gangs.values()):
         if gang.not_before <= builder.now or gang.refused_at >= builder.memory.resumed_at:
             continue
         builder.gangs[gang.id] = replace(gang, not_before=0.0, refusals=0)
         builder.actions.extend(
-            Delay(job.id, builder.now + 1, f"{PREFIX} a person has let the autoscaler continue")
+            Delay(job.id, builder.now + 1, f"{PREFIX} an operator has let the autoscaler continue")
             for job in builder.jobs.values()
             if job.gang == gang.id and job.pending
         )

@@ -91,7 +91,7 @@ class Job:
         restarts: how often it was requeued.
         eligible_at: when it may be given nodes; 0 if that is not known.
         requeue: whether Slurm requeues it when a node is lost.
-        called: other names by which people know it, as `namespace/name`: with Kubernetes its pods and what made them.
+        called: other names by which users know it, as `namespace/name`: with Kubernetes its pods and what made them.
     """
 
     id: str
@@ -357,7 +357,7 @@ class Memory:
             instance is gone (409 InvalidatedRetryToken), so the numbers must outlive the claim.
         node_count: how many nodes Slurm last listed, to notice a listing that is cut short.
         paused: why nothing is done; empty if the autoscaler is not paused.
-        resumed_at: when a person last let it continue: cool-downs and delays of before are over.
+        resumed_at: when an operator last let it continue: cool-downs and delays of before are over.
     """
 
     id: str

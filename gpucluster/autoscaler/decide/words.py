@@ -55,7 +55,7 @@ SCHEDULERS: Mapping[Scheduler, SchedulerWords] = {
         daemon="kubelet",
         not_requeued="No controller made these pods, so nothing starts them again",
         release="kubectl annotate pod POD gpucluster.io/hold-",
-        no_node_yet="No new node was chosen for it. If none fits, the annotation gpucluster.io/why of its pods says it",
+        no_node_yet="No new node was chosen for it. If none fits, see the annotation gpucluster.io/why of its pods",
         too_late="it did not register in time",
     ),
 }

@@ -74,7 +74,7 @@ class CloudSettings:
         boot_seconds: from the acceptance of a launch to a slurmd that registers; `boot_spread` is a share of it.
         listing_lag: for how long a new instance may be missing in the listing.
         record_seconds: for how long a terminated instance stays listed.
-        hosts: how many instances of a pool the cloud has room for; None is no limit.
+        hosts: how many instances of a pool the cloud has room for; None means unlimited.
         calls_per_second: launches above that are throttled.
         names_are_unique: the subnet refuses a host name that is taken; else there is a duplicate.
         join_seconds: of a pool without a baked image, how long its configuration takes.

@@ -83,8 +83,8 @@ def shell_variables(
 
 def without_shell_environment() -> dict[str, str | None]:
     """What `shell_environment` sets, not set. The list of hosts that are reached without a proxy stays."""
-    nobody = OciProfile("", "", "", "", "")
-    made = shell_variables(Path(), nobody, "", {}, terraform_rc=Path())
+    no_profile = OciProfile("", "", "", "", "")
+    made = shell_variables(Path(), no_profile, "", {}, terraform_rc=Path())
     return {name: None for name, value in made.items() if value is not None}
 
 

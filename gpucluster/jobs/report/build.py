@@ -34,9 +34,9 @@ class JobReport:
 
     Args:
         missing: what is not in it, and why.
-        energy: kWh of the job's GPUs; None where nobody measured.
+        energy: kWh of the job's GPUs; None where it was not measured.
         measured: the part of the job's time for which there are samples of its power.
-        gpu_use: mean use of the job's GPUs; None where nobody measured.
+        gpu_use: mean use of the job's GPUs; None where it was not measured.
         figures: what its template should reach, and what others have published.
     """
 
@@ -158,9 +158,9 @@ def _per_node(known: Known) -> int:
 
 
 def _of_the_job(means: Means, known: Known) -> Means:
-    """Without GPUs of other jobs on the same nodes, where the records say which are the job's.
+    """Without GPUs of other jobs on the same nodes, where the records show which are the job's.
 
-    Of an instance of a divided GPU nothing is said by the figures of the whole one: other jobs use that, too.
+    The figures of a whole GPU are not those of one of its instances: other jobs use that, too.
     """
     divided = {**known.divided, **means.instances}
 

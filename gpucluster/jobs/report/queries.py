@@ -150,7 +150,7 @@ def request(ids: Sequence[str], nodes: Sequence[str], span: tuple[float, float])
 
 
 def request_now(job: str) -> list[dict[str, Any]]:
-    """The queries for `monitor query` about what the watcher says of a job in this moment."""
+    """The queries for `monitor query` about the watcher's state of a job in this moment."""
     chosen = f"{{job_id={_string(job)}}}"
     return [
         {"name": "watch:stuck", "expr": f"gpucluster:job_stuck:info{chosen}"},
@@ -159,7 +159,7 @@ def request_now(job: str) -> list[dict[str, Any]]:
 
 
 def plots(results: Mapping[str, Any], nodes: Sequence[str], step: float) -> tuple[Plot, ...]:
-    """The panels with what Prometheus said. A panel without values is left out."""
+    """The panels with the values of Prometheus. A panel without values is left out."""
     panels = []
     for panel in PANELS:
         lines: list[SeriesLine | Band] = []

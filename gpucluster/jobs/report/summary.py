@@ -57,7 +57,7 @@ def remarks(known: Known, means: Means) -> tuple[JobRemark, ...]:
 
 
 def watched(means: Means) -> tuple[JobRemark, ...]:
-    """What the watcher of the nodes says of a job that runs."""
+    """What the watcher of the nodes reports about a job that runs."""
     return tuple(_stuck(means, now=True))
 
 
@@ -91,7 +91,7 @@ def _result(known: Known) -> Iterator[JobRemark]:
 
 
 def _stuck(means: Means, *, now: bool = False) -> Iterator[JobRemark]:
-    """What the watcher of the nodes has said (docs/how-to/hangs.md)."""
+    """What the watcher of the nodes has reported (docs/how-to/hangs.md)."""
     tones = {"hung": Tone.BAD, "straggling": Tone.WARN}
     stuck = []
     for each in sorted(means.stuck, key=lambda row: (row["state"] not in tones, *row.values())):
@@ -107,7 +107,7 @@ def _stuck(means: Means, *, now: bool = False) -> Iterator[JobRemark]:
 
 
 def _reactions(known: Known) -> Iterator[JobRemark]:
-    """What the watcher has said of the job, and done to it: the last lines, which say how it ended."""
+    """What the watcher has reported of the job, and done to it: the last lines, which show how it ended."""
     for line in known.told[-_NAMED:]:
         yield JobRemark(Tone.WARN, f"The watcher: {line}")
 

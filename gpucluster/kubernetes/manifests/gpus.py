@@ -25,7 +25,7 @@ NVIDIA_RUNTIME = "nvidia"
 CDI_SINCE = 29
 
 # Containers with a GPU get /dev/infiniband/uverbs* and rdma_cm (main.go, internal/cdi/cdi.go of the plugin, and
-# internal/discover/mofed.go of the toolkit 1.20.0). A node without such files is no error.
+# internal/discover/mofed.go of the toolkit 1.20.0). A node without such files is not an error.
 _RDMA = {"MOFED_ENABLED": "true"}
 _PLUGINS_DIRECTORY = "/var/lib/kubelet/device-plugins"
 

@@ -8,7 +8,7 @@ Facts (Kueue 0.19.2: config/components/crd/bases, site/content/en/docs/concepts/
                   admits pods only to nodes that have all labels of the topology, and knows no nodes that do not exist
                   yet.
   ClusterQueue    admits pods that ask for resources which it covers, and no others.
-  Pods            say by an annotation within which level they want or must be. Where an object has two groups of pods
+  Pods            state by an annotation within which level they want or must be. Where an object has two groups of pods
                   (a launcher and workers), each would be placed alone: an annotation makes both one group.
 """
 

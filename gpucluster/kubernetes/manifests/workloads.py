@@ -63,7 +63,7 @@ class Workload:
         files: name -> text, below `FILES`.
         namespace: "" for that of who creates the objects.
         home: the path at which the claim `home` of the namespace is mounted.
-        uid, gid: of the person; None for those of the image.
+        uid, gid: of the user; None for those of the image.
         gpus, cpus, memory_gb: of each pod; 0: not asked for.
         gpu_resource: what `gpus` counts.
         gpu_claim: GPUs are devices of this DeviceClass, which each pod claims; "": they are a resource.
@@ -277,7 +277,7 @@ def _service(work: Workload) -> Manifest:
 
 
 def _job(work: Workload, pod: dict[str, Any]) -> dict[str, Any]:
-    """The spec of a Job that is not tried again: a program that goes on after a failure says so by a new job."""
+    """The spec of a Job that is not tried again: to go on after a failure takes a new job."""
     return {"backoffLimit": 0, **_deadline(work), "template": pod}
 
 
@@ -385,7 +385,7 @@ def _pod(
 
 
 def _identity(work: Workload) -> dict[str, Any]:
-    """The person's uid. Without one the namespace or the image decides: runAsNonRoot would refuse images of root."""
+    """The user's uid. Without one the namespace or the image decides: runAsNonRoot would refuse images of root."""
     profile = {"seccompProfile": {"type": "RuntimeDefault"}}
     if work.uid is None:
         return profile

@@ -49,7 +49,7 @@ from gpucluster.localcloud.state.wire import (
 
 KIND, NODE_POOL = "cluster", "nodepool"
 _ADDON, _WORK = "clusteraddon", "clustersworkrequest"
-#: OKE offers three minor releases at a time. Which ones these are is the local cloud's choice: real OKE says it itself.
+#: OKE offers three minor releases at a time. Which ones these are is the local cloud's choice: real OKE lists its own.
 #: Where the home has release files, those are offered.
 VERSIONS = ("v1.33.1", "v1.34.1", "v1.35.0")
 _VCN_NATIVE, _FLANNEL = "OCI_VCN_IP_NATIVE", "FLANNEL_OVERLAY"
@@ -276,7 +276,7 @@ def finish_change(cloud: CloudState, ocid: str) -> None:
 
 
 def _work(cloud: CloudState, row: Resource) -> bool:
-    """Do with the control plane what the cluster's state says. False: the server ends, and the next one does it."""
+    """Bring the control plane to the cluster's state. False: the server ends, and the next one does it."""
     if row.state == LifecycleState.CREATING:
         return control_plane.start(cloud, row, releases.find(cloud.home, row.body["kubernetesVersion"]))
     if row.state == LifecycleState.UPDATING and "kubernetesVersion" in row.hidden.get("changes", {}):
@@ -431,7 +431,7 @@ def _update_endpoint(cloud: CloudState, call: Call) -> Reply:
 def _delete(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         row = _active(cloud, call, LifecycleState.FAILED)
-        # OKE would delete them with the cluster; nobody has asked for that here.
+        # OKE would delete them with the cluster; no caller has asked for that here.
         if cloud.store.find(NODE_POOL, clusterId=row.id):
             raise conflict(f"The cluster {row.id} has node pools; delete them first")
         row.hidden["work_request"] = cloud.begin_work("CLUSTER_DELETE", KIND, row, kind=_WORK)
@@ -688,7 +688,7 @@ def review_token(cloud: CloudState, ocid: str, secret: str, body: bytes) -> Repl
         review = read_json(body)
         token = str(review["spec"]["token"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ApiError(400, "CannotParseRequest", f"Incoming request is no TokenReview: {error}") from error
+        raise ApiError(400, "CannotParseRequest", f"Incoming request is not a TokenReview: {error}") from error
     status = tokens.review(cloud, row, token)
     return Reply({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status})
 

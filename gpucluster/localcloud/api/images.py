@@ -1,6 +1,6 @@
 """Images: platform images, images of the app catalog, and custom images, which are commits of an instance's disk.
 
-Tags of an image say what it contains, which its name may not: see image/systems.toml.
+Tags of an image state what it contains, which its name may not show: see image/systems.toml.
 """
 
 from __future__ import annotations

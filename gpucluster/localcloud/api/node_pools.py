@@ -1,7 +1,7 @@
 """Kubernetes Engine (OKE): node pools, whose nodes are instances that join the cluster at their first boot.
 
 One level-triggered job makes, replaces and ends nodes: it compares instances with the pool, so a server that was killed
-continues where it was. A node is ACTIVE when Kubernetes says that it is ready; without a control plane, when its
+continues where it was. A node is ACTIVE when Kubernetes reports it as ready; without a control plane, when its
 instance runs. Pods are not drained before a node ends: the node pool's eviction settings are kept and have no effect.
 
 Sources: the SDK's models for members and states; Oracle's pages "Creating a Managed Node Pool" and "Modifying Node
@@ -175,7 +175,7 @@ def _delete(cloud: CloudState, call: Call) -> Reply:
 
 
 def _delete_node(cloud: CloudState, call: Call) -> Reply:
-    """End one node. The pool makes another one, unless isDecrementSize says that it has one less (the default)."""
+    """End one node. The pool makes another one, unless isDecrementSize reduces its size by one (the default)."""
     with cloud.store.transaction():
         row = _active(cloud, call)
         chosen = [each for each in members(cloud, row.id) if each.id == call.path["nodeId"]]
@@ -212,7 +212,7 @@ def members(cloud: CloudState, pool: str) -> list[Resource]:
 
 
 def converge(cloud: CloudState, ocid: str) -> None:
-    """Bring the nodes of a pool to what the pool says, and end its work request."""
+    """Bring the nodes of a pool to the state that the pool has in the API, and end its work request."""
     with cloud.locked(ocid):
         row = cloud.get(KIND, ocid)
         if row.gone_at is not None:
@@ -240,7 +240,7 @@ def converge(cloud: CloudState, ocid: str) -> None:
 
 
 def _shape_up(cloud: CloudState, cluster: Resource, row: Resource) -> list[str]:
-    """End surplus nodes, make missing ones, and with cycling replace the others that are not as the pool says."""
+    """End surplus nodes, make missing ones, and with cycling replace the others that differ from the pool."""
     leaving = set(row.hidden.get("ending", []))
     errors = _end(cloud, cluster, [each for each in members(cloud, row.id) if each.id in leaving])
     size = int(row.body["nodeConfigDetails"]["size"])

@@ -124,7 +124,7 @@ class _Client(asyncssh.SSHServer):
             self._connections[username].add(self._connection)
         self._access = await asyncio.to_thread(sessions.access_of, self._cloud, username, self._address)
         if self._access is None:
-            log.warning("ssh from %s: %r is no active session that this client may use", self._address, username)
+            log.warning("ssh from %s: %r is not an active session that this client may use", self._address, username)
         return True
 
     def public_key_auth_supported(self) -> bool:

@@ -81,7 +81,7 @@ def _publish(cloud: CloudState, offer: ImageOffer, name: str, contents: Contents
 
 
 def _what_it_is(contents: Contents) -> dict[str, str]:
-    """Tags that say what an image really contains, and which traps of the real one."""
+    """Tags that state what an image really contains, and which traps of the real one."""
     image_tags = {tags.CONTAINS: contents.suite.system}
     return {**image_tags, tags.TRAPS: " ".join(contents.traps)} if contents.traps else image_tags
 

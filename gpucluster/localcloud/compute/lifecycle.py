@@ -294,8 +294,8 @@ def sync_state(cloud: CloudState, ocid: str, *, by_itself: bool = False) -> None
     """Set the row of an instance to the state of its container: RUNNING, STOPPED, or TERMINATED if there is none.
 
     Args:
-        by_itself: nobody has asked the API for a change of state. The next start of the server boots such an instance
-            if it is stopped: a restart of this machine stops the containers, too.
+        by_itself: no caller has asked the API for a change of state. The next start of the server boots such an
+            instance if it is stopped: a restart of this machine stops the containers, too.
     """
     instance = cloud.get("instance", ocid)
     container_state = cloud.engine.state(instance.hidden["name"])

@@ -62,12 +62,12 @@ def settings(home: Path) -> Settings:
             or not all(isinstance(name, str) for name in clusters)
         ):
             raise TypeError("clusters must be a list of names, and kind a text")
-    except (FileNotFoundError, NotADirectoryError):  # who makes the home says what is wrong with it
+    except (FileNotFoundError, NotADirectoryError):  # what makes the home reports what is wrong with it
         return Settings()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = (error.strerror or "") if isinstance(error, OSError) else str(error)
         raise InputError(
-            f"it does not say which clusters get GPUs: {why}",
+            f"it does not name the clusters that get GPUs: {why}",
             where=str(file),
             hint='Write {"clusters": ["name"]} into it, or remove it and run gpucluster apply again',
         ) from error

@@ -1,8 +1,8 @@
 """The traps: what OCI's images do to a cluster, as layers of files, packages and commands over a base image.
 
-Each is a folder below `trap_files/`: `trap.toml` says what it is and where that is documented, `rootfs/` has its files,
-and `setup.sh` runs in the image at the end. Its packages come with the base image, which keeps them without installing
-them.
+Each is a folder below `trap_files/`: `trap.toml` states what it is and where that is documented, `rootfs/` has its
+files, and `setup.sh` runs in the image at the end. Its packages come with the base image, which keeps them without
+installing them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Trap:
 
     Args:
         what: what it does, in one sentence.
-        sources: public addresses of what says that OCI's images do it.
+        sources: public addresses of documents that show that OCI's images do it.
         packages: Debian packages that it needs.
     """
 

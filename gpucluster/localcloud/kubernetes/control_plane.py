@@ -1,6 +1,6 @@
 """The control plane of one cluster: a container with etcd, kube-apiserver, kube-controller-manager, kube-scheduler.
 
-It has the address of the cluster's endpoint and is no instance: the compute API does not know it. Nothing in the
+It has the address of the cluster's endpoint and is not an instance: the compute API does not know it. Nothing in the
 container is worth keeping: its files, certificates and etcd's data are in `<home>/kubernetes/CLUSTER`, and a start
 makes the container again.
 """

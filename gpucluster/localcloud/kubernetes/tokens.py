@@ -2,7 +2,7 @@
 
 A token is the URL of a request that its owner has signed: GET https://containerengine.REGION.../cluster_request/CLUSTER,
 with the headers `authorization` and `date` as its query, in base64 (oracle/oci-cli: `oci ce cluster generate-token`).
-Nobody sends that request: its signature proves the caller, for five minutes. A node knows the address of its cluster
+The request is never sent: its signature proves the caller, for five minutes. A node knows the address of its cluster
 and not the OCID, so its token has the address in this place.
 """
 
@@ -76,7 +76,7 @@ def _signer(cloud: CloudState, cluster: Resource, token: str) -> str:
         url = urlsplit(base64.urlsafe_b64decode(token.encode()).decode())
         parameters = {name: values[0] for name, values in parse_qs(url.query).items()}
     except (ValueError, binascii.Error) as error:
-        raise SignatureRefused("it is no URL in base64") from error
+        raise SignatureRefused("it is not a URL in base64") from error
     if not url.netloc.startswith(f"containerengine.{REGION}."):
         raise SignatureRefused(f"its request is to {url.netloc!r}")
     if url.path not in (f"/cluster_request/{cluster.id}", f"/cluster_request/{cluster.hidden['ip']}"):

@@ -41,7 +41,7 @@ def respond(cloud: CloudState, vcn: str, query: dns.message.Message) -> dns.mess
     address = _asked_address(name)
     if address is not None and _is_of(cloud, vcn, address):
         return _with(query, dns.rdatatype.PTR, _names(cloud, vcn, str(address)))
-    # One label is no name of the internet. It is asked for after the search domain has it not.
+    # One label is not a name of the internet. It is asked for after the search domain has it not.
     return answer(query, dns.rcode.NXDOMAIN) if len(name.labels) <= 2 else None  # noqa: PLR2004 (the last is the root)
 
 

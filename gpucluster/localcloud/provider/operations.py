@@ -191,7 +191,7 @@ class ResourceOperator:
         return body
 
     def _add_vnic(self, body: Json) -> None:
-        """Add what the primary VNIC says of an instance.
+        """Add what the primary VNIC has of an instance.
 
         Nothing before the instance runs, as oracle/oci 8.28.0 (seen in its requests): one that is imported then has no
         subnet, and a plan would replace it.

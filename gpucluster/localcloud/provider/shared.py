@@ -71,7 +71,7 @@ def host(listening: int, private: str, terraform: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: end())
     threading.Thread(target=end_with_terraform, daemon=True).start()
     open_session = _load()
-    # Terraform waits until nobody has the other end of the pipe that is the client's standard error.
+    # Terraform waits until no process has the other end of the pipe that is the client's standard error.
     os.dup2(nothing, sys.stderr.fileno())
     number = 0
     while True:

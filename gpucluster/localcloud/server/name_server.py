@@ -125,7 +125,7 @@ class NameServer:
             writer.close()
 
     async def _answer(self, vcn: str, wire: bytes) -> tuple[dns.message.Message, dns.message.Message] | None:
-        """The query and its answer; None for bytes that are no query."""
+        """The query and its answer; None for bytes that are not a query."""
         try:
             query = dns.message.from_wire(wire)
         except (dns.exception.DNSException, ValueError):

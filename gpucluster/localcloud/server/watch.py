@@ -1,7 +1,7 @@
 """Notices instances and control planes whose containers were stopped or removed behind the local cloud's back, such as
 by `podman rm`.
 
-It looks when somebody asks for instances, and not more often than every few seconds: without clients it costs nothing.
+It looks when a client asks for instances, and not more often than every few seconds: without clients it costs nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ContainerWatch:
                 rows = self._cloud.store.find("instance")
                 clusters = self._cloud.store.find(container_engine.KIND) if self._cloud.engine.networked else []
                 states = self._cloud.engine.states()
-            except (GpuClusterError, ValueError) as error:  # a listing that was cut short is no JSON
+            except (GpuClusterError, ValueError) as error:  # a listing that was cut short is not JSON
                 log.error("the containers can't be listed: %s", error)
                 return
             finally:

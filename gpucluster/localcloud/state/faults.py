@@ -21,7 +21,7 @@ How often
 Effect
     status, code, message   the error response; the default status is 500. 401, 404, 429, 500 and 503 need no code.
     delay                seconds to wait before the operation continues.
-    until_removed        true: the operation continues when the fault is no more in the file.
+    until_removed        true: the operation continues when the fault is not in the file any more.
     rate                 requests per second that are accepted; the others get 429 TooManyRequests.
     lost_response        true: the operation is carried out, and the connection is closed without a response.
     stale_seconds        (ListInstances) the list as it was so many seconds ago.

@@ -41,7 +41,7 @@ class ApiError(Exception):
 
 
 def not_found(what: str, ocid: str) -> ApiError:
-    """A resource named in the path or the query is missing, or the caller may not see it: OCI does not say which."""
+    """A resource named in the path or the query is missing, or the caller may not see it: OCI does not tell which."""
     return ApiError(
         404, "NotAuthorizedOrNotFound", f"Authorization failed or requested resource not found: {what} {ocid}"
     )
@@ -75,7 +75,7 @@ def read_json(text: str | bytes) -> Any:
     """The value of a JSON text that a client has sent.
 
     Raises:
-        ValueError: it is not JSON, or nested so deeply that it is no request, but an attempt to exhaust the stack.
+        ValueError: it is not JSON, or nested so deeply that it is not a request, but an attempt to exhaust the stack.
     """
     too_deep = ValueError(f"it is nested deeper than {_MAX_DEPTH} levels")
     try:

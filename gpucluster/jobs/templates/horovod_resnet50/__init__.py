@@ -26,7 +26,7 @@ _PER_GPU, _TOTAL, _EFFICIENCY = "img_per_s_per_gpu", "img_per_s", "efficiency"
 _UNITS = {_PER_GPU: "img/s", _TOTAL: "img/s", _EFFICIENCY: ""}
 #: Several nodes must reach this share of what one reaches, for each GPU. Seed 000: 573.2 of 600.0 are 95.5 %.
 _ENOUGH = 0.9
-#: With a larger spread the mean says little. Seeds 000 and 004: 0.6 %, 0.3 % and 2.1 %.
+#: With a larger spread the mean is not reliable. Seeds 000 and 004: 0.6 %, 0.3 % and 2.1 %.
 _STEADY = 0.1
 #: Shape, GPUs, img/s of each GPU and of all, condition, source.
 _PUBLISHED = (

@@ -58,7 +58,7 @@ def _requirements(job: Job) -> tuple[Requirement, ...]:
 
 
 def _judgeable(job: Job) -> str:
-    """Why the published accuracy says nothing about this job; "" if it does."""
+    """Why the published accuracy does not apply to this job; "" if it does."""
     images = job.ranks * int(job.number("batch"))
     if job.number("synthetic"):
         return "the data set is made up"
@@ -108,7 +108,7 @@ def _finished(job: Job, steps: tuple[Mapping[str, float], ...]) -> Finding:
 def _together(job: Job, documents: list[dict[str, Any]]) -> Finding:
     ranks = {int(each["ranks"]) for each in documents if "epoch" in each and number(each, "ranks") is not None}
     if not ranks:
-        return finding(job, "ranks", Status.UNKNOWN, "no line says how many ranks took part")
+        return finding(job, "ranks", Status.UNKNOWN, "no line states how many ranks took part")
     if ranks != {job.ranks}:
         numbers = f"{' and '.join(map(str, sorted(ranks)))} took part, and not {job.ranks}"
         return finding(job, "ranks", Status.FAIL, f"ranks: {numbers}")
@@ -119,7 +119,7 @@ def _learned(job: Job, steps: tuple[Mapping[str, float], ...]) -> Finding:
     if not steps:
         return finding(job, _ACCURACY, Status.UNKNOWN, "no epoch was finished")
     if steps[-1]["epoch"] < job.number("epochs"):
-        return finding(job, _ACCURACY, Status.UNKNOWN, f"{steps[-1][_ACCURACY]:.4f} before the end says nothing")
+        return finding(job, _ACCURACY, Status.UNKNOWN, f"{steps[-1][_ACCURACY]:.4f} before the end is not a result")
     reached, why = steps[-1][_ACCURACY], "" if job.number("expect") else _judgeable(job)
     result = f"accuracy {reached:.4f} after {_epochs(steps)}"
     if why:

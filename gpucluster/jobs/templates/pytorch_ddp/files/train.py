@@ -42,7 +42,7 @@ MISSING = 66
 
 
 class Fault(Exception):
-    """The training can't begin or go on; the message says why and what to do."""
+    """The training can't begin or go on; the message states why and what to do."""
 
 
 # --- the data set -----
@@ -106,7 +106,7 @@ def cifar10(path):
 
 
 def synthetic(images, seed):
-    """A data set that anybody can learn: each class has a pattern, in noise. For tests."""
+    """A data set that is easy to learn: each class has a pattern, in noise. For tests."""
     import torch
 
     made = torch.Generator().manual_seed(seed)
