@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gpucluster.controller.scrub import scrubbed
 from gpucluster.measuring import results
-from gpucluster.measuring.results import Answer
+from gpucluster.measuring.results import JobAnswer
 from tests.measuring.nccl_double import output
 
 MEGABYTES = 10
@@ -21,7 +21,7 @@ def main(runs: int) -> None:
     wanted = results.expectation("BM.GPU.H100.8", 2, 8, "default")
     rows: dict[str, Callable[[], object]] = {
         "removing secrets": lambda: scrubbed(text),
-        "the verdict": lambda: results.nccl(Answer("ended", "", 0, text), wanted),
+        "the verdict": lambda: results.nccl(JobAnswer("ended", "", 0, text), wanted),
     }
     for name, work in rows.items():
         times = []

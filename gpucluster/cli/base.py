@@ -23,7 +23,7 @@ from gpucluster.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, GpuClusterError, I
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpucluster.cli.output import Reporter
+    from gpucluster.cli.output import ResultReporter
     from gpucluster.cluster import Cluster
     from gpucluster.spec import ClusterSpec
 
@@ -331,7 +331,7 @@ def cli(**_common: Any) -> None:
 
 
 @contextlib.contextmanager
-def reporting(context: Context) -> Iterator[Reporter]:
+def reporting(context: Context) -> Iterator[ResultReporter]:
     """A reporter; errors in this block become text and an exit code."""
     from gpucluster.cli.output import reporter_for
 
@@ -365,13 +365,13 @@ def reporting(context: Context) -> Iterator[Reporter]:
 
 
 @contextlib.contextmanager
-def cluster_of(context: Context, provider: str = "bundled") -> Iterator[tuple[Cluster, Reporter]]:
+def cluster_of(context: Context, provider: str = "bundled") -> Iterator[tuple[Cluster, ResultReporter]]:
     """The cluster of the file, within `reporting`."""
     with reporting(context) as reporter:
         yield open_cluster(context, reporter, provider), reporter
 
 
-def open_cluster(context: Context, reporter: Reporter, provider: str = "bundled") -> Cluster:
+def open_cluster(context: Context, reporter: ResultReporter, provider: str = "bundled") -> Cluster:
     """The cluster of the file.
 
     Raises:

@@ -10,7 +10,7 @@ import click
 from gpucluster.cli.base import Context, cluster_of, command
 
 if TYPE_CHECKING:
-    from gpucluster.cli.output import Reporter
+    from gpucluster.cli.output import ResultReporter
     from gpucluster.cluster import Cluster
     from gpucluster.dashboards.addresses import Subject
     from gpucluster.operations.dashboard import Page
@@ -75,7 +75,7 @@ def dashboard(
         _forward(cluster, reporter, Subject(job, node), port, open_browser=open_browser)
 
 
-def _write(cluster: Cluster, reporter: Reporter, name: str, timeout: float | None, *, open_browser: bool) -> None:
+def _write(cluster: Cluster, reporter: ResultReporter, name: str, timeout: float | None, *, open_browser: bool) -> None:
     from pathlib import Path
 
     from gpucluster.dashboards import overview_page
@@ -93,7 +93,9 @@ def _write(cluster: Cluster, reporter: Reporter, name: str, timeout: float | Non
         click.launch(str(file))
 
 
-def _forward(cluster: Cluster, reporter: Reporter, subject: Subject, port: int | None, *, open_browser: bool) -> None:
+def _forward(
+    cluster: Cluster, reporter: ResultReporter, subject: Subject, port: int | None, *, open_browser: bool
+) -> None:
     """Until Ctrl-C, which is how it ends well."""
     from gpucluster.events import LogLevel
 

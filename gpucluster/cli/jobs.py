@@ -14,7 +14,7 @@ from gpucluster.errors import EXIT_FAILED, InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpucluster.cli.output import Reporter
+    from gpucluster.cli.output import ResultReporter
     from gpucluster.cluster import Cluster
     from gpucluster.jobs.model import Expectation, Job, JobResult, Launcher, Rendered, Template
     from gpucluster.jobs.report.build import JobReport
@@ -420,7 +420,7 @@ def job_wait(context: Context, number: str, timeout: float | None) -> None:
         sys.exit(EXIT_FAILED)
 
 
-def _waited(cluster: Cluster, reporter: Reporter, name: str, number: str, timeout: float | None) -> bool:
+def _waited(cluster: Cluster, reporter: ResultReporter, name: str, number: str, timeout: float | None) -> bool:
     """Wait for a job and report its outcome; returns whether it is good."""
     from gpucluster.text import printable
 

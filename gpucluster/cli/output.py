@@ -4,7 +4,7 @@ Most of what it prints comes from elsewhere: Slurm's reasons, answers of OCI and
 Ansible. Whatever it is, no control character of it reaches a terminal: `_Lines`, `say`, `table` and `failure_text`
 escape them, and JSON does.
 
-Three reporters: `Terminal` (a live status line under what has happened), `Plain` (lines, for logs and pipes) and
+Three reporters: `LiveTerminal` (a live status line under what has happened), `Plain` (lines, for logs and pipes) and
 `JsonLines` (one event a line, the result last).
 """
 
@@ -94,7 +94,7 @@ def say(text: str, *, err: bool = False, newline: bool = True) -> None:
     print(terminal(text), file=sys.stderr if err else sys.stdout, end="\n" if newline else "", flush=True)
 
 
-class Reporter(Protocol):
+class ResultReporter(Protocol):
     """Shows events, and how a command ended."""
 
     def __call__(self, event: Event) -> None:
@@ -219,7 +219,7 @@ class Plain(_Lines):
         """There is nothing to release."""
 
 
-class Terminal(_Lines):
+class LiveTerminal(_Lines):
     """For a user at a terminal: lines for what has happened, and a live status line at the bottom."""
 
     def __init__(self, *, verbose: bool = False) -> None:
@@ -305,7 +305,7 @@ class _Live:
         return Text(self._text(), style="dim", no_wrap=True, overflow="ellipsis")
 
 
-def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> Reporter:
+def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> ResultReporter:
     """The reporter for `--output`: auto, text or json. `auto` is live on a terminal, and plain in a pipe and on a
     terminal that can't show a live line.
 
@@ -315,7 +315,7 @@ def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> Repo
     if kind == "json":
         return JsonLines(command=command)
     if kind == "auto" and sys.stdout.isatty() and os.environ.get("TERM") not in _DUMB:
-        return Terminal(verbose=verbose)
+        return LiveTerminal(verbose=verbose)
     return Plain(verbose=verbose)
 
 

@@ -22,7 +22,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Part(Generic[T]):
+class SourcePart(Generic[T]):
     """What a source has answered.
 
     Args:
@@ -340,14 +340,14 @@ class Overview:
     made_at: float
     facts: ClusterFacts
     pools: tuple[PoolSummary, ...]
-    verdict: Part[VerdictSummary] = Part()
-    nodes: Part[tuple[NodeSummary, ...]] = Part()
-    health: Part[Health] = Part()
-    jobs: Part[tuple[JobSummary, ...]] = Part()
-    ended: Part[tuple[EndedJob, ...]] = Part()
-    rails: Part[Rails] = Part()
-    history: Part[History] = Part()
-    autoscaler: Part[Mapping[str, Any]] = Part()
+    verdict: SourcePart[VerdictSummary] = SourcePart()
+    nodes: SourcePart[tuple[NodeSummary, ...]] = SourcePart()
+    health: SourcePart[Health] = SourcePart()
+    jobs: SourcePart[tuple[JobSummary, ...]] = SourcePart()
+    ended: SourcePart[tuple[EndedJob, ...]] = SourcePart()
+    rails: SourcePart[Rails] = SourcePart()
+    history: SourcePart[History] = SourcePart()
+    autoscaler: SourcePart[Mapping[str, Any]] = SourcePart()
     runs: tuple[RunSummary, ...] = ()
     sources: tuple[Source, ...] = ()
 

@@ -11,7 +11,7 @@ from gpucluster.handover.kubernetes import node_labels, offered
 from gpucluster.handover.names import elastic_names, elastic_prefix
 from gpucluster.handover.outputs import Outputs, PoolOutput
 from gpucluster.kubernetes import labels
-from gpucluster.spec import ClusterSpec, Pool
+from gpucluster.spec import ClusterSpec, PoolSpec
 
 POLICY_VERSION = 1
 #: Where the role kubernetes writes the autoscaler's own kubeconfig, and where it installs kubectl.
@@ -77,7 +77,7 @@ def autoscaler_policy(
     }
 
 
-def _pool_policy(name: str, pool: Pool, output: PoolOutput, baked: bool) -> dict[str, Any]:
+def _pool_policy(name: str, pool: PoolSpec, output: PoolOutput, baked: bool) -> dict[str, Any]:
     return {
         "partition": pool.partition,
         "prefix": elastic_prefix(name),
@@ -92,7 +92,7 @@ def _pool_policy(name: str, pool: Pool, output: PoolOutput, baked: bool) -> dict
 
 
 def _on_kubernetes(
-    spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, hardware_emulated: bool
+    spec: ClusterSpec, name: str, pool: PoolSpec, outputs: Outputs, hardware_emulated: bool
 ) -> dict[str, Any]:
     """What differs with Kubernetes: no partitions, no baked images, and what a new node will be."""
     whole = offered(spec, pool)

@@ -8,11 +8,15 @@ from typing import Any
 from gpucluster import shapes
 from gpucluster.node_agent.checks.expected import NodeExpectation
 from gpucluster.node_agent.rules.mig import gpu_links
-from gpucluster.spec import ClusterSpec, Controller, Login, Pool
+from gpucluster.spec import ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 
 
 def node_expectation(
-    spec: ClusterSpec, machine: Controller | Login | Pool, *, hardware_emulated: bool, off: Sequence[str] = ()
+    spec: ClusterSpec,
+    machine: ControllerSpec | LoginSpec | PoolSpec,
+    *,
+    hardware_emulated: bool,
+    off: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The expectation of the controller, the login nodes, or the nodes of a pool.
 
@@ -23,7 +27,7 @@ def node_expectation(
         hardware_emulated: hosts have less hardware than their shape has (the local cloud).
         off: checks that cluster.yml switches off.
     """
-    pool = machine if isinstance(machine, Pool) else None
+    pool = machine if isinstance(machine, PoolSpec) else None
     shape = shapes.get(machine.shape)
     gpus = shape.gpus if pool else 0
     nvidia = bool(gpus) and shape.has_nvidia_gpus
@@ -59,22 +63,22 @@ def node_expectation(
     ).to_dict()
 
 
-def _memory_mib(pool: Pool) -> int:
+def _memory_mib(pool: PoolSpec) -> int:
     """What Slurm gives to jobs: with less, Slurm drains the node itself."""
     shape = pool.hardware
     memory_mib = pool.memory_gb * shapes.MIB_PER_GIB if shape.flex and pool.memory_gb else shape.memory_mib
     return shapes.real_memory_mib(memory_mib) if memory_mib else 0
 
 
-def _services(spec: ClusterSpec, machine: Controller | Login | Pool) -> tuple[str, ...]:
-    if spec.scheduler == "kubernetes" and not isinstance(machine, Login):
+def _services(spec: ClusterSpec, machine: ControllerSpec | LoginSpec | PoolSpec) -> tuple[str, ...]:
+    if spec.scheduler == "kubernetes" and not isinstance(machine, LoginSpec):
         # Where Oracle runs the control plane, the controller is not a node.
-        is_node = isinstance(machine, Pool) or spec.kubernetes.control_plane == "self"
+        is_node = isinstance(machine, PoolSpec) or spec.kubernetes.control_plane == "self"
         return ("containerd", "kubelet") if is_node else ()
     if not spec.slurm.enabled:
         return ()
-    if isinstance(machine, Pool):
+    if isinstance(machine, PoolSpec):
         return ("munge", "slurmd")
-    if isinstance(machine, Login):
+    if isinstance(machine, LoginSpec):
         return ("munge",)
     return ("munge", "slurmctld", *(["slurmdbd"] if spec.slurm.accounting else []))

@@ -24,7 +24,7 @@ from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
 from gpucluster.node_agent.rules import mig
-from gpucluster.spec import PROVIDERS, ClusterSpec, Controller, Login, Pool
+from gpucluster.spec import PROVIDERS, ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 from gpucluster.spec.defaults import systems_of
 from gpucluster.ssh import GATEWAY, Host
 
@@ -96,7 +96,9 @@ def inventory(
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
 
     def group(
-        members: Sequence[PoolMember], machine: Controller | Login | Pool, more: Mapping[str, Any] | None = None
+        members: Sequence[PoolMember],
+        machine: ControllerSpec | LoginSpec | PoolSpec,
+        more: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         expectation = node_expectation(spec, machine, hardware_emulated=hardware_emulated, off=spec.checks.off)
         return {
@@ -275,7 +277,7 @@ def _minutes(hours: int | None) -> int | None:
     return None if hours is None else hours * 60
 
 
-def _slurm_pool(name: str, pool: Pool, nodes: Sequence[PoolMember], default: bool, linked: bool) -> dict[str, Any]:
+def _slurm_pool(name: str, pool: PoolSpec, nodes: Sequence[PoolMember], default: bool, linked: bool) -> dict[str, Any]:
     """A pool for Slurm. `linked`: each node has links to the GPUs that it was given, instead of the shape's files."""
     shape = shapes.get(pool.shape)
     devices = mig.devices(pool.mig_parts, shape.gres_type or "")

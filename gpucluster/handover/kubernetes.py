@@ -14,7 +14,7 @@ from gpucluster.kubernetes import labels
 from gpucluster.kubernetes.images import OperatorChart, operator_chart
 from gpucluster.kubernetes.manifests import Manifest, autoscaler, gpus, images, networks, queues
 from gpucluster.kubernetes.system import SET, needed_images, system
-from gpucluster.spec import ClusterSpec, Pool
+from gpucluster.spec import ClusterSpec, PoolSpec
 
 _MANAGED_BOOT = """\
 #!/bin/bash
@@ -70,7 +70,7 @@ def _oke_variable(oke: OkeOutput, region: str, *, hardware_emulated: bool) -> di
 
 
 def pool_variables(
-    spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, *, hardware_emulated: bool
+    spec: ClusterSpec, name: str, pool: PoolSpec, outputs: Outputs, *, hardware_emulated: bool
 ) -> dict[str, Any]:
     """The variables of the group of a pool: its labels and taints, the images of gpucluster's objects. Empty without
     Kubernetes.
@@ -89,13 +89,13 @@ def pool_variables(
     }
 
 
-def managed_labels(name: str, pool: Pool, *, hardware_emulated: bool) -> dict[str, str]:
+def managed_labels(name: str, pool: PoolSpec, *, hardware_emulated: bool) -> dict[str, str]:
     """The labels of the nodes of a managed pool, without the well-known ones, which OKE sets itself."""
     all_labels = labels.node_labels(name, pool.hardware, elastic=False, emulated=hardware_emulated)
     return {key: value for key, value in all_labels.items() if key not in (labels.INSTANCE_TYPE, labels.ZONE)}
 
 
-def managed_user_data(pool: Pool) -> str | None:
+def managed_user_data(pool: PoolSpec) -> str | None:
     """The script of the first boot of a managed pool's nodes; None for OKE's own. A node pool has no setting for
     taints, so kubelet gets them from here (docs: "Using Custom Cloud-init Initialization Scripts").
     """
@@ -106,7 +106,9 @@ def managed_user_data(pool: Pool) -> str | None:
     return _MANAGED_BOOT.format(taints=text)
 
 
-def node_labels(name: str, pool: Pool, outputs: Outputs, *, elastic: bool, hardware_emulated: bool) -> dict[str, str]:
+def node_labels(
+    name: str, pool: PoolSpec, outputs: Outputs, *, elastic: bool, hardware_emulated: bool
+) -> dict[str, str]:
     """The labels with which the permanent or the elastic nodes of a pool register.
 
     Args:
@@ -125,12 +127,12 @@ def node_labels(name: str, pool: Pool, outputs: Outputs, *, elastic: bool, hardw
     )
 
 
-def _offered_devices(spec: ClusterSpec, pool: Pool) -> dict[str, str]:
+def _offered_devices(spec: ClusterSpec, pool: PoolSpec) -> dict[str, str]:
     functions = offers_functions(spec, pool)
     return labels.offered_devices(pool.hardware, virtual_functions=functions, mig_parts=pool.mig_parts)
 
 
-def offers_functions(spec: ClusterSpec, pool: Pool) -> bool:
+def offers_functions(spec: ClusterSpec, pool: PoolSpec) -> bool:
     """Whether nodes of a pool offer virtual functions of their RDMA devices as a resource."""
     return spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
 
@@ -141,7 +143,7 @@ def node_names(spec: ClusterSpec, members: Mapping[str, Sequence[PoolMember]]) -
     return {node.name: node.private_ip if by_address else node.name for nodes in members.values() for node in nodes}
 
 
-def pod_needs(spec: ClusterSpec, pool: Pool, *, hardware_emulated: bool) -> dict[str, Any]:
+def pod_needs(spec: ClusterSpec, pool: PoolSpec, *, hardware_emulated: bool) -> dict[str, Any]:
     """What a pod needs to see all RDMA devices of a node: {annotations, container, volumes}. No rights to use them.
 
     Args:
@@ -284,7 +286,7 @@ def queue_objects(spec: ClusterSpec, namespaces: Sequence[str], *, hardware_emul
     )
 
 
-def offered(spec: ClusterSpec, pool: Pool) -> dict[str, int]:
+def offered(spec: ClusterSpec, pool: PoolSpec) -> dict[str, int]:
     """What a node of the pool offers by its shape: resource -> bytes, threads, or devices."""
     machine = shapes.slurm_node(
         pool.hardware, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.events import Sink, warn
 from gpucluster.lifecycle.configure import Configuration
-from gpucluster.lifecycle.hosts import Deployment, Hosts
+from gpucluster.lifecycle.hosts import Deployment, HostConnections
 from gpucluster.lifecycle.plan import refuse_what_stays
 from gpucluster.lifecycle.provision import Consent, Provisioning
 from gpucluster.lifecycle.resize import Resizing
@@ -48,7 +48,7 @@ class Building:
         spec: ClusterSpec,
         controller: ControllerConnection,
         record: ConfigurationRecord,
-        hosts: Hosts,
+        hosts: HostConnections,
         provisioning: Provisioning,
         configuration: Configuration,
         verification: Verification,

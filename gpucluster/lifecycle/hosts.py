@@ -117,7 +117,7 @@ class HostSources:
         )
 
 
-class Hosts:
+class HostConnections:
     """The controller, the login nodes and the permanent nodes of one cluster."""
 
     def __init__(self, sources: HostSources, on_event: Sink) -> None:

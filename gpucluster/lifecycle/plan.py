@@ -22,7 +22,7 @@ from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_h
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.inquiry import Answer, Inquiry
+from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.users import DirectoryClient
 from gpucluster.slurm.releases import DISTRIBUTION
 from gpucluster.spec import ClusterSpec
@@ -165,7 +165,7 @@ class Planning:
         )
 
     def _differences(
-        self, outputs: handover.Outputs | None, hosts: Scaling, answer: Answer[_OnController]
+        self, outputs: handover.Outputs | None, hosts: Scaling, answer: InquiryAnswer[_OnController]
     ) -> tuple[ConfigurationDifference, ...]:
         if outputs is None:
             return (ConfigurationDifference("hosts", "configure", "all of them are configured once they exist"),)

@@ -27,7 +27,7 @@ from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.resize import Resizing, Scaling, is_controller, is_host, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
-from gpucluster.spec import ClusterSpec, Controller, Login, Pool
+from gpucluster.spec import ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 from gpucluster.terraform.plan import TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.login_keys import LoginKeys
@@ -457,7 +457,7 @@ class Provisioning:
         access = cloud.access()
         baked = self._baking.fitting(terraform.outputs())
         # Terraform fills in the matching rule: it knows the controller that it makes.
-        machines: dict[str, Controller | Login | Pool] = {
+        machines: dict[str, ControllerSpec | LoginSpec | PoolSpec] = {
             "controller": spec.controller,
             handover.LOGIN: spec.login,
             **spec.host_pools,

@@ -24,7 +24,7 @@ from gpucluster.operations.health import HealthService
 from gpucluster.spec import ClusterSpec
 from gpucluster.verdict import repair
 from gpucluster.verdict.registry import CHECKS
-from gpucluster.verdict.repair import Node, RepairPlan, Standing
+from gpucluster.verdict.repair import NodeInRepair, RepairPlan, Standing
 from gpucluster.verdict.verdict import Verdict, of_findings
 from gpucluster.workspace.run import Run
 
@@ -140,10 +140,10 @@ class Repair:
         nodes = pools_of(self._spec, {finding.subject for finding in about})
         return tuple(finding for finding in about if finding.subject in nodes)
 
-    def _nodes(self) -> dict[str, Node]:
+    def _nodes(self) -> dict[str, NodeInRepair]:
         pools = pools_of(self._spec, known := self._draining.nodes())
         return {
-            name: Node(name, pools[name], is_elastic(self._spec, name), standing(node), node.reason)
+            name: NodeInRepair(name, pools[name], is_elastic(self._spec, name), standing(node), node.reason)
             for name, node in known.items()
             if name in pools
         }

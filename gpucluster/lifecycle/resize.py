@@ -28,13 +28,13 @@ from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import GpuClusterError, InputError, ReplacementError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover.kubernetes import has_kubernetes_engine
-from gpucluster.lifecycle.hosts import Hosts
+from gpucluster.lifecycle.hosts import HostConnections
 from gpucluster.node_agent.rules.reasons import CHANGED, REMOVED
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.operations.schedulers import SchedulerNodes
-from gpucluster.spec import ClusterSpec, Pool
+from gpucluster.spec import ClusterSpec, PoolSpec
 from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
 
@@ -319,7 +319,7 @@ def _what(address: str, pool: str, nodes: Sequence[str]) -> str:
     return f"node {nodes[0]}" if nodes else "the controller, with what the scheduler stores and the user directory"
 
 
-def _why(change: ResourceChange, output: handover.PoolOutput | None, desired: Pool | None) -> str:
+def _why(change: ResourceChange, output: handover.PoolOutput | None, desired: PoolSpec | None) -> str:
     if output is not None and desired is not None:
         if output.kind != desired.kind:
             reason = "max_count is above count" if desired.elastic else "max_count is count"
@@ -355,7 +355,7 @@ class Resizing:
         elastic: Callable[[], ElasticInstances],
         controller: ControllerConnection,
         nodes: SchedulerNodes,
-        hosts: Hosts,
+        hosts: HostConnections,
         record: ConfigurationRecord,
         on_event: Sink,
     ) -> None:

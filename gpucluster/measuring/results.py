@@ -28,7 +28,7 @@ INSTALL_PERFTEST = "there is no ib_write_bw on the nodes: install the package pe
 
 
 @dataclass(frozen=True)
-class Answer:
+class JobAnswer:
     """How a job ended, and what it printed."""
 
     outcome: str
@@ -37,7 +37,7 @@ class Answer:
     output: str
 
     @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> Answer:
+    def of(cls, raw: Mapping[str, Any]) -> JobAnswer:
         """From the JSON of the agent."""
         return cls(str(raw["outcome"]), str(raw["why"]), int(raw["status"]), str(raw["output"]))
 
@@ -46,7 +46,7 @@ class Answer:
 Nccl = judge.Verdict | Refused | Missing
 
 
-def nccl(answer: Answer | Missing, expectation: judge.Wanted, how_to_get: str = BUILD) -> Nccl:
+def nccl(answer: JobAnswer | Missing, expectation: judge.Wanted, how_to_get: str = BUILD) -> Nccl:
     """The verdict on an output of nccl-tests that is whole, and of which all ranks measured together.
 
     A launch that went wrong is a fault of the launch: it accuses no node. A program that began on one node and that
@@ -95,7 +95,7 @@ def bandwidth(verdict: Nccl) -> float | None:
     return 0.0 if any(reason.startswith("results were wrong") for reason in verdict.reasons) else verdict.busbw
 
 
-def rdma(answer: Answer | Missing) -> Mapping[str, float] | Missing:
+def rdma(answer: JobAnswer | Missing) -> Mapping[str, float] | Missing:
     """Gb/s of each device that was measured."""
     if isinstance(answer, Missing):
         return answer
@@ -107,7 +107,7 @@ def rdma(answer: Answer | Missing) -> Mapping[str, float] | Missing:
     return bandwidths or Missing(f"ib_write_bw gave no result: {perftest.cause(answer.output)}")
 
 
-def ping(answer: Answer | Missing) -> Mapping[str, bool] | Missing:
+def ping(answer: JobAnswer | Missing) -> Mapping[str, bool] | Missing:
     """Whether a connection by rdma_cm worked, by device."""
     if isinstance(answer, Missing):
         return answer

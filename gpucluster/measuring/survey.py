@@ -17,14 +17,14 @@ from gpucluster.fabric.model import Fabric, FabricMeasurement, Results
 from gpucluster.fabric.model import FabricVerdict as Found
 from gpucluster.measuring import baseline, checks, plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
-from gpucluster.measuring.results import Answer, Nccl
+from gpucluster.measuring.results import JobAnswer, Nccl
 from gpucluster.node_agent.checks.model import Check, Finding, Missing, Refused, Status, evaluate
 from gpucluster.node_agent.nccl import collectives, limits
 from gpucluster.node_agent.nccl.judge import Verdict
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 
 #: Runs jobs and returns each answer by the id of its job. First: what they are about, as a text.
-Run = Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Answer | Missing]]
+Run = Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, JobAnswer | Missing]]
 Pair = tuple[str, str]
 
 _ALGORITHMS = (limits.DEFAULT, limits.RING)

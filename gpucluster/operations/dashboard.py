@@ -96,7 +96,7 @@ class Dashboard:
         failures, opened = 0, False
         while True:
             try:
-                with process.Conversation(self._argv(local, PORTS[service]), end_s=_END) as connection:
+                with process.ProcessConversation(self._argv(local, PORTS[service]), end_s=_END) as connection:
                     connection.ask("open", _echoed)
                     if opened:
                         info(self._on_event, "dashboard", f"the connection to {self._where} is there again")

@@ -641,7 +641,7 @@ class Jobs:
     @contextmanager
     def _connect(self) -> Iterator[RemoteConversation]:
         argv = self._controller.ssh_argv(None, [_COMMAND.format(scheduler=self._spec.scheduler)])
-        with process.Conversation(argv, end_s=_END_S) as talk:
+        with process.ProcessConversation(argv, end_s=_END_S) as talk:
             yield RemoteConversation(talk)
 
 

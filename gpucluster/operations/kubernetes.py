@@ -338,5 +338,5 @@ class ControlPlaneClient:
     @contextmanager
     def _connect(self) -> Iterator[RemoteConversation]:
         argv = self._controller.ssh_argv(None, [COMMAND])
-        with process.Conversation(argv, end_s=_END_S) as talk:
+        with process.ProcessConversation(argv, end_s=_END_S) as talk:
             yield RemoteConversation(talk)

@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 from gpucluster import shapes
 from gpucluster.dashboards import overview as model
-from gpucluster.dashboards.overview import Overview, Part
+from gpucluster.dashboards.overview import Overview, SourcePart
 from gpucluster.errors import ToolError
 from gpucluster.handover.names import monitoring_host
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.checks.model import BY_WEIGHT, Status, worst
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.inquiry import Answer, Inquiry
+from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.status import SOURCES, ClusterState
 from gpucluster.process import Completed
 from gpucluster.slurm.hostlists import HostlistError, expand
@@ -167,7 +167,7 @@ def overview(spec: ClusterSpec, sources: OverviewSources, *, version: str, timeo
         "The accounting", answers.get("accounting"), commands.reader(9, _ended), otherwise=off.format("Accounting")
     )
     history, rails = _recorded(answers.get("prometheus"), now)
-    parts: dict[str, Part[Any]] = {
+    parts: dict[str, SourcePart[Any]] = {
         "nodes": nodes, "jobs": jobs, "accounting": ended, "health": health, "prometheus": history
     }  # fmt: skip
     return Overview(
@@ -206,7 +206,9 @@ def _check_existence(known: Mapping[str, Any], past: Sequence[PastRun]) -> None:
 # --- answers of the controller -----
 
 
-def _read(what: str, answer: Answer[Completed] | None, parse: Callable[[str], T], *, otherwise: str = "") -> Part[T]:
+def _read(
+    what: str, answer: InquiryAnswer[Completed] | None, parse: Callable[[str], T], *, otherwise: str = ""
+) -> SourcePart[T]:
     """What a program on the controller has printed, or why that is not known.
 
     Args:
@@ -215,19 +217,21 @@ def _read(what: str, answer: Answer[Completed] | None, parse: Callable[[str], T]
         otherwise: why it was not.
     """
     if answer is None:
-        return Part(why=otherwise)
+        return SourcePart(why=otherwise)
     why = _failure(answer)
     if why:
-        return Part(why=f"{what} could not be read: {why}.")
+        return SourcePart(why=f"{what} could not be read: {why}.")
     try:
-        return Part(parse(answer.value.stdout if answer.value else ""))
+        return SourcePart(parse(answer.value.stdout if answer.value else ""))
     except ToolError as error:
-        return Part(why=f"{what} could not be read: {error.what}.")
+        return SourcePart(why=f"{what} could not be read: {error.what}.")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        return Part(why=f"{what} could not be read: the answer has an unknown form ({printable(str(error))[:100]}).")
+        return SourcePart(
+            why=f"{what} could not be read: the answer has an unknown form ({printable(str(error))[:100]})."
+        )
 
 
-def _failure(answer: Answer[Completed]) -> str:
+def _failure(answer: InquiryAnswer[Completed]) -> str:
     """Why there is no text; empty if there is one."""
     result = answer.value
     if result is None:
@@ -268,12 +272,12 @@ def _int(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _health(answer: Answer[Completed]) -> tuple[Mapping[str, Mapping[str, Any]], Part[model.Health]]:
+def _health(answer: InquiryAnswer[Completed]) -> tuple[Mapping[str, Mapping[str, Any]], SourcePart[model.Health]]:
     """What the health service reports of each node, and beside that."""
     read = _read("The health service", answer, _health_of)
     if read.value is None:
-        return {}, Part(why=read.why)
-    return read.value[0], Part(read.value[1])
+        return {}, SourcePart(why=read.why)
+    return read.value[0], SourcePart(read.value[1])
 
 
 def _health_of(text: str) -> tuple[Mapping[str, Mapping[str, Any]], model.Health]:
@@ -375,13 +379,17 @@ def _few(spec: ClusterSpec) -> bool:
     return sum(pool.max_count for pool in spec.pools.values()) <= _FEW_NODES
 
 
-def _recorded(answer: Answer[Completed] | None, now: float) -> tuple[Part[model.History], Part[model.Rails]]:
+def _recorded(
+    answer: InquiryAnswer[Completed] | None, now: float
+) -> tuple[SourcePart[model.History], SourcePart[model.Rails]]:
     if answer is None:
-        return Part(why=_MONITORING_OFF), Part(why=f"The ports are read by the exporters. {_MONITORING_OFF}")
+        return SourcePart(why=_MONITORING_OFF), SourcePart(
+            why=f"The ports are read by the exporters. {_MONITORING_OFF}"
+        )
     read = _read("Prometheus", answer, lambda text: _history(text, now))
     if read.value is None:
-        return Part(why=read.why), Part(why=read.why)
-    return Part(read.value), _rails(read.value)
+        return SourcePart(why=read.why), SourcePart(why=read.why)
+    return SourcePart(read.value), _rails(read.value)
 
 
 def _history(text: str, now: float) -> model.History:
@@ -400,11 +408,11 @@ def _series(raw: Mapping[str, Any]) -> model.Series:
     return model.Series(labels, tuple(point for point in values if all(map(math.isfinite, point))))
 
 
-def _rails(history: model.History) -> Part[model.Rails]:
+def _rails(history: model.History) -> SourcePart[model.Rails]:
     """The RDMA ports, put together from one answer for each of their values."""
     failed = history.errors.get("rail_up")
     if failed:
-        return Part(why=f"Prometheus could not be asked for RDMA ports: {failed}.")
+        return SourcePart(why=f"Prometheus could not be asked for RDMA ports: {failed}.")
     by_port: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for name in ("rail_up", "rail_rate", "rail_received", "rail_sent", "rail_errors"):
         for each in history.series.get(name, ()):
@@ -423,7 +431,7 @@ def _rails(history: model.History) -> Part[model.Rails]:
         for key, values in by_port.items()
     )
     number = next((int(each.values[-1][1]) for each in history.series.get("rails", ()) if each.values), 0)
-    return Part(model.Rails(number or len(rails), rails, complete=len(rails) >= number))
+    return SourcePart(model.Rails(number or len(rails), rails, complete=len(rails) >= number))
 
 
 # --- what this machine and the cloud know -----
@@ -455,11 +463,11 @@ def _pools(spec: ClusterSpec) -> Iterator[model.PoolSummary]:
         )
 
 
-def _verdict(answer: Answer[SavedEvidence | None]) -> Part[model.VerdictSummary]:
+def _verdict(answer: InquiryAnswer[SavedEvidence | None]) -> SourcePart[model.VerdictSummary]:
     if answer.error:
-        return Part(why=f"The last verdict could not be read: {answer.error}.")
+        return SourcePart(why=f"The last verdict could not be read: {answer.error}.")
     if answer.value is None:
-        return Part(why="This machine has no verdict of this cluster. Run: gpucluster verify")
+        return SourcePart(why="This machine has no verdict of this cluster. Run: gpucluster verify")
     content = answer.value.content
     lines = [line for each in _listed(content.get("results")) if (line := _check(each)) is not None]
     known = Counter(line.status for line in lines)
@@ -467,7 +475,7 @@ def _verdict(answer: Answer[SavedEvidence | None]) -> Part[model.VerdictSummary]
     problems = sorted(
         (line for line in lines if line.status in order), key=lambda line: order.index(Status(line.status))
     )
-    return Part(
+    return SourcePart(
         model.VerdictSummary(
             run=str(content.get("run") or ""),
             level=str(content.get("level") or ""),
@@ -494,10 +502,10 @@ def _check(raw: Any) -> model.CheckLine | None:
     return model.CheckLine(**words)
 
 
-def _autoscaler(raw: Mapping[str, Any] | None) -> Part[Mapping[str, Any]]:
+def _autoscaler(raw: Mapping[str, Any] | None) -> SourcePart[Mapping[str, Any]]:
     if raw and "error" in raw:
-        return Part(why=f"The autoscaler could not be asked: {raw['error']}.")
-    return Part(raw)
+        return SourcePart(why=f"The autoscaler could not be asked: {raw['error']}.")
+    return SourcePart(raw)
 
 
 _NAMES = {
@@ -507,7 +515,7 @@ _NAMES = {
 
 
 def _sources(
-    known: Mapping[str, Any], answers: Mapping[str, Answer[Completed]], parts: Mapping[str, Part[Any]]
+    known: Mapping[str, Any], answers: Mapping[str, InquiryAnswer[Completed]], parts: Mapping[str, SourcePart[Any]]
 ) -> Iterator[model.Source]:
     """Who was asked.
 

@@ -140,7 +140,7 @@ class RemoteConversation:
     with {"progress"} come before it.
     """
 
-    def __init__(self, talk: process.Conversation) -> None:
+    def __init__(self, talk: process.ProcessConversation) -> None:
         self._talk = talk
 
     def ask(self, operation: str, on_progress: Callable[[Any], None] = lambda _: None, **arguments: Any) -> Any:

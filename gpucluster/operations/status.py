@@ -19,7 +19,7 @@ from gpucluster.controller.kubernetes.certificates import WARN_WITHIN_DAYS
 from gpucluster.handover.adoption import missing, untracked
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.inquiry import Answer, Inquiry
+from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.kubernetes import ControlPlaneCertificate
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.addresses import human_name
@@ -141,7 +141,7 @@ def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) 
     certificates = on_controller(sources.certificates, ()) if own_plane else None
     autoscaler = on_controller(lambda: controller.autoscaler_status(timeout=on_time), None)
     record = on_controller(lambda: sources.record.read(timeout=on_time), None)
-    answers: dict[str, Answer[Any]] = {
+    answers: dict[str, InquiryAnswer[Any]] = {
         "cloud": resources.answer(until),
         "state": contents.answer(until),
         "hosts": hosts.answer(until),
@@ -299,12 +299,12 @@ def _instances_of(outputs: Mapping[str, Any]) -> dict[str, str]:
     return {each["id"]: each["name"] for each in listed if each}
 
 
-def _known_since(source: str, answer: Answer[Any], sources: StatusSources) -> float:
+def _known_since(source: str, answer: InquiryAnswer[Any], sources: StatusSources) -> float:
     """Hosts come from what this machine saved, unless they had to be found again."""
     return (sources.hosts_saved_at() if source == "hosts" else None) or answer.time
 
 
-def _has_hosts(answers: Mapping[str, Answer[Any]]) -> bool:
+def _has_hosts(answers: Mapping[str, InquiryAnswer[Any]]) -> bool:
     return bool(answers["hosts"].value)
 
 
@@ -315,7 +315,7 @@ def _certificates(certificates: Sequence[ControlPlaneCertificate]) -> dict[str, 
     return {"first": listed[0], "ending": [each for each in listed if each["days"] < WARN_WITHIN_DAYS]}
 
 
-def _autoscaler(answers: Mapping[str, Answer[Any]]) -> Any:
+def _autoscaler(answers: Mapping[str, InquiryAnswer[Any]]) -> Any:
     answer = answers.get("autoscaler")
     if answer is None:
         return None

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpucluster.process.completed import Completed, environment_for, without_colour
-    from gpucluster.process.conversing import Conversation
+    from gpucluster.process.conversing import ProcessConversation
     from gpucluster.process.outliving import InputProgram, follow, in_memory, spawn_daemon
     from gpucluster.process.processes import identity, interrupt_once, pids_with_variable
     from gpucluster.process.running import call, run, stream, transfer
 
 __all__ = [
     "Completed",
-    "Conversation",
     "InputProgram",
+    "ProcessConversation",
     "call",
     "environment_for",
     "follow",
@@ -38,7 +38,7 @@ __all__ = [
 
 _HOMES = {
     "completed": ("Completed", "environment_for", "without_colour"),
-    "conversing": ("Conversation",),
+    "conversing": ("ProcessConversation",),
     "outliving": ("InputProgram", "follow", "in_memory", "spawn_daemon"),
     "processes": ("identity", "interrupt_once", "pids_with_variable"),
     "running": ("call", "run", "stream", "transfer"),

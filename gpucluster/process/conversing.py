@@ -15,7 +15,7 @@ from gpucluster.process.completed import UMASK, environment_of, start
 _TAIL = 2000
 
 
-class Conversation:
+class ProcessConversation:
     """A program that runs for the time of a `with`. It has a session of its own, so that only we receive Ctrl-C.
 
     The program sees the end of its input when the block ends, and also when this process is killed.
@@ -32,7 +32,7 @@ class Conversation:
         self._end_s = end_s
         self._errors: list[str] = []
 
-    def __enter__(self) -> Conversation:
+    def __enter__(self) -> ProcessConversation:
         pipe = subprocess.PIPE
         with contextlib.ExitStack() as undone:
             with signals.deferred():

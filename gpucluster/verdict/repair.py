@@ -31,7 +31,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeInRepair:
     """A node as Slurm has it, after the health service has decided.
 
     Args:
@@ -170,7 +170,7 @@ def accused(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> di
 
 
 def plan(
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, NodeInRepair],
     failed: Mapping[str, Sequence[Finding]],
     decisions: Iterable[HealthDecision],
     *,
@@ -206,7 +206,9 @@ def _shadowed(decision: HealthDecision | None) -> bool:
     return decision is not None and decision.action is Action.SHADOW
 
 
-def _left(name: str, node: Node | None, decision: HealthDecision | None, failed: Sequence[Finding]) -> UnrepairedNode:
+def _left(
+    name: str, node: NodeInRepair | None, decision: HealthDecision | None, failed: Sequence[Finding]
+) -> UnrepairedNode:
     """Why a node is left as it is, and what an operator does."""
     failures = "; ".join(f"{finding.check}: {finding.message}" for finding in failed)
     another = f"gpucluster replace {name}"
@@ -258,6 +260,6 @@ def merged(
     return (*result, *newer.values())
 
 
-def pools_of(nodes: Iterable[Node]) -> dict[str, str]:
+def pools_of(nodes: Iterable[NodeInRepair]) -> dict[str, str]:
     """The pool of each node, by its name."""
     return {node.name: node.pool for node in nodes}

@@ -411,7 +411,7 @@ class Share:
 
     @contextmanager
     def opened(self) -> Iterator[RemoteConversation]:
-        with process.Conversation(self._argv, end_s=20) as talk:
+        with process.ProcessConversation(self._argv, end_s=20) as talk:
             yield RemoteConversation(talk)
 
     @property

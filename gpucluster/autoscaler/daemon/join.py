@@ -49,7 +49,7 @@ _KEPT_DAYS = 30
 log = DaemonLog("join")
 
 
-class Service:
+class JoinService:
     """Root's service: reads requests, runs the playbook for all that arrived together, writes the results.
 
     Args:

@@ -41,7 +41,7 @@ from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     Delay,
-    Drain,
+    DrainNodes,
     Hold,
     Job,
     MarkDown,
@@ -177,7 +177,7 @@ class KubernetesClient:
                 self.power_down(action.nodes)
             case MarkDown():
                 self.mark_down(action.nodes, action.why)
-            case Drain():
+            case DrainNodes():
                 self.drain(action.nodes, action.why)
             case Delay():
                 self.delay(action.job, action.until - self._clock(), action.why)

@@ -31,7 +31,7 @@ from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     Delay,
-    Drain,
+    DrainNodes,
     Hold,
     Join,
     Launch,
@@ -379,7 +379,7 @@ def _events(action: Action, at: float) -> Iterator[LedgerEvent]:
     """One event for each subject of an action."""
     subjects: tuple[str, ...]
     match action:
-        case PowerDown() | MarkDown() | Drain():
+        case PowerDown() | MarkDown() | DrainNodes():
             subjects = action.nodes
         case Delay() | Hold() | Annotate():
             subjects = (action.job,)

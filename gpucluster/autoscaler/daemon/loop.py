@@ -30,8 +30,8 @@ from gpucluster.autoscaler.decide.types import (
     BOOTING,
     Action,
     ClaimState,
-    Drain,
-    Instance,
+    CloudInstance,
+    DrainNodes,
     Intent,
     Job,
     Join,
@@ -261,7 +261,7 @@ class AutoscalerLoop:
             return self._boot_reports.unfit(memory.claims.values()) if self._boot_reports else {}
         return {}
 
-    def _publish_booting(self, memory: Memory, instances: tuple[Instance, ...] | None) -> None:
+    def _publish_booting(self, memory: Memory, instances: tuple[CloudInstance, ...] | None) -> None:
         with self._part("booting nodes"):
             # Without a listing the last one stands. The ledger ends a claim that stays too long in any case.
             if self._booting is not None and instances is not None:
@@ -299,7 +299,7 @@ class AutoscalerLoop:
             return nodes, jobs
         return None, None
 
-    def _observe_cloud(self, memory: Memory) -> tuple[Instance, ...] | None:
+    def _observe_cloud(self, memory: Memory) -> tuple[CloudInstance, ...] | None:
         with self._part("cloud"):
             instances = self._cloud.instances(
                 {claim.instance_id for claim in memory.claims.values() if claim.instance_id}
@@ -308,7 +308,7 @@ class AutoscalerLoop:
             return instances
         return None
 
-    def _late(self, memory: Memory, instances: tuple[Instance, ...] | None) -> tuple[Outcome, ...]:
+    def _late(self, memory: Memory, instances: tuple[CloudInstance, ...] | None) -> tuple[Outcome, ...]:
         """Launches that the cloud accepted and that failed later, with the cause from the cloud's work request."""
         gone = {instance.id for instance in instances or () if not instance.live}
         claims = [
@@ -532,6 +532,6 @@ class AutoscalerLoop:
 
 
 def _fields_of(action: SlurmAction) -> dict[str, object]:
-    if isinstance(action, (PowerDown, MarkDown, Drain)):
+    if isinstance(action, (PowerDown, MarkDown, DrainNodes)):
         return {"nodes": action.nodes, "why": action.why}
     return {"job": action.job, "why": action.why}

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.decide.types import Fault, Instance
+from gpucluster.autoscaler.decide.types import CloudInstance, Fault
 from gpucluster.autoscaler.decide.words import ADVICE
 from gpucluster.autoscaler.policy import Policy, PoolPolicy
 from gpucluster.errors import CloudError, InputError
@@ -134,7 +134,7 @@ class OciCloud:
 
     # --- reading -----
 
-    def instances(self, remembered: Collection[str] = ()) -> tuple[Instance, ...]:
+    def instances(self, remembered: Collection[str] = ()) -> tuple[CloudInstance, ...]:
         """Every elastic instance of the cluster that exists, is being created or is ending.
 
         Args:
@@ -150,8 +150,8 @@ class OciCloud:
                 self._locked_out_at = time.monotonic()
             raise
 
-    def _instances(self, remembered: Collection[str]) -> tuple[Instance, ...]:
-        instances: list[Instance] = []
+    def _instances(self, remembered: Collection[str]) -> tuple[CloudInstance, ...]:
+        instances: list[CloudInstance] = []
         page: str | None = None
         while True:
             answer = self._ask(
@@ -170,13 +170,13 @@ class OciCloud:
             if not page:
                 return tuple(instances)
 
-    def _elastic(self, raw: Mapping[str, Any]) -> Instance | None:
+    def _elastic(self, raw: Mapping[str, Any]) -> CloudInstance | None:
         freeform_tags: Mapping[str, str] = raw.get("freeformTags") or {}
         node = tags.elastic_node(freeform_tags, self._policy.cluster, self._policy.identity)
         if not node:
             return None
         reboot = raw.get("timeMaintenanceRebootDue")
-        return Instance(
+        return CloudInstance(
             id=raw["id"],
             node=node,
             pool=str(freeform_tags.get(tags.POOL, "")),

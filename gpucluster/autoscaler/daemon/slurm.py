@@ -24,7 +24,7 @@ from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     Delay,
-    Drain,
+    DrainNodes,
     Hold,
     Job,
     MarkDown,
@@ -156,7 +156,7 @@ class SlurmClient:
                 self.power_down(action.nodes, force=action.force)
             case MarkDown():
                 self.mark_down(action.nodes, action.why)
-            case Drain():
+            case DrainNodes():
                 self.drain(action.nodes, action.why)
             case Delay():
                 self.delay(action.job, action.until - self._clock(), action.why)

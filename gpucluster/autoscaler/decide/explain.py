@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.pools import TRY_NOW
-from gpucluster.autoscaler.decide.types import Action, ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
+from gpucluster.autoscaler.decide.types import (
+    Action,
+    ClaimState,
+    CloudInstance,
+    Job,
+    Memory,
+    Node,
+    NodeClaim,
+    Observation,
+)
 from gpucluster.autoscaler.decide.words import SCHEDULERS, VERBS, SchedulerWords, describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS, Policy
 from gpucluster.node_agent.rules.reasons import from_administrator, from_gpucluster
@@ -181,7 +190,7 @@ def _job(job: Job, words: SchedulerWords) -> str:
     return f"Job {job.id} waits for {count(job.node_count, 'node')} ({job.reason}): {why}"
 
 
-def _about_node(action: Action, name: str, instances: list[Instance]) -> bool:
+def _about_node(action: Action, name: str, instances: list[CloudInstance]) -> bool:
     return (
         getattr(action, "node", None) == name
         or name in getattr(action, "nodes", ())

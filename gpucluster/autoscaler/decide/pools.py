@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan_builder import ASK_AGAIN, PlanBuilder
-from gpucluster.autoscaler.decide.types import STARTED, ClaimState, CoolDown, Fault, Instance, NodeClaim, Terminate
+from gpucluster.autoscaler.decide.types import STARTED, ClaimState, CloudInstance, CoolDown, Fault, NodeClaim, Terminate
 from gpucluster.autoscaler.decide.words import describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_BOOT_FAILURES, MAX_ORPHANS_PER_PASS
 from gpucluster.node_agent.rules.reasons import PREFIX
@@ -121,7 +121,7 @@ def _probe(builder: PlanBuilder, known: CoolDown) -> None:
 # --- instances without a node -----
 
 
-def end_stray(builder: PlanBuilder, instance: Instance, why: str, *, unless_wanted: bool = False) -> None:
+def end_stray(builder: PlanBuilder, instance: CloudInstance, why: str, *, unless_wanted: bool = False) -> None:
     """Terminate an instance that carries the name of a node that has another; at most once per ASK_AGAIN."""
     last_request = builder.orphans_seen.get(instance.id, 0.0)
     if builder.now - last_request < ASK_AGAIN:

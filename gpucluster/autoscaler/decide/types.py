@@ -139,7 +139,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class CloudInstance:
     """An instance that carries the tags of this cluster and the name of an elastic node.
 
     Args:
@@ -215,7 +215,7 @@ class Observation:
 
     nodes: Mapping[str, Node] | None
     jobs: Mapping[str, Job] | None
-    instances: tuple[Instance, ...] | None
+    instances: tuple[CloudInstance, ...] | None
     outcomes: tuple[Outcome, ...] = ()
     intents: tuple[Intent, ...] = ()
     in_flight: frozenset[str] = frozenset()
@@ -431,7 +431,7 @@ class MarkDown:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainNodes:
     """Let nodes finish their jobs and take no new ones."""
 
     nodes: tuple[str, ...]
@@ -482,7 +482,7 @@ class SaveConsole:
     why: str
 
 
-SlurmAction = PowerDown | MarkDown | Drain | Delay | Hold | Annotate
+SlurmAction = PowerDown | MarkDown | DrainNodes | Delay | Hold | Annotate
 Action = Launch | Terminate | Join | SaveConsole | SlurmAction
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from gpucluster.autoscaler.decide.types import (
     Annotate,
     Delay,
-    Drain,
+    DrainNodes,
     Fault,
     Hold,
     Join,
@@ -66,7 +66,7 @@ VERBS: Mapping[type, str] = {
     Terminate: "terminate",
     PowerDown: "power down",
     MarkDown: "mark down",
-    Drain: "drain",
+    DrainNodes: "drain",
     Delay: "delay",
     Hold: "hold",
     Annotate: "annotate",

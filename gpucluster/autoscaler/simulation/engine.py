@@ -16,11 +16,11 @@ from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     ClaimState,
+    CloudInstance,
     Delay,
-    Drain,
+    DrainNodes,
     Fault,
     Hold,
-    Instance,
     Intent,
     Join,
     Launch,
@@ -153,7 +153,7 @@ class SimulatedCluster:
 
     def _observe(self) -> Observation:
         inbox, self._inbox = self._inbox, _Inbox()
-        instances: tuple[Instance, ...] | None = tuple(self.cloud.listing.values())
+        instances: tuple[CloudInstance, ...] | None = tuple(self.cloud.listing.values())
         self.executor.offline = self.cloud_offline
         return Observation(
             nodes=None if self.slurm_offline else self.slurm.node_views,
@@ -207,7 +207,7 @@ class SimulatedCluster:
             case MarkDown():
                 for node in action.nodes:
                     self.slurm.mark_down(node, action.why)
-            case Drain():
+            case DrainNodes():
                 for node in action.nodes:
                     self.slurm.drain(node, action.why)
             case Delay():

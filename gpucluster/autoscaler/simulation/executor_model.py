@@ -13,9 +13,9 @@ from collections.abc import Callable
 from gpucluster.autoscaler.decide.rate import Rate
 from gpucluster.autoscaler.decide.types import Fault, Launch, Outcome
 from gpucluster.autoscaler.simulation.clock import Clock
-from gpucluster.autoscaler.simulation.cloud_model import Answer, CloudModel
+from gpucluster.autoscaler.simulation.cloud_model import CloudModel, LaunchAnswer
 
-_NO_CONNECTION = Answer(fault=Fault.TRANSIENT, message="no connection")
+_NO_CONNECTION = LaunchAnswer(fault=Fault.TRANSIENT, message="no connection")
 _REFUSAL_SECONDS = 0.2
 _SHORTEST_WAIT = 0.001  # a shorter one would be lost in the clock's rounding
 
@@ -96,7 +96,7 @@ class ExecutorModel:
         delay = _REFUSAL_SECONDS if answer.throttled else self.cloud.settings.call_seconds
         self.clock.after(delay, lambda: self._answered(launch, answer, epoch) if process == self._process else None)
 
-    def _answered(self, launch: Launch, answer: Answer, epoch: int) -> None:
+    def _answered(self, launch: Launch, answer: LaunchAnswer, epoch: int) -> None:
         if answer.throttled:
             self.throttled += 1
             self.rate.throttled(epoch)

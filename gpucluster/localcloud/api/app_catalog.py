@@ -14,9 +14,9 @@ from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CORE,
     ApiError,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     invalid,
     not_found,
     page,
@@ -197,18 +197,18 @@ def _unsubscribe(cloud: CloudState, call: Call) -> Reply:
     return Reply(status=204)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Listings and subscriptions."""
     listing = f"{CORE}/appCatalogListings"
     one = f"{listing}/{{listingId}}"
     version = f"{one}/resourceVersions/{{resourceVersion}}"
     return [
-        Route("GET", listing, "ListAppCatalogListings", partial(_list, cloud)),
-        Route("GET", one, "GetAppCatalogListing", partial(_get, cloud)),
-        Route("GET", f"{one}/resourceVersions", "ListAppCatalogListingResourceVersions", partial(_versions, cloud)),
-        Route("GET", version, "GetAppCatalogListingResourceVersion", partial(_version, cloud)),
-        Route("GET", f"{version}/agreements", "GetAppCatalogListingAgreements", partial(_agreements, cloud)),
-        Route("GET", _SUBSCRIPTIONS, "ListAppCatalogSubscriptions", partial(_list_subscriptions, cloud)),
-        Route("POST", _SUBSCRIPTIONS, "CreateAppCatalogSubscription", partial(_subscribe, cloud)),
-        Route("DELETE", _SUBSCRIPTIONS, "DeleteAppCatalogSubscription", partial(_unsubscribe, cloud)),
+        ApiRoute("GET", listing, "ListAppCatalogListings", partial(_list, cloud)),
+        ApiRoute("GET", one, "GetAppCatalogListing", partial(_get, cloud)),
+        ApiRoute("GET", f"{one}/resourceVersions", "ListAppCatalogListingResourceVersions", partial(_versions, cloud)),
+        ApiRoute("GET", version, "GetAppCatalogListingResourceVersion", partial(_version, cloud)),
+        ApiRoute("GET", f"{version}/agreements", "GetAppCatalogListingAgreements", partial(_agreements, cloud)),
+        ApiRoute("GET", _SUBSCRIPTIONS, "ListAppCatalogSubscriptions", partial(_list_subscriptions, cloud)),
+        ApiRoute("POST", _SUBSCRIPTIONS, "CreateAppCatalogSubscription", partial(_subscribe, cloud)),
+        ApiRoute("DELETE", _SUBSCRIPTIONS, "DeleteAppCatalogSubscription", partial(_unsubscribe, cloud)),
     ]

@@ -32,9 +32,9 @@ from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CONTAINER_ENGINE,
     ApiError,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     check_etag,
     conflict,
     filtered,
@@ -698,31 +698,31 @@ def containers(cloud: CloudState) -> set[str]:
     return {control_plane.container(row) for row in cloud.store.find(KIND)}
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Clusters, add-ons, work requests."""
     clusters, work = f"{CONTAINER_ENGINE}/clusters", f"{CONTAINER_ENGINE}/workRequests"
     one, one_work = f"{clusters}/{{clusterId}}", f"{work}/{{workRequestId}}"
     addons, addon = f"{one}/addons", f"{one}/addons/{{addonName}}"
     return [
-        Route("POST", clusters, "CreateCluster", partial(_create, cloud)),
-        Route("GET", clusters, "ListClusters", partial(_list, cloud)),
-        Route("GET", one, "GetCluster", lambda call: show(cloud.get(KIND, call.path["clusterId"]))),
-        Route("PUT", one, "UpdateCluster", partial(_update, cloud)),
-        Route("DELETE", one, "DeleteCluster", partial(_delete, cloud)),
-        Route("POST", f"{one}/actions/updateEndpointConfig", "UpdateClusterEndpointConfig",
+        ApiRoute("POST", clusters, "CreateCluster", partial(_create, cloud)),
+        ApiRoute("GET", clusters, "ListClusters", partial(_list, cloud)),
+        ApiRoute("GET", one, "GetCluster", lambda call: show(cloud.get(KIND, call.path["clusterId"]))),
+        ApiRoute("PUT", one, "UpdateCluster", partial(_update, cloud)),
+        ApiRoute("DELETE", one, "DeleteCluster", partial(_delete, cloud)),
+        ApiRoute("POST", f"{one}/actions/updateEndpointConfig", "UpdateClusterEndpointConfig",
               partial(_update_endpoint, cloud)),
-        Route("POST", f"{one}/kubeconfig/content", "CreateKubeconfig", partial(_kubeconfig, cloud)),
-        Route("GET", f"{CONTAINER_ENGINE}/clusterOptions/{{clusterOptionId}}", "GetClusterOptions",
+        ApiRoute("POST", f"{one}/kubeconfig/content", "CreateKubeconfig", partial(_kubeconfig, cloud)),
+        ApiRoute("GET", f"{CONTAINER_ENGINE}/clusterOptions/{{clusterOptionId}}", "GetClusterOptions",
               partial(_cluster_options, cloud)),
-        Route("GET", f"{CONTAINER_ENGINE}/addonOptions", "ListAddonOptions", partial(_addon_options, cloud)),
-        Route("POST", addons, "InstallAddon", partial(_install_addon, cloud)),
-        Route("GET", addons, "ListAddons", partial(_list_addons, cloud)),
-        Route("GET", addon, "GetAddon", lambda call: Reply(_detail(_addon(cloud, call)))),
-        Route("PUT", addon, "UpdateAddon", partial(_update_addon, cloud)),
-        Route("DELETE", addon, "DisableAddon", partial(_disable_addon, cloud)),
-        Route("GET", work, "ListClusterWorkRequests", partial(_work_requests, cloud)),
-        Route("GET", one_work, "GetClusterWorkRequest", lambda call: show(_work_request(cloud, call))),
-        Route("GET", f"{one_work}/errors", "ListClusterWorkRequestErrors",
+        ApiRoute("GET", f"{CONTAINER_ENGINE}/addonOptions", "ListAddonOptions", partial(_addon_options, cloud)),
+        ApiRoute("POST", addons, "InstallAddon", partial(_install_addon, cloud)),
+        ApiRoute("GET", addons, "ListAddons", partial(_list_addons, cloud)),
+        ApiRoute("GET", addon, "GetAddon", lambda call: Reply(_detail(_addon(cloud, call)))),
+        ApiRoute("PUT", addon, "UpdateAddon", partial(_update_addon, cloud)),
+        ApiRoute("DELETE", addon, "DisableAddon", partial(_disable_addon, cloud)),
+        ApiRoute("GET", work, "ListClusterWorkRequests", partial(_work_requests, cloud)),
+        ApiRoute("GET", one_work, "GetClusterWorkRequest", lambda call: show(_work_request(cloud, call))),
+        ApiRoute("GET", f"{one_work}/errors", "ListClusterWorkRequestErrors",
               lambda call: Reply(_work_request(cloud, call).hidden["errors"])),
-        Route("GET", f"{one_work}/logs", "ListClusterWorkRequestLogs", lambda call: Reply([])),
+        ApiRoute("GET", f"{one_work}/logs", "ListClusterWorkRequestLogs", lambda call: Reply([])),
     ]  # fmt: skip

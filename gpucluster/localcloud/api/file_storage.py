@@ -28,9 +28,9 @@ from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     FILE_STORAGE,
     ApiError,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     conflict,
     filtered,
     invalid,
@@ -319,7 +319,7 @@ def _list_exports(cloud: CloudState, call: Call) -> Reply:
     return page(rows, call)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """File storage."""
     generic = [route for kind in KINDS for route in kinds.routes(cloud, kind) if route.operation != "ListExports"]
-    return [*generic, Route("GET", EXPORT.path, "ListExports", partial(_list_exports, cloud))]
+    return [*generic, ApiRoute("GET", EXPORT.path, "ListExports", partial(_list_exports, cloud))]

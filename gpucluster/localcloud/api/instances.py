@@ -15,9 +15,9 @@ from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAct
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CORE,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     check_etag,
     filtered,
     incorrect_state,
@@ -207,19 +207,21 @@ def _work_request_logs(cloud: CloudState, call: Call) -> Reply:
     )
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Instances and work requests; both belong to the core services of the API."""
     one, work = f"{CORE}/instances/{{instanceId}}", f"{CORE}/workRequests"
     details = partial(_details, cloud)
     return [
-        Route("POST", f"{CORE}/instances", "LaunchInstance", partial(_launch, cloud), lambda call: call.body()),
-        Route("GET", f"{CORE}/instances", "ListInstances", partial(_list, cloud)),
-        Route("GET", one, "GetInstance", partial(_get, cloud), details),
-        Route("PUT", one, "UpdateInstance", partial(_update, cloud), details),
-        Route("POST", one, "InstanceAction", partial(_action, cloud), details),
-        Route("DELETE", one, "TerminateInstance", partial(_terminate, cloud), details),
-        Route("GET", work, "ListWorkRequests", partial(_work_requests, cloud)),
-        Route("GET", f"{work}/{{workRequestId}}", "GetWorkRequest", lambda call: show(_work_request(cloud, call))),
-        Route("GET", f"{work}/{{workRequestId}}/errors", "ListWorkRequestErrors", partial(_work_request_errors, cloud)),
-        Route("GET", f"{work}/{{workRequestId}}/logs", "ListWorkRequestLogs", partial(_work_request_logs, cloud)),
+        ApiRoute("POST", f"{CORE}/instances", "LaunchInstance", partial(_launch, cloud), lambda call: call.body()),
+        ApiRoute("GET", f"{CORE}/instances", "ListInstances", partial(_list, cloud)),
+        ApiRoute("GET", one, "GetInstance", partial(_get, cloud), details),
+        ApiRoute("PUT", one, "UpdateInstance", partial(_update, cloud), details),
+        ApiRoute("POST", one, "InstanceAction", partial(_action, cloud), details),
+        ApiRoute("DELETE", one, "TerminateInstance", partial(_terminate, cloud), details),
+        ApiRoute("GET", work, "ListWorkRequests", partial(_work_requests, cloud)),
+        ApiRoute("GET", f"{work}/{{workRequestId}}", "GetWorkRequest", lambda call: show(_work_request(cloud, call))),
+        ApiRoute(
+            "GET", f"{work}/{{workRequestId}}/errors", "ListWorkRequestErrors", partial(_work_request_errors, cloud)
+        ),
+        ApiRoute("GET", f"{work}/{{workRequestId}}/logs", "ListWorkRequestLogs", partial(_work_request_logs, cloud)),
     ]

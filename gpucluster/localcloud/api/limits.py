@@ -12,7 +12,7 @@ from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.region import check_domain
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import LIMITS, QUOTAS, ApiError, Call, Reply, Route, invalid, not_found, page
+from gpucluster.localcloud.state.wire import LIMITS, QUOTAS, ApiError, ApiRoute, Call, Reply, invalid, not_found, page
 
 _QUOTA_ID = "ocid1.quota.local..limitsjson"
 
@@ -155,14 +155,14 @@ def _get_quota(cloud: CloudState, call: Call) -> Reply:
     return Reply(quota)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Limits and quotas; all are read here and written in limits.json."""
     available = f"{LIMITS}/services/{{serviceName}}/limits/{{limitName}}/resourceAvailability"
     return [
-        Route("GET", f"{LIMITS}/services", "ListLimitServices", partial(_services, cloud)),
-        Route("GET", f"{LIMITS}/limitDefinitions", "ListLimitDefinitions", partial(_definitions, cloud)),
-        Route("GET", f"{LIMITS}/limitValues", "ListLimitValues", partial(_values, cloud)),
-        Route("GET", available, "GetResourceAvailability", partial(_availability, cloud)),
-        Route("GET", f"{QUOTAS}/quotas", "ListQuotas", partial(_list_quotas, cloud)),
-        Route("GET", f"{QUOTAS}/quotas/{{quotaId}}", "GetQuota", partial(_get_quota, cloud)),
+        ApiRoute("GET", f"{LIMITS}/services", "ListLimitServices", partial(_services, cloud)),
+        ApiRoute("GET", f"{LIMITS}/limitDefinitions", "ListLimitDefinitions", partial(_definitions, cloud)),
+        ApiRoute("GET", f"{LIMITS}/limitValues", "ListLimitValues", partial(_values, cloud)),
+        ApiRoute("GET", available, "GetResourceAvailability", partial(_availability, cloud)),
+        ApiRoute("GET", f"{QUOTAS}/quotas", "ListQuotas", partial(_list_quotas, cloud)),
+        ApiRoute("GET", f"{QUOTAS}/quotas/{{quotaId}}", "GetQuota", partial(_get_quota, cloud)),
     ]

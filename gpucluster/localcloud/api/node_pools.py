@@ -31,9 +31,9 @@ from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CONTAINER_ENGINE,
     ApiError,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     check_etag,
     filtered,
     incorrect_state,
@@ -410,17 +410,17 @@ def recover(cloud: CloudState) -> None:
             cloud.coordinate(f"node pool {row.id}", partial(converge, cloud, row.id))
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Node pools."""
     pools = f"{CONTAINER_ENGINE}/nodePools"
     one = f"{pools}/{{nodePoolId}}"
     return [
-        Route("POST", pools, "CreateNodePool", partial(_create, cloud)),
-        Route("GET", pools, "ListNodePools", partial(_list, cloud)),
-        Route("GET", one, "GetNodePool", partial(_get, cloud)),
-        Route("PUT", one, "UpdateNodePool", partial(_update, cloud)),
-        Route("DELETE", one, "DeleteNodePool", partial(_delete, cloud)),
-        Route("DELETE", f"{one}/node/{{nodeId}}", "DeleteNode", partial(_delete_node, cloud)),
-        Route("GET", f"{CONTAINER_ENGINE}/nodePoolOptions/{{nodePoolOptionId}}", "GetNodePoolOptions",
+        ApiRoute("POST", pools, "CreateNodePool", partial(_create, cloud)),
+        ApiRoute("GET", pools, "ListNodePools", partial(_list, cloud)),
+        ApiRoute("GET", one, "GetNodePool", partial(_get, cloud)),
+        ApiRoute("PUT", one, "UpdateNodePool", partial(_update, cloud)),
+        ApiRoute("DELETE", one, "DeleteNodePool", partial(_delete, cloud)),
+        ApiRoute("DELETE", f"{one}/node/{{nodeId}}", "DeleteNode", partial(_delete_node, cloud)),
+        ApiRoute("GET", f"{CONTAINER_ENGINE}/nodePoolOptions/{{nodePoolOptionId}}", "GetNodePoolOptions",
               partial(_options, cloud)),
     ]  # fmt: skip

@@ -12,7 +12,7 @@ from gpucluster.localcloud.state.cloud import CloudState, timestamp
 from gpucluster.localcloud.state.names import new_ocid
 from gpucluster.localcloud.state.region import REGION
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, invalid, not_found, page
+from gpucluster.localcloud.state.wire import CORE, ApiRoute, Call, Reply, invalid, not_found, page
 
 SERVICES = (
     (
@@ -143,16 +143,16 @@ def _get_service(_cloud: CloudState, call: Call) -> Reply:
     raise not_found("service", call.path["serviceId"])
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Rules of network security groups, and services."""
     group = f"{CORE}/networkSecurityGroups/{{networkSecurityGroupId}}"
     rules = "NetworkSecurityGroupSecurityRules"
     return [
-        Route("GET", f"{group}/securityRules", f"List{rules}", partial(_list_rules, cloud)),
-        Route("POST", f"{group}/actions/addSecurityRules", f"Add{rules}", partial(_add_rules, cloud)),
-        Route("POST", f"{group}/actions/updateSecurityRules", f"Update{rules}", partial(_update_rules, cloud)),
-        Route("POST", f"{group}/actions/removeSecurityRules", f"Remove{rules}", partial(_remove_rules, cloud)),
-        Route("GET", f"{group}/vnics", "ListNetworkSecurityGroupVnics", partial(_group_vnics, cloud)),
-        Route("GET", f"{CORE}/services", "ListServices", lambda call: Reply(_all_services())),
-        Route("GET", f"{CORE}/services/{{serviceId}}", "GetService", partial(_get_service, cloud)),
+        ApiRoute("GET", f"{group}/securityRules", f"List{rules}", partial(_list_rules, cloud)),
+        ApiRoute("POST", f"{group}/actions/addSecurityRules", f"Add{rules}", partial(_add_rules, cloud)),
+        ApiRoute("POST", f"{group}/actions/updateSecurityRules", f"Update{rules}", partial(_update_rules, cloud)),
+        ApiRoute("POST", f"{group}/actions/removeSecurityRules", f"Remove{rules}", partial(_remove_rules, cloud)),
+        ApiRoute("GET", f"{group}/vnics", "ListNetworkSecurityGroupVnics", partial(_group_vnics, cloud)),
+        ApiRoute("GET", f"{CORE}/services", "ListServices", lambda call: Reply(_all_services())),
+        ApiRoute("GET", f"{CORE}/services/{{serviceId}}", "GetService", partial(_get_service, cloud)),
     ]

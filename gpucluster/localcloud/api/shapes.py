@@ -10,7 +10,7 @@ from gpucluster.localcloud.compute.shape_config import FLEX_GB_PER_OCPU, NUMA_SE
 from gpucluster.localcloud.state.cloud import CloudState, timestamp
 from gpucluster.localcloud.state.region import check_domain
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, invalid, page, required
+from gpucluster.localcloud.state.wire import CORE, ApiRoute, Call, Reply, invalid, page, required
 
 
 def _summary(shape: shapes.Shape) -> Json:
@@ -95,11 +95,11 @@ def _availability(cloud: CloudState, request: Json, domain: str) -> Json:
     return {"availabilityStatus": "OUT_OF_HOST_CAPACITY" if count == 0 else "AVAILABLE", "availableCount": count}
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """The shapes, and their free capacity."""
     return [
-        Route("GET", f"{CORE}/shapes", "ListShapes", partial(_list, cloud)),
-        Route(
+        ApiRoute("GET", f"{CORE}/shapes", "ListShapes", partial(_list, cloud)),
+        ApiRoute(
             "POST", f"{CORE}/computeCapacityReports", "CreateComputeCapacityReport", partial(_capacity_report, cloud)
         ),
     ]

@@ -8,7 +8,7 @@ from gpucluster.localcloud.auth import policies
 from gpucluster.localcloud.auth.policies import DynamicGroup, PolicySet, RequiredPermission, StoredPolicy
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import ApiError, Call, Route
+from gpucluster.localcloud.state.wire import ApiError, ApiRoute, Call
 
 _DENIED = "Authorization failed or requested resource not found."
 # These are required in the subnet's compartment, and the other permissions of a launch in the instance's. Source:
@@ -47,7 +47,7 @@ def policies_in_force(cloud: CloudState) -> PolicySet:
     return PolicySet(tuple(groups), tuple(written), ancestors, child)
 
 
-def authorize(cloud: CloudState, instance_id: str, route: Route, call: Call) -> None:
+def authorize(cloud: CloudState, instance_id: str, route: ApiRoute, call: Call) -> None:
     """Return if an instance may do this, else raise.
 
     Raises:
@@ -89,7 +89,7 @@ def _principal(instance: Resource) -> dict[str, str]:
     return facts
 
 
-def required_permissions(cloud: CloudState, route: Route, call: Call) -> list[RequiredPermission] | None:
+def required_permissions(cloud: CloudState, route: ApiRoute, call: Call) -> list[RequiredPermission] | None:
     """The permissions that a request requires; None if only the operator may do it."""
     known = policies.tables()
     permissions = known.operations.get(route.operation)

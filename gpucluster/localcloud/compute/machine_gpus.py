@@ -34,7 +34,7 @@ MEMBER = "devices"
 
 
 @dataclass(frozen=True)
-class Settings:
+class MachineGpuSettings:
     """The content of `<home>/gpus.json`.
 
     Args:
@@ -46,7 +46,7 @@ class Settings:
     kind: str = cdi.KIND
 
 
-def settings(home: Path) -> Settings:
+def settings(home: Path) -> MachineGpuSettings:
     """Those of a home; without the file no cluster gets GPUs.
 
     Raises:
@@ -63,7 +63,7 @@ def settings(home: Path) -> Settings:
         ):
             raise TypeError("clusters must be a list of names, and kind a text")
     except (FileNotFoundError, NotADirectoryError):  # what makes the home reports what is wrong with it
-        return Settings()
+        return MachineGpuSettings()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = (error.strerror or "") if isinstance(error, OSError) else str(error)
         raise InputError(
@@ -71,7 +71,7 @@ def settings(home: Path) -> Settings:
             where=str(file),
             hint='Write {"clusters": ["name"]} into it, or remove it and run gpucluster apply again',
         ) from error
-    return Settings(tuple(clusters), kind)
+    return MachineGpuSettings(tuple(clusters), kind)
 
 
 def hand_out(home: Path, cluster: str, *, real: bool) -> None:

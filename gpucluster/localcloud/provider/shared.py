@@ -22,7 +22,7 @@ from typing import Protocol
 from gpucluster.localcloud.provider.client import DONE
 
 
-class Session(Protocol):
+class ProviderSession(Protocol):
     """What the host serves for one client."""
 
     line: str
@@ -33,7 +33,7 @@ class Session(Protocol):
 
 # Starts a session. Its arguments: the path of its socket, where it writes what Terraform shall log, and what it calls
 # when Terraform asks for the end.
-Open = Callable[[Path, int, Callable[[], None]], Session]
+Open = Callable[[Path, int, Callable[[], None]], ProviderSession]
 
 
 def _load() -> Open:

@@ -158,7 +158,7 @@ Handler = Callable[[Call], Reply]
 
 
 @dataclass(frozen=True)
-class Route:
+class ApiRoute:
     """One operation: `path` is a template such as /20160918/vcns/{vcnId}; `operation` the SDK's name for it.
 
     `details`: for an operation on an instance, the attributes that a fault can filter by.

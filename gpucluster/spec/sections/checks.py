@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gpucluster.spec.sections.fields import Part
+from gpucluster.spec.sections.fields import SpecPart
 
 CHECK_PATTERN = r"^[a-z][a-z0-9_]{0,59}$"
 CheckName = Annotated[str, Field(pattern=CHECK_PATTERN)]
@@ -14,7 +14,7 @@ Interval = Annotated[int, Field(ge=10, le=86_400)]
 Percent = Annotated[int, Field(ge=1, le=100)]
 
 
-class Checks(Part):
+class Checks(SpecPart):
     """The checks of nodes, and what follows when one fails."""
 
     enabled: bool = Field(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from gpucluster.spec.sections.fields import MONITORING_HOST_PATTERN, FileName, Part, Resolved, located
+from gpucluster.spec.sections.fields import MONITORING_HOST_PATTERN, FileName, Resolved, SpecPart, located
 
 Days = Annotated[int, Field(ge=1, le=3650)]
 Gibibytes = Annotated[int, Field(ge=1, le=32_768)]
@@ -18,7 +18,7 @@ OnHang = Literal["tell", "requeue", "cancel"]
 SlurmInterval = Annotated[int, Field(ge=10, le=3600)]
 
 
-class Monitoring(Part):
+class Monitoring(SpecPart):
     """Prometheus on one host, exporters on every host, and what comes with them."""
 
     enabled: bool = Field(

@@ -13,10 +13,10 @@ from gpucluster.spec.sections.fields import (
     FileName,
     Hours,
     Number,
-    Part,
     Price,
     Resolved,
     Seconds,
+    SpecPart,
 )
 
 #: The keys of `autoscaler.times`. The autoscaler owns their defaults (policy.Times); a test compares the names.
@@ -42,7 +42,7 @@ TIME_NAMES = frozenset(
 )
 
 
-class UserLimits(Part):
+class UserLimits(SpecPart):
     """What one user may have at the same time."""
 
     jobs: Number | None = Field(default=None, description="Running jobs.")
@@ -52,7 +52,7 @@ class UserLimits(Part):
     nodes: Number | None = Field(default=None, description="Nodes of running jobs.")
 
 
-class Slurm(Part):
+class SlurmSpec(SpecPart):
     """Slurm as the scheduler."""
 
     enabled: bool = Field(
@@ -118,7 +118,7 @@ class Slurm(Part):
         return self.release if self.enabled and self.release != DISTRIBUTION else None
 
 
-class Autoscaler(Part):
+class Autoscaler(SpecPart):
     """Limits of elastic nodes over all pools, and times of the autoscaler."""
 
     max_nodes: Number | None = Field(

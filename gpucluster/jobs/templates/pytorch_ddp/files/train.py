@@ -41,7 +41,7 @@ IMAGES_OF_RATE = 256
 MISSING = 66
 
 
-class Fault(Exception):
+class TrainingError(Exception):
     """The training can't begin or go on; the message states why and what to do."""
 
 
@@ -66,12 +66,12 @@ def read_batches(path):
                     if file is not None:
                         contents[name] = file.read()
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise Fault(f"CIFAR-10 can't be read from {path}: {error}. {HOW}") from None
+        raise TrainingError(f"CIFAR-10 can't be read from {path}: {error}. {HOW}") from None
     for name, checksum in CHECKSUMS.items():
         if name not in contents:
-            raise Fault(f"{path} has no {name}. {HOW}")
+            raise TrainingError(f"{path} has no {name}. {HOW}")
         if hashlib.md5(contents[name]).hexdigest() != checksum:  # noqa: S324 - it was published so
-            raise Fault(f"{name} in {path} does not have its checksum {checksum}: it is damaged. {HOW}")
+            raise TrainingError(f"{name} in {path} does not have its checksum {checksum}: it is damaged. {HOW}")
     return contents
 
 
@@ -89,7 +89,7 @@ class _Arrays(pickle.Unpickler):
             from numpy.core.multiarray import _reconstruct
 
             return _reconstruct if name == "_reconstruct" else getattr(numpy, name)
-        raise Fault(f"the data set has an object {module}.{name}, which it should not have. {HOW}")
+        raise TrainingError(f"the data set has an object {module}.{name}, which it should not have. {HOW}")
 
 
 def cifar10(path):
@@ -173,7 +173,7 @@ def resnet18(width, weights):
             values = self.relu(self.bn1(self.conv1(values)))
             return self.relu(self.bn2(self.conv2(values)) + beside)
 
-    class Network(nn.Module):
+    class ResNet18(nn.Module):
         def __init__(self):
             super().__init__()
             stem = (7, 2, 3) if weights else (3, 1, 1)
@@ -194,7 +194,7 @@ def resnet18(width, weights):
             values = self.layer4(self.layer3(self.layer2(self.layer1(values))))
             return self.fc(values.mean(dim=(2, 3)))
 
-    network = Network()
+    network = ResNet18()
     if weights:
         parameters = torch.load(weights, map_location="cpu", weights_only=True)
         # The last layer is for other classes.
@@ -202,9 +202,9 @@ def resnet18(width, weights):
         try:
             missing, unknown = network.load_state_dict(parameters, strict=False)
         except RuntimeError as error:
-            raise Fault(f"{weights} does not fit to ResNet-18: {str(error)[:300]}") from None
+            raise TrainingError(f"{weights} does not fit to ResNet-18: {str(error)[:300]}") from None
         if unknown or [name for name in missing if not name.startswith("fc.")]:
-            raise Fault(f"{weights} does not have the weights of torchvision's resnet18")
+            raise TrainingError(f"{weights} does not have the weights of torchvision's resnet18")
     return network
 
 
@@ -232,7 +232,7 @@ def load(path, settings):
     """The checkpoint; None without one.
 
     Raises:
-        Fault: it is of a training with other settings, or can't be read.
+        TrainingError: it is of a training with other settings, or can't be read.
     """
     import torch
 
@@ -241,18 +241,20 @@ def load(path, settings):
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         if checkpoint["settings"] != settings:
-            raise Fault(
+            raise TrainingError(
                 f"{path} is of a training with other options: {checkpoint['settings']}. Remove it, or name another"
             )
     except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        raise Fault(f"the checkpoint {path} can't be read: {error}. Remove it to begin from the start") from None
+        raise TrainingError(
+            f"the checkpoint {path} can't be read: {error}. Remove it to begin from the start"
+        ) from None
     return checkpoint
 
 
 # --- the training -----
 
 
-class Ranks:
+class RankGroup:
     """This rank among the others."""
 
     def __init__(self, backend):
@@ -263,17 +265,21 @@ class Ranks:
             try:
                 return int(os.environ[name])
             except (KeyError, ValueError):
-                raise Fault(f"the environment has no number {name}: start this with a launcher of the job") from None
+                raise TrainingError(
+                    f"the environment has no number {name}: start this with a launcher of the job"
+                ) from None
 
         self.rank, self.local, self.size = number("RANK"), number("LOCAL_RANK"), number("WORLD_SIZE")
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if backend == "nccl":
             if not gpus:
-                raise Fault("PyTorch sees no GPU: is this a PyTorch with CUDA or ROCm, and did the job get GPUs?")
+                raise TrainingError(
+                    "PyTorch sees no GPU: is this a PyTorch with CUDA or ROCm, and did the job get GPUs?"
+                )
             # A rank that was given one GPU alone sees it as the first.
             index = 0 if gpus == 1 else self.local
             if index >= gpus:
-                raise Fault(f"rank {self.local} of this node has no GPU: there are {gpus}")
+                raise TrainingError(f"rank {self.local} of this node has no GPU: there are {gpus}")
             self.device = torch.device("cuda", index)
             torch.cuda.set_device(self.device)
         else:
@@ -386,12 +392,12 @@ def resume(ranks, network, optimizer, path, settings):
     if ranks.rank == 0 and path:
         try:
             checkpoint = load(path, settings)
-        except Fault as error:
+        except TrainingError as error:
             fault = str(error)
     code = -1 if fault else checkpoint["epoch"] if checkpoint else 0
     (epoch,) = ranks.from_first(torch.tensor([code], device=ranks.device)).tolist()
     if epoch < 0:
-        raise Fault(fault or "rank 0 could not read the checkpoint")
+        raise TrainingError(fault or "rank 0 could not read the checkpoint")
     if checkpoint:
         network.load_state_dict(checkpoint["network"])
     if epoch:
@@ -414,7 +420,7 @@ def run(options):
         torch.set_num_threads(max(len(os.sched_getaffinity(0)) // options.ranks_per_node, 1))
     data = synthetic(options.synthetic, options.seed) if options.synthetic else cifar10(options.data)
     network = resnet18(options.width, options.weights)
-    ranks = Ranks(options.backend)
+    ranks = RankGroup(options.backend)
     network = network.to(ranks.device)
     # All images are 184 MB: a GPU has them at hand.
     data = [tuple(part.to(ranks.device) for part in each) for each in data]
@@ -443,7 +449,7 @@ def run(options):
         loss, images = train_epoch(ranks, model, optimizer, data[0], sampler, options, epoch)
         took = time.monotonic() - began
         if not math.isfinite(loss):
-            raise Fault(f"the loss of epoch {epoch + 1} is {loss}: try a smaller learning rate")
+            raise TrainingError(f"the loss of epoch {epoch + 1} is {loss}: try a smaller learning rate")
         reached = accuracy(ranks, network, data[1], options.batch)
         if ranks.rank == 0 and options.checkpoint:
             momentum = [optimizer.state[parameter]["momentum_buffer"] for parameter in network.parameters()]
@@ -483,7 +489,7 @@ def main():
     status = 0
     try:
         run(options)
-    except Fault as error:
+    except TrainingError as error:
         sys.stderr.write(f"train.py: {error}\n")
         status = MISSING
     sys.stdout.flush()

@@ -88,7 +88,7 @@ def main():
     with strategy.scope():
         network = model(tf, options.learning_rate)
 
-    class Report(tf.keras.callbacks.Callback):
+    class EpochReport(tf.keras.callbacks.Callback):
         """Prints what an epoch has reached."""
 
         def on_epoch_begin(self, epoch, logs=None):
@@ -105,7 +105,7 @@ def main():
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
 
-    network.fit(batches, epochs=options.epochs, steps_per_epoch=options.steps, verbose=0, callbacks=[Report()])
+    network.fit(batches, epochs=options.epochs, steps_per_epoch=options.steps, verbose=0, callbacks=[EpochReport()])
     return 0
 
 
