@@ -97,7 +97,7 @@ def test_each_cluster_of_a_home_has_its_own_choice(tmp_path: Path) -> None:
     assert machine_gpus.settings(tmp_path) == machine_gpus.MachineGpuSettings(("two",), KIND)
     for text in ("{", "[]", '{"clusters": "one"}', '{"clusters": [1]}', '{"clusters": [], "kind": 1}'):
         (tmp_path / machine_gpus.CONFIG).write_text(text)
-        with pytest.raises(InputError, match="which clusters get GPUs"):
+        with pytest.raises(InputError, match="the clusters that get GPUs"):
             machine_gpus.settings(tmp_path)
 
 

@@ -205,7 +205,7 @@ def test_the_limits_of_the_autoscaler(tmp_path: Path) -> None:
 
 def test_names_of_elastic_nodes_fit_into_a_host_name() -> None:
     """The longest name of a pool, and the highest number that its counts allow."""
-    most = json_schema()["$defs"]["Pool"]["properties"]["max_count"]["maximum"]
+    most = json_schema()["$defs"]["PoolSpec"]["properties"]["max_count"]["maximum"]
     assert len(f"{'p' * 20}-e{2 * most + 2}") <= 63
 
 
