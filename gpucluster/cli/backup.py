@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def backup(context: Context, path: str | None) -> None:
     """Write users, accounting and the control plane to FILE.
 
-    That is the directory of users, Slurm's accounting, and etcd and the authorities of Kubernetes. Default for FILE:
+    That is the directory of users, Slurm's accounting, and etcd and the CAs of Kubernetes. Default for FILE:
     NAME-TIME.tar.gz in this folder. It holds the hashes of passwords, and keys: only you may read it. An existing file
     is never overwritten.
     """
@@ -74,5 +74,5 @@ def _consequences(restored: Restored) -> list[str]:
             f"{jobs} ran at the time of the backup, and Slurm does not know them any more: they count as ended now"
         )
     if restored.kubernetes_objects is not None:
-        lines.append("Next: gpucluster apply, which lets nodes join again that have another authority")
+        lines.append("Next: gpucluster apply, which joins nodes again that have another CA")
     return lines + [f"not done yet: {printable(work)}" for work in restored.unfinished]

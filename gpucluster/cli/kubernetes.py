@@ -114,7 +114,7 @@ def kubernetes_upgrade(
         if upgrade.backup:
             lines.append(f"The control plane of before is in {upgrade.backup}, with its keys: keep it to yourself")
         if plan.release != cluster.spec.kubernetes.release:
-            lines.append(f"{cluster.spec.file} still has {cluster.spec.kubernetes.release}, and apply wants that one.")
+            lines.append(f"{cluster.spec.file} still has {cluster.spec.kubernetes.release}, and apply needs that one.")
             lines.append("Next: gpucluster kubernetes upgrade; or write this one there")
         reporter.result({**upgrade.to_dict(), "from": plan.version, "to": plan.release}, "\n".join(lines))
 
@@ -150,9 +150,7 @@ def _space(space: EtcdSpace) -> str:
 
 def _certificate(each: ControlPlaneCertificate) -> str:
     left = f"{count(each.days, 'day')} left" if each.days >= 0 else "expired"
-    return f"{printable(each.file)}: until {printable(each.expires)}, {left}" + (
-        ", authority" if each.authority else ""
-    )
+    return f"{printable(each.file)}: until {printable(each.expires)}, {left}" + (", CA" if each.authority else "")
 
 
 def _plan(plan: KubernetesUpgrade) -> list[str]:

@@ -1,4 +1,4 @@
-"""The networks of a cluster: the addresses from which its own hosts speak to each other."""
+"""The networks of a cluster: the addresses from which its own hosts connect to each other."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from gpucluster.errors import TerraformError
 CONTRACT_VERSION = 1
 #: The parts of the output `identity` that are known only after the hosts were reached.
 RECORDED = ("host_keys", "certificates", "secrets")
-#: The name of the ssh authority among the certificates.
+#: The name of the ssh CA among the certificates.
 SSH_AUTHORITY = "ssh"
 
 
@@ -40,7 +40,7 @@ class OkeOutput:
 
     Args:
         private_endpoint, public_endpoint: address and port of its API; the second is empty for a private one.
-        ca: the certificate of its authority: PEM in base64.
+        ca: the certificate of its CA: PEM in base64.
     """
 
     id: str
@@ -124,7 +124,7 @@ class Identity:
         compartment_id: empty if the state does not have it.
         login_keys: the public halves of generated login keys, by user.
         host_keys: the ssh host keys of the controller, the login nodes and the permanent nodes, by OCID.
-        certificates: those of the cluster's certificate authorities, by their name: as PEM, for ssh a public key.
+        certificates: those of the cluster's CAs, by their name: as PEM, for ssh a public key.
         secrets: which generation of each secret the controller has: a number that changes with the secret and does
             not tell it.
         name: of the cluster; empty if the state does not have it.

@@ -356,7 +356,7 @@ class Provisioning:
         terraform.set_output("identity", {**identity, "login_keys": {**(identity.get("login_keys") or {}), **keys}})
 
     def forget_host_keys(self, terraform: Terraform) -> None:
-        """Take the host keys, and the authority that certifies them, out of the state: the next contact with each host
+        """Take the host keys, and the CA that certifies them, out of the state: the next contact with each host
         is a first one.
 
         Raises:

@@ -160,7 +160,7 @@ class ControllerConnection:
         return any(0 < number_of(elastic_prefix(pool), name) <= elastic_names(each) for pool, each in pools)
 
     def _through_controller(self, controller: str, node: str, command: Sequence[str]) -> list[str]:
-        """The controller's own ssh, with the key for nodes and the authority of their certificates, which are there."""
+        """The controller's own ssh, with the key for nodes and the CA of their certificates, which are there."""
         terminal = [] if command else ["-t"]
         words = ["ssh", *terminal, node, *(["--", shlex.quote(" ".join(command))] if command else [])]
         self._renew_bastion()

@@ -2,7 +2,7 @@
 
 A job is a user's: `gpucluster-agent jobs` on the controller writes its files into the user's home and submits it with
 the user's rights, to Slurm or to Kubernetes. It goes on when this process ends; who asks again, by its number or its
-name, sees what became of it. Nothing here takes the cluster's lock.
+name, reads its state. Nothing here takes the cluster's lock.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What became of a job.
+    """The state of a job.
 
     Args:
         state: in the words of Slurm.

@@ -67,7 +67,7 @@ class SlurmReleases:
         release = self._spec.slurm.built_release
         if release is None:
             raise InputError(
-                "cluster.yml wants no release of Slurm that could be built",
+                "cluster.yml names no release of Slurm that could be built",
                 where=f"{self._spec.file}: slurm.release",
                 hint=f'Write slurm: {{release: "{releases.NEWEST}"}}, or name one with --to',
             )

@@ -218,7 +218,7 @@ def _left(
         resume = f"gpucluster ssh -- sudo scontrol update nodename={name} state=resume"
         return UnrepairedNode(name, node.reason, f"{another}. Or keep it: {resume}")
     if node.standing is Standing.OTHER:
-        why = f"an administrator has taken it out of service ({node.reason})"
+        why = f"an administrator or another program has taken it out of service ({node.reason})"
         return UnrepairedNode(name, f"{why}: {failures}" if failures else why, another)
     if node.standing is Standing.FAILED and _shadowed(decision) and decision:
         return UnrepairedNode(name, decision.reason, "gpucluster verify --fix")

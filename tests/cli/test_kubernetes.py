@@ -129,7 +129,7 @@ def test_the_status_of_a_good_and_of_a_bad_control_plane(folder: Path, monkeypat
 
 def test_certificates_and_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, output = _run(monkeypatch, "certificates")
-    assert "ca.crt: until 2036-11-20T00:00:00Z, 3649 days left, authority" in output
+    assert "ca.crt: until 2036-11-20T00:00:00Z, 3649 days left, CA" in output
     assert "apiserver.crt: until 2026-11-22T00:00:00Z, expired" in output
     _, output = _run(monkeypatch, "compact")
     assert "2048 MiB, 1 MiB of it used, full before, 2 MiB, 1 MiB of it used now" in output

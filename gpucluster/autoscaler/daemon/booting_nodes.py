@@ -1,4 +1,4 @@
-"""Tells the ssh authority of the controller which nodes boot from baked images, and at which addresses.
+"""Tells the ssh CA of the controller which nodes boot from baked images, and at which addresses.
 
 Such a node asks for its entry in the directory before its slurmd registers, and so before Slurm knows its address. The
 cloud knows it, and is asked once for each instance that has come to run.

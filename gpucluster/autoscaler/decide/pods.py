@@ -54,7 +54,7 @@ class Toleration:
     effect: str = ""
 
     def covers(self, taint: Taint) -> bool:
-        """Whether a pod with this toleration may run in spite of the taint."""
+        """Whether a pod with this toleration may run although the node has the taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.exists:

@@ -209,7 +209,7 @@ class Observation:
         unasked: instances that are to be configured, and whose request could not be written.
         unfit: instance -> what its checks at boot found, so that its slurmd does not start. With Kubernetes that is in
             `join_failed`.
-        looking_since: since when the autoscaler looks without an interruption. What became of nodes that were asked
+        looking_since: since when the autoscaler looks without an interruption. The failure of nodes that were asked
             for before may be its own doing: it was not there to configure them, or to answer Slurm.
     """
 

@@ -1,4 +1,4 @@
-"""The local cloud of this machine: containers behind an API that speaks OCI's protocol.
+"""The local cloud of this machine: containers behind an API with OCI's protocol.
 
 Modules of `gpucluster.localcloud` are imported inside the functions that use them: a command that only reads
 cluster.yml does not need them.

@@ -1,6 +1,6 @@
 """The launchers of Kubernetes: the script of a job runs in the first of its pods, and starts ranks in the others.
 
-The pods speak by files in the home of the user, which all of them mount (`kubernetes_ask.sh`). So an image needs bash
+The pods exchange files in the home of the user, which all of them mount (`kubernetes_ask.sh`). So an image needs bash
 and the workload and nothing else: no ssh, no kubectl, and no right of a pod to reach into another one.
 """
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What each pod of a job runs: the first one the script, the others what the script asks for, until it ends.
 #
-# Pods speak by files below ~/gpucluster-jobs/JOB/.pods. Each of the others introduces itself with a word of its own, and
+# Pods exchange files below ~/gpucluster-jobs/JOB/.pods. Each of the others begins with a word of its own, and
 # works only in a run whose first pod has answered with that word: a folder may be left of an earlier job of this name.
 # Folders are listed and files are opened, and not only looked at: then an NFS client asks the server.
 set -u

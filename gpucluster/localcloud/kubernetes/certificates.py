@@ -19,7 +19,7 @@ _EXTENDED = {
     "client": ExtendedKeyUsageOID.CLIENT_AUTH,
 }
 
-# Python from 3.13 on accepts no authority without this.
+# Python from 3.13 on accepts no CA without this.
 _SIGNS = x509.KeyUsage(
     key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
     data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
@@ -45,7 +45,7 @@ def issue(
     """A certificate and its key in PEM format.
 
     Args:
-        authority: certificate and key of the cluster's authority.
+        authority: certificate and key of the cluster's CA.
         name: of the user, or of the server; `groups` are the user's.
         use: "server" or "client".
         hosts: names and addresses of the server.

@@ -179,7 +179,7 @@ def remove(cloud: CloudState, row: Resource) -> None:
 
 
 def new_secrets() -> dict[str, str]:
-    """What a cluster keeps in its row beside its authority: keys that a new container must have again."""
+    """What a cluster keeps in its row beside its CA: keys that a new container must have again."""
     return {"accounts_key": certificates.new_service_account_key(), "review_secret": secrets.token_urlsafe(32)}
 
 

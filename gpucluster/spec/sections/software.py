@@ -156,7 +156,7 @@ class Software(SpecPart):
     trusted_ca_files: tuple[FileName, ...] = Field(
         default=(),
         max_length=20,
-        description="Files with certificates (PEM) of certificate authorities that every host trusts, relative to this "
+        description="Files with certificates (PEM) of CAs that every host trusts, relative to this "
         "file: of a private registry, a mirror of packages, a proxy.",
         examples=[["site-ca.pem"]],
     )
