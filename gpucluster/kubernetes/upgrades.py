@@ -97,7 +97,7 @@ def plan(
     if (target.minor, target.patch) < (server.minor, server.patch):
         return UpgradeRefusal(
             f"the control plane is at {server}, and Kubernetes does not go back to {target}",
-            f'Write kubernetes: {{release: "{server}"}} or a newer one; the state of before is in a backup',
+            f'Write kubernetes: {{release: "{server}"}} or a newer one; the earlier state is in a backup',
         )
     skipped = minors_between(server, target)
     if skipped:

@@ -115,8 +115,8 @@ class Adoption:
         if others:
             listed = "\n".join(f"  {each} of {tags.identity(each.tags)} ({each.id})" for each in others)
             raise OtherClusterError(
-                f"the cloud has resources of another cluster {self._cluster}, and this one is {own or 'without one'}, "
-                f"by its identity:\n{listed}",
+                f"the cloud has resources of another cluster {self._cluster}; the identity of this one is "
+                f"{own or 'not known'}:\n{listed}",
                 hint="Choose another `name` in cluster.yml. See the clusters and their identities: gpucluster list",
             )
 

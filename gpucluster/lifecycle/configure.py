@@ -168,8 +168,8 @@ class Configuration:
         nodes = elastic_age.behind(elastic, self._elastic().instances())
         if nodes:
             names = " ".join(nodes)
-            text = f"{count(len(nodes), 'elastic node')} that {'is' if len(nodes) == 1 else 'are'} up"
-            text = f"{text} keep{'s' if len(nodes) == 1 else ''} the configuration of before until removed: "
+            verbs = "is up keeps its" if len(nodes) == 1 else "are up keep their"
+            text = f"{count(len(nodes), 'elastic node')} that {verbs} earlier configuration until removed: "
             warn(self._on_event, "ansible", f"{text}{names}. To remove them now: gpucluster replace {names}")
 
     def upgrade_kubernetes(self, deployment: Deployment, run: Run, step: str, names: Collection[str] = ()) -> None:

@@ -74,7 +74,7 @@ class Upgrading:
         full = state.etcd is not None and state.etcd.full
         for problem in state.problems:
             if full or not state.ready:
-                raise ToolError(f"the control plane is not well: {problem.message}", hint=problem.hint)
+                raise ToolError(f"the control plane is not healthy: {problem.message}", hint=problem.hint)
             warn(self._on_event, "kubernetes", problem.message)
         nodes = self._plane.nodes()
         silent = sorted(name for name, node in nodes.items() if node.ready != "True" and not _is_ours(node))

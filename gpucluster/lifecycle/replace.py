@@ -218,7 +218,7 @@ class ElasticReplacement:
             reasons = "; ".join(f"{name} ({reason})" for name, reason in theirs.items())
             raise ToolError(
                 f"an operator has taken this out of service, and it is left as it is: {reasons}",
-                hint=f"To let it go nevertheless, run: {self._scheduler.let_in(theirs)}, then the same command again",
+                hint=f"To replace it nevertheless, run: {self._scheduler.let_in(theirs)}, then the same command again",
             )
 
     def _left(self, instances: Mapping[str, str]) -> dict[str, str]:

@@ -320,7 +320,7 @@ class Jobs:
             )
         if self._on_kubernetes and not spec.storage.home.enabled:
             raise InputError(
-                "jobs need the home share, where their pods meet",
+                "jobs need the home share, where their pods exchange files",
                 where=f"{spec.file}: storage.home",
                 hint="Enable it, then run: gpucluster apply",
             )

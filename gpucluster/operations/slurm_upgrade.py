@@ -83,7 +83,7 @@ class SlurmReleases:
             raise InputError(
                 f"no upgrade leads from Slurm {version} to {release}: {why}",
                 where=f"{self._spec.file}: slurm.release",
-                hint="See docs/how-to/slurm-release.md to return to the copy of before an upgrade"
+                hint="See docs/how-to/slurm-release.md to restore the copy from before an upgrade"
                 if older
                 else "Upgrade Slurm by hand, or build the cluster again",
             )

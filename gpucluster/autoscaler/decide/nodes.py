@@ -127,7 +127,7 @@ def _power_up(builder: PlanBuilder, node: Node) -> None:
     if claim is None:
         if instance:
             claim = builder.adopt(node, instance, ClaimState.LAUNCHED)
-            builder.note(node.name, f"{instance.id} already carries the name of {node.name}: it is taken over")
+            builder.note(node.name, f"{instance.id} already carries the name of {node.name}: it is adopted")
             _present(builder, node, claim, instance)
         return
     if claim.state in RELEASED:
@@ -139,7 +139,7 @@ def _power_up(builder: PlanBuilder, node: Node) -> None:
             _present(builder, node, claim, instance)
     elif claim.state in _NEVER_SEEN or claim.instance_id in builder.gone or _vanished(builder, claim):
         claim = builder.adopt(node, instance, ClaimState.LAUNCHED)
-        builder.note(node.name, f"the launch of {node.name} had succeeded: {instance.id} is taken over")
+        builder.note(node.name, f"the launch of {node.name} had succeeded: {instance.id} is adopted")
         _present(builder, node, claim, instance)
 
 

@@ -83,7 +83,7 @@ def set_paths(home: Path, paths: Mapping[str, NetworkListeners]) -> None:
     result = process.run(["nft", "-f", "-"], input=removals + rules(own, paths), check=False)
     if result.returncode != 0:
         raise CloudError(
-            f"the instances' way to {METADATA_ADDRESS} and to the API can't be made: {result.stderr.strip()}",
+            f"the instances' access to {METADATA_ADDRESS} and to the API can't be set up: {result.stderr.strip()}",
             where="nft",
             hint="The kernel needs nf_tables with NAT: modprobe nft_chain_nat",
         )

@@ -200,7 +200,7 @@ def _lay_traps(contents: Contents) -> None:
         result = podman("--runtime", settings().runtime, "run", *options, suite, *command, check=False)
         if result.returncode != 0:
             raise CloudError(
-                f"the traps {', '.join(contents.traps)} could not be laid: {error_text(result)}", where=suite
+                f"the traps {', '.join(contents.traps)} could not be installed: {error_text(result)}", where=suite
             )
         podman("commit", "--quiet", *_CHANGES, scratch, reference(contents))
     finally:
