@@ -311,7 +311,7 @@ class Ansible:
         )
 
     def _variables_file(self, variables: Mapping[str, Any]) -> str:
-        """The variables in a file: a command line is for everybody to read."""
+        """The variables in a file: any user can read a command line."""
         file = self._paths.ansible / "variables.json"
         write_private(file, json.dumps(without_templates(dict(variables))))
         return str(file)

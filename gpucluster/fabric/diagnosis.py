@@ -81,13 +81,13 @@ class _Search:
                 return FabricVerdict(reason="no two nodes are good together: the measurement itself may have a fault")
         suspects_by_group = yield from together([suspects(self._scale, group, self._pool) for group in bad])
         confirmed = yield from together([self._confirm(node) for nodes in suspects_by_group for node in nodes])
-        accused = [node for node, is_bad in confirmed if is_bad]
+        bad_nodes = [node for node, is_bad in confirmed if is_bad]
         unknown = {node: "no measurement with it had a result" for node, is_bad in confirmed if is_bad is None}
-        left = frozenset(self._order) - set(accused) - set(unknown)
+        left = frozenset(self._order) - set(bad_nodes) - set(unknown)
         between = yield from links.search(self._scale, self._fabric.blocks, left)
-        apart = yield from self._good_among_themselves(accused, between.apart)
-        switches = self._switches({*accused, *unknown} - set(apart))
-        single = [node for node in accused if node not in apart and self._block_of[node] not in switches]
+        apart = yield from self._good_among_themselves(bad_nodes, between.apart)
+        switches = self._switches({*bad_nodes, *unknown} - set(apart))
+        single = [node for node in bad_nodes if node not in apart and self._block_of[node] not in switches]
         rails = yield from together([self._slow_rails(node) for node in single])
         return FabricVerdict(
             nodes=tuple(sorted(node for node, slow in zip(single, rails, strict=True) if not slow)),
@@ -141,8 +141,8 @@ class _Search:
     def _confirm(self, node: str) -> Part[tuple[str, bool | None]]:
         """Whether the node is bad with two partners; None where nothing could be measured.
 
-        One of them is from its own block if any node there is healthy, because a bad uplink of the block would accuse
-        the node; the other is from outside.
+        One of them is from its own block if any node there is healthy, because a bad uplink of the block would look
+        like a bad node; the other is from outside.
         """
         first = self._pool.any(node, ())
         second = self._pool.outside(node, [first] if first else []) or self._pool.any(node, [first] if first else [])
@@ -154,13 +154,13 @@ class _Search:
             return node, False
         return node, None if all(answer is None for answer in answers) else True
 
-    def _good_among_themselves(self, accused: Sequence[str], apart: set[str]) -> Part[set[str]]:
-        """Accused nodes that are good with another accused one: the fault lies between them and all others.
+    def _good_among_themselves(self, bad_nodes: Sequence[str], apart: set[str]) -> Part[set[str]]:
+        """Bad nodes that are good with another bad one: the fault lies between them and all others.
 
         Args:
             apart: nodes of which that is known already.
         """
-        nodes = sorted({*accused, *apart})
+        nodes = sorted({*bad_nodes, *apart})
         count = len(nodes)
         if count <= _ALL_PAIRS:
             pairs = list(combinations(nodes, 2))

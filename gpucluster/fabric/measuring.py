@@ -64,7 +64,7 @@ class MeasurementFailure(Exception):
 
 
 def certain(scale: Scale, measurements: Iterable[FabricMeasurement]) -> Part[dict[FabricMeasurement, bool]]:
-    """The same, where only results can accuse a node.
+    """The same, where only a result makes a node bad.
 
     Raises:
         Unmeasured: one had no result in any attempt.

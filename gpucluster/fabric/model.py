@@ -63,7 +63,7 @@ class FabricVerdict:
         uplinks: numbers of blocks that are good in themselves, and slow with every other block.
         links: two numbers of blocks that are slow together, and good with others.
         apart: nodes that are good among themselves, and slow with all others, where no known block explains it.
-        unknown: nodes that could not be measured, with the reason. They are accused of nothing.
+        unknown: nodes that could not be measured, with the reason. They do not count as bad.
         reason: why the search has no result for any node; empty otherwise.
         unfinished: why nothing more is known of what lies between nodes: a measurement had no result there.
         measurements: how many were needed. `rounds`: how many one after the other.

@@ -131,8 +131,8 @@ class Repair:
 
     def _plan(self, findings: Sequence[Finding], fix: Fix, *, shadow: bool) -> RepairPlan:
         decisions = self._health.react(self._deciding(findings), shadow=shadow)
-        accused = repair.accused(findings, CHECKS)
-        return repair.plan(self._nodes(), accused, decisions, replace_permanent=fix.replace_nodes)
+        failed = repair.failures_by_node(findings, CHECKS)
+        return repair.plan(self._nodes(), failed, decisions, replace_permanent=fix.replace_nodes)
 
     def _deciding(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """What the health service is told: it knows nodes of Slurm, and not the other hosts."""

@@ -49,7 +49,7 @@ Nccl = judge.Verdict | Refused | Missing
 def nccl(answer: JobAnswer | Missing, expectation: judge.Wanted, how_to_get: str = BUILD) -> Nccl:
     """The verdict on an output of nccl-tests that is whole, and of which all ranks measured together.
 
-    A launch that went wrong is a fault of the launch: it accuses no node. A program that began on one node and that
+    A launch that went wrong is a fault of the launch, and not of a node. A program that began on one node and that
     NCCL ended there, or that hung before its table was whole, is evidence about that node.
 
     Args:

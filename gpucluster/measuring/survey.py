@@ -90,7 +90,7 @@ class Survey:
         """Returns the nodes that are not bad in themselves."""
         single_nodes = [(node,) for node in nodes]
         measured = self._nccl("NCCL on each node", [(nodes_, limits.DEFAULT, "") for nodes_ in single_nodes])
-        self._by_node = _accused({nodes_[0]: value for (nodes_, _, _), value in measured.items()})
+        self._by_node = _without_common_failure({nodes_[0]: value for (nodes_, _, _), value in measured.items()})
         good = []
         for finding in self._node_findings():
             value = self._by_node.get(finding.subject)
@@ -251,8 +251,8 @@ class Survey:
         }
 
 
-def _accused(by_node: Mapping[str, Nccl]) -> dict[str, Nccl]:
-    """Where NCCL works on no node, it may be the software that all have, and no node is accused."""
+def _without_common_failure(by_node: Mapping[str, Nccl]) -> dict[str, Nccl]:
+    """Where NCCL works on no node, it may be the software that all have, and no node counts as bad."""
     if any(isinstance(value, Verdict) for value in by_node.values()):
         return dict(by_node)
     return {

@@ -147,7 +147,7 @@ class Touched:
 def deciding(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> tuple[Finding, ...]:
     """The findings that the health service decides on: what passes or fails on one host, and drains it if it fails.
 
-    What is unknown decides nothing. A pair or a pool accuses no node: see `fabric` for who is bad.
+    What is unknown decides nothing. A failure of a pair or a pool names no node: see `fabric` for the bad ones.
 
     Args:
         checks: all of them, by name. A finding of another check decides nothing.
@@ -160,7 +160,7 @@ def _decides(finding: Finding, check: Check[Any] | None) -> bool:
     return known and finding.status in (Status.PASS, Status.FAIL)
 
 
-def accused(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> dict[str, list[Finding]]:
+def failures_by_node(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> dict[str, list[Finding]]:
     """The findings for which a node is drained, by node."""
     by_node: dict[str, list[Finding]] = {}
     for finding in deciding(findings, checks):
@@ -180,7 +180,7 @@ def plan(
 
     Args:
         nodes: as Slurm has them now, after the decisions; without those that have no machine.
-        failed: what accuses each node (`accused`).
+        failed: the failures of each node (`failures_by_node`).
         decisions: of the health service, in this run.
         replace_permanent: recreate permanent nodes, with what is on their disks lost.
     """

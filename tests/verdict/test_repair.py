@@ -19,8 +19,8 @@ from gpucluster.verdict.repair import (
     RepairPlan,
     Standing,
     Touched,
-    accused,
     deciding,
+    failures_by_node,
     merged,
     plan,
     touched,
@@ -81,7 +81,7 @@ def test_only_a_failed_check_of_one_node_that_drains_accuses_it() -> None:
         found("accounting", ""),
         found("never_heard_of", "c-7"),
     ]
-    assert accused(findings, CHECKS) == {"c-1": findings[:2]}
+    assert failures_by_node(findings, CHECKS) == {"c-1": findings[:2]}
     # The service is told what passes, too: a check that no node of a pool passes is itself the suspect.
     findings.append(found("gpu_count", "c-8", Status.PASS))
     assert deciding(findings, CHECKS) == (*findings[:2], findings[-1])

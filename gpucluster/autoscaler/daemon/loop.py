@@ -149,7 +149,7 @@ class AutoscalerLoop:
     def _rest(self, seconds: float) -> None:
         """Sleep until the next pass: for so many seconds, or until work has ended, or a hook or an operator wants one.
 
-        Each pass asks the cloud for its instances, and everybody who may write to the socket can wake the loop. So a
+        Each pass asks the cloud for its instances, and any program that may write to the socket can wake the loop. So a
         datagram alone is not a reason for a pass, and one that comes with a reason gets its pass at the pace of
         `busy_tick`.
         """

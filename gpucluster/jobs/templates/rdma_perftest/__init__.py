@@ -159,7 +159,7 @@ def _bandwidth(measured: tuple[_Measured, ...], lost: list[str], text: str, job:
         kind.append(value)
     results = [
         (Status.FAIL, slow, f"slow, in Gb/s: {_listed(slow)}; the limit is {why}"),
-        (Status.UNKNOWN, doubtful, f"below {why}, which accuses no device: {_listed(doubtful)}"),
+        (Status.UNKNOWN, doubtful, f"below {why}, which is not enough to name a bad device: {_listed(doubtful)}"),
         (Status.UNKNOWN, unjudged, f"no figure is published: {_listed(unjudged)}; give --set expect=GBPS"),
         (Status.UNKNOWN, lost, f"no result of {_listed(lost)}"),
     ]
