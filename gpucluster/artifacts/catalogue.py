@@ -210,9 +210,9 @@ def _versions(spec: ClusterSpec) -> dict[str, str]:
     Raises:
         InputError: cluster.yml sets the release of Kubernetes in a second place.
     """
-    overridden = [name for name in OF_KUBERNETES if name in spec.software.versions]
-    if overridden:
-        what = f"software.versions names {overridden[0]}, and kubernetes.release sets the release of the cluster"
+    overrides = [name for name in OF_KUBERNETES if name in spec.software.versions]
+    if overrides:
+        what = f"software.versions names {overrides[0]}, and kubernetes.release sets the release of the cluster"
         raise InputError(what, where=str(spec.file), hint="Delete the line in software.versions")
     return {**spec.software.versions, **dict.fromkeys(OF_KUBERNETES, spec.kubernetes.release)}
 

@@ -43,10 +43,10 @@ def restore(context: Context, path: str, force: bool) -> None:
     from pathlib import Path
 
     with cluster_of(context) as (cluster, reporter):
-        restored = cluster.backup.restore(Path(path), force=force)
+        result = cluster.backup.restore(Path(path), force=force)
         reporter.result(
-            {"command": "restore", **restored.to_dict()},
-            "\n".join((f"{path} is restored: {_content(restored.to_dict())}", *_consequences(restored))),
+            {"command": "restore", **result.to_dict()},
+            "\n".join((f"{path} is restored: {_content(result.to_dict())}", *_consequences(result))),
         )
 
 
@@ -60,19 +60,19 @@ def _content(counts: dict[str, object]) -> str:
     return f"{count(people, 'user')}, {count(groups, 'group')}, {accounted}"
 
 
-def _consequences(restored: Restored) -> list[str]:
-    lines = [f"The data from before the restore is on the controller: {restored.kept_aside}"]
+def _consequences(result: Restored) -> list[str]:
+    lines = [f"The data from before the restore is on the controller: {result.kept_aside}"]
     for names, consequence in (
-        (restored.returned, "can log in again: removed or disabled since the backup"),
-        (restored.dropped, "not in the directory any more: added since the backup"),
+        (result.returned, "can log in again: removed or disabled since the backup"),
+        (result.dropped, "not in the directory any more: added since the backup"),
     ):
         if names:
             lines.append(f"{', '.join(map(printable, names))}: {consequence}")
-    if restored.ended_jobs:
-        jobs = count(restored.ended_jobs, "job")
+    if result.ended_jobs:
+        jobs = count(result.ended_jobs, "job")
         lines.append(
             f"{jobs} ran at the time of the backup, and Slurm does not know them any more: they count as ended now"
         )
-    if restored.kubernetes_objects is not None:
+    if result.kubernetes_objects is not None:
         lines.append("Next: gpucluster apply, which joins nodes again that have another CA")
-    return lines + [f"not done yet: {printable(work)}" for work in restored.unfinished]
+    return lines + [f"not done yet: {printable(work)}" for work in result.unfinished]

@@ -218,11 +218,11 @@ def job_render(context: Context, name: str, launcher: str, directory: str | None
         from gpucluster.jobs.render import render
 
         template = registry.template(name)
-        described = _described(context, template, registry.launcher(template, launcher), chosen)
-        why = choose.refusal(described)
+        job_to_render = _described(context, template, registry.launcher(template, launcher), chosen)
+        why = choose.refusal(job_to_render)
         if why:
             raise InputError(f"{template.name} can't run here: {why}")
-        rendered = render(described)
+        rendered = render(job_to_render)
         result = {"command": "job render", **rendered.to_dict(), "directory": directory}
         if directory is None:
             reporter.result(result, rendered.files[rendered.script].text.rstrip("\n"))
@@ -232,7 +232,7 @@ def job_render(context: Context, name: str, launcher: str, directory: str | None
         folder = Path(directory)
         _write(rendered, folder, force=force)
         lines = [f"{folder} has {', '.join(sorted(rendered.files))}"]
-        where = "" if described.launcher.wrap else "copy it to the cluster, and there: "
+        where = "" if job_to_render.launcher.wrap else "copy it to the cluster, and there: "
         lines.append(f"Next: {where}cd {folder.name} && {rendered.submit} {rendered.script}")
         reporter.result(result, "\n".join(lines))
 

@@ -33,15 +33,15 @@ def fingerprint(key: str) -> str:
 
 def fingerprints(console: str) -> frozenset[str]:
     """The fingerprints of the host keys that cloud-init has written; empty if it has written none."""
-    prints: set[str] = set()
+    hashes: set[str] = set()
     for kind, block in _BLOCK.findall(console):
         if kind == "FINGERPRINTS":
-            prints |= set(_FINGERPRINT.findall(block))
+            hashes |= set(_FINGERPRINT.findall(block))
         else:
             for key in _KEY.findall(block):
                 with suppress(ValueError):  # a line that the console has cut
-                    prints.add(fingerprint(f"- {key}"))
-    return frozenset(prints)
+                    hashes.add(fingerprint(f"- {key}"))
+    return frozenset(hashes)
 
 
 class Consoles:

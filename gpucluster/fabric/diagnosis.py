@@ -47,14 +47,14 @@ def advance(fabric: Fabric, results: Sequence[Results]) -> tuple[FabricMeasureme
     search = _Search(fabric).run()
     count = 0
     try:
-        open_questions = next(search)
+        questions = next(search)
         for answers in results:
-            count += len(open_questions)
-            open_questions = search.send({each: answers.get(each) for each in open_questions})
+            count += len(questions)
+            questions = search.send({each: answers.get(each) for each in questions})
     except StopIteration as end:
         verdict: FabricVerdict = end.value
         return FabricVerdict(**{**vars(verdict), "measurements": count, "rounds": len(results)})
-    return tuple(open_questions)
+    return tuple(questions)
 
 
 class _Search:

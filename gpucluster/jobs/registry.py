@@ -53,19 +53,20 @@ def launchers() -> Mapping[str, Launcher]:
     return MappingProxyType(by_name)
 
 
-def launcher(of: Template, name: str = "") -> Launcher:
+def launcher(for_template: Template, name: str = "") -> Launcher:
     """The launcher of that name, which can start the template; without a name the template's default.
 
     Raises:
         InputError: there is none, or it can't start this template.
     """
     if not name:
-        return launchers()[of.launchers[0]]
+        return launchers()[for_template.launchers[0]]
     if name not in launchers():
         hint = did_you_mean(name, launchers()) or f"Known: {', '.join(launchers())}"
         raise InputError(f"unknown launcher {name!r}", hint=hint)
-    if name not in of.launchers:
+    if name not in for_template.launchers:
         raise InputError(
-            f"the launcher {name} can't start {of.name}", hint=f"It can be one of {', '.join(of.launchers)}"
+            f"the launcher {name} can't start {for_template.name}",
+            hint=f"It can be one of {', '.join(for_template.launchers)}",
         )
     return launchers()[name]

@@ -79,7 +79,7 @@ class ShareLook:
         """
         if not sources:
             return "no host can mount it, because it has no export"
-        tried: tuple[SavedHost, ...] = ()
+        last_hosts: tuple[SavedHost, ...] = ()
         reasons: list[str] = []
         ways: Sequence[Callable[[], Sequence[SavedHost]]]
         ways = (self._hosts, partial(self._hosts, refresh=True), self._nodes)
@@ -89,9 +89,9 @@ class ShareLook:
             except GpuClusterError as error:
                 reasons.append(error.what)
                 continue
-            if not present or present == tried:
+            if not present or present == last_hosts:
                 continue
-            tried = present
+            last_hosts = present
             answer = self._ask(present, sources)
             if isinstance(answer, UserFiles):
                 return answer

@@ -211,14 +211,20 @@ class HostConnections:
             by_host = dict(zip(new_hosts, workers.map(ask, new_hosts), strict=True))
         wrong = [
             host
-            for host, prints in by_host.items()
-            if prints and not isinstance(prints, CloudError) and fingerprint(learned[host.instance_id]) not in prints
+            for host, fingerprints in by_host.items()
+            if fingerprints
+            and not isinstance(fingerprints, CloudError)
+            and fingerprint(learned[host.instance_id]) not in fingerprints
         ]
         if wrong:
             ssh_client.forget({host.instance_id for host in wrong})
             raise host_key_error(", ".join(host.name for host in wrong))
-        refused = [prints for prints in by_host.values() if isinstance(prints, CloudError)]
-        silent = [host.name for host, prints in by_host.items() if not prints or isinstance(prints, CloudError)]
+        refused = [fingerprints for fingerprints in by_host.values() if isinstance(fingerprints, CloudError)]
+        silent = [
+            host.name
+            for host, fingerprints in by_host.items()
+            if not fingerprints or isinstance(fingerprints, CloudError)
+        ]
         if silent:
             why = f" ({refused[0].what})" if refused else ""
             text = f"the cloud's console history does not show the ssh host keys of {', '.join(silent)}{why}: "

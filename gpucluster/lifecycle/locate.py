@@ -59,12 +59,12 @@ class HostLocator:
         """
         if not self._sources.cloud.in_use():
             return ()
-        tagged = self._sources.pool_members().tagged(self._sources.spec.name)
-        if tagged.controller is not None:
+        tagged_hosts = self._sources.pool_members().tagged(self._sources.spec.name)
+        if tagged_hosts.controller is not None:
             return ()
         hosts = [
             Host(node.name, node.private_ip, self._sources.spec.pools[pool].image.login_user, node.id)
-            for pool, nodes in tagged.nodes.items()
+            for pool, nodes in tagged_hosts.nodes.items()
             if pool in self._sources.spec.pools
             for node in nodes
         ]
@@ -95,13 +95,17 @@ class HostLocator:
         """Find the hosts by their tags. False if there is no controller."""
         if not self._sources.cloud.in_use():
             return False
-        tagged = self._sources.pool_members().tagged(self._sources.spec.name)
-        if tagged.controller is None:
+        tagged_hosts = self._sources.pool_members().tagged(self._sources.spec.name)
+        if tagged_hosts.controller is None:
             return False
-        bastion_id = self._sources.bastion().find(self._sources.spec.name) if not tagged.controller.public_ip else None
-        nodes = {pool: nodes for pool, nodes in tagged.nodes.items() if pool in self._sources.spec.pools}
-        hosts = handover.hosts(self._sources.spec, tagged.controller, nodes, login=tagged.login, bastion_id=bastion_id)
-        self._write(hosts, tagged.controller, bastion_id)
+        bastion_id = (
+            self._sources.bastion().find(self._sources.spec.name) if not tagged_hosts.controller.public_ip else None
+        )
+        nodes = {pool: nodes for pool, nodes in tagged_hosts.nodes.items() if pool in self._sources.spec.pools}
+        hosts = handover.hosts(
+            self._sources.spec, tagged_hosts.controller, nodes, login=tagged_hosts.login, bastion_id=bastion_id
+        )
+        self._write(hosts, tagged_hosts.controller, bastion_id)
         return True
 
     def _write(self, hosts: Sequence[Host], controller: PoolMember, bastion_id: str | None) -> None:

@@ -319,28 +319,28 @@ class Provisioning:
             raise
         return sum(not change.internal for change in plan.changes)
 
-    def record(self, terraform: Terraform, **reported: Mapping[str, str]) -> None:
+    def record(self, terraform: Terraform, **reports: Mapping[str, str]) -> None:
         """Write into the state what hosts have reported of themselves, if it has other values.
 
         Args:
             terraform: of this run, after its `apply`.
-            reported: by the names of `handover.RECORDED`.
+            reports: by the names of `handover.RECORDED`.
 
         Raises:
             TerraformError: Terraform refused.
         """
         outputs = terraform.outputs()
         known = handover.Identity.parse(outputs).recorded
-        if {**known, **reported} == known:
+        if {**known, **reports} == known:
             return
-        for name in sorted(set(reported) - {"host_keys"}):
+        for name in sorted(set(reports) - {"host_keys"}):
             other = sorted(
-                each for each in known[name] if reported[name].get(each, known[name][each]) != known[name][each]
+                each for each in known[name] if reports[name].get(each, known[name][each]) != known[name][each]
             )
             if other:
                 text = f"the controller has other {name} than at the last apply: {', '.join(other)}"
                 warn(self._on_event, "cluster", text)
-        terraform.set_output("identity", {**outputs["identity"], **reported})
+        terraform.set_output("identity", {**outputs["identity"], **reports})
 
     def correct_login_keys(self, terraform: Terraform, keys: Mapping[str, str]) -> None:
         """Write into the state which generated keys of users the directory has, where it has others.

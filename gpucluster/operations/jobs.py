@@ -583,21 +583,21 @@ class Jobs:
                 hint="Copy the data to the home, and name it: gpucluster job submit NAME --set data=PATH",
             )
         _pool, job = self._choose(request)
-        prepared = []
+        preparations = []
         for requirement in render.requirements(job):
             name = self._dataset_of(requirement)
             if name:
-                prepared.append(self._bring(name, source, force))
+                preparations.append(self._bring(name, source, force))
             elif requirement.need is Need.IMAGE and "#" in requirement.name:
                 image = self._images.import_uri(requirement.name, pool=request.pool or None, user=request.user or None)
-                prepared.append(Prepared("container image", image.image.name, image.image.path, image.changed))
-        if source is not None and not any(each.kind == "data set" for each in prepared):
+                preparations.append(Prepared("container image", image.image.name, image.image.path, image.changed))
+        if source is not None and not any(each.kind == "data set" for each in preparations):
             place = PurePosixPath(self._share) / DATASETS
             hint = (
                 f"Bring it by its own name (gpucluster job prepare cifar10 --from FILE), or name a path below {place}"
             )
             raise InputError(f"{job.template.name} needs no data set with these options", hint=hint)
-        return tuple(prepared)
+        return tuple(preparations)
 
     def _bring(self, name: str, source: Path | None, force: bool) -> Prepared:
         """A data set on the home share."""
@@ -628,13 +628,13 @@ class Jobs:
         return Prepared("data set", name, str(state["path"]), changed=not state["present"])
 
     def _send(self, talk: RemoteConversation, name: str, file: Path, have: int) -> None:
-        size, reported = os.path.getsize(file), -1
+        size, last_tenth = os.path.getsize(file), -1
         with file.open("rb") as stream:
             stream.seek(have)
             while data := stream.read(_CHUNK):
                 have = int(talk.ask("dataset.add", offset=have, data=base64.b64encode(data).decode())["have"])
-                if have * 10 // max(size, 1) != reported:
-                    reported = have * 10 // max(size, 1)
+                if have * 10 // max(size, 1) != last_tenth:
+                    last_tenth = have * 10 // max(size, 1)
                     text = f"{have / 1e6:.0f} of {size / 1e6:.0f} MB"
                     self._on_event(Event(EventKind.RESOURCE, f"data set {name}", "working", text))
 

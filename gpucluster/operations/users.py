@@ -218,11 +218,11 @@ class Users:
             changed = [user.name for user in report.users if user.status is ImportStatus.CHANGED]
             self._directory.warn_if_in_file(changed, _USES_FILE)
 
-        imported = _noted(lambda: self._directory.call(ImportReport, "user.import", {"users": people}), note)
+        result = _noted(lambda: self._directory.call(ImportReport, "user.import", {"users": people}), note)
         # The reason of a failure is one text: what it is, and the command that helps.
-        reasons = (_PROGRAM.as_typed_here(user.message) if user.message else None for user in imported.users)
-        users = tuple(replace(user, message=reason) for user, reason in zip(imported.users, reasons, strict=True))
-        return replace(imported, users=users)
+        reasons = (_PROGRAM.as_typed_here(user.message) if user.message else None for user in result.users)
+        users = tuple(replace(user, message=reason) for user, reason in zip(result.users, reasons, strict=True))
+        return replace(result, users=users)
 
 
 class Groups:

@@ -156,16 +156,16 @@ def chosen(members: Mapping[str, Sequence[str]], pools: Sequence[str] = (), node
     for pool in pools:
         if pool not in members:
             raise InputError(f"there is no pool {pool}", hint=_known(pool, members, "Pools"))
-    selected = {pool: list(listed) for pool, listed in members.items() if not pools or pool in pools}
+    selection = {pool: list(listed) for pool, listed in members.items() if not pools or pool in pools}
     if not nodes:
-        return selected
-    named = _nodes(nodes, members)
-    selected = {pool: [node for node in listed if node in named] for pool, listed in selected.items()}
-    outside = [node for node in named if not any(node in listed for listed in selected.values())]
+        return selection
+    node_names = _nodes(nodes, members)
+    selection = {pool: [node for node in listed if node in node_names] for pool, listed in selection.items()}
+    outside = [node for node in node_names if not any(node in listed for listed in selection.values())]
     if outside:
         names = f"pool {pools[0]}" if len(pools) == 1 else f"the pools {', '.join(pools)}"
         raise InputError(f"{outside[0]} is not in {names}", hint="Leave out --pool or --nodes")
-    return {pool: listed for pool, listed in selected.items() if listed}
+    return {pool: listed for pool, listed in selection.items() if listed}
 
 
 def narrowed(expected: Expectation, pools: Sequence[str] = (), nodes: str = "") -> Expectation:

@@ -92,8 +92,10 @@ class LoginKeys:
             directory: all public keys in the directory, by user.
         """
         known = self._known()
-        generated = {name: self.generated_among(name, directory.get(name, ())) for name in self._users}
-        return {name: key for name, key in generated.items() if key and not ssh_keys.same(key, known.get(name, ""))}
+        generated_keys = {name: self.generated_among(name, directory.get(name, ())) for name in self._users}
+        return {
+            name: key for name, key in generated_keys.items() if key and not ssh_keys.same(key, known.get(name, ""))
+        }
 
     def whereabouts(self, name: str, public: str) -> str:
         """Where the private half of a generated key is, and how to get a new one, as the end of a sentence."""

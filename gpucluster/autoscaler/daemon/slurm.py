@@ -116,13 +116,13 @@ class SlurmClient:
 
     def node_states(self, names: Iterable[str]) -> dict[str, Node]:
         """Some of the nodes, by name. Names that Slurm does not know are left out."""
-        requested = sorted(set(names))
-        if len(requested) > BATCH:
+        unique_names = sorted(set(names))
+        if len(unique_names) > BATCH:
             nodes = self.nodes()
-            return {name: nodes[name] for name in requested if name in nodes}
-        if not requested:
+            return {name: nodes[name] for name in unique_names if name in nodes}
+        if not unique_names:
             return {}
-        result = self._run("scontrol", "--oneliner", "show", "node", ",".join(requested))
+        result = self._run("scontrol", "--oneliner", "show", "node", ",".join(unique_names))
         missing = re.compile(r"Node \S+ not found\s*")
         if result.returncode != 0 and not missing.search(result.stdout + result.stderr):
             raise _refused(result)

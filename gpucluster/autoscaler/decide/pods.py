@@ -207,11 +207,11 @@ class Placement:
     def without_nodes(self, names: Iterable[str], now: float) -> Placement:
         """These nodes are given up, and so is every gang that has one of them."""
         lost = frozenset(names)
-        assigned = {gang: nodes for gang, nodes in self.given.items() if not lost & set(nodes)}
+        assignments = {gang: nodes for gang, nodes in self.given.items() if not lost & set(nodes)}
         return replace(
             self,
-            given=assigned,
-            ready_since={gang: since for gang, since in self.ready_since.items() if gang in assigned},
+            given=assignments,
+            ready_since={gang: since for gang, since in self.ready_since.items() if gang in assignments},
             idle_since={name: since for name, since in self.idle_since.items() if name not in lost},
             released={**self.released, **dict.fromkeys(lost, now)},
             closed={name: why for name, why in self.closed.items() if name not in lost},
@@ -223,9 +223,11 @@ class Placement:
 
     def without_gang(self, gang: str) -> Placement:
         """This gang gets other nodes, or none."""
-        assigned = {other: nodes for other, nodes in self.given.items() if other != gang}
+        assignments = {other: nodes for other, nodes in self.given.items() if other != gang}
         return replace(
-            self, given=assigned, ready_since={name: at for name, at in self.ready_since.items() if name in assigned}
+            self,
+            given=assignments,
+            ready_since={name: at for name, at in self.ready_since.items() if name in assignments},
         )
 
 
@@ -259,33 +261,33 @@ def place(
     gangs = _gangs(pods)
     # A node that takes no pods any more does not count for those that wait for it.
     closed = {name for name, member in members.items() if member.cordoned or member.down}
-    assigned = {
+    assignments = {
         gang: names
         for gang, names in before.given.items()
         if any(not pod.node for pod in gangs.get(gang, ())) and not closed & set(names)
     }
     ready_since = {
         gang: before.ready_since.get(gang, now)
-        for gang, names in assigned.items()
+        for gang, names in assignments.items()
         if all(name in members and members[name].ready for name in names)
     }
     stuck = tuple(sorted(gang for gang, since in ready_since.items() if now - since > SETTLE))
     for gang in stuck:
-        del assigned[gang], ready_since[gang]
+        del assignments[gang], ready_since[gang]
     busy = {pod.node for pod in pods if pod.node and not pod.daemon}
-    idle_since = _idle_since(members, before, busy, assigned, now)
-    room = _Room(pools, members, before, assigned, idle_since, now)
+    idle_since = _idle_since(members, before, busy, assignments, now)
+    room = _Room(pools, members, before, assignments, idle_since, now)
     unfit: dict[str, str] = {}
     for gang, of in sorted(gangs.items(), key=_rank):
-        if gang in assigned or gang in stuck or not _may_get_nodes(of, now):
+        if gang in assignments or gang in stuck or not _may_get_nodes(of, now):
             continue
         chosen = room.take([pod for pod in of if not pod.node])
         if isinstance(chosen, str):
             if chosen:
                 unfit[gang] = chosen
         else:
-            assigned[gang] = chosen
-    needed = {name for names in assigned.values() for name in names}
+            assignments[gang] = chosen
+    assigned_nodes = {name for names in assignments.values() for name in names}
     idle = tuple(
         name
         for pool in pools
@@ -295,24 +297,24 @@ def place(
         and (members[name].ours or not members[name].cordoned)
     )
     placement = Placement(
-        assigned,
+        assignments,
         ready_since,
         idle_since,
         {
             name: at
             for name, at in before.released.items()
-            if name not in needed and (name in members or now - at < REST)
+            if name not in assigned_nodes and (name in members or now - at < REST)
         },
         {name: why for name, why in before.closed.items() if name not in members},
         {gang: times for gang, times in before.stuck.items() if any(not pod.node for pod in gangs.get(gang, ()))}
         | {gang: before.stuck.get(gang, 0) + 1 for gang in stuck},
     )
     nodes = {
-        name: _node(name, template.pool, members.get(name), placement, busy, needed, now)
+        name: _node(name, template.pool, members.get(name), placement, busy, assigned_nodes, now)
         for template in pools
         for name in template.names
     }
-    jobs = {gang: _job(gang, of, assigned.get(gang, ()), room, now) for gang, of in gangs.items()}
+    jobs = {gang: _job(gang, of, assignments.get(gang, ()), room, now) for gang, of in gangs.items()}
     back = tuple(sorted(name for name in placement.released if name in members))
     return Placed(nodes, jobs, placement, idle, back, unfit, stuck)
 
@@ -321,10 +323,10 @@ def _idle_since(
     members: Mapping[str, Member],
     before: Placement,
     busy: set[str],
-    assigned: Mapping[str, tuple[str, ...]],
+    assignments: Mapping[str, tuple[str, ...]],
     now: float,
 ) -> dict[str, float]:
-    kept = busy | {name for names in assigned.values() for name in names}
+    kept = busy | {name for names in assignments.values() for name in names}
     return {
         name: before.idle_since.get(name, now)
         for name, member in members.items()
@@ -371,12 +373,12 @@ class _Room:
         pools: Sequence[NodeTemplate],
         members: Mapping[str, Member],
         before: Placement,
-        assigned: Mapping[str, tuple[str, ...]],
+        assignments: Mapping[str, tuple[str, ...]],
         idle_since: Mapping[str, float],
         now: float,
     ) -> None:
         ending = {name for name in before.released if _powers_down(name, members, before, now)}
-        used = (set(members) - ending) | {name for names in assigned.values() for name in names}
+        used = (set(members) - ending) | {name for names in assignments.values() for name in names}
         taken = used | ending | set(before.closed)
         self._pools = pools
         self._free = {
@@ -448,36 +450,36 @@ def _node(
     member: Member | None,
     placement: Placement,
     busy: set[str],
-    needed: set[str],
+    assigned_nodes: set[str],
     now: float,
 ) -> Node:
     if name in placement.released and (member or now - placement.released[name] < POWERING_DOWN_SHOWS):
         return Node(name, pool, frozenset({NodeState.CLOUD, NodeState.IDLE, NodeState.POWERING_DOWN}))
-    if member is None and name in placement.closed and name not in needed:
+    if member is None and name in placement.closed and name not in assigned_nodes:
         return Node(
             name,
             pool,
             frozenset({NodeState.CLOUD, NodeState.DOWN, NodeState.POWERED_DOWN}),
             placement.closed[name],
         )
-    flags = {NodeState.CLOUD, NodeState.ALLOCATED if name in busy or name in needed else NodeState.IDLE}
+    flags = {NodeState.CLOUD, NodeState.ALLOCATED if name in busy or name in assigned_nodes else NodeState.IDLE}
     if member is None:
-        flags.add(NodeState.POWERING_UP if name in needed else NodeState.POWERED_DOWN)
+        flags.add(NodeState.POWERING_UP if name in assigned_nodes else NodeState.POWERED_DOWN)
         return Node(name, pool, frozenset(flags))
     if member.down:
         flags.add(NodeState.DOWN)
     elif not member.ready:
-        flags.add(NodeState.POWERING_UP if name in needed and name not in busy else NodeState.NOT_RESPONDING)
+        flags.add(NodeState.POWERING_UP if name in assigned_nodes and name not in busy else NodeState.NOT_RESPONDING)
     if member.cordoned:
         flags.add(NodeState.DRAIN)
     facts = (member.reason, member.reason_user, member.instance_id, member.address)
     return Node(name, pool, frozenset(flags), *facts)
 
 
-def _job(gang: str, pods: Sequence[Pod], assigned: Sequence[str], room: _Room, now: float) -> Job:
+def _job(gang: str, pods: Sequence[Pod], nodes_of_gang: Sequence[str], room: _Room, now: float) -> Job:
     waiting = [pod for pod in pods if not pod.node]
     until = max((pod.not_before for pod in waiting), default=0.0)
-    state = JobState.CONFIGURING if assigned else JobState.PENDING if waiting else JobState.RUNNING
+    state = JobState.CONFIGURING if nodes_of_gang else JobState.PENDING if waiting else JobState.RUNNING
     reason = _NONE
     if state is JobState.PENDING:
         reasons = (
@@ -487,7 +489,7 @@ def _job(gang: str, pods: Sequence[Pod], assigned: Sequence[str], room: _Room, n
             (_BEGIN_TIME, until > now),
         )
         reason = next((name for name, holds in reasons if holds), _RESOURCES)
-    nodes = tuple(sorted({*assigned, *(pod.node for pod in pods if pod.node)}))
+    nodes = tuple(sorted({*nodes_of_gang, *(pod.node for pod in pods if pod.node)}))
     first = min(pods, key=lambda pod: pod.created_at)
     return Job(
         id=gang,

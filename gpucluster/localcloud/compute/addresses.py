@@ -15,14 +15,14 @@ from gpucluster.localcloud.state.wire import ApiError, invalid
 _RESERVED_LOW = 2
 
 
-def take_private(cloud: CloudState, subnet: Resource, owner: str, requested: str | None = None) -> str:
-    """Reserve `requested`, or the lowest free address of a subnet."""
+def take_private(cloud: CloudState, subnet: Resource, owner: str, fixed_address: str | None = None) -> str:
+    """Reserve `fixed_address`, or the lowest free address of a subnet."""
     block = ipaddress.IPv4Network(subnet.body["cidrBlock"])
-    if requested is not None:
-        _check_wanted(block, requested)
-        if not cloud.store.take_address(subnet.id, requested, owner):
-            raise invalid(f"IP address {requested} is already in use in subnet {subnet.id}")
-        return requested
+    if fixed_address is not None:
+        _check_wanted(block, fixed_address)
+        if not cloud.store.take_address(subnet.id, fixed_address, owner):
+            raise invalid(f"IP address {fixed_address} is already in use in subnet {subnet.id}")
+        return fixed_address
     taken = cloud.store.taken_addresses(subnet.id)
     first = int(block.network_address)
     for number in range(first + _RESERVED_LOW, first + block.num_addresses - 1):

@@ -24,14 +24,14 @@ def known_shape(name: object) -> shapes.Shape:
     return shape
 
 
-def shape_config(name: str, requested: Json) -> Json:
+def shape_config(name: str, request: Json) -> Json:
     """The shapeConfig of an instance: as requested for a flexible shape, from the hardware for a fixed one."""
     shape = known_shape(name)
     if shape.flex:
-        if "ocpus" not in requested:
+        if "ocpus" not in request:
             raise invalid(f"shapeConfig.ocpus is required for the flexible shape {name}")
-        ocpus = float(requested["ocpus"])
-        memory = float(requested.get("memoryInGBs") or ocpus * FLEX_GB_PER_OCPU)
+        ocpus = float(request["ocpus"])
+        memory = float(request.get("memoryInGBs") or ocpus * FLEX_GB_PER_OCPU)
         limits = shape.flex_limits
         if limits and not (1 <= ocpus <= limits.ocpus_max and ocpus <= memory <= limits.memory_gb_max):
             raise invalid(

@@ -171,8 +171,8 @@ class ResourceOperator:
         if not lookup.items:
             return from_wire(lookup.schema, self.client.call("GET", path).body, config, everything=True)
         query = {wire_name("", name): str(config[name]) for name in lookup.query if config.get(name) is not None}
-        listed = list(self.client.items(path, query))
-        items = state_value("", lookup.schema.attributes[lookup.items].type, listed)
+        resources = list(self.client.items(path, query))
+        items = state_value("", lookup.schema.attributes[lookup.items].type, resources)
         for condition in config.get("filter") or []:
             items = [item for item in items if _matches(item, condition)]
         return {**config, lookup.items: items, "id": f"{lookup.noun}-{_digest(lookup.type_name, path, query)}"}

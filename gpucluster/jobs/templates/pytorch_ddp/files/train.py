@@ -430,7 +430,7 @@ def run(options):
         f"{data_set}, width {options.width}, {options.epochs} epochs, seed {options.seed}, "
         f"learning rate {options.learning_rate}, weights {os.path.basename(options.weights) or 'none'}"
     )
-    finished = resume(ranks, network, optimizer, options.checkpoint, settings)
+    first_epoch = resume(ranks, network, optimizer, options.checkpoint, settings)
     model = DistributedDataParallel(
         network, device_ids=[ranks.device.index] if ranks.device.index is not None else None
     )
@@ -441,10 +441,10 @@ def run(options):
         torch=torch.__version__,
         data=data_set,
         images=len(data[0][0]),
-        finished_epochs=finished,
+        finished_epochs=first_epoch,
         epochs=options.epochs,
     )
-    for epoch in range(finished, options.epochs):
+    for epoch in range(first_epoch, options.epochs):
         began = time.monotonic()
         loss, images = train_epoch(ranks, model, optimizer, data[0], sampler, options, epoch)
         took = time.monotonic() - began
