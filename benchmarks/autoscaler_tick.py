@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gpucluster.autoscaler.daemon import hooks
 from gpucluster.autoscaler.decide import plan
-from gpucluster.autoscaler.decide.types import ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
+from gpucluster.autoscaler.decide.types import ClaimState, CloudInstance, Job, Memory, Node, NodeClaim, Observation
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.autoscaler.simulation.simulator import simple_policy, simulate
 from gpucluster.autoscaler.simulation.traces import Trace, TraceJob
@@ -47,7 +47,7 @@ def _standing(policy: Policy, names: list[str]) -> tuple[Observation, Memory]:
     for index, name in enumerate(names):
         gang, instance = str(index // 8 + 1), f"ocid1.instance.{index}"
         claims[name] = NodeClaim(name, "compute", 1, memory.token(name, 1), ClaimState.UP, NOW, NOW, (gang,), instance)
-        instances.append(Instance(instance, name, "compute", 1, "RUNNING", NOW))
+        instances.append(CloudInstance(instance, name, "compute", 1, "RUNNING", NOW))
         if index % 8 == 0:
             held = tuple(names[index : index + 8])
             jobs[gang] = Job(gang, gang, "RUNNING", "None", ("compute",), held, len(held))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gpucluster.controller.scrub import scrubbed
 from gpucluster.measuring import results
-from gpucluster.measuring.results import Answer
+from gpucluster.measuring.results import JobAnswer
 from tests.measuring.nccl_double import output
 
 MEGABYTES = 10
@@ -18,10 +18,10 @@ _LINE = "gpu-1:4711:4820 [3] NCCL INFO Channel 07/16 : 0[0] -> 8[0] [send] via N
 def main(runs: int) -> None:
     """Print the figures."""
     text = _LINE * (MEGABYTES * 1_000_000 // len(_LINE)) + output(465.0, ["gpu-1", "gpu-2"])
-    wanted = results.wanted("BM.GPU.H100.8", 2, 8, "default")
+    wanted = results.expectation("BM.GPU.H100.8", 2, 8, "default")
     rows: dict[str, Callable[[], object]] = {
         "removing secrets": lambda: scrubbed(text),
-        "the verdict": lambda: results.nccl(Answer("ended", "", 0, text), wanted),
+        "the verdict": lambda: results.nccl(JobAnswer("ended", "", 0, text), wanted),
     }
     for name, work in rows.items():
         times = []

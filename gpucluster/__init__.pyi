@@ -92,7 +92,7 @@ from gpucluster.preflight import PreflightReport as PreflightReport
 from gpucluster.process import Completed as Completed
 from gpucluster.shapes import Shape as Shape
 from gpucluster.spec import ClusterSpec as ClusterSpec, load as load
-from gpucluster.spec.sections.machines import Machine as Machine, Pool as Pool
+from gpucluster.spec.sections.machines import Machine as Machine, PoolSpec as PoolSpec
 from gpucluster.terraform.plan import ResourceChange as ResourceChange
 from gpucluster.verdict.expectation import Level as Level
 from gpucluster.verdict.verdict import (

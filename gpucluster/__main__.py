@@ -11,7 +11,7 @@ _NEW_OBJECTS = 100_000
 def main() -> None:
     """Run the command line; answer a bare `--help` from a file.
 
-    Importing click takes four times as long as starting Python. The first command that people type should not wait for
+    Importing click takes four times as long as starting Python. The first command that users type should not wait for
     it, so its output is stored in help.txt, as wide as the narrowest terminal that is in use; a test compares the two.
     """
     if sys.argv[1:] in (["--help"], ["-h"]):

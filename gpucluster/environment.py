@@ -58,7 +58,7 @@ class Rule:
 RULES = (
     Rule("HOME PATH USER LOGNAME TMPDIR", _ALL, "who you are, and where programs and files are"),
     Rule("XDG_RUNTIME_DIR XDG_*_HOME XDG_*_DIRS", _ALL, "where programs have their settings, caches and sockets"),
-    Rule("LANG TZ", _ALL, "language and time of what people read"),
+    Rule("LANG TZ", _ALL, "language and time of texts for users"),
     Rule(
         "LC_* LANGUAGE",
         _TERMINAL,
@@ -72,10 +72,10 @@ RULES = (
         _ALL,
         "the proxy to the cloud, to downloads and registries",
     ),
-    Rule("SSL_CERT_FILE SSL_CERT_DIR", _ALL, "certificates of authorities that you trust"),
+    Rule("SSL_CERT_FILE SSL_CERT_DIR", _ALL, "certificates of CAs that you trust"),
     Rule("SSH_AUTH_SOCK", _SSH, "the agent that holds your keys"),
     Rule("SSH_SK_PROVIDER", _SSH, "the library for keys on a hardware token"),
-    Rule("SSH_ASKPASS*", _TERMINAL, "the program that asks you for a password; elsewhere nobody is there to answer"),
+    Rule("SSH_ASKPASS*", _TERMINAL, "the program that asks you for a password; elsewhere no user is there to answer"),
     Rule("SSH_*", _NONE, "they describe the connection through which you came to this machine"),
     Rule(
         "GPUCLUSTER_*", _ALL, "settings of gpucluster, and the mark by which a run finds the programs of a killed one"
@@ -102,7 +102,7 @@ RULES = (
     Rule("*CLIENT_HOST_OVERRIDES *domain_name_override", _NONE, "would send the provider's requests to another host"),
     Rule("OCI_CLI_*", _NONE, "settings of the program `oci`"),
     Rule("OCI_*", _TERRAFORM, "other settings of the provider and the backend `oci`, such as a key's password"),
-    Rule("custom_cert_location", _TERRAFORM, "the authority of a proxy, for Oracle's provider"),
+    Rule("custom_cert_location", _TERRAFORM, "the CA of a proxy, for Oracle's provider"),
     Rule("AWS_*", _TERRAFORM, "credentials and settings of the backend `s3`"),
     Rule("GODEBUG GOMAXPROCS GOMEMLIMIT", _TERRAFORM | _TOOLS, "how much of this machine Terraform and podman use"),
     Rule("PIP_* NETRC REQUESTS_CA_BUNDLE", _PIP, "your index of packages, and how it is reached"),
@@ -160,10 +160,10 @@ def without_proxy(caller: Mapping[str, str]) -> dict[str, str]:
 
 def _direct(caller: Mapping[str, str], name: str) -> str:
     """The hosts that are reached without the proxy: the caller's, and this machine itself."""
-    given = caller.get(name) or caller.get(name.swapcase()) or ""
-    if given.strip() == "*":
-        return given
-    hosts = [host.strip() for host in given.split(",") if host.strip()]
+    value = caller.get(name) or caller.get(name.swapcase()) or ""
+    if value.strip() == "*":
+        return value
+    hosts = [host.strip() for host in value.split(",") if host.strip()]
     return ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])
 
 

@@ -151,7 +151,7 @@ class LockedError(GpuClusterError):
 
 
 class EnvironmentFault(GpuClusterError):
-    """This machine lacks something that is needed; the hint says how to get it."""
+    """This machine lacks something that is needed; the hint states how to get it."""
 
     exit_code = EXIT_ENVIRONMENT
 

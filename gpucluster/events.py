@@ -1,6 +1,6 @@
 """What the library reports while it works. The caller decides how it is shown.
 
-`kind` says what an event is about (`EventKind`), `status` in which state that is:
+`kind` names the subject of an event (`EventKind`), `status` its state:
 
     phase     started | done | failed | interrupted      a part of a run (`PhaseStatus`); `elapsed` when it ends
     resource  creating | created | updating | updated | deleting | deleted | failed | cached | running | ...

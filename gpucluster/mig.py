@@ -14,7 +14,7 @@ from gpucluster.node_agent.rules.mig import MigInstance
 
 
 class DoesNotFit(Exception):
-    """A GPU can't be divided like this; the message says why."""
+    """A GPU can't be divided like this; the message states why."""
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,28 @@ class MigGpu:
     memory: int
     profiles: Mapping[str, MigProfile]
 
-    def place(self, wanted: Mapping[str, int]) -> tuple[MigInstance, ...]:
+    def place(self, numbers: Mapping[str, int]) -> tuple[MigInstance, ...]:
         """Where each instance begins, in the order in which they are made: the large ones first.
 
         Args:
-            wanted: the number of instances by the name of their profile.
+            numbers: the number of instances by the name of their profile.
 
         Raises:
             DoesNotFit: there is no such profile, or the GPU has no room for all of them.
         """
-        for name, number in wanted.items():
+        for name, number in numbers.items():
             if name not in self.profiles:
                 raise DoesNotFit(f"{self.name} has no profile {name}")
             if number > self.profiles[name].most:
                 raise DoesNotFit(f"{self.name} holds at most {self.profiles[name].most} x {name}, and not {number}")
-        each = [self.profiles[name] for name, number in wanted.items() for _ in range(number)]
-        said = " + ".join(f"{number} x {name}" for name, number in wanted.items())
+        each = [self.profiles[name] for name, number in numbers.items() for _ in range(number)]
+        layout = " + ".join(f"{number} x {name}" for name, number in numbers.items())
         for what, needed, there in (
             ("compute", sum(profile.compute for profile in each), self.compute),
             ("memory", sum(profile.size for profile in each), self.memory),
         ):
             if needed > there:
-                raise DoesNotFit(f"{said} need {needed} slices of {what}, and {self.name} has {there}")
+                raise DoesNotFit(f"{layout} need {needed} slices of {what}, and {self.name} has {there}")
         # Instances of a profile that is large or particular about its place come first: NVIDIA's driver, too, refuses
         # a 3g after smaller ones ("known issue" of the MIG User Guide).
         each.sort(key=lambda profile: (-profile.size, len(profile.starts), -profile.compute, profile.name))
@@ -66,10 +66,12 @@ class MigGpu:
         if starts is None:
             rules = ", ".join(
                 f"{name} at {' or '.join(map(str, self.profiles[name].starts))}"
-                for name, number in wanted.items()
+                for name, number in numbers.items()
                 if number
             )
-            raise DoesNotFit(f"{self.name} has no room for {said}: instances begin at fixed slices of memory ({rules})")
+            raise DoesNotFit(
+                f"{self.name} has no room for {layout}: instances begin at fixed slices of memory ({rules})"
+            )
         return tuple(MigInstance(profile.name, start) for profile, start in zip(each, starts, strict=True))
 
 
@@ -106,8 +108,8 @@ def _gpu(name: str, facts: Mapping[str, Any], form: Mapping[str, Any]) -> MigGpu
 
 def _apart(starts: Sequence[int], size: int) -> list[int]:
     """The starts that instances of one kind can have at the same time."""
-    found: list[int] = []
+    chosen: list[int] = []
     for start in starts:
-        if not found or start >= found[-1] + size:
-            found.append(start)
-    return found
+        if not chosen or start >= chosen[-1] + size:
+            chosen.append(start)
+    return chosen

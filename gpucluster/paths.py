@@ -100,7 +100,7 @@ class ClusterPaths:
         return self.root / "runs"
 
     @property
-    def told(self) -> Path:
+    def interrupts(self) -> Path:
         """The programs that a run has told to stop; see `process.interrupt_once`."""
         return self.runs / "told-to-stop"
 
@@ -163,7 +163,7 @@ def _keep_out_of_git(folder: Path) -> None:
 
 
 def fault_of(error: OSError) -> EnvironmentFault | None:
-    """The fault of this machine behind an error that nobody has foreseen; None if it may be a fault of ours."""
+    """The fault of this machine behind an unexpected error; None if it may be a fault of ours."""
     if error.errno not in _OF_THIS_MACHINE:
         return None
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else Path()
@@ -192,7 +192,7 @@ def _advice(error: OSError, path: Path) -> str:
 
 
 def read_saved(path: Path) -> str:
-    """The text of a file that gpucluster has written. Bytes that are no UTF-8 are replaced: its reader finds that a
+    """The text of a file that gpucluster has written. Bytes that are not UTF-8 are replaced: its reader finds that a
     damaged file has another form, which each reader has to handle anyway.
 
     Raises:

@@ -26,7 +26,7 @@ from gpucluster.text import did_you_mean
 MIB_PER_GIB = 1024
 
 #: The part of a node's memory that Slurm must not give to jobs: it holds the kernel, daemons and page tables, and Slurm
-#: drains a node that reports less memory than its configuration says. 3 %, at least 2 GiB, never more than half.
+#: drains a node that reports less memory than its configuration has. 3 %, at least 2 GiB, never more than half.
 OS_RESERVE_FRACTION = 0.03
 OS_RESERVE_MIN_MIB = 2 * MIB_PER_GIB
 
@@ -63,7 +63,7 @@ class BusBandwidth(_Fact):
 
 
 class MeasuredBandwidth(_Fact):
-    """The all_reduce bus bandwidth in GB/s that others have measured on healthy hardware. It is no limit of theirs."""
+    """The all_reduce bus bandwidth in GB/s that others have measured on healthy hardware. It is not their limit."""
 
     nodes: Literal[1, 2]
     algorithm: Literal["default", "ring"]
@@ -125,8 +125,8 @@ class Shape(_Fact):
         """They are in /etc/nccl.conf, for all collectives of all jobs. Source: NCCL's release notes, 2.24.3."""
         wrong = sorted({"NCCL_ALGO", "NCCL_PROTO"} & settings.keys())
         if wrong:
-            said = "NCCL from 2.24 on ends with an error where a collective does not have it; a benchmark may set it"
-            raise ValueError(f"{', '.join(wrong)}: {said}")
+            reason = "NCCL from 2.24 on ends with an error where a collective does not have it; a benchmark may set it"
+            raise ValueError(f"{', '.join(wrong)}: {reason}")
         return settings
 
     @field_validator("gpu_device_files")
@@ -148,7 +148,7 @@ class Shape(_Fact):
 
     @property
     def rdma_pci_addresses(self) -> tuple[str, ...]:
-        """Where its RDMA interfaces are on the PCI bus, `0000:0c:00.1`; empty if no source says it."""
+        """Where its RDMA interfaces are on the PCI bus, `0000:0c:00.1`; empty if no source states it."""
         return self.rdma_pci or tuple(map(_pci_address, self.rdma_interfaces))
 
     @property

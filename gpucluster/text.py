@@ -28,7 +28,7 @@ def terminal(text: str) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """What an error of a library says, for people: of one of the operating system without its number and class."""
+    """The text of a library's error, for messages: of one of the operating system without its number and class."""
     inner = getattr(error, "reason", None)  # urllib wraps the error of a connection
     if isinstance(inner, Exception):
         return reason_of(inner)

@@ -24,7 +24,7 @@ def wait_until(
     """Call a condition until it returns something true, or until the time is over.
 
     As `threading.Condition.wait_for`, it does not raise on a timeout: it returns what the condition returned last,
-    which is false then, and the caller says what failed. An exception of the condition ends the wait.
+    which is false then, and the caller reports what failed. An exception of the condition ends the wait.
 
     Args:
         condition: called at least once, and a last time when `timeout` has passed.

@@ -51,7 +51,7 @@ def test_the_caller_s_umask_does_not_reach_programs(tmp_path: Path, ours: int) -
         with process.in_memory("test") as output:
             protected = process.follow(
                 umask, output=output, errors=output, on_line=lambda _: None, on_stop=lambda _: None,
-                told=tmp_path / "told", env={}, cwd=tmp_path,
+                interrupts_file=tmp_path / "told", env={}, cwd=tmp_path,
             )  # fmt: skip
     finally:
         os.umask(before)
@@ -155,7 +155,7 @@ with open(sys.argv[1], "w+b", buffering=0) as output:
     process.follow(
         [sys.executable, "-c", {_CAREFUL!r}], output=output, errors=output,
         on_line=lambda line: print(line, flush=True),
-        on_stop=lambda number: print("stop", number, flush=True), told=Path(sys.argv[2]) / "told",
+        on_stop=lambda number: print("stop", number, flush=True), interrupts_file=Path(sys.argv[2]) / "told",
         env={{"PROGRAM_OF_A_TEST": sys.argv[2]}}, cwd=Path(sys.argv[2]),
     )
 """
@@ -230,7 +230,7 @@ def test_an_error_of_ours_waits_for_the_program(tmp_path: Path) -> None:
     with process.in_memory("test") as output, pytest.raises(OSError, match="terminal"):
         process.follow(
             [sys.executable, "-c", _CAREFUL],
-            output=output, errors=output, on_line=fail, on_stop=lambda _: None, told=tmp_path / "told", env={},
-            cwd=tmp_path,
+            output=output, errors=output, on_line=fail, on_stop=lambda _: None, interrupts_file=tmp_path / "told",
+            env={}, cwd=tmp_path,
         )  # fmt: skip
     assert process.identity(int((tmp_path / "told").read_text().partition(":")[0])) is None

@@ -88,7 +88,7 @@ def work(context):
             waits = ["sh", "-c", "while read word; do echo $word; done", FOLDER]
             process.run(waits, input="one")
             process.stream(waits, on_line=lambda line: None, input="one")
-            with process.Conversation(waits, end_s=20.0) as talk:
+            with process.ProcessConversation(waits, end_s=20.0) as talk:
                 talk.ask("one", lambda line: True)
             process.call(["sh", "-c", ":", FOLDER])
             process.transfer(["sh", "-c", ":", FOLDER])
@@ -382,7 +382,7 @@ def test_no_stop_comes_between_the_start_of_a_program_and_its_guard(tmp_path: Pa
         waits = ["sh", "-c", "read word", {str(tmp_path)!r}]
         ways = [lambda: process.run(waits, input="x"), lambda: process.stream(waits, on_line=print, input="x"),
                 lambda: process.call(waits), lambda: process.transfer(waits),
-                lambda: process.Conversation(waits, end_s=600).__enter__()]
+                lambda: process.ProcessConversation(waits, end_s=600).__enter__()]
         for way in ways:
             with signals.as_ctrl_c():
                 try: way()

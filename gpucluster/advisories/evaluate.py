@@ -1,4 +1,4 @@
-"""What is known against the versions that hosts run. Pure: who asks says which day it is."""
+"""What is known against the versions that hosts run. Pure: the caller passes the day."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def host_versions(answer: Any) -> HostVersions:
         rows = [[printable(str(row[key])) for key in ("product", "version", "package")] for row in answer["installed"]]
         return HostVersions(printable(str(answer["system"])), [InstalledVersion(*row) for row in rows])
     except (KeyError, TypeError) as error:
-        raise ValueError(f"this is no list of versions: {error}") from None
+        raise ValueError(f"this is not a list of versions: {error}") from None
 
 
 def evaluate(hosts: Mapping[str, HostVersions], today: date) -> dict[str, tuple[KnownFault, ...]]:

@@ -1,4 +1,4 @@
-"""The table of advisories, read once from advisories.toml, which explains each field and says where it is from."""
+"""The table of advisories, read once from advisories.toml, which explains each field and names its source."""
 
 from __future__ import annotations
 

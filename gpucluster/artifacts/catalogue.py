@@ -108,7 +108,7 @@ class Artifact:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that the file may have: that in the store, and that on the project's page if it differs and says
+        """The names that the file may have: that in the store, and that on the project's page if it differs and states
         the version: `kubeadm` may be that of any release and architecture."""
         on_page = PurePosixPath(unquote(urlsplit(self.url).path)).name
         return tuple(dict.fromkeys([self.file, *([on_page] if self.version in on_page else [])]))
@@ -219,11 +219,11 @@ def _versions(spec: ClusterSpec) -> dict[str, str]:
     """The versions of components, by name.
 
     Raises:
-        InputError: cluster.yml says the release of Kubernetes in a second place.
+        InputError: cluster.yml sets the release of Kubernetes in a second place.
     """
-    said = [name for name in OF_KUBERNETES if name in spec.software.versions]
-    if said:
-        what = f"software.versions names {said[0]}, and kubernetes.release says which release the cluster has"
+    overrides = [name for name in OF_KUBERNETES if name in spec.software.versions]
+    if overrides:
+        what = f"software.versions names {overrides[0]}, and kubernetes.release sets the release of the cluster"
         raise InputError(what, where=str(spec.file), hint="Delete the line in software.versions")
     return {**spec.software.versions, **dict.fromkeys(OF_KUBERNETES, spec.kubernetes.release)}
 
@@ -249,7 +249,7 @@ def _of_monitoring(spec: ClusterSpec) -> list[str]:
 
 def _without_packages(spec: ClusterSpec) -> set[str]:
     """The places of hosts whose system has no packages of what is installed from releases there. An image may be of any
-    system if nothing says it."""
+    system if nothing states it."""
     systems = systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider])
     return {place for place, system in systems.items() if not system or system.startswith("OracleLinux")}
 
@@ -279,11 +279,11 @@ def dataset(name: str, *, checksums: Mapping[str, str], locked: Mapping[str, str
 
 def alternatives(artifacts: Iterable[Artifact]) -> dict[tuple[str, str], dict[Format, list[Artifact]]]:
     """The files by component and architecture, and then by format. One of the formats is enough."""
-    found: dict[tuple[str, str], dict[Format, list[Artifact]]] = {}
+    by_component: dict[tuple[str, str], dict[Format, list[Artifact]]] = {}
     for artifact in artifacts:
-        formats = found.setdefault((artifact.component, artifact.architecture), {})
+        formats = by_component.setdefault((artifact.component, artifact.architecture), {})
         formats.setdefault(artifact.format, []).append(artifact)
-    return found
+    return by_component
 
 
 @lru_cache
@@ -315,10 +315,10 @@ def _artifacts(
         )
 
 
-def _checksum(given: str | None, pinned: str | None, locked: str | None) -> tuple[str | None, ChecksumOrigin]:
+def _checksum(configured: str | None, pinned: str | None, locked: str | None) -> tuple[str | None, ChecksumOrigin]:
     """The checksum that counts, and where it is from."""
-    if given:
-        return given.lower(), ChecksumOrigin.CONFIGURED
+    if configured:
+        return configured.lower(), ChecksumOrigin.CONFIGURED
     if pinned:
         return pinned, ChecksumOrigin.PINNED
     return (locked, ChecksumOrigin.LOCKED) if locked else (None, ChecksumOrigin.UNKNOWN)

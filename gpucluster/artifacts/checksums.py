@@ -37,13 +37,13 @@ NO_CLAIM = ChecksumClaim(None)
 
 def parse_sums(text: str) -> dict[str, set[str]]:
     """The checksums by file name, in the output of `sha256sum` or a similar program. Other lines are ignored."""
-    found: dict[str, set[str]] = {}
+    checksums: dict[str, set[str]] = {}
     for line in text.removeprefix("\ufeff").splitlines():
         match = _LINE.fullmatch(line.strip()) or _TAGGED.fullmatch(line.strip())
         if match:
             # PurePosixPath removes a leading `./`.
-            found.setdefault(str(PurePosixPath(match["name"])), set()).add(match["checksum"].lower())
-    return found
+            checksums.setdefault(str(PurePosixPath(match["name"])), set()).add(match["checksum"].lower())
+    return checksums
 
 
 def checksums_of(names: Sequence[str], known: Mapping[str, set[str]]) -> set[str]:
@@ -56,9 +56,11 @@ def checksums_of(names: Sequence[str], known: Mapping[str, set[str]]) -> set[str
         if name in known:
             return known[name]
     for last in dict.fromkeys(PurePosixPath(name).name for name in names):
-        found = {checksum for listed, sums in known.items() if PurePosixPath(listed).name == last for checksum in sums}
-        if found:
-            return found
+        matches = {
+            checksum for listed, sums in known.items() if PurePosixPath(listed).name == last for checksum in sums
+        }
+        if matches:
+            return matches
     return set()
 
 
@@ -81,7 +83,7 @@ class ChecksumLists:
 
     Args:
         read: the text at a path; None if there is none.
-        shown: a path as a person would type it.
+        shown: a path as a user would type it.
     """
 
     def __init__(self, read: Callable[[str], str | None], shown: Callable[[str], str]) -> None:

@@ -128,6 +128,6 @@ class HttpClient:
 
 
 def content_length(headers: Message) -> int | None:
-    """The size of a body in bytes; None if the server does not say."""
+    """The size of a body in bytes; None if the server does not state it."""
     value = headers.get("Content-Length", "")
     return int(value) if value.isdigit() else None

@@ -1,4 +1,5 @@
-"""`software.lock` beside cluster.yml: the checksums of release files that nobody publishes, written once, kept in Git.
+"""`software.lock` beside cluster.yml: the checksums of release files whose projects publish none, written once, kept in
+Git.
 
     # a comment
     version = 1
@@ -37,7 +38,7 @@ class LockedFile:
 
     Args:
         sha256: in lower case.
-        source: for people: who vouches for the checksum, or from where the file was downloaded.
+        source: for the operator: who vouches for the checksum, or from where the file was downloaded.
     """
 
     sha256: str

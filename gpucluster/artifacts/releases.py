@@ -2,7 +2,7 @@
 
     releases = ensure(needed_by(spec, ...), spec.software.mirror_location, on_event)    # for the inventory
     check(...)      # would ensure succeed? Downloads nothing
-    survey(...)     # the same, file by file, for people
+    survey(...)     # the same, file by file, for the operator
     fetch(...)      # fills a folder that can serve as a mirror elsewhere
     lock(...)       # writes the lock file
 
@@ -97,10 +97,10 @@ def dataset(spec: ClusterSpec, name: str, on_event: Sink) -> tuple[Path, Artifac
     Raises:
         InputError, EnvironmentFault: as `ensure`; or it is not in the catalogue.
     """
-    wanted = catalogue.dataset(name, checksums=spec.software.checksums)
-    found = ensure([wanted], spec.software.mirror_location, on_event)
-    assert found.directory is not None
-    return found.directory / wanted.file, wanted
+    artifact = catalogue.dataset(name, checksums=spec.software.checksums)
+    release_set = ensure([artifact], spec.software.mirror_location, on_event)
+    assert release_set.directory is not None
+    return release_set.directory / artifact.file, artifact
 
 
 def survey(
@@ -281,8 +281,8 @@ def _trusted(store: ArtifactStore, origin: ReleaseSource, status: FileStatus, on
     """An unchecked file is downloaded, and gets the checksum that it has."""
     if status.state is not FileState.UNCHECKED or status.claim.contradictory:
         return status
-    found = store.fetch_unchecked(origin, status.place, status.artifact.file, on_event)
-    return replace(status, state=FileState.CACHED, sha256=found)
+    checksum = store.fetch_unchecked(origin, status.place, status.artifact.file, on_event)
+    return replace(status, state=FileState.CACHED, sha256=checksum)
 
 
 def _sum(status: FileStatus) -> str:

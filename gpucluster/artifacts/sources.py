@@ -34,7 +34,7 @@ class ReleaseSource(Protocol):
         """Whether an attacker in the network could change a file and its checksum together."""
 
     def places(self, artifact: Artifact) -> tuple[str, ...]:
-        """The places where a file may be, as a person would type them."""
+        """The places where a file may be, as a user would type them."""
 
     def find(self, artifact: Artifact) -> str | None:
         """The path of the file in this source; None if it does not have the file.

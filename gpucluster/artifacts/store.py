@@ -74,7 +74,7 @@ class ArtifactStore:
             with self._downloaded(origin, place, name, on_event) as (file, actual):
                 if actual != checksum:
                     raise InputError(
-                        f"{name} has another checksum: {actual}; {checksum_from} says {checksum}",
+                        f"{name} has another checksum: {actual}; {checksum_from} states {checksum}",
                         where=f"{origin.name}: {place}",
                         hint=_DIFFERS + (_RENEW if checksum_from == lock_file.NAME else ""),
                     )
@@ -186,7 +186,7 @@ def _bounded_copy(read: Callable[[int], bytes], write: Callable[[bytes], object]
         write(data)
         copied += len(data)
         if copied > _MAX_BYTES:
-            what = f"the file is larger than {_MAX_BYTES} bytes, which no release file is"
+            what = f"the file is larger than {_MAX_BYTES} bytes: no release file is so large"
             raise EnvironmentFault(what, where=where, hint="Check what the mirror serves there")
         if time.monotonic() > until:
             what = f"the file did not arrive within {_MAX_SECONDS:g} s"

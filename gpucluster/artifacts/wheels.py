@@ -70,7 +70,7 @@ def is_imported(needed: Requirement) -> bool:
 
 
 def requirements(python: str) -> tuple[str, ...]:
-    """What the autoscaler requires on a host with this Python, as its package's metadata says.
+    """What the autoscaler requires on a host with this Python, as its package's metadata states.
 
     These are version ranges, so that any version of a mirror within them is enough. pip evaluates the markers of a
     requirement for the Python that runs pip, not for the one that it downloads for, so they are evaluated here.
@@ -92,15 +92,15 @@ def locked(python: str, lock: str) -> tuple[str, ...]:
     """
     condition = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
     section = lock.partition("# -- controller\n")[2].partition("\n# -- ")[0]
-    found = []
+    requirements = []
     for entry in section.replace("\\\n", " ").splitlines():
         line, *hashes = entry.split(" --hash=")
         if not line.strip():
             continue
         needed = Requirement(line)
         if needed.marker is None or needed.marker.evaluate(condition):
-            found.append(" --hash=".join([f"{needed.name}{needed.specifier}", *(one.strip() for one in hashes)]))
-    return tuple(found)
+            requirements.append(" --hash=".join([f"{needed.name}{needed.specifier}", *(one.strip() for one in hashes)]))
+    return tuple(requirements)
 
 
 def ensure(target: Target, own_directory: Path | None, version: str, on_event: Sink) -> Path:
@@ -147,12 +147,12 @@ def _readable_errors(root: Path) -> Iterator[None]:
 
 
 def _packages(root: Path, target: Target, own_directory: Path | None, on_event: Sink) -> Path:
-    given = (
+    local_wheels = (
         sorted(f"{file.name} {file.stat().st_size}" for file in own_directory.glob("*.whl")) if own_directory else []
     )
     needed = requirements(target.python)
     taken = needed if own_directory else locked(target.python, requirements_lock().read_text())
-    key = key_of([taken, target.python, target.architecture, str(own_directory), given])
+    key = key_of([taken, target.python, target.architecture, str(own_directory), local_wheels])
     folder = root / f"packages-{key}"
     if (folder / INDEX).exists():
         return folder

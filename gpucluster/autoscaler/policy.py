@@ -86,7 +86,7 @@ class PoolPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyLimits:
-    """Limits on the number of nodes and on cost; None is no limit.
+    """Limits on the number of nodes and on cost; None means unlimited.
 
     Args:
         max_cost_per_hour: in the currency of the price table. Pools whose shape has no price count as 0.

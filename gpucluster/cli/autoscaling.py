@@ -21,10 +21,10 @@ def _run_remotely(context: Context, *arguments: str) -> NoReturn:
         from gpucluster.cli.output import say
 
         kind = "json" if context.output == "json" else "text"
-        done = cluster.autoscaler.run([*arguments, "--output", kind])
-        say(done.stdout, newline=False)
-        say(done.stderr, err=True, newline=False)
-    sys.exit(done.returncode)
+        result = cluster.autoscaler.run([*arguments, "--output", kind])
+        say(result.stdout, newline=False)
+        say(result.stderr, err=True, newline=False)
+    sys.exit(result.returncode)
 
 
 @command("status", parent=autoscaler)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def backup(context: Context, path: str | None) -> None:
     """Write users, accounting and the control plane to FILE.
 
-    That is the directory of users, Slurm's accounting, and etcd and the authorities of Kubernetes. Default for FILE:
+    That is the directory of users, Slurm's accounting, and etcd and the CAs of Kubernetes. Default for FILE:
     NAME-TIME.tar.gz in this folder. It holds the hashes of passwords, and keys: only you may read it. An existing file
     is never overwritten.
     """
@@ -43,10 +43,10 @@ def restore(context: Context, path: str, force: bool) -> None:
     from pathlib import Path
 
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.backup.restore(Path(path), force=force)
+        result = cluster.backup.restore(Path(path), force=force)
         reporter.result(
-            {"command": "restore", **done.to_dict()},
-            "\n".join((f"{path} is restored: {_content(done.to_dict())}", *_consequences(done))),
+            {"command": "restore", **result.to_dict()},
+            "\n".join((f"{path} is restored: {_content(result.to_dict())}", *_consequences(result))),
         )
 
 
@@ -60,19 +60,19 @@ def _content(counts: dict[str, object]) -> str:
     return f"{count(people, 'user')}, {count(groups, 'group')}, {accounted}"
 
 
-def _consequences(done: Restored) -> list[str]:
-    lines = [f"The data from before the restore is on the controller: {done.kept_aside}"]
+def _consequences(result: Restored) -> list[str]:
+    lines = [f"The data from before the restore is on the controller: {result.kept_aside}"]
     for names, consequence in (
-        (done.returned, "can log in again: removed or disabled since the backup"),
-        (done.dropped, "not in the directory any more: added since the backup"),
+        (result.returned, "can log in again: removed or disabled since the backup"),
+        (result.dropped, "not in the directory any more: added since the backup"),
     ):
         if names:
             lines.append(f"{', '.join(map(printable, names))}: {consequence}")
-    if done.ended_jobs:
-        jobs = count(done.ended_jobs, "job")
+    if result.ended_jobs:
+        jobs = count(result.ended_jobs, "job")
         lines.append(
             f"{jobs} ran at the time of the backup, and Slurm does not know them any more: they count as ended now"
         )
-    if done.kubernetes_objects is not None:
-        lines.append("Next: gpucluster apply, which lets nodes join again that have another authority")
-    return lines + [f"not done yet: {printable(work)}" for work in done.unfinished]
+    if result.kubernetes_objects is not None:
+        lines.append("Next: gpucluster apply, which joins nodes again that have another CA")
+    return lines + [f"not done yet: {printable(work)}" for work in result.unfinished]

@@ -23,7 +23,7 @@ from gpucluster.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, GpuClusterError, I
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpucluster.cli.output import Reporter
+    from gpucluster.cli.output import ResultReporter
     from gpucluster.cluster import Cluster
     from gpucluster.spec import ClusterSpec
 
@@ -72,7 +72,7 @@ class Context:
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody is there to answer a question: it is asked on standard error."""
+        """Whether a user is there to answer a question: it is asked on standard error."""
         return self.interactive and sys.stdin.isatty() and sys.stderr.isatty()
 
     @property
@@ -140,7 +140,7 @@ def _options(function: Callable[..., Any], *, environment: bool = False) -> Call
     return function
 
 
-def _given(ctx: click.Context, name: str) -> Any:
+def _common_option(ctx: click.Context, name: str) -> Any:
     """The value of a common option: of the command, else of its group, else of the root or its environment."""
     place: click.Context | None = ctx
     while place is not None:
@@ -153,13 +153,13 @@ def _given(ctx: click.Context, name: str) -> Any:
 def context_of(ctx: click.Context) -> Context:
     """The common options of a command, wherever they were given."""
     return Context(
-        _given(ctx, "file"),
-        _given(ctx, "output") or "auto",
-        debug=bool(_given(ctx, "debug")),
-        verbose=bool(_given(ctx, "verbose")),
-        interactive=not _given(ctx, "non_interactive"),
+        _common_option(ctx, "file"),
+        _common_option(ctx, "output") or "auto",
+        debug=bool(_common_option(ctx, "debug")),
+        verbose=bool(_common_option(ctx, "verbose")),
+        interactive=not _common_option(ctx, "non_interactive"),
         name=ctx.command_path.partition(" ")[2],
-        cluster_id=_given(ctx, "cluster_id") or "",
+        cluster_id=_common_option(ctx, "cluster_id") or "",
     )
 
 
@@ -283,9 +283,9 @@ class Root(click.Group):
             if not wants_json(words):
                 from gpucluster.cli.output import say
 
-                said = io.StringIO()
-                error.show(said)
-                say(said.getvalue(), err=True, newline=False)
+                usage = io.StringIO()
+                error.show(usage)
+                say(usage.getvalue(), err=True, newline=False)
                 sys.exit(error.exit_code)
             from gpucluster.cli.output import JsonLines
 
@@ -333,7 +333,7 @@ def cli(**_common: Any) -> None:
 
 
 @contextlib.contextmanager
-def reporting(context: Context) -> Iterator[Reporter]:
+def reporting(context: Context) -> Iterator[ResultReporter]:
     """A reporter; errors in this block become text and an exit code."""
     from gpucluster.cli.output import reporter_for
 
@@ -367,13 +367,13 @@ def reporting(context: Context) -> Iterator[Reporter]:
 
 
 @contextlib.contextmanager
-def cluster_of(context: Context, provider: str = "bundled") -> Iterator[tuple[Cluster, Reporter]]:
+def cluster_of(context: Context, provider: str = "bundled") -> Iterator[tuple[Cluster, ResultReporter]]:
     """The cluster of the file, within `reporting`."""
     with reporting(context) as reporter:
         yield open_cluster(context, reporter, provider), reporter
 
 
-def open_cluster(context: Context, reporter: Reporter, provider: str = "bundled") -> Cluster:
+def open_cluster(context: Context, reporter: ResultReporter, provider: str = "bundled") -> Cluster:
     """The cluster of the file.
 
     Raises:

@@ -192,7 +192,7 @@ def plan(context: Context, provider: str, detailed_exitcode: bool, skip_prefligh
     help="How long to wait for jobs on nodes that are removed. 0: requeue or cancel them. Default: an hour.",
 )  # fmt: skip
 @click.option(
-    "--accept-host-keys", is_flag=True, help="Trust the ssh host keys that the hosts have now, whatever the state says."
+    "--accept-host-keys", is_flag=True, help="Trust the ssh host keys that the hosts have now, whatever the state has."
 )
 @click.option("--all-tasks", is_flag=True, help="Run every task on the hosts, also where nothing has changed.")
 @SKIP_PREFLIGHT
@@ -228,7 +228,7 @@ def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--fix", is_flag=True, help="Take nodes that failed out of service, replace elastic ones, check again."
             ),
-            click.option("--shadow", is_flag=True, help="With --fix: only say what would be done."),
+            click.option("--shadow", is_flag=True, help="With --fix: only report what would be done."),
             click.option(
                 "--replace-nodes", is_flag=True,
                 help="With --fix: recreate permanent nodes, too. What is on their disks is lost.",
@@ -383,17 +383,17 @@ def list_clusters(context: Context) -> None:
 
         spec = context.spec() if context.has_file else loads(template(), DEFAULT_FILES[0])
         cluster = Cluster(spec, on_event=reporter)
-        found = cluster.clusters()
+        clusters = cluster.clusters()
         rows = [
             [each.name, ", ".join(each.ids), instances_text(each), str(each.file_systems), str(each.networks)]
-            for each in found
+            for each in clusters
         ]
         text = (
             table(rows, ["CLUSTER", "IDENTITY", "INSTANCES", "FILE SYSTEMS", "NETWORKS"])
             if rows
             else "there are no clusters"
         )
-        result = {"command": "list", "clusters": [each.to_dict() for each in found]}
+        result = {"command": "list", "clusters": [each.to_dict() for each in clusters]}
         reporter.result(result, f"{text}\n\nin {place(cluster)}")
 
 
@@ -439,20 +439,20 @@ class _SshCommand(OwnOptions):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.allow_interspersed_args = False
-        given, words = self._options(ctx, args)
+        options, words = self._options(ctx, args)
         host: list[str] = []
         if words and not self._ends_options(args, words):
             host = words[:1]
             more, words = self._options(ctx, words[1:])
-            given += more
+            options += more
         ctx.meta["remote"] = tuple(words)
-        return super().parse_args(ctx, [*given, *host])
+        return super().parse_args(ctx, [*options, *host])
 
     def _options(self, ctx: click.Context, args: list[str]) -> tuple[list[str], list[str]]:
         """The options in front, and the words after them."""
         values, _rest, _order = self.make_parser(ctx).parse_args(list(args))
-        found = values.get("host")
-        words = list(found) if isinstance(found, tuple | list) else []  # click has a value of its own for none
+        host = values.get("host")
+        words = list(host) if isinstance(host, tuple | list) else []  # click has a value of its own for none
         options = args[: len(args) - len(words)]
         return options[:-1] if options[-1:] == ["--"] else options, words
 

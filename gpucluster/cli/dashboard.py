@@ -10,7 +10,7 @@ import click
 from gpucluster.cli.base import Context, cluster_of, command
 
 if TYPE_CHECKING:
-    from gpucluster.cli.output import Reporter
+    from gpucluster.cli.output import ResultReporter
     from gpucluster.cluster import Cluster
     from gpucluster.dashboards.addresses import Subject
     from gpucluster.operations.dashboard import Page
@@ -56,7 +56,7 @@ def dashboard(
     machine leads there through ssh until Ctrl-C.
 
     The page of --static needs neither, nor monitoring. Only you may read it: it names users and hosts. What could not
-    be asked is said in its place. With --output json, the same facts are in the result.
+    be asked is named in its place. With --output json, the same facts are in the result.
     """
     if page is not None and (job or node or port or password):
         raise click.UsageError("--static has no --job, --node, --port or --password")
@@ -67,15 +67,15 @@ def dashboard(
             _write(cluster, reporter, page, timeout, open_browser=open_browser)
             return
         if password:
-            found = cluster.dashboard.password()
-            reporter.result({"command": "dashboard", "password": found}, found)
+            secret = cluster.dashboard.password()
+            reporter.result({"command": "dashboard", "password": secret}, secret)
             return
         from gpucluster.dashboards.addresses import Subject
 
         _forward(cluster, reporter, Subject(job, node), port, open_browser=open_browser)
 
 
-def _write(cluster: Cluster, reporter: Reporter, name: str, timeout: float | None, *, open_browser: bool) -> None:
+def _write(cluster: Cluster, reporter: ResultReporter, name: str, timeout: float | None, *, open_browser: bool) -> None:
     from pathlib import Path
 
     from gpucluster.dashboards import overview_page
@@ -83,17 +83,19 @@ def _write(cluster: Cluster, reporter: Reporter, name: str, timeout: float | Non
     from gpucluster.operations.overview import TIMEOUT
 
     file = page_file.check(Path(name or f"{cluster.spec.name}-overview.html"), overview_page.KIND)
-    found = cluster.overview(timeout=TIMEOUT if timeout is None else timeout)
-    page_file.write(file, overview_page.html(found))
+    overview = cluster.overview(timeout=TIMEOUT if timeout is None else timeout)
+    page_file.write(file, overview_page.html(overview))
     reporter.result(
-        {"command": "dashboard", "file": str(file), "overview": found.to_dict()},
+        {"command": "dashboard", "file": str(file), "overview": overview.to_dict()},
         f"{file} written. Open it in a browser",
     )
     if open_browser:
         click.launch(str(file))
 
 
-def _forward(cluster: Cluster, reporter: Reporter, subject: Subject, port: int | None, *, open_browser: bool) -> None:
+def _forward(
+    cluster: Cluster, reporter: ResultReporter, subject: Subject, port: int | None, *, open_browser: bool
+) -> None:
     """Until Ctrl-C, which is how it ends well."""
     from gpucluster.events import LogLevel
 

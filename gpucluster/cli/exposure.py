@@ -1,4 +1,4 @@
-"""The command that says what is known against the versions that hosts run."""
+"""The command that reports what is known against the versions that hosts run."""
 
 from __future__ import annotations
 

@@ -26,9 +26,11 @@ def group() -> None:
 def group_add(context: Context, name: str, gid: int | None) -> None:
     """Add a group."""
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.groups.add(name, gid=gid)
-        what = "added" if done.changed else "exists already"
-        reporter.result({"command": "group add", **done.to_dict()}, printable(f"{name} {what}: gid {done.group.gid}"))
+        change = cluster.groups.add(name, gid=gid)
+        what = "added" if change.changed else "exists already"
+        reporter.result(
+            {"command": "group add", **change.to_dict()}, printable(f"{name} {what}: gid {change.group.gid}")
+        )
 
 
 @command("list", parent=group)
@@ -46,8 +48,8 @@ def group_list(context: Context) -> None:
 def group_remove(context: Context, name: str) -> None:
     """Remove a group. Files keep its gid."""
     with cluster_of(context) as (cluster, reporter):
-        done = with_partial_result(lambda: cluster.groups.remove(name), _removed)
-        reporter.result({"command": "group remove", **done.to_dict()}, _removed(done))
+        removal = with_partial_result(lambda: cluster.groups.remove(name), _removed)
+        reporter.result({"command": "group remove", **removal.to_dict()}, _removed(removal))
 
 
 @command("add-member", parent=group)
@@ -56,8 +58,8 @@ def group_remove(context: Context, name: str) -> None:
 def group_add_member(context: Context, name: str, member: str) -> None:
     """Add a user to a group."""
     with cluster_of(context) as (cluster, reporter):
-        done = with_partial_result(lambda: cluster.groups.add_member(name, member), _members)
-        reporter.result({"command": "group add-member", **done.to_dict()}, _members(done))
+        change = with_partial_result(lambda: cluster.groups.add_member(name, member), _members)
+        reporter.result({"command": "group add-member", **change.to_dict()}, _members(change))
 
 
 @command("remove-member", parent=group)
@@ -66,16 +68,16 @@ def group_add_member(context: Context, name: str, member: str) -> None:
 def group_remove_member(context: Context, name: str, member: str) -> None:
     """Remove a user from a group."""
     with cluster_of(context) as (cluster, reporter):
-        done = with_partial_result(lambda: cluster.groups.remove_member(name, member), _members)
-        reporter.result({"command": "group remove-member", **done.to_dict()}, _members(done))
+        change = with_partial_result(lambda: cluster.groups.remove_member(name, member), _members)
+        reporter.result({"command": "group remove-member", **change.to_dict()}, _members(change))
 
 
-def _members(done: GroupChange) -> str:
-    what = "" if done.changed else "no change; "
-    text = printable(f"{done.group.name}: {what}members {names(done.group.members)}")
-    return "\n".join([text, *unconfirmed(done)])
+def _members(change: GroupChange) -> str:
+    what = "" if change.changed else "no change; "
+    text = printable(f"{change.group.name}: {what}members {names(change.group.members)}")
+    return "\n".join([text, *unconfirmed(change)])
 
 
-def _removed(done: GroupRemoval) -> str:
-    what = "removed" if done.changed else "was removed already"
-    return "\n".join([printable(f"{done.name} {what}"), *unconfirmed(done)])
+def _removed(removal: GroupRemoval) -> str:
+    what = "removed" if removal.changed else "was removed already"
+    return "\n".join([printable(f"{removal.name} {what}"), *unconfirmed(removal)])

@@ -23,13 +23,13 @@ def runs(context: Context, everything: bool) -> None:
         from gpucluster.cli.output import table
         from gpucluster.workspace import run_history
 
-        found = run_history.past_runs(_paths(context))
-        shown = found if everything else found[:20]
+        past_runs = run_history.past_runs(_paths(context))
+        shown = past_runs if everything else past_runs[:20]
         rows = [[run.id, run.command, run.status, clock(run.started), _took(run)] for run in shown]
         text = table(rows, ["RUN", "COMMAND", "STATUS", "STARTED", "TOOK"]) if rows else "there are no runs yet"
-        if len(shown) < len(found):
-            text += f"\n\n{count(len(found) - len(shown), 'older run')}: gpucluster runs --all"
-        reporter.result({"command": "runs", "runs": [run.to_dict() for run in found]}, text)
+        if len(shown) < len(past_runs):
+            text += f"\n\n{count(len(past_runs) - len(shown), 'older run')}: gpucluster runs --all"
+        reporter.result({"command": "runs", "runs": [run.to_dict() for run in past_runs]}, text)
 
 
 @command("logs")
@@ -44,9 +44,9 @@ def logs(context: Context, run: str | None) -> None:
         from gpucluster.workspace import run_history
 
         paths = _paths(context)
-        found = run_history.find(paths, run)
-        files = [str(file) for file in run_history.logs_of(paths, found)]
-        reporter.result({"command": "logs", "run": found.to_dict(), "logs": files}, _text(found, files))
+        record = run_history.find(paths, run)
+        files = [str(file) for file in run_history.logs_of(paths, record)]
+        reporter.result({"command": "logs", "run": record.to_dict(), "logs": files}, _text(record, files))
 
 
 def _paths(context: Context) -> ClusterPaths:

@@ -42,11 +42,11 @@ def image_import(context: Context, uri: str, pool: str | None, user: str | None,
     URI is docker://REGISTRY#NAME:TAG.
     """
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.container_images.import_uri(uri, pool=pool, user=user, name=name, force=force)
-        imported = done.image
-        what = "is imported" if done.changed else "exists already"
+        result = cluster.container_images.import_uri(uri, pool=pool, user=user, name=name, force=force)
+        imported = result.image
+        what = "is imported" if result.changed else "exists already"
         text = f"{imported.name} {what}: {_size(imported.size)}\nNext: srun --container-image={imported.path} COMMAND"
-        reporter.result({"command": "image import", **done.to_dict()}, text)
+        reporter.result({"command": "image import", **result.to_dict()}, text)
 
 
 @command("list", parent=image)
@@ -96,7 +96,7 @@ def _container_table(images: Sequence[ContainerImage]) -> str:
 
 
 def _size(size: float) -> str:
-    """A number of bytes for people: `512 B`, `1.4 GB`."""
+    """A number of bytes, readable: `512 B`, `1.4 GB`."""
     step = 1000
     for unit in ("B", "kB", "MB", "GB"):
         if size < step:
@@ -106,7 +106,7 @@ def _size(size: float) -> str:
 
 
 def _age(seconds: float) -> str:
-    """How long ago, for people: `2 h`, `3 d`."""
+    """How long ago, readable: `2 h`, `3 d`."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds // length:.0f} {unit}"

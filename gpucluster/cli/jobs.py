@@ -14,7 +14,7 @@ from gpucluster.errors import EXIT_FAILED, InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpucluster.cli.output import Reporter
+    from gpucluster.cli.output import ResultReporter
     from gpucluster.cluster import Cluster
     from gpucluster.jobs.model import Expectation, Job, JobResult, Launcher, Rendered, Template
     from gpucluster.jobs.report.build import JobReport
@@ -43,7 +43,7 @@ def _nodes(default: int | None) -> _Decorator:
 
 
 def _choice(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what runs, and where."""
+    """The options that set what runs, and where."""
     for decorate in (
         _GPUS,
         click.option("--shape", default="", help="A shape such as BM.GPU4.8, instead of a pool and a cluster file."),
@@ -59,14 +59,14 @@ def _choice(function: Callable[..., None]) -> Callable[..., None]:
 _NODES = 2
 
 
-def _settings(given: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for each in given:
+def _settings(options: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for each in options:
         name, equals, value = each.partition("=")
         if not equals:
-            raise InputError(f"--set {each}: this is no KEY=VALUE", hint="Such as --set time=30")
-        found[name] = value
-    return found
+            raise InputError(f"--set {each}: not KEY=VALUE", hint="Such as --set time=30")
+        settings[name] = value
+    return settings
 
 
 def _described(
@@ -218,11 +218,11 @@ def job_render(context: Context, name: str, launcher: str, directory: str | None
         from gpucluster.jobs.render import render
 
         template = registry.template(name)
-        wanted = _described(context, template, registry.launcher(template, launcher), chosen)
-        why = choose.refusal(wanted)
+        job_to_render = _described(context, template, registry.launcher(template, launcher), chosen)
+        why = choose.refusal(job_to_render)
         if why:
             raise InputError(f"{template.name} can't run here: {why}")
-        rendered = render(wanted)
+        rendered = render(job_to_render)
         result = {"command": "job render", **rendered.to_dict(), "directory": directory}
         if directory is None:
             reporter.result(result, rendered.files[rendered.script].text.rstrip("\n"))
@@ -232,7 +232,7 @@ def job_render(context: Context, name: str, launcher: str, directory: str | None
         folder = Path(directory)
         _write(rendered, folder, force=force)
         lines = [f"{folder} has {', '.join(sorted(rendered.files))}"]
-        where = "" if wanted.launcher.wrap else "copy it to the cluster, and there: "
+        where = "" if job_to_render.launcher.wrap else "copy it to the cluster, and there: "
         lines.append(f"Next: {where}cd {folder.name} && {rendered.submit} {rendered.script}")
         reporter.result(result, "\n".join(lines))
 
@@ -268,8 +268,8 @@ def _differs(path: Path, text: str) -> bool:
 def job_judge(context: Context, name: str, output_file: str, launcher: str, **chosen: Any) -> None:
     """Say what the output of a job means.
 
-    FILE is what the job has printed; - is standard input. Its first line says how the job was rendered; options say it
-    for an output without that line, and where they are given they count more. Exits with 1 if the result is bad or
+    FILE is what the job has printed; - is standard input. Its first line states how the job was rendered; options state
+    it for an output without that line, and where they are given they count more. Exits with 1 if the result is bad or
     can't be judged.
     """
     with reporting(context) as reporter:
@@ -282,7 +282,7 @@ def job_judge(context: Context, name: str, output_file: str, launcher: str, **ch
         data = {"command": "job judge", "job": judged.to_dict(), **result.to_dict()}
         good = result.status.value in ("pass", "warn")
         reporter.result(
-            {**data, "verdict": result.status.value, "status": "success" if good else "failed"}, _told(result)
+            {**data, "verdict": result.status.value, "status": "success" if good else "failed"}, _result_text(result)
         )
     if not good:
         sys.exit(EXIT_FAILED)
@@ -308,7 +308,7 @@ def _read(file: str) -> str:
 
 
 def _judged(context: Context, template: Template, text: str, launcher: str, chosen: Mapping[str, Any]) -> Job:
-    """How the job was rendered, as its output says; and what the options say, which counts more."""
+    """How the job was rendered, as its output states; and the values of the options, which count more."""
     from dataclasses import replace
 
     from gpucluster.jobs import choose, outputs, registry
@@ -316,26 +316,26 @@ def _judged(context: Context, template: Template, text: str, launcher: str, chos
     header = outputs.header(text)
     if header is None:
         return _described(context, template, registry.launcher(template, launcher), chosen, has_run=True)
-    found = choose.from_dict(header)
-    if found.template.name != template.name:
+    job = choose.from_dict(header)
+    if job.template.name != template.name:
         raise InputError(
-            f"this is an output of {found.template.name}, and not of {template.name}",
-            hint=f"gpucluster job judge {found.template.name} FILE",
+            f"this is an output of {job.template.name}, and not of {template.name}",
+            hint=f"gpucluster job judge {job.template.name} FILE",
         )
     if launcher:
-        found = replace(found, launcher=registry.launcher(template, launcher))
-    given = _settings(chosen["settings"])
-    parsed = choose.describe(template, found.launcher, given, nodes=1, shape=None).values
-    found = replace(found, values={**found.values, **{name: parsed[name] for name in given}})
+        job = replace(job, launcher=registry.launcher(template, launcher))
+    settings = _settings(chosen["settings"])
+    parsed = choose.describe(template, job.launcher, settings, nodes=1, shape=None).values
+    job = replace(job, values={**job.values, **{name: parsed[name] for name in settings}})
     if any(chosen[key] for key in ("pool", "shape")):
-        where = _described(context, template, found.launcher, {**chosen, "settings": ()}, has_run=True)
-        found = replace(found, shape=where.shape, gpus=where.gpus, rdma=where.rdma)
+        where = _described(context, template, job.launcher, {**chosen, "settings": ()}, has_run=True)
+        job = replace(job, shape=where.shape, gpus=where.gpus, rdma=where.rdma)
     if chosen["gpus"] is not None:
-        found = replace(found, gpus=chosen["gpus"])
-    return found if chosen["nodes"] is None else replace(found, nodes=chosen["nodes"])
+        job = replace(job, gpus=chosen["gpus"])
+    return job if chosen["nodes"] is None else replace(job, nodes=chosen["nodes"])
 
 
-def _told(result: JobResult) -> str:
+def _result_text(result: JobResult) -> str:
     from gpucluster.jobs.model import LAST_LINES
 
     lines = [result.status.value.upper()]
@@ -350,7 +350,7 @@ def _told(result: JobResult) -> str:
 
 
 def _request(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that say what runs on a cluster, and for whom."""
+    """The options that set what runs on a cluster, and for which user."""
     for decorate in (
         click.option("--user", default="", help="Whose job it is. Default: the first of users.people."),
         _GPUS,
@@ -420,14 +420,17 @@ def job_wait(context: Context, number: str, timeout: float | None) -> None:
         sys.exit(EXIT_FAILED)
 
 
-def _waited(cluster: Cluster, reporter: Reporter, name: str, number: str, timeout: float | None) -> bool:
+def _waited(cluster: Cluster, reporter: ResultReporter, name: str, number: str, timeout: float | None) -> bool:
     """Wait for a job and report its outcome; returns whether it is good."""
     from gpucluster.text import printable
 
     outcome = cluster.jobs.wait(number, timeout=timeout)
     good = outcome.result.status.value in ("pass", "warn")
     data = {"command": name, **outcome.to_dict(), "status": "success" if good else "failed"}
-    lines = [_told(outcome.result), f"job {outcome.id}: {printable(outcome.state)}, in {printable(outcome.folder)}"]
+    lines = [
+        _result_text(outcome.result),
+        f"job {outcome.id}: {printable(outcome.state)}, in {printable(outcome.folder)}",
+    ]
     reporter.result(data, "\n".join(lines))
     return good
 
@@ -479,19 +482,21 @@ def job_prepare(context: Context, name: str, source: str | None, force: bool, **
     with cluster_of(context) as (cluster, reporter):
         from pathlib import Path
 
-        done = cluster.jobs.prepare(_request_of(name, request), source=Path(source) if source else None, force=force)
+        prepared = cluster.jobs.prepare(
+            _request_of(name, request), source=Path(source) if source else None, force=force
+        )
         lines = [
             f"{each.kind} {each.name} {'is there now' if each.changed else 'was there already'}: {each.path}"
-            for each in done
+            for each in prepared
         ] or [f"{name} needs nothing that could be brought; what nodes must have: gpucluster job show {name}"]
-        reporter.result({"command": "job prepare", "prepared": [each.to_dict() for each in done]}, "\n".join(lines))
+        reporter.result({"command": "job prepare", "prepared": [each.to_dict() for each in prepared]}, "\n".join(lines))
 
 
 @command("report", parent=job)
 @click.argument("number", metavar="ID")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write a page with plots to this file.")
 @click.option("--anonymous", is_flag=True, help="Leave out the names of users and accounts.")
-@click.option("--force", is_flag=True, help="Overwrite a file that is no report.")
+@click.option("--force", is_flag=True, help="Overwrite a file that is not a report.")
 def job_report(context: Context, number: str, html: str | None, anonymous: bool, force: bool) -> None:
     """Report what job ID used, and what stands out.
 
@@ -503,12 +508,12 @@ def job_report(context: Context, number: str, html: str | None, anonymous: bool,
 
         if html is not None:
             _may_replace(html, force=force)
-        found = cluster.job_reports.report(number, anonymous=anonymous)
-        shown = text(found)
+        report = cluster.job_reports.report(number, anonymous=anonymous)
+        shown = text(report)
         if html is not None:
-            _write_page(html, found)
+            _write_page(html, report)
             shown += f"\n\nPage: {html}"
-        reporter.result({"command": "job report", **found.to_dict(), "html": html}, shown)
+        reporter.result({"command": "job report", **report.to_dict(), "html": html}, shown)
 
 
 def _may_replace(place: str, *, force: bool) -> None:
@@ -524,7 +529,7 @@ def _may_replace(place: str, *, force: bool) -> None:
         with file.open(encoding="utf-8", errors="replace") as stream:
             before = stream.read(_HEAD)
         if before and not is_page(before, KIND):
-            raise InputError(f"{file} is no report of a job", hint="Name another file, or overwrite it with --force")
+            raise InputError(f"{file} is not a job report", hint="Name another file, or overwrite it with --force")
 
 
 _HEAD = 4096

@@ -37,11 +37,11 @@ def kubeconfig(context: Context, user: str | None, target: Path | None, local_po
     is given.
     """
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.kubernetes.write_kubeconfig(user, target, local_port=local_port)
-        text = f"{done.file} written: {done.user}, for {done.hours} h. Use it: export KUBECONFIG={done.file}"
-        if done.forward:
-            text += f"\nFirst forward the port, until Ctrl-C: {done.forward}"
-        reporter.result({"command": "kubeconfig", **done.to_dict()}, text)
+        access = cluster.kubernetes.write_kubeconfig(user, target, local_port=local_port)
+        text = f"{access.file} written: {access.user}, for {access.hours} h. Use it: export KUBECONFIG={access.file}"
+        if access.forward:
+            text += f"\nFirst forward the port, until Ctrl-C: {access.forward}"
+        reporter.result({"command": "kubeconfig", **access.to_dict()}, text)
 
 
 class _AllWords(OwnOptions):

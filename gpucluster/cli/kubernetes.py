@@ -55,9 +55,12 @@ def kubernetes_certificates(context: Context, renew: bool) -> None:
     """
     with cluster_of(context) as (cluster, reporter):
         renewed = cluster.kubernetes.renew_certificates(_ALL_DAYS) if renew else ()
-        found = cluster.kubernetes.certificates()
-        lines = [*([f"{count(len(renewed), 'certificate')} renewed"] if renew else []), *map(_certificate, found)]
-        result = {"certificates": [{**vars(each)} for each in found], "renewed": list(renewed)}
+        certificates = cluster.kubernetes.certificates()
+        lines = [
+            *([f"{count(len(renewed), 'certificate')} renewed"] if renew else []),
+            *map(_certificate, certificates),
+        ]
+        result = {"certificates": [{**vars(each)} for each in certificates], "renewed": list(renewed)}
         reporter.result({"command": "kubernetes certificates", **result}, "\n".join(lines))
 
 
@@ -80,7 +83,7 @@ def kubernetes_compact(context: Context) -> None:
 @click.option("--plan", "only_plan", is_flag=True, help="Show the releases and the steps. Nothing is changed.")
 @click.option(
     "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
-    help="How long to wait for the pods of each node. 0: delete them, whatever budgets say. Default: an hour.",
+    help="How long to wait for the pods of each node. 0: delete them, whatever their budgets. Default: an hour.",
 )  # fmt: skip
 @YES
 def kubernetes_upgrade(
@@ -104,16 +107,16 @@ def kubernetes_upgrade(
         if plan.steps and context.can_ask and not yes:
             reporter.close()
             _confirm_upgrade(plan)
-        done = cluster.kubernetes.upgrade(
+        upgrade = cluster.kubernetes.upgrade(
             release, drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout
         )
         lines = [f"kubernetes upgrade: everything is at {plan.release}, after {count(len(plan.steps), 'step')}"]
-        if done.backup:
-            lines.append(f"The control plane of before is in {done.backup}, with its keys: keep it to yourself")
+        if upgrade.backup:
+            lines.append(f"The control plane of before is in {upgrade.backup}, with its keys: keep it to yourself")
         if plan.release != cluster.spec.kubernetes.release:
-            lines.append(f"{cluster.spec.file} still has {cluster.spec.kubernetes.release}, and apply wants that one.")
+            lines.append(f"{cluster.spec.file} still has {cluster.spec.kubernetes.release}, and apply needs that one.")
             lines.append("Next: gpucluster kubernetes upgrade; or write this one there")
-        reporter.result({**done.to_dict(), "from": plan.version, "to": plan.release}, "\n".join(lines))
+        reporter.result({**upgrade.to_dict(), "from": plan.version, "to": plan.release}, "\n".join(lines))
 
 
 def _confirm_upgrade(plan: KubernetesUpgrade) -> None:
@@ -147,9 +150,7 @@ def _space(space: EtcdSpace) -> str:
 
 def _certificate(each: ControlPlaneCertificate) -> str:
     left = f"{count(each.days, 'day')} left" if each.days >= 0 else "expired"
-    return f"{printable(each.file)}: until {printable(each.expires)}, {left}" + (
-        ", authority" if each.authority else ""
-    )
+    return f"{printable(each.file)}: until {printable(each.expires)}, {left}" + (", CA" if each.authority else "")
 
 
 def _plan(plan: KubernetesUpgrade) -> list[str]:
@@ -226,9 +227,9 @@ def kubernetes_queues(context: Context, namespaces: tuple[str, ...]) -> None:
             if not _NAMESPACE.fullmatch(name):
                 raise InputError(f"--namespace {name!r} is not the name of a namespace", hint="Such as user-alice")
         spec = _with_kubernetes(context)
-        found = queue_objects(spec, namespaces, hardware_emulated=spec.cloud.traits.hardware_emulated)
-        text = to_yaml(found).rstrip() or "no pool has nodes"
-        reporter.result({"command": "kubernetes queues", "objects": found}, text)
+        objects = queue_objects(spec, namespaces, hardware_emulated=spec.cloud.traits.hardware_emulated)
+        text = to_yaml(objects).rstrip() or "no pool has nodes"
+        reporter.result({"command": "kubernetes queues", "objects": objects}, text)
 
 
 def _with_kubernetes(context: Context) -> ClusterSpec:

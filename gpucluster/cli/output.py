@@ -1,10 +1,10 @@
-"""Events and results as text for people, or as JSON for programs. The only module that prints.
+"""Events and results as text for users, or as JSON for programs. The only module that prints.
 
 Most of what it prints comes from elsewhere: Slurm's reasons, answers of OCI and of hosts, output of Terraform and
 Ansible. Whatever it is, no control character of it reaches a terminal: `_Lines`, `say`, `table` and `failure_text`
 escape them, and JSON does.
 
-Three reporters: `Terminal` (a live status line under what has happened), `Plain` (lines, for logs and pipes) and
+Three reporters: `LiveTerminal` (a live status line under what has happened), `Plain` (lines, for logs and pipes) and
 `JsonLines` (one event a line, the result last).
 """
 
@@ -51,7 +51,7 @@ _ONGOING = frozenset({"creating", "updating", "deleting", "replacing", "working"
 
 
 def seconds(value: float) -> str:
-    """A duration for people: `0.4 s`, `12 s`, `3 min 05 s`."""
+    """A duration, readable: `0.4 s`, `12 s`, `3 min 05 s`."""
     if value < 10:  # noqa: PLR2004
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
@@ -80,12 +80,12 @@ def failure(error: GpuClusterError) -> dict[str, Any]:
 
 
 def failure_text(error: GpuClusterError) -> str:
-    """An error for people."""
+    """An error as text for users."""
     return terminal(f"gpucluster: {error}")
 
 
 def say(text: str, *, err: bool = False, newline: bool = True) -> None:
-    """Print a text that is no event and no result: a question, or what a program on a host has printed.
+    """Print a text that is neither an event nor a result: a question, or what a program on a host has printed.
 
     Args:
         err: on standard error.
@@ -94,14 +94,14 @@ def say(text: str, *, err: bool = False, newline: bool = True) -> None:
     print(terminal(text), file=sys.stderr if err else sys.stdout, end="\n" if newline else "", flush=True)
 
 
-class Reporter(Protocol):
+class ResultReporter(Protocol):
     """Shows events, and how a command ended."""
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
 
     def result(self, data: Mapping[str, Any], text: str) -> None:
-        """Show how a command ended: `data` for machines, `text` for people."""
+        """Show how a command ended: `data` for programs, `text` for users."""
 
     def error(self, error: GpuClusterError) -> None:
         """Show why a command failed."""
@@ -139,7 +139,7 @@ class JsonLines:
 
 
 class _Lines:
-    """What the two reporters for people share: which events become a line, and its text.
+    """What the two reporters with text share: which events become a line, and its text.
 
     Args:
         verbose: show every task with its host, each resource when work on it begins, and the checks that are skipped.
@@ -219,8 +219,8 @@ class Plain(_Lines):
         """There is nothing to release."""
 
 
-class Terminal(_Lines):
-    """For people at a terminal: lines for what has happened, and a live status line at the bottom."""
+class LiveTerminal(_Lines):
+    """For a user at a terminal: lines for what has happened, and a live status line at the bottom."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         super().__init__(verbose=verbose)
@@ -305,7 +305,7 @@ class _Live:
         return Text(self._text(), style="dim", no_wrap=True, overflow="ellipsis")
 
 
-def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> Reporter:
+def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> ResultReporter:
     """The reporter for `--output`: auto, text or json. `auto` is live on a terminal, and plain in a pipe and on a
     terminal that can't show a live line.
 
@@ -315,7 +315,7 @@ def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> Repo
     if kind == "json":
         return JsonLines(command=command)
     if kind == "auto" and sys.stdout.isatty() and os.environ.get("TERM") not in _DUMB:
-        return Terminal(verbose=verbose)
+        return LiveTerminal(verbose=verbose)
     return Plain(verbose=verbose)
 
 

@@ -41,13 +41,13 @@ def slurm_upgrade(context: Context, provider: str, release: str | None, only_pla
         if only_plan:
             reporter.result({"command": "slurm upgrade", **plan.to_dict()}, _plan(plan))
             return
-        done = cluster.slurm.upgrade(release)
-        lines = [f"slurm upgrade: Slurm {plan.version} is now {plan.release}, on {count(len(done.changed), 'host')}"]
-        if done.slurm_copy:
-            lines.append(f"What Slurm had stored before is on the controller, for root: {done.slurm_copy}")
+        upgrade = cluster.slurm.upgrade(release)
+        lines = [f"slurm upgrade: Slurm {plan.version} is now {plan.release}, on {count(len(upgrade.changed), 'host')}"]
+        if upgrade.slurm_copy:
+            lines.append(f"What Slurm had stored before is on the controller, for root: {upgrade.slurm_copy}")
         if plan.release != cluster.spec.slurm.release:
             lines.append(f"Next, when these jobs have ended: gpucluster slurm upgrade, to {cluster.spec.slurm.release}")
-        reporter.result({**done.to_dict(), "from": plan.version, "to": plan.release}, "\n".join(lines))
+        reporter.result({**upgrade.to_dict(), "from": plan.version, "to": plan.release}, "\n".join(lines))
 
 
 def _plan(plan: SlurmUpgrade) -> str:

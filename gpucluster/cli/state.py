@@ -50,7 +50,7 @@ def state_recover(context: Context, provider: str) -> None:
 def state_unlock(context: Context, lock_id: str) -> None:
     """Remove the lock that a run on another machine has left.
 
-    A run that is refused because of it names the ID, and says where the other run is and since when. Remove the lock
+    A run that is refused because of it names the ID, and reports where the other run is and since when. Remove the lock
     only if that run was killed, or its machine is off.
     """
     with cluster_of(context) as (cluster, reporter):
@@ -60,15 +60,15 @@ def state_unlock(context: Context, lock_id: str) -> None:
 
 
 def _confirmed(cluster: Cluster, error: OtherClusterError) -> str:
-    """The identity of the cluster that somebody adopts knowingly.
+    """The identity of the cluster that an operator adopts knowingly.
 
     Raises:
         OtherClusterError: there is no single one, or the answer is not its identity.
     """
     if not error.cluster_id:
         raise error
-    say(f"{error.what}\nIf it is somebody else's, choose another `name` in {cluster.spec.file}.", err=True)
-    shown = printable(error.cluster_id)  # a tag, which anybody in the compartment may have written
+    say(f"{error.what}\nIf it belongs to another operator, choose another `name` in {cluster.spec.file}.", err=True)
+    shown = printable(error.cluster_id)  # a tag, which any user of the compartment may have written
     answer = click.prompt(
         f"To adopt this cluster, type its identity ({shown})", default="", show_default=False, err=True
     )

@@ -39,11 +39,13 @@ def with_partial_result(change: Callable[[], T], text: Callable[[T], str]) -> T:
         raise
 
 
-def unconfirmed(done: Confirmation) -> list[str]:
+def unconfirmed(confirmation: Confirmation) -> list[str]:
     """A line for the hosts that did not answer, and one for each where a change does not hold yet."""
-    silent = ", ".join(map(printable, done.unreachable))
+    silent = ", ".join(map(printable, confirmation.unreachable))
     lines = [f"! no answer from {silent}: old groups, keys and processes may still be there"] if silent else []
-    return lines + [f"! not confirmed by {printable(host)}: {printable(why)}" for host, why in done.unconfirmed.items()]
+    return lines + [
+        f"! not confirmed by {printable(host)}: {printable(why)}" for host, why in confirmation.unconfirmed.items()
+    ]
 
 
 def summary(result: RunResult) -> str:
@@ -159,7 +161,7 @@ def _program(cluster: Cluster) -> str:
 
 
 def place(cluster: Cluster) -> str:
-    """Where a cluster is, for people: the compartment, the region and the profile; or which local cloud."""
+    """Where a cluster is, readable: the compartment, the region and the profile; or which local cloud."""
     cloud = cluster.spec.cloud
     if not cloud.traits.uses_profile:
         from gpucluster.paths import local_cloud_home
@@ -280,7 +282,7 @@ def _run_text(run: dict[str, Any]) -> str:
 
 
 def clock(time: str) -> str:
-    """A time in UTC for people: `2026-11-22 12:47:38 UTC`."""
+    """A time in UTC, readable: `2026-11-22 12:47:38 UTC`."""
     return f"{time[:19].replace('T', ' ')} UTC"
 
 

@@ -31,9 +31,9 @@ def user() -> None:
 def user_add(context: Context, name: str, **options: Any) -> None:
     """Add a user: directory entry, home, keys, Slurm."""
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.users.add(name, **settings_of(interactive=context.interactive, **options))
-        added = done.user
-        what = "added" if done.changed else "exists already"
+        change = cluster.users.add(name, **settings_of(interactive=context.interactive, **options))
+        added = change.user
+        what = "added" if change.changed else "exists already"
         text = printable(f"{added.name} {what}: uid {added.uid}, group {added.group}, home {added.home}")
         if not added.ssh_keys:
             text += "\nThe user has no ssh key yet and can't log in. "
@@ -42,7 +42,7 @@ def user_add(context: Context, name: str, **options: Any) -> None:
         through = ", through a session of the bastion" if cluster.spec.network.access == "bastion" else ""
         ways = " or ".join(f"ssh {printable(added.name)}@{address}" for address in addresses)
         text += f"\nLogin: {ways}{through}" if added.ssh_keys else ""
-        reporter.result({"command": "user add", **done.to_dict(), "login": list(addresses)}, text)
+        reporter.result({"command": "user add", **change.to_dict(), "login": list(addresses)}, text)
 
 
 @command("list", parent=user)
@@ -99,8 +99,8 @@ def user_edit(context: Context, name: str, **options: Any) -> None:
         settings = settings_of(interactive=context.interactive, **options)
         if not settings:
             raise InputError("nothing to change was given", hint="See: gpucluster user edit --help")
-        done = with_partial_result(lambda: cluster.users.edit(name, **settings), lambda done: _edited(done, name))
-        reporter.result({"command": "user edit", **done.to_dict()}, _edited(done, name))
+        change = with_partial_result(lambda: cluster.users.edit(name, **settings), lambda change: _edited(change, name))
+        reporter.result({"command": "user edit", **change.to_dict()}, _edited(change, name))
 
 
 @command("key", parent=user)
@@ -121,8 +121,8 @@ def user_key(context: Context, name: str, replace: bool) -> None:
 def user_disable(context: Context, name: str) -> None:
     """Refuse a user's logins, and end their jobs and processes. All data stays."""
     with cluster_of(context) as (cluster, reporter):
-        done = with_partial_result(lambda: cluster.users.disable(name), lambda done: _disabled(done, name))
-        reporter.result({"command": "user disable", **done.to_dict()}, _disabled(done, name))
+        change = with_partial_result(lambda: cluster.users.disable(name), lambda change: _disabled(change, name))
+        reporter.result({"command": "user disable", **change.to_dict()}, _disabled(change, name))
 
 
 @command("enable", parent=user)
@@ -130,8 +130,8 @@ def user_disable(context: Context, name: str) -> None:
 def user_enable(context: Context, name: str) -> None:
     """Allow a user's logins again."""
     with cluster_of(context) as (cluster, reporter):
-        done = with_partial_result(lambda: cluster.users.enable(name), lambda done: _enabled(done, name))
-        reporter.result({"command": "user enable", **done.to_dict()}, _enabled(done, name))
+        change = with_partial_result(lambda: cluster.users.enable(name), lambda change: _enabled(change, name))
+        reporter.result({"command": "user enable", **change.to_dict()}, _enabled(change, name))
 
 
 @command("remove", parent=user)
@@ -141,8 +141,8 @@ def user_enable(context: Context, name: str) -> None:
 def user_remove(context: Context, name: str, home: Literal["keep", "archive"]) -> None:
     """Remove a user: entry, keys, Slurm, jobs, processes. Files stay."""
     with cluster_of(context) as (cluster, reporter):
-        done = with_partial_result(lambda: cluster.users.remove(name, home=home), _removed)
-        reporter.result({"command": "user remove", **done.to_dict()}, _removed(done))
+        removal = with_partial_result(lambda: cluster.users.remove(name, home=home), _removed)
+        reporter.result({"command": "user remove", **removal.to_dict()}, _removed(removal))
 
 
 @command("import", parent=user)
@@ -172,23 +172,23 @@ def _state(user: User) -> str:
     return ("enabled" if user.enabled else "disabled") + (", privileged" if user.privileged else "")
 
 
-def _edited(done: UserChange, name: str) -> str:
-    return _changed(done, name, "changed", "has these settings already")
+def _edited(change: UserChange, name: str) -> str:
+    return _changed(change, name, "changed", "has these settings already")
 
 
-def _disabled(done: UserChange, name: str) -> str:
-    return _changed(done, name, "is disabled", "was disabled already")
+def _disabled(change: UserChange, name: str) -> str:
+    return _changed(change, name, "is disabled", "was disabled already")
 
 
-def _enabled(done: UserChange, name: str) -> str:
-    return _changed(done, name, "is enabled", "was enabled already")
+def _enabled(change: UserChange, name: str) -> str:
+    return _changed(change, name, "is enabled", "was enabled already")
 
 
-def _changed(done: UserChange, name: str, if_changed: str, if_unchanged: str) -> str:
-    text = f"{printable(name)} {if_changed if done.changed else if_unchanged}"
-    if done.ended.jobs or done.ended.processes:
-        text += f"; ended: jobs {done.ended.jobs}, processes {done.ended.processes}"
-    return "\n".join([text, *unconfirmed(done), *_warnings(done.warnings)])
+def _changed(change: UserChange, name: str, if_changed: str, if_unchanged: str) -> str:
+    text = f"{printable(name)} {if_changed if change.changed else if_unchanged}"
+    if change.ended.jobs or change.ended.processes:
+        text += f"; ended: jobs {change.ended.jobs}, processes {change.ended.processes}"
+    return "\n".join([text, *unconfirmed(change), *_warnings(change.warnings)])
 
 
 def _imported(report: ImportReport) -> str:
@@ -196,16 +196,16 @@ def _imported(report: ImportReport) -> str:
     return "\n".join([*([table(rows, ["NAME", "STATUS", "WHY"])] if rows else []), *unconfirmed(report)])
 
 
-def _removed(done: Removal) -> str:
-    removed = done.removed
+def _removed(removal: Removal) -> str:
+    removed = removal.removed
     lines = [
-        f"{printable(done.name)} removed: directory entry {_yes(removed.entry)}, "
+        f"{printable(removal.name)} removed: directory entry {_yes(removed.entry)}, "
         f"association {_yes(removed.association)}, ssh keys {removed.keys}, jobs {removed.jobs}, "
         f"processes {removed.processes}"
     ]
-    lines += [f"kept: {printable(path)}" for path in done.kept]
-    lines += [f"the home is archived: {printable(done.archive)}"] if done.archive else []
-    return "\n".join([*lines, *unconfirmed(done), *_warnings(done.warnings)])
+    lines += [f"kept: {printable(path)}" for path in removal.kept]
+    lines += [f"the home is archived: {printable(removal.archive)}"] if removal.archive else []
+    return "\n".join([*lines, *unconfirmed(removal), *_warnings(removal.warnings)])
 
 
 def _yes(removed: bool) -> str:

@@ -87,7 +87,7 @@ def _of_lists(path: str, before: Sequence[Any], after: Sequence[Any]) -> Iterato
             yield ValueDifference(f"{path} (the order)", *_pair(_json(before), _json(after)))
         return
     if len(before) == len(after) == 1:
-        # One block of Terraform: its attributes say more than the whole.
+        # One block of Terraform: its attributes are clearer than the whole.
         yield from differences(f"{path}[0]", before[0], after[0])
         return
     show = _shown(path.rpartition(".")[2], [*removed, *added])
@@ -107,7 +107,7 @@ def _shown(name: str, elements: Sequence[str]) -> Callable[[str], str]:
 
 
 def _rule(name: str, element: Any) -> str | None:
-    """A rule of a security list, as people say it; None: this is none."""
+    """A rule of a security list in plain words; None: not a rule."""
     if name not in _DIRECTIONS or not isinstance(element, Mapping):
         return None
     direction, word, end = _DIRECTIONS[name]

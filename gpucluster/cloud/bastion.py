@@ -34,7 +34,7 @@ _SSH_PORT = 22
 
 
 @dataclass(frozen=True)
-class Session:
+class BastionSession:
     """A session as it is saved between runs.
 
     Args:
@@ -127,24 +127,24 @@ class Bastion:
         """Delete the saved session: the bastion and its sessions do not exist any more."""
         self._file.unlink(missing_ok=True)
 
-    def _use(self, session: Session) -> None:
+    def _use(self, session: BastionSession) -> None:
         write_private(self._file, json.dumps(asdict(session), indent=2) + "\n")
         SshClient(self._paths, None).write_gateway(JumpHost(session.host, session.port, session.id, session.bastion_id))
 
-    def _saved(self) -> Session | None:
+    def _saved(self) -> BastionSession | None:
         try:
-            return Session(**bounded.load(self._file))
+            return BastionSession(**bounded.load(self._file))
         except (OSError, ValueError, TypeError):
             return None
 
-    def _active(self, session: Session) -> bool:
+    def _active(self, session: BastionSession) -> bool:
         try:
             with refusals("reading a session of the bastion"):
                 return bool(self._client().get_session(session.id).data.lifecycle_state == LifecycleState.ACTIVE)
         except CloudError:
             return False
 
-    def _create(self, bastion_id: str, address: str, public_key: str) -> Session:
+    def _create(self, bastion_id: str, address: str, public_key: str) -> BastionSession:
         client = self._client()
         with refusals("opening a session of the bastion"):
             longest_ttl = client.get_bastion(bastion_id).data.max_session_ttl_in_seconds or LONGEST_SESSION
@@ -167,7 +167,7 @@ class Bastion:
             session = self._wait(client, client.create_session(details).data.id)
         host, port = endpoint_of((session.ssh_metadata or {}).get("command", ""))
         ends = began + float(session.session_ttl_in_seconds)
-        return Session(session.id, bastion_id, address, public_key, host, port, ends)
+        return BastionSession(session.id, bastion_id, address, public_key, host, port, ends)
 
     def _wait(self, client: Any, session_id: str) -> Any:
         session = wait_until(lambda: _created(client, session_id), _TIMEOUT, _POLL)

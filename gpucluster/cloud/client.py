@@ -51,8 +51,8 @@ class CloudAccess:
         Raises:
             oci.exceptions.ServiceError: the cloud refused.
         """
-        found = (self.compartment_id, self.elastic_compartment(identity))
-        return tuple(dict.fromkeys(each for each in found if each))
+        ids = (self.compartment_id, self.elastic_compartment(identity))
+        return tuple(dict.fromkeys(each for each in ids if each))
 
     def elastic_compartment(self, identity: Any = None) -> str:
         """The OCID of the compartment of elastic nodes; empty if it does not exist yet. As `compartments`."""
@@ -68,7 +68,7 @@ class CloudAccess:
         return replace(self, elastic=compartment_id)
 
     def client(self, service: str, name: str, *, timeout: float | None = None) -> Any:
-        """A client, such as `client("core", "ComputeClient")`. It retries what OCI says may be retried.
+        """A client, such as `client("core", "ComputeClient")`. It retries what OCI allows to retry.
 
         Args:
             timeout: seconds that one request may take. With it, the client retries nothing: the caller does.
@@ -105,10 +105,10 @@ def _credentials(config: Mapping[str, Any]) -> tuple[object, ...]:
         return ()
     file = config.get("key_file")
     try:
-        found = os.stat(os.path.expanduser(file)) if file else None
+        status = os.stat(os.path.expanduser(file)) if file else None
     except OSError:
-        return ()  # the SDK says what is wrong with it
-    content = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if found else ()
+        return ()  # the SDK reports what is wrong with it
+    content = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) if status else ()
     return (*sorted((key, str(value)) for key, value in config.items() if key != "region"), content)
 
 
@@ -227,7 +227,7 @@ def fingerprint(key: bytes) -> str:
         key: the private key, PEM.
 
     Raises:
-        ValueError: it is not such a key. The text says why; for an encrypted key it is "it has a passphrase".
+        ValueError: it is not such a key. The text states why; for an encrypted key it is "it has a passphrase".
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
@@ -238,7 +238,7 @@ def fingerprint(key: bytes) -> str:
     except TypeError:
         raise ValueError("it has a passphrase") from None
     except (ValueError, UnsupportedAlgorithm):
-        raise ValueError("it is no private key in PEM format") from None
+        raise ValueError("not a private key in PEM format") from None
     der = private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     digest = hashlib.md5(der, usedforsecurity=False).hexdigest()
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))

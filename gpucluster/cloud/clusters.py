@@ -21,13 +21,13 @@ _WORKERS = 4
 
 @dataclass(frozen=True)
 class Sighting:
-    """A resource with the tag of a cluster, and what it says of whose cluster that is.
+    """A resource with the tag of a cluster, and what its tags state about the owner of the cluster.
 
     Args:
         kind: instance, file_system or vcn.
-        identity: the random identity of the cluster; empty if its tags do not say it.
-        origin: who made the cluster, and where; empty if the resource does not say it.
-        created: when, in RFC 3339; creator: by whom, as a tag default of the tenancy says; both may be empty.
+        identity: the random identity of the cluster; empty if its tags do not state it.
+        origin: who made the cluster, and where; empty if the resource does not state it.
+        created: when, in RFC 3339; creator: by whom, by a tag default of the tenancy; both may be empty.
         address_range: of a VCN.
     """
 
@@ -45,7 +45,7 @@ class Sighting:
 
     @property
     def carries_lock(self) -> bool:
-        """Whether it can say which run holds the cluster: its network, or its controller in an existing one."""
+        """Whether its tag can name the run that holds the cluster: a network, or a controller in an existing one."""
         return self.kind == "vcn" or self.controller
 
 
@@ -84,16 +84,16 @@ def in_compartment(access: CloudAccess) -> tuple[CloudContents, ...]:
     Raises:
         CloudError: the cloud refused, or can't be reached.
     """
-    found = sightings(access)
+    all_sightings = sightings(access)
     return tuple(
-        _contents(name, access.compartment_id, [each for each in found if each.cluster == name])
-        for name in sorted({each.cluster for each in found})
+        _contents(name, access.compartment_id, [each for each in all_sightings if each.cluster == name])
+        for name in sorted({each.cluster for each in all_sightings})
     )
 
 
-def _contents(name: str, compartment_id: str, found: Iterable[Sighting]) -> CloudContents:
+def _contents(name: str, compartment_id: str, resources: Iterable[Sighting]) -> CloudContents:
     of_kind: dict[str, list[Sighting]] = {"instance": [], "file_system": [], "vcn": []}
-    for each in found:
+    for each in resources:
         of_kind[each.kind].append(each)
     everything = [each for listed in of_kind.values() for each in listed]
     return CloudContents(
@@ -115,12 +115,12 @@ def sightings(access: CloudAccess) -> tuple[Sighting, ...]:
     with refusals("listing the clusters of the compartment"), ThreadPoolExecutor(_WORKERS) as workers:
         listings = {"instance": _instances, "file_system": _file_systems, "vcn": _networks}
         listed = workers.map(lambda kind: [_sighting(kind, each) for each in listings[kind](access)], listings)
-        return tuple(each for found in listed for each in found if each.cluster and each.state not in ENDED)
+        return tuple(each for resources in listed for each in resources if each.cluster and each.state not in ENDED)
 
 
 def _sighting(kind: str, resource: Any) -> Sighting:
-    found, created = resource.freeform_tags, getattr(resource, "time_created", None)
-    name = tags.cluster(found)
+    resource_tags, created = resource.freeform_tags, getattr(resource, "time_created", None)
+    name = tags.cluster(resource_tags)
     by = (getattr(resource, "defined_tags", None) or {}).get("Oracle-Tags") or {}
     return Sighting(
         name,
@@ -128,12 +128,12 @@ def _sighting(kind: str, resource: Any) -> Sighting:
         str(resource.id),
         str(resource.display_name or ""),
         str(resource.lifecycle_state),
-        tags.identity(found),
-        tags.origin(found),
+        tags.identity(resource_tags),
+        tags.origin(resource_tags),
         created.isoformat() if created else "",
         str(by.get("CreatedBy") or ""),
         ", ".join(getattr(resource, "cidr_blocks", None) or ()),
-        controller=tags.controller(found, name),
+        controller=tags.controller(resource_tags, name),
     )
 
 

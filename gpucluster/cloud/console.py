@@ -1,4 +1,4 @@
-"""What the console of an instance says of its ssh host keys.
+"""The ssh host keys that the console of an instance shows.
 
 At the first boot cloud-init writes the host keys and their fingerprints to the console (its module `keys_to_console`).
 The cloud keeps that and gives it to an operator through its API, past the network between both.
@@ -16,7 +16,7 @@ from gpucluster.cloud.client import CloudAccess, model, refusals
 from gpucluster.oci.states import LifecycleState
 from gpucluster.waiting import wait_until
 
-#: Seconds in which the console must say it. cloud-init has ended before it is asked, but the console may lag behind.
+#: Seconds in which the console must show them. cloud-init has ended before it is asked, but the console may lag behind.
 PATIENCE = 30.0
 _POLL = 1.0
 _LONGEST = 1_000_000  # bytes; a history has no more
@@ -33,15 +33,15 @@ def fingerprint(key: str) -> str:
 
 def fingerprints(console: str) -> frozenset[str]:
     """The fingerprints of the host keys that cloud-init has written; empty if it has written none."""
-    found: set[str] = set()
+    hashes: set[str] = set()
     for kind, block in _BLOCK.findall(console):
         if kind == "FINGERPRINTS":
-            found |= set(_FINGERPRINT.findall(block))
+            hashes |= set(_FINGERPRINT.findall(block))
         else:
             for key in _KEY.findall(block):
                 with suppress(ValueError):  # a line that the console has cut
-                    found.add(fingerprint(f"- {key}"))
-    return frozenset(found)
+                    hashes.add(fingerprint(f"- {key}"))
+    return frozenset(hashes)
 
 
 class Consoles:
@@ -56,7 +56,7 @@ class Consoles:
         self._patience = patience
 
     def fingerprints(self, instance_id: str) -> frozenset[str]:
-        """The fingerprints of the host keys of an instance; empty if its console does not say them in time.
+        """The fingerprints of the host keys of an instance; empty if its console does not show them in time.
 
         Raises:
             CloudError: the cloud refused, or can't be reached.

@@ -35,7 +35,7 @@ class ElasticInstance:
     Args:
         node: the name of the node, as tagged; for a builder, its display name.
         builder: whether it exists to bake an image.
-        created: seconds since 1970; 0 if the cloud does not say it.
+        created: seconds since 1970; 0 if the cloud does not report it.
     """
 
     id: str
@@ -166,8 +166,8 @@ class ElasticInstances:
 
     def _state(self, instance_id: str) -> str:
         """Its lifecycle state; empty if OCI does not know it any more."""
-        found = self._unless_gone(lambda: self._client().get_instance(instance_id))
-        return str(found.data.lifecycle_state) if found else ""
+        response = self._unless_gone(lambda: self._client().get_instance(instance_id))
+        return str(response.data.lifecycle_state) if response else ""
 
     @staticmethod
     def _unless_gone(call: Callable[[], Any]) -> Any:

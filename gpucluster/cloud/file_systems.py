@@ -1,7 +1,7 @@
 """The file systems of a cluster in OCI's File Storage: what may be in them, and who may still write into them.
 
 What is known of users' files is a tag of the file system itself (`oci.tags.FILES`), so that every machine knows it, and
-nobody trusts a file that may be of another cluster, or of last year.
+no file is trusted that may be of another cluster, or of last year.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FileSystem:
     Args:
         sources: under which addresses and paths hosts can mount it, such as "10.0.1.2:/home".
         writable: whether a host may write through one of them.
-        files: what is known of users' files; None if its tags do not say it.
+        files: what is known of users' files; None if its tags do not state it.
         snapshots: the names of its snapshots. OCI deletes them together with it.
     """
 
@@ -64,13 +64,13 @@ class FileSystems:
             CloudError: the cloud refused, or can't be reached.
         """
         with refusals("looking for the file systems of the cluster"):
-            found = {each.id: each for each in self._listed() if tags.of_cluster(each.freeform_tags, self._cluster)}
+            by_id = {each.id: each for each in self._listed() if tags.of_cluster(each.freeform_tags, self._cluster)}
             for ocid in known:
-                if ocid not in found and (each := self._get(ocid)) is not None:
-                    found[ocid] = each
+                if ocid not in by_id and (each := self._get(ocid)) is not None:
+                    by_id[ocid] = each
             return tuple(
                 self._described(each)
-                for ocid, each in sorted(found.items())
+                for ocid, each in sorted(by_id.items())
                 if (ocid in known or ocid not in self._keep) and each.lifecycle_state not in GONE
             )
 
@@ -134,12 +134,12 @@ class FileSystems:
     def _get(self, ocid: str) -> Any:
         """The file system; None if it does not exist any more."""
         try:
-            found = self._client().get_file_system(ocid).data
+            file_system = self._client().get_file_system(ocid).data
         except Exception as error:
             if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
                 return None
             raise
-        return None if found.lifecycle_state in GONE else found
+        return None if file_system.lifecycle_state in GONE else file_system
 
     def _described(self, file_system: Any) -> FileSystem:
         exports = self._exports(file_system.id)

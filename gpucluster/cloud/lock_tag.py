@@ -1,4 +1,4 @@
-"""The tag that says which run holds a cluster: read, set and removed so that no two runs can set it.
+"""The tag that names the run that holds a cluster: read, set and removed so that no two runs can set it.
 
 The API gives each state of a resource an etag, and refuses a change that names another one than the present
 (`if-match`). The tag is that of the cluster's own network; where it lies in an existing network, of its controller.
@@ -31,9 +31,9 @@ _TRIES = 8
 Change = Callable[[Holder | None], Holder | None]
 
 
-def carrier(found: Iterable[Sighting]) -> Sighting | None:
+def carrier(sightings: Iterable[Sighting]) -> Sighting | None:
     """What carries the tag of a cluster, of all that the cloud has of it; None: neither a network nor a controller."""
-    standing = [each for each in found if each.state not in GONE and each.carries_lock]
+    standing = [each for each in sightings if each.state not in GONE and each.carries_lock]
     return min(standing, key=lambda each: (each.kind != "vcn", each.created, each.id), default=None)
 
 
@@ -51,13 +51,13 @@ class LockTag:
     timeout: float | None = None
 
     @classmethod
-    def of(cls, access: CloudAccess, found: Iterable[Sighting]) -> LockTag | None:
+    def of(cls, access: CloudAccess, sightings: Iterable[Sighting]) -> LockTag | None:
         """The tag of a cluster; None as long as it has neither a network nor a controller.
 
         Args:
-            found: what the cloud has of the cluster.
+            sightings: what the cloud has of the cluster.
         """
-        chosen = carrier(found)
+        chosen = carrier(sightings)
         return cls(access, chosen.kind, chosen.id) if chosen else None
 
     def read(self) -> Holder | None:
@@ -67,11 +67,11 @@ class LockTag:
             CloudError: the cloud refused, or can't be reached.
         """
         with refusals("reading which run holds the cluster"):
-            found = self._get()
-        return holder(found.data.freeform_tags) if found is not None else None
+            response = self._get()
+        return holder(response.data.freeform_tags) if response is not None else None
 
     def change(self, decide: Change) -> None:
-        """Change the holder, if nobody else has changed the resource meanwhile; else decide again. Does nothing if the
+        """Change the holder, if no other run has changed the resource meanwhile; else decide again. Does nothing if the
         resource does not exist any more.
 
         Raises:
@@ -79,19 +79,19 @@ class LockTag:
         """
         for last in (*[False] * (_TRIES - 1), True):
             with refusals("noting which run holds the cluster"):
-                found = self._get()
-            if found is None:
+                response = self._get()
+            if response is None:
                 return
-            present = dict(found.data.freeform_tags or {})
+            present = dict(response.data.freeform_tags or {})
             before = holder(present)
             after = decide(before)
             if after == before:
                 return
             others = {key: value for key, value in present.items() if key != tags.LOCK}
-            wanted = {**others, tags.LOCK: after.text()} if after else others
+            new_tags = {**others, tags.LOCK: after.text()} if after else others
             try:
                 with refusals("noting which run holds the cluster"):
-                    self._update(wanted, found.headers["etag"])
+                    self._update(new_tags, response.headers["etag"])
             except CloudError as error:
                 if error.status not in (http.HTTPStatus.PRECONDITION_FAILED, http.HTTPStatus.CONFLICT) or last:
                     raise
@@ -101,16 +101,16 @@ class LockTag:
     def _get(self) -> Any:
         _, get, _, _ = _KINDS[self.kind]
         try:
-            found = getattr(self._client(), get)(self.id)
+            response = getattr(self._client(), get)(self.id)
         except Exception as error:
             if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
                 return None
             raise
-        return None if found.data.lifecycle_state in GONE else found
+        return None if response.data.lifecycle_state in GONE else response
 
-    def _update(self, wanted: tags.Tags, etag: str) -> None:
+    def _update(self, new_tags: tags.Tags, etag: str) -> None:
         _, _, update, body = _KINDS[self.kind]
-        details = model("core", body, freeform_tags=dict(wanted))
+        details = model("core", body, freeform_tags=dict(new_tags))
         getattr(self._client(), update)(self.id, details, if_match=etag)
 
     def _client(self) -> Any:

@@ -109,10 +109,10 @@ class PoolMembers:
         compute = self._access.client("core", "ComputeClient")
         network = ClusterNetwork(self._access, cluster_network_id, self._on_event)
         present = _Completion(network, pool, names, self._on_event).wait(deadline).members
-        given = numbered_names(pool, present, names)
+        name_of = numbered_names(pool, present, names)
         with refusals("reading the members of a cluster network"), ThreadPoolExecutor(max_workers=8) as workers:
             named = list(
-                workers.map(lambda ocid: self._named(compute, ocid, present[ocid], given[ocid]), sorted(given))
+                workers.map(lambda ocid: self._named(compute, ocid, present[ocid], name_of[ocid]), sorted(name_of))
             )
         return tuple(sorted(named, key=lambda member: _number(pool, member.name)))
 
@@ -125,11 +125,11 @@ class PoolMembers:
         status = ClusterNetwork(self._access, cluster_network_id, self._on_event).present()
         if status is None:
             return ()
-        given = numbered_names(pool, {ocid: status.members[ocid] for ocid in status.running}, names)
+        name_of = numbered_names(pool, {ocid: status.members[ocid] for ocid in status.running}, names)
         with refusals("reading the members of a cluster network"), ThreadPoolExecutor(max_workers=8) as workers:
             compute = self._access.client("core", "ComputeClient")
-            found = workers.map(lambda ocid: self._member(compute, ocid), given)
-            named = [replace(member, name=given[member.id]) for member in found]
+            unnamed = workers.map(lambda ocid: self._member(compute, ocid), name_of)
+            named = [replace(member, name=name_of[member.id]) for member in unnamed]
         return tuple(sorted(named, key=lambda member: _number(pool, member.name)))
 
     def tagged(self, cluster: str) -> TaggedHosts:
@@ -171,8 +171,8 @@ class PoolMembers:
         return TaggedHosts(
             members[controllers[0].id] if controllers else None,
             {
-                pool: tuple(sorted(found, key=lambda member: (_number(pool, member.name), member.name)))
-                for pool, found in sorted(pools.items())
+                pool: tuple(sorted(of_pool, key=lambda member: (_number(pool, member.name), member.name)))
+                for pool, of_pool in sorted(pools.items())
             },
             tuple(sorted((members[each.id] for each in login), key=lambda member: _trailing_number(member.name))),
         )

@@ -5,7 +5,7 @@ and after a destroy they are removed.
 
 Three kinds of things that belong to a cluster are not listed here, because others own them: baked images
 (`baked_images`), subscriptions to Marketplace listings (they have no tags, cost nothing and may serve others in the
-compartment), and the shapes that an image is made compatible with (a property of somebody's image).
+compartment), and the shapes that an image is made compatible with (a property of a user's image).
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ _TERMINATED_KINDS = frozenset({"cluster_network", "instance"})
 _USES = ("cluster_id", "vcn_id", "subnet_id", "target_subnet_id", "route_table_id", "file_system_id")
 
 
-def certainly_listed(found: Iterable[TaggedResource]) -> frozenset[str]:
+def certainly_listed(resources: Iterable[TaggedResource]) -> frozenset[str]:
     """The kinds of which a listing certainly has all: those that every operator may list, and those of a service of
     which it has something. Who may not list a kind gets an empty list of it. Groups and policies are never certain:
     their rights are given one by one.
     """
-    services = {_BY_NAME[each.kind].service for each in found}
+    services = {_BY_NAME[each.kind].service for each in resources}
     return frozenset(kind.name for kind in _KINDS if kind.always or (kind.service in services and not kind.in_tenancy))
 
 
@@ -171,11 +171,11 @@ class TaggedResources:
         """
         with refusals("listing the resources of the cluster"), ThreadPoolExecutor(_WORKERS) as workers:
             listed = workers.map(self._of_kind, [kind for kind in _KINDS if kind is not _EXPORT])
-            found = [resource for resources in listed for resource in resources]
-            parts = list(workers.map(self._parts, found))
+            tagged = [resource for resources in listed for resource in resources]
+            parts = list(workers.map(self._parts, tagged))
         members = {part for resource_parts in parts for part in resource_parts if isinstance(part, str)}
         exports = [part for resource_parts in parts for part in resource_parts if isinstance(part, TaggedResource)]
-        marked = (replace(each, launched_by_others=True) if each.id in members else each for each in found)
+        marked = (replace(each, launched_by_others=True) if each.id in members else each for each in tagged)
         return tuple(sorted([*marked, *exports], key=lambda resource: KINDS[resource.kind]))
 
     def remove(self, resources: Sequence[TaggedResource], *, leave_used: bool = False) -> tuple[TaggedResource, ...]:
@@ -270,10 +270,12 @@ class TaggedResources:
                 yield from all_pages(call, compartment_id=place)
 
     def _ours(self, kind: _Kind, resource: Any) -> bool:
-        found = getattr(resource, "freeform_tags", None)
-        tagged = tags.of_cluster(found, self._cluster) and tags.of_compartment(found, self._access.compartment_id)
+        freeform_tags = getattr(resource, "freeform_tags", None)
+        tagged = tags.of_cluster(freeform_tags, self._cluster) and tags.of_compartment(
+            freeform_tags, self._access.compartment_id
+        )
         # The nodes of a node pool go with it.
-        listed = tagged and not (kind.name == "instance" and tags.managed_node(found))
+        listed = tagged and not (kind.name == "instance" and tags.managed_node(freeform_tags))
         return listed and _state(resource) not in ENDED and resource.id not in self._keep
 
     def _parts(self, resource: TaggedResource) -> list[TaggedResource | str]:

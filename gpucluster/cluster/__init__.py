@@ -68,7 +68,7 @@ class Cluster:
             state of it; for a cluster without an identity the OCID of its controller.
 
     Attributes:
-        spec: what cluster.yml says.
+        spec: the content of cluster.yml.
         paths: the files of this machine that belong to the cluster.
         users: the users in the cluster's directory.
         groups: the groups in the cluster's directory.
@@ -162,7 +162,7 @@ class Cluster:
             replace_nodes: allow a plan that recreates the controller, or permanent nodes that cluster.yml asks for.
             drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
             preflight: ask the cloud in advance whether it would accept the spec.
-            accept_host_keys: trust the ssh host keys that the hosts answer with now, whatever the state says.
+            accept_host_keys: trust the ssh host keys that the hosts answer with now, whatever the state has.
             all_tasks: run every task on the hosts, also where nothing has changed.
 
         Raises:
@@ -192,7 +192,7 @@ class Cluster:
 
         Raises:
             InputError: there is no such node; or a node is permanent, and cluster.yml asks for other changes as well.
-            ToolError: jobs still run there, or a person has drained an elastic one.
+            ToolError: jobs still run there, or an operator has drained an elastic one.
             VerifyError: the nodes were replaced, but a check failed or could not run.
             GpuClusterError: see `errors`.
         """
@@ -237,7 +237,7 @@ class Cluster:
             record_baseline: what level full measures becomes what later measurements are compared with, where nothing
                 is published.
             fix: take nodes that failed out of service, replace them, check what that touches again, and let them into
-                service. None: only say what is found.
+                service. None: only report what is found.
 
         Raises:
             VerifyError: a check failed or could not run; with `fix`: at the end.
@@ -283,7 +283,7 @@ class Cluster:
             delete_data: delete the homes' file system even if users' files are in it.
 
         Raises:
-            DataGuardError: there are users' files, or nobody can tell.
+            DataGuardError: there are users' files, or no host can tell.
         """
         parts, phases = self._parts, self._parts.phases
         with parts.identity.runs.run("destroy", prepares=True) as run:

@@ -19,7 +19,7 @@ from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
-from gpucluster.lifecycle.hosts import Hosts, HostSources
+from gpucluster.lifecycle.hosts import HostConnections, HostSources
 from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.lifecycle.ownership import Ownership, origin
 from gpucluster.lifecycle.plan import Planning
@@ -75,7 +75,7 @@ class ClusterConnections:
     """What reaches the hosts of a cluster, and the services that run there."""
 
     locator: HostLocator
-    hosts: Hosts
+    hosts: HostConnections
     controller: ControllerConnection
     control_plane: ControlPlaneClient
     record: ConfigurationRecord
@@ -112,7 +112,7 @@ class Parts:
 
     @property
     def spec(self) -> ClusterSpec:
-        """What cluster.yml says."""
+        """The content of cluster.yml."""
         return self.options.spec
 
     @property
@@ -208,7 +208,7 @@ def _connections(
     )
     return ClusterConnections(
         locator=locator,
-        hosts=Hosts(sources, on_event),
+        hosts=HostConnections(sources, on_event),
         controller=controller,
         control_plane=ControlPlaneClient(controller, on_event),
         record=ConfigurationRecord(controller),

@@ -38,7 +38,7 @@ class KubernetesOperations:
         self._parts = parts
 
     def state(self) -> ControlPlaneState:
-        """The state of the control plane, also where the API server is dead: `problems` says why. Reads only.
+        """The state of the control plane, also where the API server is dead: `problems` states why. Reads only.
 
         Raises:
             ToolError: the controller can't be reached, or has no control plane.

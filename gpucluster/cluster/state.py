@@ -38,7 +38,7 @@ class StateOperations:
             cluster_id: the identity of the cluster to adopt; empty: that of `Cluster`, or what this machine knows.
 
         Raises:
-            OtherClusterError: nothing says that it is this folder's cluster: no identity was named, and this machine
+            OtherClusterError: nothing shows that it is this folder's cluster: no identity was named, and this machine
                 knows none.
             ToolError: two resources could be the same.
             GpuClusterError: see `errors`; what was adopted until then is in the state.
@@ -105,7 +105,7 @@ def unknown(parts: Parts) -> ToolError:
     if parts.connections.locator.locate():
         return ToolError(
             f"the cloud has a cluster {parts.spec.name}, and this folder has no state of it",
-            hint="If somebody else has built it, choose another `name`. If it is yours, its state is lost. Run: "
+            hint="If another operator has built it, choose another `name`. If it is yours, its state is lost. Run: "
             "gpucluster state recover",
         )
     return ToolError("there is no cluster yet", hint="Run: gpucluster apply")

@@ -88,7 +88,7 @@ def cache_folder(home: Path) -> Path:
     Its files are executed. So only this user may write to it.
 
     Raises:
-        OSError: it can't be created, or belongs to somebody else.
+        OSError: it can't be created, or belongs to another user.
     """
     from importlib import metadata
 
@@ -171,10 +171,10 @@ def keep_templates(folder: Path) -> None:
 
 def _load(file: Path) -> CodeType | None:
     try:
-        found = marshal.loads(file.read_bytes())  # noqa: S302 - only this user may write to the folder
+        code = marshal.loads(file.read_bytes())  # noqa: S302 - only this user may write to the folder
     except (OSError, ValueError, EOFError, TypeError):
         return None
-    return found if isinstance(found, CodeType) else None
+    return code if isinstance(code, CodeType) else None
 
 
 def _store(file: Path, code: CodeType) -> None:

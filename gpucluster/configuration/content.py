@@ -20,12 +20,12 @@ def digest() -> str:
 
     The files are read once: they are those of the installation that runs.
     """
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for root in (ansible_dir(), *(import_root() / "gpucluster" / each for each in version.packages())):
         for file in _files(root):
-            found.update(f"{file.relative_to(root)}\0".encode())
-            found.update(hashlib.sha256(file.read_bytes()).digest())
-    return found.hexdigest()
+            checksum.update(f"{file.relative_to(root)}\0".encode())
+            checksum.update(hashlib.sha256(file.read_bytes()).digest())
+    return checksum.hexdigest()
 
 
 def inputs(inventory: Mapping[str, Any]) -> str:
@@ -37,12 +37,12 @@ def inputs(inventory: Mapping[str, Any]) -> str:
     variables = dict(inventory["all"]["vars"])
     variables.pop("software_directory", None)
     wheels = variables.pop("autoscaler_wheels", None)
-    found = hashlib.sha256(digest().encode())
+    checksum = hashlib.sha256(digest().encode())
     compared = {**inventory, "all": {**inventory["all"], "vars": variables}}
-    found.update(json.dumps(compared, sort_keys=True).encode())
+    checksum.update(json.dumps(compared, sort_keys=True).encode())
     for wheel in _files(Path(wheels)) if wheels else ():
-        found.update(f"{wheel.name}\0{hashlib.sha256(wheel.read_bytes()).hexdigest()}".encode())
-    return found.hexdigest()
+        checksum.update(f"{wheel.name}\0{hashlib.sha256(wheel.read_bytes()).hexdigest()}".encode())
+    return checksum.hexdigest()
 
 
 def _files(root: Path) -> Iterator[Path]:

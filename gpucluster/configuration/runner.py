@@ -30,7 +30,7 @@ from gpucluster.spec.document import TEMPLATE
 from gpucluster.text import printable
 
 FORKS = 20
-# Messages of Ansible that only say that a program failed.
+# Messages of Ansible that only report that a program failed.
 _GENERIC = ("non-zero return code", "module failure", "all items completed", "one or more items failed")
 _SHOWN = 1600  # characters of a reason: a rollback has the end of a daemon's journal
 # With ssh gone, what a task has started on a host may go on for a while.
@@ -152,7 +152,7 @@ class _Listener:
 def _reason(result: Mapping[str, Any]) -> str:
     """Why a task failed, in one line. A censored result (`no_log`) is not shown.
 
-    What a program has printed says more than Ansible's message about the program.
+    The output of a program has more information than Ansible's message about it.
     """
     if "censored" in result:
         return "the details are hidden, because they may contain secrets"
@@ -311,7 +311,7 @@ class Ansible:
         )
 
     def _variables_file(self, variables: Mapping[str, Any]) -> str:
-        """The variables in a file: a command line is for everybody to read."""
+        """The variables in a file: any user can read a command line."""
         file = self._paths.ansible / "variables.json"
         write_private(file, json.dumps(without_templates(dict(variables))))
         return str(file)
@@ -327,16 +327,17 @@ class Ansible:
             "ANSIBLE_LOCAL_TEMP": str(self._paths.ansible / "tmp"),
             "ANSIBLE_HOME": str(self._paths.ansible / "home"),
             "ANSIBLE_PIPELINING": "1",
-            # False, as ansible-runner sets it if nobody else has, would let Ansible accept any host key.
+            # False, as ansible-runner sets it if it is not set, would let Ansible accept any host key.
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             **self._env,
         }
 
 
 def _killed_by(status: int | None) -> str:
-    """What to say of an ansible-playbook that a signal ended; empty if none did. pexpect has no status for it then."""
+    """The message about an ansible-playbook that a signal ended; empty if none did. pexpect has no status for it
+    then."""
     if status is None:
-        return "ansible-playbook was ended by a signal: somebody killed it, or the memory was full"
+        return "ansible-playbook was ended by a signal: it was killed, or the memory was full"
     return f"ansible-playbook was ended by {signal.Signals(-status).name}" if status < 0 else ""
 
 

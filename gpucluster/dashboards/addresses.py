@@ -16,7 +16,7 @@ _JOB = re.compile(r"[0-9]+(_[0-9]+)?([.+][0-9a-z]+)?")
 
 @dataclass(frozen=True)
 class Subject:
-    """What somebody wants to see: the cluster, one job, or one node. At most one of both is set."""
+    """What the user wants to see: the cluster, one job, or one node. At most one of both is set."""
 
     job: str | None = None
     node: str | None = None
@@ -25,7 +25,7 @@ class Subject:
         if self.job is not None and self.node is not None:
             raise InputError("--job and --node are two dashboards", hint="Name one of them")
         if self.job is not None and not _JOB.fullmatch(self.job):
-            raise InputError(f"{self.job!r} is no job id", hint="See the jobs: gpucluster ssh -- squeue")
+            raise InputError(f"not a job id: {self.job!r}", hint="See the jobs: gpucluster ssh -- squeue")
         if self.node == "":
             raise InputError("the name of the node is empty", hint="See the nodes: gpucluster status")
 

@@ -241,7 +241,7 @@ def _source_variable() -> Json:
 
 
 def _variable(variable: Variable) -> Json:
-    found: Json = {
+    settings: Json = {
         "type": "query",
         "name": variable.name,
         "label": variable.title,
@@ -255,7 +255,7 @@ def _variable(variable: Variable) -> Json:
         "includeAll": variable.all,
         "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if variable.all else {},
     }
-    return {**found, "allValue": ".*"} if variable.all else found
+    return {**settings, "allValue": ".*"} if variable.all else settings
 
 
 def _placed(rows: Sequence[DashboardRow]) -> Iterator[Json]:

@@ -1,4 +1,4 @@
-"""The series that are not ours but that rules and dashboards use, and the recording rules: what each of them says.
+"""The series that are not ours but that rules and dashboards use, and the recording rules: what each of them shows.
 
 docs/reference/metrics.md has them, with those of our own exporters, whose texts are where they are made.
 """
@@ -60,7 +60,7 @@ USED: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 
-#: By recording rule: its labels, and what it says.
+#: By recording rule: its labels, and what it shows.
 RECORDED: Mapping[str, tuple[str, str]] = {
     "gpucluster:gpu_utilization:ratio": ("node, pool, gpu", "Part of the time in which a program ran on the GPU."),
     "gpucluster:gpu_memory_used:bytes": ("node, pool, gpu", "Memory of the GPU that is used."),
@@ -125,11 +125,11 @@ RECORDED: Mapping[str, tuple[str, str]] = {
 def table(rows: Mapping[str, str]) -> str:
     """A table of series for the reference page."""
     return "\n".join(
-        ["| series | what it says |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in rows.items())]
+        ["| series | what it shows |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in rows.items())]
     )
 
 
 def recorded() -> str:
     """The table of the recording rules."""
     lines = [f"| `{name}` | {labels} | {text} |" for name, (labels, text) in RECORDED.items()]
-    return "\n".join(["| series | labels | what it says |", "|---|---|---|", *lines])
+    return "\n".join(["| series | labels | what it shows |", "|---|---|---|", *lines])

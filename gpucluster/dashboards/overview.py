@@ -1,6 +1,6 @@
 """The state of a cluster on one page: the facts, as plain values. `operations.overview` collects them.
 
-Each part says why it is missing where it could not be asked. Times are seconds since 1970, ages are seconds.
+Each part states why it is missing where its source could not be asked. Times are seconds since 1970, ages are seconds.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Part(Generic[T]):
+class SourcePart(Generic[T]):
     """What a source has answered.
 
     Args:
         value: None if there is no answer.
-        why: why there is none, in words for people.
+        why: why there is none, as a text for users.
     """
 
     value: T | None = None
@@ -84,7 +84,7 @@ def kind_of(state: str) -> NodeKind:
 
 
 def state_words(state: str) -> str:
-    """A node's state for people: what sinfo's sign means as words."""
+    """A node's state for users: what sinfo's sign means as words."""
     word, signs = sinfo_word(state), state[len(state.rstrip(SIGNS + "+")) :]
     words = {
         "*": "does not answer", "~": "powered down", "#": "powering up", "%": "powering down",
@@ -98,7 +98,7 @@ class ClusterFacts:
     """What the cluster is.
 
     Args:
-        state: what exists of it, as `gpucluster status` says.
+        state: what exists of it, as `gpucluster status` reports it.
         pending: what an interrupted run has left to do.
         resources: the number of resources of each kind in the cloud; None if it does not answer.
         running: the run that changes it now, in words; empty if none does.
@@ -144,7 +144,7 @@ class CheckLine:
 
 @dataclass(frozen=True)
 class VerdictSummary:
-    """What the last check of the cluster said.
+    """The result of the last check of the cluster.
 
     Args:
         problems: what did not pass: failures first.
@@ -197,7 +197,7 @@ class NodeSummary:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether a person should look at it."""
+        """Whether an operator should look at it."""
         return self.kind in (NodeKind.DOWN, NodeKind.DRAINED) or bool(self.failing) or (self.stale and not self.off)
 
 
@@ -238,7 +238,7 @@ class EndedJob:
 
 @dataclass(frozen=True)
 class Health:
-    """What the health service says beside its nodes. `decisions`: the last ones, as its journal has them."""
+    """What the health service reports beside its nodes. `decisions`: the last ones, as its journal has them."""
 
     interval: float
     shadow: bool
@@ -340,14 +340,14 @@ class Overview:
     made_at: float
     facts: ClusterFacts
     pools: tuple[PoolSummary, ...]
-    verdict: Part[VerdictSummary] = Part()
-    nodes: Part[tuple[NodeSummary, ...]] = Part()
-    health: Part[Health] = Part()
-    jobs: Part[tuple[JobSummary, ...]] = Part()
-    ended: Part[tuple[EndedJob, ...]] = Part()
-    rails: Part[Rails] = Part()
-    history: Part[History] = Part()
-    autoscaler: Part[Mapping[str, Any]] = Part()
+    verdict: SourcePart[VerdictSummary] = SourcePart()
+    nodes: SourcePart[tuple[NodeSummary, ...]] = SourcePart()
+    health: SourcePart[Health] = SourcePart()
+    jobs: SourcePart[tuple[JobSummary, ...]] = SourcePart()
+    ended: SourcePart[tuple[EndedJob, ...]] = SourcePart()
+    rails: SourcePart[Rails] = SourcePart()
+    history: SourcePart[History] = SourcePart()
+    autoscaler: SourcePart[Mapping[str, Any]] = SourcePart()
     runs: tuple[RunSummary, ...] = ()
     sources: tuple[Source, ...] = ()
 
@@ -358,8 +358,8 @@ class Overview:
 
 def counts(nodes: Sequence[NodeSummary]) -> dict[NodeKind, int]:
     """How many nodes are in each kind of state, the worst first; those without any are left out."""
-    found = Counter(node.kind for node in nodes)
-    return {kind: found[kind] for kind in NodeKind if found[kind]}
+    number_by_kind = Counter(node.kind for node in nodes)
+    return {kind: number_by_kind[kind] for kind in NodeKind if number_by_kind[kind]}
 
 
 def in_order(nodes: Sequence[NodeSummary]) -> list[NodeSummary]:
@@ -391,42 +391,42 @@ def natural(name: str) -> tuple[Any, ...]:
 
 
 def attention(overview: Overview) -> list[tuple[Tone, str]]:
-    """What a person should look at, in sentences, the worst first."""
-    found: list[tuple[Tone, str]] = []
+    """What an operator should look at, in sentences, the worst first."""
+    notices: list[tuple[Tone, str]] = []
     verdict = overview.verdict.value
     for status, words, tone in ((Status.FAIL, "failed", Tone.BAD), (Status.UNKNOWN, "is not known", Tone.WARN)):
         if verdict is not None and verdict.status == status:
             checks = _listed([line.name for line in verdict.problems if line.status == status])
-            found.append((tone, f"The last verdict {words}: {checks}."))
-    found += _of_nodes(overview.nodes.value or ())
+            notices.append((tone, f"The last verdict {words}: {checks}."))
+    notices += _of_nodes(overview.nodes.value or ())
     health = overview.health.value
     if health is not None:
-        found += [
+        notices += [
             (Tone.BAD, f"The health service drains no more nodes of pool {each.get('pool')}: {each.get('drained')} of "
-             f"at most {each.get('limit')} were drained within an hour. A person decides.")
+             f"at most {each.get('limit')} were drained within an hour. An operator decides.")
             for each in health.breakers if each.get("open")
         ]  # fmt: skip
-        found += [
+        notices += [
             (Tone.WARN, f"The check {each.get('check')} fails on {each.get('nodes')} nodes of pool {each.get('pool')} "
              "and passes on none: the check itself is the suspect.")
             for each in health.suspects
         ]  # fmt: skip
     scaler = overview.autoscaler.value or {}
-    found += [(Tone.BAD, f"The autoscaler: {problem}.") for problem in scaler.get("problems") or ()]
+    notices += [(Tone.BAD, f"The autoscaler: {problem}.") for problem in scaler.get("problems") or ()]
     if scaler.get("paused"):
-        found.append((Tone.WARN, f"The autoscaler is paused: {scaler['paused']}."))
-    found += [(Tone.WARN, f"{text[:1].upper()}{text[1:]}.") for text in overview.facts.pending]
+        notices.append((Tone.WARN, f"The autoscaler is paused: {scaler['paused']}."))
+    notices += [(Tone.WARN, f"{text[:1].upper()}{text[1:]}.") for text in overview.facts.pending]
     silent: dict[str, list[str]] = {}
     for each in overview.sources:
         if each.error:
             silent.setdefault(each.error, []).append(each.name)
-    found += [(Tone.UNKNOWN, f"No answer from {', '.join(names)}: {error}.") for error, names in silent.items()]
+    notices += [(Tone.UNKNOWN, f"No answer from {', '.join(names)}: {error}.") for error, names in silent.items()]
     rails = overview.rails.value
     down = [rail for rail in rails.listed if rail.up is False] if rails else []
     if down:
-        found.append((Tone.BAD, f"RDMA ports are down: {_listed([f'{rail.node} {rail.device}' for rail in down])}."))
+        notices.append((Tone.BAD, f"RDMA ports are down: {_listed([f'{rail.node} {rail.device}' for rail in down])}."))
     order = [Tone.BAD, Tone.WARN, Tone.UNKNOWN]
-    return sorted(found, key=lambda each: order.index(each[0]))
+    return sorted(notices, key=lambda each: order.index(each[0]))
 
 
 def _of_nodes(nodes: Sequence[NodeSummary]) -> list[tuple[Tone, str]]:
@@ -440,9 +440,9 @@ def _of_nodes(nodes: Sequence[NodeSummary]) -> list[tuple[Tone, str]]:
         ),
     }
     return [
-        (tone, f"{words}: {_listed([node.name for node in sorted(found, key=lambda node: natural(node.name))])}.")
-        for words, (tone, found) in by_words.items()
-        if found
+        (tone, f"{words}: {_listed([node.name for node in sorted(affected, key=lambda node: natural(node.name))])}.")
+        for words, (tone, affected) in by_words.items()
+        if affected
     ]
 
 

@@ -1,4 +1,4 @@
-"""The state of a cluster as one HTML page, for people without Grafana.
+"""The state of a cluster as one HTML page, for users without Grafana.
 
 What needs attention is first. A cluster of thousands of nodes is summaries, a compact grid, and the nodes with faults.
 """
@@ -22,7 +22,7 @@ from gpucluster.text import count
 
 #: The kind of page that `pages.frame.is_page` knows.
 KIND = "overview"
-# Rows of a table. What is left out is said, with the command that shows it.
+# Rows of a table. What is left out is named, with the command that shows it.
 _MOST_NODES, _MOST_JOBS, _MOST_PENDING, _MOST_ENDED, _MOST_RAILS, _MOST_RUNS = 120, 100, 60, 40, 100, 15
 # From so many nodes on, a grid of all of them is clearer than a table alone.
 _GRID = 24
@@ -51,7 +51,7 @@ _JOBS = {
 }  # fmt: skip
 _DECISIONS = {
     "drain": ("to drain", Tone.WARN),
-    "person": ("to drain, a person decides", Tone.BAD),
+    "person": ("to drain, an operator decides", Tone.BAD),
     "done": ("drained", Tone.WARN),
     "undrain": ("to undrain", Tone.BUSY),
     "ended": ("in service again", Tone.GOOD),
@@ -110,9 +110,9 @@ def _summary(overview: Overview) -> Markup:
     if isinstance(cost, int | float):
         pairs.append(("Elastic nodes cost", f"{cost:,.2f} an hour"))
     pairs.append(("Works on it now", facts.running))
-    found = model.attention(overview)
-    if found:
-        notices = joined(tables.notice(text, tone) for tone, text in found)
+    attention = model.attention(overview)
+    if attention:
+        notices = joined(tables.notice(text, tone) for tone, text in attention)
     else:
         notices = tables.notice("Nothing that was asked needs attention.", Tone.GOOD)
     return tables.facts(pairs) + notices
@@ -180,12 +180,12 @@ def _grids(nodes: Sequence[NodeSummary]) -> Iterator[Markup]:
     for node in sorted(nodes, key=lambda node: (node.pool, model.natural(node.name))):
         if not node.off:
             by_pool.setdefault(node.pool, []).append(node)
-    for pool, found in by_pool.items():
+    for pool, members in by_pool.items():
         name = f"Pool {pool}" if pool else "Nodes of no pool"
-        cells = [Cell(_MARKS[node.kind], TONES[node.kind], _cell_title(node)) for node in found]
-        numbers = model.counts(found)
+        cells = [Cell(_MARKS[node.kind], TONES[node.kind], _cell_title(node)) for node in members]
+        numbers = model.counts(members)
         legend = [(_MARKS[kind], TONES[kind], f"{kind.value} ({numbers[kind]:,})") for kind in numbers]
-        title = f"{name}: {len(found):,} {'node' if len(found) == 1 else 'nodes'}"
+        title = f"{name}: {len(members):,} {'node' if len(members) == 1 else 'nodes'}"
         yield element("h3", title)
         yield tables.grid(title, cells, legend)
 
@@ -199,8 +199,10 @@ def _by_pool(nodes: Sequence[NodeSummary]) -> Markup:
     kinds = list(model.counts(nodes))
     rows = []
     for name in dict.fromkeys(sorted(node.pool for node in nodes)):
-        found = model.counts([node for node in nodes if node.pool == name])
-        rows.append((name or "no pool", f"{sum(found.values()):,}", *(_number(found.get(kind, 0)) for kind in kinds)))
+        numbers = model.counts([node for node in nodes if node.pool == name])
+        rows.append(
+            (name or "no pool", f"{sum(numbers.values()):,}", *(_number(numbers.get(kind, 0)) for kind in kinds))
+        )
     columns: list[Column | str] = [
         "Pool",
         Column("Nodes", number=True),
@@ -362,11 +364,11 @@ def _ports(overview: Overview) -> Markup:
         )
         for rail in sorted(rails.listed, key=_rail_order)
     ]
-    said = f"Prometheus knows {count(rails.number, 'port')}."
+    sentence = f"Prometheus knows {count(rails.number, 'port')}."
     if not rails.complete:
-        said += " Only those with a fault are listed."
+        sentence += " Only those with a fault are listed."
     empty = "None of them is down or has errors." if rails.number else "No exporter reports an RDMA port."
-    return element("p", said) + tables.table("RDMA ports", columns, rows, empty=empty, most=_MOST_RAILS)
+    return element("p", sentence) + tables.table("RDMA ports", columns, rows, empty=empty, most=_MOST_RAILS)
 
 
 def _rail_order(rail: model.Rail) -> tuple[bool, bool, object, object]:
@@ -397,9 +399,9 @@ def _rail_checks(overview: Overview) -> Markup:
     for check, lines in by_check.items():
         bad = [line for line in lines if line.status not in ("pass", "skip")]
         worst = max(lines, key=lambda line: BY_WEIGHT.index(Status(line.status)))
-        said = "; ".join(f"{line.subject}: {line.message}" for line in bad[:6]) or worst.message
+        message = "; ".join(f"{line.subject}: {line.message}" for line in bad[:6]) or worst.message
         more = f" and {len(bad) - 6} more" if len(bad) > 6 else ""  # noqa: PLR2004
-        rows.append((check, _status(worst.status), f"{len(lines) - len(bad)} of {len(lines)}", said + more))
+        rows.append((check, _status(worst.status), f"{len(lines) - len(bad)} of {len(lines)}", message + more))
     head = element("h3", "Checks of RDMA devices in the last verdict")
     columns = ("Check", "Worst", "Nodes without fault", Column("What was seen", long=True))
     return head + tables.table("Checks of RDMA devices", columns, rows)
@@ -446,23 +448,23 @@ def _state_label(labels: Mapping[str, str]) -> str:
 def _band(series: Mapping[str, tuple[Series, ...]], step: float) -> list[SeriesLine | Band]:
     at: list[dict[float, float]] = []
     for name in ("gpu_low", "gpu_middle", "gpu_high"):
-        found = series.get(name) or ()
-        at.append(dict(found[0].values) if found else {})
+        matching = series.get(name) or ()
+        at.append(dict(matching[0].values) if matching else {})
     low, middle, high = at
     points = [(time, low[time], middle[time], high[time]) for time in sorted(middle) if time in low and time in high]
     return [Band("median of all GPUs, and their range", points, step)] if points else []
 
 
 def _heat(history: model.History) -> Markup:
-    found = history.series.get("gpu_by_place") or ()
-    if not found:
+    by_place = history.series.get("gpu_by_place") or ()
+    if not by_place:
         return Markup("")
-    times = sorted({time for each in found for time, _ in each.values})
+    times = sorted({time for each in by_place for time, _ in each.values})
     rows = []
-    for each in sorted(found, key=lambda series: model.natural(_place(series.labels))):
+    for each in sorted(by_place, key=lambda series: model.natural(_place(series.labels))):
         at = dict(each.values)
         rows.append(plots.Strip(_place(each.labels), [at.get(time) for time in times]))
-    what = "node" if "node" in found[0].labels else "pool"
+    what = "node" if "node" in by_place[0].labels else "pool"
     ends = (units.utc(times[0])[5:16], f"{units.utc(times[-1])[5:16]} UTC") if times else ("", "")
     return plots.heat_strips(f"GPU utilisation by {what}", rows, units.RATIO, ends=ends)
 
@@ -524,7 +526,7 @@ def _autoscaler(overview: Overview) -> Markup:
 
 
 def _clock(iso: object) -> str:
-    """A time in UTC for people."""
+    """A time in UTC, readable."""
     return f"{str(iso)[:19].replace('T', ' ')} UTC" if iso else ""
 
 
@@ -532,8 +534,10 @@ def _good(good: bool) -> Markup:
     return badge("healthy", Tone.GOOD) if good else badge("not healthy", Tone.BAD)
 
 
-def _numbers(found: Mapping[str, int] | None) -> str:
-    return ", ".join(f"{number} {state.lower().replace('_', ' ')}" for state, number in (found or {}).items()) or "none"
+def _numbers(by_state: Mapping[str, int] | None) -> str:
+    return (
+        ", ".join(f"{number} {state.lower().replace('_', ' ')}" for state, number in (by_state or {}).items()) or "none"
+    )
 
 
 def _health(overview: Overview) -> Markup:
@@ -606,7 +610,7 @@ def _cluster(overview: Overview) -> Markup:
         "Pool", "Shape", "Partition", Column("Nodes", number=True), Column("GPUs of a node", number=True),
         "RDMA of a node",
     ]  # fmt: skip
-    asked = [
+    sources = [
         (source.name, badge("no answer", Tone.UNKNOWN) if source.error else badge("answered", Tone.GOOD), source.error
          or source.time.replace("T", " ").replace("+00:00", " UTC"))
         for source in overview.sources
@@ -617,6 +621,6 @@ def _cluster(overview: Overview) -> Markup:
             element("p", f"Resources in the cloud: {', '.join(resources)}.") if resources else "",
             tables.table("Pools", columns, pools),
             element("h3", "Who was asked"),
-            tables.table("Sources", ("Source", "Answer", Column("When, or why not", long=True)), asked),
+            tables.table("Sources", ("Source", "Answer", Column("When, or why not", long=True)), sources),
         ]
     )

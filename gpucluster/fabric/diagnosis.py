@@ -5,8 +5,8 @@
 3. Each suspect is confirmed with another partner, from outside of its block.
 4. All that is left is measured together. If that is bad, the fault lies between two blocks or two nodes, and is split
    down to them.
-5. Suspects are measured with each other: what is good with another suspect is no bad node, but on the other side of a
-   bad link.
+5. Suspects are measured with each other: what is good with another suspect is not a bad node, but on the other side of
+   a bad link.
 6. Bad nodes are measured device by device.
 """
 
@@ -47,14 +47,14 @@ def advance(fabric: Fabric, results: Sequence[Results]) -> tuple[FabricMeasureme
     search = _Search(fabric).run()
     count = 0
     try:
-        asked = next(search)
+        questions = next(search)
         for answers in results:
-            count += len(asked)
-            asked = search.send({each: answers.get(each) for each in asked})
+            count += len(questions)
+            questions = search.send({each: answers.get(each) for each in questions})
     except StopIteration as end:
         verdict: FabricVerdict = end.value
         return FabricVerdict(**{**vars(verdict), "measurements": count, "rounds": len(results)})
-    return tuple(asked)
+    return tuple(questions)
 
 
 class _Search:
@@ -79,15 +79,15 @@ class _Search:
             yield from self._find_partners(bad)
             if not self._pool:
                 return FabricVerdict(reason="no two nodes are good together: the measurement itself may have a fault")
-        found = yield from together([suspects(self._scale, group, self._pool) for group in bad])
-        confirmed = yield from together([self._confirm(node) for nodes in found for node in nodes])
-        accused = [node for node, is_bad in confirmed if is_bad]
+        suspects_by_group = yield from together([suspects(self._scale, group, self._pool) for group in bad])
+        confirmed = yield from together([self._confirm(node) for nodes in suspects_by_group for node in nodes])
+        bad_nodes = [node for node, is_bad in confirmed if is_bad]
         unknown = {node: "no measurement with it had a result" for node, is_bad in confirmed if is_bad is None}
-        left = frozenset(self._order) - set(accused) - set(unknown)
+        left = frozenset(self._order) - set(bad_nodes) - set(unknown)
         between = yield from links.search(self._scale, self._fabric.blocks, left)
-        apart = yield from self._good_among_themselves(accused, between.apart)
-        switches = self._switches({*accused, *unknown} - set(apart))
-        single = [node for node in accused if node not in apart and self._block_of[node] not in switches]
+        apart = yield from self._good_among_themselves(bad_nodes, between.apart)
+        switches = self._switches({*bad_nodes, *unknown} - set(apart))
+        single = [node for node in bad_nodes if node not in apart and self._block_of[node] not in switches]
         rails = yield from together([self._slow_rails(node) for node in single])
         return FabricVerdict(
             nodes=tuple(sorted(node for node, slow in zip(single, rails, strict=True) if not slow)),
@@ -104,26 +104,26 @@ class _Search:
 
     def _screen(self, groups: Sequence[Sequence[str]]) -> Part[list[Sequence[str]] | None]:
         """The groups that are not good; None without any result."""
-        asked = {FabricMeasurement.of(set(group)): group for group in groups}
-        first = yield tuple(asked)
+        group_of = {FabricMeasurement.of(set(group)): group for group in groups}
+        first = yield tuple(group_of)
         whole = self._fabric.expected or typical(first.values())
         if whole is None:
             return None
         self._scale = Scale(whole, self._fabric.expected_of_rail or 0.0)
-        results = yield from good(self._scale, asked, first)
+        results = yield from good(self._scale, group_of, first)
         for each, is_good in results.items():
             if is_good:
-                self._pool.add(asked[each])
-        return [asked[each] for each, is_good in results.items() if not is_good]
+                self._pool.add(group_of[each])
+        return [group_of[each] for each, is_good in results.items() if not is_good]
 
     def _find_partners(self, groups: Sequence[Sequence[str]]) -> Part[None]:
         """Every group is bad. Find any nodes that are good together: in halves, and then in pairs of the whole."""
         while groups and not self._pool:
             groups = [half for group in groups for half in halved(group) if len(half) >= _SMALLEST]
-            asked = {FabricMeasurement.of(set(group)): group for group in groups}
-            for each, is_good in (yield from good(self._scale, asked)).items():
+            group_of = {FabricMeasurement.of(set(group)): group for group in groups}
+            for each, is_good in (yield from good(self._scale, group_of)).items():
                 if is_good:
-                    self._pool.add(asked[each])
+                    self._pool.add(group_of[each])
         count = len(self._order)
         for distance in range(1, min(count, 2 * _ALL_PAIRS)):
             if self._pool:
@@ -141,26 +141,26 @@ class _Search:
     def _confirm(self, node: str) -> Part[tuple[str, bool | None]]:
         """Whether the node is bad with two partners; None where nothing could be measured.
 
-        One of them is from its own block if anybody there is healthy, because a bad uplink of the block would accuse
-        the node; the other is from outside.
+        One of them is from its own block if any node there is healthy, because a bad uplink of the block would look
+        like a bad node; the other is from outside.
         """
         first = self._pool.any(node, ())
         second = self._pool.outside(node, [first] if first else []) or self._pool.any(node, [first] if first else [])
-        asked = [FabricMeasurement.of({node, partner}) for partner in (first, second) if partner is not None]
-        results = yield from good(self._scale, asked)
+        measurements = [FabricMeasurement.of({node, partner}) for partner in (first, second) if partner is not None]
+        results = yield from good(self._scale, measurements)
         answers = list(results.values())
         if any(answers):
             self._pool.add([node])
             return node, False
         return node, None if all(answer is None for answer in answers) else True
 
-    def _good_among_themselves(self, accused: Sequence[str], apart: set[str]) -> Part[set[str]]:
-        """Accused nodes that are good with another accused one: the fault lies between them and all others.
+    def _good_among_themselves(self, bad_nodes: Sequence[str], apart: set[str]) -> Part[set[str]]:
+        """Bad nodes that are good with another bad one: the fault lies between them and all others.
 
         Args:
             apart: nodes of which that is known already.
         """
-        nodes = sorted({*accused, *apart})
+        nodes = sorted({*bad_nodes, *apart})
         count = len(nodes)
         if count <= _ALL_PAIRS:
             pairs = list(combinations(nodes, 2))
@@ -180,12 +180,12 @@ class _Search:
         partner = self._pool.any(node)
         if not self._fabric.rails or partner is None:
             return ()
-        asked = [FabricMeasurement.of({node, partner}, rail) for rail in range(self._fabric.rails)]
-        first = yield tuple(asked)
+        measurements = [FabricMeasurement.of({node, partner}, rail) for rail in range(self._fabric.rails)]
+        first = yield tuple(measurements)
         alone = self._fabric.expected_of_rail or typical(first.values())
         if alone is None:
             return ()
-        results = yield from good(Scale(self._scale.whole, alone), asked, first)
+        results = yield from good(Scale(self._scale.whole, alone), measurements, first)
         slow = tuple(each.rail for each, is_good in results.items() if is_good is False and each.rail is not None)
         return slow if 0 < len(slow) < self._fabric.rails and True in results.values() else ()
 

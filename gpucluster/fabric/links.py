@@ -10,7 +10,7 @@ from gpucluster.fabric.model import FabricMeasurement
 from gpucluster.fabric.rounds import Part
 from gpucluster.fabric.splitting import Bundle, across, between, singles
 
-#: So many faults are searched; a network with more needs a person.
+#: So many faults are searched; a network with more needs an operator.
 _MOST = 16
 #: So many others tell a bad end from a bad link between two ends. One of them may be bad itself.
 _WITNESSES = 3
@@ -34,9 +34,9 @@ class Links:
 
 def search(scale: Scale, blocks: Sequence[Sequence[str]], nodes: Bundle) -> Part[Links]:
     """Search among these nodes. After each fault, it goes on without one end of it, and without the other."""
-    found = Links()
+    links = Links()
     waiting, seen = [nodes], set[Bundle]()
-    while waiting and len(found) < _MOST:
+    while waiting and len(links) < _MOST:
         whole = waiting.pop()
         if len(whole) > 1 and whole not in seen:
             seen.add(whole)
@@ -44,20 +44,20 @@ def search(scale: Scale, blocks: Sequence[Sequence[str]], nodes: Bundle) -> Part
             try:
                 results = yield from certain(scale, [measured])
                 if not results[measured]:
-                    waiting += yield from _one(scale, [frozenset(block) & whole for block in blocks], whole, found)
+                    waiting += yield from _one(scale, [frozenset(block) & whole for block in blocks], whole, links)
             except MeasurementFailure as error:
                 # A node that died after it was found good: what is measured with it is not bad for that.
-                found.unfinished = f"a measurement had no result: {error}"
+                links.unfinished = f"a measurement had no result: {error}"
                 break
-    return found
+    return links
 
 
-def _one(scale: Scale, blocks: Sequence[Bundle], whole: Bundle, found: Links) -> Part[list[Bundle]]:
+def _one(scale: Scale, blocks: Sequence[Bundle], whole: Bundle, links: Links) -> Part[list[Bundle]]:
     """Find one fault among nodes that are bad together. Returns in which of them to search on."""
     present = [block for block in blocks if block]
     fault = yield from between(scale, present)
     if fault is None:
-        found.reason = "all nodes together are slow, and no part of them is: the network may be overloaded"
+        links.reason = "all nodes together are slow, and no part of them is: the network may be overloaded"
         return []
     one, other = fault
     first, second = (next(number for number, block in enumerate(blocks) if end <= block) for end in fault)
@@ -65,11 +65,11 @@ def _one(scale: Scale, blocks: Sequence[Bundle], whole: Bundle, found: Links) ->
         witnesses = [block for block in present if block not in fault][:_WITNESSES]
         ends = yield from _bad_with_all(scale, fault, witnesses)
         if ends:
-            found.uplinks.update(number for end, number in ((one, first), (other, second)) if end in ends)
+            links.uplinks.update(number for end, number in ((one, first), (other, second)) if end in ends)
             return [whole.difference(*ends)]
         pair = yield from across(scale, singles(one), singles(other))
         if pair is None or (yield from _others_too(scale, (one, other), pair)):
-            found.links.add((min(first, second), max(first, second)))
+            links.links.add((min(first, second), max(first, second)))
             return [whole - one, whole - other]
         one, other = pair
     # Where switches are not known, a node behind a bad one looks like a pair with each of the others.
@@ -77,18 +77,18 @@ def _one(scale: Scale, blocks: Sequence[Bundle], whole: Bundle, found: Links) ->
     witnesses = left[:: max(len(left) // _WITNESSES, 1)][:_WITNESSES]
     ends = yield from _bad_with_all(scale, (one, other), witnesses)
     if ends:
-        found.apart.update(*ends)
+        links.apart.update(*ends)
         return [whole.difference(*ends)]
     first_node, second_node = sorted((min(one), min(other)))
-    found.pairs.add((first_node, second_node))
+    links.pairs.add((first_node, second_node))
     return [whole - one, whole - other]
 
 
 def _bad_with_all(scale: Scale, ends: Sequence[Bundle], witnesses: Sequence[Bundle]) -> Part[list[Bundle]]:
     """Those ends that are bad with every other block, too."""
-    asked = {end: [FabricMeasurement.of(end | witness) for witness in witnesses] for end in ends}
-    results = yield from certain(scale, [each for measurements in asked.values() for each in measurements])
-    return [end for end in ends if asked[end] and not any(results[each] for each in asked[end])]
+    by_end = {end: [FabricMeasurement.of(end | witness) for witness in witnesses] for end in ends}
+    results = yield from certain(scale, [each for measurements in by_end.values() for each in measurements])
+    return [end for end in ends if by_end[end] and not any(results[each] for each in by_end[end])]
 
 
 def _others_too(scale: Scale, blocks: tuple[Bundle, Bundle], pair: tuple[Bundle, Bundle]) -> Part[bool]:

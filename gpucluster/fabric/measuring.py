@@ -13,7 +13,7 @@ from gpucluster.fabric.rounds import Part
 #: nothing is; between them the median of three decides. Faults that are known cost a fifth of the bandwidth or more.
 SURELY_BAD, LIMIT, SURELY_GOOD = 0.84, 0.9, 0.94
 _REPEATS = 2
-#: So many names say enough.
+#: The most names in a message.
 _NAMED = 4
 
 
@@ -38,14 +38,14 @@ def typical(results: Iterable[float | None]) -> float | None:
 
 
 def good(
-    scale: Scale, wanted: Iterable[FabricMeasurement], first: Results | None = None
+    scale: Scale, measurements: Iterable[FabricMeasurement], first: Results | None = None
 ) -> Part[dict[FabricMeasurement, bool | None]]:
-    """Measure, and say of each whether it is good; None where there was no result in any attempt.
+    """Measure, and report of each whether it is good; None where there was no result in any attempt.
 
     Args:
         first: results of a first attempt that was made already.
     """
-    values: dict[FabricMeasurement, list[float]] = {each: [] for each in wanted}
+    values: dict[FabricMeasurement, list[float]] = {each: [] for each in measurements}
     ask = tuple(values)
     for attempt in range(1 + _REPEATS):
         if not ask:
@@ -63,13 +63,13 @@ class MeasurementFailure(Exception):
     """A measurement had no result in any attempt; the message names its nodes."""
 
 
-def certain(scale: Scale, wanted: Iterable[FabricMeasurement]) -> Part[dict[FabricMeasurement, bool]]:
-    """The same, where only results can accuse somebody.
+def certain(scale: Scale, measurements: Iterable[FabricMeasurement]) -> Part[dict[FabricMeasurement, bool]]:
+    """The same, where only a result makes a node bad.
 
     Raises:
         Unmeasured: one had no result in any attempt.
     """
-    results = yield from good(scale, wanted)
+    results = yield from good(scale, measurements)
     silent = sorted(node for each, is_good in results.items() if is_good is None for node in each.nodes)
     if silent:
         names = list(dict.fromkeys(silent))

@@ -63,8 +63,8 @@ class FabricVerdict:
         uplinks: numbers of blocks that are good in themselves, and slow with every other block.
         links: two numbers of blocks that are slow together, and good with others.
         apart: nodes that are good among themselves, and slow with all others, where no known block explains it.
-        unknown: nodes that could not be measured, with the reason. They are accused of nothing.
-        reason: why the search says nothing about any node; empty otherwise.
+        unknown: nodes that could not be measured, with the reason. They do not count as bad.
+        reason: why the search has no result for any node; empty otherwise.
         unfinished: why nothing more is known of what lies between nodes: a measurement had no result there.
         measurements: how many were needed. `rounds`: how many one after the other.
     """
@@ -85,5 +85,5 @@ class FabricVerdict:
     @property
     def healthy(self) -> bool:
         """Whether everything was measured and is good."""
-        found = (self.nodes, self.rails, self.pairs, self.switches, self.uplinks, self.links, self.apart)
-        return not any((*found, self.unknown, self.reason, self.unfinished))
+        faults = (self.nodes, self.rails, self.pairs, self.switches, self.uplinks, self.links, self.apart)
+        return not any((*faults, self.unknown, self.reason, self.unfinished))

@@ -14,21 +14,21 @@ Part = Generator[Sequence[FabricMeasurement], Results, T]
 
 def together(parts: Sequence[Part[T]]) -> Part[list[T]]:
     """Run parts side by side: in each round, all of them ask together. Returns what they found, in their order."""
-    found: dict[int, T] = {}
-    asked: dict[int, Sequence[FabricMeasurement]] = {}
+    end_values: dict[int, T] = {}
+    questions: dict[int, Sequence[FabricMeasurement]] = {}
 
     def step(number: int, results: Results | None) -> None:
         try:
-            asked[number] = next(parts[number]) if results is None else parts[number].send(results)
+            questions[number] = next(parts[number]) if results is None else parts[number].send(results)
         except StopIteration as end:
-            found[number] = end.value
-            asked.pop(number, None)
+            end_values[number] = end.value
+            questions.pop(number, None)
 
     for number in range(len(parts)):
         step(number, None)
-    while asked:
-        wanted = dict.fromkeys(each for measurements in asked.values() for each in measurements)
-        results = yield tuple(wanted)
-        for number in sorted(asked):
-            step(number, {each: results.get(each) for each in asked[number]})
-    return [found[number] for number in range(len(parts))]
+    while questions:
+        distinct = dict.fromkeys(each for measurements in questions.values() for each in measurements)
+        results = yield tuple(distinct)
+        for number in sorted(questions):
+            step(number, {each: results.get(each) for each in questions[number]})
+    return [end_values[number] for number in range(len(parts))]

@@ -23,21 +23,21 @@ def suspects(scale: Scale, group: Sequence[str], pool: FabricPool) -> Part[list[
     if len(group) == 1:
         return list(group)
     halves = halved(group)
-    asked: list[FabricMeasurement | None] = []
+    measurements: list[FabricMeasurement | None] = []
     for half in halves:
         # A node alone uses no network: it is measured with a partner that is proven good.
         partner = pool.any(half[0], group) if len(half) == 1 else None
         alone = len(half) == 1 and partner is None
-        asked.append(None if alone else FabricMeasurement.of({*half, *([partner] if partner else [])}))
-    results = yield from good(scale, [each for each in asked if each is not None])
+        measurements.append(None if alone else FabricMeasurement.of({*half, *([partner] if partner else [])}))
+    results = yield from good(scale, [each for each in measurements if each is not None])
     parts = []
-    for half, each in zip(halves, asked, strict=True):
+    for half, each in zip(halves, measurements, strict=True):
         if each is None or not results[each]:
             parts.append(suspects(scale, half, pool))
         else:
             pool.add(half)
-    found = yield from together(parts)
-    return [node for nodes in found for node in nodes]
+    suspects_by_half = yield from together(parts)
+    return [node for nodes in suspects_by_half for node in nodes]
 
 
 def between(scale: Scale, bundles: Sequence[Bundle]) -> Part[tuple[Bundle, Bundle] | None]:
@@ -73,9 +73,9 @@ def across(scale: Scale, left: Sequence[Bundle], right: Sequence[Bundle]) -> Par
         larger = 0 if len(sides[0]) >= len(sides[1]) else 1
         whole = _union(sides[1 - larger])
         halves = halved(sides[larger])
-        asked = [FabricMeasurement.of(_union(half) | whole) for half in halves]
-        results = yield from certain(scale, asked)
-        bad = [half for half, each in zip(halves, asked, strict=True) if not results[each]]
+        measurements = [FabricMeasurement.of(_union(half) | whole) for half in halves]
+        results = yield from certain(scale, measurements)
+        bad = [half for half, each in zip(halves, measurements, strict=True) if not results[each]]
         if not bad:
             return None
         sides[larger] = bad[0]

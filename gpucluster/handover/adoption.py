@@ -107,7 +107,7 @@ class Findings:
 
     @property
     def removable(self) -> tuple[TaggedResource, ...]:
-        """What apply removes: it costs money, and nobody asked for it."""
+        """What apply removes: it costs money, and cluster.yml does not ask for it."""
         return (*self.surplus, *self.unwanted)
 
 
@@ -193,25 +193,25 @@ def _iam(module: str, iam: Mapping[str, Any]) -> Iterator[Desired]:
         yield Desired(f"{at}.oci_identity_policy.tenancy[0]", "policy", f"{group}-tenancy")
 
 
-def untracked(found: Iterable[TaggedResource], known: Collection[str]) -> tuple[TaggedResource, ...]:
+def untracked(resources: Iterable[TaggedResource], known: Collection[str]) -> tuple[TaggedResource, ...]:
     """What no state knows, without the members of cluster networks, which go with these, and elastic nodes, which the
     autoscaler owns.
 
     Args:
         known: the OCIDs in Terraform's state.
     """
-    return tuple(each for each in found if each.id not in known and not each.launched_by_others)
+    return tuple(each for each in resources if each.id not in known and not each.launched_by_others)
 
 
-def missing(found: Sequence[TaggedResource], state: Mapping[str, str], listed: Collection[str]) -> dict[str, str]:
+def missing(resources: Sequence[TaggedResource], state: Mapping[str, str], listed: Collection[str]) -> dict[str, str]:
     """What the state knows and the cloud does not have any more: OCID by address.
 
     Args:
         state: OCID by address.
-        listed: the kinds of which `found` has all that exist. Others are left out.
+        listed: the kinds of which `resources` has all that exist. Others are left out.
     """
     types = {_TYPES[kind] for kind in listed if kind in _TYPES}
-    present = {each.id for each in found}
+    present = {each.id for each in resources}
     of_types = {address: ocid for address, ocid in state.items() if _type(address) in types}
     return {address: ocid for address, ocid in of_types.items() if ocid not in present}
 
@@ -222,7 +222,7 @@ def _type(address: str) -> str:
     return parts[-2] if len(parts) > 1 else ""
 
 
-def require_one_cluster(found: Iterable[TaggedResource], known: Collection[str], cluster: str) -> None:
+def require_one_cluster(resources: Iterable[TaggedResource], known: Collection[str], cluster: str) -> None:
     """Refuse a second controller beside the one in the state. An interrupted run leaves none: the two have one host
     name, which OCI gives only once in a network. So it is that of another cluster with this name, and nothing of that
     may be taken for a duplicate.
@@ -234,7 +234,9 @@ def require_one_cluster(found: Iterable[TaggedResource], known: Collection[str],
         ToolError: with the OCIDs of both.
     """
     controllers = [
-        each.id for each in found if each.kind == "instance" and not each.ending and tags.controller(each.tags, cluster)
+        each.id
+        for each in resources
+        if each.kind == "instance" and not each.ending and tags.controller(each.tags, cluster)
     ]
     ours = [ocid for ocid in controllers if ocid in known]
     others = [ocid for ocid in controllers if ocid not in known]
@@ -242,13 +244,16 @@ def require_one_cluster(found: Iterable[TaggedResource], known: Collection[str],
         raise ToolError(
             f"the compartment has two clusters with the name {cluster}: the state knows the controller "
             f"{', '.join(ours)}, and not {', '.join(others)}",
-            hint="Use another compartment for one of them. If nobody needs the second one, remove it with its own "
+            hint="Use another compartment for one of them. If the second one is not needed, remove it with its own "
             "cluster.yml and state, or terminate its instances in the console",
         )
 
 
 def compare(
-    wanted: Sequence[Desired], found: Sequence[TaggedResource], state: Mapping[str, str], deposed: Collection[str] = ()
+    desired_resources: Sequence[Desired],
+    resources: Sequence[TaggedResource],
+    state: Mapping[str, str],
+    deposed: Collection[str] = (),
 ) -> Findings:
     """Compare what exists with what the state knows and cluster.yml asks for.
 
@@ -259,28 +264,28 @@ def compare(
     Raises:
         ToolError: of two resources for the same address, neither is known, and both may be in use.
     """
-    return _Comparison(wanted, found, state, deposed).findings()
+    return _Comparison(desired_resources, resources, state, deposed).findings()
 
 
 class _Comparison:
     def __init__(
         self,
-        wanted: Sequence[Desired],
-        found: Sequence[TaggedResource],
+        desired_resources: Sequence[Desired],
+        resources: Sequence[TaggedResource],
         state: Mapping[str, str],
         deposed: Collection[str],
     ) -> None:
-        self._wanted = wanted
-        self._found = [each for each in found if not each.ending]
+        self._desired = desired_resources
+        self._existing = [each for each in resources if not each.ending]
         self._state = state
-        self._rest = {each.id: each for each in untracked(self._found, {*state.values(), *deposed})}
+        self._rest = {each.id: each for each in untracked(self._existing, {*state.values(), *deposed})}
 
     def findings(self) -> Findings:
-        alive = {each.id for each in self._found}
+        alive = {each.id for each in self._existing}
         adopt: dict[str, TaggedResource] = {}
         stale: dict[str, TaggedResource] = {}
         surplus: list[TaggedResource] = []
-        for each in self._wanted:
+        for each in self._desired:
             present = self._state.get(each.address, "")
             parent = self._parent(each, adopt)
             candidates = [resource for resource in self._rest.values() if _is(resource, each)]
@@ -305,33 +310,37 @@ class _Comparison:
             state_lost=not self._state and any(each.kind in _HOSTS for each in adopt.values()),
         )
 
-    def _parent(self, wanted: Desired, adopt: Mapping[str, TaggedResource]) -> str | None:
+    def _parent(self, resource: Desired, adopt: Mapping[str, TaggedResource]) -> str | None:
         """The OCID of the network (or the mount target) that it must be in: in another it is a duplicate. None if it
         needs none; empty if the cluster has none."""
-        if not wanted.parent:
+        if not resource.parent:
             return None
-        adopted = adopt.get(wanted.parent)
-        return adopted.id if adopted else self._state.get(wanted.parent, "")
+        adopted = adopt.get(resource.parent)
+        return adopted.id if adopted else self._state.get(resource.parent, "")
 
     def _choose(self, candidates: Sequence[TaggedResource]) -> TaggedResource:
         """The one that others use; the first that was made, if none is used."""
         if len(candidates) == 1:
             return candidates[0]
-        used = [each for each in candidates if any(each.id in other.uses for other in self._found)]
+        used = [each for each in candidates if any(each.id in other.uses for other in self._existing)]
         if len(used) == 1:
             return used[0]
         if used or candidates[0].kind in _VALUABLE:
             listed = "\n".join(f"  {each.id} ({each.state}, made {each.created})" for each in candidates)
             raise ToolError(
-                f"the cloud has {len(candidates)} of the {candidates[0]}, and no state says which one is in use:\n"
+                f"the cloud has {len(candidates)} of the {candidates[0]}, and no state shows which one is in use:\n"
                 f"{listed}",
                 hint="Remove those that are not in use in the console, then run the same command again",
             )
         return min(candidates, key=lambda each: (each.created, each.id))
 
 
-def _is(resource: TaggedResource, wanted: Desired) -> bool:
-    return (resource.kind, resource.name, resource.pool) == (wanted.kind, wanted.name, wanted.pool)
+def _is(resource: TaggedResource, desired_resource: Desired) -> bool:
+    return (resource.kind, resource.name, resource.pool) == (
+        desired_resource.kind,
+        desired_resource.name,
+        desired_resource.pool,
+    )
 
 
 def _is_of_nodes(resource: TaggedResource) -> bool:
@@ -339,16 +348,16 @@ def _is_of_nodes(resource: TaggedResource) -> bool:
     return resource.kind in _OF_POOLS and bool(resource.pool or tags.login_node(resource.tags))
 
 
-def existing_images(found: Iterable[TaggedResource], pools: Iterable[str], cluster: str) -> dict[str, str]:
+def existing_images(resources: Iterable[TaggedResource], pools: Iterable[str], cluster: str) -> dict[str, str]:
     """The images of the existing hosts, as the variable `existing_images` takes them.
 
     Args:
-        found: the cluster's resources.
+        resources: the cluster's resources.
         pools: the names of the pools.
     """
     images: dict[str, str] = {}
     names = set(pools)
-    for each in found:
+    for each in resources:
         permanent = each.kind == "instance" and each.image_id and not each.ending
         if permanent and each.name == f"{cluster}-controller":
             images["controller"] = each.image_id

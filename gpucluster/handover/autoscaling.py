@@ -11,7 +11,7 @@ from gpucluster.handover.kubernetes import node_labels, offered
 from gpucluster.handover.names import elastic_names, elastic_prefix
 from gpucluster.handover.outputs import Outputs, PoolOutput
 from gpucluster.kubernetes import labels
-from gpucluster.spec import ClusterSpec, Pool
+from gpucluster.spec import ClusterSpec, PoolSpec
 
 POLICY_VERSION = 1
 #: Where the role kubernetes writes the autoscaler's own kubeconfig, and where it installs kubectl.
@@ -19,7 +19,7 @@ KUBECONFIG, KUBECTL = "/etc/gpucluster/autoscaler.kubeconfig", "/usr/local/bin/k
 
 # kubelet's name of each architecture.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-# Cores that the DaemonSets of each node ask for: Calico 0.25, Multus 0.1, and something for a person's own.
+# Cores that the DaemonSets of each node ask for: Calico 0.25, Multus 0.1, and a reserve for DaemonSets of the site.
 _CORES_OF_DAEMONS = 0.5
 # kubelet takes 110 pods, its default. Those of the cluster itself are fewer than ten.
 _PODS = 100
@@ -47,7 +47,7 @@ def autoscaler_policy(
     """The autoscaler's policy, in the form that the autoscaler parses.
 
     Args:
-        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+        hardware_emulated: hosts have less hardware than their shape has (the local cloud).
     """
     limits = spec.autoscaler
     on_kubernetes = spec.scheduler == "kubernetes"
@@ -77,7 +77,7 @@ def autoscaler_policy(
     }
 
 
-def _pool_policy(name: str, pool: Pool, output: PoolOutput, baked: bool) -> dict[str, Any]:
+def _pool_policy(name: str, pool: PoolSpec, output: PoolOutput, baked: bool) -> dict[str, Any]:
     return {
         "partition": pool.partition,
         "prefix": elastic_prefix(name),
@@ -92,7 +92,7 @@ def _pool_policy(name: str, pool: Pool, output: PoolOutput, baked: bool) -> dict
 
 
 def _on_kubernetes(
-    spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, hardware_emulated: bool
+    spec: ClusterSpec, name: str, pool: PoolSpec, outputs: Outputs, hardware_emulated: bool
 ) -> dict[str, Any]:
     """What differs with Kubernetes: no partitions, no baked images, and what a new node will be."""
     whole = offered(spec, pool)

@@ -17,7 +17,7 @@ NOT_KNOWN = "how the hosts are configured is not known: apply configures all of 
 
 # Paths on the machine that runs apply, and the lists of hosts.
 _LEFT_OUT = frozenset({"gpucluster_hosts", "software_files", "software_directory", "autoscaler_wheels"})
-# What people call a variable: by the beginning of its name, the longest first.
+# The names of variables in messages: by the beginning of its name, the longest first.
 _SUBJECTS = {
     "users_people": "users", "users_": "users", "slurm_pools": "pools", "slurm_partitions": "partitions",
     "slurm_": "slurm", "containers_": "containers", "pyxis_": "containers", "nvidia_": "nvidia",
@@ -102,23 +102,23 @@ def differences(recorded: Mapping[str, Any] | None, now: Mapping[str, Any]) -> t
     if recorded is None or recorded.get("format") != FORMAT or not recorded.get("complete"):
         return (ConfigurationDifference("hosts", "configure", NOT_KNOWN),)
     before, after = recorded["settings"], now["settings"]
-    found = [*_hosts(recorded["hosts"], now["hosts"])]
+    changes = [*_hosts(recorded["hosts"], now["hosts"])]
     for name in sorted({*before, *after}):
         subject, key = _named(name)
         old, new = before.get(name), after.get(name)
         if name == "users_people":  # the account of a user who is not in the file any more stays
             old = [each for each in old or () if each["name"] in {one["name"] for one in new or ()}]
         if old != new:
-            found += _differing(subject, key, old, new)
+            changes += _differing(subject, key, old, new)
     if recorded["gpucluster"] != now["gpucluster"]:
-        found.append(
+        changes.append(
             ConfigurationDifference("gpucluster", "change", "version", recorded["gpucluster"], now["gpucluster"])
         )
     elif recorded["content"] != now["content"]:
-        found.append(
+        changes.append(
             ConfigurationDifference("gpucluster", "configure", "its roles differ from those of the last apply")
         )
-    return tuple(found)
+    return tuple(changes)
 
 
 def _hosts(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[ConfigurationDifference]:
@@ -137,8 +137,8 @@ def _named(variable: str) -> tuple[str, str]:
 
 def _differing(subject: str, key: str, before: Any, after: Any) -> Iterator[ConfigurationDifference]:
     """The differences of two values that are not equal: at least one."""
-    found = list(_parts(subject, key, before, after))
-    yield from found or [ConfigurationDifference(subject, "change", f"the order of {key}")]
+    changes = list(_parts(subject, key, before, after))
+    yield from changes or [ConfigurationDifference(subject, "change", f"the order of {key}")]
 
 
 def _parts(subject: str, key: str, before: Any, after: Any) -> Iterator[ConfigurationDifference]:

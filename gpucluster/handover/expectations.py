@@ -8,11 +8,15 @@ from typing import Any
 from gpucluster import shapes
 from gpucluster.node_agent.checks.expected import NodeExpectation
 from gpucluster.node_agent.rules.mig import gpu_links
-from gpucluster.spec import ClusterSpec, Controller, Login, Pool
+from gpucluster.spec import ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 
 
 def node_expectation(
-    spec: ClusterSpec, machine: Controller | Login | Pool, *, hardware_emulated: bool, off: Sequence[str] = ()
+    spec: ClusterSpec,
+    machine: ControllerSpec | LoginSpec | PoolSpec,
+    *,
+    hardware_emulated: bool,
+    off: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The expectation of the controller, the login nodes, or the nodes of a pool.
 
@@ -20,14 +24,14 @@ def node_expectation(
     other hosts are not worth a verdict on their drives.
 
     Args:
-        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+        hardware_emulated: hosts have less hardware than their shape has (the local cloud).
         off: checks that cluster.yml switches off.
     """
-    pool = machine if isinstance(machine, Pool) else None
+    pool = machine if isinstance(machine, PoolSpec) else None
     shape = shapes.get(machine.shape)
     gpus = shape.gpus if pool else 0
     nvidia = bool(gpus) and shape.has_nvidia_gpus
-    # A pod that has an RDMA device takes it away from the host, so that a missing one is no fault there.
+    # A pod that has an RDMA device takes it away from the host, so that a missing one is not a fault there.
     in_pods = spec.scheduler == "kubernetes" and spec.kubernetes.rdma == "device"
     rdma = pool is not None and pool.uses_rdma and not in_pods
     disk = spec.storage.local_disk
@@ -59,22 +63,22 @@ def node_expectation(
     ).to_dict()
 
 
-def _memory_mib(pool: Pool) -> int:
+def _memory_mib(pool: PoolSpec) -> int:
     """What Slurm gives to jobs: with less, Slurm drains the node itself."""
     shape = pool.hardware
     memory_mib = pool.memory_gb * shapes.MIB_PER_GIB if shape.flex and pool.memory_gb else shape.memory_mib
     return shapes.real_memory_mib(memory_mib) if memory_mib else 0
 
 
-def _services(spec: ClusterSpec, machine: Controller | Login | Pool) -> tuple[str, ...]:
-    if spec.scheduler == "kubernetes" and not isinstance(machine, Login):
-        # Where Oracle runs the control plane, the controller is no node.
-        is_node = isinstance(machine, Pool) or spec.kubernetes.control_plane == "self"
+def _services(spec: ClusterSpec, machine: ControllerSpec | LoginSpec | PoolSpec) -> tuple[str, ...]:
+    if spec.scheduler == "kubernetes" and not isinstance(machine, LoginSpec):
+        # Where Oracle runs the control plane, the controller is not a node.
+        is_node = isinstance(machine, PoolSpec) or spec.kubernetes.control_plane == "self"
         return ("containerd", "kubelet") if is_node else ()
     if not spec.slurm.enabled:
         return ()
-    if isinstance(machine, Pool):
+    if isinstance(machine, PoolSpec):
         return ("munge", "slurmd")
-    if isinstance(machine, Login):
+    if isinstance(machine, LoginSpec):
         return ("munge",)
     return ("munge", "slurmctld", *(["slurmdbd"] if spec.slurm.accounting else []))

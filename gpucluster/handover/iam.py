@@ -19,7 +19,7 @@ from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.oci import permissions
 from gpucluster.oci.names import elastic_compartment
 from gpucluster.oci.permissions import Right, all_of, any_of
-from gpucluster.spec import ClusterSpec, Pool
+from gpucluster.spec import ClusterSpec, PoolSpec
 
 # Placeholders for values that are not known yet, or that gpucluster can't know.
 CONTROLLER = "OCID_OF_THE_CONTROLLER"
@@ -182,9 +182,9 @@ class _Places:
     elastic: str
     inside: bool
 
-    def distinct(self, *wanted: str) -> tuple[str, ...]:
+    def distinct(self, *locations: str) -> tuple[str, ...]:
         """These locations without those that another one covers."""
-        return tuple(each for each in dict.fromkeys(wanted) if not (self.covers(each) and self.own in wanted))
+        return tuple(each for each in dict.fromkeys(locations) if not (self.covers(each) and self.own in locations))
 
     def covers(self, place: str) -> bool:
         """Whether a place is below the cluster's compartment. A policy there may be about it."""
@@ -225,7 +225,7 @@ def _by_policy(placed: Iterable[_Placed], places: _Places) -> tuple[tuple[Statem
 # --- the controller -----
 
 
-def _controller(spec: ClusterSpec, pools: tuple[Pool, ...], subject: str, places: _Places) -> Iterator[_Placed]:
+def _controller(spec: ClusterSpec, pools: tuple[PoolSpec, ...], subject: str, places: _Places) -> Iterator[_Placed]:
     needed = {
         permissions.SUBNETS: (places.network,),
         permissions.VNICS: (places.elastic, places.network),
@@ -244,7 +244,7 @@ def _controller(spec: ClusterSpec, pools: tuple[Pool, ...], subject: str, places
         yield _allow("defined tags of new nodes", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
 
 
-def _for_nodes(pools: tuple[Pool, ...]) -> Iterator[tuple[str, tuple[Right, ...]]]:
+def _for_nodes(pools: tuple[PoolSpec, ...]) -> Iterator[tuple[str, tuple[Right, ...]]]:
     yield (
         "elastic nodes: launch, list, terminate",
         (permissions.INSTANCES, permissions.READ_CONFIGURATIONS, permissions.LAUNCH_CONFIGURATIONS, permissions.IMAGES),
@@ -439,7 +439,7 @@ def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
 # --- as text -----
 
 
-def _notes(spec: ClusterSpec, elastic: tuple[Pool, ...], network_compartment_id: str | None) -> Iterator[str]:
+def _notes(spec: ClusterSpec, elastic: tuple[PoolSpec, ...], network_compartment_id: str | None) -> Iterator[str]:
     granted = bool(elastic) or has_kubernetes_engine(spec)
     if granted and spec.iam.create and (spec.iam.identity_domain or DEFAULT_DOMAIN) != DEFAULT_DOMAIN:
         yield (

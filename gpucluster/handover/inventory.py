@@ -24,7 +24,7 @@ from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
 from gpucluster.node_agent.rules import mig
-from gpucluster.spec import PROVIDERS, ClusterSpec, Controller, Login, Pool
+from gpucluster.spec import PROVIDERS, ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 from gpucluster.spec.defaults import systems_of
 from gpucluster.ssh import GATEWAY, Host
 
@@ -89,14 +89,16 @@ def inventory(
         members: the permanent nodes of each pool; elastic nodes are never in the inventory.
         autoscaling: None where no pool is elastic.
         person_keys: the public keys of each user, including generated ones.
-        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+        hardware_emulated: hosts have less hardware than their shape has (the local cloud).
         software: the release files for the hosts.
     """
     every = [outputs.controller, *outputs.login, *(node for nodes in members.values() for node in nodes)]
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
 
     def group(
-        members: Sequence[PoolMember], machine: Controller | Login | Pool, more: Mapping[str, Any] | None = None
+        members: Sequence[PoolMember],
+        machine: ControllerSpec | LoginSpec | PoolSpec,
+        more: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         expectation = node_expectation(spec, machine, hardware_emulated=hardware_emulated, off=spec.checks.off)
         return {
@@ -250,7 +252,7 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_accounting": spec.slurm.accounting,
         "slurm_release": spec.slurm.release,
         "slurm_systems": sorted(
-            {found for found in systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider]).values() if found}
+            {system for system in systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider]).values() if system}
         ),
         "slurm_private": spec.slurm.private,
         "slurm_login_needs_job": spec.slurm.login_needs_job,
@@ -275,7 +277,7 @@ def _minutes(hours: int | None) -> int | None:
     return None if hours is None else hours * 60
 
 
-def _slurm_pool(name: str, pool: Pool, nodes: Sequence[PoolMember], default: bool, linked: bool) -> dict[str, Any]:
+def _slurm_pool(name: str, pool: PoolSpec, nodes: Sequence[PoolMember], default: bool, linked: bool) -> dict[str, Any]:
     """A pool for Slurm. `linked`: each node has links to the GPUs that it was given, instead of the shape's files."""
     shape = shapes.get(pool.shape)
     devices = mig.devices(pool.mig_parts, shape.gres_type or "")
@@ -361,7 +363,7 @@ def _monitoring_variables(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]
         "monitoring_retention_days": monitoring.retention_days,
         "monitoring_retention_gb": monitoring.retention_gb,
         "monitoring_slurm_interval": monitoring.slurm_interval,
-        # Its content may have passwords: it is no part of the inventory, which the controller has a copy of.
+        # Its content may have passwords: it is not part of the inventory, which the controller has a copy of.
         "monitoring_alertmanager_file": str(path) if path else None,
         "monitoring_grafana": monitoring.grafana,
         "exporters_hang_seconds": monitoring.hang_seconds,
@@ -388,7 +390,8 @@ def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, A
         "nvidia_replace_driver": nvidia.replace_driver,
         "nvidia_dcgm": nvidia.dcgm,
         "nvidia_repositories": {
-            found.system: found.model_dump(mode="json", exclude={"system"}) for found in nvidia.repositories
+            repository.system: repository.model_dump(mode="json", exclude={"system"})
+            for repository in nvidia.repositories
         },
     }
 

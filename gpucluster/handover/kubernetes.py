@@ -1,4 +1,4 @@
-"""What Ansible's inventory says of Kubernetes: the variables of the cluster, labels and taints of each pool,
+"""The part of Ansible's inventory about Kubernetes: the variables of the cluster, labels and taints of each pool,
 and the objects that gpucluster runs there."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpucluster.kubernetes import labels
 from gpucluster.kubernetes.images import OperatorChart, operator_chart
 from gpucluster.kubernetes.manifests import Manifest, autoscaler, gpus, images, networks, queues
 from gpucluster.kubernetes.system import SET, needed_images, system
-from gpucluster.spec import ClusterSpec, Pool
+from gpucluster.spec import ClusterSpec, PoolSpec
 
 _MANAGED_BOOT = """\
 #!/bin/bash
@@ -35,7 +35,7 @@ def has_kubernetes_engine(spec: ClusterSpec) -> bool:
 
 
 def kubernetes_variables(spec: ClusterSpec, outputs: Outputs, *, hardware_emulated: bool) -> dict[str, Any]:
-    """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them.
+    """The variables of the whole cluster. Without Kubernetes they describe what it would be, and no role reads them.
     `kubernetes_oke` is there with a control plane of Kubernetes Engine only.
 
     Args:
@@ -70,7 +70,7 @@ def _oke_variable(oke: OkeOutput, region: str, *, hardware_emulated: bool) -> di
 
 
 def pool_variables(
-    spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, *, hardware_emulated: bool
+    spec: ClusterSpec, name: str, pool: PoolSpec, outputs: Outputs, *, hardware_emulated: bool
 ) -> dict[str, Any]:
     """The variables of the group of a pool: its labels and taints, the images of gpucluster's objects. Empty without
     Kubernetes.
@@ -89,13 +89,13 @@ def pool_variables(
     }
 
 
-def managed_labels(name: str, pool: Pool, *, hardware_emulated: bool) -> dict[str, str]:
+def managed_labels(name: str, pool: PoolSpec, *, hardware_emulated: bool) -> dict[str, str]:
     """The labels of the nodes of a managed pool, without the well-known ones, which OKE sets itself."""
-    found = labels.node_labels(name, pool.hardware, elastic=False, emulated=hardware_emulated)
-    return {key: value for key, value in found.items() if key not in (labels.INSTANCE_TYPE, labels.ZONE)}
+    all_labels = labels.node_labels(name, pool.hardware, elastic=False, emulated=hardware_emulated)
+    return {key: value for key, value in all_labels.items() if key not in (labels.INSTANCE_TYPE, labels.ZONE)}
 
 
-def managed_user_data(pool: Pool) -> str | None:
+def managed_user_data(pool: PoolSpec) -> str | None:
     """The script of the first boot of a managed pool's nodes; None for OKE's own. A node pool has no setting for
     taints, so kubelet gets them from here (docs: "Using Custom Cloud-init Initialization Scripts").
     """
@@ -106,7 +106,9 @@ def managed_user_data(pool: Pool) -> str | None:
     return _MANAGED_BOOT.format(taints=text)
 
 
-def node_labels(name: str, pool: Pool, outputs: Outputs, *, elastic: bool, hardware_emulated: bool) -> dict[str, str]:
+def node_labels(
+    name: str, pool: PoolSpec, outputs: Outputs, *, elastic: bool, hardware_emulated: bool
+) -> dict[str, str]:
     """The labels with which the permanent or the elastic nodes of a pool register.
 
     Args:
@@ -125,12 +127,12 @@ def node_labels(name: str, pool: Pool, outputs: Outputs, *, elastic: bool, hardw
     )
 
 
-def _offered_devices(spec: ClusterSpec, pool: Pool) -> dict[str, str]:
+def _offered_devices(spec: ClusterSpec, pool: PoolSpec) -> dict[str, str]:
     functions = offers_functions(spec, pool)
     return labels.offered_devices(pool.hardware, virtual_functions=functions, mig_parts=pool.mig_parts)
 
 
-def offers_functions(spec: ClusterSpec, pool: Pool) -> bool:
+def offers_functions(spec: ClusterSpec, pool: PoolSpec) -> bool:
     """Whether nodes of a pool offer virtual functions of their RDMA devices as a resource."""
     return spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
 
@@ -141,7 +143,7 @@ def node_names(spec: ClusterSpec, members: Mapping[str, Sequence[PoolMember]]) -
     return {node.name: node.private_ip if by_address else node.name for nodes in members.values() for node in nodes}
 
 
-def pod_needs(spec: ClusterSpec, pool: Pool, *, hardware_emulated: bool) -> dict[str, Any]:
+def pod_needs(spec: ClusterSpec, pool: PoolSpec, *, hardware_emulated: bool) -> dict[str, Any]:
     """What a pod needs to see all RDMA devices of a node: {annotations, container, volumes}. No rights to use them.
 
     Args:
@@ -208,7 +210,7 @@ def system_manifests(spec: ClusterSpec, *, hardware_emulated: bool) -> list[Mani
     """The objects that gpucluster itself runs in a cluster for its hardware.
 
     Args:
-        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+        hardware_emulated: hosts have less hardware than their shape has (the local cloud).
     """
     return system(
         [pool.hardware for pool in spec.pools.values()],
@@ -246,7 +248,7 @@ def minor_release(spec: ClusterSpec) -> int:
 
 def operator_charts(spec: ClusterSpec) -> list[OperatorChart]:
     """The charts that an administrator installs for this cluster, with their values."""
-    found = []
+    charts = []
     if spec.kubernetes.gpus == "operator" and any(pool.hardware.has_nvidia_gpus for pool in spec.pools.values()):
         values = gpus.operator_values(
             minor_release(spec),
@@ -256,14 +258,14 @@ def operator_charts(spec: ClusterSpec) -> list[OperatorChart]:
             ),
             divided=divides_gpus(spec),
         )
-        found.append(operator_chart("gpu-operator", "gpu-operator", values))
+        charts.append(operator_chart("gpu-operator", "gpu-operator", values))
     if spec.claiming_pools:
         values = gpus.dra_driver_values(engine=has_kubernetes_engine(spec))
-        found.append(operator_chart("dra-driver", "dra-driver-nvidia-gpu", values))
+        charts.append(operator_chart("dra-driver", "dra-driver-nvidia-gpu", values))
     if spec.kubernetes.rdma == "sr-iov" and any(pool.uses_rdma for pool in spec.pools.values()):
         values = networks.network_operator_values()
-        found.append(operator_chart("network-operator", networks.OPERATOR_NAMESPACE, values))
-    return found
+        charts.append(operator_chart("network-operator", networks.OPERATOR_NAMESPACE, values))
+    return charts
 
 
 def queue_objects(spec: ClusterSpec, namespaces: Sequence[str], *, hardware_emulated: bool) -> list[Manifest]:
@@ -284,7 +286,7 @@ def queue_objects(spec: ClusterSpec, namespaces: Sequence[str], *, hardware_emul
     )
 
 
-def offered(spec: ClusterSpec, pool: Pool) -> dict[str, int]:
+def offered(spec: ClusterSpec, pool: PoolSpec) -> dict[str, int]:
     """What a node of the pool offers by its shape: resource -> bytes, threads, or devices."""
     machine = shapes.slurm_node(
         pool.hardware, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False

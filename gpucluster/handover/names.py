@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from gpucluster.oci.names import builder_name, elastic_name_count, elastic_prefix, number_of
-from gpucluster.spec import ClusterSpec, Pool
+from gpucluster.spec import ClusterSpec, PoolSpec
 
 __all__ = [
     "BUILDER_GROUP",
@@ -34,7 +34,7 @@ def pool_group(pool: str) -> str:
     return "pool_" + pool.replace("-", "_")
 
 
-def elastic_names(pool: Pool) -> int:
+def elastic_names(pool: PoolSpec) -> int:
     """The number of names for elastic nodes that Slurm has for a pool."""
     return elastic_name_count(pool.elastic_count) if pool.elastic else 0
 
@@ -61,7 +61,7 @@ def is_elastic_name(spec: ClusterSpec, host: str) -> bool:
     return any(0 < number_of(elastic_prefix(name), host) <= elastic_names(pool) for name, pool in spec.pools.items())
 
 
-def permanent_names(name: str, pool: Pool) -> tuple[str, ...]:
+def permanent_names(name: str, pool: PoolSpec) -> tuple[str, ...]:
     """The names of the permanent nodes of the pool `name`, in the order of their numbers. None for a pool that is
     managed: its nodes are OKE's, which names and replaces them.
 

@@ -9,7 +9,7 @@ from typing import Any
 from gpucluster.artifacts import catalogue
 from gpucluster.handover.names import monitoring_host
 from gpucluster.handover.outputs import Outputs
-from gpucluster.spec import ClusterSpec, Image, Pool
+from gpucluster.spec import ClusterSpec, Image, PoolSpec
 
 # Increased when a change of the roles makes images that were baked before incompatible with the controller.
 _NODE_CONFIGURATION = 4
@@ -21,7 +21,7 @@ def container_storage(spec: ClusterSpec) -> str:
     return f"{disk.mount_path}/containers" if disk.enabled else "/var/lib/gpucluster/containers"
 
 
-def nccl(pool: Pool) -> dict[str, str]:
+def nccl(pool: PoolSpec) -> dict[str, str]:
     """NCCL's settings; none if the shape has RDMA devices that the pool does not use."""
     shape = pool.hardware
     return dict(shape.nccl_environment) if pool.uses_rdma or not shape.rdma else {}
@@ -48,11 +48,11 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
 def _monitoring_fingerprint(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]:
     """Exporters answer the host of Prometheus only. Left out where that is the controller, whose address is there."""
     name = monitoring_host(spec) if spec.monitoring.enabled else None
-    found = [host.private_ip for host in outputs.login if host.name == name]
-    return {"monitoring_host": found} if found else {}
+    addresses = [host.private_ip for host in outputs.login if host.name == name]
+    return {"monitoring_host": addresses} if addresses else {}
 
 
-def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
+def _software_fingerprint(spec: ClusterSpec, pool: PoolSpec) -> dict[str, Any]:
     """What the roles install on a node, and how."""
     needed = catalogue.needed_by(spec, hardware_emulated=False)
     return {

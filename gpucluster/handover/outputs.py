@@ -12,7 +12,7 @@ from gpucluster.errors import TerraformError
 CONTRACT_VERSION = 1
 #: The parts of the output `identity` that are known only after the hosts were reached.
 RECORDED = ("host_keys", "certificates", "secrets")
-#: The name of the ssh authority among the certificates.
+#: The name of the ssh CA among the certificates.
 SSH_AUTHORITY = "ssh"
 
 
@@ -40,7 +40,7 @@ class OkeOutput:
 
     Args:
         private_endpoint, public_endpoint: address and port of its API; the second is empty for a private one.
-        ca: the certificate of its authority: PEM in base64.
+        ca: the certificate of its CA: PEM in base64.
     """
 
     id: str
@@ -118,17 +118,17 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a cluster is, as its state says: the root's output `identity`, version 1.
+    """What a cluster is, as its state has it: the root's output `identity`, version 1.
 
     Args:
-        compartment_id: empty if the state does not say it.
+        compartment_id: empty if the state does not have it.
         login_keys: the public halves of generated login keys, by user.
         host_keys: the ssh host keys of the controller, the login nodes and the permanent nodes, by OCID.
-        certificates: those of the cluster's certificate authorities, by their name: as PEM, for ssh a public key.
+        certificates: those of the cluster's CAs, by their name: as PEM, for ssh a public key.
         secrets: which generation of each secret the controller has: a number that changes with the secret and does
             not tell it.
-        name: of the cluster; empty if the state does not say it.
-        id: the cluster's random identity; empty if the state does not say it.
+        name: of the cluster; empty if the state does not have it.
+        id: the cluster's random identity; empty if the state does not have it.
         origin: who made the cluster, and where; empty if that is not known.
     """
 
@@ -164,12 +164,12 @@ class Identity:
 
     @property
     def ssh_authority(self) -> str:
-        """The public key, `type base64`, that certifies ssh host keys; empty if the state does not say it."""
+        """The public key, `type base64`, that certifies ssh host keys; empty if the state does not have it."""
         return " ".join(self.certificates.get(SSH_AUTHORITY, "").split()[:2])
 
     @property
     def recorded(self) -> dict[str, dict[str, str]]:
-        """What the hosts have said of themselves, as the variable `recorded` takes it."""
+        """What the hosts have reported of themselves, as the variable `recorded` takes it."""
         return {name: dict(getattr(self, name)) for name in RECORDED}
 
 

@@ -1,7 +1,7 @@
 """Whether what the cloud has under a cluster's name is the cluster that a folder works on.
 
-Two people may choose the same name in one compartment. So a cluster has a random identity besides its name: in the tags
-of its resources and in Terraform's state. Before a command changes something, the two are compared here. Pure.
+Two operators may choose the same name in one compartment. So a cluster has a random identity besides its name: in the
+tags of its resources and in Terraform's state. Before a command changes something, the two are compared here. Pure.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ def require_name(folder: FolderFacts, names: Collection[str]) -> None:
     others = sorted(set(names) - {folder.name})
     if others and folder.has_state:
         raise OtherClusterError(
-            f"this folder's state is of the cluster {', '.join(others)}, and cluster.yml says {folder.name}",
+            f"this folder's state is of the cluster {', '.join(others)}, and cluster.yml names {folder.name}",
             where=folder.state or folder.file,
             hint=f"A cluster keeps its name: write `name: {others[0]}` again. For another cluster, use another folder",
         )
 
 
-def identity(folder: FolderFacts, found: Iterable[Sighting], *, named: str = "", strict: bool = False) -> str:
+def identity(folder: FolderFacts, sightings: Iterable[Sighting], *, named: str = "", strict: bool = False) -> str:
     """The identity of the cluster that a command may change; empty if it has none yet.
 
     Args:
-        found: what the cloud has under this name.
+        sightings: what the cloud has under this name.
         named: the identity that the operator has named with `--cluster-id`. A cluster without one has the OCID of its
             controller in its place.
         strict: with an empty state, also refuse what has neither hosts nor an identity: the next apply may continue
@@ -75,7 +75,7 @@ def identity(folder: FolderFacts, found: Iterable[Sighting], *, named: str = "",
     Raises:
         OtherClusterError: the cloud has another cluster of this name, or the named one is not there.
     """
-    present = [each for each in found if each.state not in GONE]
+    present = [each for each in sightings if each.state not in GONE]
     in_state = {each.identity for each in present if each.id in folder.known and each.identity}
     own = folder.id or (next(iter(in_state)) if len(in_state) == 1 else "")
     if named:
@@ -111,22 +111,22 @@ def _named(folder: FolderFacts, present: Sequence[Sighting], own: str, named: st
     )
 
 
-def is_first(found: Iterable[Sighting], own: str) -> bool:
+def is_first(sightings: Iterable[Sighting], own: str) -> bool:
     """Whether no other cluster of this name was begun before ours. Two first applies at once make a network each, then
     look: the later one sees both.
 
     Args:
-        found: what the cloud has under this name, our network or controller included.
+        sightings: what the cloud has under this name, our network or controller included.
         own: our identity.
     """
-    standing = [each for each in found if each.state not in GONE and each.identity and each.carries_lock]
+    standing = [each for each in sightings if each.state not in GONE and each.identity and each.carries_lock]
     first = min(standing, key=lambda each: (each.created, each.id), default=None)
     return first is None or first.identity == own
 
 
-def others(found: Iterable[Sighting], own: str) -> list[Sighting]:
+def others(sightings: Iterable[Sighting], own: str) -> list[Sighting]:
     """What stands of clusters of this name with another identity than ours."""
-    return [each for each in found if each.state not in GONE and each.identity not in ("", own)]
+    return [each for each in sightings if each.state not in GONE and each.identity not in ("", own)]
 
 
 def taken(folder: FolderFacts, present: Sequence[Sighting], own: str) -> OtherClusterError:
@@ -153,7 +153,7 @@ def taken(folder: FolderFacts, present: Sequence[Sighting], own: str) -> OtherCl
 
 
 def facts(folder: FolderFacts, present: Sequence[Sighting]) -> list[str]:
-    """What is known of a cluster in the cloud, in lines, beside what cluster.yml says."""
+    """What is known of a cluster in the cloud, in lines, beside the values of cluster.yml."""
     if not present:
         return []
     ids = sorted({each.identity for each in present if each.identity})

@@ -19,7 +19,7 @@ from gpucluster import shapes
 from gpucluster.errors import InputError
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.paths import ansible_dir
-from gpucluster.spec import ClusterSpec, Controller, Login, Pool
+from gpucluster.spec import ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 from gpucluster.systems import host_python
 from gpucluster.text import count
 
@@ -103,18 +103,18 @@ class BootSettings:
     networks: tuple[str, ...] = ()
 
 
-def boot_settings(spec: ClusterSpec, machine: Controller | Login | Pool) -> BootSettings:
+def boot_settings(spec: ClusterSpec, machine: ControllerSpec | LoginSpec | PoolSpec) -> BootSettings:
     """The settings for the controller, the login nodes, or the nodes of a pool."""
     disk, drives = spec.storage.local_disk, shapes.get(machine.shape).nvme_count
     return BootSettings(
         timezone=spec.software.timezone,
         local_disk=LocalDiskSettings(disk.mount_path, drives) if disk.enabled and drives else None,
-        rdma=_rdma_of(spec, machine) if isinstance(machine, Pool) else None,
+        rdma=_rdma_of(spec, machine) if isinstance(machine, PoolSpec) else None,
         networks=tuple(cluster_networks(spec)),
     )
 
 
-def _rdma_of(spec: ClusterSpec, desired: Pool) -> RdmaAddressing | None:
+def _rdma_of(spec: ClusterSpec, desired: PoolSpec) -> RdmaAddressing | None:
     if not desired.uses_rdma or desired.rdma_addressing != "cloud-init":
         return None
     return RdmaAddressing(desired.hardware.rdma_interfaces, spec.network.private_subnet_cidr, spec.network.rdma_cidr)

@@ -14,7 +14,7 @@ from gpucluster.kubernetes.manifests.gpus import on_hosts
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
 from gpucluster.oci.names import elastic_compartment
-from gpucluster.spec import ClusterSpec, Controller, Image, Login, Network, Platform, Pool
+from gpucluster.spec import ClusterSpec, ControllerSpec, Image, LoginSpec, NetworkSpec, Platform, PoolSpec
 from gpucluster.systems import matrix
 
 #: Add-ons of Kubernetes Engine that offer GPUs to pods.
@@ -53,7 +53,7 @@ def tfvars(
         node_iam: those of the instances that join a control plane of Kubernetes Engine.
         existing_images: the images of hosts that are adopted, by `controller`, `login` and `pool/<name>`.
         login_keys: the public halves of generated login keys, by user.
-        recorded: what the state says already of the hosts: see `Identity.recorded`.
+        recorded: what the state has already about the hosts: see `Identity.recorded`.
         standing_compartment: the OCID of the compartment of elastic nodes that an earlier cluster of this name, or
             a lost state, has left.
         cluster_id: the random identity of the cluster; empty if it has none.
@@ -128,7 +128,7 @@ def _oke(spec: ClusterSpec) -> dict[str, Any] | None:
     }
 
 
-def _node_pool(spec: ClusterSpec, name: str, pool: Pool) -> dict[str, Any]:
+def _node_pool(spec: ClusterSpec, name: str, pool: PoolSpec) -> dict[str, Any]:
     """A pool whose nodes Kubernetes Engine makes."""
     return {
         "shape": pool.shape,
@@ -144,7 +144,7 @@ def _node_pool(spec: ClusterSpec, name: str, pool: Pool) -> dict[str, Any]:
     }
 
 
-def _machine(machine: Controller | Login, user_data: str | None) -> dict[str, Any]:
+def _machine(machine: ControllerSpec | LoginSpec, user_data: str | None) -> dict[str, Any]:
     return {
         "shape": machine.shape,
         "ocpus": machine.ocpus,
@@ -174,7 +174,7 @@ def _image(image: Image, shape: str) -> dict[str, Any]:
     }
 
 
-def _network(network: Network, cluster: str) -> dict[str, Any]:
+def _network(network: NetworkSpec, cluster: str) -> dict[str, Any]:
     return {
         "access": network.access,
         "vcn_cidr": network.vcn_cidr,
@@ -196,7 +196,7 @@ def _platform(shape: str, platform: Platform) -> dict[str, str | bool | None] | 
     return {"type": kind, "numa_nodes_per_socket": platform.numa_nodes_per_socket, "smt": platform.smt}
 
 
-def _pool_variables(name: str, pool: Pool, baked_image_id: str | None, user_data: str | None) -> dict[str, Any]:
+def _pool_variables(name: str, pool: PoolSpec, baked_image_id: str | None, user_data: str | None) -> dict[str, Any]:
     return {
         "kind": pool.kind,
         "shape": pool.shape,
@@ -223,7 +223,7 @@ def _pool_variables(name: str, pool: Pool, baked_image_id: str | None, user_data
     }
 
 
-def _rdma_plugins(pool: Pool) -> list[str]:
+def _rdma_plugins(pool: PoolSpec) -> list[str]:
     """The plugin for authentication is always needed; the one that assigns addresses must be off for fixed ones."""
     if not pool.uses_rdma:
         return []

@@ -1,4 +1,4 @@
-"""From what a user says to a `Job`: values are read, and what can't run is refused with what to do instead. Pure."""
+"""From a user's options to a `Job`: values are read, and what can't run is refused with what to do instead. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def choose(
         settings: values of options as text, by name. Options without a value have their defaults.
         nodes: 1 or more.
         gpus: of each node that are used; those of the shape by default.
-        rdma: whether the nodes have an RDMA network; the shape says it by default.
+        rdma: whether the nodes have an RDMA network; the shape decides it by default.
 
     Raises:
         InputError: there is no such option, a value is wrong, or the template can't run on this hardware.
@@ -90,7 +90,7 @@ def refusal(job: Job) -> str:
     if job.template.needs_gpus and not job.gpus:
         without = [each.name for each in registry.templates() if not each.needs_gpus and not each.needs_rdma]
         other = f"Take a pool with GPUs (--pool, --shape), or a template that needs none: {', '.join(without)}"
-        return f"{where} has no GPU. {other}" if job.shape else f"it is not said which GPUs there are. {other}"
+        return f"{where} has no GPU. {other}" if job.shape else f"it is not known which GPUs there are. {other}"
     if job.template.needs_rdma and not job.rdma:
         return f"{where} has no RDMA network. Take a pool that has one: --pool, --shape"
     return job.template.refuses(job)
@@ -120,27 +120,27 @@ def from_dict(data: Mapping[str, Any]) -> Job:
     another version.
 
     Raises:
-        InputError: it is no job, or of a template that there is no more.
+        InputError: it is not a job, or its template does not exist any more.
     """
     try:
         template = registry.template(str(data["template"]))
         launcher = registry.launcher(template, str(data["launcher"]))
         shape_name = str(data["shape"])
-        given = dict(data["values"])
+        settings = dict(data["values"])
         nodes, gpus, rdma = int(data["nodes"]), int(data["gpus"]), bool(data["rdma"])
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"this is no description of a job: {type(error).__name__}: {error}") from None
+        raise InputError(f"not a description of a job: {type(error).__name__}: {error}") from None
     shape = None
     if shape_name:
         from gpucluster import shapes
 
         shape = shapes.catalogue().get(shape_name)
-    values = {option.name: _value(option, given) for option in options(template, launcher)}
+    values = {option.name: _value(option, settings) for option in options(template, launcher)}
     return Job(template, launcher, nodes, shape, gpus, rdma, values)
 
 
-def _value(option: Option, given: Mapping[str, Any]) -> Value:
+def _value(option: Option, settings: Mapping[str, Any]) -> Value:
     try:
-        return option.parse(str(given[option.name]))
+        return option.parse(str(settings[option.name]))
     except (InputError, KeyError):
         return option.default

@@ -1,4 +1,4 @@
-"""The types of job templates: what a template, a launcher and a rendered job are, and what a result says. Pure.
+"""The types of job templates: what a template, a launcher and a rendered job are, and what a result contains. Pure.
 
 A `Template` is a program with what it needs and what it should reach; a `Launcher` starts its ranks. `Job` is what a
 user has chosen: template, launcher, number of nodes, hardware, values of the options. `gpucluster.jobs.render` makes
@@ -203,7 +203,7 @@ class Figure:
         name: of the value of a `JobResult` that is compared with it.
         bound: what is good: "at least" and "at most" are limits, "about" is for comparison only.
         condition: what it was reached with.
-        source: who says so: a seed, a shape in shapes.toml.
+        source: where it is from: a seed, a shape in shapes.toml.
     """
 
     name: str
@@ -345,7 +345,7 @@ class Template:
         about: some sentences: what it is for, what its result means.
         ranks: how its ranks find each other.
         launchers: names of those that can start it; the first is the default.
-        judge: says what the text that the job has printed means.
+        judge: returns the meaning of the text that the job has printed.
         requirements: what the nodes must have, for these values of the options. The launcher adds its own.
         expectation: what it should reach.
         refuses: "" or why it can't run on this hardware, with what to do instead.

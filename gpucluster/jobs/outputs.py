@@ -20,15 +20,15 @@ _KNOWN_BY = 60
 
 
 def header(text: str) -> Mapping[str, Any] | None:
-    """What the job says of itself in the first line of its output; None without such a line. The last one counts."""
+    """The description of the job in the first line of its output; None without such a line. The last one counts."""
     for line in reversed(text.splitlines()):
         if line.startswith(HEADER):
             try:
-                found = bounded.loads(line.removeprefix(HEADER))
+                document = bounded.loads(line.removeprefix(HEADER))
             except (ValueError, RecursionError):
                 continue
-            if isinstance(found, dict):
-                return found
+            if isinstance(document, dict):
+                return document
     return None
 
 
@@ -43,16 +43,16 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
     for line in text.splitlines():
         if line.startswith("{") and len(line) <= _LONGEST_OBJECT:
             try:
-                found = bounded.loads(line)
+                document = bounded.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(found, dict):
-                yield found
+            if isinstance(document, dict):
+                yield document
 
 
-def number(found: Mapping[str, Any], key: str) -> float | None:
+def number(document: Mapping[str, Any], key: str) -> float | None:
     """A number of an object; None if it has none, or one that is not finite."""
-    value = found.get(key)
+    value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
         return None
     return float(value)
@@ -67,9 +67,10 @@ def finding(job: Job, check: str, status: Status, message: str) -> Finding:
     return Finding(check, job.template.name, status, message)
 
 
-#: What says why a job ended, before the lines of those that ended because of it: a line, and what to do. Sources:
-#: NVIDIA/pyxis#39 and #168 (a registry that was not asked), NVIDIA/nccl#872, torch's ProcessGroupNCCL.cpp, ld.so(8),
-#: open-mpi/ompi#12495 (with srun a message now and then reaches a rank that is still in MPI_Init, which then crashes).
+#: Lines that state why a job ended, before the lines of those that ended because of it: a line, and what to do.
+#: Sources: NVIDIA/pyxis#39 and #168 (a registry that was not asked), NVIDIA/nccl#872, torch's ProcessGroupNCCL.cpp,
+#: ld.so(8), open-mpi/ompi#12495 (with srun a message now and then reaches a rank that is still in MPI_Init, which then
+#: crashes).
 _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"pyxis: +\[ERROR\].*registry-1\.docker\.io/v2/[\w-]+\.[\w.-]+/.*"),
@@ -94,19 +95,19 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def cause(text: str) -> str:
-    """The line of an output that says why its job ended, and what to do; empty where none is known.
+    """The line of an output that states why its job ended, and what to do; empty where none is known.
 
     The kinds come in the order of the table, and of each kind the first line counts: what follows is its consequence.
     """
     for pattern, advice in _CAUSES:
-        found = pattern.search(text)
-        if found:
-            return " ".join(found[0].split())[:_LONGEST_CAUSE] + (f" ({advice})" if advice else "")
+        match = pattern.search(text)
+        if match:
+            return " ".join(match[0].split())[:_LONGEST_CAUSE] + (f" ({advice})" if advice else "")
     return ""
 
 
 def judged(job: Job, text: str) -> JobResult:
-    """What the output of a job says: the template's judgement, and where that could not be made, the line with the
+    """The result in the output of a job: the template's judgement, and where that could not be made, the line with the
     cause.
     """
     result = job.template.judge(text, job)
@@ -115,5 +116,5 @@ def judged(job: Job, text: str) -> JobResult:
     words = why.removeprefix("NCCL WARN ")[:_KNOWN_BY]
     if not why or any(words in each.message for each in result.findings):
         return result
-    reason = finding(job, "job", Status.UNKNOWN, f"the output says: {printable(why)}")
+    reason = finding(job, "job", Status.UNKNOWN, f"the output reports: {printable(why)}")
     return replace(result, findings=(reason, *result.findings))

@@ -1,6 +1,6 @@
 """What a user may add to the pods of a job, from text: variables, annotations, mounts, tolerations. Pure.
 
-Whether a namespace accepts it is for the API server to say, which names the field that it refuses.
+The API server decides whether a namespace accepts it, and names the field that it refuses.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def variables(text: str) -> dict[str, str]:
     Raises:
         InputError: a word is none, or the name is one that the job itself sets.
     """
-    found = _pairs("env", text)
-    for name in found:
+    pairs = _pairs("env", text)
+    for name in pairs:
         if not _VARIABLE.fullmatch(name):
             raise _refused("env", name, "a name has letters, digits and _, and no digit in front")
         if _OURS.fullmatch(name):
             raise _refused("env", name, "the job sets it itself")
-    return found
+    return pairs
 
 
 def pod_annotations(text: str) -> dict[str, str]:
@@ -57,11 +57,11 @@ def pod_annotations(text: str) -> dict[str, str]:
     Raises:
         InputError: a word is none.
     """
-    found = _pairs("annotations", text)
-    for name in found:
+    pairs = _pairs("annotations", text)
+    for name in pairs:
         if not is_label(name, ""):
             raise _refused("annotations", name, "an annotation has a name such as example.com/note")
-    return found
+    return pairs
 
 
 def mounts(text: str) -> tuple[Mount, ...]:
@@ -73,15 +73,15 @@ def mounts(text: str) -> tuple[Mount, ...]:
     Raises:
         InputError: an entry is none.
     """
-    found = []
+    entries = []
     for each in _entries(text):
         source, colon, path = each.partition(":")
         if not colon or not path.startswith("/") or ":" in path:
             raise _refused("mounts", each, "write SOURCE:PATH, with a path from /")
         if not source.startswith("/") and not _CLAIM.fullmatch(source):
             raise _refused("mounts", each, "the source is the name of a claim, or a folder of the host from /")
-        found.append(Mount(source, path))
-    return tuple(found)
+        entries.append(Mount(source, path))
+    return tuple(entries)
 
 
 def tolerations(text: str) -> list[dict[str, str]]:
@@ -93,7 +93,7 @@ def tolerations(text: str) -> list[dict[str, str]]:
     Raises:
         InputError: an entry is none.
     """
-    found = []
+    entries = []
     for each in _entries(text):
         taint, colon, effect = each.partition(":")
         key, equals, value = taint.partition("=")
@@ -102,8 +102,8 @@ def tolerations(text: str) -> list[dict[str, str]]:
         if colon and effect not in _EFFECTS:
             raise _refused("tolerations", each, f"the effect is one of {', '.join(_EFFECTS)}")
         which = {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
-        found.append({"key": key, **which, **({"effect": effect} if colon else {})})
-    return found
+        entries.append({"key": key, **which, **({"effect": effect} if colon else {})})
+    return entries
 
 
 def _entries(text: str) -> list[str]:
@@ -115,15 +115,15 @@ def _pairs(option: str, text: str) -> dict[str, str]:
         words = shlex.split(text)
     except ValueError as error:
         raise _refused(option, text, f"a quotation mark is not closed ({error})") from None
-    found = {}
+    pairs = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             raise _refused(option, word, "write NAME=VALUE")
-        if name in found:
+        if name in pairs:
             raise _refused(option, name, "it is there twice")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
 def _refused(option: str, text: str, why: str) -> InputError:

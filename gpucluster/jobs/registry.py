@@ -34,8 +34,8 @@ def template(name: str) -> Template:
     if name not in template_names():
         hint = did_you_mean(name, template_names()) or f"Known: {', '.join(template_names())}"
         raise InputError(f"unknown template {name!r}", hint=hint)
-    found: Template = importlib.import_module(f"{_templates.__name__}.{name}").TEMPLATE
-    return found
+    module_template: Template = importlib.import_module(f"{_templates.__name__}.{name}").TEMPLATE
+    return module_template
 
 
 def templates() -> tuple[Template, ...]:
@@ -46,26 +46,27 @@ def templates() -> tuple[Template, ...]:
 @lru_cache(maxsize=1)
 def launchers() -> Mapping[str, Launcher]:
     """All launchers by their names."""
-    found: dict[str, Launcher] = {}
+    by_name: dict[str, Launcher] = {}
     for module in sorted(pkgutil.iter_modules(_launchers.__path__), key=lambda module: module.name):
         for launcher in importlib.import_module(f"{_launchers.__name__}.{module.name}").LAUNCHERS:
-            found[launcher.name] = launcher
-    return MappingProxyType(found)
+            by_name[launcher.name] = launcher
+    return MappingProxyType(by_name)
 
 
-def launcher(wanted: Template, name: str = "") -> Launcher:
+def launcher(for_template: Template, name: str = "") -> Launcher:
     """The launcher of that name, which can start the template; without a name the template's default.
 
     Raises:
         InputError: there is none, or it can't start this template.
     """
     if not name:
-        return launchers()[wanted.launchers[0]]
+        return launchers()[for_template.launchers[0]]
     if name not in launchers():
         hint = did_you_mean(name, launchers()) or f"Known: {', '.join(launchers())}"
         raise InputError(f"unknown launcher {name!r}", hint=hint)
-    if name not in wanted.launchers:
+    if name not in for_template.launchers:
         raise InputError(
-            f"the launcher {name} can't start {wanted.name}", hint=f"It can be one of {', '.join(wanted.launchers)}"
+            f"the launcher {name} can't start {for_template.name}",
+            hint=f"It can be one of {', '.join(for_template.launchers)}",
         )
     return launchers()[name]

@@ -12,7 +12,7 @@ from gpucluster.jobs.model import EXIT_REQUIREMENT, Need, Requirement, Value
 
 #: Looks for a module without importing it, which takes seconds.
 _FIND_MODULE = "import importlib.util as u, sys; sys.exit(not u.find_spec(sys.argv[1]))"
-#: By kind, what is said where it is missing.
+#: By kind, the message where it is missing.
 _MISSING = {
     Need.PROGRAM: "the program {name} is not there",
     Need.PYTHON_MODULE: "python3 has no module {name}",
@@ -23,7 +23,7 @@ _MISSING = {
     Need.RDMA: "there is no RDMA device",
     Need.FILE_OF_JOB: "{name} is not in the folder of the job, or can't be read",
 }
-#: Conditions that are no single command, as functions of the shell.
+#: Conditions that are not a single command, as functions of the shell.
 _FUNCTIONS = {
     Need.PLACE: (
         "writable",
@@ -45,7 +45,7 @@ def quoted(value: Value) -> str:
 
 
 def missing(requirement: Requirement) -> str:
-    """What is said where a requirement is not met: what is missing, and how to get it."""
+    """The message where a requirement is not met: what is missing, and how to get it."""
     if requirement.need is Need.IMAGE and not requirement.name:
         return f"no container image is named. {requirement.get}"
     if requirement.need is Need.DATA and not requirement.name:
@@ -63,10 +63,10 @@ def checks(name: str, template: str, requirements: Sequence[Requirement]) -> str
     lines = [
         f"{name}() {{",
         "    need() {",
-        "        local said=$1",
+        "        local message=$1",
         "        shift",
         '        "$@" >/dev/null 2>&1 || {',
-        f'            printf \'%s: %s: %s\\n\' {shlex.quote(template)} "$(uname -n)" "$said" >&2',
+        f'            printf \'%s: %s: %s\\n\' {shlex.quote(template)} "$(uname -n)" "$message" >&2',
         f"            exit {EXIT_REQUIREMENT}",
         "        }",
         "    }",

@@ -90,10 +90,10 @@ def offered_devices(shape: Shape, *, virtual_functions: bool, mig_parts: Sequenc
         virtual_functions: whether the cluster offers RDMA devices as a resource (`kubernetes.rdma: sr-iov`).
         mig_parts: as for `node_labels`.
     """
-    found = {name: str(number) for name, number in gpus_of_pods(shape, mig_parts).items()}
+    devices = {name: str(number) for name, number in gpus_of_pods(shape, mig_parts).items()}
     if virtual_functions and shape.rdma:
-        found[RDMA_RESOURCE] = str(len(shape.rdma_devices))
-    return found
+        devices[RDMA_RESOURCE] = str(len(shape.rdma_devices))
+    return devices
 
 
 def gpus_of_pods(shape: Shape, mig_parts: Sequence[str] = ()) -> dict[str, int]:

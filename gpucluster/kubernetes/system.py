@@ -40,29 +40,29 @@ def system(
         rdma_cidr: the addresses of RDMA interfaces in pods.
         engine: the control plane is that of Kubernetes Engine.
         emulated: its hosts have not the hardware of their shapes. Then no device plugin runs, which would find nothing:
-            the status of the nodes says what they offer.
+            the status of the nodes has what they offer.
         divided: whether GPUs of a pool are divided.
     """
-    found = [namespace(SYSTEM_NAMESPACE, _PRIVILEGED)]
+    manifests = [namespace(SYSTEM_NAMESPACE, _PRIVILEGED)]
     if minor <= POLICIES_UNTIL:
-        found.append(_use_of_policy())
+        manifests.append(_use_of_policy())
     vendors = {shape.gpu_vendor for shape in shapes if shape.gpus}
     rdma_shapes = tuple(rdma_shapes)
     if not emulated:
         # NVIDIA's operator has its own plugin, and its DRA driver suffers none; AMD's GPUs have no part in either.
-        found += gpus.device_plugins(
+        manifests += gpus.device_plugins(
             vendors - ({"nvidia"} if software != "device-plugin" else set()),
             minor,
             rdma=gpus.gives_rdma(access, rdma_shapes),
             engine=engine,
             divided=divided,
         )
-        found += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()), rdma_cidr)
-    return found
+        manifests += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()), rdma_cidr)
+    return manifests
 
 
 def _use_of_policy() -> Manifest:
-    """Pods of this namespace may be privileged. The role and its policy come with the people of the directory."""
+    """Pods of this namespace may be privileged. The role and its policy come with the users of the directory."""
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",

@@ -28,8 +28,8 @@ class KubernetesRelease(NamedTuple):
 
 def release_of(text: str) -> KubernetesRelease | None:
     """The release in "v1.34.2" or "1.34.2"; also with a suffix of a vendor, "v1.34.2-gke.1". None if it is none."""
-    found = _VERSION.match(text.strip())
-    return KubernetesRelease(int(found[1]), int(found[2])) if found else None
+    match = _VERSION.match(text.strip())
+    return KubernetesRelease(int(match[1]), int(match[2])) if match else None
 
 
 def oldest_kubelet(server: KubernetesRelease) -> int:
@@ -70,15 +70,15 @@ class UpgradeRefusal(NamedTuple):
     hint: str
 
 
-def minors_between(server: KubernetesRelease, wanted: KubernetesRelease) -> list[int]:
-    """The minor releases that the control plane must go through before `wanted`."""
-    return list(range(server.minor + 1, wanted.minor))
+def minors_between(server: KubernetesRelease, target: KubernetesRelease) -> list[int]:
+    """The minor releases that the control plane must go through before `target`."""
+    return list(range(server.minor + 1, target.minor))
 
 
 def plan(
     server: KubernetesRelease,
     kubelets: Mapping[str, KubernetesRelease],
-    wanted: KubernetesRelease,
+    target: KubernetesRelease,
     first: Collection[str] = (),
 ) -> list[UpgradeStep] | UpgradeRefusal:
     """The steps that bring a cluster to a release of the same minor or the next one; those that are done are left out,
@@ -87,45 +87,45 @@ def plan(
     Args:
         server: the release of the control plane; it is where a downgrade is refused.
         kubelets: the release of each node's kubelet, by the node's name.
-        wanted: the release at the end.
+        target: the release at the end.
         first: the nodes of the control plane.
 
     Returns:
         The steps in their order: nodes that would be too old for the new control plane, the control plane, the other
         nodes by their names, those of the control plane first.
     """
-    if (wanted.minor, wanted.patch) < (server.minor, server.patch):
+    if (target.minor, target.patch) < (server.minor, server.patch):
         return UpgradeRefusal(
-            f"the control plane is at {server}, and Kubernetes does not go back to {wanted}",
-            f'Write kubernetes: {{release: "{server}"}} or a newer one; the state of before is in a backup',
+            f"the control plane is at {server}, and Kubernetes does not go back to {target}",
+            f'Write kubernetes: {{release: "{server}"}} or a newer one; the earlier state is in a backup',
         )
-    skipped = minors_between(server, wanted)
+    skipped = minors_between(server, target)
     if skipped:
         by_way = ", ".join(f"1.{minor}" for minor in skipped)
         return UpgradeRefusal(
-            f"Kubernetes {server} can't become {wanted} in one step: by way of {by_way}",
+            f"Kubernetes {server} can't become {target} in one step: by way of {by_way}",
             f"Run: gpucluster kubernetes upgrade --to 1.{skipped[0]}.N, with a release of 1.{skipped[0]}; then again",
         )
-    newer = sorted(name for name, each in kubelets.items() if each.minor > wanted.minor)
+    newer = sorted(name for name, each in kubelets.items() if each.minor > target.minor)
     if newer:
         return UpgradeRefusal(
-            f"kubelet of {newer[0]} is {kubelets[newer[0]]}, newer than {wanted}, and no kubelet may be",
+            f"kubelet of {newer[0]} is {kubelets[newer[0]]}, newer than {target}, and no kubelet may be",
             f"Replace the node: gpucluster replace {newer[0]}",
         )
     steps, now = [], dict(kubelets)
     names = sorted(now, key=lambda name: (name not in first, name))
-    if wanted != server:
+    if target != server:
         # No kubelet may be left behind further than the new API server allows.
         for name in names:
-            if now[name].minor < oldest_kubelet(wanted):
+            if now[name].minor < oldest_kubelet(target):
                 steps.append(UpgradeStep(name, now[name], server))
                 now[name] = server
-        steps.append(UpgradeStep("", server, wanted))
-    steps += [UpgradeStep(name, now[name], wanted) for name in names if now[name] != wanted]
+        steps.append(UpgradeStep("", server, target))
+    steps += [UpgradeStep(name, now[name], target) for name in names if now[name] != target]
     return steps
 
 
 def faults(server: KubernetesRelease, kubelets: Mapping[str, KubernetesRelease]) -> Sequence[str]:
     """What is out of skew now, by node."""
-    found = ((name, skew_fault(server, each)) for name, each in sorted(kubelets.items()))
-    return [f"{name}: {fault}" for name, fault in found if fault]
+    by_name = ((name, skew_fault(server, each)) for name, each in sorted(kubelets.items()))
+    return [f"{name}: {fault}" for name, fault in by_name if fault]

@@ -99,41 +99,41 @@ class Adoption:
         if survey.findings.stale:
             listed = "\n".join(f"  {address} is {each.id} now" for address, each in survey.findings.stale.items())
             raise ToolError(
-                f"Terraform's state is older than the cluster, which has other resources than it says:\n{listed}",
+                f"Terraform's state is older than the cluster, which has other resources than it names:\n{listed}",
                 hint=f"Run: {RECOVER}",
             )
         return survey
 
-    def require_own(self, found: Sequence[TaggedResource]) -> None:
+    def require_own(self, resources: Sequence[TaggedResource]) -> None:
         """Refuse resources that name another identity than the cluster's: they are of another cluster of this name.
 
         Raises:
             OtherClusterError: with these resources.
         """
         own = self._identity()
-        others = [each for each in found if tags.identity(each.tags) not in ("", own) and not each.ending]
+        others = [each for each in resources if tags.identity(each.tags) not in ("", own) and not each.ending]
         if others:
             listed = "\n".join(f"  {each} of {tags.identity(each.tags)} ({each.id})" for each in others)
             raise OtherClusterError(
-                f"the cloud has resources of another cluster {self._cluster}, and this one is {own or 'without one'}, "
-                f"by its identity:\n{listed}",
+                f"the cloud has resources of another cluster {self._cluster}; the identity of this one is "
+                f"{own or 'not known'}:\n{listed}",
                 hint="Choose another `name` in cluster.yml. See the clusters and their identities: gpucluster list",
             )
 
     def _compare(self, terraform: Terraform) -> AdoptionSurvey:
         tagged = self._tagged()
         # The state is read after the cloud: what another run creates in between is in it.
-        found = tagged.find()
-        self.require_own(found)
+        resources = tagged.find()
+        self.require_own(resources)
         entries = terraform.contents(damaged_is_empty=True).entries
         state = {entry.address: entry.id for entry in entries if not entry.deposed}
-        adoption.require_one_cluster(found, {entry.id for entry in entries}, self._cluster)
+        adoption.require_one_cluster(resources, {entry.id for entry in entries}, self._cluster)
         variables = terraform.variables
-        wanted = adoption.desired(variables)
-        findings = adoption.compare(wanted, found, state, [entry.id for entry in entries if entry.deposed])
+        desired = adoption.desired(variables)
+        findings = adoption.compare(desired, resources, state, [entry.id for entry in entries if entry.deposed])
         if not findings.adopt:
             return AdoptionSurvey(findings, {})
-        images = adoption.existing_images(found, variables["pools"], self._cluster)
+        images = adoption.existing_images(resources, variables["pools"], self._cluster)
         for address, each in findings.adopt.items():
             if each.kind == "instance_configuration" and f"pool/{each.pool}" not in images:
                 images[f"pool/{each.pool}"] = tagged.image_of(findings.adopt[address].id)
@@ -193,10 +193,10 @@ class Adoption:
             CloudError: the cloud refused.
         """
         tagged = self._tagged()
-        found, known = tagged.find(), terraform.contents(damaged_is_empty=True).ids
-        self.require_own(found)
-        adoption.require_one_cluster(found, known, self._cluster)
-        untracked = adoption.untracked(found, known)
+        resources, known = tagged.find(), terraform.contents(damaged_is_empty=True).ids
+        self.require_own(resources)
+        adoption.require_one_cluster(resources, known, self._cluster)
+        untracked = adoption.untracked(resources, known)
         tagged.remove([each for each in untracked if each.kind != "file_system"], leave_used=True)
 
     def recover(self, terraform: Terraform, set_images: Callable[[dict[str, str]], None]) -> Recovered:

@@ -85,7 +85,7 @@ class Baking:
                 raise InputError(
                     f"nodes of pool {name} boot from no baked image: with Kubernetes the controller configures each",
                     where=str(self._spec.file),
-                    hint="Nothing is to be done: elastic nodes need no image",
+                    hint="Nothing to do: elastic nodes need no image",
                 )
             return
         if name not in self._spec.pools:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.events import Sink, warn
 from gpucluster.lifecycle.configure import Configuration
-from gpucluster.lifecycle.hosts import Deployment, Hosts
+from gpucluster.lifecycle.hosts import Deployment, HostConnections
 from gpucluster.lifecycle.plan import refuse_what_stays
 from gpucluster.lifecycle.provision import Consent, Provisioning
 from gpucluster.lifecycle.resize import Resizing
@@ -30,7 +30,7 @@ class Built:
 
     Args:
         changes: how many resources Terraform has changed.
-        facts: what the hosts said at the end of the configuration; None if they are in another state by now.
+        facts: what the hosts reported at the end of the configuration; None if they are in another state by now.
     """
 
     deployment: Deployment
@@ -48,7 +48,7 @@ class Building:
         spec: ClusterSpec,
         controller: ControllerConnection,
         record: ConfigurationRecord,
-        hosts: Hosts,
+        hosts: HostConnections,
         provisioning: Provisioning,
         configuration: Configuration,
         verification: Verification,
@@ -83,7 +83,7 @@ class Building:
         configured = self._configuration.apply(
             deployment, run, verify=self._verification.variables(deployment), all_tasks=all_tasks
         )
-        self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
+        self._provisioning.record(terraform, **self._configuration.host_facts(deployment, configured))
         self._keep_login_keys(terraform, self._configuration.login_keys(deployment, configured))
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
@@ -127,7 +127,7 @@ class Building:
         )
 
     def _keep_login_keys(self, terraform: Terraform, directory: Mapping[str, Sequence[str]]) -> None:
-        """The directory has kept keys that another machine has generated: say so, and use them from now on."""
+        """The directory has kept keys that another machine has generated: report it, and use them from now on."""
         if kept := self._login_keys.differing(directory):
             self._provisioning.correct_login_keys(terraform, kept)
         for name, public in kept.items():

@@ -32,7 +32,7 @@ from gpucluster.text import count, printable
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 
-# Seconds for the controller to say how the hosts were configured last: who asks needs the answer.
+# Seconds for the controller to report how the hosts were configured last: the caller needs the answer.
 _RECORD_TIMEOUT = 60.0
 
 
@@ -41,7 +41,7 @@ class Configuration:
 
     Args:
         version: of the package that runs.
-        record: says on the controller how the hosts were configured last.
+        record: states on the controller how the hosts were configured last.
         ansible: makes the runner of our playbooks.
         bastion: opens the sessions of the Bastion service of the started cloud.
         file_systems, elastic: make the clients of the started cloud.
@@ -103,7 +103,7 @@ class Configuration:
         since, only users, accounts and checks are looked at.
 
         Args:
-            verify: the variables that say what is collected.
+            verify: the variables that set what is collected.
             slurm_upgrade: allow another release of Slurm than the hosts have.
             all_tasks: run every task, whatever has changed.
 
@@ -128,13 +128,13 @@ class Configuration:
             # Objects of Kubernetes change outside of files.
             if not (slurm_upgrade or all_tasks or self._spec.scheduler == "kubernetes"):
                 variables["applied_inputs"] = content.inputs(inventory)
-            done = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)
+            result = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)
             self._record.write({**this, "complete": True, "time": _now()})
             self._name_nodes_behind(elastic)
-            self._say_what_changed(done)
-            for text in done.facts.get(deployment.controller.name, {}).get("gpucluster_shared_entries") or ():
+            self._say_what_changed(result)
+            for text in result.facts.get(deployment.controller.name, {}).get("gpucluster_shared_entries") or ():
                 warn(self._on_event, "ansible", printable(str(text)))
-            return done
+            return result
 
     def _elastic_nodes(self, deployment: Deployment, roles: str) -> dict[str, Any]:
         """What new nodes get from now on, by elastic pool, for the configuration record.
@@ -149,9 +149,9 @@ class Configuration:
         before = self._record.read(timeout=_RECORD_TIMEOUT) if fingerprints else None
         return elastic_age.recorded(before, fingerprints, time.time())
 
-    def _say_what_changed(self, done: PlaybookResult) -> None:
+    def _say_what_changed(self, result: PlaybookResult) -> None:
         """Which hosts were not as the last apply left them, or that all were."""
-        seen = {host: facts["gpucluster_host"] for host, facts in done.facts.items() if "gpucluster_host" in facts}
+        seen = {host: facts["gpucluster_host"] for host, facts in result.facts.items() if "gpucluster_host" in facts}
         changes = {host: fact["changed_since"] for host, fact in seen.items()}
         for host, change in changes.items():
             if change["differing"]:
@@ -168,8 +168,8 @@ class Configuration:
         nodes = elastic_age.behind(elastic, self._elastic().instances())
         if nodes:
             names = " ".join(nodes)
-            text = f"{count(len(nodes), 'elastic node')} that {'is' if len(nodes) == 1 else 'are'} up"
-            text = f"{text} keep{'s' if len(nodes) == 1 else ''} the configuration of before until removed: "
+            verbs = "is up keeps its" if len(nodes) == 1 else "are up keep their"
+            text = f"{count(len(nodes), 'elastic node')} that {verbs} earlier configuration until removed: "
             warn(self._on_event, "ansible", f"{text}{names}. To remove them now: gpucluster replace {names}")
 
     def upgrade_kubernetes(self, deployment: Deployment, run: Run, step: str, names: Collection[str] = ()) -> None:
@@ -243,8 +243,8 @@ class Configuration:
         return {name: list(keys) for name, keys in dict(facts.get("gpucluster_login_keys") or {}).items()}
 
     @staticmethod
-    def said(deployment: Deployment, configured: PlaybookResult) -> dict[str, Mapping[str, str]]:
-        """What the controller has said of the cluster's certificates and secrets, for Terraform's state."""
+    def host_facts(deployment: Deployment, configured: PlaybookResult) -> dict[str, Mapping[str, str]]:
+        """What the controller has reported of the cluster's certificates and secrets, for Terraform's state."""
         facts = facts_of(configured).get(deployment.controller.name, {})
         return {name: dict(facts.get(name) or {}) for name in ("certificates", "secrets")}
 

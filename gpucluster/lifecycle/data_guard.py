@@ -1,4 +1,4 @@
-"""The guard of users' files: no file system of a cluster is deleted before somebody has looked into it.
+"""The guard of users' files: no file system of a cluster is deleted before its content was checked.
 
 It trusts no file of this machine and no empty state. It finds the file systems that exist, in Terraform's state and in
 the cloud by their tag, and looks at each through a host that answers. docs/adr/0024-no-file-is-lost.md has the reasons.
@@ -79,7 +79,7 @@ class ShareLook:
         """
         if not sources:
             return "no host can mount it, because it has no export"
-        asked: tuple[SavedHost, ...] = ()
+        last_hosts: tuple[SavedHost, ...] = ()
         reasons: list[str] = []
         ways: Sequence[Callable[[], Sequence[SavedHost]]]
         ways = (self._hosts, partial(self._hosts, refresh=True), self._nodes)
@@ -89,9 +89,9 @@ class ShareLook:
             except GpuClusterError as error:
                 reasons.append(error.what)
                 continue
-            if not present or present == asked:
+            if not present or present == last_hosts:
                 continue
-            asked = present
+            last_hosts = present
             answer = self._ask(present, sources)
             if isinstance(answer, UserFiles):
                 return answer
@@ -120,13 +120,13 @@ class ShareLook:
         reason = ""
         for argv in argvs:
             try:
-                done = process.run(argv, input=program, check=False, timeout=_TIMEOUT)
+                result = process.run(argv, input=program, check=False, timeout=_TIMEOUT)
             except GpuClusterError as error:
                 reason = f"{name}: {error.what}"
                 continue
-            if done.returncode != _UNREACHED:
-                return _answer(name, done)
-            reason = f"{name} can't be reached: {_last(done.stderr)}"
+            if result.returncode != _UNREACHED:
+                return _answer(name, result)
+            reason = f"{name} can't be reached: {_last(result.stderr)}"
         return reason
 
 
@@ -156,44 +156,44 @@ class DataGuard:
             delete_data: the operator allows it, whatever is in them.
 
         Raises:
-            DataGuardError: there are users' files or snapshots, or nobody can tell.
+            DataGuardError: there are users' files or snapshots, or no host can tell.
             CloudError: the cloud refused, or can't be reached.
         """
         with run.phase("check for users' files"):
             systems = self._file_systems()
-            found = systems.find(known)
+            file_systems = systems.find(known)
             if not delete_data:
-                for file_system in found:
+                for file_system in file_systems:
                     self._require_empty(systems, file_system)
-            return frozenset(file_system.id for file_system in found)
+            return frozenset(file_system.id for file_system in file_systems)
 
     def _require_empty(self, systems: FileSystems, file_system: FileSystem) -> None:
         if file_system.snapshots:
             names = ", ".join(file_system.snapshots)
             which = count(len(file_system.snapshots), "snapshot")
             raise refusal(file_system, f"has {which}, which OCI would delete with it: {names}")
-        found = self._look(file_system.sources)
-        if isinstance(found, str):
+        files = self._look(file_system.sources)
+        if isinstance(files, str):
             if not known_to_be_empty(file_system):
-                raise refusal(file_system, f"can't be looked into for users' files: {found}")
+                raise refusal(file_system, f"can't be looked into for users' files: {files}")
             return
-        if found.owners:
+        if files.owners:
             if not file_system.writable:
                 systems.unseal(file_system.id)  # a destroy that was killed has left it read-only
-            raise _full(file_system, found)
+            raise _full(file_system, files)
         with _unsealed_after_failure(systems, file_system.id):
-            # Users may be at work. Between this look and the end of the hosts nobody writes any more.
+            # Users may be at work. Between this look and the end of the hosts no user writes any more.
             systems.seal(file_system.id)
-            found = self._look(file_system.sources)
-            if isinstance(found, str):
-                raise refusal(file_system, f"can't be looked into a second time: {found}")
-            if found.owners:
-                raise _full(file_system, found)
+            files = self._look(file_system.sources)
+            if isinstance(files, str):
+                raise refusal(file_system, f"can't be looked into a second time: {files}")
+            if files.owners:
+                raise _full(file_system, files)
             systems.note(file_system.id, UsersFiles.EMPTY)
 
 
 def known_to_be_empty(file_system: FileSystem) -> bool:
-    """Whether the file system itself says that there are no files of users, where no host can be asked. Pure.
+    """Whether the tags of the file system show that there are no files of users, where no host can be asked. Pure.
 
     It does if no run has ever let users reach it, or if a destroy has looked and no host could write since then.
     """
@@ -207,10 +207,10 @@ def refusal(file_system: FileSystem, why: str) -> DataGuardError:
     return DataGuardError(f"the file system {file_system.name} {why}", where=file_system.id, hint=DELETE_DATA_HINT)
 
 
-def _full(file_system: FileSystem, found: UserFiles) -> DataGuardError:
-    each = ", ".join(f"{number} of {owner}" for owner, number in sorted(found.owners.items()))
-    files = count(sum(found.owners.values()), "file")
-    return refusal(file_system, f"holds {'' if found.complete else 'at least '}{files} of users: {each}")
+def _full(file_system: FileSystem, user_files: UserFiles) -> DataGuardError:
+    each = ", ".join(f"{number} of {owner}" for owner, number in sorted(user_files.owners.items()))
+    files = count(sum(user_files.owners.values()), "file")
+    return refusal(file_system, f"holds {'' if user_files.complete else 'at least '}{files} of users: {each}")
 
 
 @contextmanager
@@ -222,18 +222,18 @@ def _unsealed_after_failure(systems: FileSystems, ocid: str) -> Iterator[None]:
         raise
 
 
-def _answer(name: str, done: process.Completed) -> UserFiles | str:
+def _answer(name: str, result: process.Completed) -> UserFiles | str:
     """What the program on a host has printed."""
     try:
-        answer = bounded.loads(done.stdout)
+        answer = bounded.loads(result.stdout)
         if "error" in answer:
             return f"{name}: {answer['error']}"
         owners = {str(owner): int(number) for owner, number in answer["owners"].items()}
         return UserFiles(owners, bool(answer["complete"]))
     except (ValueError, LookupError, TypeError, AttributeError):
-        return f"{name}: {_last(done.stderr) or f'the look ended with status {done.returncode}'}"
+        return f"{name}: {_last(result.stderr) or f'the look ended with status {result.returncode}'}"
 
 
 def _last(text: str) -> str:
-    """The last line of what a program wrote for people."""
+    """The last line of a program's standard error."""
     return text.strip().rpartition("\n")[2] or "no reason was given"

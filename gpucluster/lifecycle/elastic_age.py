@@ -1,7 +1,7 @@
 """Elastic nodes that are up and have not got what an apply has changed since: they are configured once, when they are
 new. Pure.
 
-The configuration record says for each pool what new nodes get, as a fingerprint, and since when.
+The configuration record has for each pool what new nodes get, as a fingerprint, and since when.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KEY = "elastic_nodes"
 
 
 def recorded(before: Mapping[str, Any] | None, fingerprints: Mapping[str, str], now: float) -> dict[str, Any]:
-    """What the record says of this apply.
+    """The part of the record about this apply.
 
     Args:
         before: the record of the last one; None if there is none.

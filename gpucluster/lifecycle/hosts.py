@@ -117,7 +117,7 @@ class HostSources:
         )
 
 
-class Hosts:
+class HostConnections:
     """The controller, the login nodes and the permanent nodes of one cluster."""
 
     def __init__(self, sources: HostSources, on_event: Sink) -> None:
@@ -196,8 +196,8 @@ class Hosts:
         """
         ssh_client = self._sources.ssh_client()
         learned = ssh_client.host_keys()
-        asked = [host for host in hosts if host.instance_id in learned]
-        if not asked or self._trusts_answers:
+        new_hosts = [host for host in hosts if host.instance_id in learned]
+        if not new_hosts or self._trusts_answers:
             return
         consoles = self._sources.consoles()
 
@@ -208,17 +208,23 @@ class Hosts:
                 return error
 
         with ThreadPoolExecutor(_CONSOLES) as workers:
-            said = dict(zip(asked, workers.map(ask, asked), strict=True))
+            by_host = dict(zip(new_hosts, workers.map(ask, new_hosts), strict=True))
         wrong = [
             host
-            for host, found in said.items()
-            if found and not isinstance(found, CloudError) and fingerprint(learned[host.instance_id]) not in found
+            for host, fingerprints in by_host.items()
+            if fingerprints
+            and not isinstance(fingerprints, CloudError)
+            and fingerprint(learned[host.instance_id]) not in fingerprints
         ]
         if wrong:
             ssh_client.forget({host.instance_id for host in wrong})
             raise host_key_error(", ".join(host.name for host in wrong))
-        refused = [found for found in said.values() if isinstance(found, CloudError)]
-        silent = [host.name for host, found in said.items() if not found or isinstance(found, CloudError)]
+        refused = [fingerprints for fingerprints in by_host.values() if isinstance(fingerprints, CloudError)]
+        silent = [
+            host.name
+            for host, fingerprints in by_host.items()
+            if not fingerprints or isinstance(fingerprints, CloudError)
+        ]
         if silent:
             why = f" ({refused[0].what})" if refused else ""
             text = f"the cloud's console history does not show the ssh host keys of {', '.join(silent)}{why}: "

@@ -1,4 +1,4 @@
-"""Take the steps of an upgrade of Kubernetes: what the plan says, in its order, until one fails.
+"""Take the steps of an upgrade of Kubernetes in the order of the plan, until one fails.
 
 Nothing is recorded: the next run plans again from what runs then, and so goes on where this one ended.
 """
@@ -74,7 +74,7 @@ class Upgrading:
         full = state.etcd is not None and state.etcd.full
         for problem in state.problems:
             if full or not state.ready:
-                raise ToolError(f"the control plane is not well: {problem.message}", hint=problem.hint)
+                raise ToolError(f"the control plane is not healthy: {problem.message}", hint=problem.hint)
             warn(self._on_event, "kubernetes", problem.message)
         nodes = self._plane.nodes()
         silent = sorted(name for name, node in nodes.items() if node.ready != "True" and not _is_ours(node))
@@ -102,7 +102,7 @@ def _is_ours(node: KubernetesNode) -> bool:
 
 @contextmanager
 def _next_command(plan: KubernetesUpgrade, step: str) -> Iterator[None]:
-    """The error of a playbook says how the upgrade goes on: `apply` would refuse."""
+    """The error of a playbook states how the upgrade goes on: `apply` would refuse."""
     try:
         yield
     except AnsibleError as error:

@@ -59,12 +59,12 @@ class HostLocator:
         """
         if not self._sources.cloud.in_use():
             return ()
-        found = self._sources.pool_members().tagged(self._sources.spec.name)
-        if found.controller is not None:
+        tagged_hosts = self._sources.pool_members().tagged(self._sources.spec.name)
+        if tagged_hosts.controller is not None:
             return ()
         hosts = [
             Host(node.name, node.private_ip, self._sources.spec.pools[pool].image.login_user, node.id)
-            for pool, nodes in found.nodes.items()
+            for pool, nodes in tagged_hosts.nodes.items()
             if pool in self._sources.spec.pools
             for node in nodes
         ]
@@ -79,10 +79,10 @@ class HostLocator:
         Raises:
             GpuClusterError: the state can't be read, or the cloud refused.
         """
-        found = self._sources.outputs()
-        if not found.get("cluster"):
+        values = self._sources.outputs()
+        if not values.get("cluster"):
             return None
-        outputs = handover.Outputs.parse(found)
+        outputs = handover.Outputs.parse(values)
         members = self._sources.pool_members
         return Deployment.of(self._sources.spec, outputs, lambda *network: members().present(*network))
 
@@ -95,13 +95,17 @@ class HostLocator:
         """Find the hosts by their tags. False if there is no controller."""
         if not self._sources.cloud.in_use():
             return False
-        found = self._sources.pool_members().tagged(self._sources.spec.name)
-        if found.controller is None:
+        tagged_hosts = self._sources.pool_members().tagged(self._sources.spec.name)
+        if tagged_hosts.controller is None:
             return False
-        bastion_id = self._sources.bastion().find(self._sources.spec.name) if not found.controller.public_ip else None
-        nodes = {pool: nodes for pool, nodes in found.nodes.items() if pool in self._sources.spec.pools}
-        hosts = handover.hosts(self._sources.spec, found.controller, nodes, login=found.login, bastion_id=bastion_id)
-        self._write(hosts, found.controller, bastion_id)
+        bastion_id = (
+            self._sources.bastion().find(self._sources.spec.name) if not tagged_hosts.controller.public_ip else None
+        )
+        nodes = {pool: nodes for pool, nodes in tagged_hosts.nodes.items() if pool in self._sources.spec.pools}
+        hosts = handover.hosts(
+            self._sources.spec, tagged_hosts.controller, nodes, login=tagged_hosts.login, bastion_id=bastion_id
+        )
+        self._write(hosts, tagged_hosts.controller, bastion_id)
         return True
 
     def _write(self, hosts: Sequence[Host], controller: PoolMember, bastion_id: str | None) -> None:

@@ -142,12 +142,12 @@ class Ownership:
         contents = self._contents()
         self._require_name(contents)
         folder = self._folder(contents)
-        found = self._sightings()
-        self._id = ownership.identity(folder, found, named=self._named, strict=strict)
-        self._lock.take(found, only_look=only_look)
-        self._is_new = not contents.entries and not found
-        self._is_visible = carrier(found) is not None
-        self._has_hosts = any(each.kind == "instance" and each.state not in GONE for each in found)
+        sightings = self._sightings()
+        self._id = ownership.identity(folder, sightings, named=self._named, strict=strict)
+        self._lock.take(sightings, only_look=only_look)
+        self._is_new = not contents.entries and not sightings
+        self._is_visible = carrier(sightings) is not None
+        self._has_hosts = any(each.kind == "instance" and each.state not in GONE for each in sightings)
         known = handover.Identity.parse(contents.outputs)
         saved = self._saved_here()
         if known.id and known.id == self._id:
@@ -155,13 +155,13 @@ class Ownership:
         elif saved is not None and saved.id == self._id:
             self._origin = saved.origin
         else:
-            said = (each.origin for each in found if each.identity == self._id)
-            self._origin = next(filter(None, said), "")
+            origins = (each.origin for each in sightings if each.identity == self._id)
+            self._origin = next(filter(None, origins), "")
         self._proven = state
 
     @property
     def is_visible(self) -> bool:
-        """Whether the cloud has something of the cluster that can say which run holds it."""
+        """Whether the cloud has a resource of the cluster whose tag can name the run that holds it."""
         return self._is_visible
 
     @property
@@ -179,16 +179,16 @@ class Ownership:
         """
         if self._is_visible:
             return
-        found = wait_until(self._visible_sightings, _LISTED_TIMEOUT, _LISTED_INTERVAL)
-        if not found:
+        sightings = wait_until(self._visible_sightings, _LISTED_TIMEOUT, _LISTED_INTERVAL)
+        if not sightings:
             warn(self._on_event, "cluster", _NOT_LISTED)
             return
-        self._require_first(found)
-        self._lock.take(found)
+        self._require_first(sightings)
+        self._lock.take(sightings)
         self._is_visible = True
 
     def hold_again(self) -> None:
-        """Hold the cluster also where this run has replaced the controller that said so.
+        """Hold the cluster also where this run has replaced the controller that had the lock.
 
         Raises:
             LockedError: another run was faster.
@@ -196,9 +196,9 @@ class Ownership:
         """
         if self._spec.network.vcn_id is None:
             return
-        found = wait_until(self._visible_sightings, _LISTED_TIMEOUT, _LISTED_INTERVAL)
-        if found:
-            self._lock.follow(found)
+        sightings = wait_until(self._visible_sightings, _LISTED_TIMEOUT, _LISTED_INTERVAL)
+        if sightings:
+            self._lock.follow(sightings)
         else:
             warn(self._on_event, "cluster", _NOT_LISTED)
 
@@ -222,17 +222,17 @@ class Ownership:
         """
         self._require_first(self._sightings())
 
-    def _require_first(self, found: tuple[Sighting, ...]) -> None:
-        if not ownership.is_first(found, self._id):
-            raise ownership.taken(self._folder(self._contents()), found, self._id)
+    def _require_first(self, sightings: tuple[Sighting, ...]) -> None:
+        if not ownership.is_first(sightings, self._id):
+            raise ownership.taken(self._folder(self._contents()), sightings, self._id)
 
     def _visible_sightings(self) -> tuple[Sighting, ...]:
-        found = self._sightings()
-        own = [each for each in found if not self._id or each.identity == self._id]
-        return found if carrier(own) is not None else ()
+        sightings = self._sightings()
+        own = [each for each in sightings if not self._id or each.identity == self._id]
+        return sightings if carrier(own) is not None else ()
 
     def unlock(self, lock_id: str) -> Holder:
-        """Remove the lock of a run that does not run any more. Returns what it said.
+        """Remove the lock of a run that does not run any more. Returns its holder.
 
         Raises:
             OtherClusterError: the cluster is not known to be the one of this folder.
@@ -270,7 +270,7 @@ class Ownership:
 
     def _saved_fits(self) -> bool:
         """Whether the cloud has nothing under this name but the cluster that this machine has worked on. A cloud that
-        does not answer keeps nobody from a host whose key this machine knows."""
+        does not answer does not block a host whose key this machine knows."""
         saved = self._saved_here()
         if saved is None or self._named:
             return False
@@ -291,11 +291,11 @@ class Ownership:
 
     def _require_name(self, contents: StateContents) -> None:
         outputs = [contents.outputs.get(name) for name in ("identity", "cluster")]
-        said = {str(output.get("name") or "") for output in outputs if isinstance(output, Mapping)}
+        names = {str(output.get("name") or "") for output in outputs if isinstance(output, Mapping)}
         tagged = {tags.cluster(entry.tags) for entry in contents.entries}
         where = "" if self._remote else str(self._paths.terraform_state)
         folder = FolderFacts(self._spec.name, str(self._spec.file), known=contents.ids, state=where)
-        ownership.require_name(folder, said - {""} or tagged - {""})
+        ownership.require_name(folder, names - {""} or tagged - {""})
 
     def _folder(self, contents: StateContents, own: str = "") -> FolderFacts:
         known = handover.Identity.parse(contents.outputs)
@@ -324,13 +324,13 @@ class Ownership:
             return ()
         self._cloud.start_if_used()
         kept = {self._spec.network.vcn_id, self._spec.storage.home.file_system_id}
-        found = clusters.sightings(self._cloud.access())
-        return tuple(each for each in found if each.cluster == self._spec.name and each.id not in kept)
+        sightings = clusters.sightings(self._cloud.access())
+        return tuple(each for each in sightings if each.cluster == self._spec.name and each.id not in kept)
 
 
 def origin(paths: ClusterPaths) -> str:
-    """Who works here, and where, for people who find the cluster in the cloud."""
-    user = "somebody"
+    """Who works here, and where, for operators who find the cluster in the cloud."""
+    user = "unknown"
     with suppress(OSError, KeyError):  # a container without an entry for its user
         user = getpass.getuser()
     text = printable(f"{user}@{socket.gethostname()}:{paths.root.resolve().parent}")

@@ -1,7 +1,7 @@
 """What an apply would do: Terraform's changes, the hosts by name, and what Ansible would configure. Changes nothing.
 
 Terraform compares with the cloud. What Ansible would do in the hosts is compared with the configuration record on the
-controller and with the directory, because a run of all roles takes longer than a plan may. A file that somebody has
+controller and with the directory, because a run of all roles takes longer than a plan may. A file that a user has
 edited on a host is not seen: apply writes it again.
 """
 
@@ -22,7 +22,7 @@ from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_h
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.inquiry import Answer, Inquiry
+from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.users import DirectoryClient
 from gpucluster.slurm.releases import DISTRIBUTION
 from gpucluster.spec import ClusterSpec
@@ -75,7 +75,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True)
 class _OnController:
-    """What the controller says of the configuration: the record, and what the directory would change."""
+    """What the controller reports of the configuration: the record, and what the directory would change."""
 
     record: Mapping[str, Any] | None
     users: tuple[ConfigurationDifference, ...] = ()
@@ -118,19 +118,19 @@ class Planning:
         """
         terraform = self._provisioning.prepare(run, preflight=preflight, only_look=True)
         with run.phase("plan"):
-            found = self._outputs()
-            outputs = handover.Outputs.parse(found) if found.get("cluster") else None
-            asked = Inquiry(self._ask_controller if outputs else lambda: _OnController(None))
+            values = self._outputs()
+            outputs = handover.Outputs.parse(values) if values.get("cluster") else None
+            inquiry = Inquiry(self._ask_controller if outputs else lambda: _OnController(None))
             resources, hosts = self._provisioning.plan(terraform)
             resources.file.unlink(missing_ok=True)
-            answer = asked.answer(time.monotonic() + _LEFT_FOR_THE_CONTROLLER)
+            answer = inquiry.answer(time.monotonic() + _LEFT_FOR_THE_CONTROLLER)
             plan = ClusterPlan(
                 resources.changes,
                 resources.changes_outputs,
                 hosts,
                 self._differences(outputs, hosts, answer),
                 (
-                    *filter(None, [lost_controller(resources, found)]),
+                    *filter(None, [lost_controller(resources, values)]),
                     *_refusals(resources, hosts),
                     *_other_release(answer.value, self._spec),
                     *(f"apply would refuse this: {what}" for what in _changes_what_stays(answer.value, self._spec)),
@@ -165,7 +165,7 @@ class Planning:
         )
 
     def _differences(
-        self, outputs: handover.Outputs | None, hosts: Scaling, answer: Answer[_OnController]
+        self, outputs: handover.Outputs | None, hosts: Scaling, answer: InquiryAnswer[_OnController]
     ) -> tuple[ConfigurationDifference, ...]:
         if outputs is None:
             return (ConfigurationDifference("hosts", "configure", "all of them are configured once they exist"),)
@@ -178,9 +178,9 @@ class Planning:
         )
         # These are shown as nodes.
         named = {*hosts.names("removed", "replaced"), *hosts.login.removed, *hosts.login.replaced}
-        found = configuration_diff.differences(answer.value.record, now)
+        differences = configuration_diff.differences(answer.value.record, now)
         return (
-            *(each for each in found if not (each.subject == "hosts" and each.what in named)),
+            *(each for each in differences if not (each.subject == "hosts" and each.what in named)),
             *keys,
             *answer.value.users,
         )
@@ -200,7 +200,7 @@ def refuse_what_stays(spec: ClusterSpec, controller: ControllerConnection, recor
     except GpuClusterError:
         return
     for what in _changes_what_stays(_OnController(recorded), spec):
-        hint = "Write what it has, or build another cluster; docs/how-to/kubernetes.md says what they may share"
+        hint = "Write what it has, or build another cluster; see docs/how-to/kubernetes.md for what they may share"
         raise InputError(what, where=str(spec.file), hint=hint)
 
 
@@ -214,9 +214,9 @@ def _changes_what_stays(answer: _OnController | None, spec: ClusterSpec) -> Iter
         yield f"this cluster's scheduler was {before} and would be {spec.scheduler}; a cluster keeps its scheduler"
     elif before == "kubernetes" and record.get("complete"):
         for key in _KEPT_BY_KUBERNETES:
-            had, wanted = settings.get(f"kubernetes_{key}"), getattr(spec.kubernetes, key)
-            if had not in (None, wanted):
-                yield f"kubernetes.{key} was {had} and would be {wanted}; a control plane keeps it"
+            had, desired = settings.get(f"kubernetes_{key}"), getattr(spec.kubernetes, key)
+            if had not in (None, desired):
+                yield f"kubernetes.{key} was {had} and would be {desired}; a control plane keeps it"
 
 
 def _other_release(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:

@@ -27,7 +27,7 @@ from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.resize import Resizing, Scaling, is_controller, is_host, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
-from gpucluster.spec import ClusterSpec, Controller, Login, Pool
+from gpucluster.spec import ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 from gpucluster.terraform.plan import TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.login_keys import LoginKeys
@@ -176,7 +176,7 @@ class Provisioning:
             cloud.start(to_build=False)
             if plain.state_is_damaged and not recovering and not self._tagged().find():
                 plain.set_damaged_state_aside()
-            # A damaged state is refused below. Preflight says better why a cloud refuses to list anything.
+            # A damaged state is refused below. Preflight explains better why a cloud refuses to list anything.
             sound = recovering or not plain.state_is_damaged
             with suppress(CloudError) if preflight else nullcontext():
                 if sound:
@@ -227,7 +227,7 @@ class Provisioning:
         self._saved.compartment = compartment
 
     def _check_elastic_compartment(self, outputs: Mapping[str, Any]) -> None:
-        """Refuse another compartment for elastic nodes while some run in the present one: nobody would look for them
+        """Refuse another compartment for elastic nodes while some run in the present one: no run would look for them
         there, and they would never end.
 
         Raises:
@@ -237,8 +237,8 @@ class Provisioning:
         present = cluster.get("elastic_compartment_id") or cluster.get("compartment_id")
         try:
             with refusals("looking for the compartment of elastic nodes"):
-                wanted = access.elastic_compartment()
-            if not present or present == wanted:
+                desired = access.elastic_compartment()
+            if not present or present == desired:
                 return
             left = ElasticInstances(
                 access.with_elastic(present), self._spec.name, self._on_event, identity=self._ownership.id
@@ -298,8 +298,8 @@ class Provisioning:
         """
         existing = self._spec.network.vcn_id is not None
         if existing and (self._ownership.has_hosts or any(is_host(address) for address in terraform.addresses())):
-            # It is not a first apply: the controller of a cluster that stands is lost, or its state, too. What follows
-            # says so.
+            # It is not a first apply: the controller of a cluster that stands is lost, or its state, too. The error
+            # of the next step reports it.
             return 0
         first, alone = (CONTROLLER, _WITH_CONTROLLER) if existing else (NETWORK, (NETWORK,))
         # What Terraform refuses of the whole, it refuses before anything exists.
@@ -319,26 +319,28 @@ class Provisioning:
             raise
         return sum(not change.internal for change in plan.changes)
 
-    def record(self, terraform: Terraform, **said: Mapping[str, str]) -> None:
-        """Write into the state what hosts have said of themselves, if it says something else.
+    def record(self, terraform: Terraform, **reports: Mapping[str, str]) -> None:
+        """Write into the state what hosts have reported of themselves, if it has other values.
 
         Args:
             terraform: of this run, after its `apply`.
-            said: by the names of `handover.RECORDED`.
+            reports: by the names of `handover.RECORDED`.
 
         Raises:
             TerraformError: Terraform refused.
         """
         outputs = terraform.outputs()
         known = handover.Identity.parse(outputs).recorded
-        if {**known, **said} == known:
+        if {**known, **reports} == known:
             return
-        for name in sorted(set(said) - {"host_keys"}):
-            other = sorted(each for each in known[name] if said[name].get(each, known[name][each]) != known[name][each])
+        for name in sorted(set(reports) - {"host_keys"}):
+            other = sorted(
+                each for each in known[name] if reports[name].get(each, known[name][each]) != known[name][each]
+            )
             if other:
                 text = f"the controller has other {name} than at the last apply: {', '.join(other)}"
                 warn(self._on_event, "cluster", text)
-        terraform.set_output("identity", {**outputs["identity"], **said})
+        terraform.set_output("identity", {**outputs["identity"], **reports})
 
     def correct_login_keys(self, terraform: Terraform, keys: Mapping[str, str]) -> None:
         """Write into the state which generated keys of users the directory has, where it has others.
@@ -354,7 +356,7 @@ class Provisioning:
         terraform.set_output("identity", {**identity, "login_keys": {**(identity.get("login_keys") or {}), **keys}})
 
     def forget_host_keys(self, terraform: Terraform) -> None:
-        """Take the host keys, and the authority that certifies them, out of the state: the next contact with each host
+        """Take the host keys, and the CA that certifies them, out of the state: the next contact with each host
         is a first one.
 
         Raises:
@@ -455,7 +457,7 @@ class Provisioning:
         access = cloud.access()
         baked = self._baking.fitting(terraform.outputs())
         # Terraform fills in the matching rule: it knows the controller that it makes.
-        machines: dict[str, Controller | Login | Pool] = {
+        machines: dict[str, ControllerSpec | LoginSpec | PoolSpec] = {
             "controller": spec.controller,
             handover.LOGIN: spec.login,
             **spec.host_pools,

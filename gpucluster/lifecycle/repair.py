@@ -24,7 +24,7 @@ from gpucluster.operations.health import HealthService
 from gpucluster.spec import ClusterSpec
 from gpucluster.verdict import repair
 from gpucluster.verdict.registry import CHECKS
-from gpucluster.verdict.repair import Node, RepairPlan, Standing
+from gpucluster.verdict.repair import NodeInRepair, RepairPlan, Standing
 from gpucluster.verdict.verdict import Verdict, of_findings
 from gpucluster.workspace.run import Run
 
@@ -34,7 +34,7 @@ class Fix:
     """What `verify --fix` may do.
 
     Args:
-        shadow: say what would be done, and do nothing.
+        shadow: report what would be done, and do nothing.
         replace_nodes: recreate permanent nodes, with what is on their disks lost.
         drain_timeout: seconds to wait for jobs on nodes that are replaced; with 0 they are requeued, or cancelled.
         confirm: is called with the names of the nodes whose machines would be terminated, before anything is drained.
@@ -91,7 +91,7 @@ class Repair:
         """Do what follows from a verdict. Returns the verdict at the end, which has passed, and what was done.
 
         Raises:
-            VerifyError: something that was checked does not pass at the end: with what a person does next.
+            VerifyError: something that was checked does not pass at the end: with what an operator does next.
             InputError: the answer to the question was no, or cluster.yml asks for other changes. Nothing was replaced.
             ToolError: jobs still run on nodes that are to be replaced, which stay drained; or the controller does not
                 answer.
@@ -131,8 +131,8 @@ class Repair:
 
     def _plan(self, findings: Sequence[Finding], fix: Fix, *, shadow: bool) -> RepairPlan:
         decisions = self._health.react(self._deciding(findings), shadow=shadow)
-        accused = repair.accused(findings, CHECKS)
-        return repair.plan(self._nodes(), accused, decisions, replace_permanent=fix.replace_nodes)
+        failed = repair.failures_by_node(findings, CHECKS)
+        return repair.plan(self._nodes(), failed, decisions, replace_permanent=fix.replace_nodes)
 
     def _deciding(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """What the health service is told: it knows nodes of Slurm, and not the other hosts."""
@@ -140,11 +140,11 @@ class Repair:
         nodes = pools_of(self._spec, {finding.subject for finding in about})
         return tuple(finding for finding in about if finding.subject in nodes)
 
-    def _nodes(self) -> dict[str, Node]:
+    def _nodes(self) -> dict[str, NodeInRepair]:
         pools = pools_of(self._spec, known := self._draining.nodes())
         return {
-            name: Node(name, pools[name], is_elastic(self._spec, name), standing(found), found.reason)
-            for name, found in known.items()
+            name: NodeInRepair(name, pools[name], is_elastic(self._spec, name), standing(node), node.reason)
+            for name, node in known.items()
             if name in pools
         }
 
@@ -168,8 +168,8 @@ class Repair:
 
     def _drained(self, nodes: Collection[str]) -> set[str]:
         """Those that are drained for failed checks."""
-        found = self._nodes() if nodes else {}
-        return {name for name in nodes if name in found and found[name].standing is Standing.FAILED}
+        by_name = self._nodes() if nodes else {}
+        return {name for name in nodes if name in by_name and by_name[name].standing is Standing.FAILED}
 
     def _undrain(self, verdict: Verdict, drained: Collection[str]) -> bool:
         """Whether one of these nodes is in service again: the health service lets it in for what was found here, or
@@ -200,26 +200,26 @@ def pools_of(spec: ClusterSpec, nodes: Iterable[str]) -> dict[str, str]:
     permanent: Mapping[str, str] = {
         name: pool for pool in spec.pools for name in handover.permanent_names(pool, spec.pools[pool])
     }
-    found = {}
+    pool_of = {}
     for name in nodes:
         elastic = (pool for pool in spec.pools if number_of(elastic_prefix(pool), name))
         pool = permanent.get(name) or next(elastic, "")
         if pool:
-            found[name] = pool
-    return found
+            pool_of[name] = pool
+    return pool_of
 
 
-def _only(asked: Collection[str], plan: RepairPlan) -> RepairPlan:
+def _only(names: Collection[str], plan: RepairPlan) -> RepairPlan:
     """The plan without nodes that have failed since it was asked which may be replaced: the next run has them."""
     return replace(
         plan,
-        elastic=tuple(name for name in plan.elastic if name in asked),
-        permanent=tuple(name for name in plan.permanent if name in asked),
+        elastic=tuple(name for name in plan.elastic if name in names),
+        permanent=tuple(name for name in plan.permanent if name in names),
     )
 
 
 def _failed(verdict: Verdict, plan: RepairPlan) -> VerifyError:
-    """The error of a cluster that does not pass, with what a person does."""
+    """The error of a cluster that does not pass, with what an operator does."""
     error = failed(verdict)
     lines = [f"  {line}" for line in plan.lines()]
     what = "\n".join([error.what, *(["what follows:", *lines] if lines else [])])

@@ -30,7 +30,7 @@ GIVEN_UP_WITHIN = 10 * 60.0
 _POLL = 1.0
 # What sinfo prints for a node without a reason.
 _NO_REASON = "none"
-# Kubernetes has no reason of a person.
+# Kubernetes stores no reason of an operator.
 _CORDONED = "it is cordoned"
 
 
@@ -53,18 +53,18 @@ def choose(spec: ClusterSpec, nodes: Iterable[str]) -> Chosen:
     """Sort the names of nodes by their kind.
 
     Raises:
-        InputError: one is no node of this cluster, or there is none.
+        InputError: one is not a node of this cluster, or there is none.
     """
     permanent = [name for pool in spec.pools for name in handover.permanent_names(pool, spec.pools[pool])]
-    wanted = tuple(dict.fromkeys(nodes))
-    for name in wanted:
+    names = tuple(dict.fromkeys(nodes))
+    for name in names:
         if name not in permanent and not is_elastic(spec, name):
             hint = did_you_mean(name, permanent) or f"Permanent nodes: {', '.join(permanent[:8]) or 'none'}"
             raise InputError(f"there is no node {name}", where=str(spec.file), hint=hint)
-    if not wanted:
+    if not names:
         raise InputError("no node is named")
     return Chosen(
-        tuple(name for name in wanted if name in permanent), tuple(name for name in wanted if name not in permanent)
+        tuple(name for name in names if name in permanent), tuple(name for name in names if name not in permanent)
     )
 
 
@@ -72,10 +72,10 @@ class Emptying(Protocol):
     """How the scheduler takes elastic nodes out of service."""
 
     def let_in(self, names: Collection[str]) -> str:
-        """The command with which a person lets nodes into service again that a person has taken out of it."""
+        """The command that returns nodes to service that an operator has taken out of it."""
 
     def persons(self) -> Mapping[str, str]:
-        """The nodes that a person has taken out of service, with the reasons.
+        """The nodes that an operator has taken out of service, with the reasons.
 
         Raises:
             ToolError: the scheduler does not answer.
@@ -159,7 +159,7 @@ class OnKubernetes:
         return {name: _CORDONED for name, node in nodes.items() if node.cordoned and not node.reason}
 
     def empty(self, names: Collection[str], timeout: float, left: Callable[[], Collection[str]]) -> None:
-        """As `Emptying`. With 0 all pods are deleted, whatever disruption budgets say."""
+        """As `Emptying`. With 0 all pods are deleted, whatever their disruption budgets."""
         self._control_plane.drain(dict.fromkeys(names, CHANGED), timeout)
 
 
@@ -184,7 +184,8 @@ class ElasticReplacement:
             timeout: seconds to wait for jobs; with 0 they are requeued, or cancelled.
 
         Raises:
-            ToolError: a person has drained one (nothing was changed), jobs still run, or the autoscaler does nothing.
+            ToolError: an operator has drained one (nothing was changed), jobs still run, or the autoscaler does
+                nothing.
             CloudError: the cloud refused.
         """
         if not nodes:
@@ -206,7 +207,7 @@ class ElasticReplacement:
             self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "deleted"))
 
     def _check_free(self, names: Iterable[str]) -> None:
-        """Refuse nodes that the autoscaler leaves alone, because a person has taken them out of service.
+        """Refuse nodes that the autoscaler leaves alone, because an operator has taken them out of service.
 
         Raises:
             ToolError: with the reasons.
@@ -216,8 +217,8 @@ class ElasticReplacement:
         if theirs:
             reasons = "; ".join(f"{name} ({reason})" for name, reason in theirs.items())
             raise ToolError(
-                f"a person has taken this out of service, and it is left as it is: {reasons}",
-                hint=f"To let it go nevertheless, run: {self._scheduler.let_in(theirs)}, then the same command again",
+                f"an operator has taken this out of service, and it is left as it is: {reasons}",
+                hint=f"To replace it nevertheless, run: {self._scheduler.let_in(theirs)}, then the same command again",
             )
 
     def _left(self, instances: Mapping[str, str]) -> dict[str, str]:

@@ -28,13 +28,13 @@ from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import GpuClusterError, InputError, ReplacementError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover.kubernetes import has_kubernetes_engine
-from gpucluster.lifecycle.hosts import Hosts
+from gpucluster.lifecycle.hosts import HostConnections
 from gpucluster.node_agent.rules.reasons import CHANGED, REMOVED
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.operations.schedulers import SchedulerNodes
-from gpucluster.spec import ClusterSpec, Pool
+from gpucluster.spec import ClusterSpec, PoolSpec
 from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
 
@@ -118,7 +118,7 @@ class Scaling:
     Args:
         pools: without those whose permanent nodes all stay as they are.
         controller: what happens to the controller: `replaced`, `rebooted`, or empty.
-        login: what happens to login nodes. Nobody waits for the users who are logged in there.
+        login: what happens to login nodes. Apply does not wait for the users who are logged in there.
         replacements: why hosts that cluster.yml still asks for are replaced: apply needs --replace-nodes for them.
         staying: the OCIDs of the hosts that are neither removed nor replaced, by name.
     """
@@ -230,14 +230,14 @@ def scaling(
     pools = {}
     for pool in sorted({*desired, *present}):
         names = desired.get(pool, ())
-        found = PoolScaling(
+        change_of_pool = PoolScaling(
             tuple(added.get(pool, ())),
             tuple(removed.get(pool, {}).values()),
             tuple(name for name in names if name in replaced),
             tuple(name for name in names if name in rebooting.values() and name not in replaced),
         )
-        if found != PoolScaling():
-            pools[pool] = found
+        if change_of_pool != PoolScaling():
+            pools[pool] = change_of_pool
     controller = "replaced" if any(is_controller(each.address) for each in lost) else ""
     login = _login_scaling(spec, outputs, replaced, rebooting.values())
     gone = {*replaced, *login.removed} | {ocid for nodes in removed.values() for ocid in nodes}
@@ -287,8 +287,8 @@ def is_host(address: str) -> bool:
 
 def _name(address: str) -> str:
     """The name of the node or login node that has this address; empty for the controller."""
-    found = _NODE.search(address) or _LOGIN.match(address)
-    return found.group(1) if found else ""
+    match = _NODE.search(address) or _LOGIN.match(address)
+    return match.group(1) if match else ""
 
 
 def _changes(change: ResourceChange, attributes: Sequence[str]) -> bool:
@@ -319,7 +319,7 @@ def _what(address: str, pool: str, nodes: Sequence[str]) -> str:
     return f"node {nodes[0]}" if nodes else "the controller, with what the scheduler stores and the user directory"
 
 
-def _why(change: ResourceChange, output: handover.PoolOutput | None, desired: Pool | None) -> str:
+def _why(change: ResourceChange, output: handover.PoolOutput | None, desired: PoolSpec | None) -> str:
     if output is not None and desired is not None:
         if output.kind != desired.kind:
             reason = "max_count is above count" if desired.elastic else "max_count is count"
@@ -344,7 +344,7 @@ class Resizing:
         elastic: makes the client of elastic instances; only called after the cloud was started.
         nodes: takes nodes out of service, and lets them in again.
         hosts: what this machine knows of hosts that boot again is forgotten there.
-        record: says on the controller whether all hosts are configured.
+        record: states on the controller whether all hosts are configured.
     """
 
     def __init__(
@@ -355,7 +355,7 @@ class Resizing:
         elastic: Callable[[], ElasticInstances],
         controller: ControllerConnection,
         nodes: SchedulerNodes,
-        hosts: Hosts,
+        hosts: HostConnections,
         record: ConfigurationRecord,
         on_event: Sink,
     ) -> None:

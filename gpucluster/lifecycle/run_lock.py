@@ -49,18 +49,18 @@ class RunLock:
         """A run begins. It holds the lock of its folder."""
         self._command = command
 
-    def take(self, found: Sequence[Sighting], *, only_look: bool = False) -> None:
+    def take(self, sightings: Sequence[Sighting], *, only_look: bool = False) -> None:
         """Hold the cluster, if this run does not yet. Without a network or a controller there is nothing to hold.
 
         Args:
-            found: what the cloud has of it.
+            sightings: what the cloud has of it.
             only_look: the run changes nothing, and shows what it would change.
 
         Raises:
             LockedError: a run of another machine or folder holds it.
             CloudError: the cloud refused, or can't be reached.
         """
-        if not self._command or self._held or (tag := self._tag_of(found)) is None:
+        if not self._command or self._held or (tag := self._tag_of(sightings)) is None:
             return
         if only_look or self._remote:
             self._require_free(tag.read())
@@ -79,19 +79,19 @@ class RunLock:
             self.forget()
             raise
 
-    def follow(self, found: Sequence[Sighting]) -> None:
-        """Hold the cluster by the resource that says so now, if this run has replaced the one that did.
+    def follow(self, sightings: Sequence[Sighting]) -> None:
+        """Hold the cluster by the resource that has the lock now, if this run has replaced the one that did.
 
         Args:
-            found: what the cloud has of it.
+            sightings: what the cloud has of it.
 
         Raises:
             LockedError: a run of another machine or folder holds it.
             CloudError: the cloud refused, or can't be reached.
         """
-        if self._held and self._tag_of(found) != self._tag:
+        if self._held and self._tag_of(sightings) != self._tag:
             self.forget()
-            self.take(found)
+            self.take(sightings)
 
     def end(self) -> None:
         """The run ends, and lets others change the cluster. If the cloud does not answer, that is a warning: the next
@@ -111,8 +111,8 @@ class RunLock:
         """The cluster was removed, and its lock with it. Its local cloud may have ended, too."""
         self._tag = self._held = None
 
-    def remove(self, found: Sequence[Sighting], lock_id: str) -> Holder:
-        """Remove the lock of a run that does not run any more. Returns what it said.
+    def remove(self, sightings: Sequence[Sighting], lock_id: str) -> Holder:
+        """Remove the lock of a run that does not run any more. Returns its holder.
 
         Raises:
             InputError: there is no such lock.
@@ -128,7 +128,7 @@ class RunLock:
                 raise InputError(f"the lock is another one: {self.described(present)}", hint=hint)
             removed[:] = [present]
 
-        if (tag := self._tag_of(found)) is None:
+        if (tag := self._tag_of(sightings)) is None:
             raise InputError("no run holds the cluster: the cloud has nothing of it", hint="There is nothing to do")
         tag.change(without)
         return removed[0]
@@ -138,11 +138,11 @@ class RunLock:
         """Which run it is, where, and since when."""
         age = holder.age(datetime.now(UTC))
         since = holder.since.replace("T", " ").removesuffix("+00:00")
-        when = f"since {since} UTC ({duration(age)} ago)" if age >= 0 else "it does not say since when"
-        return printable(f"{holder.command or 'a run'} by {holder.origin or 'it does not say whom'}, {when}")
+        when = f"since {since} UTC ({duration(age)} ago)" if age >= 0 else "since an unknown time"
+        return printable(f"{holder.command or 'a run'} by {holder.origin or 'an unknown user'}, {when}")
 
-    def _tag_of(self, found: Sequence[Sighting]) -> LockTag | None:
-        return LockTag.of(self._cloud.access(), found) if found else None
+    def _tag_of(self, sightings: Sequence[Sighting]) -> LockTag | None:
+        return LockTag.of(self._cloud.access(), sightings) if sightings else None
 
     def _next(self, present: Holder | None, now: str) -> Holder:
         """Our lock, in the place of none or of one that a killed run of this folder has left."""

@@ -56,7 +56,7 @@ def _require_released(left: Sequence[TaggedResource], released: AbstractSet[str]
     for each in left:
         if each.id not in released:
             raise DataGuardError(
-                f"nobody has looked for users' files in the file system {each.name}",
+                f"the file system {each.name} was not checked for users' files",
                 where=each.id,
                 hint="Run: gpucluster destroy",
             )
@@ -113,7 +113,7 @@ class Teardown:
             delete_data: do not look for users' files first.
 
         Raises:
-            DataGuardError: there are users' files, or nobody can tell.
+            DataGuardError: there are users' files, or no host can tell.
             GpuClusterError: see `errors`.
         """
         in_state = frozenset(ocid for ocid in terraform.contents().ids if ocid.startswith(_FILE_SYSTEM_OCID))

@@ -1,4 +1,4 @@
-"""Verify a cluster: collect what hosts say, judge it, and keep the evidence."""
+"""Verify a cluster: collect the reports of hosts, judge them, and keep the evidence."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class VerifyRequest:
         if self.junit is None:
             return
         if self.junit.exists() and not self.junit.is_file():
-            raise InputError("this is no file", where=str(self.junit), hint="Name a file")
+            raise InputError("not a file", where=str(self.junit), hint="Name a file")
         if not self.junit.absolute().parent.is_dir():
             hint = "Make it, or name another file"
             raise InputError("there is no such folder", where=str(self.junit.parent), hint=hint)
@@ -118,7 +118,7 @@ class MeasurementRunner(Protocol):
 
 
 class Verification:
-    """Checks whether one cluster is as its spec says.
+    """Checks whether one cluster is as its spec describes.
 
     Args:
         collect: runs a playbook that only reads, with these variables, on the hosts of a deployment.
@@ -184,7 +184,7 @@ class Verification:
         run: Run,
         request: VerifyRequest = VerifyRequest(),
     ) -> Verdict:
-        """The same, where a verdict that did not pass is no error."""
+        """The same, where a verdict that did not pass is not an error."""
         try:
             return self.run(deployment, run, request=request)
         except VerifyError as error:
@@ -343,7 +343,7 @@ def _why(error: BaseException) -> str:
 
 
 def facts_of(collected: PlaybookResult) -> dict[str, dict[str, Any]]:
-    """What verify.yml collected, by host; a host without facts is left out, or says why it has none."""
+    """What verify.yml collected, by host; a host without facts is left out, or reports why it has none."""
     facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in collected.facts.items()}
     facts |= {host: {UNREACHABLE: reason} for host, reason in collected.unreachable.items()}
     return {host: fact for host, fact in facts.items() if fact}

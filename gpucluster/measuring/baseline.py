@@ -14,7 +14,7 @@ from gpucluster.node_agent.nccl.limits import SAME_SHARE
 
 #: Below this share of what the cluster reached before, or of what its other nodes reach, a result is bad.
 SHARE = SAME_SHARE
-#: Fewer results have no median that says anything: of two, nobody knows which one is slow.
+#: Fewer results have no useful median: of two, it is not known which one is slow.
 FEWEST = 3
 
 
@@ -35,7 +35,7 @@ def entry(values: Iterable[float], recorded: str) -> dict[str, Any]:
     """What is recorded: the median.
 
     Args:
-        recorded: the time, for people.
+        recorded: the time, as a text.
     """
     known = list(values)
     return {"busbw": round(median(known), 2), "recorded": recorded, "results": len(known)}

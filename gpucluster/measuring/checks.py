@@ -75,38 +75,38 @@ def _one(measurements: Measurements, name: str) -> CheckOutcome:
     verdict: judge.NcclVerdict = measurements[name]
     how = "Ring: " if name == RING else ""
     evidence = {name: {"busbw": verdict.busbw, "limit": verdict.limit, "size": verdict.size}}
-    said = how + "; ".join(verdict.reasons)
+    reasons = how + "; ".join(verdict.reasons)
     others, before = measurements.get(OTHERS + name), measurements.get(BEFORE + name)
     busbw = verdict.busbw or 0.0
     if verdict.verdict == judge.FAIL:
-        return CheckOutcome(Status.FAIL, said, evidence)
+        return CheckOutcome(Status.FAIL, reasons, evidence)
     if verdict.verdict == judge.PASS:
         if others is not None and busbw < baseline.SHARE * others:
             share = f"{busbw / others:.0%} of what the others of the pool reach ({others:.2f})"
             words = f"{how}busbw {busbw:.2f} GB/s is {share}"
             if verdict.of_a_node:
-                return CheckOutcome(Status.FAIL, f"{words}; {said}", evidence)
+                return CheckOutcome(Status.FAIL, f"{words}; {reasons}", evidence)
             return CheckOutcome(Status.WARN, f"{words}, and above the limit", evidence)
-        return CheckOutcome(Status.PASS, said, evidence)
+        return CheckOutcome(Status.PASS, reasons, evidence)
     reference = others if before is None else before
     if reference is None or (verdict.size or 0) < limits.SMALLEST_MESSAGE:
         hint = "record what this cluster reaches: gpucluster verify --level full --record-baseline"
-        return CheckOutcome(Status.UNKNOWN, f"{said}; {hint}", evidence)
+        return CheckOutcome(Status.UNKNOWN, f"{reasons}; {hint}", evidence)
     whose = "the others of the pool reach" if before is None else "this cluster reached before"
     words = f"{how}busbw {busbw:.2f} GB/s is {busbw / reference:.0%} of what {whose} ({reference:.2f})"
     return CheckOutcome(Status.PASS if busbw >= baseline.SHARE * reference else Status.FAIL, words, evidence)
 
 
 def _write(measurements: Measurements, pool: MeasuredPool, _subject: str) -> CheckOutcome:
-    found: Mapping[str, float] = measurements[WRITE]
+    bandwidths: Mapping[str, float] = measurements[WRITE]
     shape = pool.shape
-    evidence = {"Gb/s": dict(found), "limit": shape.ib_write_gbps}
+    evidence = {"Gb/s": dict(bandwidths), "limit": shape.ib_write_gbps}
     slow = {
         device: value
-        for device, value in found.items()
+        for device, value in bandwidths.items()
         if shape.ib_write_gbps is not None and value < shape.ib_write_gbps
     }
-    absent = [device for device in shape.rdma_devices if device not in found]
+    absent = [device for device in shape.rdma_devices if device not in bandwidths]
     if slow:
         listed = ", ".join(f"{device} {value:.1f}" for device, value in sorted(slow.items()))
         return CheckOutcome(Status.FAIL, f"slow, in Gb/s: {listed}; the limit is {shape.ib_write_gbps}", evidence)
@@ -114,19 +114,21 @@ def _write(measurements: Measurements, pool: MeasuredPool, _subject: str) -> Che
         return CheckOutcome(Status.UNKNOWN, f"no result of {', '.join(absent)}", evidence)
     if shape.ib_write_gbps is None:
         return CheckOutcome(Status.UNKNOWN, f"no figure is published for {shape.name}", evidence)
-    message = f"{len(found)} devices, {min(found.values()):.1f} Gb/s and more; the limit is {shape.ib_write_gbps}"
+    message = (
+        f"{len(bandwidths)} devices, {min(bandwidths.values()):.1f} Gb/s and more; the limit is {shape.ib_write_gbps}"
+    )
     return CheckOutcome(Status.PASS, message, evidence)
 
 
 def _ping(measurements: Measurements, pool: MeasuredPool, _subject: str) -> CheckOutcome:
-    found: Mapping[str, bool] = measurements[PING]
-    bad = [device for device in pool.shape.rdma_devices if found.get(device) is False]
-    absent = [device for device in pool.shape.rdma_devices if device not in found]
+    connections: Mapping[str, bool] = measurements[PING]
+    bad = [device for device in pool.shape.rdma_devices if connections.get(device) is False]
+    absent = [device for device in pool.shape.rdma_devices if device not in connections]
     if bad:
         return CheckOutcome(Status.FAIL, f"no connection by {', '.join(bad)}", {"devices": bad})
     if absent:
         return CheckOutcome(Status.UNKNOWN, f"no result of {', '.join(absent)}")
-    return CheckOutcome(Status.PASS, f"{len(found)} devices connect")
+    return CheckOutcome(Status.PASS, f"{len(connections)} devices connect")
 
 
 def _node(measurements: Measurements, _pool: MeasuredPool, subject: str) -> CheckOutcome:
@@ -180,11 +182,11 @@ NODE: Check[MeasuredPool] = Check(
 )  # fmt: skip
 PAIR: Check[MeasuredPool] = Check(
     "nccl_pair", "NCCL between two nodes", Scope.PAIR, _FULL, (DEFAULT, RING), _SECONDS,
-    "See fabric_node: it says which of the two is slow", Reaction.REPORT, _nccl, _no_network,
+    "See fabric_node: it names which of the two is slow", Reaction.REPORT, _nccl, _no_network,
 )  # fmt: skip
 POOL: Check[MeasuredPool] = Check(
     "nccl_pool", "NCCL between all nodes of a pool", Scope.POOL, _FULL, (DEFAULT, RING), _SECONDS,
-    "See fabric_node and fabric_links: they say where it is slow", Reaction.REPORT, _nccl, _no_network,
+    "See fabric_node and fabric_links: they name the slow parts", Reaction.REPORT, _nccl, _no_network,
 )  # fmt: skip
 FABRIC_NODE: Check[MeasuredPool] = Check(
     "fabric_node", "A node is as fast in the network as others", Scope.NODE, _FULL, (SEARCH,), _SECONDS,

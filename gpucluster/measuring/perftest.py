@@ -20,7 +20,7 @@ _ROW = re.compile(r"^\s*(\d+)\s+\d+\s+([\d.]+)\s+([\d.]+)\s+[\d.]+")
 _NAMED = re.compile(r"\sDevice\s+:\s+(\S+)")
 # Gb/s in a unit of the header. Without --report_gbits perftest counts in MB of 2^20 bytes (`get_msgrate..`, MBS).
 _UNITS = {"Gb/sec": 1.0, "MB/sec": 8 * 2**20 / 1e9}
-# What perftest says when a connection or a device does not work.
+# What perftest prints when a connection or a device does not work.
 _CAUSE = re.compile(r"state is Down|Failed status|Couldn't|Unable to|Failed to|Completion with error|not found", re.I)
 _STATUS = re.compile(r"Failed status (\d+)", re.I)
 #: What the status of a completion means, which perftest prints as a number. Source: rdma-core, libibverbs/verbs.h,
@@ -48,29 +48,29 @@ _MEAN = "t_avg"
 def bandwidths(lines: Iterable[str]) -> dict[str, float]:
     """The average in Gb/s by device, of the largest message. A device without a complete result is not in it."""
     largest: dict[str, tuple[int, float]] = {}
-    for device, size, average in _found(lines):
+    for device, size, average in _rows(lines):
         if size >= largest.get(device, (0, 0.0))[0]:
             largest[device] = (size, average)
     return {device: average for device, (_size, average) in largest.items()}
 
 
 def cause(output: str) -> str:
-    """The lines that say why there is no result, or the last one; first what the status of a completion means."""
+    """The lines that state why there is no result, or the last one; first what the status of a completion means."""
     lines = [line.strip() for line in output.splitlines() if any(map(str.isalnum, line))]
     status = _STATUS.search(output)
     meaning = COMPLETIONS.get(int(status[1]), "") if status else ""
-    said = [line for line in lines if _CAUSE.search(line)] or lines[-1:] or ["it printed nothing"]
-    return "; ".join([meaning, *said] if meaning else said)[:300]
+    causes = [line for line in lines if _CAUSE.search(line)] or lines[-1:] or ["it printed nothing"]
+    return "; ".join([meaning, *causes] if meaning else causes)[:300]
 
 
-def _found(lines: Iterable[str]) -> Iterator[tuple[str, int, float]]:
-    device, factor, told = "", 0.0, False
+def _rows(lines: Iterable[str]) -> Iterator[tuple[str, int, float]]:
+    device, factor, has_device_line = "", 0.0, False
     for line in lines:
         if line.startswith(DEVICE):
-            device, factor, told = line.removeprefix(DEVICE).strip(), 0.0, True
+            device, factor, has_device_line = line.removeprefix(DEVICE).strip(), 0.0, True
             continue
         named = _NAMED.search(line)
-        if named and not told:
+        if named and not has_device_line:
             device, factor = named[1], 0.0
         if line.lstrip().startswith("#bytes"):
             # That of ib_write_lat, too.
@@ -83,7 +83,7 @@ def _found(lines: Iterable[str]) -> Iterator[tuple[str, int, float]]:
 
 def latencies(lines: Iterable[str]) -> dict[str, float]:
     """The mean latency of ib_write_lat in microseconds by device. A device without a complete result is not in it."""
-    found: dict[str, float] = {}
+    by_device: dict[str, float] = {}
     device, column = "", -1
     for line in lines:
         named = _NAMED.search(line)
@@ -100,21 +100,21 @@ def latencies(lines: Iterable[str]) -> dict[str, float]:
             words = line.split()
             mean = _number(words[column]) if len(words) > column else None
             if mean is not None:
-                found[device] = mean
+                by_device[device] = mean
             column = -1
-    return found
+    return by_device
 
 
 def rates(lines: Iterable[str]) -> dict[str, float]:
-    """The rate of each device's link in Gb/s, where the kernel of the node has said it."""
-    found: dict[str, float] = {}
+    """The rate of each device's link in Gb/s, where the kernel of the node has reported it."""
+    by_device: dict[str, float] = {}
     for line in lines:
         if line.startswith(RATE):
-            device, _space, said = line.removeprefix(RATE).strip().partition(" ")
-            rate = _number(said)
+            device, _space, text = line.removeprefix(RATE).strip().partition(" ")
+            rate = _number(text)
             if rate:
-                found[device] = rate
-    return found
+                by_device[device] = rate
+    return by_device
 
 
 def _number(text: str) -> float | None:

@@ -100,10 +100,10 @@ def rdma(pool: MeasuredPool, nodes: Sequence[str], *, number: int) -> dict[str, 
 
 def pairs(nodes: Sequence[str]) -> list[tuple[str, str]]:
     """Each node in a pair with its neighbour. Of an odd number the last one is with the first, which is in two."""
-    found = [(nodes[at], nodes[at + 1]) for at in range(0, len(nodes) - 1, 2)]
+    neighbours = [(nodes[at], nodes[at + 1]) for at in range(0, len(nodes) - 1, 2)]
     if len(nodes) % 2 and len(nodes) > 1:
-        found.append((nodes[0], nodes[-1]))
-    return found
+        neighbours.append((nodes[0], nodes[-1]))
+    return neighbours
 
 
 def pair_name(pair: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a job of `gpucluster-agent measure` has measured, from its answer. What is not whole is no measurement."""
+"""What a job of `gpucluster-agent measure` has measured, from its answer. What is not whole is not a measurement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSTALL_PERFTEST = "there is no ib_write_bw on the nodes: install the package pe
 
 
 @dataclass(frozen=True)
-class Answer:
+class JobAnswer:
     """How a job ended, and what it printed."""
 
     outcome: str
@@ -37,28 +37,28 @@ class Answer:
     output: str
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Answer:
+    def of(cls, raw: Mapping[str, Any]) -> JobAnswer:
         """From the JSON of the agent."""
-        return cls(str(given["outcome"]), str(given["why"]), int(given["status"]), str(given["output"]))
+        return cls(str(raw["outcome"]), str(raw["why"]), int(raw["status"]), str(raw["output"]))
 
 
-#: What a run of nccl-tests gave: a verdict, what NCCL said of a node on which it does not work, or nothing.
+#: What a run of nccl-tests gave: a verdict, what NCCL reported of a node on which it does not work, or nothing.
 Nccl = judge.NcclVerdict | RefusedMeasurement | Missing
 
 
-def nccl(answer: Answer | Missing, wanted: judge.ExpectedRun, how_to_get: str = BUILD) -> Nccl:
+def nccl(answer: JobAnswer | Missing, expectation: judge.ExpectedRun, how_to_get: str = BUILD) -> Nccl:
     """The verdict on an output of nccl-tests that is whole, and of which all ranks measured together.
 
-    A launch that went wrong is a fault of the launch: it accuses no node. A program that began on one node and that
-    NCCL ended there, or that hung before its table was whole, says something of that node.
+    A launch that went wrong is a fault of the launch, and not of a node. A program that began on one node and that
+    NCCL ended there, or that hung before its table was whole, is evidence about that node.
 
     Args:
-        how_to_get: what to say where there is no program.
+        how_to_get: the message where there is no program.
     """
     if isinstance(answer, Missing):
         return answer
     measured = text_output.parse(answer.output.splitlines())
-    alone = wanted.nodes == 1 and measured.began
+    alone = expectation.nodes == 1 and measured.began
     if answer.outcome != _ENDED:
         hung = alone and answer.outcome == TOO_LONG and not measured.ends
         return (
@@ -68,18 +68,18 @@ def nccl(answer: Answer | Missing, wanted: judge.ExpectedRun, how_to_get: str = 
         )
     if NO_PROGRAM in answer.output:
         return Missing(how_to_get)
-    verdict = judge.judge(measured, wanted)
-    ranks = wanted.nodes * wanted.gpus
+    verdict = judge.judge(measured, expectation)
+    ranks = expectation.nodes * expectation.gpus
     if _whole(measured, ranks) and verdict.ranks == ranks:
-        if wanted.nodes > 1 and wanted.shape is not None and wanted.shape.wire and not measured.networks:
+        if expectation.nodes > 1 and expectation.shape is not None and expectation.shape.wire and not measured.networks:
             return Missing("the output does not show which network NCCL used")
         # With wrong results nccl-tests end with a status, and that is what was measured.
         if answer.status == 0 or measured.in_bounds is False:
             return verdict
     reasons = "; ".join(verdict.reasons) if verdict.verdict != judge.PASS else ""
     status = f"the job ended with status {answer.status}: {_last(answer.output)}" if answer.status else ""
-    said = "; ".join(part for part in (reasons, status) if part) or "the output is not whole"
-    return RefusedMeasurement(said) if alone and measured.errors else Missing(said)
+    message = "; ".join(part for part in (reasons, status) if part) or "the output is not whole"
+    return RefusedMeasurement(message) if alone and measured.errors else Missing(message)
 
 
 def _whole(measured: Measurement, ranks: int) -> bool:
@@ -99,7 +99,7 @@ def bandwidth(verdict: Nccl) -> float | None:
     return 0.0 if any(reason.startswith("results were wrong") for reason in verdict.reasons) else verdict.busbw
 
 
-def rdma(answer: Answer | Missing) -> Mapping[str, float] | Missing:
+def rdma(answer: JobAnswer | Missing) -> Mapping[str, float] | Missing:
     """Gb/s of each device that was measured."""
     if isinstance(answer, Missing):
         return answer
@@ -107,11 +107,11 @@ def rdma(answer: Answer | Missing) -> Mapping[str, float] | Missing:
         return Missing(answer.why)
     if NO_PERFTEST in answer.output:
         return Missing(INSTALL_PERFTEST)
-    found = perftest.bandwidths(answer.output.splitlines())
-    return found or Missing(f"ib_write_bw gave no result: {perftest.cause(answer.output)}")
+    bandwidths = perftest.bandwidths(answer.output.splitlines())
+    return bandwidths or Missing(f"ib_write_bw gave no result: {perftest.cause(answer.output)}")
 
 
-def ping(answer: Answer | Missing) -> Mapping[str, bool] | Missing:
+def ping(answer: JobAnswer | Missing) -> Mapping[str, bool] | Missing:
     """Whether a connection by rdma_cm worked, by device."""
     if isinstance(answer, Missing):
         return answer
@@ -122,7 +122,7 @@ def ping(answer: Answer | Missing) -> Mapping[str, bool] | Missing:
     return perftest.connections(answer.output.splitlines()) or Missing("rping gave no result")
 
 
-def wanted(shape: str, nodes: int, gpus: int, algorithm: str) -> judge.ExpectedRun:
+def expectation(shape: str, nodes: int, gpus: int, algorithm: str) -> judge.ExpectedRun:
     """What a measurement of all_reduce is judged by."""
     return judge.ExpectedRun(SHAPES.get(shape), nodes, gpus, collectives.ALL_REDUCE, algorithm)
 

@@ -17,14 +17,14 @@ from gpucluster.fabric.model import Fabric, FabricMeasurement, Results
 from gpucluster.fabric.model import FabricVerdict as Found
 from gpucluster.measuring import baseline, checks, plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
-from gpucluster.measuring.results import Answer, Nccl
+from gpucluster.measuring.results import JobAnswer, Nccl
 from gpucluster.node_agent.checks.model import Check, Finding, Missing, RefusedMeasurement, Status, evaluate
 from gpucluster.node_agent.nccl import collectives, limits
 from gpucluster.node_agent.nccl.judge import NcclVerdict
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
 
-#: Runs jobs and returns each answer by the id of its job. First: what they are about, for people.
-Run = Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Answer | Missing]]
+#: Runs jobs and returns each answer by the id of its job. First: what they are about, as a text.
+Run = Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, JobAnswer | Missing]]
 Pair = tuple[str, str]
 
 _ALGORITHMS = (limits.DEFAULT, limits.RING)
@@ -32,7 +32,7 @@ _ALGORITHMS = (limits.DEFAULT, limits.RING)
 #: that of `gpucluster.controller.measure.pods`.
 _IDLE = "idle"
 _PAIR = 2
-#: From this number of nodes on there are two groups and more, which say what is healthy.
+#: From this number of nodes on there are two groups and more, which show what is healthy.
 _ENOUGH = 4
 
 
@@ -68,29 +68,29 @@ class Survey:
     def measure(self) -> None:
         """Measure everything that there is to measure."""
         nodes = [node for node in self._nodes if node not in self._silent]
-        if self._wanted(checks.NODE):
+        if self._includes(checks.NODE):
             nodes = self._each_node(nodes)
-        if self._wanted(checks.WRITE_BANDWIDTH):
+        if self._includes(checks.WRITE_BANDWIDTH):
             self._each_device(plan.pairs(nodes))
-        if not self._wanted(checks.PAIR) or len(nodes) < _PAIR:
+        if not self._includes(checks.PAIR) or len(nodes) < _PAIR:
             return
         self._each_pair(plan.pairs(nodes))
-        self._search = found = self._find(nodes)
-        bad = {*found.nodes, *found.rails, *found.unknown}
+        self._search = faults = self._find(nodes)
+        bad = {*faults.nodes, *faults.rails, *faults.unknown}
         left = [node for node in nodes if node not in bad]
         if len(left) >= _PAIR:
             self._together(left)
 
     # --- measuring -----
 
-    def _wanted(self, check: Check[MeasuredPool]) -> bool:
+    def _includes(self, check: Check[MeasuredPool]) -> bool:
         return not check.applies(self._pool, "")
 
     def _each_node(self, nodes: Sequence[str]) -> list[str]:
         """Returns the nodes that are not bad in themselves."""
-        wanted = [(node,) for node in nodes]
-        measured = self._nccl("NCCL on each node", [(nodes_, limits.DEFAULT, "") for nodes_ in wanted])
-        self._by_node = _accused({nodes_[0]: value for (nodes_, _, _), value in measured.items()})
+        single_nodes = [(node,) for node in nodes]
+        measured = self._nccl("NCCL on each node", [(nodes_, limits.DEFAULT, "") for nodes_ in single_nodes])
+        self._by_node = _without_common_failure({nodes_[0]: value for (nodes_, _, _), value in measured.items()})
         good = []
         for finding in self._node_findings():
             value = self._by_node.get(finding.subject)
@@ -108,16 +108,16 @@ class Survey:
             self._write[pair], self._ping[pair] = results.rdma(answer), results.ping(answer)
 
     def _each_pair(self, pairs: Sequence[Pair]) -> None:
-        wanted = [(pair, algorithm, "") for algorithm in _ALGORITHMS for pair in pairs]
-        measured = self._nccl("NCCL between pairs", wanted)
+        runs = [(pair, algorithm, "") for algorithm in _ALGORITHMS for pair in pairs]
+        measured = self._nccl("NCCL between pairs", runs)
         for (pair, algorithm, _), value in measured.items():
             self._by_pair.setdefault((pair[0], pair[1]), {})[algorithm] = value
 
     def _together(self, nodes: Sequence[str]) -> None:
         self._of_whole = list(nodes)
         known = self._by_pair.get((nodes[0], nodes[1])) if len(nodes) == _PAIR else None
-        wanted = [(tuple(nodes), algorithm, "") for algorithm in _ALGORITHMS]
-        measured = self._nccl("NCCL between all nodes", wanted) if known is None else {}
+        runs = [(tuple(nodes), algorithm, "") for algorithm in _ALGORITHMS]
+        measured = self._nccl("NCCL between all nodes", runs) if known is None else {}
         self._whole = known or {algorithm: value for (_, algorithm, _), value in measured.items()}
 
     def _find(self, nodes: Sequence[str]) -> Found:
@@ -129,14 +129,16 @@ class Survey:
                 return step
             rounds.append(self._bandwidths(step, len(rounds) + 1))
 
-    def _bandwidths(self, asked: Sequence[FabricMeasurement], number: int) -> Results:
+    def _bandwidths(self, measurements: Sequence[FabricMeasurement], number: int) -> Results:
         devices = self._pool.shape.rdma_devices
-        by_words = {(each.nodes, limits.RING, "" if each.rail is None else devices[each.rail]): each for each in asked}
+        by_words = {
+            (each.nodes, limits.RING, "" if each.rail is None else devices[each.rail]): each for each in measurements
+        }
         measured = self._nccl(f"the search, round {number}", list(by_words))
         return {by_words[words]: results.bandwidth(value) for words, value in measured.items()}
 
     def _expected(self, nodes: int) -> float | None:
-        """GB/s of a healthy group with a ring; None where the measurements themselves say it better."""
+        """GB/s of a healthy group with a ring; None where the measurements themselves show it better."""
         shape = SHAPES.get(self._pool.shape.name)
         published = shape.busbw.get((_PAIR, limits.RING)) if shape else None
         before = baseline.figure(self._before, self._pool.shape.name, _PAIR, limits.RING)
@@ -146,22 +148,22 @@ class Survey:
         return None if limit is None else limit.good
 
     def _nccl(
-        self, what: str, wanted: Sequence[tuple[tuple[str, ...], str, str]]
+        self, what: str, runs: Sequence[tuple[tuple[str, ...], str, str]]
     ) -> dict[tuple[tuple[str, ...], str, str], Nccl]:
         """The results by nodes, algorithm and device."""
         jobs = [
             plan.nccl(self._pool, self._tools, nodes, algorithm, device, number=number)
-            for number, (nodes, algorithm, device) in enumerate(wanted)
+            for number, (nodes, algorithm, device) in enumerate(runs)
         ]
         answers = self._run(what, jobs) if jobs else {}
         shape = self._pool.shape
         return {
             words: results.nccl(
                 answers.get(str(number), Missing("it was not measured")),
-                results.wanted(shape.name, len(words[0]), shape.gpus, words[1]),
+                results.expectation(shape.name, len(words[0]), shape.gpus, words[1]),
                 results.NOT_IN_IMAGE if self._pool.resource else results.BUILD,
             )
-            for number, words in enumerate(wanted)
+            for number, words in enumerate(runs)
         }
 
     # --- judging -----
@@ -179,7 +181,7 @@ class Survey:
         """What was measured, as entries of a baseline. Results that are wrong are none.
 
         Args:
-            recorded: the time, for people.
+            recorded: the time, as a text.
         """
         values: dict[str, list[float]] = {}
         groups = [(1, {limits.DEFAULT: value}) for value in self._by_node.values()]
@@ -189,22 +191,22 @@ class Survey:
             for algorithm, value in by_algorithm.items():
                 if busbw := results.bandwidth(value):
                     values.setdefault(baseline.key(self._pool.shape.name, nodes, algorithm), []).append(busbw)
-        return {key: baseline.entry(found, recorded) for key, found in values.items()}
+        return {key: baseline.entry(result, recorded) for key, result in values.items()}
 
     def _node_findings(self) -> Iterator[Finding]:
         others = self._of_others([{limits.DEFAULT: value} for value in self._by_node.values()])
         for node in self._nodes:
             value = self._by_node.get(node) or self._silent.get(node)
-            given = {checks.DEFAULT: value, **others, **self._of_before(1)}
-            yield evaluate(checks.NODE, node, given, self._pool)
+            measurements = {checks.DEFAULT: value, **others, **self._of_before(1)}
+            yield evaluate(checks.NODE, node, measurements, self._pool)
 
     def _network_findings(self) -> Iterator[Finding]:
         if not self._by_pair:
             yield from self._without_pairs(checks.PAIR)
         others = self._of_others(list(self._by_pair.values()))
         for pair, by_algorithm in self._by_pair.items():
-            given = {**_named(by_algorithm), **others, **self._of_before(_PAIR)}
-            yield evaluate(checks.PAIR, plan.pair_name(pair), given, self._pool)
+            measurements = {**_named(by_algorithm), **others, **self._of_before(_PAIR)}
+            yield evaluate(checks.PAIR, plan.pair_name(pair), measurements, self._pool)
         if not self._write:
             yield from self._without_pairs(checks.WRITE_BANDWIDTH)
             yield from self._without_pairs(checks.CONNECTION)
@@ -224,22 +226,22 @@ class Survey:
         yield evaluate(check, self._pool.name, dict.fromkeys(check.needs, why), self._pool)
 
     def _pool_finding(self) -> Finding:
-        given = _named(self._whole) or dict.fromkeys(
+        measurements = _named(self._whole) or dict.fromkeys(
             checks.POOL.needs, Missing("fewer than two good nodes could be measured")
         )
-        given |= self._of_before(len(self._of_whole))
-        found = evaluate(checks.POOL, self._pool.name, given, self._pool)
+        measurements |= self._of_before(len(self._of_whole))
+        finding = evaluate(checks.POOL, self._pool.name, measurements, self._pool)
         absent = [node for node in self._nodes if node not in self._of_whole]
         if self._whole and absent:
-            found = replace(found, message=f"{found.message}; without {', '.join(absent)}")
-        return found
+            finding = replace(finding, message=f"{finding.message}; without {', '.join(absent)}")
+        return finding
 
     def _of_others(self, groups: Sequence[Mapping[str, Nccl]]) -> dict[str, Any]:
-        found = {}
+        means = {}
         for algorithm in _ALGORITHMS:
             known = [value for group in groups if (value := results.bandwidth(group.get(algorithm, Missing(""))))]
-            found[checks.OTHERS + _name(algorithm)] = baseline.of_others(known)
-        return found
+            means[checks.OTHERS + _name(algorithm)] = baseline.of_others(known)
+        return means
 
     def _of_before(self, nodes: int) -> dict[str, Any]:
         shape = self._pool.shape.name
@@ -249,8 +251,8 @@ class Survey:
         }
 
 
-def _accused(by_node: Mapping[str, Nccl]) -> dict[str, Nccl]:
-    """Where NCCL works on no node, it may be the software that all have, and no node is accused."""
+def _without_common_failure(by_node: Mapping[str, Nccl]) -> dict[str, Nccl]:
+    """Where NCCL works on no node, it may be the software that all have, and no node counts as bad."""
     if any(isinstance(value, NcclVerdict) for value in by_node.values()):
         return dict(by_node)
     return {

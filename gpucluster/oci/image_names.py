@@ -1,4 +1,4 @@
-"""What the name of an image says: its operating system, its architecture, and what is installed on it.
+"""What the name of an image contains: its operating system, its architecture, and what is installed on it.
 
 Oracle's names are systematic, and for a version of a marketplace listing the name is all that the API tells about its
 contents. Sources of the names: Oracle's pages of platform images (docs.oracle.com/iaas/images), the versions of the
@@ -34,7 +34,7 @@ _WILDCARD = "*"
 
 @dataclass(frozen=True)
 class NameParts:
-    """What a name says. A name that somebody typed may say nothing: then everything is empty or False.
+    """What a name contains. A name that a user typed may contain nothing: then everything is empty or False.
 
     Args:
         operating_system, version: as OCI's list of images has them; empty if the name does not begin with them.
@@ -54,7 +54,7 @@ class NameParts:
 
     @property
     def says_contents(self) -> bool:
-        """Whether the name follows Oracle's pattern, so that what it does not say is not there."""
+        """Whether the name follows Oracle's pattern, so that what it does not name is not there."""
         return bool(self.operating_system and self.build)
 
 
@@ -62,8 +62,8 @@ def parse(name: str) -> NameParts:
     """The parts of an image's name."""
     system = version = ""
     for candidate, pattern in _SYSTEMS.items():
-        if found := pattern.search(name):
-            system, version = candidate, found[1]
+        if match := pattern.search(name):
+            system, version = candidate, match[1]
     date = _BUILD.search(name)
     amd = bool(re.search(_AMD, name))
     return NameParts(
@@ -100,14 +100,14 @@ def _all(patterns: Iterable[str], version: str) -> bool:
     return all(re.search(pattern, version) for pattern in patterns)
 
 
-def version_filter(wanted: str | None, *, amd: bool) -> VersionFilter:
+def version_filter(pattern: str | None, *, amd: bool) -> VersionFilter:
     """The filter for one machine.
 
     Args:
-        wanted: a version, or a pattern with `*` for any text; None: any.
+        pattern: a version, or a pattern with `*` for any text; None: any.
         amd: its shape has AMD GPUs. Without GPUs NVIDIA's versions are taken.
     """
-    parts = [] if wanted is None else [re.escape(part) for part in wanted.split(_WILDCARD)]
+    parts = [] if pattern is None else [re.escape(part) for part in pattern.split(_WILDCARD)]
     matching = ["^" + ".*".join(parts) + "$"] if parts else []
-    name = (wanted or "newest") + (" amd" if amd else "")
+    name = (pattern or "newest") + (" amd" if amd else "")
     return VersionFilter(name, (*matching, *([_AMD] if amd else [])), () if amd else (_AMD,))

@@ -115,7 +115,7 @@ def node_group(cluster: str) -> str:
 def advice(operation: str, cluster: str) -> str:
     """What to do after NotAuthorizedOrNotFound; empty for an operation that is not in the table.
 
-    OCI does not say whether the resource is gone or a right is missing, nor which right. So all of them are named.
+    OCI does not tell whether the resource is gone or a right is missing, nor which right. So all of them are named.
     """
     needed = NEEDED.get(operation, ())
     if not needed:

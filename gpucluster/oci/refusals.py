@@ -71,7 +71,7 @@ def _missing(answer: _Answer) -> bool:
     return answer.status == NOT_FOUND and answer.operation.startswith(verbs)
 
 
-# The first rule that fits. What a message says comes before its status: OCI answers 500 where it has no free host.
+# The first rule that fits. The text of a message comes before its status: OCI answers 500 where it has no free host.
 _RULES: tuple[tuple[Cause, _Rule], ...] = (
     (Cause.CAPACITY, _says(r"out of (host )?capacity|hostcapacity")),
     (

@@ -33,21 +33,21 @@ class Holder:
         return f"{self.id} {self.since} {self.command.replace(' ', '-')} {self.origin}"[:_LONGEST]
 
     def same_place(self, other: Holder) -> bool:
-        """Whether both are of the same user, machine and folder, as far as the tag says it."""
+        """Whether both are of the same user, machine and folder, as far as the tag has it."""
         length = min(len(self.origin), len(other.origin))
         return bool(length) and self.origin[:length] == other.origin[:length]
 
     def age(self, now: datetime) -> float:
-        """Seconds since the run began; 0 if its clock is ahead, -1 if the tag does not say it."""
+        """Seconds since the run began; 0 if its clock is ahead, -1 if the tag does not have it."""
         try:
             return max(0.0, (now - datetime.fromisoformat(self.since)).total_seconds())
         except (ValueError, TypeError):
             return -1.0
 
 
-def holder(found: tags.Tags | None) -> Holder | None:
-    """Who holds the cluster, as the tags of its resource say; None if no run does. Any text counts as a lock."""
-    value = (found or {}).get(tags.LOCK, "").strip()
+def holder(resource_tags: tags.Tags | None) -> Holder | None:
+    """Who holds the cluster, by the tags of its resource; None if no run does. Any text counts as a lock."""
+    value = (resource_tags or {}).get(tags.LOCK, "").strip()
     if not value:
         return None
     parts = value.split(" ", _PARTS - 1)

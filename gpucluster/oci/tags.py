@@ -54,7 +54,7 @@ class UsersFiles(StrEnum):
     Attributes:
         UNUSED: Terraform has created the file system, and no host was ever configured to use it.
         IN_USE: users could reach it.
-        EMPTY: a destroy has found no files of users, after nobody could write any more.
+        EMPTY: a destroy has found no files of users, after no user could write any more.
     """
 
     UNUSED = "unused"
@@ -63,7 +63,7 @@ class UsersFiles(StrEnum):
 
 
 def users_files(tags: Tags | None) -> UsersFiles | None:
-    """What is known of users' files in a file system; None if its tags do not say it."""
+    """What is known of users' files in a file system; None if its tags do not state it."""
     value = (tags or {}).get(FILES)
     return UsersFiles(value) if value in tuple(UsersFiles) else None
 
@@ -74,12 +74,12 @@ def cluster(tags: Tags | None) -> str:
 
 
 def identity(tags: Tags | None) -> str:
-    """The identity of the cluster that a resource belongs to; empty if its tags do not say it."""
+    """The identity of the cluster that a resource belongs to; empty if its tags do not state it."""
     return (tags or {}).get(IDENTITY, "")
 
 
 def origin(tags: Tags | None) -> str:
-    """Who made a cluster, and where, as far as a resource says it."""
+    """Who made a cluster, and where, as far as a resource states it."""
     return (tags or {}).get(ORIGIN, "")
 
 
@@ -139,11 +139,11 @@ def generation(tags: Tags | None) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def fitting(wanted: Tags) -> dict[str, str]:
+def fitting(tags: Tags) -> dict[str, str]:
     """These tags without the identity, where that is one more than a resource can have: an elastic node of a cluster
     with five tags of the operator. It is found by the other tags.
     """
-    return {key: value for key, value in wanted.items() if len(wanted) <= MOST or key != IDENTITY}
+    return {key: value for key, value in tags.items() if len(tags) <= MOST or key != IDENTITY}
 
 
 def for_elastic_node(cluster: str, pool: str, node: str, number: int) -> dict[str, str]:

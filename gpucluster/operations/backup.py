@@ -127,14 +127,14 @@ class Backups:
         with _new_file(file) as part:
             argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} create"])
             with part.open("wb") as target:
-                done = process.transfer(argv, target=target)
+                result = process.transfer(argv, target=target)
                 os.fsync(target.fileno())
-            if done.returncode != 0:
-                raise _error(done)
+            if result.returncode != 0:
+                raise _error(result)
             try:
                 made = inspect(part)
             except InputError:
-                raise ToolError("what the controller sent is no backup", hint="Run: gpucluster apply") from None
+                raise ToolError("the controller did not send a backup", hint="Run: gpucluster apply") from None
         return Backup(file, made.size, made.cluster, made.time, made.counts)
 
     def restore(self, file: Path, *, force: bool = False) -> Restored:
@@ -144,7 +144,7 @@ class Backups:
             force: allow the backup of another cluster, and a restore while jobs run.
 
         Raises:
-            InputError: the file is no backup, or does not fit; nothing was changed.
+            InputError: the file is not a backup, or does not fit; nothing was changed.
             ToolError: it failed and everything is as before, or the controller can't be reached.
         """
         self._require_directory()
@@ -152,11 +152,11 @@ class Backups:
         subcommand = "restore --force" if force else "restore"
         argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} {subcommand}"])
         with _opened(file) as source:
-            done = process.transfer(argv, source=source)
-        if done.returncode != 0:
-            raise _error(done)
+            result = process.transfer(argv, source=source)
+        if result.returncode != 0:
+            raise _error(result)
         try:
-            return TypeAdapter(Restored).validate_json(done.stdout)
+            return TypeAdapter(Restored).validate_json(result.stdout)
         except ValidationError:
             raise ToolError(
                 "the controller's answer can't be read",
@@ -171,7 +171,7 @@ def inspect(file: Path) -> Backup:
     """Read a backup's manifest. Whether the rest of the file is complete is checked on the controller.
 
     Raises:
-        InputError: there is no such file, or it is no backup.
+        InputError: there is no such file, or it is not a backup.
     """
     with _opened(file) as stream:
         try:
@@ -182,7 +182,7 @@ def inspect(file: Path) -> Backup:
             manifest = TypeAdapter(_Manifest).validate_json(text)
         except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError):
             raise InputError(
-                "this is no backup of a cluster",
+                "not a backup of a cluster",
                 where=str(file),
                 hint="Name a file that `gpucluster backup` has written",
             ) from None
@@ -237,9 +237,9 @@ def _publish(part: Path, file: Path) -> None:
         part.replace(file)
 
 
-def _error(done: process.Completed) -> InputError | ToolError:
+def _error(result: process.Completed) -> InputError | ToolError:
     """The error that the controller's program has reported in its last line."""
     try:
-        return _PROGRAM.failure(bounded.loads(done.stderr.strip().rpartition("\n")[2])["error"], done)
+        return _PROGRAM.failure(bounded.loads(result.stderr.strip().rpartition("\n")[2])["error"], result)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return _PROGRAM.no_answer(done)
+        return _PROGRAM.no_answer(result)

@@ -1,4 +1,4 @@
-"""The configuration record: a file on the controller that says how the hosts were configured last.
+"""The configuration record: a file on the controller that states how the hosts were configured last.
 
 The controller has it, and not the machine that ran apply: any machine may run the next plan. It is not complete from
 the moment when Ansible begins until all of it has succeeded. What is in it, and how two of them are compared, is in
@@ -40,9 +40,9 @@ class ConfigurationRecord:
         Raises:
             ToolError: the controller can't be reached.
         """
-        done = self._controller.ask(_READ, timeout=timeout)
+        result = self._controller.ask(_READ, timeout=timeout)
         try:
-            record = bounded.loads(done.stdout) if done.returncode == 0 else None
+            record = bounded.loads(result.stdout) if result.returncode == 0 else None
         except ValueError:
             return None
         return record if isinstance(record, dict) else None
@@ -63,10 +63,10 @@ class ConfigurationRecord:
         Raises:
             ToolError: the controller can't be reached, or can't write it.
         """
-        done = self._controller.ask(_WRITE, text=json.dumps(record), timeout=_WRITE_TIMEOUT)
-        if done.returncode != 0:
+        result = self._controller.ask(_WRITE, text=json.dumps(record), timeout=_WRITE_TIMEOUT)
+        if result.returncode != 0:
             raise ToolError(
-                f"the controller can't store how its hosts are configured: {done.stderr.strip()}",
+                f"the controller can't store how its hosts are configured: {result.stderr.strip()}",
                 where=_FILE,
                 hint="Free some space there, then run: gpucluster apply",
             )

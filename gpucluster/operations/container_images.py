@@ -118,8 +118,8 @@ class ContainerImages:
                 hint = "Name one: --user NAME. The job runs as this user, with their credentials for the registry"
                 raise InputError("there is no user under users.people", where=str(spec.file), hint=hint)
             user = spec.users.people[0].name
-        given = {"uri": uri, "pool": pool, "user": user, "name": name}
-        arguments = {key: value for key, value in given.items() if value is not None}
+        options = {"uri": uri, "pool": pool, "user": user, "name": name}
+        arguments = {key: value for key, value in options.items() if value is not None}
         return self._call(ImageImport, "image.import", {**arguments, "force": force}, on_progress=self._report)
 
     def list(self) -> tuple[ContainerImage, ...]:

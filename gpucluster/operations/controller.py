@@ -101,15 +101,15 @@ class ControllerConnection:
         return tuple(host.address for host in login or hosts[:1])
 
     def relocate(self) -> bool:
-        """Find the hosts again, after ssh reached nobody: another machine may have built the cluster again. True if it
-        did. An error of the search is none of the caller's, who knows that nobody was reached.
+        """Find the hosts again, after ssh reached no host: another machine may have built the cluster again. True if it
+        did. An error of the search is not the caller's, which knows that no host was reached.
         """
         before = (set(self.hosts()), self._host_keys())
         try:
-            found = set(self._locate(refresh=True))
+            hosts = set(self._locate(refresh=True))
         except GpuClusterError:
             return False
-        return bool(found) and (found, self._host_keys()) != before
+        return bool(hosts) and (hosts, self._host_keys()) != before
 
     def _host_keys(self) -> dict[str, str]:
         return SshClient(self._paths, None).host_keys()
@@ -155,7 +155,7 @@ class ControllerConnection:
         return SshClient(self._paths, None).argv(target, command)
 
     def _through_controller(self, controller: str, node: str, command: Sequence[str]) -> list[str]:
-        """The controller's own ssh, with the key for nodes and the authority of their certificates, which are there."""
+        """The controller's own ssh, with the key for nodes and the CA of their certificates, which are there."""
         terminal = [] if command else ["-t"]
         words = ["ssh", *terminal, node, *(["--", shlex.quote(" ".join(command))] if command else [])]
         self._renew_bastion()
@@ -163,7 +163,7 @@ class ControllerConnection:
         return [ssh, *terminal, *rest]
 
     def _answering(self, login: Sequence[str]) -> str:
-        """The first login node that answers; without any the first, of which ssh says why it does not."""
+        """The first login node that answers; without any the first, for which ssh reports why it does not."""
         if len(login) > 1:
             self._renew_bastion()
         for name in login if len(login) > 1 else ():
@@ -196,15 +196,15 @@ class ControllerConnection:
         ssh, *rest = self.ssh_argv(host, [command])
         argv = [ssh, "-o", f"ConnectTimeout={_CONNECT_TIMEOUT}", *rest]
         try:
-            done = process.run(argv, check=False, input=text, timeout=timeout)
-            if done.returncode == SSH_FAILED and host_key_refused(done.stderr) and self.relocate():
-                done = process.run(argv, check=False, input=text, timeout=timeout)
+            result = process.run(argv, check=False, input=text, timeout=timeout)
+            if result.returncode == SSH_FAILED and host_key_refused(result.stderr) and self.relocate():
+                result = process.run(argv, check=False, input=text, timeout=timeout)
         except ProcessError as error:
             message = f"{where} does not answer within {timeout:g} s"
             raise ToolError(message, hint="See whether it runs: gpucluster status") from error
-        if done.returncode == SSH_FAILED:
-            raise unreachable(where, done.stderr)
-        return done
+        if result.returncode == SSH_FAILED:
+            raise unreachable(where, result.stderr)
+        return result
 
     def slurm_nodes(self, *, timeout: float = _READ_TIMEOUT) -> list[dict[str, str]]:
         """What Slurm reports of its nodes: [{node, state, partition}].
@@ -216,13 +216,13 @@ class ControllerConnection:
             ToolError: the controller or Slurm does not answer.
         """
         # sinfo itself would wait a minute for a slurmctld that is down.
-        done = self.ask(f"timeout {timeout:g} sinfo -h -N -o %N/%T/%R", timeout=timeout)
-        if done.returncode != 0:
+        result = self.ask(f"timeout {timeout:g} sinfo -h -N -o %N/%T/%R", timeout=timeout)
+        if result.returncode != 0:
             reasons = {_NOT_FOUND: "it is not installed yet", _TIMED_OUT: "slurmctld is not reached"}
-            reason = reasons.get(done.returncode) or _last_line(done)
+            reason = reasons.get(result.returncode) or _last_line(result)
             hint = "See its log: gpucluster ssh -- sudo journalctl --unit slurmctld"
             raise ToolError(f"Slurm gives no answer: {reason}", hint=hint)
-        rows = [line.split("/") for line in done.stdout.splitlines()]
+        rows = [line.split("/") for line in result.stdout.splitlines()]
         return [dict(zip(_SLURM_FIELDS, row, strict=True)) for row in rows if len(row) == len(_SLURM_FIELDS)]
 
     def autoscaler_argv(self, arguments: Sequence[str]) -> list[str]:
@@ -257,12 +257,12 @@ class ControllerConnection:
             InputError: no pool is elastic.
             ToolError: the controller can't be reached, or has no autoscaler; or nothing was applied yet.
         """
-        done = process.run(self.autoscaler_argv(arguments), check=False, timeout=timeout)
-        if done.returncode == SSH_FAILED:
-            raise unreachable("the controller", done.stderr)
-        if "command not found" in done.stderr and not done.stdout:
+        result = process.run(self.autoscaler_argv(arguments), check=False, timeout=timeout)
+        if result.returncode == SSH_FAILED:
+            raise unreachable("the controller", result.stderr)
+        if "command not found" in result.stderr and not result.stdout:
             raise ToolError("the controller has no autoscaler yet", hint="Run: gpucluster apply")
-        return done
+        return result
 
     def autoscaler_status(self, *, timeout: float = _TIMEOUT) -> dict[str, Any]:
         """What the autoscaler reports of itself, its pools, and the jobs that wait for nodes.
@@ -273,12 +273,12 @@ class ControllerConnection:
         Raises:
             ToolError: it does not answer.
         """
-        done = self.run_autoscaler(["status", "--output", "json"], timeout=timeout)
+        result = self.run_autoscaler(["status", "--output", "json"], timeout=timeout)
         try:
-            answer: dict[str, Any] = bounded.loads(done.stdout)
+            answer: dict[str, Any] = bounded.loads(result.stdout)
         except ValueError:
             hint = "See its log: gpucluster ssh -- sudo journalctl --unit gpucluster-autoscaler"
-            raise ToolError(f"the autoscaler gives no answer: {_last_line(done)}", hint=hint) from None
+            raise ToolError(f"the autoscaler gives no answer: {_last_line(result)}", hint=hint) from None
         return answer
 
     def stop_autoscaler(self, nodes: Sequence[str], why: str) -> None:
@@ -298,17 +298,17 @@ class ControllerConnection:
             if not self.hosts():
                 return
             argv = self.ssh_argv(None, [f"{stop} && {{ {ask if nodes else 'true'}; }}"])
-            done = process.run(argv, check=False, timeout=_TIMEOUT)
-            failure = "" if done.returncode == 0 else _last_line(done)
-            found = _pods_of(done.stdout, nodes) if on_kubernetes else done.stdout.split()
+            result = process.run(argv, check=False, timeout=_TIMEOUT)
+            failure = "" if result.returncode == 0 else _last_line(result)
+            affected = _pods_of(result.stdout, nodes) if on_kubernetes else result.stdout.split()
         except GpuClusterError as error:
-            failure, found = error.what, []
+            failure, affected = error.what, []
         if failure and "not loaded" not in failure:  # it was never installed
             warn(self._on_event, "cluster", f"the autoscaler could not be stopped on the controller: {failure}")
-        elif found:
+        elif affected:
             what = "pods" if on_kubernetes else "jobs"
             then = "they end with them" if on_kubernetes else "their owners were notified"
-            warn(self._on_event, "cluster", f"{what} run on nodes that are removed now; {then}: {', '.join(found)}")
+            warn(self._on_event, "cluster", f"{what} run on nodes that are removed now; {then}: {', '.join(affected)}")
 
 
 # One row for each: node, namespace, name, and the kind of what made it.
@@ -324,10 +324,10 @@ _POD_COLUMNS, _ON_EACH_NODE = 4, ("DaemonSet", "Node")
 
 def _pods_of(rows: str, nodes: Collection[str]) -> list[str]:
     """The pods on these nodes that do not run on each node anyway."""
-    found = [row.split() for row in rows.splitlines()]
+    columns = [row.split() for row in rows.splitlines()]
     return [
         f"{row[1]}/{row[2]}"
-        for row in found
+        for row in columns
         if len(row) == _POD_COLUMNS and row[0] in nodes and row[3] not in _ON_EACH_NODE
     ]
 
@@ -339,5 +339,5 @@ def _notify_owners(nodes: Sequence[str], why: str) -> str:
     return f"for job in $({running} | sort -u); do sudo scontrol notify $job {message} && echo $job; done"
 
 
-def _last_line(done: process.Completed) -> str:
-    return done.stderr.strip().rpartition("\n")[2] or f"status {done.returncode}"
+def _last_line(result: process.Completed) -> str:
+    return result.stderr.strip().rpartition("\n")[2] or f"status {result.returncode}"

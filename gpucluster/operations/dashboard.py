@@ -1,6 +1,6 @@
-"""A port of this machine that leads to Grafana or Prometheus of the cluster: through ssh, while somebody looks.
+"""A port of this machine that leads to Grafana or Prometheus of the cluster: through ssh, while the command runs.
 
-Both listen on the loopback device of `monitoring.host` only. Nobody else reaches them, and nothing is opened in the
+Both listen on the loopback device of `monitoring.host` only. No other host reaches them, and nothing is opened in the
 cloud's network.
 """
 
@@ -87,7 +87,7 @@ class Dashboard:
             InputError: cluster.yml has no monitoring, or the port is taken.
             ToolError: nothing listens on the host, it can't be reached, or the connection ended and no other one
                 could be made.
-            KeyboardInterrupt: somebody has ended it.
+            KeyboardInterrupt: the user has ended it.
         """
         self._require_monitoring()
         local = _free_port(port)
@@ -96,7 +96,7 @@ class Dashboard:
         failures, opened = 0, False
         while True:
             try:
-                with process.Conversation(self._argv(local, PORTS[service]), end_s=_END) as connection:
+                with process.ProcessConversation(self._argv(local, PORTS[service]), end_s=_END) as connection:
                     connection.ask("open", _echoed)
                     if opened:
                         info(self._on_event, "dashboard", f"the connection to {self._where} is there again")
@@ -133,10 +133,10 @@ class Dashboard:
                 "this cluster has no Grafana", where=str(self._spec.file),
                 hint="Set grafana: true in the section monitoring, then run: gpucluster apply",
             )  # fmt: skip
-        done = self._controller.ask(f"sudo cat {PASSWORD_FILE}", host=self._host)
-        if done.returncode != 0 or not done.stdout.strip():
+        result = self._controller.ask(f"sudo cat {PASSWORD_FILE}", host=self._host)
+        if result.returncode != 0 or not result.stdout.strip():
             raise ToolError(f"{self._where} has no password of Grafana yet", hint="Run: gpucluster apply")
-        return done.stdout.strip()
+        return result.stdout.strip()
 
     def _require_monitoring(self) -> None:
         if not self._spec.monitoring.enabled:
@@ -170,18 +170,18 @@ def _echoed(_line: str) -> bool:
     return True
 
 
-def _free_port(wanted: int | None) -> int:
-    with socket.socket() as found:
-        # As ssh does: a port whose last connections are still being closed is no taken one.
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _free_port(port_number: int | None) -> int:
+    with socket.socket() as listener:
+        # As ssh does: a port whose last connections are still being closed is free.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind((_HOST, wanted or 0))
+            listener.bind((_HOST, port_number or 0))
         except (OSError, OverflowError) as error:
             raise InputError(
-                f"port {wanted} of this machine can't be used: {getattr(error, 'strerror', error)}",
+                f"port {port_number} of this machine can't be used: {getattr(error, 'strerror', error)}",
                 hint="Name another one with --port, or none: then a free one is taken",
             ) from error
-        port: int = found.getsockname()[1]
+        port: int = listener.getsockname()[1]
         return port
 
 

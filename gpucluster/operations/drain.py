@@ -141,7 +141,7 @@ class Draining:
         self._drain(reasons, self._nodes_if_any())
 
     def jobs(self, names: Collection[str]) -> tuple[SlurmJob, ...]:
-        """The jobs that hold these nodes. A short outage of Slurm is no error.
+        """The jobs that hold these nodes. A short outage of Slurm is not an error.
 
         Raises:
             ToolError: Slurm does not answer.
@@ -165,7 +165,7 @@ class Draining:
 
     def await_answers(self, names: Collection[str]) -> None:
         """Wait until slurmd answers on these nodes, which have booted: Slurm knew another machine under the name, or an
-        earlier boot. If it does not answer in time, or Slurm does not, the checks say so."""
+        earlier boot. If it does not answer in time, or Slurm does not, the checks report it."""
 
         def all_answer() -> bool:
             nodes = self._nodes()
@@ -269,14 +269,14 @@ class Draining:
 
     def _query(self, command: str) -> str:
         try:
-            done = process.run(self._controller.ssh_argv(None, [command]), check=False, timeout=_TIMEOUT)
+            result = process.run(self._controller.ssh_argv(None, [command]), check=False, timeout=_TIMEOUT)
         except GpuClusterError as error:
             raise _no_answer(error.what) from error
-        if done.returncode == _NOT_FOUND:
+        if result.returncode == _NOT_FOUND:
             return ""  # Slurm was never installed there, and no job ever ran.
-        if done.returncode != 0:
-            raise _no_answer(done.stderr.strip().rpartition("\n")[2] or f"status {done.returncode}")
-        return done.stdout
+        if result.returncode != 0:
+            raise _no_answer(result.stderr.strip().rpartition("\n")[2] or f"status {result.returncode}")
+        return result.stdout
 
 
 def _no_answer(reason: str) -> ToolError:

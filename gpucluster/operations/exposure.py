@@ -97,7 +97,7 @@ class Exposures:
     """Asks the hosts of one cluster.
 
     Args:
-        kubernetes_nodes: what Kubernetes says of its nodes; only called where it is the scheduler.
+        kubernetes_nodes: what Kubernetes reports about its nodes; only called where it is the scheduler.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class GeneratedKeys:
         return self._described(name, public)
 
     def private_key(self, name: str) -> Path:
-        """Where the private half of a user's generated key is or would be on this machine. Asks nobody."""
+        """Where the private half of a user's generated key is or would be on this machine. Calls no host."""
         return self._login_keys.private_key(name)
 
     def _described(self, name: str, public: str) -> GeneratedKey:

@@ -27,11 +27,11 @@ class HealthService:
         self._controller = controller
 
     def react(self, findings: Collection[Finding], *, shadow: bool = False) -> tuple[HealthDecision, ...]:
-        """Tell it what was found, and let it do what follows: drain nodes, or undrain those that it has drained.
+        """Send it the findings, and apply its decisions: drain nodes, or undrain those that it has drained.
 
         Args:
             findings: each passes or fails, and is about one node. Without any, nothing is asked.
-            shadow: it only says what it would do.
+            shadow: it only reports what it would do.
 
         Raises:
             ToolError: it does not answer, or refuses.
@@ -39,15 +39,15 @@ class HealthService:
         if not findings:
             return ()
         request = {"findings": [finding.to_dict() for finding in findings], "shadow": shadow}
-        done = self._controller.ask(_REACT, text=json.dumps(request), timeout=_TIMEOUT)
-        if done.returncode == _NOT_FOUND:
+        result = self._controller.ask(_REACT, text=json.dumps(request), timeout=_TIMEOUT)
+        if result.returncode == _NOT_FOUND:
             raise ToolError("the controller has no health service yet", hint="Run: gpucluster apply")
         try:
-            return tuple(_decision(each) for each in bounded.loads(done.stdout)["decisions"])
+            return tuple(_decision(each) for each in bounded.loads(result.stdout)["decisions"])
         except (KeyError, TypeError, ValueError):
-            why = printable(done.stderr.strip().rpartition("\n")[2]) or f"status {done.returncode}"
+            why = printable(result.stderr.strip().rpartition("\n")[2]) or f"status {result.returncode}"
             raise ToolError(
-                f"the health service on the controller does not say what it does: {why}",
+                f"the health service on the controller gives no answer: {why}",
                 hint="See its log: gpucluster ssh -- sudo journalctl --unit gpucluster-health",
             ) from None
 
@@ -56,7 +56,7 @@ def _decision(raw: Any) -> HealthDecision:
     """From JSON. An action that this version does not know counts as none.
 
     Raises:
-        KeyError, TypeError: it is no decision.
+        KeyError, TypeError: it is not a decision.
     """
     known = raw["action"] in {action.value for action in Action}
     action = Action(raw["action"]) if known else Action.NONE

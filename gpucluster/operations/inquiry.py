@@ -1,7 +1,7 @@
-"""Questions to services that may be slow or gone: each is asked by a thread of its own, and nobody waits too long.
+"""Questions to services that may be slow or gone: each is asked by a thread of its own, and no caller waits too long.
 
 A thread that does not end in time is left behind. It may have started others, for which Python would wait at its end:
-`unanswered` says so to the command line, which then leaves without them.
+`unanswered` reports it to the command line, which then leaves without them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def unanswered() -> bool:
 
 
 @dataclass(frozen=True)
-class Answer(Generic[T]):
+class InquiryAnswer(Generic[T]):
     """What a question led to.
 
     Args:
@@ -80,19 +80,19 @@ class Inquiry(Generic[T]):
         """
         return self._future.result(timeout)
 
-    def answer(self, until: float) -> Answer[T]:
+    def answer(self, until: float) -> InquiryAnswer[T]:
         """The answer, or why there is none. Never raises.
 
         Args:
             until: by the monotonic clock.
         """
         try:
-            return Answer(self.result(max(until - time.monotonic(), 0)), "", self._answered)
+            return InquiryAnswer(self.result(max(until - time.monotonic(), 0)), "", self._answered)
         except FutureTimeout:
-            return Answer(None, "no answer in time", time.time())
+            return InquiryAnswer(None, "no answer in time", time.time())
         except GpuClusterError as error:
-            return Answer(None, error.what, self._answered)
-        except Exception as error:  # one source must not hide what the others say
+            return InquiryAnswer(None, error.what, self._answered)
+        except Exception as error:  # one source must not hide the answers of the others
             _log.debug("a question failed", exc_info=error)
             what = reason_of(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-            return Answer(None, what, self._answered)
+            return InquiryAnswer(None, what, self._answered)

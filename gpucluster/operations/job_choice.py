@@ -1,4 +1,4 @@
-"""A job for a pool of a cluster: the spec says which hardware its nodes have, and which partition they are in."""
+"""A job for a pool of a cluster: the spec has the hardware of its nodes, and their partition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpucluster.node_agent.rules import mig
 from gpucluster.text import count, did_you_mean
 
 if TYPE_CHECKING:
-    from gpucluster.spec import ClusterSpec, Pool
+    from gpucluster.spec import ClusterSpec, PoolSpec
 
 
 def job_for(
@@ -100,12 +100,12 @@ def check_divided(spec: ClusterSpec, name: str, job: Job) -> None:
         )
 
 
-def _instances(pool: Pool) -> dict[str, None]:
+def _instances(pool: PoolSpec) -> dict[str, None]:
     """The profiles of the instances of a pool's nodes, in the order of cluster.yml."""
     return {profile: None for group in pool.gpus.mig for profile in group.mig_devices}
 
 
-def _only_instance(pool: Pool) -> str:
+def _only_instance(pool: PoolSpec) -> str:
     """The profile of all that a pool's nodes have of GPUs; "" where there is a choice, or no GPU is divided."""
     profiles = list(_instances(pool))
     return profiles[0] if len(profiles) == 1 and all(pool.mig_parts) else ""

@@ -36,7 +36,7 @@ class JobReports:
         self._monitoring_host = monitoring_host(spec)
 
     def report(self, job: str, *, anonymous: bool = False) -> JobReport:
-        """The report of a job. Without Prometheus it has no series, and says so.
+        """The report of a job. Without Prometheus it has no series, and states so.
 
         Args:
             job: its number, or that of a task of an array as 12_3.
@@ -58,36 +58,39 @@ class JobReports:
         return build(known, facts.without_addresses(answer))
 
     def watched(self, job: str) -> tuple[str, ...]:
-        """What the watcher of the nodes says of a job that runs: hung, straggling, or with GPUs without a process.
+        """What the watcher of the nodes reports about a job that runs: hung, straggling, or with GPUs without a
+        process.
 
-        Empty where it says nothing, and where Prometheus does not answer: it is a hint beside another answer.
+        Empty where it reports nothing, and where Prometheus does not answer: it is a hint beside another answer.
         """
         try:
-            asked = json.dumps({"queries": request_now(job)})
-            said = self._ask("query", asked, host=self._monitoring_host, timeout=_SHORT_TIMEOUT)
+            request = json.dumps({"queries": request_now(job)})
+            response = self._ask("query", request, host=self._monitoring_host, timeout=_SHORT_TIMEOUT)
         except (InputError, ToolError):
             return ()
-        answer = facts.without_addresses(said)
+        answer = facts.without_addresses(response)
         results = answer.get("results")
         return tuple(each.text for each in watched(means(results if isinstance(results, dict) else {})))
 
     def _ask(self, words: str, text: str, *, host: str | None = None, timeout: float = _TIMEOUT) -> Mapping[str, Any]:
-        done = self._controller.ask(f"{_MONITOR} {words}", host=host, text=text, timeout=timeout)
+        result = self._controller.ask(f"{_MONITOR} {words}", host=host, text=text, timeout=timeout)
         try:
-            found = bounded.loads(done.stdout)
-            if not isinstance(found, dict):
+            document = bounded.loads(result.stdout)
+            if not isinstance(document, dict):
                 raise ValueError("no object")
         except ValueError:
-            if done.returncode == _REFUSED and "usage:" in done.stderr:
+            if result.returncode == _REFUSED and "usage:" in result.stderr:
                 raise ToolError(
                     "the controller's program knows no reports of jobs: it is of another version than this one",
                     hint="Run: gpucluster apply",
                 ) from None
-            lines = [printable(line) for line in done.stderr.strip().splitlines()[-2:]] or [f"status {done.returncode}"]
+            lines = [printable(line) for line in result.stderr.strip().splitlines()[-2:]] or [
+                f"status {result.returncode}"
+            ]
             what = lines[0].removeprefix("gpucluster-agent monitor: ")
             hint = lines[1] if len(lines) > 1 else ""
-            if done.returncode == _REFUSED:
+            if result.returncode == _REFUSED:
                 raise InputError(what, hint=hint) from None
-            message = f"the controller does not say what it knows of the job: {what}"
+            message = f"the controller does not report the job: {what}"
             raise ToolError(message, hint=hint or "Run: gpucluster apply") from None
-        return found
+        return document

@@ -2,7 +2,7 @@
 
 A job is a user's: `gpucluster-agent jobs` on the controller writes its files into the user's home and submits it with
 the user's rights, to Slurm or to Kubernetes. It goes on when this process ends; who asks again, by its number or its
-name, sees what became of it. Nothing here takes the cluster's lock.
+name, reads its state. Nothing here takes the cluster's lock.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _FOR_EVER_S = 1e9
 _CHUNK = 2 << 20
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _NAME = "job"
-#: How a job ended that has not completed: what that says of the workload.
+#: How a job ended that has not completed: what that means for the workload.
 _FAILED = frozenset({"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 _COMPLETED = "COMPLETED"
-#: Lines of a script that says what is missing: one for each node.
+#: Lines of a script that reports what is missing: one for each node.
 _MOST_SAID = 3
 _MOST_LINES = 40
 
@@ -87,7 +87,7 @@ class Submitted:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What became of a job.
+    """The state of a job.
 
     Args:
         state: in the words of Slurm.
@@ -122,7 +122,7 @@ class JobStatus:
         exit_status: of its script; None while it runs, and where the scheduler does not know it any more.
         submitted_at: UTC (ISO 8601).
         result: the judge's as a JSON object; None if it was not judged.
-        told: lines with their times: what the watcher of the nodes has said of the job, and done to it.
+        told: lines with their times: what the watcher of the nodes has reported of the job, and done to it.
     """
 
     id: str
@@ -183,7 +183,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What somebody wants to run: the words of the command line.
+    """What the user wants to run: the options of the command line.
 
     Args:
         pool: whose nodes; "" for the first on which the template can run.
@@ -222,7 +222,7 @@ class Jobs:
         self._images = images
         self._on_event = on_event
         self._open = open_session or self._connect
-        self._told: tuple[str, str, str] | None = None
+        self._last_event: tuple[str, str, str] | None = None
 
     # --- submit -----
 
@@ -231,7 +231,7 @@ class Jobs:
 
         Raises:
             InputError: there is no such template, pool or user, or a requirement is not met; `findings` has each.
-            Interrupted: it may have been submitted, and the message says how to see that.
+            Interrupted: it may have been submitted, and the message states how to see that.
             ToolError: Slurm does not take it, or the controller can't be reached.
         """
         pool, job = self._choose(request)
@@ -310,14 +310,17 @@ class Jobs:
                 hint=f"Take --launcher {' or '.join(own)}. Or make its files for elsewhere: gpucluster job render "
                 f"{template.name} --launcher {launcher.name}",
             )
-        given = [name for name in _OF_THE_USER if name in (request.settings or {})] if self._on_kubernetes else []
-        if given:
+        user_settings = (
+            [name for name in _OF_THE_USER if name in (request.settings or {})] if self._on_kubernetes else []
+        )
+        if user_settings:
             raise InputError(
-                f"the controller takes {' and '.join(given)} from the directory", hint="Name the user: --user NAME"
+                f"the controller takes {' and '.join(user_settings)} from the directory",
+                hint="Name the user: --user NAME",
             )
         if self._on_kubernetes and not spec.storage.home.enabled:
             raise InputError(
-                "jobs need the home share, where their pods meet",
+                "jobs need the home share, where their pods exchange files",
                 where=f"{spec.file}: storage.home",
                 hint="Enable it, then run: gpucluster apply",
             )
@@ -403,7 +406,7 @@ class Jobs:
             InputError: something is missing; `findings` names each, and how to get it.
         """
         # The files of the job come with it.
-        wanted = [each for each in render.requirements(job) if each.need is not Need.FILE_OF_JOB]
+        requirements = [each for each in render.requirements(job) if each.need is not Need.FILE_OF_JOB]
         place = (
             # The scheduler alone knows which devices are free to be claimed.
             {
@@ -420,18 +423,18 @@ class Jobs:
             share=self._share,
             nodes=job.nodes,
             **place,
-            requirements=[requirement.to_dict() for requirement in wanted],
+            requirements=[requirement.to_dict() for requirement in requirements],
         )
         if answer["nodes"]:
             see = "kubectl -- get nodes" if self._on_kubernetes else "ssh -- sinfo"
             raise InputError(printable(str(answer["nodes"])), hint=f"See: gpucluster {see}")
         missing, at_start = [], []
-        for requirement, found in zip(wanted, answer["requirements"], strict=True):
+        for requirement, state in zip(requirements, answer["requirements"], strict=True):
             text = f"{requirement.need.value} {printable(requirement.name)}".strip()
-            message = printable(str(found["message"]))
-            if found["state"] == "not met":
+            message = printable(str(state["message"]))
+            if state["state"] == "not met":
                 missing.append(InputFinding(text, 0, 0, "", message, self._how(job.template, requirement)))
-            elif found["state"] != "met":
+            elif state["state"] != "met":
                 at_start.append(f"{text} {message}")
         if missing:
             raise InputError(
@@ -505,7 +508,7 @@ class Jobs:
             template=str(record.get("template", "")),
             submitted_at=str(record.get("submitted_at", "")),
             result=answer["result"] or None,
-            told=tuple(answer.get("told") or ()),  # an agent of an earlier release says nothing
+            told=tuple(answer.get("told") or ()),  # an agent of an earlier release does not send it
         )
 
     def cancel(self, job: str) -> CancelledJob:
@@ -525,12 +528,12 @@ class Jobs:
         if not self._on_kubernetes:
             require_slurm(self._spec, command, kubernetes="")
 
-    def _progress(self, found: Any) -> None:
-        state, reason, nodes = (printable(str(found.get(key, ""))) for key in ("state", "reason", "nodes"))
+    def _progress(self, report: Any) -> None:
+        state, reason, nodes = (printable(str(report.get(key, ""))) for key in ("state", "reason", "nodes"))
         more = reason if state in ("PENDING", "") else nodes
-        event = (f"job {found.get('id')}", state or "waiting", more)
-        if event != self._told:
-            self._told = event
+        event = (f"job {report.get('id')}", state or "waiting", more)
+        if event != self._last_event:
+            self._last_event = event
             self._on_event(Event(EventKind.RESOURCE, *event))
 
     def _outcome(self, talk: RemoteConversation, number: str) -> JobOutcome:
@@ -580,28 +583,28 @@ class Jobs:
                 hint="Copy the data to the home, and name it: gpucluster job submit NAME --set data=PATH",
             )
         _pool, job = self._choose(request)
-        done = []
+        preparations = []
         for requirement in render.requirements(job):
             name = self._dataset_of(requirement)
             if name:
-                done.append(self._bring(name, source, force))
+                preparations.append(self._bring(name, source, force))
             elif requirement.need is Need.IMAGE and "#" in requirement.name:
-                found = self._images.import_uri(requirement.name, pool=request.pool or None, user=request.user or None)
-                done.append(Prepared("container image", found.image.name, found.image.path, found.changed))
-        if source is not None and not any(each.kind == "data set" for each in done):
+                image = self._images.import_uri(requirement.name, pool=request.pool or None, user=request.user or None)
+                preparations.append(Prepared("container image", image.image.name, image.image.path, image.changed))
+        if source is not None and not any(each.kind == "data set" for each in preparations):
             place = PurePosixPath(self._share) / DATASETS
             hint = (
                 f"Bring it by its own name (gpucluster job prepare cifar10 --from FILE), or name a path below {place}"
             )
             raise InputError(f"{job.template.name} needs no data set with these options", hint=hint)
-        return tuple(done)
+        return tuple(preparations)
 
     def _bring(self, name: str, source: Path | None, force: bool) -> Prepared:
         """A data set on the home share."""
         self._controller.require_own()
         if source is None:
-            file, found = releases.dataset(self._spec, name, self._on_event)
-            checksum, origin = found.sha256 or sha256_of(file), found.url
+            file, artifact = releases.dataset(self._spec, name, self._on_event)
+            checksum, origin = artifact.sha256 or sha256_of(file), artifact.url
         else:
             if not source.is_file():
                 raise InputError("there is no such file", where=str(source), hint="Name another one with --from")
@@ -613,51 +616,51 @@ class Jobs:
                     where=str(source),
                     hint="To take it nevertheless, add --force",
                 )
-        wanted = {
+        description = {
             "name": name, "file": file.name, "sha256": checksum, "size": file.stat().st_size,
             "unpack": file.name.endswith(_ARCHIVES), "source": origin, "force": force,
         }  # fmt: skip
         with self._open() as talk:
-            state = talk.ask("dataset.begin", share=self._share, dataset=wanted)
+            state = talk.ask("dataset.begin", share=self._share, dataset=description)
             if not state["present"]:
                 self._send(talk, name, file, int(state["have"]))
                 talk.ask("dataset.publish")
         return Prepared("data set", name, str(state["path"]), changed=not state["present"])
 
     def _send(self, talk: RemoteConversation, name: str, file: Path, have: int) -> None:
-        size, told = os.path.getsize(file), -1
+        size, last_tenth = os.path.getsize(file), -1
         with file.open("rb") as stream:
             stream.seek(have)
             while data := stream.read(_CHUNK):
                 have = int(talk.ask("dataset.add", offset=have, data=base64.b64encode(data).decode())["have"])
-                if have * 10 // max(size, 1) != told:
-                    told = have * 10 // max(size, 1)
+                if have * 10 // max(size, 1) != last_tenth:
+                    last_tenth = have * 10 // max(size, 1)
                     text = f"{have / 1e6:.0f} of {size / 1e6:.0f} MB"
                     self._on_event(Event(EventKind.RESOURCE, f"data set {name}", "working", text))
 
     @contextmanager
     def _connect(self) -> Iterator[RemoteConversation]:
         argv = self._controller.ssh_argv(None, [_COMMAND.format(scheduler=self._spec.scheduler)])
-        with process.Conversation(argv, end_s=_END_S) as talk:
+        with process.ProcessConversation(argv, end_s=_END_S) as talk:
             yield RemoteConversation(talk)
 
 
 def judged(job: Job, output: str, state: str, exit_status: int | None) -> JobResult:
-    """What the output of a job says, and how the job ended."""
+    """The result in the output of a job, and how the job ended."""
     if state == _COMPLETED:
         return outputs.judged(job, output)
     result = job.template.judge(output, job)
     name = job.template.name
     if exit_status == EXIT_REQUIREMENT:
         # The script writes one line for each node, which begins with its name.
-        said = [line for line in output.splitlines() if line.startswith(f"{name}: ")][-_MOST_SAID:]
-        text = "; ".join(map(printable, dict.fromkeys(said))) or printable(_last_words(output))
+        messages = [line for line in output.splitlines() if line.startswith(f"{name}: ")][-_MOST_SAID:]
+        text = "; ".join(map(printable, dict.fromkeys(messages))) or printable(_last_words(output))
         finding = Finding("job", name, Status.FAIL, f"a requirement is not met: {text}")
         return JobResult((finding,), result.values, result.units, result.steps)
     status = Status.FAIL if state in _FAILED else Status.UNKNOWN
     text = f"the job ended as {printable(state)}" + (f" with status {exit_status}" if exit_status else "")
     cause, last = outputs.cause(output), _last_words(output)
-    text += f"; it says: {printable(cause)}" if cause else ""
+    text += f"; its output reports: {printable(cause)}" if cause else ""
     text += f"; its last line is: {printable(last)[:200]}" if last else "; it has printed nothing"
     lines = [printable(line)[:200] for line in output.splitlines()[-_MOST_LINES:]]
     finding = Finding("job", name, status, text, {LAST_LINES: lines} if lines else {})

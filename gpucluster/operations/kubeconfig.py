@@ -1,8 +1,8 @@
 """Access to Kubernetes' API: files with a short-lived certificate or token for kubectl, and kubectl on the controller.
 
 A key is made here and leaves this machine in no way: the controller gets a request with its public half. Where Oracle
-runs the control plane nobody can sign one, and the API server makes a token. The file of the cluster's administrator on
-the controller is given to nobody.
+runs the control plane no certificate can be signed, and the API server makes a token. The file of the cluster's
+administrator on the controller is given to no user.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KUBECTL = (
 
 @checked(frozen=True)
 class _Answer:
-    """What the controller says: a certificate or a token, and what belongs to it."""
+    """The controller's answer: a certificate or a token, and what belongs to it."""
 
     authority: str
     server: str
@@ -102,29 +102,29 @@ class Kubeconfigs:
         """Write a new file, or renew the one that is there.
 
         Args:
-            user: a person of the directory; None for an operator.
+            user: a user of the directory; None for an operator.
             file: None: `kubeconfig-CLUSTER.yaml`, or `kubeconfig-CLUSTER-USER.yaml`.
             local_port: the port of a machine outside of the cluster from which ssh forwards to the API server. None:
-                LOCAL_PORT for an operator, and for a person the address that the cluster's hosts reach.
+                LOCAL_PORT for an operator, and for a user the address that the cluster's hosts reach.
 
         Raises:
-            InputError: there is no such person, they are disabled, or another file is there.
+            InputError: there is no such user, they are disabled, or another file is there.
             ToolError: the controller gives no answer.
             EnvironmentFault: the file can't be written.
         """
         if user is not None:
-            require_directory(self._spec, "With storage.home, users are people of a directory")
+            require_directory(self._spec, "With storage.home, users are those of a directory")
             if not re.fullmatch(NAME_PATTERN, user):
-                raise InputError(f"{printable(user)} is no name of a user", hint="Run: gpucluster user list")
+                raise InputError(f"not a user name: {printable(user)}", hint="Run: gpucluster user list")
         file = file or Path(f"kubeconfig-{self._spec.name}{f'-{user}' if user else ''}.yaml")
         check_file(file, self._spec.name)
         self._controller.require_own()  # a certificate is issued, and roles may be made
         hours = self._spec.kubernetes.kubeconfig_hours
         if self._spec.kubernetes.control_plane == "oke":
-            key, answer = "", self._asked("client.token", user=user, hours=hours)
+            key, answer = "", self._call("client.token", user=user, hours=hours)
         else:
             key, request = key_and_request()
-            answer = self._asked("client.certificate", request=request, user=user, hours=hours)
+            answer = self._call("client.certificate", request=request, user=user, hours=hours)
         port = LOCAL_PORT if local_port is None and user is None else local_port
         made = kubeconfig.of_person(self._spec.name, vars(answer), key, port)
         write_private(file.resolve(), yaml.safe_dump(made, sort_keys=False))
@@ -133,7 +133,7 @@ class Kubeconfigs:
         server = made["clusters"][0]["cluster"]["server"]
         return WrittenKubeconfig(str(file), name, namespace, server, _hours_left(answer, hours), forward)
 
-    def _asked(self, operation: str, **arguments: Any) -> _Answer:
+    def _call(self, operation: str, **arguments: Any) -> _Answer:
         try:
             answer = TypeAdapter(_Answer).validate_python(self._plane.ask(operation, **arguments))
         except ValidationError:
@@ -168,10 +168,10 @@ def check_file(file: Path, cluster: str) -> None:
     if not file.exists():
         return
     try:
-        found: Any = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
+        document: Any = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
     except (OSError, ValueError, yaml.YAMLError):
-        found = None
-    if not kubeconfig.holds_only(found, cluster):
+        document = None
+    if not kubeconfig.holds_only(document, cluster):
         what = f"there is a file already, and it is not a kubeconfig of {cluster} alone"
         raise InputError(what, where=str(file), hint="Name another file, or move that one away")
 

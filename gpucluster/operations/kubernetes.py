@@ -116,7 +116,7 @@ class ControlPlaneState:
     """The state of a control plane.
 
     Args:
-        ready: the API server says that it is.
+        ready: the API server reports that it is.
         etcd: None where etcd gives no answer.
     """
 
@@ -164,7 +164,7 @@ def require_own_control_plane(spec: ClusterSpec, what: str = "") -> None:
     """Only a control plane that kubeadm has made on the controller is ours to look after.
 
     Args:
-        what: what shall be done with it, a key of `_INSTEAD`: the hint says what does it with OKE.
+        what: what shall be done with it, a key of `_INSTEAD`: the hint states what does it with OKE.
 
     Raises:
         InputError: the cluster has none, or Oracle runs it.
@@ -200,12 +200,12 @@ class ControlPlaneClient:
 
         Raises:
             InputError: it is refused.
-            ToolError: it failed: the message says what and where, and the hint what to do.
+            ToolError: it failed: the message states what and where, and the hint what to do.
         """
         with self._open() as talk:
             return talk.ask(operation, on_progress, **arguments)
 
-    def _asked(self, kind: type[_T], operation: str, **arguments: Any) -> _T:
+    def _call(self, kind: type[_T], operation: str, **arguments: Any) -> _T:
         try:
             return TypeAdapter(kind).validate_python(self.ask(operation, **arguments))
         except ValidationError:
@@ -215,12 +215,12 @@ class ControlPlaneClient:
             ) from None
 
     def state(self) -> ControlPlaneState:
-        """The state of the control plane, also where the API server is dead: `problems` says why.
+        """The state of the control plane, also where the API server is dead: `problems` states why.
 
         Raises:
             ToolError: the controller can't be reached, or has no control plane.
         """
-        return self._asked(ControlPlaneState, "state")
+        return self._call(ControlPlaneState, "state")
 
     def certificates(self) -> tuple[ControlPlaneCertificate, ...]:
         """The certificates of the control plane.
@@ -228,7 +228,7 @@ class ControlPlaneClient:
         Raises:
             ToolError: the controller can't be reached, or has no control plane.
         """
-        return self._asked(tuple[ControlPlaneCertificate, ...], "certificates")
+        return self._call(tuple[ControlPlaneCertificate, ...], "certificates")
 
     def renew(self, within_days: float) -> tuple[str, ...]:
         """Renew all certificates if one has fewer days left; the API server stops for up to a minute. Returns the
@@ -237,7 +237,7 @@ class ControlPlaneClient:
         Raises:
             ToolError: they could not be renewed, or the API server does not answer afterwards.
         """
-        return self._asked(tuple[str, ...], "certificates.renew", within_days=within_days)
+        return self._call(tuple[str, ...], "certificates.renew", within_days=within_days)
 
     def compact(self) -> tuple[EtcdSpace, EtcdSpace]:
         """Give the space of old versions back that etcd has stored, and end the alarm of a full one. Returns what it
@@ -246,12 +246,12 @@ class ControlPlaneClient:
         Raises:
             ToolError: a step failed; all of them can be done again.
         """
-        done = self._asked(dict[str, EtcdSpace], "etcd.compact")
-        return done["before"], done["after"]
+        space = self._call(dict[str, EtcdSpace], "etcd.compact")
+        return space["before"], space["after"]
 
     def version(self) -> str:
         """The release of the API server: "v1.34.2"."""
-        return self._asked(str, "version")
+        return self._call(str, "version")
 
     def nodes(self) -> dict[str, KubernetesNode]:
         """The nodes by name.
@@ -259,7 +259,7 @@ class ControlPlaneClient:
         Raises:
             ToolError: the controller or the API server gives no answer.
         """
-        return {each.name: each for each in self._asked(list[KubernetesNode], "nodes")}
+        return {each.name: each for each in self._call(list[KubernetesNode], "nodes")}
 
     def begin(self, reasons: Mapping[str, str]) -> None:
         """Cordon these nodes, and do not wait. Names that Kubernetes does not know are skipped."""
@@ -307,7 +307,7 @@ class ControlPlaneClient:
                     self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed", text))
 
     def uncordon(self, name: str) -> None:
-        """Uncordon a node that gpucluster has cordoned; somebody else's cordon stays.
+        """Uncordon a node that gpucluster has cordoned; a cordon of an administrator stays.
 
         Raises:
             ToolError: no answer.
@@ -325,7 +325,7 @@ class ControlPlaneClient:
             self.ask("remove", node=name)
 
     def await_answers(self, names: Collection[str]) -> None:
-        """Wait until kubelet reports these nodes as ready, which have booted. If it does not in time, the checks say
+        """Wait until kubelet reports these nodes as ready, which have booted. If it does not in time, the checks report
         so."""
 
         def all_ready() -> bool:
@@ -338,5 +338,5 @@ class ControlPlaneClient:
     @contextmanager
     def _connect(self) -> Iterator[RemoteConversation]:
         argv = self._controller.ssh_argv(None, [COMMAND])
-        with process.Conversation(argv, end_s=_END_S) as talk:
+        with process.ProcessConversation(argv, end_s=_END_S) as talk:
             yield RemoteConversation(talk)

@@ -58,25 +58,25 @@ def plan(spec: ClusterSpec, plane: ControlPlaneClient, release: str | None = Non
         release: the wanted one; None: that of cluster.yml.
 
     Raises:
-        InputError: there is no such way; or the release is none.
+        InputError: there is no such way; or it is not a release.
         ToolError: the API server gives no answer.
     """
     where = f"{spec.file}: kubernetes.release" if release is None else "--to"
     text = spec.kubernetes.release if release is None else release
-    wanted = upgrades.release_of(text) if re.match(RELEASE_PATTERN, text) else None
-    if wanted is None:
-        raise InputError(f"{release!r} is no release of Kubernetes", where=where, hint="Such as 1.34.2")
+    target = upgrades.release_of(text) if re.match(RELEASE_PATTERN, text) else None
+    if target is None:
+        raise InputError(f"not a release of Kubernetes: {release!r}", where=where, hint="Such as 1.34.2")
     version = plane.version()
     server = upgrades.release_of(version)
     if server is None:
-        raise ToolError(f"the API server calls itself {version!r}, which is no release", hint="See: kubectl version")
+        raise ToolError(f"the API server reports the version {version!r}: not a release", hint="See: kubectl version")
     nodes = plane.nodes()
     found_by_name = {name: upgrades.release_of(node.version) for name, node in nodes.items()}
     kubelets = {name: each for name, each in found_by_name.items() if each is not None}
     first = [name for name, node in nodes.items() if node.of_control_plane]
-    found = upgrades.plan(server, kubelets, wanted, first)
-    if isinstance(found, upgrades.UpgradeRefusal):
-        raise InputError(found.message, where=where, hint=found.hint)
+    result = upgrades.plan(server, kubelets, target, first)
+    if isinstance(result, upgrades.UpgradeRefusal):
+        raise InputError(result.message, where=where, hint=result.hint)
     # Elastic nodes are in no inventory. They keep their release until they go, and new ones get that of cluster.yml.
-    steps = tuple(step for step in found if not step.host or not is_elastic_name(spec, step.host))
-    return KubernetesUpgrade(str(server), {name: str(each) for name, each in kubelets.items()}, str(wanted), steps)
+    steps = tuple(step for step in result if not step.host or not is_elastic_name(spec, step.host))
+    return KubernetesUpgrade(str(server), {name: str(each) for name, each in kubelets.items()}, str(target), steps)

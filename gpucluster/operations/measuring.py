@@ -1,4 +1,4 @@
-"""Level `full` of `gpucluster verify`: measures the nodes of pools, and says what the results mean.
+"""Level `full` of `gpucluster verify`: measures the nodes of pools, and judges the results.
 
 With Slurm by jobs of the first user of users.people, because root submits none; with Kubernetes by pods. One
 conversation with the controller lasts for the whole measurement: `gpucluster-agent measure` there holds a lock as long,
@@ -41,13 +41,13 @@ _END_S = 120.0
 Keep = Callable[[str, str], None]
 
 
-class Session(Protocol):
+class MeasuringSession(Protocol):
     """A conversation with the controller's program."""
 
     def nodes(self) -> Mapping[str, str]:
         """Every node's state, as sinfo prints it, with signs; or as `gpucluster.controller.measure.pods` has it."""
 
-    def run(self, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.Answer | Missing]:
+    def run(self, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.JobAnswer | Missing]:
         """Run jobs to their end; each answer by the id of its job. A job without an answer is missing."""
 
     def baseline(self) -> Mapping[str, Any]:
@@ -69,7 +69,7 @@ class Measuring:
         spec: ClusterSpec,
         controller: ControllerConnection,
         on_event: Sink,
-        open_session: Callable[[], AbstractContextManager[Session]] | None = None,
+        open_session: Callable[[], AbstractContextManager[MeasuringSession]] | None = None,
     ) -> None:
         self._spec = spec
         self._controller = controller
@@ -92,7 +92,7 @@ class Measuring:
             record_baseline: what the pools reach becomes what they are compared with, where nothing is published.
 
         Raises:
-            LockedError: somebody else measures; the text says who.
+            LockedError: another run measures; the text names it.
             ToolError: the controller can't be reached, or the scheduler does not answer.
         """
         kubernetes = self._spec.scheduler == "kubernetes"
@@ -105,10 +105,10 @@ class Measuring:
             # All of it is skipped, with the reason.
             return _unmeasured(pools, "")
         if not (kubernetes or self._spec.users.people):
-            return _unmeasured(pools, "users.people has nobody whose jobs could measure")
-        wanted = self._spec.verify
-        tools = Tools(wanted.nccl_tests, wanted.nccl_image, wanted.mpi)
-        found: list[Finding] = []
+            return _unmeasured(pools, "users.people has no user whose jobs could measure")
+        settings = self._spec.verify
+        tools = Tools(settings.nccl_tests, settings.nccl_image, settings.mpi)
+        findings: list[Finding] = []
         with self._open() as session:
             states, before = session.nodes(), dict(session.baseline())
             for pool, nodes in pools:
@@ -119,8 +119,8 @@ class Measuring:
                     new = survey.entries(time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
                     session.record(new)
                     before |= new
-                found += survey.findings(before)
-        return tuple(found)
+                findings += survey.findings(before)
+        return tuple(findings)
 
     def _pool(self, name: str, nodes: int) -> MeasuredPool:
         pool = self._spec.pools[name]
@@ -135,10 +135,10 @@ class Measuring:
         )  # fmt: skip
 
     @contextmanager
-    def _connect(self) -> Iterator[Session]:
+    def _connect(self) -> Iterator[MeasuringSession]:
         kubernetes = self._spec.scheduler == "kubernetes"
         argv = self._controller.ssh_argv(None, [COMMAND.format(scheduler=self._spec.scheduler)])
-        with process.Conversation(argv, end_s=_END_S) as talk:
+        with process.ProcessConversation(argv, end_s=_END_S) as talk:
             session = RemoteSession(talk, self._on_event)
             user = "" if kubernetes else self._spec.users.people[0].name
             session.begin(user, start_s=_PULL_S if kubernetes else _START_S)
@@ -148,8 +148,8 @@ class Measuring:
 def _unmeasured(pools: Sequence[tuple[MeasuredPool, Sequence[str]]], why: str) -> tuple[Finding, ...]:
     """The findings where nothing is measured: skipped, or unknown because of `why`."""
     surveys = [Survey(pool, nodes, Tools(), {}, {}, lambda _what, _jobs: {}) for pool, nodes in pools]
-    found = [finding for survey in surveys for finding in survey.findings()]
-    return tuple(replace(each, message=why) if each.status is Status.UNKNOWN and why else each for each in found)
+    findings = [finding for survey in surveys for finding in survey.findings()]
+    return tuple(replace(each, message=why) if each.status is Status.UNKNOWN and why else each for each in findings)
 
 
 def _without_image(pools: Sequence[tuple[MeasuredPool, Sequence[str]]]) -> tuple[Finding, ...]:
@@ -163,7 +163,7 @@ def _without_image(pools: Sequence[tuple[MeasuredPool, Sequence[str]]]) -> tuple
 class RemoteSession:
     """A conversation with `gpucluster-agent measure serve`."""
 
-    def __init__(self, talk: process.Conversation, on_event: Sink) -> None:
+    def __init__(self, talk: process.ProcessConversation, on_event: Sink) -> None:
         self._ask = RemoteConversation(talk).ask
         self._on_event = on_event
         self._lost = ""
@@ -172,11 +172,11 @@ class RemoteSession:
         """Take the lock, and cancel what an earlier measurement left.
 
         Args:
-            user: whose jobs they are; "" where they are nobody's.
+            user: whose jobs they are; "" where they have no user.
             start_s: seconds that a job may wait.
 
         Raises:
-            LockedError: somebody else measures.
+            LockedError: another run measures.
             ToolError: it does not work.
         """
         who = f"a run on {socket.gethostname()}"
@@ -190,41 +190,41 @@ class RemoteSession:
             info(self._on_event, "verify", f"jobs that a killed measurement left were cancelled: {listed}")
 
     def nodes(self) -> Mapping[str, str]:
-        """See Session."""
+        """See MeasuringSession."""
         lines: list[str] = self._ask("nodes")
         rows = [line.split("|") for line in lines if line.count("|") > 1]
         return {row[0]: row[1] for row in rows}
 
-    def run(self, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.Answer | Missing]:
-        """See Session. A connection that is lost gives no answers, now and from now on."""
+    def run(self, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.JobAnswer | Missing]:
+        """See MeasuringSession. A connection that is lost gives no answers, now and from now on."""
         if not self._lost:
             try:
                 answers: list[dict[str, Any]] = self._ask("run", jobs=[dict(job) for job in jobs])
-                found = {str(answer["id"]): results.Answer.of(answer) for answer in answers}
-                return {str(job["id"]): found.get(str(job["id"]), Missing("it has no result")) for job in jobs}
+                by_job = {str(answer["id"]): results.JobAnswer.of(answer) for answer in answers}
+                return {str(job["id"]): by_job.get(str(job["id"]), Missing("it has no result")) for job in jobs}
             except GpuClusterError as error:
                 self._lost = f"the measurement ended: {error.what}"
                 warn(self._on_event, "verify", self._lost)
         return {str(job["id"]): Missing(self._lost) for job in jobs}
 
     def baseline(self) -> Mapping[str, Any]:
-        """See Session."""
-        found: dict[str, Any] = self._ask("baseline.read")
-        return found
+        """See MeasuringSession."""
+        entries: dict[str, Any] = self._ask("baseline.read")
+        return entries
 
     def record(self, entries: Mapping[str, Any]) -> None:
-        """See Session."""
+        """See MeasuringSession."""
         self._ask("baseline.write", baseline=dict(entries))
 
 
 class _Runner:
-    """Runs the jobs of a pool, says what it does, and keeps what they print."""
+    """Runs the jobs of a pool, reports its steps, and keeps what they print."""
 
-    def __init__(self, pool: str, session: Session, keep: Keep, on_event: Sink) -> None:
+    def __init__(self, pool: str, session: MeasuringSession, keep: Keep, on_event: Sink) -> None:
         self._pool, self._session, self._keep, self._on_event = pool, session, keep, on_event
         self._count = 0
 
-    def __call__(self, what: str, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.Answer | Missing]:
+    def __call__(self, what: str, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.JobAnswer | Missing]:
         info(self._on_event, "verify", f"pool {self._pool}: {what} ({count(len(jobs), 'measurement')})")
         answers = self._session.run(jobs)
         for job in jobs:

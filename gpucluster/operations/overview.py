@@ -1,6 +1,7 @@
 """The state of a cluster on one page: who is asked, and what the answers become. `dashboards` has the page.
 
-Everything is asked at the same time, so the slowest answer decides. What does not answer is said in its place.
+Everything is asked at the same time, so the slowest answer decides. A source that does not answer is named in its
+place.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any, TypeVar
 
 from gpucluster import shapes
 from gpucluster.dashboards import overview as model
-from gpucluster.dashboards.overview import Overview, Part
+from gpucluster.dashboards.overview import Overview, SourcePart
 from gpucluster.errors import ToolError
 from gpucluster.handover.names import monitoring_host
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.checks.model import BY_WEIGHT, Status, worst
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.inquiry import Answer, Inquiry
+from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.status import SOURCES, ClusterState
 from gpucluster.process import Completed
 from gpucluster.slurm.hostlists import HostlistError, expand
@@ -57,7 +58,7 @@ _MONITORING_OFF = "Monitoring is off. Set monitoring.enabled: true in cluster.ym
 class _Slurm:
     """Commands of Slurm on the controller's shell, in UTC, with one line of output for each thing.
 
-    Names of jobs may have line breaks and any sign. So what separates two fields is made up for each call: nobody can
+    Names of jobs may have line breaks and any sign. So what separates two fields is made up for each call: no user can
     have it in a name, and a line without it is the rest of a name.
 
     Args:
@@ -145,19 +146,19 @@ def overview(spec: ClusterSpec, sources: OverviewSources, *, version: str, timeo
     commands = _Slurm(timeout)
     slurm, monitoring = spec.slurm.enabled, spec.monitoring.enabled
     queries = json.dumps({"queries": _queries(spec, now)})
-    asked = {
+    inquiries = {
         **({"nodes": on_host(commands.nodes()), "jobs": on_host(commands.jobs())} if slurm else {}),
         **({"accounting": on_host(commands.ended())} if slurm and spec.slurm.accounting else {}),
         "health": on_host(_HEALTH),
         **({"prometheus": on_host(_QUERY, queries, host=monitoring_host(spec))} if monitoring else {}),
     }
     status, evidence, runs = Inquiry(sources.status), Inquiry(sources.evidence), Inquiry(sources.runs)
-    said = status.answer(until)
-    known, past = said.value or {}, runs.answer(until).value or ()
+    answer = status.answer(until)
+    known, past = answer.value or {}, runs.answer(until).value or ()
     if not known:
-        raise ToolError(f"nothing is known of this cluster: {said.error}", hint="Run: gpucluster status")
+        raise ToolError(f"nothing is known of this cluster: {answer.error}", hint="Run: gpucluster status")
     _check_existence(known, past)
-    answers = {name: inquiry.answer(until) for name, inquiry in asked.items()}
+    answers = {name: inquiry.answer(until) for name, inquiry in inquiries.items()}
     by_node, health = _health(answers["health"])
     off = "{} is off in cluster.yml."
     jobs = _read("Slurm's jobs", answers.get("jobs"), commands.reader(10, _jobs), otherwise=off.format("Slurm"))
@@ -166,7 +167,7 @@ def overview(spec: ClusterSpec, sources: OverviewSources, *, version: str, timeo
         "The accounting", answers.get("accounting"), commands.reader(9, _ended), otherwise=off.format("Accounting")
     )
     history, rails = _recorded(answers.get("prometheus"), now)
-    parts: dict[str, Part[Any]] = {
+    parts: dict[str, SourcePart[Any]] = {
         "nodes": nodes, "jobs": jobs, "accounting": ended, "health": health, "prometheus": history
     }  # fmt: skip
     return Overview(
@@ -205,7 +206,9 @@ def _check_existence(known: Mapping[str, Any], past: Sequence[PastRun]) -> None:
 # --- answers of the controller -----
 
 
-def _read(what: str, answer: Answer[Completed] | None, parse: Callable[[str], T], *, otherwise: str = "") -> Part[T]:
+def _read(
+    what: str, answer: InquiryAnswer[Completed] | None, parse: Callable[[str], T], *, otherwise: str = ""
+) -> SourcePart[T]:
     """What a program on the controller has printed, or why that is not known.
 
     Args:
@@ -214,65 +217,67 @@ def _read(what: str, answer: Answer[Completed] | None, parse: Callable[[str], T]
         otherwise: why it was not.
     """
     if answer is None:
-        return Part(why=otherwise)
+        return SourcePart(why=otherwise)
     why = _failure(answer)
     if why:
-        return Part(why=f"{what} could not be read: {why}.")
+        return SourcePart(why=f"{what} could not be read: {why}.")
     try:
-        return Part(parse(answer.value.stdout if answer.value else ""))
+        return SourcePart(parse(answer.value.stdout if answer.value else ""))
     except ToolError as error:
-        return Part(why=f"{what} could not be read: {error.what}.")
+        return SourcePart(why=f"{what} could not be read: {error.what}.")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        return Part(why=f"{what} could not be read: the answer has an unknown form ({printable(str(error))[:100]}).")
+        return SourcePart(
+            why=f"{what} could not be read: the answer has an unknown form ({printable(str(error))[:100]})."
+        )
 
 
-def _failure(answer: Answer[Completed]) -> str:
+def _failure(answer: InquiryAnswer[Completed]) -> str:
     """Why there is no text; empty if there is one."""
-    done = answer.value
-    if done is None:
+    result = answer.value
+    if result is None:
         return answer.error
-    if done.returncode in (0, _CUT_OFF):
+    if result.returncode in (0, _CUT_OFF):
         return ""
-    last = printable(done.stderr.strip().rpartition("\n")[2])
-    if done.returncode == _NOT_FOUND or "command not found" in last:
+    last = printable(result.stderr.strip().rpartition("\n")[2])
+    if result.returncode == _NOT_FOUND or "command not found" in last:
         return "the controller does not have the program yet; run: gpucluster apply"
-    return "no answer in time" if done.returncode == _TIMED_OUT else last or f"status {done.returncode}"
+    return "no answer in time" if result.returncode == _TIMED_OUT else last or f"status {result.returncode}"
 
 
 def _nodes(rows: Iterable[Sequence[str]]) -> tuple[model.NodeSummary, ...]:
-    found: dict[str, model.NodeSummary] = {}
+    by_name: dict[str, model.NodeSummary] = {}
     for name, state, _partition, gres, reason in rows:
         gpus = sum(int(number[:6]) for number in _GPUS.findall(gres))
-        found.setdefault(name, model.NodeSummary(name, state, reason="" if reason == "none" else reason, gpus=gpus))
-    return tuple(found.values())
+        by_name.setdefault(name, model.NodeSummary(name, state, reason="" if reason == "none" else reason, gpus=gpus))
+    return tuple(by_name.values())
 
 
 def _jobs(rows: Iterable[Sequence[str]]) -> tuple[model.JobSummary, ...]:
-    found = []
+    summaries = []
     for id_, state, user, partition, nodes, elapsed, limit, reason, where, name in rows:
         shown = reason if state == "PENDING" else where
-        found.append(model.JobSummary(id_, state, user, partition, _int(nodes), elapsed, limit, shown, name))
-    return tuple(found)
+        summaries.append(model.JobSummary(id_, state, user, partition, _int(nodes), elapsed, limit, shown, name))
+    return tuple(summaries)
 
 
 def _ended(rows: Iterable[Sequence[str]]) -> tuple[model.EndedJob, ...]:
-    found = [
+    jobs = [
         model.EndedJob(id_, state, user, partition, _int(nodes), elapsed, exit_code, end, name)
         for id_, state, user, partition, nodes, elapsed, exit_code, end, name in rows
     ]
-    return tuple(sorted(found, key=lambda job: job.ended, reverse=True))
+    return tuple(sorted(jobs, key=lambda job: job.ended, reverse=True))
 
 
 def _int(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _health(answer: Answer[Completed]) -> tuple[Mapping[str, Mapping[str, Any]], Part[model.Health]]:
-    """What the health service says of each node, and beside that."""
+def _health(answer: InquiryAnswer[Completed]) -> tuple[Mapping[str, Mapping[str, Any]], SourcePart[model.Health]]:
+    """What the health service reports of each node, and beside that."""
     read = _read("The health service", answer, _health_of)
     if read.value is None:
-        return {}, Part(why=read.why)
-    return read.value[0], Part(read.value[1])
+        return {}, SourcePart(why=read.why)
+    return read.value[0], SourcePart(read.value[1])
 
 
 def _health_of(text: str) -> tuple[Mapping[str, Mapping[str, Any]], model.Health]:
@@ -295,18 +300,18 @@ def _joined(
     health: Mapping[str, Mapping[str, Any]],
     jobs: Sequence[model.JobSummary],
 ) -> tuple[model.NodeSummary, ...]:
-    """Slurm's nodes, with what the health service and the running jobs say of each."""
+    """Slurm's nodes, with the health service's state and the running jobs of each."""
     on_node: dict[str, list[str]] = defaultdict(list)
     for job in jobs:
         if job.state != "PENDING":
             for name in _names(job.where):
                 on_node[name].append(job.id)
-    found = []
+    summaries = []
     for node in nodes:
         row = health.get(node.name, {})
         failing = [f"{each.get('check')}: {each.get('message')}" for each in row.get("failing") or ()]
         age = row.get("age_s")
-        found.append(
+        summaries.append(
             replace(
                 node,
                 pool=_pool_of(spec, node.name),
@@ -317,7 +322,7 @@ def _joined(
                 jobs=tuple(on_node.get(node.name, ())),
             )
         )
-    return tuple(found)
+    return tuple(summaries)
 
 
 def _names(hostlist: str) -> list[str]:
@@ -374,13 +379,17 @@ def _few(spec: ClusterSpec) -> bool:
     return sum(pool.max_count for pool in spec.pools.values()) <= _FEW_NODES
 
 
-def _recorded(answer: Answer[Completed] | None, now: float) -> tuple[Part[model.History], Part[model.Rails]]:
+def _recorded(
+    answer: InquiryAnswer[Completed] | None, now: float
+) -> tuple[SourcePart[model.History], SourcePart[model.Rails]]:
     if answer is None:
-        return Part(why=_MONITORING_OFF), Part(why=f"The ports are read by the exporters. {_MONITORING_OFF}")
+        return SourcePart(why=_MONITORING_OFF), SourcePart(
+            why=f"The ports are read by the exporters. {_MONITORING_OFF}"
+        )
     read = _read("Prometheus", answer, lambda text: _history(text, now))
     if read.value is None:
-        return Part(why=read.why), Part(why=read.why)
-    return Part(read.value), _rails(read.value)
+        return SourcePart(why=read.why), SourcePart(why=read.why)
+    return SourcePart(read.value), _rails(read.value)
 
 
 def _history(text: str, now: float) -> model.History:
@@ -393,23 +402,23 @@ def _history(text: str, now: float) -> model.History:
 
 
 def _series(raw: Mapping[str, Any]) -> model.Series:
-    """What is no number is left out: its place is a gap."""
+    """What is not a number is left out: its place is a gap."""
     values = ((float(time_), float(value)) for time_, value in raw["values"])
     labels = {str(name): str(value) for name, value in raw["labels"].items()}
     return model.Series(labels, tuple(point for point in values if all(map(math.isfinite, point))))
 
 
-def _rails(history: model.History) -> Part[model.Rails]:
+def _rails(history: model.History) -> SourcePart[model.Rails]:
     """The RDMA ports, put together from one answer for each of their values."""
     failed = history.errors.get("rail_up")
     if failed:
-        return Part(why=f"Prometheus could not be asked for RDMA ports: {failed}.")
-    found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+        return SourcePart(why=f"Prometheus could not be asked for RDMA ports: {failed}.")
+    by_port: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for name in ("rail_up", "rail_rate", "rail_received", "rail_sent", "rail_errors"):
         for each in history.series.get(name, ()):
             key = (each.labels.get("node", ""), each.labels.get("device", ""), each.labels.get("port", ""))
             if each.values:
-                found[key][name] = each.values[-1][1]
+                by_port[key][name] = each.values[-1][1]
     rails = tuple(
         model.Rail(
             *key,
@@ -419,10 +428,10 @@ def _rails(history: model.History) -> Part[model.Rails]:
             sent=values.get("rail_sent"),
             errors=values.get("rail_errors"),
         )
-        for key, values in found.items()
+        for key, values in by_port.items()
     )
     number = next((int(each.values[-1][1]) for each in history.series.get("rails", ()) if each.values), 0)
-    return Part(model.Rails(number or len(rails), rails, complete=len(rails) >= number))
+    return SourcePart(model.Rails(number or len(rails), rails, complete=len(rails) >= number))
 
 
 # --- what this machine and the cloud know -----
@@ -454,11 +463,11 @@ def _pools(spec: ClusterSpec) -> Iterator[model.PoolSummary]:
         )
 
 
-def _verdict(answer: Answer[SavedEvidence | None]) -> Part[model.VerdictSummary]:
+def _verdict(answer: InquiryAnswer[SavedEvidence | None]) -> SourcePart[model.VerdictSummary]:
     if answer.error:
-        return Part(why=f"The last verdict could not be read: {answer.error}.")
+        return SourcePart(why=f"The last verdict could not be read: {answer.error}.")
     if answer.value is None:
-        return Part(why="This machine has no verdict of this cluster. Run: gpucluster verify")
+        return SourcePart(why="This machine has no verdict of this cluster. Run: gpucluster verify")
     content = answer.value.content
     lines = [line for each in _listed(content.get("results")) if (line := _check(each)) is not None]
     known = Counter(line.status for line in lines)
@@ -466,7 +475,7 @@ def _verdict(answer: Answer[SavedEvidence | None]) -> Part[model.VerdictSummary]
     problems = sorted(
         (line for line in lines if line.status in order), key=lambda line: order.index(Status(line.status))
     )
-    return Part(
+    return SourcePart(
         model.VerdictSummary(
             run=str(content.get("run") or ""),
             level=str(content.get("level") or ""),
@@ -493,10 +502,10 @@ def _check(raw: Any) -> model.CheckLine | None:
     return model.CheckLine(**words)
 
 
-def _autoscaler(raw: Mapping[str, Any] | None) -> Part[Mapping[str, Any]]:
+def _autoscaler(raw: Mapping[str, Any] | None) -> SourcePart[Mapping[str, Any]]:
     if raw and "error" in raw:
-        return Part(why=f"The autoscaler could not be asked: {raw['error']}.")
-    return Part(raw)
+        return SourcePart(why=f"The autoscaler could not be asked: {raw['error']}.")
+    return SourcePart(raw)
 
 
 _NAMES = {
@@ -506,7 +515,7 @@ _NAMES = {
 
 
 def _sources(
-    known: Mapping[str, Any], answers: Mapping[str, Answer[Completed]], parts: Mapping[str, Part[Any]]
+    known: Mapping[str, Any], answers: Mapping[str, InquiryAnswer[Completed]], parts: Mapping[str, SourcePart[Any]]
 ) -> Iterator[model.Source]:
     """Who was asked.
 
@@ -518,5 +527,5 @@ def _sources(
             yield model.Source(SOURCES[name], source["error"], source["time"])
     for name, answer in answers.items():
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(answer.time))
-        unread = "" if parts[name].value is not None else "what it says could not be read"
+        unread = "" if parts[name].value is not None else "its content could not be read"
         yield model.Source(_NAMES[name], _failure(answer) or unread, stamp)

@@ -8,7 +8,7 @@ from gpucluster.errors import InputError
 from gpucluster.pages.frame import is_page
 from gpucluster.paths import write_private
 
-# Characters in which a page says what it is.
+# Characters in which a page states what it is.
 _HEAD = 4000
 
 
@@ -26,7 +26,7 @@ def check(file: Path, kind: str) -> Path:
     if file.is_symlink() and not file.exists():
         raise InputError("this link leads to nothing", where=str(file), hint="Remove it, or name another file")
     if file.exists() and not _is_ours(file, kind):
-        what = "there is a file already, and it is no such page of gpucluster"
+        what = "there is a file already, and it is not this kind of page of gpucluster"
         raise InputError(what, where=str(file), hint="Name another file, or move that one away")
     return file
 

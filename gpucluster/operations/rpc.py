@@ -68,7 +68,7 @@ class RemoteProgram:
             kind: the type of the result.
             timeout: seconds; None waits for as long as it takes. Not for operations that report their progress.
             on_progress: called with each line that the program writes while it works.
-            relocate: is called if ssh reaches nobody; if it returns True, the operation is tried once more.
+            relocate: is called if ssh reaches no host; if it returns True, the operation is tried once more.
 
         Raises:
             InputError: it is refused.
@@ -83,34 +83,34 @@ class RemoteProgram:
                 return process.run(argv, input=request, check=False, timeout=timeout)
             return process.stream(argv, input=request, on_line=lambda _: None, on_error_line=on_progress)
 
-        done = attempt()
-        if done.returncode == SSH_FAILED and relocate():
-            done = attempt()
+        result = attempt()
+        if result.returncode == SSH_FAILED and relocate():
+            result = attempt()
         try:
-            return TypeAdapter(kind).validate_python(self._result(done, kind))
+            return TypeAdapter(kind).validate_python(self._result(result, kind))
         except ValidationError as error:
             place = ".".join(map(str, error.errors()[0]["loc"]))
             raise _unreadable(f"`{place}` is missing or of another type") from None
 
-    def _result(self, done: process.Completed, kind: type[Any]) -> Any:
+    def _result(self, result: process.Completed, kind: type[Any]) -> Any:
         try:
-            answer = bounded.loads(done.stdout)
+            answer = bounded.loads(result.stdout)
         except ValueError:
-            raise self.no_answer(done) from None
+            raise self.no_answer(result) from None
         if isinstance(answer, dict) and "result" in answer:
             return answer["result"]
         failure = answer.get("error") if isinstance(answer, dict) else None
         if not isinstance(failure, dict) or not failure.get("message"):
             raise _unreadable("it is neither a result nor an error")
-        error = self.failure(failure, done)
+        error = self.failure(failure, result)
         if "done" in answer:
-            partly = UnconfirmedError if done.returncode == EXIT_UNCONFIRMED else PartlyDone
+            partly = UnconfirmedError if result.returncode == EXIT_UNCONFIRMED else PartlyDone
             raise partly(error.what, hint=error.hint, done=TypeAdapter(kind).validate_python(answer["done"]))
         raise error
 
-    def failure(self, failure: Mapping[str, Any], done: process.Completed) -> InputError | ToolError:
+    def failure(self, failure: Mapping[str, Any], result: process.Completed) -> InputError | ToolError:
         """The error for a failure that the program has reported: {"message", "hint"}."""
-        kind = InputError if done.returncode == _REFUSED else ToolError
+        kind = InputError if result.returncode == _REFUSED else ToolError
         hint = self.as_typed_here(printable(str(failure.get("hint") or "")))
         return kind(printable(str(failure["message"])), hint=hint)
 
@@ -120,16 +120,16 @@ class RemoteProgram:
             text = re.sub(theirs, ours, text)
         return text
 
-    def no_answer(self, done: process.Completed) -> ToolError:
+    def no_answer(self, result: process.Completed) -> ToolError:
         """The error for a program that gave no answer, with the probable cause."""
-        if done.returncode == SSH_FAILED:
-            return unreachable("the controller", done.stderr)
-        reason = printable(done.stderr.strip().rpartition("\n")[2]) or f"status {done.returncode}"
+        if result.returncode == SSH_FAILED:
+            return unreachable("the controller", result.stderr)
+        reason = printable(result.stderr.strip().rpartition("\n")[2]) or f"status {result.returncode}"
         if "command not found" in reason:
             return ToolError(self.absent, hint="Run: gpucluster apply")
         what, hint = self.silent
         return ProcessError(
-            f"{what}: {reason}", hint=hint, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr
+            f"{what}: {reason}", hint=hint, returncode=result.returncode, stdout=result.stdout, stderr=result.stderr
         )
 
 
@@ -140,7 +140,7 @@ class RemoteConversation:
     with {"progress"} come before it.
     """
 
-    def __init__(self, talk: process.Conversation) -> None:
+    def __init__(self, talk: process.ProcessConversation) -> None:
         self._talk = talk
 
     def ask(self, operation: str, on_progress: Callable[[Any], None] = lambda _: None, **arguments: Any) -> Any:
@@ -148,7 +148,7 @@ class RemoteConversation:
 
         Raises:
             InputError: it is refused.
-            LockedError: somebody else uses what it needs.
+            LockedError: another run uses what it needs.
             ToolError: it failed, or the answer can't be read; or ssh has met another host key than the known one.
             ProcessError: the program has ended, or can't be reached.
         """
@@ -157,10 +157,10 @@ class RemoteConversation:
         def on_line(line: str) -> bool:
             nonlocal last
             try:
-                given = bounded.loads(line)
+                document = bounded.loads(line)
             except ValueError:
-                given = {}
-            last = given if isinstance(given, dict) else {}
+                document = {}
+            last = document if isinstance(document, dict) else {}
             if "progress" not in last:
                 return True
             on_progress(last["progress"])

@@ -41,7 +41,7 @@ class SchedulerNodes(Protocol):
 
     def await_answers(self, names: Collection[str]) -> None:
         """Wait until these nodes, which have booted, have reported to the scheduler. If they do not in time, the checks
-        say so."""
+        report it."""
 
 
 def kubernetes_nodes(control_plane: ControlPlaneClient) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ class SlurmReleases:
         release = self._spec.slurm.built_release
         if release is None:
             raise InputError(
-                "cluster.yml wants no release of Slurm that could be built",
+                "cluster.yml names no release of Slurm that could be built",
                 where=f"{self._spec.file}: slurm.release",
                 hint=f'Write slurm: {{release: "{releases.NEWEST}"}}, or name one with --to',
             )
@@ -88,7 +88,7 @@ class SlurmReleases:
             raise InputError(
                 f"no upgrade leads from Slurm {version} to {release}: {why}",
                 where=f"{self._spec.file}: slurm.release",
-                hint="docs/how-to/slurm-release.md says how to go back to the copy of before an upgrade"
+                hint="See docs/how-to/slurm-release.md to restore the copy from before an upgrade"
                 if older
                 else "Upgrade Slurm by hand, or build the cluster again",
             )

@@ -19,7 +19,7 @@ from gpucluster.controller.kubernetes.certificates import WARN_WITHIN_DAYS
 from gpucluster.handover.adoption import missing, untracked
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.inquiry import Answer, Inquiry
+from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.kubernetes import ControlPlaneCertificate
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.addresses import human_name
@@ -27,16 +27,16 @@ from gpucluster.terraform.state import StateContents
 from gpucluster.workspace.run_log import Runs, RunStatus
 from gpucluster.workspace.saved_state import SavedHost
 
-# Seconds for all answers together. With the start of the program, nobody waits longer than five.
+# Seconds for all answers together. With the start of the program, the user waits five at most.
 TIMEOUT = 4.0
 # The part of it that is left for what happens after the controller's answer.
 _MARGIN = 0.1
 # The next command if the state is lost.
 RECOVER = (
-    "If somebody else has built it, choose another `name`. If it is yours and `state:` in cluster.yml is right, the "
+    "If another operator has built it, choose another `name`. If it is yours and `state:` in cluster.yml is right, the "
     "state was lost. Run: gpucluster state recover"
 )
-# Who is asked, for people.
+# The sources, in messages.
 SOURCES = {
     "cloud": "the cloud", "state": "Terraform's state", "hosts": "the hosts' addresses", "slurm": "Slurm",
     "kubernetes": "Kubernetes", "certificates": "the control plane's certificates",
@@ -105,9 +105,9 @@ class StatusSources:
         contents: reads Terraform's state.
         hosts: the hosts that ssh can reach, the controller first; empty without a cluster.
         hosts_saved_at: when this machine saved them; None if it has not.
-        kubernetes_nodes: what Kubernetes says of its nodes.
+        kubernetes_nodes: what Kubernetes reports of its nodes.
         certificates: those of the control plane of Kubernetes.
-        runs: what the run log of this machine says.
+        runs: what the run log of this machine has.
     """
 
     resources: Callable[[], Sequence[TaggedResource]]
@@ -141,7 +141,7 @@ def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) 
     certificates = on_controller(sources.certificates, ()) if own_plane else None
     autoscaler = on_controller(lambda: controller.autoscaler_status(timeout=on_time), None)
     record = on_controller(lambda: sources.record.read(timeout=on_time), None)
-    answers: dict[str, Answer[Any]] = {
+    answers: dict[str, InquiryAnswer[Any]] = {
         "cloud": resources.answer(until),
         "state": contents.answer(until),
         "hosts": hosts.answer(until),
@@ -151,7 +151,7 @@ def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) 
         **({"certificates": certificates.answer(until)} if certificates else {}),
         **({"autoscaler": autoscaler.answer(until)} if spec.elastic_pools else {}),
     }
-    found = StatusFindings(
+    findings = StatusFindings(
         resources=answers["cloud"].value,
         contents=answers["state"].value,
         hosts=answers["hosts"].value or (),
@@ -161,10 +161,10 @@ def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) 
     )
     return ClusterStatus(
         name=spec.name,
-        state=found.state,
-        resources=found.counts,
-        pending=list(found.pending),
-        hosts=found.host_rows,
+        state=findings.state,
+        resources=findings.counts,
+        pending=list(findings.pending),
+        hosts=findings.host_rows,
         slurm=(answers["slurm"].value or []) if slurm else [],
         kubernetes=(answers["kubernetes"].value or []) if kubernetes else [],
         certificates=_certificates(answers["certificates"].value or ()) if certificates else None,
@@ -275,7 +275,7 @@ class StatusFindings:
             {"name": host.name, "address": host.address, "instance": instances.pop(host.name, None)}
             for host in self.hosts
         ]
-        if self.resources is not None:  # what was deleted meanwhile is no host
+        if self.resources is not None:  # what was deleted meanwhile is not a host
             rows = [row for row in rows if row["instance"] is not None]
         rows += [{"name": name, "address": "", "instance": state} for name, state in sorted(instances.items())]
         return rows
@@ -299,23 +299,23 @@ def _instances_of(outputs: Mapping[str, Any]) -> dict[str, str]:
     return {each["id"]: each["name"] for each in listed if each}
 
 
-def _known_since(source: str, answer: Answer[Any], sources: StatusSources) -> float:
+def _known_since(source: str, answer: InquiryAnswer[Any], sources: StatusSources) -> float:
     """Hosts come from what this machine saved, unless they had to be found again."""
     return (sources.hosts_saved_at() if source == "hosts" else None) or answer.time
 
 
-def _has_hosts(answers: Mapping[str, Answer[Any]]) -> bool:
+def _has_hosts(answers: Mapping[str, InquiryAnswer[Any]]) -> bool:
     return bool(answers["hosts"].value)
 
 
-def _certificates(found: Sequence[ControlPlaneCertificate]) -> dict[str, Any] | None:
-    listed = sorted((asdict(each) for each in found), key=lambda each: each["days"])
+def _certificates(certificates: Sequence[ControlPlaneCertificate]) -> dict[str, Any] | None:
+    listed = sorted((asdict(each) for each in certificates), key=lambda each: each["days"])
     if not listed:
         return None
     return {"first": listed[0], "ending": [each for each in listed if each["days"] < WARN_WITHIN_DAYS]}
 
 
-def _autoscaler(answers: Mapping[str, Answer[Any]]) -> Any:
+def _autoscaler(answers: Mapping[str, InquiryAnswer[Any]]) -> Any:
     answer = answers.get("autoscaler")
     if answer is None:
         return None

@@ -133,7 +133,7 @@ class DirectoryClient:
         return self.call(UserPreview, "converge.preview", {"people": list(people)}, timeout=timeout)
 
     def warn_if_in_file(self, names: Iterable[str], what_apply_does: str) -> None:
-        """Warn about each of these users that cluster.yml names, too: the next apply does what the file says."""
+        """Warn about each of these users that cluster.yml names, too: the next apply uses the file."""
         in_file = {person.name for person in self._spec.users.people}
         both = [name for name in names if name in in_file]
         if both:
@@ -168,9 +168,9 @@ class Users:
     def edit(self, name: str, **settings: Unpack[UserEdit]) -> UserChange:
         """Change the given settings of a user."""
 
-        def note(done: UserChange) -> None:
+        def note(change: UserChange) -> None:
             # cluster.yml has no passwords: an apply leaves them alone.
-            if done.changed and settings.keys() - {"password"}:
+            if change.changed and settings.keys() - {"password"}:
                 self._directory.warn_if_in_file([name], _USES_FILE)
 
         return _noted(
@@ -214,15 +214,15 @@ class Users:
         """
         people = users_file.read(file)
 
-        def note(done: ImportReport) -> None:
-            changed = [user.name for user in done.users if user.status is ImportStatus.CHANGED]
+        def note(report: ImportReport) -> None:
+            changed = [user.name for user in report.users if user.status is ImportStatus.CHANGED]
             self._directory.warn_if_in_file(changed, _USES_FILE)
 
-        done = _noted(lambda: self._directory.call(ImportReport, "user.import", {"users": people}), note)
+        result = _noted(lambda: self._directory.call(ImportReport, "user.import", {"users": people}), note)
         # The reason of a failure is one text: what it is, and the command that helps.
-        reasons = (_PROGRAM.as_typed_here(user.message) if user.message else None for user in done.users)
-        told = tuple(replace(user, message=reason) for user, reason in zip(done.users, reasons, strict=True))
-        return replace(done, users=told)
+        reasons = (_PROGRAM.as_typed_here(user.message) if user.message else None for user in result.users)
+        users = tuple(replace(user, message=reason) for user, reason in zip(result.users, reasons, strict=True))
+        return replace(result, users=users)
 
 
 class Groups:
@@ -261,8 +261,8 @@ class Groups:
         return self._change_member("group.remove_member", group, user)
 
     def _change_member(self, operation: str, group: str, user: str) -> GroupChange:
-        def note(done: GroupChange) -> None:
-            if done.changed:
+        def note(change: GroupChange) -> None:
+            if change.changed:
                 self._directory.warn_if_in_file([user], _USES_FILE)
 
         return _noted(lambda: self._directory.call(GroupChange, operation, {"group": group, "user": user}), note)
@@ -271,12 +271,12 @@ class Groups:
 def _noted(change: Callable[[], T], note: Callable[[T], None]) -> T:
     """Make a change and note it, also where a part of it failed."""
     try:
-        done = change()
+        result = change()
     except PartlyDone as error:
         note(error.done)
         raise
-    note(done)
-    return done
+    note(result)
+    return result
 
 
 def _consistent(settings: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -66,7 +66,7 @@ def page(
 
 
 def is_page(text: str, kind: str) -> bool:
-    """Whether the beginning of a file says that `page` has made it, of this kind."""
+    """Whether the beginning of a file shows that `page` has made it, of this kind."""
     return _mark(kind) in text[:2000]
 
 

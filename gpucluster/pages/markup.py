@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from gpucluster.text import printable
 
-# Characters of a text that are shown. Longer ones are names that somebody made up: they would fill the page.
+# Characters of a text that are shown. Longer ones are made-up names: they would fill the page.
 _LONGEST = 2000
 # Attributes of SVG that have capitals.
 _CAPITALS = {"viewbox": "viewBox", "preserveaspectratio": "preserveAspectRatio"}

@@ -74,7 +74,7 @@ def time_series(
         start: where the axis of time begins, in seconds since 1970, as `end`; None: at the first value.
         marks: levels to compare with, drawn across.
         about: a sentence below the title.
-        empty: what is said without any value.
+        empty: the text without any value.
     """
     lines = _few(lines)
     times = [time for line in lines for time in times_of(line)]
@@ -157,7 +157,8 @@ def heat_strips(
 ) -> Markup:
     """A row of coloured cells for each thing, and its highest value beside it.
 
-    Rows beyond `MOST_ROWS` are left out, and said. More than `MOST_COLUMNS` cells are put together: the highest stays.
+    Rows beyond `MOST_ROWS` are left out, with a note. More than `MOST_COLUMNS` cells are put together: the highest
+    stays.
 
     Args:
         ends: what the first and the last cell are, such as two times.
@@ -208,10 +209,10 @@ def sparkline(name: str, points: Sequence[Point], unit: Unit) -> Markup:
     times = times_of(line)
     axis = _Axis.over(values_of(line), unit)
     span = _Span(min(times), max(times)) if max(times) > min(times) else _Span(times[0] - 1, times[0] + 1)
-    said = f"{name}: {unit.text(numbers.least)} to {unit.text(numbers.most)}, last {unit.text(numbers.last)}"
+    title = f"{name}: {unit.text(numbers.least)} to {unit.text(numbers.most)}, last {unit.text(numbers.last)}"
     return element(
         "svg",
-        element("title", said),
+        element("title", title),
         element("path", d=_path(drawn, span, axis), class_="stroke c1"),
         role="img",
         class_="spark",

@@ -65,7 +65,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a line says in numbers; None where it has no value."""
+    """A line in numbers; None where it has no value."""
 
     least: float | None
     mean: float | None

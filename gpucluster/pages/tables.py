@@ -10,7 +10,7 @@ from markupsafe import Markup
 from gpucluster.pages.colours import Tone
 from gpucluster.pages.markup import element, joined
 
-# A badge's form, by what it means: without its colour, it still says so.
+# A badge's form, by what it means: it still shows that without its colour.
 _FORMS = {
     Tone.GOOD: "✓",
     Tone.BUSY: "▸",
@@ -71,7 +71,7 @@ def table(
     Args:
         title: what it lists, for those who hear the page.
         rows: texts or elements; None is an empty cell.
-        empty: what is said without rows.
+        empty: the text without rows.
         most: so many rows at most; what is left out is counted.
         more: where the rows that are left out can be seen.
     """

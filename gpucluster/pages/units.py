@@ -186,9 +186,9 @@ def _at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _round_step(wanted: float) -> float:
-    power = 10.0 ** math.floor(math.log10(wanted))
-    return float(next(each for each in (1, 2, 2.5, 5, 10, 20) if each * power >= wanted * (1 - 1e-9)) * power)
+def _round_step(least: float) -> float:
+    power = 10.0 ** math.floor(math.log10(least))
+    return float(next(each for each in (1, 2, 2.5, 5, 10, 20) if each * power >= least * (1 - 1e-9)) * power)
 
 
 def _number(value: float, decimals: int | None) -> str:

@@ -88,7 +88,7 @@ class _Collector:
         return replace(facts, ssh=self._end(ssh, "ssh"), terraform=terraform.result())
 
     def _first_call(self) -> _Subscriptions:
-        """The first signed call. If the cluster's region refuses it, the profile's region may say why."""
+        """The first signed call. If the cluster's region refuses it, the profile's region may show why."""
         call, regions, home = self._subscriptions(self._client)
         other, region = self._access.profile_region, self._access.config["region"]
         if not call.authenticated and self._access.endpoint is None and other not in ("", region):
@@ -153,13 +153,13 @@ class _Collector:
         )
 
     def stand_ins(self, images: Mapping[str, FoundImage | Unknown]) -> dict[str, FoundImage | Unknown]:
-        """The images of the local cloud with what they really contain, where that is not what their name says."""
+        """The images of the local cloud with what they really contain, where that is not what their name states."""
         ids = {image.id for image in images.values() if isinstance(image, FoundImage) and image.id}
         futures = {ocid: self._begin(self._queries.stand_in, ocid) for ocid in ids}
-        found = self._all(futures, "image")
+        contents = self._all(futures, "image")
         return {
-            name: replace(image, stand_in=found[image.id])
-            if isinstance(image, FoundImage) and isinstance(found.get(image.id), str)
+            name: replace(image, stand_in=contents[image.id])
+            if isinstance(image, FoundImage) and isinstance(contents.get(image.id), str)
             else image
             for name, image in images.items()
         }
@@ -167,13 +167,13 @@ class _Collector:
     def _images(self) -> dict[str, Future[Any]]:
         """Machines with the same image and shape share one query."""
         futures: dict[Any, Future[Any]] = {}
-        found = {}
+        by_machine = {}
         for machine in requirements.machines(self._spec):
             key = (machine.image, machine.shape)
             if key not in futures:
                 futures[key] = self._begin(self._queries.image, machine)
-            found[machine.name] = futures[key]
-        return found
+            by_machine[machine.name] = futures[key]
+        return by_machine
 
     def _limits(self, machines: list[requirements.MachineGroup]) -> list[Any]:
         domain = machines[0].domain if machines else ""
@@ -212,11 +212,11 @@ def _subscriptions(client: QueryClient) -> _Subscriptions:
     except Exception as error:
         # A configuration that the SDK refuses, or an answer that does not come from OCI.
         return FirstCall(place, 0, f"{type(error).__name__}: {error}"[:300]), None, ""
-    found = tuple(item.region_name for item in answer.data)
-    if not all(isinstance(name, str) for name in found):
+    regions = tuple(item.region_name for item in answer.data)
+    if not all(isinstance(name, str) for name in regions):
         return FirstCall(place, 0, f"{_NOT_THE_CLOUD} with a page of its own"), None, ""
     home = next((item.region_name for item in answer.data if item.is_home_region), "")
-    return FirstCall(place, int(answer.status), skew=skew), found, home
+    return FirstCall(place, int(answer.status), skew=skew), regions, home
 
 
 def _failed(place: str, error: CloudError, skew: float | None) -> _Subscriptions:
@@ -247,8 +247,8 @@ def _kept_images(outputs: Mapping[str, Any]) -> frozenset[str]:
     """The OCIDs of the images that Terraform has selected for the pools of this cluster, and keeps."""
     cluster = outputs.get("cluster")
     pools = cluster.get("pools") if isinstance(cluster, Mapping) else None
-    found = pools.values() if isinstance(pools, Mapping) else ()
-    return frozenset(str(pool["image_id"]) for pool in found if isinstance(pool, Mapping) and pool.get("image_id"))
+    entries = pools.values() if isinstance(pools, Mapping) else ()
+    return frozenset(str(pool["image_id"]) for pool in entries if isinstance(pool, Mapping) and pool.get("image_id"))
 
 
 def _mount_target(outputs: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class KeyFile:
-    """The private API key. `problem` says why it can't be used; empty if it can.
+    """The private API key. `problem` states why it can't be used; empty if it can.
 
     Args:
         mode: permissions of the file.
@@ -107,7 +107,7 @@ class SshPair:
 
 @dataclass(frozen=True)
 class InstalledProgram:
-    """The Terraform program. `problem` says why it can't be used, empty if it can; `action` is what to do then."""
+    """The Terraform program. `problem` states why it can't be used, empty if it can; `action` is what to do then."""
 
     problem: str = ""
     action: str = ""
@@ -187,7 +187,7 @@ class FoundImage:
         id: empty if there is none.
         fits: whether it is compatible with the shape; None if unknown.
         system, version: of the operating system, as the list of images has them; empty if unknown.
-        custom: somebody in the tenancy made or imported it: it is in a compartment, and platform images are in none.
+        custom: a user of the tenancy made or imported it: it is in a compartment, and platform images are in none.
         stand_in: what the image really contains, if it only represents the image that was requested.
         listing: OCID of the marketplace listing; empty if it comes from none.
         listing_version: the chosen version of the listing; empty if it has none that fits.

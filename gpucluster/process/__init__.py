@@ -1,7 +1,7 @@
 """Running other programs: an argument list in, never a shell. Nothing else in the package starts a program.
 
 `running` runs a program to its end, `conversing` talks with one, `outliving` starts those that must live on if we are
-killed, `processes` finds and stops processes by their pid, `signals` says what Ctrl-C, SIGTERM and SIGHUP do to us.
+killed, `processes` finds and stops processes by their pid, `signals` defines what Ctrl-C, SIGTERM and SIGHUP do to us.
 Imports only `environment`, `errors` and `paths`. The names are imported when first used: every command line needs
 `signals`, and few of them start a program.
 """
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpucluster.process.completed import Completed, environment_for, without_colour
-    from gpucluster.process.conversing import Conversation
+    from gpucluster.process.conversing import ProcessConversation
     from gpucluster.process.outliving import InputProgram, follow, in_memory, spawn_daemon
     from gpucluster.process.processes import identity, interrupt_once, pids_with_variable
     from gpucluster.process.running import call, run, stream, transfer
 
 __all__ = [
     "Completed",
-    "Conversation",
     "InputProgram",
+    "ProcessConversation",
     "call",
     "environment_for",
     "follow",
@@ -38,7 +38,7 @@ __all__ = [
 
 _HOMES = {
     "completed": ("Completed", "environment_for", "without_colour"),
-    "conversing": ("Conversation",),
+    "conversing": ("ProcessConversation",),
     "outliving": ("InputProgram", "follow", "in_memory", "spawn_daemon"),
     "processes": ("identity", "interrupt_once", "pids_with_variable"),
     "running": ("call", "run", "stream", "transfer"),

@@ -90,7 +90,7 @@ def environment_of(argv: Sequence[str], env: Mapping[str, str] | None, *, termin
     """The environment of a program: what is given, else what of ours such a program needs.
 
     Args:
-        terminal: it has our terminal, and somebody in front of it.
+        terminal: it has our terminal, and a user in front of it.
     """
     if env is not None:
         return dict(env)
@@ -106,21 +106,21 @@ def environment_for(program: environment.Program) -> dict[str, str]:
     return environment.child(os.environ, program, home=home if home.startswith("/") else "/")
 
 
-def raise_unless_ok(done: Completed) -> None:
+def raise_unless_ok(result: Completed) -> None:
     """Raise ProcessError for a status other than zero."""
-    if done.returncode != 0:
-        output = (done.stderr.strip() or done.stdout.strip())[-_TAIL:]
+    if result.returncode != 0:
+        output = (result.stderr.strip() or result.stdout.strip())[-_TAIL:]
         raise ProcessError(
-            f"{done.argv[0]} ended with status {done.returncode}: {output or 'it printed nothing'}",
-            where=" ".join(done.argv[:3]),
-            returncode=done.returncode,
-            stdout=done.stdout,
-            stderr=done.stderr,
+            f"{result.argv[0]} ended with status {result.returncode}: {output or 'it printed nothing'}",
+            where=" ".join(result.argv[:3]),
+            returncode=result.returncode,
+            stdout=result.stdout,
+            stderr=result.stderr,
         )
 
 
-def log_end(done: Completed) -> None:
-    """The status and what the program wrote for people; its standard output is data, and may be a whole backup."""
-    for line in done.stderr.splitlines():
-        logger.debug("%s: %s", done.argv[0], shown(line))
-    logger.debug("%s ended with status %d", done.argv[0], done.returncode)
+def log_end(result: Completed) -> None:
+    """The status and the program's standard error; its standard output is data, and may be a whole backup."""
+    for line in result.stderr.splitlines():
+        logger.debug("%s: %s", result.argv[0], shown(line))
+    logger.debug("%s ended with status %d", result.argv[0], result.returncode)

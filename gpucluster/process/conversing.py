@@ -15,7 +15,7 @@ from gpucluster.process.completed import UMASK, environment_of, start
 _TAIL = 2000
 
 
-class Conversation:
+class ProcessConversation:
     """A program that runs for the time of a `with`. It has a session of its own, so that only we receive Ctrl-C.
 
     The program sees the end of its input when the block ends, and also when this process is killed.
@@ -32,7 +32,7 @@ class Conversation:
         self._end_s = end_s
         self._errors: list[str] = []
 
-    def __enter__(self) -> Conversation:
+    def __enter__(self) -> ProcessConversation:
         pipe = subprocess.PIPE
         with contextlib.ExitStack() as undone:
             with signals.deferred():
@@ -98,11 +98,11 @@ class Conversation:
             self._child.kill()
             status = self._child.wait()
         self._reader.join(timeout=5)
-        said = "".join(self._errors).strip()[-_TAIL:]
+        errors = "".join(self._errors).strip()[-_TAIL:]
         return ProcessError(
-            f"{self._argv[0]} ended with status {status}: {said or 'it printed nothing'}",
+            f"{self._argv[0]} ended with status {status}: {errors or 'it printed nothing'}",
             where=" ".join(self._argv[:3]),
             returncode=status,
             stdout="",
-            stderr=said,
+            stderr=errors,
         )

@@ -27,7 +27,7 @@ def follow(
     errors: IO[bytes],
     on_line: Callable[[str], None],
     on_stop: Callable[[int], None],
-    told: Path,
+    interrupts_file: Path,
     env: Mapping[str, str],
     cwd: Path,
     inherited: Sequence[int] = (),
@@ -43,7 +43,7 @@ def follow(
         errors: the same for its standard error; may be the same file.
         on_line: called with each line of `output`.
         on_stop: called at each stop signal, with their number so far.
-        told: see `interrupt_once`.
+        interrupts_file: see `interrupt_once`.
         inherited: file descriptors of ours that it gets, too.
 
     Raises:
@@ -63,10 +63,10 @@ def follow(
         )
         reader = _Reader(output, on_line)
         try:
-            _until_the_end(child, reader, stops, on_stop, told)
+            _until_the_end(child, reader, stops, on_stop, interrupts_file)
         except BaseException:
             # An error of ours, such as a closed pipe that events are written to.
-            interrupt_once(child.pid, told)
+            interrupt_once(child.pid, interrupts_file)
             child.wait()
             raise
     result = Completed(tuple(argv), child.returncode, _all_of(output), "" if errors is output else _all_of(errors))
@@ -101,7 +101,7 @@ def _until_the_end(
     reader: _Reader,
     stops: Callable[[], int],
     on_stop: Callable[[int], None],
-    told: Path,
+    interrupts_file: Path,
 ) -> None:
     seen = 0
     ended = os.pidfd_open(child.pid)
@@ -110,7 +110,7 @@ def _until_the_end(
             reader.pass_on()
             if stops() > seen:
                 seen = stops()
-                interrupt_once(child.pid, told)
+                interrupt_once(child.pid, interrupts_file)
                 on_stop(seen)
             select.select([ended], [], [], _READ)
         reader.pass_on(last=True)
@@ -141,7 +141,7 @@ class InputProgram:
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, inherited: Sequence[int] = ()
     ) -> None:
         self._argv = tuple(argv)
-        # A pipe that nobody reads would stop the program when it is full.
+        # A pipe that no process reads would stop the program when it is full.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read as long as the program runs
         self._child = start(
             argv,

@@ -40,22 +40,22 @@ def pids_with_variable(variable: str, value: str) -> tuple[int, ...]:
     return tuple(sorted(pids))
 
 
-def interrupt_once(pid: int, told: Path) -> None:
+def interrupt_once(pid: int, interrupts_file: Path) -> None:
     """Send SIGINT to a process, unless it got one from us before: a second one makes Terraform drop its state.
 
     Args:
-        told: the file that remembers the processes that got one, also those of an earlier run.
+        interrupts_file: the file that remembers the processes that got one, also those of an earlier run.
     """
     started = identity(pid)
     if started is None:
         return
     name = f"{pid}:{started}"
     try:
-        before = read_saved(told).split()
+        before = read_saved(interrupts_file).split()
     except OSError:
         before = []
     if name not in before:
         with contextlib.suppress(EnvironmentFault):  # on a full disk it must end all the more
-            write_private(told, "\n".join([*before[-_TOLD:], name]))
+            write_private(interrupts_file, "\n".join([*before[-_TOLD:], name]))
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGINT)

@@ -186,7 +186,7 @@ def _read_lines(source: Iterable[bytes], lines: list[str], on_line: Callable[[st
 
 
 def _write_input(sink: IO[bytes], text: str) -> None:
-    # A program may end before it has read its input. Its status says why.
+    # A program may end before it has read its input. Its status shows why.
     with contextlib.suppress(BrokenPipeError), sink:
         sink.write(text.encode())
 

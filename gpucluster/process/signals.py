@@ -3,7 +3,7 @@ the process.
 
 A stop raises KeyboardInterrupt once. What releases a lock or ends a child must not be interrupted in turn, and signals
 come in bursts: a terminal that closes sends SIGHUP twice, a service manager SIGTERM and SIGHUP. So those that follow
-raise nothing for some seconds; then one more, as of a person who presses Ctrl-C again, raises again. Where Python drops
+raise nothing for some seconds; then one more, as of a user who presses Ctrl-C again, raises again. Where Python drops
 what a stop raises, because an object is just being removed (the end of a generator, `__del__`), the stop arrives again.
 
 Handlers are only changed in the main thread (Python does not permit it elsewhere) and restored afterwards. A signal
@@ -105,7 +105,7 @@ _stops = _Stops()
 
 
 def begin() -> None:
-    """The program begins: a stop ends it at once, until `as_ctrl_c` says what it does. For the program only: it can't
+    """The program begins: a stop ends it at once, until `as_ctrl_c` sets what it does. For the program only: it can't
     be undone.
 
     After the end of a command, which `end` marks, Python still ends threads and runs what was registered for its end.
@@ -161,7 +161,7 @@ def as_ctrl_c(*, on_hangup: Callable[[], None] | None = None) -> Iterator[None]:
 
 @contextmanager
 def counted() -> Iterator[Callable[[], int]]:
-    """No signal interrupts this block. Gives a function that says how many have arrived; the caller acts on them."""
+    """No signal interrupts this block. Gives a function that returns how many have arrived; the caller acts on them."""
     if not _in_main_thread():
         yield lambda: 0
         return
@@ -229,11 +229,11 @@ def _is_default(number: signal.Signals) -> bool:
 
 
 @contextmanager
-def _handlers(wanted: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in wanted}
+def _handlers(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in handlers}
     _stops.deferrals += 1
     try:
-        for number, handler in wanted.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         _stops.deferrals -= 1
         yield

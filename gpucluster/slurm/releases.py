@@ -66,7 +66,7 @@ def release_of(version: str) -> str:
 
 
 def default_release(systems: Collection[str], *, prefers_distribution: bool) -> str:
-    """What `slurm.release` is where cluster.yml does not say it.
+    """What `slurm.release` is where cluster.yml does not set it.
 
     Args:
         systems: of all hosts.
@@ -136,11 +136,11 @@ def steps(current: str, target: str) -> tuple[str, ...] | None:
     Empty if it is of that release already. None if there is no way: Slurm does not go back to an earlier release, or
     `current` is too old.
     """
-    found: list[str] = []
+    releases: list[str] = []
     while current != target:
         reachable = [number for number in BUILDABLE if current in RELEASES[number].takes and number <= target]
         if not reachable:
             return None
         current = reachable[-1]
-        found.append(current)
-    return tuple(found)
+        releases.append(current)
+    return tuple(releases)

@@ -59,7 +59,7 @@ def powered_down(flags: frozenset[str]) -> bool:
     return NodeState.POWERED_DOWN in flags and not powering_up(flags)
 
 
-def wanted(flags: frozenset[str]) -> bool:
+def power_requested(flags: frozenset[str]) -> bool:
     """Whether a job or an administrator wants the node powered up, whatever its other flags are."""
     return bool(flags & ALLOCATED) or NodeState.POWER_UP in flags or powering_up(flags)
 
@@ -75,12 +75,12 @@ def in_service(flags: frozenset[str]) -> bool:
 SINFO_HEALTHY = frozenset(
     {"idle", "mixed", "allocated", "completing", "planned", "reserved", "maint", "npc", "perfctrs"}
 )
-#: Signs that say nothing against the node: the scheduler has planned it (`-`), it is in a reservation for maintenance
+#: Signs that are not a fault of the node: the scheduler has planned it (`-`), it is in a reservation for maintenance
 #: (`$`), or it will reboot when its jobs have ended (`@`).
 SINFO_HARMLESS_SIGNS = "-$@"
 #: No new job starts on the node.
 SINFO_CLOSED = frozenset({"drained", "draining", "down", "error", "fail", "failed", "failing", "inval", "unknown"})
-#: No new job starts on the node because a person, or a check, wants it so.
+#: No new job starts on the node because an operator, or a check, wants it so.
 SINFO_DRAINED = frozenset({"drained", "draining"})
 #: The node responds, and takes jobs again when an administrator resumes it.
 SINFO_RESUMABLE = SINFO_DRAINED | {"down"}
@@ -89,7 +89,7 @@ SINFO_BUSY = frozenset({"allocated", "completing", "draining", "failing", "mixed
 
 
 class NodeHealth(StrEnum):
-    """What a state of sinfo says of a node."""
+    """What a state of sinfo means for a node."""
 
     #: It takes jobs, or has them.
     GOOD = "good"
@@ -100,7 +100,7 @@ class NodeHealth(StrEnum):
 
 
 def node_health(state: str) -> NodeHealth:
-    """What a state of sinfo says, such as `mixed-` or `idle*`."""
+    """The meaning of a state of sinfo, such as `mixed-` or `idle*`."""
     word = sinfo_word(state)
     signs = state.lower().removeprefix(word).rstrip("+")
     if word in SINFO_CLOSED or set(signs) & set(slurm_nodes.SIGNS) - set(SINFO_HARMLESS_SIGNS):

@@ -28,13 +28,13 @@ from gpucluster.spec.rules.network import free_network, overlapping_routes
 from gpucluster.spec.sections.cloud import LOCAL_IMAGE, PROVIDERS, Cloud, Iam, ProviderName
 from gpucluster.spec.sections.fields import Resolved
 from gpucluster.spec.sections.kubernetes import Kubernetes
-from gpucluster.spec.sections.machines import Controller, Image, Login, Platform, Pool, PoolKind
-from gpucluster.spec.sections.network import Network, Ssh
-from gpucluster.spec.sections.slurm import TIME_NAMES, Autoscaler, Slurm
+from gpucluster.spec.sections.machines import ControllerSpec, Image, LoginSpec, Platform, PoolKind, PoolSpec
+from gpucluster.spec.sections.network import NetworkSpec, Ssh
+from gpucluster.spec.sections.slurm import TIME_NAMES, Autoscaler, SlurmSpec
 from gpucluster.spec.sections.software import Containers, Nvidia, Software
-from gpucluster.spec.sections.state import State
+from gpucluster.spec.sections.state import StateSpec
 from gpucluster.spec.sections.storage import Home, LocalDisk, Storage
-from gpucluster.spec.sections.users import Person, Users
+from gpucluster.spec.sections.users import UserSpec, UsersSpec
 from gpucluster.spec.template import LOCAL_NETWORK, name_of_folder, template
 from gpucluster.text import count
 
@@ -48,28 +48,28 @@ __all__ = [
     "Cloud",
     "ClusterSpec",
     "Containers",
-    "Controller",
+    "ControllerSpec",
     "Finding",
     "Home",
     "Iam",
     "Image",
     "Kubernetes",
     "LocalDisk",
-    "Login",
-    "Network",
+    "LoginSpec",
+    "NetworkSpec",
     "Nvidia",
-    "Person",
     "Platform",
-    "Pool",
     "PoolKind",
+    "PoolSpec",
     "ProviderName",
     "Scheduler",
-    "Slurm",
+    "SlurmSpec",
     "Software",
     "Ssh",
-    "State",
+    "StateSpec",
     "Storage",
-    "Users",
+    "UserSpec",
+    "UsersSpec",
     "finding",
     "free_network",
     "json_schema",
@@ -90,7 +90,7 @@ def load(path: Path | str) -> ClusterSpec:
     """
     file = Path(path)
     if file.exists() and not file.is_file() and not file.is_dir():
-        # A pipe would be read as soon as somebody writes into it, and has no folder for the cluster's state.
+        # A pipe would be read as soon as a program writes into it, and has no folder for the cluster's state.
         raise InputError(f"{file} is not a regular file", hint="Write the text into a file, and name that")
     try:
         # One byte more than allowed is enough to know that a file is too large.

@@ -12,7 +12,7 @@ from gpucluster.slurm import releases
 from gpucluster.spec.sections.cloud import PROVIDERS, ProviderTraits
 from gpucluster.spec.sections.fields import WORD_PATTERN
 from gpucluster.spec.sections.machines import CONTROLLER_SHAPE, Image
-from gpucluster.spec.sections.users import Users
+from gpucluster.spec.sections.users import UsersSpec
 from gpucluster.systems import matrix
 
 CONTROLLER_OCPUS = 4
@@ -49,13 +49,13 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     if scheduler == "none":
         spec["storage"] = _without_home(spec.get("storage", {}))
     if isinstance(users, dict) and isinstance(users.get("people"), tuple):
-        group = users.get("group", Users.model_fields["group"].default)
+        group = users.get("group", UsersSpec.model_fields["group"].default)
         spec["users"] = {**users, "people": tuple(_person(person, group) for person in users["people"])}
     return spec
 
 
 def _scheduler(spec: Mapping[str, Any], slurm: Any) -> Any:
-    """The value of `scheduler`. A file of an earlier release says with `slurm.enabled` that it has none."""
+    """The value of `scheduler`. A file of an earlier release sets `slurm.enabled` to false for none."""
     without = isinstance(slurm, dict) and slurm.get("enabled") is False
     return spec.get("scheduler", "none" if without else "slurm")
 

@@ -83,9 +83,9 @@ class Document:
         """The position of the value (or the key) of `path`; if that is missing, the position of its parent."""
         while path:
             first, second = (self.keys, self.values) if key else (self.values, self.keys)
-            found = first.get(path) or second.get(path)
-            if found:
-                return found
+            location = first.get(path) or second.get(path)
+            if location:
+                return location
             path, key = path[:-1], True
         return SourceLocation(1, 1)
 

@@ -14,7 +14,7 @@ def read(path: Path) -> tuple[str, ...]:
     """Every key of a file; empty lines and comments are skipped.
 
     Raises:
-        BadKey: the file can't be read, or a line of it is no key.
+        BadKey: the file can't be read, or a line of it is not a key.
     """
     text = _text_of(path)
     try:

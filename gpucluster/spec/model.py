@@ -10,23 +10,23 @@ from pydantic import BaseModel, Field, PrivateAttr, model_validator
 from gpucluster.spec.defaults import with_defaults
 from gpucluster.spec.sections.checks import Checks
 from gpucluster.spec.sections.cloud import Cloud, Iam
-from gpucluster.spec.sections.fields import Name, Part, Resolved
+from gpucluster.spec.sections.fields import Name, Resolved, SpecPart
 from gpucluster.spec.sections.kubernetes import Kubernetes
-from gpucluster.spec.sections.machines import Controller, Login, Machine, Pool
+from gpucluster.spec.sections.machines import ControllerSpec, LoginSpec, Machine, PoolSpec
 from gpucluster.spec.sections.monitoring import Monitoring
-from gpucluster.spec.sections.network import Network, Ssh
-from gpucluster.spec.sections.slurm import Autoscaler, Slurm
+from gpucluster.spec.sections.network import NetworkSpec, Ssh
+from gpucluster.spec.sections.slurm import Autoscaler, SlurmSpec
 from gpucluster.spec.sections.software import Containers, Nvidia, Software
-from gpucluster.spec.sections.state import State
+from gpucluster.spec.sections.state import StateSpec
 from gpucluster.spec.sections.storage import Storage
-from gpucluster.spec.sections.users import Users
+from gpucluster.spec.sections.users import UsersSpec
 from gpucluster.spec.sections.verification import Verify
 
 VERSION = 1
 Scheduler = Literal["slurm", "kubernetes", "none"]
 
 
-class ClusterSpec(Part):
+class ClusterSpec(SpecPart):
     """The desired state of one cluster.
 
     Made by load() or loads(): every value is checked, and every default is filled in.
@@ -35,23 +35,23 @@ class ClusterSpec(Part):
     version: Literal[1] = Field(description="Version of this file format.", examples=[1])
     name: Name = Field(description="Name of the cluster: letters, digits and `-`, at most 15.", examples=["demo"])
     cloud: Cloud = Field(description="The cloud.")
-    network: Network = Field(description="The network.")
+    network: NetworkSpec = Field(description="The network.")
     ssh: Ssh = Field(default_factory=Ssh, description="The operator's key pair.")
-    controller: Controller = Field(
-        default_factory=Controller, description="The controller. Default: a small flexible machine."
+    controller: ControllerSpec = Field(
+        default_factory=ControllerSpec, description="The controller. Default: a small flexible machine."
     )
-    login: Login = Field(default_factory=Login, description="The login nodes. Default: none.")
+    login: LoginSpec = Field(default_factory=LoginSpec, description="The login nodes. Default: none.")
     storage: Storage = Field(default_factory=Storage, description="File systems.")
-    pools: dict[str, Pool] = Field(min_length=1, max_length=50, description="The pools of nodes, by name.")
+    pools: dict[str, PoolSpec] = Field(min_length=1, max_length=50, description="The pools of nodes, by name.")
     scheduler: Scheduler = Field(
         default="slurm",
         description="What runs jobs on the nodes: `slurm`, `kubernetes`, or `none`: nodes with a container runtime, a "
         "list of hosts and ssh between them. A cluster keeps its scheduler.",
     )
-    users: Users = Field(default_factory=Users, description="The users.")
+    users: UsersSpec = Field(default_factory=UsersSpec, description="The users.")
     iam: Iam = Field(default_factory=Iam, description="Permissions of the controller in OCI.")
-    state: State = Field(default_factory=State, description="Where Terraform stores its state.")
-    slurm: Slurm = Field(default_factory=Slurm, description="Slurm as the scheduler.")
+    state: StateSpec = Field(default_factory=StateSpec, description="Where Terraform stores its state.")
+    slurm: SlurmSpec = Field(default_factory=SlurmSpec, description="Slurm as the scheduler.")
     kubernetes: Kubernetes = Field(default_factory=Kubernetes, description="Kubernetes as the scheduler.")
     autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
     checks: Checks = Field(default_factory=Checks, description="Checks of nodes.")
@@ -84,22 +84,22 @@ class ClusterSpec(Part):
         return self._source
 
     @property
-    def host_pools(self) -> dict[str, Pool]:
+    def host_pools(self) -> dict[str, PoolSpec]:
         """The pools whose nodes gpucluster makes and configures: all that are not managed."""
         return {name: pool for name, pool in self.pools.items() if not pool.managed}
 
     @property
-    def managed_pools(self) -> dict[str, Pool]:
+    def managed_pools(self) -> dict[str, PoolSpec]:
         """The pools whose nodes Kubernetes Engine makes."""
         return {name: pool for name, pool in self.pools.items() if pool.managed}
 
     @property
-    def elastic_pools(self) -> dict[str, Pool]:
+    def elastic_pools(self) -> dict[str, PoolSpec]:
         """The elastic pools by name: those in which some nodes exist only while jobs need them."""
         return {name: pool for name, pool in self.pools.items() if pool.elastic}
 
     @property
-    def claiming_pools(self) -> dict[str, Pool]:
+    def claiming_pools(self) -> dict[str, PoolSpec]:
         """Those whose GPUs pods claim of NVIDIA's DRA driver, instead of asking for a number of a resource."""
         by_claim = self.scheduler == "kubernetes" and self.kubernetes.gpus == "dra-driver"
         return {name: pool for name, pool in self.pools.items() if by_claim and pool.hardware.has_nvidia_gpus}

@@ -1,4 +1,4 @@
-"""Waits for hosts that boot, and says why one is not ready."""
+"""Waits for hosts that boot, and reports why one is not ready."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _WORKERS = 16
 _QUIET = 10.0  # seconds before the first event about hosts that do not answer
 _ANNOUNCED = 15.0  # seconds between two such events
 _NAMED = 3  # the number of hosts that one event names
-# What ssh says when the connection through a jump host has ended, whatever the reason.
+# What ssh prints when the connection through a jump host has ended, whatever the reason.
 _CLOSED = ("kex_exchange_identification:", "Connection closed by", "Connection to UNKNOWN", "stdio forwarding failed")
 # cloud-init writes this file when its last stage has ended. `cloud-init status --wait` reports the same, but takes
 # a second of processor time on each host, which matters with sixteen hosts on one machine. Our own user data writes its
-# errors for people into the second file (see `handover.user_data`).
+# readable errors into the second file (see `handover.user_data`).
 _CLOUD_INIT = (
     "until [ -s /run/cloud-init/result.json ]; do sleep 0.2; done; cat /run/cloud-init/result.json; "
     "cat /run/gpucluster/boot-errors 2>/dev/null || :"
@@ -81,30 +81,30 @@ class Waiting:
             left = max(self._until - time.monotonic(), 1)
             try:
                 argv = self._argv(host.name, [_CLOUD_INIT])
-                done = process.run(argv, check=False, timeout=left, stop=self._stop)
+                result = process.run(argv, check=False, timeout=left, stop=self._stop)
             except ToolError as error:
                 if not self._stop.is_set():
                     self._reasons[host.name] = error.what
                 return None
-            if done.returncode != 0:
-                if host_key_refused(done.stderr):
+            if result.returncode != 0:
+                if host_key_refused(result.stderr):
                     raise host_key_error(host.name)  # to wait does not help
-                self._reasons[host.name] = _reason(done.stderr, host)
-            return done if done.returncode == 0 else None
+                self._reasons[host.name] = _reason(result.stderr, host)
+            return result if result.returncode == 0 else None
 
         def booted_or_stopped() -> process.Completed | bool | None:
             return self._stop.is_set() or booted()
 
-        done = wait_until(booted_or_stopped, self._until - time.monotonic(), _POLL, sleep=self._stop.wait)
-        if not isinstance(done, process.Completed):
+        result = wait_until(booted_or_stopped, self._until - time.monotonic(), _POLL, sleep=self._stop.wait)
+        if not isinstance(result, process.Completed):
             return f"{host.name}: {self._reasons[host.name]}"
         del self._reasons[host.name]
-        errors = _cloud_init_errors(done.stdout)
+        errors = _cloud_init_errors(result.stdout)
         return f"{host.name}: cloud-init failed: {'; '.join(errors)[-_SHOWN:]}" if errors else ""
 
 
 def _reason(stderr: str, host: Host) -> str:
-    """Why ssh has no connection, in one line. What ssh says last is often only that its way through a jump host has
+    """Why ssh has no connection, in one line. What ssh prints last is often only that its way through a jump host has
     ended."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(_CLOSED)]

@@ -15,7 +15,7 @@ from gpucluster.ssh.boot import Waiting
 from gpucluster.ssh.hosts import GATEWAY, Host, JumpHost
 from gpucluster.ssh.sockets import Sockets
 
-# What stands before the key of the cluster's ssh authority in known_hosts.
+# What stands before the key of the cluster's ssh CA in known_hosts.
 _AUTHORITY = "@cert-authority *"
 _NOT_SHARED = ("-o", "ControlMaster=no", "-o", "ControlPath=none")
 
@@ -47,10 +47,10 @@ class SshClient:
         Args:
             recorded: host keys by the instance's OCID, as Terraform's state has them. They go before those that this
                 machine knows: another one may have given a host a new disk.
-            authority: the public key of the cluster's ssh authority, which certifies the keys of hosts for their OCIDs;
+            authority: the public key of the cluster's ssh CA, which certifies the keys of hosts for their OCIDs;
                 empty leaves the one that this machine knows.
             new: the OCIDs of instances that this run builds: their keys are learned at the first contact. Where there
-                is an authority, no other host is trusted at first sight.
+                is a CA, no other host is trusted at first sight.
         """
         known = self._known()
         keys = {**known, **(recorded or {}), **({_AUTHORITY: authority} if authority else {})}
@@ -69,7 +69,7 @@ class SshClient:
             lines = read_saved(self._known_hosts).splitlines()
         except OSError:
             return {}
-        # The authority's line begins with two words, any other with one.
+        # The CA's line begins with two words, any other with one.
         parts = [(line.split()[: 1 + line.startswith("@")], line.split()[1 + line.startswith("@") :]) for line in lines]
         return {" ".join(alias): " ".join(key[:2]) for alias, key in parts if len(key) >= 2}  # noqa: PLR2004 - type, key
 
@@ -116,7 +116,7 @@ class SshClient:
 
     def _sharing(self) -> str:
         """Connections are shared where the sockets are safe. ssh asks again for each connection, also for those that
-        Ansible, a jump host's command or somebody with this file opens: the folder may be gone, and not be ours any
+        Ansible, a jump host's command or a user with this file opens: the folder may be gone, and not be ours any
         more."""
         folder = self._sockets.folder()
         if folder is None:
@@ -177,7 +177,7 @@ class SshClient:
         self._close_connections()
 
     def forget_all(self) -> None:
-        """Forget all host keys, and the authority that has certified some."""
+        """Forget all host keys, and the CA that has certified some."""
         self._known_hosts.unlink(missing_ok=True)
         self._close_connections()
 

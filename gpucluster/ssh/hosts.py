@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from gpucluster.errors import ProcessError, ToolError
 from gpucluster.text import printable
 
-# What ssh says last, whether the key is another one, or one of another type.
+# What ssh prints last, whether the key is another one, or one of another type.
 _KEY_REFUSED = "Host key verification failed"
 
-#: The exit status of ssh itself, if it reaches nobody. A command on the host may end with it, too.
+#: The exit status of ssh itself, if it reaches no host. A command on the host may end with it, too.
 SSH_FAILED = 255
 #: The name under which ssh knows the gateway.
 GATEWAY = "oci-bastion"
@@ -66,8 +66,8 @@ def host_key_error(host: str) -> ToolError:
     """The error for a host that answers with another key than the known one."""
     return ToolError(
         f"{host} answers with another ssh host key than the one that is known of it: nothing was sent there",
-        hint="Somebody may be in between. The console history of the instance shows the key that it made at its first "
-        "boot. If its keys were made again on purpose, run: gpucluster apply --accept-host-keys",
+        hint="Another machine may be in between. The console history of the instance shows the key that it made at its "
+        "first boot. If its keys were made again on purpose, run: gpucluster apply --accept-host-keys",
     )
 
 
@@ -76,11 +76,11 @@ def unreachable(host: str, stderr: str) -> ToolError:
 
     Args:
         host: its name, or what it is.
-        stderr: what ssh has printed; its last line says why.
+        stderr: what ssh has printed; its last line states why.
     """
     if host_key_refused(stderr):
         return host_key_error(host)
-    reason = printable(stderr.strip().rpartition("\n")[2]) or "ssh does not say why"
+    reason = printable(stderr.strip().rpartition("\n")[2]) or "ssh gives no reason"
     return ProcessError(
         f"{host} can't be reached: {reason}",
         hint="See whether it runs: gpucluster status",

@@ -63,10 +63,10 @@ def _argument(text: str) -> str:
 
 def _checked(text: str | Path) -> str:
     """Refuse what ssh can't take as it is: lines end at control characters, and `${` begins a variable everywhere."""
-    found = str(text)
-    if not found.isprintable() or "${" in found:
+    path = str(text)
+    if not path.isprintable() or "${" in path:
         raise InputError(
-            f"ssh can't use the path {printable(found)}: it has a control character, or ${{",
+            f"ssh can't use the path {printable(path)}: it has a control character, or ${{",
             hint="Give the folder of cluster.yml another name",
         )
-    return found
+    return path

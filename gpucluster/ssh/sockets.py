@@ -31,9 +31,9 @@ class Sockets:
     def folder(self) -> Path | None:
         """The folder, made if it is missing; None if no place is safe. Ask again before each use."""
         for base in self._bases(os.environ):
-            found = _private(base / "gpucluster" / self._digest)
-            if found is not None:
-                return found
+            folder = _private(base / "gpucluster" / self._digest)
+            if folder is not None:
+                return folder
         return None
 
     def present(self) -> Iterator[Path]:
@@ -82,10 +82,10 @@ def _fits(folder: str) -> bool:
 def _is_ours(folder: Path) -> bool:
     """Whether it is a folder, and no link, that belongs to us and is closed to all others."""
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def _out_of_reach(folder: Path) -> bool:
@@ -93,8 +93,8 @@ def _out_of_reach(folder: Path) -> bool:
     return all(_kept(step.lstat()) for step in (folder, *folder.parents))
 
 
-def _kept(found: os.stat_result) -> bool:
+def _kept(status: os.stat_result) -> bool:
     """Whether others can't exchange what is in this folder. In a folder like /tmp, only an entry's owner can; the
     entry that is ours is checked on its own."""
-    mine = stat.S_ISDIR(found.st_mode) and found.st_uid in (0, os.geteuid())
-    return mine and (not found.st_mode & 0o022 or bool(found.st_mode & stat.S_ISVTX))
+    mine = stat.S_ISDIR(status.st_mode) and status.st_uid in (0, os.geteuid())
+    return mine and (not status.st_mode & 0o022 or bool(status.st_mode & stat.S_ISVTX))

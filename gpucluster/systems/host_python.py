@@ -74,14 +74,14 @@ def of_image(operating_system: str | None, version: str | None) -> HostPython | 
 
     The version may be longer than the table's: Oracle Linux 9.7 is 9.
     """
-    wanted = (operating_system or "", version or "")
-    shorter = (wanted[0], wanted[1].partition(".")[0])
-    return next((found for found in PYTHONS if found.image in (wanted, shorter)), None)
+    system = (operating_system or "", version or "")
+    shorter = (system[0], system[1].partition(".")[0])
+    return next((python for python in PYTHONS if python.image in (system, shorter)), None)
 
 
 def arguments() -> list[str]:
     """The arguments of the script: the link, the oldest version that will do, and each system's package."""
-    return [PYTHON, OLDEST, *(f"{found.system}={found.package}" for found in PYTHONS if found.package)]
+    return [PYTHON, OLDEST, *(f"{python.system}={python.package}" for python in PYTHONS if python.package)]
 
 
 def script() -> str:

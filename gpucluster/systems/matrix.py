@@ -17,7 +17,7 @@ Role = Literal["controller", "login", "node"]
 #: `platform`: by operating system and version. `listing`: of the marketplace. `custom`: imported or made by its owner,
 #: such as Oracle's HPC images for Ubuntu; by OCID or by name.
 ImageKind = Literal["platform", "listing", "custom"]
-#: The kinds for people.
+#: The kinds in messages.
 KINDS: Mapping[ImageKind, str] = MappingProxyType(
     {"platform": "platform image", "listing": "listing of the marketplace", "custom": "custom image"}
 )
@@ -44,7 +44,7 @@ class System:
 
     @property
     def title(self) -> str:
-        """Its name for people."""
+        """Its name in messages."""
         return f"{self.operating_system} {self.version}"
 
     @property
@@ -126,8 +126,8 @@ def nearest(operating_system: str, version: str, role: Role) -> System:
 
 
 def _number(version: str) -> float:
-    found = re.match(r"\d+(?:\.\d+)?", version)
-    return float(found[0]) if found else 0.0
+    match = re.match(r"\d+(?:\.\d+)?", version)
+    return float(match[0]) if match else 0.0
 
 
 def table() -> str:

@@ -13,7 +13,7 @@ _ABBREVIATIONS = {"vcn": "VCN", "nat": "NAT"}
 
 
 def human_name(address: str) -> str:
-    """A resource as people call it: `module.network.oci_core_subnet.private` is "the subnet private".
+    """A resource as messages call it: `module.network.oci_core_subnet.private` is "the subnet private".
 
     An address that is not one of our resources is returned as it is.
     """

@@ -45,7 +45,8 @@ class BackendConfig:
     Args:
         kind: local, oci, s3 or http.
         config: settings by Terraform's names, without secrets.
-        cluster: the name of the cluster whose state it is. It does not say where the state is: comparisons ignore it.
+        cluster: the name of the cluster whose state it is. It does not decide where the state is: comparisons ignore
+            it.
     """
 
     kind: str
@@ -93,7 +94,7 @@ class BackendConfig:
             version: such as "1.11.4".
 
         Raises:
-            EnvironmentFault: the hint says what to install.
+            EnvironmentFault: the hint names what to install.
         """
         since = ".".join(map(str, _SINCE[self.kind]))
         others = "set `backend: s3` or `backend: http` under `state:` in cluster.yml"
@@ -141,16 +142,16 @@ def desired(
             f"pre-authenticated request, set {ADDRESS_VARIABLE} in the environment instead",
         )
     key = f"gpucluster/{cluster}/terraform.tfstate"
-    given = dict(config)
+    settings = dict(config)
     if kind == "local":
-        given = {"path": str(local_file)}
+        settings = {"path": str(local_file)}
     elif kind == "oci":
-        given = {"key": key, **_set(region=region, config_file_profile=profile), **given}
+        settings = {"key": key, **_set(region=region, config_file_profile=profile), **settings}
     elif kind == "s3":
-        given = {"key": key, **_set(region=region), **_s3(given, region)}
-    elif "lock_address" in given:
-        given = {"unlock_address": given["lock_address"], **given}
-    return BackendConfig(kind, given, cluster)
+        settings = {"key": key, **_set(region=region), **_s3(settings, region)}
+    elif "lock_address" in settings:
+        settings = {"unlock_address": settings["lock_address"], **settings}
+    return BackendConfig(kind, settings, cluster)
 
 
 def _set(**settings: str) -> dict[str, str]:

@@ -39,7 +39,7 @@ class CloudRefusal:
 
 @dataclass(frozen=True)
 class Lock:
-    """Who holds a state. `who` and `since` are empty if the backend does not say."""
+    """Who holds a state. `who` and `since` are empty if the backend does not report them."""
 
     id: str
     who: str = ""
@@ -53,7 +53,7 @@ class Diagnosis:
 
     Args:
         address: of the resource in Terraform, or a file and its line if there is no resource; may be empty.
-        subject: the resource as people call it, such as "the cluster network of the pool compute".
+        subject: the resource as messages call it, such as "the cluster network of the pool compute".
         explanation: the cause, in a short text of ours.
         advice: what to do next, with the command.
         detail: the full text of the error.
@@ -120,7 +120,7 @@ def refusal_of(text: str) -> CloudRefusal:
 
 
 def lock_of(text: str) -> Lock | None:
-    """Who holds the state, from the text of "Error acquiring the state lock"; None if it does not say.
+    """Who holds the state, from the text of "Error acquiring the state lock"; None if it does not name the holder.
 
     The http backend has the holder's ID in its message; its "Lock Info" is the lock that it tried to write itself.
     """
@@ -317,9 +317,9 @@ def of_service(refusal: CloudRefusal, *, doing: str, again: str) -> Diagnosis:
 
 
 def _place(diagnostic: Mapping[str, Any]) -> str:
-    found = diagnostic.get("range") or {}
-    line = (found.get("start") or {}).get("line")
-    return f"{found.get('filename', '')}:{line}" if line else ""
+    source = diagnostic.get("range") or {}
+    line = (source.get("start") or {}).get("line")
+    return f"{source.get('filename', '')}:{line}" if line else ""
 
 
 def _shortened(summary: str, detail: str) -> str:

@@ -38,7 +38,7 @@ from gpucluster.terraform.backends import ADDRESS_VARIABLE, BackendConfig
 from gpucluster.terraform.diagnosis import Lock, lock_of
 from gpucluster.waiting import wait_until
 
-#: Seconds to wait for a lock that another program holds: a plan of somebody else may end soon.
+#: Seconds to wait for a lock that another program holds: a plan of another operator may end soon.
 WAIT = 10.0
 _POLL = 0.01
 _RETRY = 1.0
@@ -66,11 +66,11 @@ class StateLock:
         return self._console is not None and self._console.ended() is None
 
     def known(self, backend: BackendConfig) -> Any:
-        """What `remember` was told of the state in this backend; None if nothing, or if it may have changed."""
+        """What `remember` has stored of the state in this backend; None if nothing, or if it may have changed."""
         return self._known[1] if self.held and self._known and self._known[0] == backend else None
 
     def remember(self, backend: BackendConfig, contents: T) -> T:
-        """Remember what is in the state, for as long as nobody else may change it. Returns it."""
+        """Remember what is in the state, for as long as no other run may change it. Returns it."""
         self._known = (backend, contents) if self.held else None
         return contents
 
@@ -140,12 +140,12 @@ class StateLock:
     def _take(self, program: Path, folder: Path, env: Mapping[str, str], deadline: float, failure: Failure) -> None:
         """Start consoles, one after the other, until one has the lock. `_release` ends it, whatever interrupts this."""
         while True:
-            done = self._start_console(program, folder, env)
-            if done is None:
+            result = self._start_console(program, folder, env)
+            if result is None:
                 return
             self._release()
-            if _lock_in(done.stderr) is None or time.monotonic() > deadline:
-                raise failure(done.stderr)
+            if _lock_in(result.stderr) is None or time.monotonic() > deadline:
+                raise failure(result.stderr)
             time.sleep(_RETRY)
 
     def _start_console(self, program: Path, folder: Path, env: Mapping[str, str]) -> process.Completed | None:
@@ -206,8 +206,8 @@ def _held_id(program: Path, folder: Path, env: Mapping[str, str]) -> str:
 def _lock_in(printed: str) -> Lock | None:
     """The lock that a refused command names."""
     diagnostics = messages.plain_diagnostics(process.without_colour(printed))
-    found = (lock_of(str(each.get("detail", ""))) for each in diagnostics)
-    return next((lock for lock in found if lock), None)
+    locks = (lock_of(str(each.get("detail", ""))) for each in diagnostics)
+    return next((lock for lock in locks if lock), None)
 
 
 def holder(backend: BackendConfig, lock: Lock) -> Lock:
@@ -219,8 +219,8 @@ def holder(backend: BackendConfig, lock: Lock) -> Lock:
     if backend.kind != "http" or lock.who or not address:
         return lock
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    asked = {"ID": str(uuid.uuid4()), "Operation": "who holds it", "Who": socket.gethostname(), "Created": now}
-    body = json.dumps({**asked, "Info": "", "Path": "", "Version": ""}).encode()
+    request = {"ID": str(uuid.uuid4()), "Operation": "who holds it", "Who": socket.gethostname(), "Created": now}
+    body = json.dumps({**request, "Info": "", "Path": "", "Version": ""}).encode()
     try:
         if not _request(str(backend.config.get("lock_method") or "LOCK"), str(address), body):
             unlock = backend.config.get("unlock_address") or os.environ.get("TF_HTTP_UNLOCK_ADDRESS") or address

@@ -34,7 +34,7 @@ def parse(line: str) -> Mapping[str, Any]:
 
 
 def plain(line: str) -> str:
-    """One line of `-json` output as Terraform prints it for people, with the detail of an error."""
+    """One line of `-json` output as Terraform prints it as text, with the detail of an error."""
     message = parse(line)
     detail = _diagnostic(message).get("detail")
     return "\n".join(part for part in (str(message.get("@message") or line), detail) if part)
@@ -103,7 +103,7 @@ class ErrorReader:
 
 
 def plain_diagnostics(text: str) -> list[Mapping[str, Any]]:
-    """Errors as Terraform prints them for people, in the form of JSON diagnostics.
+    """Errors as Terraform prints them as text, in the form of JSON diagnostics.
 
     Args:
         text: without colours.
@@ -118,8 +118,8 @@ def _plain_diagnostic(text: str) -> Mapping[str, Any]:
 
 
 def _diagnostic(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (message.get("diagnostic") or {}) if message.get("type") == "diagnostic" else {}
-    return found
+    diagnostic: Mapping[str, Any] = (message.get("diagnostic") or {}) if message.get("type") == "diagnostic" else {}
+    return diagnostic
 
 
 def _address(hook: Mapping[str, Any]) -> str:

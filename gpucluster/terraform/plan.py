@@ -153,7 +153,7 @@ def _values(change: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
 
 @dataclass(frozen=True)
 class _Side:
-    """A value before or after a change, with what `terraform show -json` says of its parts."""
+    """A value before or after a change, with what `terraform show -json` reports of its parts."""
 
     value: Any
     unknown: Any
@@ -171,7 +171,7 @@ class _Side:
 
     @property
     def only(self) -> _Side | None:
-        """The only block of a nested block; None if this is no list of one block."""
+        """The only block of a nested block; None if this is not a list of one block."""
         lists = [part for part in (self.value, self.unknown) if isinstance(part, list) and part]
         if not lists or any(len(part) != 1 or not isinstance(part[0], Mapping) for part in lists):
             return None

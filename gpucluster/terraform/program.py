@@ -37,10 +37,10 @@ def find_program(cache: Path) -> Path:
         EnvironmentFault: the one on PATH is too old, or the download failed or has not the pinned checksum.
     """
     for name in ("terraform", "tofu"):
-        found = shutil.which(name)
-        if found:
-            _check_version(Path(found))
-            return Path(found)
+        path = shutil.which(name)
+        if path:
+            _check_version(Path(path))
+            return Path(path)
     return _pinned_program(cache)
 
 

@@ -169,10 +169,10 @@ class Terraform:
         """In each module, a file by which Terraform ignores all differences of its resources."""
         written = []
         for folder in sorted({file.parent for file in self._sources()}):
-            found = [match for file in sorted(folder.glob("*.tf")) for match in _RESOURCE.findall(file.read_text())]
+            resources = [match for file in sorted(folder.glob("*.tf")) for match in _RESOURCE.findall(file.read_text())]
             blocks = [
                 f'resource "{kind}" "{name}" {{\n  lifecycle {{\n    ignore_changes = all\n  }}\n}}\n'
-                for kind, name in found
+                for kind, name in resources
             ]
             write_private(folder / _OVERRIDE_FILE, "\n".join(blocks))
             written.append(folder / _OVERRIDE_FILE)
@@ -205,9 +205,9 @@ class Terraform:
         scratch = self._paths.root / "provider-address"
         scratch.mkdir(exist_ok=True)
         shutil.copy(self._root / "versions.tf", scratch)
-        done = process.run([str(self._program), "providers"], env=self._env, cwd=scratch, timeout=60)
+        result = process.run([str(self._program), "providers"], env=self._env, cwd=scratch, timeout=60)
         shutil.rmtree(scratch)
-        for line in done.stdout.splitlines():
+        for line in result.stdout.splitlines():
             address = line.partition("provider[")[2].partition("]")[0]
             if address.endswith("/oracle/oci"):
                 return address
@@ -234,7 +234,7 @@ class Terraform:
             _log.debug("%s", self._output_of(self._root, (*INIT, *locked)))
         except TerraformError as error:
             if locked and "lock" in str(error):
-                # What else it would say is right for a lock that is a cache: to download the provider again.
+                # Its other advice is right for a lock that is a cache: to download the provider again.
                 error.hint = (
                     f"Terraform finds another provider than {self._kept_lock} has. If that is meant, delete it and "
                     f"{self._root / provider_lock.WORKING}. Then: gpucluster plan, gpucluster software lock-provider"
@@ -344,7 +344,7 @@ class Terraform:
 
     @property
     def state_is_damaged(self) -> bool:
-        """Whether the state is a local file that is no state. Everything that reads it is refused then."""
+        """Whether the state is a local file that is not a state. Everything that reads it is refused then."""
         return self._state.damaged is not None
 
     def set_damaged_state_aside(self) -> None:
@@ -384,13 +384,15 @@ class Terraform:
         """
         argv = [str(self._program), *arguments]
         with process.in_memory("terraform") as output, process.in_memory("terraform-errors") as errors:
-            done = self._follow(argv, output, errors, lambda _line: None, folder)
-        if done.returncode != 0 and not (expected and expected in done.stderr):
-            diagnostics = messages.plain_diagnostics(process.without_colour(done.stderr.strip() or done.stdout.strip()))
+            result = self._follow(argv, output, errors, lambda _line: None, folder)
+        if result.returncode != 0 and not (expected and expected in result.stderr):
+            diagnostics = messages.plain_diagnostics(
+                process.without_colour(result.stderr.strip() or result.stdout.strip())
+            )
             raise self._failed(
                 arguments[0], [diagnosis.diagnose(each, _retry_command(destroy=False)) for each in diagnostics]
             )
-        return done.stdout.rstrip("\n")
+        return result.stdout.rstrip("\n")
 
     def _stream(
         self, command: str, on_message: Callable[[Mapping[str, Any]], None], retry: str, *args: str, **options: Any
@@ -410,10 +412,10 @@ class Terraform:
                 warn(self._on_event, "terraform", warning)
             on_message(message)
 
-        done = self._run(command, on_line, *args, json=_flag(), **options)
-        if done.returncode != 0:
+        result = self._run(command, on_line, *args, json=_flag(), **options)
+        if result.returncode != 0:
             diagnostics = diagnosis.located(errors.diagnostics, errors.failed) or [
-                {"summary": _ended_without_reason(done)}
+                {"summary": _ended_without_reason(result)}
             ]
             raise self._failed(command, list(dict.fromkeys(diagnosis.diagnose(each, retry) for each in diagnostics)))
 
@@ -484,7 +486,7 @@ class Terraform:
             errors=errors,
             on_line=on_line,
             on_stop=self._announce_stop,
-            told=self._paths.told,
+            interrupts_file=self._paths.interrupts,
             env=self._env,
             cwd=folder,
             inherited=self._lock.descriptors,
@@ -502,12 +504,12 @@ def _retry_command(destroy: bool) -> str:
     return "gpucluster destroy" if destroy else "gpucluster apply"
 
 
-def _ended_without_reason(done: process.Completed) -> str:
+def _ended_without_reason(result: process.Completed) -> str:
     """The reason of a terraform that ended without a diagnostic: it was killed, or it crashed."""
-    lines = [line for line in done.stdout.splitlines() if not messages.parse(line)]
+    lines = [line for line in result.stdout.splitlines() if not messages.parse(line)]
     printed = process.without_colour("\n".join(lines).strip())[-2000:]
-    if done.returncode < 0:
-        return f"it was ended by signal {-done.returncode}. {printed}".strip()
+    if result.returncode < 0:
+        return f"it was ended by signal {-result.returncode}. {printed}".strip()
     return printed or "it gave no reason"
 
 

@@ -86,7 +86,7 @@ class StateEntry:
 
 @dataclass(frozen=True)
 class StateContents:
-    """What a state says.
+    """The content of a state.
 
     Args:
         outputs: the output values by name.
@@ -137,8 +137,8 @@ class StateContents:
 
 
 def on_this_machine(paths: ClusterPaths) -> StateContents | None:
-    """What the state in a cluster's folder says, without Terraform; empty without one, or if it is damaged. None if the
-    last run has left the state in a remote backend.
+    """The content of the state in a cluster's folder, without Terraform; empty without one, or if it is damaged. None
+    if the last run has left the state in a remote backend.
     """
     with suppress(OSError, ValueError):
         if StateLocation.parse(read_saved(paths.root / LOCATION_FILE)).backend.remote:
@@ -219,7 +219,7 @@ class TerraformState:
 
         Raises:
             LockedError: another run holds the state.
-            TerraformError: Terraform refused: somebody else has written the state meanwhile.
+            TerraformError: Terraform refused: another run has written the state meanwhile.
         """
         try:
             state = bounded.loads(self._text(self._desired))
@@ -237,8 +237,8 @@ class TerraformState:
 
     @property
     def damaged(self) -> Path | None:
-        """The local file with the state, if it is no state: empty after a full disk, or overwritten. A remote backend's
-        service takes care of its own."""
+        """The local file with the state, if it is not a state: empty after a full disk, or overwritten. A remote
+        backend's service takes care of its own."""
         location = self._location()
         if location is None or location.backend.remote:
             return None
@@ -324,8 +324,8 @@ class TerraformState:
             InputError: it belongs to another cluster.
         """
         if self._desired.remote:
-            found = self.contents().outputs.get("cluster")
-            name = found.get("name") if isinstance(found, Mapping) else None
+            cluster = self.contents().outputs.get("cluster")
+            name = cluster.get("name") if isinstance(cluster, Mapping) else None
             if name and self._desired.cluster and name != self._desired.cluster:
                 raise InputError(
                     f"the state in this backend belongs to the cluster {name}, and not to {self._desired.cluster}",
@@ -416,7 +416,7 @@ class TerraformState:
         return backend.remote or Path(backend.config["path"]).exists()
 
     def open_desired(self) -> Path:
-        """The folder in which Terraform reads and locks the state where cluster.yml says that it is.
+        """The folder in which Terraform reads and locks the state at its place in cluster.yml.
 
         Raises:
             EnvironmentFault: the program does not have this backend.
@@ -429,7 +429,7 @@ class TerraformState:
         """A folder that is initialized for this backend.
 
         Any number of commands and threads read at the same time, and init refuses a folder in which another init works.
-        So nobody changes a folder that has its name: each prepares one of its own, and the first one stays.
+        So no program changes a folder that has its name: each prepares one of its own, and the first one stays.
         """
         folder = self._folder_of(backend)
         if folder.exists():

@@ -84,7 +84,7 @@ class Expectation:
         partitions: by pool, its partition if that has another name.
         local_drives: by host, how many of its own drives must be in one file system. Hosts without drives are left out.
         rdma_addressed: the hosts whose RDMA interfaces get addresses from user data.
-        hardware_emulated: hosts have less than their shape says. What one of them does not have is not checked there.
+        hardware_emulated: hosts have less than their shape has. What one of them does not have is not checked there.
         login: the login nodes. With them, only operators log in to the controller.
         operators: the group whose members are operators.
         profile: which of its own checks each host runs; None: it is not asked.
@@ -146,7 +146,7 @@ class ClusterCheck(Check[Expectation]):
 
 
 def chosen(members: Mapping[str, Sequence[str]], pools: Sequence[str] = (), nodes: str = "") -> dict[str, list[str]]:
-    """The pools with those of their permanent nodes that somebody asks for.
+    """The pools with those of their permanent nodes that the user asks for.
 
     Args:
         members: the permanent nodes of each pool.
@@ -159,16 +159,16 @@ def chosen(members: Mapping[str, Sequence[str]], pools: Sequence[str] = (), node
     for pool in pools:
         if pool not in members:
             raise InputError(f"there is no pool {pool}", hint=_known(pool, members, "Pools"))
-    found = {pool: list(listed) for pool, listed in members.items() if not pools or pool in pools}
+    selection = {pool: list(listed) for pool, listed in members.items() if not pools or pool in pools}
     if not nodes:
-        return found
-    wanted = _nodes(nodes, members)
-    found = {pool: [node for node in listed if node in wanted] for pool, listed in found.items()}
-    outside = [node for node in wanted if not any(node in listed for listed in found.values())]
+        return selection
+    node_names = _nodes(nodes, members)
+    selection = {pool: [node for node in listed if node in node_names] for pool, listed in selection.items()}
+    outside = [node for node in node_names if not any(node in listed for listed in selection.values())]
     if outside:
         names = f"pool {pools[0]}" if len(pools) == 1 else f"the pools {', '.join(pools)}"
         raise InputError(f"{outside[0]} is not in {names}", hint="Leave out --pool or --nodes")
-    return {pool: listed for pool, listed in found.items() if listed}
+    return {pool: listed for pool, listed in selection.items() if listed}
 
 
 def narrowed(expected: Expectation, pools: Sequence[str] = (), nodes: str = "") -> Expectation:
@@ -200,20 +200,20 @@ def narrowed(expected: Expectation, pools: Sequence[str] = (), nodes: str = "") 
 
 def _nodes(text: str, members: Mapping[str, Sequence[str]]) -> list[str]:
     try:
-        wanted = expand(text)
+        names = expand(text)
     except HostlistError as error:
         raise InputError(str(error), hint="Write names as Slurm does, such as compute-[1-4,7]") from None
     known = {node for listed in members.values() for node in listed}
-    for node in wanted:
+    for node in names:
         elastic = next((pool for pool in members if number_of(elastic_prefix(pool), node)), None)
         if node not in known and elastic:
             hint = f"It is elastic: gpucluster verify --pool {elastic} tries the elastic nodes that are up"
-            raise InputError(f"{node} is no permanent node", hint=hint)
+            raise InputError(f"{node} is not a permanent node", hint=hint)
         if node not in known:
             raise InputError(f"there is no node {node}", hint=_known(node, sorted(known), "Nodes"))
-    if not wanted:
+    if not names:
         raise InputError("the list of nodes is empty")
-    return wanted
+    return names
 
 
 # So many names are shown where none is similar.

@@ -39,10 +39,10 @@ def _users(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcom
     ids: Mapping[str, str] = seen["user_ids"]
     unknown = [person for person in expected.people if not ids[person]]
     failures = [f"does not know {', '.join(unknown)}"] if unknown else []
-    for person, wanted in expected.people.items():
+    for person, gid in expected.people.items():
         group = ids[person].partition(":")[2]
-        if ids[person] and group != str(wanted):
-            failures.append(f"{person} is in group {group}, not {wanted}")
+        if ids[person] and group != str(gid):
+            failures.append(f"{person} is in group {group}, not {gid}")
     return _result("; ".join(failures), count(len(expected.people), "user"))
 
 
@@ -61,7 +61,7 @@ def _cloud_services(seen: Measurements, _expected: Expectation, _host: str) -> C
     reached, by_root = seen["cloud_services"]["nobody"], seen["cloud_services"]["root"]
     if reached:
         return CheckOutcome(Status.FAIL, f"any user reaches the {' and the '.join(reached)}")
-    # What root does not reach either says nothing of the rules.
+    # What root does not reach either is not evidence about the rules.
     good = "neither metadata nor boot volume"
     return CheckOutcome(Status.PASS, good if by_root else f"{good}; root does not reach the metadata either")
 
@@ -80,8 +80,8 @@ def _local_disk(seen: Measurements, expected: Expectation, host: str) -> CheckOu
         return CheckOutcome(Status.FAIL, str(disk["words"] or f"nothing is mounted at {disk['path']}"))
     if disk["fstype"] != "xfs":
         return CheckOutcome(Status.FAIL, f"{disk['fstype']} is mounted at {disk['path']}")
-    found = f"{disk['drives']} of {drives} drives"
-    return _result(found if disk["drives"] < drives else "", found)
+    drives_text = f"{disk['drives']} of {drives} drives"
+    return _result(drives_text if disk["drives"] < drives else "", drives_text)
 
 
 def _rdma_addresses(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcome:

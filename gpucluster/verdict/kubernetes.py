@@ -16,7 +16,7 @@ from gpucluster.verdict.hosts import APPLY
 
 _QUERY_SECONDS = 30.0
 _GPU, _RDMA = GPU_RESOURCES["nvidia"], RDMA_RESOURCE
-#: Fewer days than these are no time for a person who is on holiday.
+#: Fewer days than these are too few for an operator who is on holiday.
 _FEW_DAYS = 14
 _SHOWN = 5
 _POOL = "gpucluster.io/pool"
@@ -37,17 +37,17 @@ def _node(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     row = _row(seen, node)
     if row is None:
         return CheckOutcome(Status.FAIL, "is unknown to Kubernetes")
-    wanted = expected.kubernetes
+    desired = expected.kubernetes
     pool = expected.pool_of(node)
-    failures = _failures(row, wanted, pool)
-    labels = wanted.labels.get(pool, {}) if wanted else {}
-    found = _values(row["labels"])
+    failures = _failures(row, desired, pool)
+    labels = desired.labels.get(pool, {}) if desired else {}
+    labels_of_node = _values(row["labels"])
     failures += [
-        f"has the label {key}={found.get(key, '')}, not {value}"
+        f"has the label {key}={labels_of_node.get(key, '')}, not {value}"
         for key, value in labels.items()
-        if found.get(key) != value
+        if labels_of_node.get(key) != value
     ]
-    # Its last results say nothing any more, and nobody drains it for new ones.
+    # Its last results do not count any more, and nothing drains it for new ones.
     warnings = [
         each["message"] for each in row["conditions"] if each["type"] == CONDITION and each.get("reason") == SILENT
     ]
@@ -56,7 +56,7 @@ def _node(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     return CheckOutcome(status, "; ".join([*failures, *warnings]) or row["version"], evidence)
 
 
-def _failures(row: Mapping[str, Any], wanted: KubernetesExpectation | None, pool: str) -> list[str]:
+def _failures(row: Mapping[str, Any], desired: KubernetesExpectation | None, pool: str) -> list[str]:
     """What keeps pods away from a node, a release that is not the wanted one, and taints of its pool that it lacks."""
     failures = []
     if row["ready"] != "True":
@@ -71,31 +71,31 @@ def _failures(row: Mapping[str, Any], wanted: KubernetesExpectation | None, pool
         undo = f"gpucluster ssh -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf uncordon {row['registered']}"
         failures.append(f"is cordoned ({row['reason'] or 'by an administrator'}); when the reason is gone, run: {undo}")
     failures += [f"has the taint {each['key']}={each['value']}" for each in row["taints"] if _is_ours(each)]
-    if wanted and row["version"] != f"v{wanted.release}":
-        failures.append(f"has kubelet {row['version']}, not v{wanted.release}")
-    return failures + _missing_taints(row, wanted, pool)
+    if desired and row["version"] != f"v{desired.release}":
+        failures.append(f"has kubelet {row['version']}, not v{desired.release}")
+    return failures + _missing_taints(row, desired, pool)
 
 
-def _missing_taints(row: Mapping[str, Any], wanted: KubernetesExpectation | None, pool: str) -> list[str]:
+def _missing_taints(row: Mapping[str, Any], desired: KubernetesExpectation | None, pool: str) -> list[str]:
     """Without them pods that need no GPUs take the processors and the memory of nodes that have some."""
-    found = {(each["key"], each["value"], each["effect"]) for each in row["taints"]}
+    taints = {(each["key"], each["value"], each["effect"]) for each in row["taints"]}
     return [
         f"has no taint {each['key']}={each['value']}:{each['effect']}"
-        for each in (wanted.taints.get(pool, ()) if wanted else ())
-        if (each["key"], each["value"], each["effect"]) not in found
+        for each in (desired.taints.get(pool, ()) if desired else ())
+        if (each["key"], each["value"], each["effect"]) not in taints
     ]
 
 
 def _managed(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
     """A pool that OKE manages has its nodes, and all of them are good. Their names are OKE's."""
-    wanted = expected.kubernetes
-    number = wanted.managed[pool] if wanted else 0
+    desired = expected.kubernetes
+    number = desired.managed[pool] if desired else 0
     rows = [row for row in seen["kubernetes_nodes"] if _values(row["labels"]).get(_POOL) == pool]
-    failures = [f"{row['name']}: {failure}" for row in rows for failure in _failures(row, wanted, pool)]
+    failures = [f"{row['name']}: {failure}" for row in rows for failure in _failures(row, desired, pool)]
     if len(rows) != number:
         failures.insert(0, f"has {count(len(rows), 'node')} in Kubernetes, not {number}")
     evidence = {"nodes": [row["name"] for row in rows]}
-    good = f"{count(number, 'node')} of {wanted.release if wanted else ''}"
+    good = f"{count(number, 'node')} of {desired.release if desired else ''}"
     return CheckOutcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, evidence)
 
 
@@ -105,53 +105,53 @@ def _is_ours(taint: Mapping[str, str]) -> bool:
 
 def _gpus(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Pods can have as many GPUs as the shape has, or the instances into which the pool divides them, and no others."""
-    wanted = expected.kubernetes.gpus[node] if expected.kubernetes else {}
+    desired = expected.kubernetes.gpus[node] if expected.kubernetes else {}
     row = _row(seen, node)
     if row is None:
         return CheckOutcome(Status.FAIL, "is unknown to Kubernetes")
     offered = {name: number for name, number in _values(row["allocatable"]).items() if is_of_nvidia_gpus(name)}
     if not offered and expected.hardware_emulated:
         return CheckOutcome(Status.SKIP, "the hardware is emulated: there is no GPU")
-    found = [
+    lines = [
         f"{offered.get(name) or 0} of {count(number, 'GPU') if name == _GPU else f'{number} {name}'}"
-        for name, number in wanted.items()
+        for name, number in desired.items()
     ]
     # kubelet goes on to list what its plugin has no more, with the number 0.
-    found += [f"{number} {name}, which its pool does not make" for name, number in offered.items()
-              if name not in wanted and number != "0"]  # fmt: skip
-    right = all(offered.get(name) == str(number) for name, number in wanted.items()) and len(found) == len(wanted)
-    return CheckOutcome(Status.PASS if right else Status.FAIL, ", ".join(found), offered)
+    lines += [f"{number} {name}, which its pool does not make" for name, number in offered.items()
+              if name not in desired and number != "0"]  # fmt: skip
+    right = all(offered.get(name) == str(number) for name, number in desired.items()) and len(lines) == len(desired)
+    return CheckOutcome(Status.PASS if right else Status.FAIL, ", ".join(lines), offered)
 
 
 def _claimable(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Pods can claim as many GPUs as the shape has, and no device plugin gives away the same ones."""
-    wanted = expected.kubernetes.gpus[node] if expected.kubernetes else {}
+    desired = expected.kubernetes.gpus[node] if expected.kubernetes else {}
     row = _row(seen, node)
     if row is None:
         return CheckOutcome(Status.FAIL, "is unknown to Kubernetes")
     listed = int(_values(seen["kubernetes_devices"]).get(row["registered"], "0"))
     plugin = _values(row["allocatable"]).get(_GPU, "0")
-    found = f"{listed} of {count(wanted.get(_GPU, 0), 'GPU')}"
+    share = f"{listed} of {count(desired.get(_GPU, 0), 'GPU')}"
     if plugin != "0":
         return CheckOutcome(
-            Status.FAIL, f"{found}, and a device plugin offers {plugin} {_GPU}: both give away the same GPUs"
+            Status.FAIL, f"{share}, and a device plugin offers {plugin} {_GPU}: both give away the same GPUs"
         )
-    return CheckOutcome(Status.PASS if {_GPU: listed} == dict(wanted) else Status.FAIL, found, {"listed": listed})
+    return CheckOutcome(Status.PASS if {_GPU: listed} == dict(desired) else Status.FAIL, share, {"listed": listed})
 
 
 def _nodes_with_gpus(expected: Expectation, *, claims: bool) -> list[str]:
-    wanted = expected.kubernetes
-    return [node for node in expected.nodes if wanted.gpus.get(node)] if wanted and wanted.claims is claims else []
+    desired = expected.kubernetes
+    return [node for node in expected.nodes if desired.gpus.get(node)] if desired and desired.claims is claims else []
 
 
 def _functions(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Pods can have as many RDMA devices as the shape has."""
-    wanted = expected.kubernetes.functions[node] if expected.kubernetes else 0
-    return _offered(seen, expected, node, _RDMA, wanted, "RDMA device")
+    number = expected.kubernetes.functions[node] if expected.kubernetes else 0
+    return _offered(seen, expected, node, _RDMA, number, "RDMA device")
 
 
 def _offered(
-    seen: Measurements, expected: Expectation, node: str, resource: str, wanted: int, noun: str
+    seen: Measurements, expected: Expectation, node: str, resource: str, number: int, noun: str
 ) -> CheckOutcome:
     row = _row(seen, node)
     if row is None:
@@ -159,27 +159,27 @@ def _offered(
     offered = _values(row["allocatable"]).get(resource)
     if offered is None and expected.hardware_emulated:
         return CheckOutcome(Status.SKIP, f"the hardware is emulated: there is no {noun}")
-    found = f"{offered or 0} of {count(wanted, noun)}"
-    return CheckOutcome(Status.PASS if str(offered) == str(wanted) else Status.FAIL, found, {resource: offered})
+    share = f"{offered or 0} of {count(number, noun)}"
+    return CheckOutcome(Status.PASS if str(offered) == str(number) else Status.FAIL, share, {resource: offered})
 
 
 def _hardware(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     """What offers hardware to pods runs on all its nodes, and all networks of RDMA interfaces are there."""
-    found: Mapping[str, Any] = seen["kubernetes_hardware"]
-    wanted = expected.kubernetes
-    sets = {str(each["name"]): each for each in found["daemonsets"]}
-    failures = [f"there is no DaemonSet {name}" for name in (wanted.daemonsets if wanted else ()) if name not in sets]
+    hardware: Mapping[str, Any] = seen["kubernetes_hardware"]
+    desired = expected.kubernetes
+    sets = {str(each["name"]): each for each in hardware["daemonsets"]}
+    failures = [f"there is no DaemonSet {name}" for name in (desired.daemonsets if desired else ()) if name not in sets]
     failures += [
         f"{name} is ready on {each['ready']} of {count(int(each['wanted']), 'node')}"
         for name, each in sorted(sets.items())
         if each["ready"] != each["wanted"]
     ]
-    missing = [name for name in (wanted.attachments if wanted else ()) if name not in found["attachments"]]
+    missing = [name for name in (desired.attachments if desired else ()) if name not in hardware["attachments"]]
     if missing:
         shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
         failures.append(f"missing: {count(len(missing), 'network')} of RDMA interfaces: {shown}")
-    good = f"{count(len(sets), 'DaemonSet')}, {count(len(found['attachments']), 'network')} of RDMA interfaces"
-    return CheckOutcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, found)
+    good = f"{count(len(sets), 'DaemonSet')}, {count(len(hardware['attachments']), 'network')} of RDMA interfaces"
+    return CheckOutcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, hardware)
 
 
 def _control_plane(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
@@ -195,27 +195,29 @@ def _control_plane(seen: Measurements, _expected: Expectation, _subject: str) ->
 
 
 def _certificates(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
-    """Certificates that a person has to think of: apply and a timer renew them long before."""
-    found = seen["kubernetes_control_plane"]["certificates"]
-    if not found:
+    """Certificates that an operator has to think of: apply and a timer renew them long before."""
+    certificates = seen["kubernetes_control_plane"]["certificates"]
+    if not certificates:
         return CheckOutcome(Status.UNKNOWN, "no certificate was found")
-    ending = sorted((each for each in found if each["days"] < WARN_WITHIN_DAYS), key=lambda each: each["days"])
+    ending = sorted((each for each in certificates if each["days"] < WARN_WITHIN_DAYS), key=lambda each: each["days"])
     if ending:
         named = ", ".join(f"{each['file']} in {each['days']} days ({each['expires']})" for each in ending[:_SHOWN])
         status = Status.FAIL if ending[0]["days"] < _FEW_DAYS else Status.WARN
         return CheckOutcome(status, f"they end soon: {named}", {"ending": ending})
-    first = min(found, key=lambda each: each["days"])
+    first = min(certificates, key=lambda each: each["days"])
     return CheckOutcome(Status.PASS, f"the first ends in {first['days']} days ({first['expires']})")
 
 
 def _names(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     """The DNS service of the cluster knows the service of the API server."""
-    asked: Mapping[str, str] = seen["kubernetes_names"]
-    if asked["error"]:
-        return CheckOutcome(Status.FAIL, f"{asked['server']}: {asked['error']}", asked)
-    if asked["answer"] != asked["wanted"]:
-        return CheckOutcome(Status.FAIL, f"{asked['server']} says {asked['answer']}, not {asked['wanted']}", asked)
-    return CheckOutcome(Status.PASS, f"{asked['server']} answers", asked)
+    lookup: Mapping[str, str] = seen["kubernetes_names"]
+    if lookup["error"]:
+        return CheckOutcome(Status.FAIL, f"{lookup['server']}: {lookup['error']}", lookup)
+    if lookup["answer"] != lookup["wanted"]:
+        return CheckOutcome(
+            Status.FAIL, f"{lookup['server']} answers {lookup['answer']}, not {lookup['wanted']}", lookup
+        )
+    return CheckOutcome(Status.PASS, f"{lookup['server']} answers", lookup)
 
 
 def _homes(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
@@ -231,8 +233,8 @@ def _homes(seen: Measurements, expected: Expectation, _subject: str) -> CheckOut
 
 
 def _of_hardware(expected: Expectation) -> tuple[str, ...]:
-    wanted = expected.kubernetes
-    return _of_the_cluster(expected) if wanted and (wanted.daemonsets or wanted.attachments) else ()
+    desired = expected.kubernetes
+    return _of_the_cluster(expected) if desired and (desired.daemonsets or desired.attachments) else ()
 
 
 def _managed_pools(expected: Expectation) -> Sequence[str]:

@@ -51,7 +51,7 @@ def _rdma(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     about, ended = _start(seen, node)
     if ended:
         return ended
-    wanted = len(expected.kubernetes.rdma[node])
+    number = len(expected.kubernetes.rdma[node])
     if about["rdma_taken"]:
         return CheckOutcome(Status.SKIP, f"not judged, because {about['rdma_taken']}")
     if about["rdma_missing"]:
@@ -64,9 +64,9 @@ def _rdma(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
         what = f"a pod gets {', '.join(moved)}" if moved else "there are no devices"
         return CheckOutcome(Status.SKIP, f"the hardware is emulated: {what}", {"interfaces": about["interfaces"]})
     evidence = {key: about[key] for key in ("rdma", "verbs", "interfaces")}
-    found = f"{len(about['rdma'])} of {count(wanted, 'device')}, {len(about['verbs'])} files of them"
-    good = len(about["rdma"]) >= wanted and len(about["verbs"]) >= wanted
-    return CheckOutcome(Status.PASS if good else Status.FAIL, found, evidence)
+    devices = f"{len(about['rdma'])} of {count(number, 'device')}, {len(about['verbs'])} files of them"
+    good = len(about["rdma"]) >= number and len(about["verbs"]) >= number
+    return CheckOutcome(Status.PASS if good else Status.FAIL, devices, evidence)
 
 
 CHECKS = (

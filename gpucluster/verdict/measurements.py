@@ -1,6 +1,6 @@
 """What a check gets to see: the facts of its host, of the controller, and of all hosts together.
 
-What a host has not said becomes a `Missing` with the reason, so that people read more than the name of a fact.
+What a host has not reported becomes a `Missing` with the reason, so that users read more than the name of a fact.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ _WHY = {
     "sinfo": "sinfo gave no answer",
     "slurm_error": "not tried",
     "srun": "no job was tried",
-    "ssh_groups": "the controller's ssh server does not say whom it lets in",
+    "ssh_groups": "the controller's ssh server does not report the users that it accepts",
     "agent_check": "the host was not asked",
     "versions": "its agent does not say what it runs; gpucluster apply brings one that does",
 }
 
 
 def measured(check: ClusterCheck, subject: str, expected: Expectation, facts: Facts) -> Measurements:
-    """What a check needs for one subject. About a host it is what that host has said, else what the controller has."""
+    """What a check needs for one subject. About a host it is what that host has reported, else what the controller
+    has."""
     return {name: _look_up(name, subject, expected, facts) for name in check.needs}
 
 

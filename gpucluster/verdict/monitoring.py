@@ -1,4 +1,4 @@
-"""The check of the monitoring: by what Prometheus says of what it scrapes, and of its rules."""
+"""The check of the monitoring: by what Prometheus reports of its targets and its rules."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SHOWN = 5
 
 def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     """Every target of a permanent host answers, and every rule works. Elastic nodes come and go: one that was removed
-    is in the lists for some seconds more. What Prometheus has not scraped yet is no fault and no proof."""
+    is in the lists for some seconds more. What Prometheus has not scraped yet is neither a fault nor a proof."""
     status: Mapping[str, Any] = seen["monitoring"]
     if status.get("prometheus") is not True:
-        told = "prometheus" in status or "error" in status
-        message = str(status.get("why") or status.get("error") or "it does not say why")
-        return CheckOutcome(Status.FAIL if told else Status.UNKNOWN, message, status)
+        has_answer = "prometheus" in status or "error" in status
+        message = str(status.get("why") or status.get("error") or "it gives no reason")
+        return CheckOutcome(Status.FAIL if has_answer else Status.UNKNOWN, message, status)
     hosts = {expected.controller, *expected.login, *expected.nodes}
     down = [each for each in status["targets"] if each["health"] == "down" and each["node"] in {"", *hosts}]
     waiting = [each for each in status["targets"] if each["health"] == "unknown" and each["node"] in {"", *hosts}]

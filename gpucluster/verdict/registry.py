@@ -14,7 +14,7 @@ from gpucluster.node_agent.checks.model import Check, Profile
 from gpucluster.verdict import hosts, kubernetes, kubernetes_pods, monitoring, reports, scheduler
 from gpucluster.verdict.expectation import ClusterCheck
 
-#: What the operator's side judges, in the order in which people read it.
+#: What the operator's side judges, in the order in which users read it.
 CLUSTER_CHECKS: tuple[ClusterCheck, ...] = (
     *hosts.CHECKS,
     *scheduler.CHECKS,

@@ -1,7 +1,7 @@
-"""What happens to nodes that failed: which are replaced, which a person decides on, and what is checked again. Pure.
+"""What happens to nodes that failed: which are replaced, which an operator decides on, and what is checked again. Pure.
 
 The health service on the controller decides alone which node is drained, so its decisions are the input here: no node
-is replaced that it has not drained. Slurm says what it has decided, also in an earlier run that was killed, so there is
+is replaced that it has not drained. Slurm has what it has decided, also in an earlier run that was killed, so there is
 no record of our own.
 """
 
@@ -20,18 +20,18 @@ from gpucluster.node_agent.checks.model import Check, Finding, Reaction, Scope, 
 class Standing(StrEnum):
     """Who has taken a node out of service."""
 
-    #: Nobody: it takes jobs.
+    #: It is in service and takes jobs.
     SERVING = "serving"
     #: The health service, because checks failed.
     FAILED = "failed"
-    #: The health service, and it leaves what follows to a person: the same machine has failed before.
+    #: The health service, and it leaves what follows to an operator: the same machine has failed before.
     PERSON = "person"
-    #: Somebody or something else.
+    #: An administrator, or another program.
     OTHER = "other"
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeInRepair:
     """A node as Slurm has it, after the health service has decided.
 
     Args:
@@ -51,7 +51,7 @@ class HealthDecision:
 
     Args:
         done: Slurm has done it.
-        reason: for people: why, or why not.
+        reason: a text: why, or why not.
         checks: those that led to it.
     """
 
@@ -64,10 +64,10 @@ class HealthDecision:
 
 @dataclass(frozen=True)
 class UnrepairedNode:
-    """A node that stays as it is until a person has decided.
+    """A node that stays as it is until an operator has decided.
 
     Args:
-        next: the command with which a person goes on.
+        next: the command with which an operator goes on.
     """
 
     node: str
@@ -87,7 +87,7 @@ class RepairPlan:
         permanent: the nodes that are recreated under their names.
         would: the nodes that would be one of these without shadow mode.
         undrained: the nodes that the health service has let into service again.
-        left: the nodes that are left to a person.
+        left: the nodes that are left to an operator.
     """
 
     elastic: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class RepairPlan:
         return {**vars(self), "left": [vars(each) for each in self.left]}
 
     def lines(self) -> tuple[str, ...]:
-        """What follows, for people."""
+        """What follows, as text."""
         names = {
             "jobs get another machine in its place": self.elastic,
             "recreated under its name": self.permanent,
@@ -123,7 +123,7 @@ class RepairPlan:
 
 @dataclass(frozen=True)
 class Touched:
-    """What a replacement has changed, so that what was found there before says nothing any more.
+    """What a replacement has changed, so that what was found there before does not count any more.
 
     Args:
         nodes: those with another machine.
@@ -147,7 +147,7 @@ class Touched:
 def deciding(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> tuple[Finding, ...]:
     """The findings that the health service decides on: what passes or fails on one host, and drains it if it fails.
 
-    What is unknown decides nothing. A pair or a pool accuses nobody: see `fabric` for who is bad.
+    What is unknown decides nothing. A failure of a pair or a pool names no node: see `fabric` for the bad ones.
 
     Args:
         checks: all of them, by name. A finding of another check decides nothing.
@@ -160,17 +160,17 @@ def _decides(finding: Finding, check: Check[Any] | None) -> bool:
     return known and finding.status in (Status.PASS, Status.FAIL)
 
 
-def accused(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> dict[str, list[Finding]]:
+def failures_by_node(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> dict[str, list[Finding]]:
     """The findings for which a node is drained, by node."""
-    found: dict[str, list[Finding]] = {}
+    by_node: dict[str, list[Finding]] = {}
     for finding in deciding(findings, checks):
         if finding.status is Status.FAIL:
-            found.setdefault(finding.subject, []).append(finding)
-    return found
+            by_node.setdefault(finding.subject, []).append(finding)
+    return by_node
 
 
 def plan(
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, NodeInRepair],
     failed: Mapping[str, Sequence[Finding]],
     decisions: Iterable[HealthDecision],
     *,
@@ -180,7 +180,7 @@ def plan(
 
     Args:
         nodes: as Slurm has them now, after the decisions; without those that have no machine.
-        failed: what accuses each node (`accused`).
+        failed: the failures of each node (`failures_by_node`).
         decisions: of the health service, in this run.
         replace_permanent: recreate permanent nodes, with what is on their disks lost.
     """
@@ -206,25 +206,27 @@ def _shadowed(decision: HealthDecision | None) -> bool:
     return decision is not None and decision.action is Action.SHADOW
 
 
-def _left(name: str, node: Node | None, decision: HealthDecision | None, failed: Sequence[Finding]) -> UnrepairedNode:
-    """Why a node is left as it is, and what a person does."""
-    found = "; ".join(f"{finding.check}: {finding.message}" for finding in failed)
+def _left(
+    name: str, node: NodeInRepair | None, decision: HealthDecision | None, failed: Sequence[Finding]
+) -> UnrepairedNode:
+    """Why a node is left as it is, and what an operator does."""
+    failures = "; ".join(f"{finding.check}: {finding.message}" for finding in failed)
     another = f"gpucluster replace {name}"
     if node is None:
-        return UnrepairedNode(name, f"Slurm does not know it ({found})", f"gpucluster ssh {name}")
+        return UnrepairedNode(name, f"Slurm does not know it ({failures})", f"gpucluster ssh {name}")
     if node.standing is Standing.PERSON:
         resume = f"gpucluster ssh -- sudo scontrol update nodename={name} state=resume"
         return UnrepairedNode(name, node.reason, f"{another}. Or keep it: {resume}")
     if node.standing is Standing.OTHER:
-        why = f"somebody else has taken it out of service ({node.reason})"
-        return UnrepairedNode(name, f"{why}: {found}" if found else why, another)
+        why = f"an administrator or another program has taken it out of service ({node.reason})"
+        return UnrepairedNode(name, f"{why}: {failures}" if failures else why, another)
     if node.standing is Standing.FAILED and _shadowed(decision) and decision:
         return UnrepairedNode(name, decision.reason, "gpucluster verify --fix")
     if node.standing is Standing.FAILED:
         why = f"it is drained, and what is on its disks is lost with a replacement ({node.reason})"
         return UnrepairedNode(name, why, another)
     return UnrepairedNode(
-        name, decision.reason if decision else f"the health service has decided nothing ({found})", another
+        name, decision.reason if decision else f"the health service has decided nothing ({failures})", another
     )
 
 
@@ -258,6 +260,6 @@ def merged(
     return (*result, *newer.values())
 
 
-def pools_of(nodes: Iterable[Node]) -> dict[str, str]:
+def pools_of(nodes: Iterable[NodeInRepair]) -> dict[str, str]:
     """The pool of each node, by its name."""
     return {node.name: node.pool for node in nodes}

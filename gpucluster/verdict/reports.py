@@ -22,7 +22,7 @@ _MARGIN_SECONDS = 10.0
 #: How long the program may take, by profile.
 SECONDS: Mapping[Profile, float] = {profile: limit + _MARGIN_SECONDS for profile, limit in TOTAL_S.items()}
 # The exit status of `timeout` when it has ended the program; when it had to kill it, and itself with it, as shells and
-# as Python say it.
+# as Python name it.
 _OUT_OF_TIME = (124, 137, -9)
 _NO_COMMAND = "its agent is of an earlier version and has no checks; run: gpucluster apply"
 
@@ -108,14 +108,14 @@ def request(expected: Expectation) -> dict[str, Any]:
 
 def _pods(expected: Expectation) -> list[dict[str, Any]]:
     """The nodes of each pool on which pods are tried; none without Kubernetes."""
-    wanted = expected.kubernetes
-    if wanted is None:
+    desired = expected.kubernetes
+    if desired is None:
         return []
     return [
         {
             "pool": pool,
-            "nodes": {node: wanted.names.get(node, node) for node in nodes},
-            "rdma": dict(wanted.pod_rdma.get(pool, {})),
+            "nodes": {node: desired.names.get(node, node) for node in nodes},
+            "rdma": dict(desired.pod_rdma.get(pool, {})),
         }
         for pool, nodes in expected.pools.items()
     ]

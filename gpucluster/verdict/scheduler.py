@@ -15,7 +15,7 @@ from gpucluster.verdict.hosts import APPLY
 
 # What srun writes before it starts a step.
 _ALLOCATED = "has been allocated resources"
-# What srun --immediate says when others have the nodes, or come first: ESLURM_NODES_BUSY in Slurm's slurm_errno.c.
+# What srun --immediate prints when others have the nodes, or come first: ESLURM_NODES_BUSY in Slurm's slurm_errno.c.
 _BUSY = "Requested nodes are busy"
 # How long a query of the controller may take.
 _QUERY_SECONDS = 20.0
@@ -59,21 +59,21 @@ def _no_user(expected: Expectation, _pool: str) -> str:
 def _job(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
     """A job on two nodes, or on the only one, started by srun as users do: with the cluster's own `MpiDefault`."""
     nodes = expected.pools[pool]
-    wanted = min(2, len(nodes))
+    number = min(2, len(nodes))
     run = next((run for run in seen["srun"] if run["partition"] == pool), _NOT_TRIED)
-    found, error = sorted(set(run["nodes"])), run["error"]
-    evidence = {"nodes": found, "user": run["user"], "error": error}
+    nodes_of_job, error = sorted(set(run["nodes"])), run["error"]
+    evidence = {"nodes": nodes_of_job, "user": run["user"], "error": error}
     if run["ran"]:
-        if error or len(found) != wanted:
-            return CheckOutcome(Status.FAIL, error or f"it ran on {', '.join(found) or 'no node'}", evidence)
-        return CheckOutcome(Status.PASS, f"on {' and '.join(found)} as {run['user']}", evidence)
+        if error or len(nodes_of_job) != number:
+            return CheckOutcome(Status.FAIL, error or f"it ran on {', '.join(nodes_of_job) or 'no node'}", evidence)
+        return CheckOutcome(Status.PASS, f"on {' and '.join(nodes_of_job)} as {run['user']}", evidence)
     states = [row["state"] for row in seen["sinfo"] if row["node"] in nodes]
-    if wanted == 1 and states and states[0] in SINFO_BUSY:
+    if number == 1 and states and states[0] in SINFO_BUSY:
         return CheckOutcome(Status.SKIP, f"{nodes[0]} runs other jobs", evidence)
     if _BUSY in error and (reason := _in_use(seen, expected, pool, states)):
         return CheckOutcome(Status.SKIP, f"not measured, the pool is in use: {reason}", evidence)
     if _ALLOCATED in error:
-        # As where slurmd does not have the MPI plugin that srun has chosen; srun says nothing of it.
+        # As where slurmd does not have the MPI plugin that srun has chosen; srun prints nothing about it.
         log = "see /var/log/slurm/slurmd.log on the pool's nodes"
         return CheckOutcome(
             Status.FAIL, f"nodes were allocated, and srun's step did not begin in time: {log}", evidence
@@ -83,12 +83,12 @@ def _job(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
 
 def _in_use(seen: Measurements, expected: Expectation, pool: str, states: Sequence[str]) -> str:
     """Why jobs of users keep a job of two nodes waiting, in a pool that could run it; "" if they do not."""
-    wanted, partition = min(2, len(states)), expected.partitions.get(pool, pool)
+    number, partition = min(2, len(states)), expected.partitions.get(pool, pool)
     words = [sinfo_word(state) for state in states]
     could = sum(word not in SINFO_CLOSED for word in words)
     free = sum(word not in SINFO_CLOSED | SINFO_BUSY for word in words)
     waiting = sum(each == partition for each in seen["jobs_waiting"])
-    if could < wanted or (free >= wanted and not waiting):
+    if could < number or (free >= number and not waiting):
         return ""
     return f"{count(waiting, 'job waits', 'jobs wait')}, {free} of {count(len(states), 'node')} free"
 
@@ -110,7 +110,7 @@ def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> Ch
     untried = [f"{node} ({states.get(node, 'not known to Slurm')})" for node in every if node not in ran]
     tried = f"on {len(ran)} of {len(every)} nodes" if ran else "no node is free"
     message = f"{tried}; not tried: {', '.join(untried)}" if untried else tried
-    # It is no problem if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
+    # It is not a problem if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
     status = Status.PASS if ran else Status.UNKNOWN if nodes else Status.SKIP
     return CheckOutcome(status, message, {"seen": list(ran)})
 
@@ -148,9 +148,9 @@ def _autoscaler(seen: Measurements, _expected: Expectation, _subject: str) -> Ch
     status: Mapping[str, Any] = seen["autoscaler"]
     if status.get("healthy") is not True:
         failures = [str(problem) for problem in status.get("problems") or ()]
-        told = "healthy" in status or "error" in status
-        message = "; ".join(failures) or str(status.get("error") or "it does not say why")
-        return CheckOutcome(Status.FAIL if told else Status.UNKNOWN, message, status)
+        has_answer = "healthy" in status or "error" in status
+        message = "; ".join(failures) or str(status.get("error") or "it gives no reason")
+        return CheckOutcome(Status.FAIL if has_answer else Status.UNKNOWN, message, status)
     paused = status.get("paused")
     return CheckOutcome(Status.PASS, f"paused: {paused}" if paused else f"pools {', '.join(status.get('pools') or ())}")
 

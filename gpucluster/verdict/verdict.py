@@ -21,13 +21,13 @@ _SUBJECT = "{subject}"
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check for one subject, with what people need beside it.
+    """The result of a check for one subject, with what users need beside it.
 
     Args:
-        check: its name in cluster.yml, the documentation and the metrics; `name`: the same for people.
+        check: its name in cluster.yml, the documentation and the metrics; `name`: the same in messages.
         scope: what it is about: "host", "node", "pair", "pool" or "cluster".
         subject: which of these; "" for the cluster.
-        remedy: what a person can do when it failed.
+        remedy: what an operator can do when it failed.
         reaction: what follows from a failure: "report" or "drain".
         evidence: the values that led to it.
     """
@@ -49,7 +49,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class CheckSummary:
-    """The results of one check for people: one line, however many hosts there are."""
+    """The results of one check as text: one line, however many hosts there are."""
 
     name: str
     status: str
@@ -159,9 +159,9 @@ def _of_the_host(host: str, expected: Expectation, facts: Facts) -> list[Finding
     try:
         report = reports.read(facts[host]["agent_check"], host, expected.profile)
     except (KeyError, reports.ReportError):
-        return []  # the check of the report says why
-    found = {finding.check for finding in report.findings}
-    lacking = [check.name for check in host_checks(expected.profile) if check.name not in found]
+        return []  # the check of the report states why
+    names = {finding.check for finding in report.findings}
+    lacking = [check.name for check in host_checks(expected.profile) if check.name not in names]
     return [*report.findings, *(Finding(name, host, Status.UNKNOWN, "the host's report lacks it") for name in lacking)]
 
 

@@ -58,11 +58,11 @@ class SavedEvidence:
 
 def newest(paths: ClusterPaths) -> SavedEvidence | None:
     """The evidence that was written last on this machine; None if there is none, or it can't be read."""
-    found: list[tuple[float, Path]] = []
+    files: list[tuple[float, Path]] = []
     for file in paths.runs.glob("*/evidence*.json"):
         with suppress(OSError):  # another run deletes the oldest
-            found.append((file.stat().st_mtime, file))
-    for written_at, file in sorted(found, reverse=True):
+            files.append((file.stat().st_mtime, file))
+    for written_at, file in sorted(files, reverse=True):
         with suppress(OSError, ValueError):
             content = bounded.load(file)
             if isinstance(content, dict):

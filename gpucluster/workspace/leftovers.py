@@ -23,7 +23,7 @@ from gpucluster.waiting import wait_until
 
 # Seconds to wait until Terraform, Ansible and their children have ended.
 TIMEOUT = 120.0
-# Seconds after which a provider is ended whose Terraform was killed: nobody takes its answer any more.
+# Seconds after which a provider is ended whose Terraform was killed: no process takes its answer any more.
 _PROVIDER_TIMEOUT = 10.0
 _POLL = 0.1
 _ANNOUNCED = 15.0  # seconds between two events while we wait
@@ -42,17 +42,17 @@ def end(paths: ClusterPaths, on_event: Sink, *, timeout: float = TIMEOUT) -> Non
         ToolError: something does not end.
     """
     marked = process.pids_with_variable(VARIABLE, str(paths.root))
-    found = tuple(pid for pid in marked if not _is_connection(pid))
-    if not found:
+    pids = tuple(pid for pid in marked if not _is_connection(pid))
+    if not pids:
         return
-    plugins = frozenset(pid for pid in found if _has_variable(pid, _PLUGIN_VARIABLE))
-    programs = {pid: name for pid in found if pid not in plugins and (name := process.identity(pid))}
+    plugins = frozenset(pid for pid in pids if _has_variable(pid, _PLUGIN_VARIABLE))
+    programs = {pid: name for pid in pids if pid not in plugins and (name := process.identity(pid))}
     if programs:
         what = f"{count(len(programs), 'program')} of an earlier run"
         warn(on_event, "leftovers", f"waiting for the end of {what}, which may still save its work")
         for pid in programs.keys() - _children_of(programs.keys()):
             if not _holds_lock(pid):
-                process.interrupt_once(pid, paths.told)
+                process.interrupt_once(pid, paths.interrupts)
         stuck = _wait(programs, timeout, on_event)
         if stuck:
             raise ToolError(
@@ -101,12 +101,12 @@ def _named(pid: int) -> str:
 
 def _children_of(pids: Collection[int]) -> frozenset[int]:
     """Those of some processes whose parent is among them, too."""
-    found = set()
+    children = set()
     for pid in pids:
         with contextlib.suppress(OSError):
             if int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) in pids:
-                found.add(pid)
-    return frozenset(found)
+                children.add(pid)
+    return frozenset(children)
 
 
 def _holds_lock(pid: int) -> bool:

@@ -15,7 +15,7 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import Host, SshClient, ensure_key, public_key
 from gpucluster.text import printable
 
-#: Begins the second part of a generated key's comment: the first says whose it is, this on which machine it was made.
+#: Begins the second part of a generated key's comment: the first names the user, this the machine where it was made.
 _MADE_ON = "generated on"
 _THROUGH_BASTION = ", through a session of the bastion (docs/how-to/private-cluster.md)"
 
@@ -44,7 +44,7 @@ class LoginKeys:
         self._paths = paths
         self._in_state = in_state
         self._in_directory = in_directory
-        self._found: dict[str, str] = {}
+        self._from_directory: dict[str, str] = {}
 
     def private_key(self, name: str) -> Path:
         """The path of a user's generated private key."""
@@ -92,8 +92,10 @@ class LoginKeys:
             directory: all public keys in the directory, by user.
         """
         known = self._known()
-        found = {name: self.generated_among(name, directory.get(name, ())) for name in self._users}
-        return {name: key for name, key in found.items() if key and not ssh_keys.same(key, known.get(name, ""))}
+        generated_keys = {name: self.generated_among(name, directory.get(name, ())) for name in self._users}
+        return {
+            name: key for name, key in generated_keys.items() if key and not ssh_keys.same(key, known.get(name, ""))
+        }
 
     def whereabouts(self, name: str, public: str) -> str:
         """Where the private half of a generated key is, and how to get a new one, as the end of a sentence."""
@@ -118,7 +120,7 @@ class LoginKeys:
         # From now on the directory has it: the private half first.
         for old, kept in zip(_pair(new), _pair(file), strict=True):
             old.replace(kept)
-        self._found.pop(name, None)
+        self._from_directory.pop(name, None)
 
     @property
     def _users(self) -> tuple[str, ...]:
@@ -127,11 +129,13 @@ class LoginKeys:
     def _known(self) -> dict[str, str]:
         """The public half of each generated key pair that exists, by user."""
         in_state = self._in_state() if self._users else {}
-        known = {name: in_state.get(name) or self._own(name) or self._found.get(name, "") for name in self._users}
+        known = {
+            name: in_state.get(name) or self._own(name) or self._from_directory.get(name, "") for name in self._users
+        }
         if not all(known.values()):
             directory = self._in_directory()
-            self._found |= {name: self.generated_among(name, directory.get(name, ())) for name in self._users}
-            known = {name: key or self._found[name] for name, key in known.items()}
+            self._from_directory |= {name: self.generated_among(name, directory.get(name, ())) for name in self._users}
+            known = {name: key or self._from_directory[name] for name, key in known.items()}
         return {name: key for name, key in known.items() if key}
 
     def login_commands(self, host: Host) -> dict[str, str]:

@@ -69,7 +69,7 @@ class Run:
         self._closed = True
 
     def close_if_open(self) -> None:
-        """The same for a run that was stopped in the last moment, when it was about to say how it ended."""
+        """The same for a run that was stopped in the last moment, when it was about to report how it ended."""
         if not self._closed:
             self.close(RunStatus.INTERRUPTED, _STOPPED)
 
@@ -89,7 +89,7 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
         EnvironmentFault: the cluster's folder can't be written.
         LockedError: another run holds it.
         ToolError: programs of an earlier run do not end.
-        Interrupted: a signal stopped it. The text of the KeyboardInterrupt, if it has one, says what was left.
+        Interrupted: a signal stopped it. The text of the KeyboardInterrupt, if it has one, states what was left.
     """
     paths.create()
     with signals.as_ctrl_c(), lock(paths, command), ExitStack() as closing:

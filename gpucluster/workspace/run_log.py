@@ -2,7 +2,7 @@
 
 The kernel holds the lock (flock): it is free as soon as its holder has ended, for whatever reason. The content of
 the lock's file only names the holder. Runs on other machines are kept away by the lock of Terraform's state
-(`terraform.lock`). The run log, one JSON file a run, is for people and pipelines; nothing in
+(`terraform.lock`). The run log, one JSON file a run, is for users and pipelines; nothing in
 gpucluster reads it to decide anything. A log without an end belongs to a run that was killed, unless that run holds the
 lock.
 """
@@ -183,7 +183,7 @@ class RunLog:
 
 @dataclass(frozen=True)
 class Runs:
-    """What the run log of this machine says of a cluster. Each is a log's record, None if there is none.
+    """What the run log of this machine has about a cluster. Each is a log's record, None if there is none.
 
     Args:
         running: the run that holds the cluster now.
@@ -199,9 +199,9 @@ class Runs:
 def read_runs(paths: ClusterPaths) -> Runs:
     """Read the run log, and tell runs that were killed from the one that runs. Takes no lock."""
     lock_holder = holder(paths)
-    found = [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
-    last_change = next((record for record in found if _changes(record)), None)
-    return Runs(lock_holder, found[0] if found else None, last_change)
+    records = [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
+    last_change = next((record for record in records if _changes(record)), None)
+    return Runs(lock_holder, records[0] if records else None, last_change)
 
 
 def records(paths: ClusterPaths) -> list[Mapping[str, Any]]:
@@ -211,7 +211,7 @@ def records(paths: ClusterPaths) -> list[Mapping[str, Any]]:
 
 
 def holder(paths: ClusterPaths) -> Mapping[str, Any] | None:
-    """The run that holds the lock: {pid, host, command, since}, empty if it does not say; None if nobody holds it."""
+    """The run that holds the lock: {pid, host, command, since}, empty if it is not named; None if the lock is free."""
     if _is_free(paths.lock) and _is_free(paths.root.parent):
         return None
     try:
@@ -256,8 +256,8 @@ def _newest_first(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _holder_of(file: Path) -> dict[str, Any] | None:
     """The run that the lock's file names; None if it names none."""
-    found = _json_object(read_saved(file))
-    return found if found and all(found.get(key) for key in ("pid", "host", "command")) else None
+    holder = _json_object(read_saved(file))
+    return holder if holder and all(holder.get(key) for key in ("pid", "host", "command")) else None
 
 
 def _json_object(text: str) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
     hosts.json     the hosts, and which of them have booted: a later run knows how to reach them, and waits for fewer
     lock-id        the id of the last lock of this folder: a later run knows what a killed one has left
     identity.json  the cluster's name and random identity, before Terraform's state has them
-    compartment    where the cluster was built, for a state that does not say it: a new one, or a damaged one
+    compartment    where the cluster was built, for a state that does not have it: a new one, or a damaged one
 
 Each is a file in `.gpucluster/`; all of them are removed with the cluster.
 """

@@ -20,7 +20,7 @@ def of(product: str, version: str, package: str = "", system: str = "debian-12")
 
 
 @pytest.mark.parametrize(
-    ("version", "says"),
+    ("version", "expected"),
     [
         ("25.05.8", "versions: {slurm: 25.05.9}"),
         ("", ""),
@@ -38,10 +38,10 @@ def of(product: str, version: str, package: str = "", system: str = "debian-12")
         ("26.11.0", ""),
     ],
 )
-def test_what_is_known_of_a_version_of_slurm(version: str, says: str) -> None:
+def test_what_is_known_of_a_version_of_slurm(version: str, expected: str) -> None:
     said = " ".join(warnings("slurm", version, TODAY))
-    assert says in said
-    assert bool(says) == bool(said)
+    assert expected in said
+    assert bool(expected) == bool(said)
     if said:
         assert "2026-09 (CVE-2026-65107 and 7 others)" in said
 
@@ -64,7 +64,7 @@ def test_support_ends_with_its_month(version: str, today: date, ended: bool) -> 
 @pytest.mark.parametrize(
     ("version", "newest", "names"),
     [
-        # As Debian's changelog says: nothing, all but the last one, all that it has fixed.
+        # As Debian's changelog states: nothing, all but the last one, all that it has fixed.
         ("22.05.8-4", Standing.KNOWN, {"CVE-2023-41914", "CVE-2023-49933", "CVE-2025-43904"}),
         ("22.05.8-4+deb12u2", Standing.KNOWN, {"CVE-2025-43904"}),
         ("22.05.8-4+deb12u3", Standing.ASK, set()),

@@ -35,7 +35,7 @@ def _pins() -> Iterator[tuple[str, str, str]]:
 
 
 def test_no_pin_has_a_known_fault_that_is_not_listed_here() -> None:
-    """Who adds an advisory raises the pin, or says here why it can't be raised."""
+    """Who adds an advisory raises the pin, or states here why it can't be raised."""
     pins = list(_pins())
     assert {product for _, product, _ in pins} == {"slurm", "enroot", "pyxis", "nvidia-container-toolkit", "kubernetes"}
     # On the day of the table, so that the test has the same result on every day.

@@ -1,4 +1,4 @@
-"""The page of the table says what is in it."""
+"""The page of the table shows what is in it."""
 
 from __future__ import annotations
 

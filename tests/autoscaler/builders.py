@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.types import (
     Action,
+    CloudInstance,
     Fault,
     GangHistory,
-    Instance,
     Intent,
     Job,
     Launch,
@@ -96,7 +96,7 @@ class World:
     memory: Memory = field(default_factory=lambda: Memory("ledger"))
     nodes: dict[str, Node] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
-    instances: dict[str, Instance] = field(default_factory=dict)
+    instances: dict[str, CloudInstance] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     intents: list[Intent] = field(default_factory=list)
     in_flight: set[str] = field(default_factory=set)
@@ -130,7 +130,7 @@ class World:
         self.jobs[waiting.id] = waiting
         return waiting
 
-    def instance(self, name: str, state: str = "RUNNING", generation: int = 1, **changes: Any) -> Instance:
+    def instance(self, name: str, state: str = "RUNNING", generation: int = 1, **changes: Any) -> CloudInstance:
         values: dict[str, Any] = {
             "id": f"ocid.{name}.{generation}",
             "node": name,
@@ -139,7 +139,7 @@ class World:
             "state": state,
             "created_at": self.now,
         }
-        made = Instance(**{**values, **changes})
+        made = CloudInstance(**{**values, **changes})
         self.instances[made.id] = made
         return made
 

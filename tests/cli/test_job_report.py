@@ -53,7 +53,7 @@ def test_another_file_is_not_overwritten(asked: list[Any], tmp_path: Path) -> No
     (tmp_path / "thesis.html").write_text("<p>years of work</p>")
     done = run("12", "--html", "thesis.html")
     assert done.exit_code == 2
-    assert "no report of a job" in done.output
+    assert "not a job report" in done.output
     assert (tmp_path / "thesis.html").read_text() == "<p>years of work</p>"
     assert asked == []
     assert run("12", "--html", "thesis.html", "--force").exit_code == 0

@@ -51,6 +51,6 @@ def test_the_words_and_the_exit_code_are_those_of_kubectl(
 
 def test_a_wrong_user_and_a_wrong_file_are_refused(folder: Path) -> None:
     (folder / "config").write_text("clusters: [{name: other}]")
-    for words, what in ((["--user", "No Name"], "no name of a user"), (["config"], "not a kubeconfig of demo alone")):
+    for words, what in ((["--user", "No Name"], "not a user name"), (["config"], "not a kubeconfig of demo alone")):
         done = CliRunner().invoke(cli, ["kubeconfig", *words])
         assert (done.exit_code, what in done.output) == (2, True)

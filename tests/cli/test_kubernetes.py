@@ -129,7 +129,7 @@ def test_the_status_of_a_good_and_of_a_bad_control_plane(folder: Path, monkeypat
 
 def test_certificates_and_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, output = _run(monkeypatch, "certificates")
-    assert "ca.crt: until 2036-11-20T00:00:00Z, 3649 days left, authority" in output
+    assert "ca.crt: until 2036-11-20T00:00:00Z, 3649 days left, CA" in output
     assert "apiserver.crt: until 2026-11-22T00:00:00Z, expired" in output
     _, output = _run(monkeypatch, "compact")
     assert "2048 MiB, 1 MiB of it used, full before, 2 MiB, 1 MiB of it used now" in output
@@ -142,7 +142,7 @@ def test_the_steps_of_an_upgrade_and_what_is_refused(folder: Path, monkeypatch: 
     assert status == 0
     steps = [line.strip() for line in output.split("Steps to 1.34.2:")[1].splitlines() if line]
     assert steps == [f"{host}: 1.33.1 to 1.34.2" for host in ("control plane", "demo-controller", "compute-1")]
-    for wanted, words in (("1.32.0", "does not go back"), ("1.35.0", "by way of 1.34"), ("x", "no release")):
+    for wanted, words in (("1.32.0", "does not go back"), ("1.35.0", "by way of 1.34"), ("x", "not a release")):
         status, output = _run(monkeypatch, "upgrade", "--plan", "--to", wanted)
         assert status == 2
         assert words in output
@@ -152,7 +152,8 @@ def test_the_steps_of_an_upgrade_and_what_is_refused(folder: Path, monkeypatch: 
 
 def test_an_upgrade_that_is_refused_begins_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wanted, words in (
-        ("1.32.0", "does not go back"), ("1.35.0", "by way of 1.34"), ("1.34.2-rc1", "no release"), ("", "no release"),
+        ("1.32.0", "does not go back"), ("1.35.0", "by way of 1.34"), ("1.34.2-rc1", "not a release"),
+        ("", "not a release"),
     ):  # fmt: skip
         status, output = _run(monkeypatch, "upgrade", "--yes", "--to", wanted)
         assert (status, words in output) == (2, True), output

@@ -218,7 +218,7 @@ def test_no_command_works_in_a_folder_whose_state_has_another_name(command: str,
     before = _everything(cloud)
     code, said = _json(*command.split(), *words)
     assert (code, said["error"]) == (2, "OtherClusterError"), said
-    assert said["what"] == "this folder's state is of the cluster before, and cluster.yml says renamed"
+    assert said["what"] == "this folder's state is of the cluster before, and cluster.yml names renamed"
     assert "write `name: before` again" in said["hint"]
     assert _everything(cloud) == before
 
@@ -251,7 +251,7 @@ def test_a_command_that_reads_notices_another_name_in_a_remote_state(command: st
         saved.identity = SavedIdentity("before", ID)
         assert saved.hosts()
         code, said = _json(*command.split())
-    what = "this folder's state is of the cluster before, and cluster.yml says renamed"
+    what = "this folder's state is of the cluster before, and cluster.yml names renamed"
     if command == "status":
         # It shows what it knows, and reports what it does not.
         assert what in json.dumps(said)

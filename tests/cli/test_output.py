@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gpucluster.cli.output import JsonLines, Plain, Terminal, reporter_for, seconds, table
+from gpucluster.cli.output import JsonLines, LiveTerminal, Plain, reporter_for, seconds, table
 from gpucluster.cli.summaries import status_text, summary
 from gpucluster.errors import InputError, InputFinding
 from gpucluster.events import Event
@@ -70,7 +70,7 @@ def test_verbose_shows_every_host_of_a_task_and_what_is_begun() -> None:
 def test_the_live_clock_moves_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("gpucluster.cli.output.time.monotonic", lambda: now)
-    terminal = Terminal()
+    terminal = LiveTerminal()
     try:
         terminal(Event("phase", "terraform", "started"))
         now = 107.0
@@ -120,7 +120,7 @@ def test_the_status_of_a_run_that_works_now_does_not_ask_for_another_one() -> No
 def test_a_terminal_that_can_not_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(reporter_for("auto"), Terminal)
+    assert isinstance(reporter_for("auto"), LiveTerminal)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(reporter_for("auto"), Plain)
 

@@ -45,7 +45,7 @@ def test_another_file_stays_as_it_is(folder: Path) -> None:
     before = (folder / "cluster.yml").read_text()
     done = run("dashboard", "--static", "cluster.yml")
     assert done.exit_code == 2
-    assert "no such page of gpucluster" in done.output
+    assert "not this kind of page of gpucluster" in done.output
     assert (folder / "cluster.yml").read_text() == before
 
 

@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--nodes", "compute-99"], "there is no node compute-99. Did you mean compute-"),
         (["--nodes", "compute-[1-"], "not a list of hosts: 'compute-[1-'"),
         (["--junit", "none/verify.xml"], "there is no such folder (none)"),
-        (["--junit", "."], "this is no file (.)"),
+        (["--junit", "."], "not a file (.)"),
         (["--record-baseline"], "only level full measures a baseline"),
         (["--level", "deep"], "'deep' is not one of 'quick', 'full'"),
     ],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpucluster.cloud.bastion import Session, endpoint_of
+from gpucluster.cloud.bastion import BastionSession, endpoint_of
 from gpucluster.errors import CloudError
 
-SESSION = Session(
+SESSION = BastionSession(
     "ocid1.bastionsession.oc1..s", "ocid1.bastion.oc1..b", "10.0.1.2", "ssh-ed25519 AAAA", "h", 22, 1000.0
 )
 

@@ -15,13 +15,13 @@ from gpucluster.dashboards.overview import (
     JobSummary,
     NodeSummary,
     Overview,
-    Part,
     PoolSummary,
     Rail,
     Rails,
     RunSummary,
     Series,
     Source,
+    SourcePart,
     VerdictSummary,
 )
 
@@ -227,14 +227,14 @@ def sample(number: int = 16, **changes: Any) -> Overview:
             PoolSummary("gpu", "BM.GPU.H100.8", "gpu", number, number, 8, 16, 200),
             PoolSummary("burst", "VM.GPU.A10.1", "burst", 0, number // 4 + 2, 1, 0),
         ),
-        "verdict": Part(VERDICT),
-        "nodes": Part(nodes(number)),
-        "health": Part(HEALTH),
-        "jobs": Part(jobs(number)),
-        "ended": Part(ENDED),
-        "rails": Part(rails(number)),
-        "history": Part(history(number)),
-        "autoscaler": Part(AUTOSCALER),
+        "verdict": SourcePart(VERDICT),
+        "nodes": SourcePart(nodes(number)),
+        "health": SourcePart(HEALTH),
+        "jobs": SourcePart(jobs(number)),
+        "ended": SourcePart(ENDED),
+        "rails": SourcePart(rails(number)),
+        "history": SourcePart(history(number)),
+        "autoscaler": SourcePart(AUTOSCALER),
         "runs": RUNS,
         "sources": (
             Source("the cloud", "", "2026-11-23T02:03:00+00:00"),
@@ -250,13 +250,13 @@ def silent() -> Overview:
     why = "the controller can't be reached: ssh: connect to host 192.0.2.7 port 22: Connection timed out"
     names = ("Slurm's nodes", "Slurm's jobs", "the accounting", "the health service", "Prometheus")
     parts: dict[str, Any] = {
-        key: Part(why=f"{name[:1].upper()}{name[1:]} could not be read: {why}.")
+        key: SourcePart(why=f"{name[:1].upper()}{name[1:]} could not be read: {why}.")
         for key, name in zip(("nodes", "jobs", "ended", "health", "history"), names, strict=True)
     }
     return sample(
-        verdict=Part(why="This machine has no verdict of this cluster. Run: gpucluster verify"),
+        verdict=SourcePart(why="This machine has no verdict of this cluster. Run: gpucluster verify"),
         rails=parts["history"],
-        autoscaler=Part(why=f"The autoscaler could not be asked: {why}."),
+        autoscaler=SourcePart(why=f"The autoscaler could not be asked: {why}."),
         runs=(),
         sources=tuple(Source(name, why) for name in names),
         **parts,

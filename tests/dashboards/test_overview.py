@@ -15,7 +15,7 @@ from gpucluster.dashboards.overview import (
     NodeKind,
     NodeSummary,
     Overview,
-    Part,
+    SourcePart,
     attention,
     in_order,
     kind_of,
@@ -84,7 +84,7 @@ def test_what_needs_attention_is_shown_first_and_the_worst_before_the_rest() -> 
 def test_a_breaker_and_an_autoscaler_that_does_not_work_need_attention() -> None:
     breaker = {"pool": "gpu", "drained": 6, "limit": 6, "open": True}
     scaler = {**AUTOSCALER, "problems": ["the daemon has run no reconcile pass yet"], "paused": "by anna"}
-    found = sample(health=Part(replace(HEALTH, breakers=(breaker,))), autoscaler=Part(scaler))
+    found = sample(health=SourcePart(replace(HEALTH, breakers=(breaker,))), autoscaler=SourcePart(scaler))
     said = " ".join(text for _, text in attention(found))
     assert "The health service drains no more nodes of pool gpu: 6 of at most 6" in said
     assert "The autoscaler: the daemon has run no reconcile pass yet." in said
@@ -93,10 +93,10 @@ def test_a_breaker_and_an_autoscaler_that_does_not_work_need_attention() -> None
 
 def test_a_cluster_without_trouble_reports_it() -> None:
     good = sample(
-        nodes=Part((NodeSummary("gpu-1", "idle"),)),
-        verdict=Part(replace(VERDICT, status="pass")),
-        health=Part(replace(HEALTH, suspects=())),
-        rails=Part(),
+        nodes=SourcePart((NodeSummary("gpu-1", "idle"),)),
+        verdict=SourcePart(replace(VERDICT, status="pass")),
+        health=SourcePart(replace(HEALTH, suspects=())),
+        rails=SourcePart(),
         facts=replace(sample().facts, pending=()),
     )
     assert attention(good) == []
@@ -143,7 +143,9 @@ def test_what_did_not_answer_is_named_in_its_place() -> None:
 
 
 def test_without_monitoring_the_page_states_how_to_get_it() -> None:
-    off = Part[object](why="Monitoring is off. Set monitoring.enabled: true in cluster.yml and run: gpucluster apply")
+    off = SourcePart[object](
+        why="Monitoring is off. Set monitoring.enabled: true in cluster.yml and run: gpucluster apply"
+    )
     found = sample(history=off, rails=off, facts=replace(sample().facts, monitoring=False))
     assert "monitoring.enabled: true" in section(html(found), "history")
 
@@ -156,7 +158,7 @@ def test_nodes_with_faults_come_first_and_numbers_count_as_numbers() -> None:
 
 def test_nodes_that_are_powered_down_are_no_trouble_and_not_listed() -> None:
     found = sample(
-        nodes=Part((NodeSummary("burst-e1", "idle~", pool="burst", stale=True), NodeSummary("gpu-1", "idle")))
+        nodes=SourcePart((NodeSummary("burst-e1", "idle~", pool="burst", stale=True), NodeSummary("gpu-1", "idle")))
     )
     assert not [text for _, text in attention(found) if "burst-e1" in text]
     assert "burst-e1" not in section(html(found), "nodes")
@@ -181,7 +183,7 @@ def test_a_cluster_that_is_down_as_a_whole_is_still_a_page() -> None:
     down = tuple(
         NodeSummary(f"gpu-{index}", "down*", pool="gpu", reason="Not responding", stale=True) for index in range(5000)
     )
-    page = html(sample(nodes=Part(down)))
+    page = html(sample(nodes=SourcePart(down)))
     assert len(page.encode()) < 2 * MEGABYTE
     assert "4,880 more are not shown" in section(page, "nodes") or "4880 more are not shown" in section(page, "nodes")
 
@@ -203,5 +205,11 @@ def test_names_of_users_and_jobs_are_only_text(one: str, two: str, three: str) -
     job = JobSummary(one, two, three, one, 1, two, three, one, two)
     node = NodeSummary(f"x{one}", two, pool=three, reason=one, health=two, failing=(three,), jobs=(one,))
     ended = EndedJob(three, one, two, three, 1, one, two, three, one)
-    found = sample(1, jobs=Part((job,)), nodes=Part((node,) * 30), ended=Part((ended,)), history=Part(why=one))
+    found = sample(
+        1,
+        jobs=SourcePart((job,)),
+        nodes=SourcePart((node,) * 30),
+        ended=SourcePart((ended,)),
+        history=SourcePart(why=one),
+    )
     assert read(html(found)).faults == []

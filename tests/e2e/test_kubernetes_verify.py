@@ -124,7 +124,7 @@ def test_nccl_is_measured_on_each_node_by_a_pod_and_the_slow_one_is_found(
     try:
         for node in (good, slow):
             _offer_gpus(kubernetes, node, 8)
-        with process.Conversation([*argv, "--scheduler=kubernetes", "serve"], end_s=60) as talk:
+        with process.ProcessConversation([*argv, "--scheduler=kubernetes", "serve"], end_s=60) as talk:
             session = RemoteSession(talk, lambda event: kept.append(event.message))
             session.begin("", start_s=60)
             states = session.nodes()

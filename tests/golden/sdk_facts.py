@@ -18,7 +18,7 @@ from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.server.application import all_routes
 from gpucluster.localcloud.server.home import open_authority, open_cloud
 from gpucluster.localcloud.state import member_types
-from gpucluster.localcloud.state.wire import Route
+from gpucluster.localcloud.state.wire import ApiRoute
 
 REPOSITORY = Path(__file__).parents[2]
 LOCAL_CLOUD = REPOSITORY / "gpucluster" / "localcloud"
@@ -70,8 +70,8 @@ def operations(client: str) -> list[Operation]:
     return listed
 
 
-def routes(folder: Path) -> list[Route]:
-    """The operations of the local cloud. `folder` is for files that are not needed."""
+def routes(folder: Path) -> list[ApiRoute]:
+    """The operations of the local cloud. `folder` is for files that nobody needs."""
     cloud = open_cloud(folder, NullEngine(folder / "null"), open_authority(folder))
     try:
         return all_routes(cloud)

@@ -254,13 +254,13 @@ class Verify:
     def __call__(self, *, record: bool = False) -> Finding:
         pool = MeasuredPool(WHOLE, WHOLE, _shape(), rdma=False, nodes=1)
         argv = [*self._machine.command_prefix, AGENT, "measure", "serve"]
-        with process.Conversation(argv, end_s=PATIENCE_S) as talk:
+        with process.ProcessConversation(argv, end_s=PATIENCE_S) as talk:
             session = RemoteSession(talk, self.events.append)
             session.begin(USER, start_s=PATIENCE_S)
 
-            def run(_what: str, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.Answer | Missing]:
+            def run(_what: str, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.JobAnswer | Missing]:
                 answers = session.run(jobs)
-                print(*(each.output for each in answers.values() if isinstance(each, results.Answer)))
+                print(*(each.output for each in answers.values() if isinstance(each, results.JobAnswer)))
                 return answers
 
             tools = Tools(program=self._program)

@@ -121,7 +121,7 @@ def test_a_state_keeps_its_name() -> None:
     require_name(folder("", "h"), {"demo"})
     require_name(folder("", "h"), set())
     require_name(folder(), {"other"})  # without resources: a first apply that has created nothing
-    with pytest.raises(OtherClusterError, match=r"state is of the cluster other, and cluster\.yml says demo"):
+    with pytest.raises(OtherClusterError, match=r"state is of the cluster other, and cluster\.yml names demo"):
         require_name(folder("", "h"), {"other"})
 
 

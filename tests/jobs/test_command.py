@@ -80,9 +80,9 @@ def test_render_never_overwrites_what_is_another_without_force(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("render", "mpi_allreduce", "--set", "iterations"), "this is no KEY=VALUE"),
+        (("render", "mpi_allreduce", "--set", "iterations"), "not KEY=VALUE"),
         (("render", "mpi_allreduce", "--set", "iteration=3"), "Did you mean iterations"),
-        (("render", "nccl_tests"), "it is not said which GPUs there are"),
+        (("render", "nccl_tests"), "it is not known which GPUs there are"),
         (("render", "nccl_tests", "--shape", "BM.GPU4"), "Did you mean"),
         (("render", "nccl_tests", "--shape", "BM.GPU4.8", "--pool", "a"), "exclude each other"),
         (("render", "nccl_tests", "--shape", "BM.GPU4.8", "--gpus", "9"), "has 8 GPUs, and not 9"),

@@ -53,7 +53,7 @@ def test_a_wrong_option_is_refused_with_what_is_wrong(template: str, settings: d
     [
         ("VM.Standard.E5.Flex", 1, {}, "has no GPU. Take a pool with GPUs (--pool, --shape)"),
         ("BM.HPC2.36", 2, {}, "has no GPU"),
-        ("", 1, {}, "it is not said which GPUs there are"),
+        ("", 1, {}, "it is not known which GPUs there are"),
         ("BM.GPU3.8", 2, {}, "BM.GPU3.8 has no RDMA network"),
         ("BM.GPU4.8", 2, {"operation": "all_reduced"}, "must be one of all_reduce"),
     ],

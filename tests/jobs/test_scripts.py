@@ -202,7 +202,7 @@ def test_the_job_of_nccl_tests_ends_as_its_result_was(tmp_path: Path, ranks: int
 def test_nodes_that_are_not_named_end_the_job(tmp_path: Path) -> None:
     ran = run(rendered("mpi_allreduce", "srun"), tmp_path, nodes=())
     assert ran.status == 1
-    assert "does not say the nodes of gpu-[2,10]" in ran.err
+    assert "does not list the nodes of gpu-[2,10]" in ran.err
     assert ran.calls["srun"] == []
 
 

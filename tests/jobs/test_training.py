@@ -74,7 +74,7 @@ def test_a_data_set_that_is_not_whole_is_refused(tmp_path: Path, train: ModuleTy
         with tarfile.open(place, "w:gz") as archive:
             archive.add(inner, "cifar-10-batches-py")
         place.write_bytes(place.read_bytes()[:100] if fault == "cut off" else b"no archive")
-    with pytest.raises(train.Fault, match=r"Copy cifar-10-python\.tar\.gz to the share again"):
+    with pytest.raises(train.TrainingError, match=r"Copy cifar-10-python\.tar\.gz to the share again"):
         train.read_batches(str(place))
 
 
@@ -86,7 +86,7 @@ def test_the_data_set_runs_nothing(tmp_path: Path, train: ModuleType) -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             return os.mkdir, (str(tmp_path / "harm"),)
 
-    with pytest.raises(train.Fault, match="mkdir"):
+    with pytest.raises(train.TrainingError, match="mkdir"):
         train._Arrays(io.BytesIO(pickle.dumps(Harm())), encoding="bytes").load()
     assert not (tmp_path / "harm").exists()
 

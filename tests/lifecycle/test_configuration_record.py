@@ -155,7 +155,7 @@ def test_elastic_nodes_that_an_apply_did_not_change_are_named_until_they_are_gon
     steps.nodes = (old, baking)
     assert apply() == [], "nothing has changed"
     object.__setattr__(configuration._spec.checks, "off", ("gpu_clocks",))
-    said = "1 elastic node that is up keeps the configuration of before until removed: h100-elastic-e1. "
+    said = "1 elastic node that is up keeps its earlier configuration until removed: h100-elastic-e1. "
     assert apply() == [f"{said}To remove them now: gpucluster replace h100-elastic-e1"]
     assert len(apply()) == 1, "it is still up"
     steps.nodes = (replace(old, created=time.time()),)

@@ -452,7 +452,7 @@ def test_file_systems_go_last() -> None:
 def test_a_file_system_that_appears_while_a_destroy_runs_is_not_deleted_unseen() -> None:
     world, late = _used(files=0), Share("ocid1.filesystem.late", files=2)
     world.late = [late]
-    with pytest.raises(DataGuardError, match="nobody has looked for users' files"):
+    with pytest.raises(DataGuardError, match="was not checked for users' files"):
         destroy(world, delete_data=False)
     assert late.present
 

@@ -19,7 +19,7 @@ from gpucluster.cloud.members import PoolMember
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import ToolError
 from gpucluster.events import ignore
-from gpucluster.lifecycle.hosts import Hosts
+from gpucluster.lifecycle.hosts import HostConnections
 from gpucluster.lifecycle.resize import (
     PoolScaling,
     Present,
@@ -351,7 +351,7 @@ def asked_of_slurm(slurm: str) -> list[str]:
         elastic=lambda: cast(ElasticInstances, SimpleNamespace(instances=lambda: ())),
         controller=controller,
         nodes=Draining(controller, ignore, required=spec.slurm.enabled),
-        hosts=cast(Hosts, None),
+        hosts=cast(HostConnections, None),
         record=cast(ConfigurationRecord, None),
         on_event=ignore,
     )

@@ -12,7 +12,7 @@ from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import ToolError
 from gpucluster.events import Event
-from gpucluster.lifecycle.hosts import Hosts
+from gpucluster.lifecycle.hosts import HostConnections
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.node_agent.rules.reasons import UPGRADED
 from gpucluster.operations.configuration_record import ConfigurationRecord
@@ -46,7 +46,7 @@ def change(plane: ControlPlaneClient, plan: TerraformPlan, timeout: float) -> Re
         elastic=lambda: cast(ElasticInstances, SimpleNamespace(instances=lambda: ())),
         controller=cast(ControllerConnection, SimpleNamespace(hosts=lambda: ("controller",))),
         nodes=plane,
-        hosts=cast(Hosts, None),
+        hosts=cast(HostConnections, None),
         record=cast(ConfigurationRecord, None),
         on_event=lambda _: None,
     )

@@ -230,8 +230,8 @@ def test_an_existing_file_stays_when_the_new_one_can_not_be_written(tmp_path: Pa
         (VerifyRequest(pools=["comptue"]), "there is no pool comptue. Did you mean compute?"),
         (VerifyRequest(nodes="compute-99"), "there is no node compute-99. Did you mean compute-"),
         (VerifyRequest(junit=Path("/nonexistent/verify.xml")), "there is no such folder"),
-        (VerifyRequest(junit=Path("/")), "this is no file"),
-        (VerifyRequest(junit=Path("/dev/null")), "this is no file"),
+        (VerifyRequest(junit=Path("/")), "not a file"),
+        (VerifyRequest(junit=Path("/dev/null")), "not a file"),
     ],
 )
 def test_a_request_that_does_not_fit_is_refused_before_anything_is_done(

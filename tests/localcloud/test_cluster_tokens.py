@@ -98,7 +98,7 @@ def test_a_token_is_for_one_cluster_and_five_minutes(server: Server) -> None:
         "s off": server.token(late=400),
         "its request is for": server.token(cluster="ocid1.cluster.local..other"),
         "its request is to": server.token(host="iaas.local-1.oraclecloud.com"),
-        "no URL in base64": "abcde",
+        "not a URL in base64": "abcde",
     }
     for said, token in refused.items():
         status = server.ask(token)

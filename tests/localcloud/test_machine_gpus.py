@@ -94,10 +94,10 @@ def test_each_cluster_of_a_home_has_its_own_choice(tmp_path: Path) -> None:
     (tmp_path / machine_gpus.CONFIG).write_text(json.dumps({"clusters": ["one"], "kind": KIND}))
     machine_gpus.hand_out(tmp_path, "two", real=True)
     machine_gpus.hand_out(tmp_path, "one", real=False)
-    assert machine_gpus.settings(tmp_path) == machine_gpus.Settings(("two",), KIND)
+    assert machine_gpus.settings(tmp_path) == machine_gpus.MachineGpuSettings(("two",), KIND)
     for text in ("{", "[]", '{"clusters": "one"}', '{"clusters": [1]}', '{"clusters": [], "kind": 1}'):
         (tmp_path / machine_gpus.CONFIG).write_text(text)
-        with pytest.raises(InputError, match="which clusters get GPUs"):
+        with pytest.raises(InputError, match="the clusters that get GPUs"):
             machine_gpus.settings(tmp_path)
 
 
@@ -255,8 +255,7 @@ def test_without_a_specification_the_launch_reports_what_to_do(api: Api) -> None
     assert "there is no CDI specification of gctest-none.test/gpu" in error.message
     (api.home / machine_gpus.CONFIG).write_text("{")
     assert (
-        "does not say which clusters"
-        in refused(api, api.subnet(api.vcn("10.78.0.0/16", "two"), "10.78.0.0/24")).message
+        "does not name the clusters" in refused(api, api.subnet(api.vcn("10.78.0.0/16", "two"), "10.78.0.0/24")).message
     )
 
 

@@ -173,7 +173,7 @@ def test_a_key_that_was_not_uploaded(tmp_path: Path) -> None:
     assert "does not accept the signature" in _one(found, "error", "credentials").reason
 
 
-@pytest.mark.parametrize(("text", "words"), [(None, "No such file"), ("nonsense", "no private key")])
+@pytest.mark.parametrize(("text", "words"), [(None, "No such file"), ("nonsense", "not a private key")])
 def test_a_key_file_that_is_none(text: str | None, words: str, tmp_path: Path) -> None:
     key = tmp_path / "key.pem"
     if text:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpucluster.fabric.model import FabricMeasurement
-from gpucluster.measuring.results import Answer
+from gpucluster.measuring.results import JobAnswer
 from gpucluster.node_agent.checks.model import Missing
 from tests.fabric.simulator import Network
 from tests.node_agent.nccl.outputs import BOUNDS, HEADER, UNITS, row
@@ -49,7 +49,7 @@ class Session:
     network: Network
     alone: Mapping[str, float] = field(default_factory=dict)
     write: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
-    outcomes: Mapping[str, Answer] = field(default_factory=dict)
+    outcomes: Mapping[str, JobAnswer] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     before: dict[str, Any] = field(default_factory=dict)
     healthy: tuple[float, float, float] = (RING, DEFAULT, ALONE)
@@ -64,21 +64,21 @@ class Session:
     def record(self, entries: Mapping[str, Any]) -> None:
         self.before |= entries
 
-    def run(self, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, Answer | Missing]:
+    def run(self, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, JobAnswer | Missing]:
         self.jobs += jobs
         return {str(job["id"]): self._answer(job) for job in jobs}
 
-    def _answer(self, job: Mapping[str, Any]) -> Answer:
+    def _answer(self, job: Mapping[str, Any]) -> JobAnswer:
         nodes = tuple(job["nodes"])
         for node in nodes:
             if node in self.outcomes:
                 return self.outcomes[node]
         if job["kind"] == "rdma":
             slow = self.write.get((nodes[0], nodes[1]), {})
-            return Answer("ended", "", 0, "".join(write_bw(each, slow.get(each, 196.9)) for each in job["devices"]))
+            return JobAnswer("ended", "", 0, "".join(write_bw(each, slow.get(each, 196.9)) for each in job["devices"]))
         ring, default, alone = self.healthy
         if len(nodes) == 1:
-            return Answer("ended", "", 0, output(self.alone.get(nodes[0], alone), nodes, network="Socket"))
+            return JobAnswer("ended", "", 0, output(self.alone.get(nodes[0], alone), nodes, network="Socket"))
         device = job["settings"].get("NCCL_IB_HCA", "").lstrip("=")
         rail = int(device.removeprefix("mlx5_")) if device else None
         rail = None if rail is None else RAILS.index(rail)
@@ -86,7 +86,7 @@ class Session:
         assert measured is not None
         healthy = _SIMULATED if rail is None else 12.5
         figure = 23.0 if rail is not None else ring if job["settings"].get("NCCL_ALGO") == "Ring" else default
-        return Answer("ended", "", 0, output(measured / healthy * figure, nodes))
+        return JobAnswer("ended", "", 0, output(measured / healthy * figure, nodes))
 
 
 #: The numbers of an H100's RDMA devices, in its order.

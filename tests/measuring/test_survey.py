@@ -11,7 +11,7 @@ from gpucluster import shapes
 from gpucluster.fabric.model import FabricVerdict
 from gpucluster.measuring import checks, plan, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
-from gpucluster.measuring.results import Answer
+from gpucluster.measuring.results import JobAnswer
 from gpucluster.measuring.survey import Survey
 from gpucluster.node_agent.checks.model import Finding, Missing, Status, evaluate
 from tests.fabric.simulator import Fault, Network
@@ -87,19 +87,19 @@ def test_a_node_that_is_slow_in_itself_is_left_out_of_the_network() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer("not_started", "it did not start within 120 s: Resources", 1, ""),
-        Answer("lost", "a node failed in the middle", 1, ""),
-        Answer("too_long", "it did not end within 10 minutes", 1, output(100, ["gpu-5"])),
-        Answer("too_much", "it printed more than 33554432 bytes", 1, output(100, ["gpu-5"])),
-        Answer("ended", "", 127, "gpucluster: no all_reduce_perf\n"),
-        Answer("ended", "", 0, output(470, ["gpu-5"], end="")),
-        Answer("ended", "", 3, output(470, ["gpu-5"])),
-        Answer("ended", "", 0, output(470, ["gpu-5"], gpus=4)),
-        Answer("ended", "", 0, ""),
+        JobAnswer("not_started", "it did not start within 120 s: Resources", 1, ""),
+        JobAnswer("lost", "a node failed in the middle", 1, ""),
+        JobAnswer("too_long", "it did not end within 10 minutes", 1, output(100, ["gpu-5"])),
+        JobAnswer("too_much", "it printed more than 33554432 bytes", 1, output(100, ["gpu-5"])),
+        JobAnswer("ended", "", 127, "gpucluster: no all_reduce_perf\n"),
+        JobAnswer("ended", "", 0, output(470, ["gpu-5"], end="")),
+        JobAnswer("ended", "", 3, output(470, ["gpu-5"])),
+        JobAnswer("ended", "", 0, output(470, ["gpu-5"], gpus=4)),
+        JobAnswer("ended", "", 0, ""),
     ],
     ids=["starved", "died", "hangs", "endless", "no program", "cut off", "status", "ranks are missing", "empty"],
 )
-def test_what_can_not_be_measured_is_unknown_and_accused_of_nothing(answer: Answer) -> None:
+def test_what_can_not_be_measured_is_unknown_and_accused_of_nothing(answer: JobAnswer) -> None:
     findings = found(Session(network(), outcomes={"gpu-5": answer}))
     assert bad(findings) == set()
     unknown = {("nccl_node", "gpu-5"), ("fabric_node", "gpu-5"), ("fabric_rail", "gpu-5")}
@@ -109,9 +109,9 @@ def test_what_can_not_be_measured_is_unknown_and_accused_of_nothing(answer: Answ
 
 def test_a_node_that_dies_in_the_middle_of_the_search_is_unknown() -> None:
     class Dying(Session):
-        def _answer(self, job: Mapping[str, Any]) -> Answer:
+        def _answer(self, job: Mapping[str, Any]) -> JobAnswer:
             if "gpu-5" in job["nodes"] and len(job["nodes"]) > 3:
-                return Answer("lost", "a node failed in the middle", 1, "")
+                return JobAnswer("lost", "a node failed in the middle", 1, "")
             return super()._answer(job)
 
     findings = found(Dying(network()))
@@ -131,14 +131,16 @@ def test_only_idle_nodes_are_measured() -> None:
 
 def test_wrong_results_are_a_fault_however_fast() -> None:
     wrong = output(470, ["gpu-5"], end="# Out of bounds values : 7 FAILED\n", network="Socket")
-    findings = found(Session(network(), outcomes={"gpu-5": Answer("ended", "", 1, wrong)}))
+    findings = found(Session(network(), outcomes={"gpu-5": JobAnswer("ended", "", 1, wrong)}))
     assert bad(findings) == {("nccl_node", "gpu-5")}
     assert "results were wrong" in findings[("nccl_node", "gpu-5")].message
 
 
 def test_a_pair_whose_network_was_not_measured_is_unknown() -> None:
     text = output(470, ["a", "b"]).replace("NCCL INFO Using network IB", "")
-    assert isinstance(results.nccl(Answer("ended", "", 0, text), results.wanted(H100.name, 2, 8, "default")), Missing)
+    assert isinstance(
+        results.nccl(JobAnswer("ended", "", 0, text), results.expectation(H100.name, 2, 8, "default")), Missing
+    )
 
 
 def test_a_slow_device_between_two_nodes_is_named() -> None:
@@ -159,15 +161,17 @@ def test_a_slow_device_between_two_nodes_is_named() -> None:
     ids=["empty", "not connected", "another unit", "cut off", "no program"],
 )
 def test_a_device_without_a_result_is_unknown(text: str) -> None:
-    answer = results.rdma(Answer("ended", "", 0, text))
+    answer = results.rdma(JobAnswer("ended", "", 0, text))
     assert evaluate(checks.WRITE_BANDWIDTH, "a and b", {checks.WRITE: answer}, POOL).status is Status.UNKNOWN
-    one_of_many = results.rdma(Answer("ended", "", 0, text + write_bw("mlx5_17", 196.0)))
+    one_of_many = results.rdma(JobAnswer("ended", "", 0, text + write_bw("mlx5_17", 196.0)))
     assert evaluate(checks.WRITE_BANDWIDTH, "a and b", {checks.WRITE: one_of_many}, POOL).status is Status.UNKNOWN
 
 
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.name)
 def test_each_measurement_that_is_taken_away_makes_its_check_unknown(check: Any) -> None:
-    verdict = results.nccl(Answer("ended", "", 0, output(470, ["a", "b"])), results.wanted(H100.name, 2, 8, "default"))
+    verdict = results.nccl(
+        JobAnswer("ended", "", 0, output(470, ["a", "b"])), results.expectation(H100.name, 2, 8, "default")
+    )
     every: dict[str, Any] = {
         checks.DEFAULT: verdict,
         checks.RING: verdict,
@@ -185,7 +189,7 @@ def test_a_device_that_does_not_connect_is_named_and_one_without_an_answer_is_un
     every = [write_bw(device, 197.0) for device in H100.rdma_devices]
 
     def status(changed: str) -> Finding:
-        given = {checks.PING: results.ping(Answer("ended", "", 0, "".join([*every[1:], changed])))}
+        given = {checks.PING: results.ping(JobAnswer("ended", "", 0, "".join([*every[1:], changed])))}
         return evaluate(checks.CONNECTION, "a and b", given, POOL)
 
     assert status(every[0]).status is Status.PASS
@@ -206,9 +210,9 @@ UNPUBLISHED = MeasuredPool("gpu", "gpu", shapes.get("BM.GPU.L40S.4"), rdma=False
 class Small(Session):
     """Nodes with four GPUs."""
 
-    def _answer(self, job: Mapping[str, Any]) -> Answer:
+    def _answer(self, job: Mapping[str, Any]) -> JobAnswer:
         busbw = self.alone.get(job["nodes"][0], 20.0)
-        return Answer("ended", "", 0, output(busbw, job["nodes"], gpus=4, network="Socket"))
+        return JobAnswer("ended", "", 0, output(busbw, job["nodes"], gpus=4, network="Socket"))
 
 
 def test_the_others_of_the_pool_are_the_measure_where_nothing_is_published() -> None:
@@ -239,9 +243,9 @@ def test_a_node_above_a_limit_that_only_its_nvlink_gives_and_below_the_others_is
     """Nothing that nodes share is between its GPUs, and the limit is wide: 704 GB/s, where all others have 880."""
 
     class Grace(Small):
-        def _answer(self, job: Mapping[str, Any]) -> Answer:
+        def _answer(self, job: Mapping[str, Any]) -> JobAnswer:
             busbw = self.alone.get(job["nodes"][0], 880.0)
-            return Answer("ended", "", 0, output(busbw, job["nodes"], gpus=4, network="Socket"))
+            return JobAnswer("ended", "", 0, output(busbw, job["nodes"], gpus=4, network="Socket"))
 
     pool = MeasuredPool("gpu", "gpu", shapes.get("BM.GPU.GB200.4"), rdma=False, nodes=9)
     findings = found(Grace(network(), alone={"gpu-2": 704.0}), pool)
@@ -270,7 +274,7 @@ def test_jobs_of_one_call_have_ids_of_their_own_and_pairs_share_no_node() -> Non
     session = Session(network())
     calls: list[list[str]] = []
 
-    def run(_what: str, jobs: Any) -> Mapping[str, Answer | Missing]:
+    def run(_what: str, jobs: Any) -> Mapping[str, JobAnswer | Missing]:
         calls.append([job["id"] for job in jobs])
         return session.run(jobs)
 
@@ -289,15 +293,15 @@ CRASHED = output(470, ["gpu-5"]).partition("# Out of bounds")[0] + (
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (Answer("ended", "", 3, CRASHED), "NCCL on gpu-5, GPU 3: Failed to bind NVLink SHARP"),
+        (JobAnswer("ended", "", 3, CRASHED), "NCCL on gpu-5, GPU 3: Failed to bind NVLink SHARP"),
         (
-            Answer("too_long", "it did not end within 30 minutes", 0, "# nThread 1 nGpus 1\n"),
+            JobAnswer("too_long", "it did not end within 30 minutes", 0, "# nThread 1 nGpus 1\n"),
             "NCCL hung: it did not end",
         ),
     ],
     ids=["crashed", "hung"],
 )
-def test_a_node_on_which_nccl_does_not_work_is_accused_and_left_out(answer: Answer, said: str) -> None:
+def test_a_node_on_which_nccl_does_not_work_is_accused_and_left_out(answer: JobAnswer, said: str) -> None:
     findings = found(Session(network(), outcomes={"gpu-5": answer}))
     assert bad(findings) == {("nccl_node", "gpu-5")}
     assert said in findings[("nccl_node", "gpu-5")].message
@@ -305,6 +309,6 @@ def test_a_node_on_which_nccl_does_not_work_is_accused_and_left_out(answer: Answ
 
 
 def test_where_nccl_works_on_no_node_it_may_be_the_software() -> None:
-    findings = found(Session(network(), outcomes=dict.fromkeys(NODES, Answer("ended", "", 3, CRASHED))))
+    findings = found(Session(network(), outcomes=dict.fromkeys(NODES, JobAnswer("ended", "", 3, CRASHED))))
     assert bad(findings) == set()
     assert "no other node shows that NCCL works" in findings[("nccl_node", "gpu-5")].message

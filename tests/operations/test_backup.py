@@ -82,8 +82,8 @@ def test_a_backup_is_private_from_the_first_byte_on(tmp_path: Path) -> None:
     [
         (writes(packed()[:100], "sys.exit(1)"), ToolError, "ended without a reason"),
         (writes(packed(), "sys.exit(255)"), ToolError, "the controller can't be reached"),
-        (writes(b"Welcome to the jungle\n"), ToolError, "no backup"),
-        (writes(b""), ToolError, "no backup"),
+        (writes(b"Welcome to the jungle\n"), ToolError, "did not send a backup"),
+        (writes(b""), ToolError, "did not send a backup"),
         (says("slapcat: it broke", 1), ToolError, "slapcat: it broke"),
         ("import sys; sys.stderr.write('sudo: x: command not found\\n'); sys.exit(1)", ToolError, "no program"),
     ],
@@ -145,7 +145,7 @@ def test_what_is_not_a_backup_is_not_sent(content: bytes, tmp_path: Path) -> Non
     file = tmp_path / "x.tar.gz"
     file.write_bytes(content)
     some, controller = backups("raise SystemExit(9)")
-    with pytest.raises(InputError, match="no backup of a cluster"):
+    with pytest.raises(InputError, match="not a backup of a cluster"):
         some.restore(file)
     with pytest.raises(InputError, match="No such file"):
         some.restore(tmp_path / "nowhere")

@@ -316,8 +316,8 @@ def test_the_password_is_read_through_ssh(tmp_path: Path, host: SshHost, monkeyp
     ("arguments", "says"),
     [
         ({"job": "12", "node": "gpu-1"}, "two dashboards"),
-        ({"job": "12; reboot"}, "no job id"),
-        ({"job": ""}, "no job id"),
+        ({"job": "12; reboot"}, "not a job id"),
+        ({"job": ""}, "not a job id"),
         ({"node": ""}, "empty"),
     ],
 )

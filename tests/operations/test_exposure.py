@@ -59,7 +59,7 @@ def test_each_host_has_what_it_runs_and_what_is_known_against_it() -> None:
     head, node = found.hosts
     assert (head.host, head.error, head.system) == (HEAD, "", "debian-12")
     assert [fault.title for fault in head.known] == ["CVE-2026-65107 and 7 others"]
-    # The distribution is asked, which is no finding of ours.
+    # The distribution is asked, which is not a finding of ours.
     assert (node.host, node.known) == (NODE, ())
     assert {(fault.product, fault.standing) for fault in node.faults} == {("slurm", Standing.ASK)}
     assert not found.clean

@@ -24,7 +24,7 @@ from gpucluster.cloud.console import fingerprint
 from gpucluster.configuration.runner import Ansible
 from gpucluster.errors import CloudError, ToolError
 from gpucluster.events import Event, ignore
-from gpucluster.lifecycle.hosts import Hosts, HostSources
+from gpucluster.lifecycle.hosts import HostConnections, HostSources
 from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
@@ -161,7 +161,7 @@ def test_a_run_refuses_it_at_once_and_so_does_ansible(machine: Machine, key: asy
     with _host(key) as port:
         machine.network(port)
         with pytest.raises(ToolError, match="demo-controller answers with another ssh host key"):
-            Hosts(machine.sources, ignore).reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+            HostConnections(machine.sources, ignore).reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
         environment = Ansible(machine.paths, SshClient(machine.paths, None).config, {}, ignore)._environment()
         ansible = str(Path(sys.executable).with_name("ansible"))
         done = subprocess.run(
@@ -176,7 +176,7 @@ def test_a_run_refuses_it_at_once_and_so_does_ansible(machine: Machine, key: asy
 
 
 def test_the_first_contact_is_learned_and_no_other_key_is_taken_afterwards(machine: Machine) -> None:
-    hosts = Hosts(machine.sources, ignore)
+    hosts = HostConnections(machine.sources, ignore)
     with _host(RIGHT) as port:
         machine.network(port)
         deployment = hosts.reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
@@ -225,13 +225,13 @@ def test_a_host_that_answers_for_the_first_time_has_the_key_that_its_console_sho
     with _host(OTHER) as port:
         machine.network(port)
         with pytest.raises(ToolError, match="demo-controller answers with another ssh host key"):
-            Hosts(machine.sources, ignore).reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+            HostConnections(machine.sources, ignore).reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
     # It was not learned.
     assert SshClient(machine.paths, None).host_keys() == {}
     events: list[Event] = []
     with _host(RIGHT) as port:
         machine.network(port)
-        Hosts(machine.sources, events.append).reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+        HostConnections(machine.sources, events.append).reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
         SshClient(machine.paths, None).close()
     assert not [event for event in events if "console" in event.message]
 
@@ -243,7 +243,7 @@ def test_a_console_that_shows_no_key_is_told(machine: Machine) -> None:
     for answer, words in ((lambda _ocid: set(), "trusted"), (refused, "not authorized")):
         machine.consoles = SimpleNamespace(fingerprints=answer)
         events: list[Event] = []
-        hosts = Hosts(machine.sources, events.append)
+        hosts = HostConnections(machine.sources, events.append)
         with _host(RIGHT) as port:
             machine.network(port)
             hosts.reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
@@ -257,7 +257,7 @@ def test_a_console_that_shows_no_key_is_told(machine: Machine) -> None:
 
 
 def test_keys_that_were_made_again_on_purpose_are_accepted(machine: Machine) -> None:
-    hosts = Hosts(machine.sources, ignore)
+    hosts = HostConnections(machine.sources, ignore)
     hosts.forget_keys()  # as `apply --accept-host-keys`; the console shows the keys of the first boot
     with _host(OTHER) as port:
         machine.network(port)

@@ -336,7 +336,7 @@ def test_a_full_home_loses_the_result_and_not_the_verdict(tmp_path: Path) -> Non
             127,
             "./a.out: error while loading shared libraries: libmpi.so.40: cannot open\nsrun: error: x\n",
             Status.FAIL,
-            "it says: error while loading shared libraries: libmpi.so.40",
+            "its output reports: error while loading shared libraries: libmpi.so.40",
         ),
         (
             "FAILED",
@@ -351,7 +351,7 @@ def test_a_full_home_loses_the_result_and_not_the_verdict(tmp_path: Path) -> Non
             "[rank218]:[E108 ProcessGroupNCCL.cpp:685] [Rank 13] Watchdog caught collective operation timeout: "
             "WorkNCCL(SeqNum=1)\nsomething behind it\n",
             Status.FAIL,
-            "it says: [Rank 13] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)",
+            "its output reports: [Rank 13] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)",
         ),
         (
             "FAILED",
@@ -411,7 +411,7 @@ class Share:
 
     @contextmanager
     def opened(self) -> Iterator[RemoteConversation]:
-        with process.Conversation(self._argv, end_s=20) as talk:
+        with process.ProcessConversation(self._argv, end_s=20) as talk:
             yield RemoteConversation(talk)
 
     @property

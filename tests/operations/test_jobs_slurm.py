@@ -48,7 +48,7 @@ class Site:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[RemoteConversation]:
-        with process.Conversation([*self.slurm.command_prefix, *AGENT], end_s=PATIENCE_S) as talk:
+        with process.ProcessConversation([*self.slurm.command_prefix, *AGENT], end_s=PATIENCE_S) as talk:
             yield RemoteConversation(talk)
 
     def submit(self, body: str, *words: str, **more: Any) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_a_file_with_access_to_other_clusters_is_never_replaced(controller: Auth
 
 @pytest.mark.parametrize("name", ["../ada", "-x", "A", "", "a" * 33])
 def test_what_is_not_a_name_is_refused_before_anything_is_asked(controller: Authority, name: str) -> None:
-    with pytest.raises(InputError, match="no name of a user"):
+    with pytest.raises(InputError, match="not a user name"):
         _files(controller).write(name)
     assert not controller.asked
 

@@ -28,7 +28,7 @@ def control_plane(kubeconfig: Path, kubectl: str, events: list[Event]) -> Contro
     def session() -> Iterator[RemoteConversation]:
         folder = str(Path(kubectl).parent)
         argv = ["env", f"PATH={folder}", sys.executable, "-c", program]
-        with process.Conversation([*argv, f"--kubeconfig={kubeconfig}", "serve"], end_s=20) as talk:
+        with process.ProcessConversation([*argv, f"--kubeconfig={kubeconfig}", "serve"], end_s=20) as talk:
             yield RemoteConversation(talk)
 
     return ControlPlaneClient(Mock(), events.append, session)

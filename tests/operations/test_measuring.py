@@ -15,7 +15,7 @@ from gpucluster.events import Event
 from gpucluster.measuring import checks
 from gpucluster.node_agent.checks.model import Finding, Missing, Status
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.measuring import Measuring, RemoteSession, Session
+from gpucluster.operations.measuring import Measuring, MeasuringSession, RemoteSession
 from gpucluster.spec import ClusterSpec, loads
 from tests.fabric.simulator import Network
 from tests.measuring.nccl_double import Session as Double
@@ -26,7 +26,7 @@ NODES = ("h100-1", "h100-2")
 
 def measuring(spec: ClusterSpec, session: Double | None, events: list[Event] | None = None) -> Measuring:
     @contextmanager
-    def opened() -> Iterator[Session]:
+    def opened() -> Iterator[MeasuringSession]:
         assert session is not None, "nothing should be asked"
         yield session
 
@@ -95,7 +95,7 @@ def test_without_a_user_it_is_unknown(tmp_path: Any) -> None:
     nobody = spec.model_copy(update={"users": spec.users.model_copy(update={"people": ()})})
     findings = measuring(nobody, None).run({"h100": NODES}, "full")
     assert statuses(findings) == {Status.UNKNOWN}
-    assert {finding.message for finding in findings} == {"users.people has nobody whose jobs could measure"}
+    assert {finding.message for finding in findings} == {"users.people has no user whose jobs could measure"}
 
 
 def test_a_baseline_is_recorded_when_it_is_asked_for_and_not_before(tmp_path: Any) -> None:
@@ -124,7 +124,7 @@ BEGUN: dict[str, Any] = {"begin": {"result": {"cancelled": []}}}
 @contextmanager
 def remote(answers: dict[str, Any], events: list[Event]) -> Iterator[RemoteSession]:
     argv = [sys.executable, "-c", f"ANSWERS = {answers!r}\n{_SERVER}"]
-    with process.Conversation(argv, end_s=10) as talk:
+    with process.ProcessConversation(argv, end_s=10) as talk:
         session = RemoteSession(talk, events.append)
         session.begin("alice")
         yield session
@@ -165,13 +165,13 @@ def test_why_it_does_not_begin(answer: Any, kind: type[Exception], words: str) -
 
 def test_a_program_that_does_not_end_is_killed() -> None:
     script = "import sys, time; sys.stdin.readline(); print('hello', flush=True); time.sleep(600)"
-    with process.Conversation([sys.executable, "-c", script], end_s=0.2) as talk:
+    with process.ProcessConversation([sys.executable, "-c", script], end_s=0.2) as talk:
         talk.ask("x", lambda line: line == "hello\n")
 
 
 def test_a_program_that_has_ended_reports_why() -> None:
     argv = [sys.executable, "-c", "import sys; sys.exit('no such command')"]
     said = pytest.raises(ProcessError, match="no such command")
-    with process.Conversation(argv, end_s=10) as talk, said as error:
+    with process.ProcessConversation(argv, end_s=10) as talk, said as error:
         talk.ask("x" * 1_000_000, lambda _line: True)
     assert error.value.returncode == 1

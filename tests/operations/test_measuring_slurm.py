@@ -75,7 +75,7 @@ class Site:
     def session(self, start_s: float = PATIENCE_S) -> Iterator[RemoteSession]:
         """Args: start_s: seconds that a job may wait until it starts."""
         argv = [*self.slurm.command_prefix, *AGENT]
-        with process.Conversation(argv, end_s=PATIENCE_S) as talk:
+        with process.ProcessConversation(argv, end_s=PATIENCE_S) as talk:
             session = RemoteSession(talk, self.events.append)
             session.begin(USER, start_s=start_s)
             yield session
@@ -108,7 +108,7 @@ def test_planted_faults_are_found_by_real_jobs(site: Site) -> None:
     asked: list[str] = []
     with site.session() as session:
 
-        def run(what: str, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.Answer | Missing]:
+        def run(what: str, jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, results.JobAnswer | Missing]:
             asked.append(what)
             return session.run(jobs)
 
@@ -139,13 +139,13 @@ def test_bad_luck_ends_with_an_answer(site: Site) -> None:
     with _drained(site, "gpu-5"), site.session(SHORT) as session:
         answers |= session.run([job("gpu-5", number=5)])
     endless, cut, died, lost, starved = (answers[str(number)] for number in range(1, 6))
-    outcomes = [each.outcome for each in answers.values() if isinstance(each, results.Answer)]
+    outcomes = [each.outcome for each in answers.values() if isinstance(each, results.JobAnswer)]
     assert sorted(outcomes) == ["ended", "ended", "lost", "not_started", "too_much"], answers
-    assert isinstance(endless, results.Answer)
+    assert isinstance(endless, results.JobAnswer)
     assert len(endless.output) < MOST_OUTPUT / 100
-    assert isinstance(starved, results.Answer)
+    assert isinstance(starved, results.JobAnswer)
     assert starved.why.startswith("it did not start within 3 s: ReqNodeNotAvail")
-    wanted = results.wanted(SHAPE.name, 1, SHAPE.gpus, "default")
+    wanted = results.expectation(SHAPE.name, 1, SHAPE.gpus, "default")
     for each in (endless, cut, lost, starved):
         assert isinstance(results.nccl(each, wanted), Missing)
     # NCCL itself ended it, on one node.

@@ -29,7 +29,7 @@ def test_an_earlier_page_is_replaced(tmp_path: Path) -> None:
 def test_another_file_is_never_replaced(tmp_path: Path, content: str) -> None:
     file = tmp_path / "page.html"
     file.write_text(content, encoding="latin-1")
-    with pytest.raises(InputError, match="no such page"):
+    with pytest.raises(InputError, match="not this kind of page"):
         page_file.check(file, "overview")
     assert file.read_text(encoding="latin-1") == content
 

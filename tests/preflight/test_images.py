@@ -109,7 +109,7 @@ def test_nothing_is_reported_of_an_image_that_has_what_its_nodes_need(
         (ORACLE9, GEN2, {}, "error", "no RDMA stack", "by `ocid`"),
         (UBUNTU, PLAIN_UBUNTU, {"shape": "BM.HPC2.36"}, "error", "no RDMA stack", "HPC Cluster Networking"),
         (BY_OCID, named("ours", custom=True, system="Oracle Linux", version="9"), {}, "warning",
-         "does not say whether it has the RDMA stack", "listing"),
+         "does not show whether it has the RDMA stack", "listing"),
         # architecture
         (BY_OCID, named(HPC_IMAGE.replace("-2026", "-aarch64-2026", 1), custom=True), {}, "error",
          "is for Arm", "ocid"),

@@ -47,7 +47,7 @@ def test_keys_that_can_not(key: bytes, tmp_path: Path) -> None:
             file.write_bytes(content)
         problems.append(local.key_file({"key_file": str(file), "fingerprint": "aa"}).problem)
     assert problems[0].startswith("it can't be read: No such file")
-    assert problems[1:3] == ["it is no private key in PEM format"] * 2
+    assert problems[1:3] == ["not a private key in PEM format"] * 2
     assert problems[3] == "it has a passphrase"
     assert problems[4]
 

@@ -168,7 +168,7 @@ def test_a_manifest_that_is_nested(text: str, tmp_path: Path) -> None:
         archive.read_backup(tmp_path, io.BytesIO(data))
     file = tmp_path / "file"
     file.write_bytes(data)
-    with pytest.raises(InputError, match="no backup"):
+    with pytest.raises(InputError, match="not a backup"):
         backup.inspect(file)
 
 

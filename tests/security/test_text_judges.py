@@ -25,7 +25,7 @@ from gpucluster.errors import InputError
 from gpucluster.handover.names import permanent_names
 from gpucluster.slurm import config_keys
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.spec.sections.users import Person
+from gpucluster.spec.sections.users import UserSpec
 from tests.ansible import render as role
 from tests.ansible.in_container import Host, host
 from tests.ansible.slurm_render import ADDRESS, CONTROLLER, FILES, in_container, pool, render
@@ -82,7 +82,7 @@ def _write(node: Host, path: str, text: str) -> None:
 
 
 def test_slapadd_takes_each_user_that_cluster_yml_can_have(here: Host) -> None:
-    users: list[tuple[str, Person]] = []
+    users: list[tuple[str, UserSpec]] = []
     for text in TEXTS:
         for member in ("full_name", "comment"):
             entry = {"name": f"u{len(users)}", "ssh_public_keys": [KEY], "full_name": ""}

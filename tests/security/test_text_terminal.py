@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import gpucluster.cli
 from gpucluster import errors
 from gpucluster.cli.debug import debugging
-from gpucluster.cli.output import JsonLines, Plain, Terminal, findings, say, table
+from gpucluster.cli.output import JsonLines, LiveTerminal, Plain, findings, say, table
 from gpucluster.cli.summaries import plan_text, status_text
 from gpucluster.errors import GpuClusterError, InputError, InputFinding, PreflightError, PreflightFinding
 from gpucluster.events import Event, EventKind
@@ -83,11 +83,11 @@ def test_an_event_in_lines(verbose: bool) -> None:
     assert "\n✓" not in out.getvalue()
 
 
-def _terminal(write: Callable[[Terminal], object]) -> str:
+def _terminal(write: Callable[[LiveTerminal], object]) -> str:
     """What a live reporter sends to a terminal, without what the reporter itself commands."""
     from rich.console import Console
 
-    reporter = Terminal(verbose=True)
+    reporter = LiveTerminal(verbose=True)
     out = io.StringIO()
     # No colours and no movement: what is left comes from the text.
     reporter._console = Console(file=out, highlight=False, soft_wrap=True, color_system=None)
@@ -99,7 +99,7 @@ def _terminal(write: Callable[[Terminal], object]) -> str:
 
 
 def test_an_event_on_a_live_terminal() -> None:
-    def write(reporter: Terminal) -> None:
+    def write(reporter: LiveTerminal) -> None:
         for event in EVENTS:
             reporter(event)
             assert commands(reporter.status_line()) == []
@@ -131,7 +131,7 @@ def _errors() -> Iterator[GpuClusterError]:
 @pytest.mark.parametrize("error", list(_errors()), ids=lambda error: type(error).__name__)
 def test_an_error(error: GpuClusterError, capsys: pytest.CaptureFixture[str]) -> None:
     Plain().error(error)
-    Terminal().error(error)
+    LiveTerminal().error(error)
     shown = capsys.readouterr().err
     assert shown.count("PWNED") >= 2
     assert commands(shown) == []

@@ -48,7 +48,7 @@ def test_what_flags_mean() -> None:
     assert [states.in_service(flags) for flags in (off, coming, up, leaving)] == [False, False, True, False]
     assert [states.powering_up(flags) for flags in (off, coming, up, leaving)] == [False, True, False, False]
     assert [states.powered_down(flags) for flags in (off, coming, up, leaving)] == [True, False, False, False]
-    assert [states.wanted(flags) for flags in (off, coming, up, leaving)] == [False, True, True, False]
+    assert [states.power_requested(flags) for flags in (off, coming, up, leaving)] == [False, True, True, False]
     # powered up again while it is still powering down
     assert not states.powering_up(node_flags("IDLE+POWERING_DOWN+POWERING_UP"))
     assert not states.in_service(node_flags("DOWN"))

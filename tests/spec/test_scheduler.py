@@ -123,9 +123,9 @@ def test_what_the_section_can_not_have(section: str, path: str, words: str) -> N
 @pytest.mark.parametrize(
     ("shape", "access", "words"),
     [
-        ("BM.GPU.GB200.4", "device", "no source says where"),
-        ("BM.GPU.MI355X.8", "sr-iov", "no source says where"),
-        ("BM.GPU.GM4.8", "sr-iov", "no source says where"),
+        ("BM.GPU.GB200.4", "device", "no source states where"),
+        ("BM.GPU.MI355X.8", "sr-iov", "no source states where"),
+        ("BM.GPU.GM4.8", "sr-iov", "no source states where"),
     ],
 )
 def test_a_way_to_rdma_that_a_shape_does_not_have(

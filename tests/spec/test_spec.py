@@ -117,7 +117,7 @@ def test_certificates_come_from_their_files_each_once(tmp_path: Path) -> None:
     assert load(file).software.trusted_certificates == tuple(made)
 
     (tmp_path / "broken.pem").write_text(made[0].replace("M", "N", 3))
-    for name, words in (("one.key", "contains a private key"), ("broken.pem", "is no certificate in PEM")):
+    for name, words in (("one.key", "contains a private key"), ("broken.pem", "not a certificate in PEM")):
         file.write_text(f"{LOCAL}  trusted_ca_files: [{name}]\n")
         with pytest.raises(InputError) as caught:
             load(file)
@@ -205,7 +205,7 @@ def test_the_limits_of_the_autoscaler(tmp_path: Path) -> None:
 
 def test_names_of_elastic_nodes_fit_into_a_host_name() -> None:
     """The longest name of a pool, and the highest number that its counts allow."""
-    most = json_schema()["$defs"]["Pool"]["properties"]["max_count"]["maximum"]
+    most = json_schema()["$defs"]["PoolSpec"]["properties"]["max_count"]["maximum"]
     assert len(f"{'p' * 20}-e{2 * most + 2}") <= 63
 
 

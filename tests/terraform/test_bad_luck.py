@@ -317,7 +317,7 @@ def test_the_next_run_waits_for_the_terraform_of_a_killed_one(site: Site) -> Non
         if b"gpucluster.localcloud.provider" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
     assert provider
-    told = site.paths.told
+    told = site.paths.interrupts
     before = told.read_text() if told.exists() else ""
 
     def release_when_it_was_told() -> None:

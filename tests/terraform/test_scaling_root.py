@@ -19,7 +19,7 @@ from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError, InputError, ReplacementError, ToolError
 from gpucluster.events import Event, ignore
-from gpucluster.lifecycle.hosts import Hosts
+from gpucluster.lifecycle.hosts import HostConnections
 from gpucluster.lifecycle.resize import PoolScaling, Resizing, recreated_addresses
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.operations.configuration_record import ConfigurationRecord
@@ -106,7 +106,7 @@ class Cluster:
             elastic=lambda: elastic,
             controller=cast(ControllerConnection, silent),
             nodes=Draining(cast(ControllerConnection, silent), self.events.append),
-            hosts=cast(Hosts, SimpleNamespace(forget=self._forget)),
+            hosts=cast(HostConnections, SimpleNamespace(forget=self._forget)),
             record=cast(ConfigurationRecord, SimpleNamespace(reopen=lambda: self.forgotten.append((["record"], [])))),
             on_event=self.events.append,
         )

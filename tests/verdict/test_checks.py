@@ -84,7 +84,7 @@ SPOILED: list[tuple[str, Spoil, str, str, str]] = [
     ("a silent login node", lambda f: f.pop("demo-login-1"), "login_slurm", "unknown", "demo-login-1: it has sent no facts"),
     ("all may log in", lambda f: f[HEAD].update(ssh_groups=[]), "controller_logins", "fail", "its ssh server lets alice in"),
     ("users may log in", lambda f: f[HEAD].update(ssh_groups=["root", "people"]), "controller_logins", "fail", "its ssh server lets alice in"),
-    ("its ssh server is silent", lambda f: f[HEAD].update(ssh_groups=None), "controller_logins", "unknown", "the controller's ssh server does not say whom it lets in"),
+    ("its ssh server is silent", lambda f: f[HEAD].update(ssh_groups=None), "controller_logins", "unknown", "the controller's ssh server does not report the users that it accepts"),
     ("container steps that nobody tried", lambda f: f[HEAD].pop("container_steps"), STEPS, "unknown", "none was tried"),
 ]  # fmt: skip
 
@@ -298,8 +298,8 @@ def test_a_pool_may_be_in_a_partition_of_another_name() -> None:
         ({"healthy": True, "paused": "new firewall", "pools": {}}, "pass", "paused: new firewall"),
         ({"healthy": False, "problems": ["the cloud refuses", "Slurm is gone"]}, "fail", "the cloud refuses; Slurm is gone"),
         ({"error": "no word within the time limit"}, "fail", "no word within the time limit"),
-        ({"healthy": "yes"}, "fail", "it does not say why"),
-        ({}, "unknown", "it does not say why"),
+        ({"healthy": "yes"}, "fail", "it gives no reason"),
+        ({}, "unknown", "it gives no reason"),
         (None, "unknown", "it was not asked"),
     ],
 )  # fmt: skip
@@ -345,7 +345,7 @@ def test_prometheus_must_reach_every_permanent_host(told: dict[str, Any], status
     ("told", "status", "words"),
     [
         ({"error": "gpucluster-agent is not installed"}, "fail", "gpucluster-agent is not installed"),
-        ({}, "unknown", "it does not say why"),
+        ({}, "unknown", "it gives no reason"),
         (None, "unknown", "Prometheus was not asked"),
     ],
 )

@@ -15,12 +15,12 @@ from gpucluster.measuring.plan import nodes_of
 from gpucluster.node_agent.checks.model import Check, CheckOutcome, Finding, Profile, Reaction, Scope, Status
 from gpucluster.verdict.repair import (
     HealthDecision,
-    Node,
+    NodeInRepair,
     RepairPlan,
     Standing,
     Touched,
-    accused,
     deciding,
+    failures_by_node,
     merged,
     plan,
     touched,
@@ -51,8 +51,8 @@ def found(name: str, subject: str, status: Status = Status.FAIL) -> Finding:
     return Finding(name, subject, status, "seven of eight")
 
 
-def node(name: str, standing: Standing = Standing.SERVING, reason: str = "") -> Node:
-    return Node(name, name.partition("-")[0], "-e" in name, standing, reason)
+def node(name: str, standing: Standing = Standing.SERVING, reason: str = "") -> NodeInRepair:
+    return NodeInRepair(name, name.partition("-")[0], "-e" in name, standing, reason)
 
 
 def decided(name: str, action: Action, *, done: bool = True, reason: str = "because") -> HealthDecision:
@@ -60,7 +60,7 @@ def decided(name: str, action: Action, *, done: bool = True, reason: str = "beca
 
 
 def planned(
-    *nodes: Node, failed: str = "", told: bool = False, decisions: tuple[HealthDecision, ...] = ()
+    *nodes: NodeInRepair, failed: str = "", told: bool = False, decisions: tuple[HealthDecision, ...] = ()
 ) -> RepairPlan:
     accuses = {name: [found("gpu_count", name)] for name in failed.split()}
     return plan({each.name: each for each in nodes}, accuses, decisions, replace_permanent=told)
@@ -81,7 +81,7 @@ def test_only_a_failed_check_of_one_node_that_drains_accuses_it() -> None:
         found("accounting", ""),
         found("never_heard_of", "c-7"),
     ]
-    assert accused(findings, CHECKS) == {"c-1": findings[:2]}
+    assert failures_by_node(findings, CHECKS) == {"c-1": findings[:2]}
     # The service is told what passes, too: a check that no node of a pool passes is itself the suspect.
     findings.append(found("gpu_count", "c-8", Status.PASS))
     assert deciding(findings, CHECKS) == (*findings[:2], findings[-1])
@@ -118,7 +118,7 @@ def test_a_permanent_node_is_recreated_only_where_that_was_requested() -> None:
     ],
 )  # fmt: skip
 def test_what_the_service_has_not_drained_is_left_with_the_next_command(
-    given_: Node, decision: HealthDecision | None, words: str
+    given_: NodeInRepair, decision: HealthDecision | None, words: str
 ) -> None:
     result = planned(given_, failed="c-e1", told=True, decisions=(decision,) if decision else ())
     assert result.replaced == result.would == ()
@@ -171,7 +171,7 @@ DECISIONS = st.lists(
 
 @given(NODES, st.sets(st.sampled_from(NAMES)), DECISIONS, st.booleans())
 def test_nothing_is_replaced_that_the_service_has_not_drained(
-    nodes: Mapping[str, Node], failed: set[str], decisions: list[HealthDecision], told: bool
+    nodes: Mapping[str, NodeInRepair], failed: set[str], decisions: list[HealthDecision], told: bool
 ) -> None:
     result = plan(nodes, {name: [found("gpu_count", name)] for name in failed}, decisions, replace_permanent=told)
     for name in result.replaced:

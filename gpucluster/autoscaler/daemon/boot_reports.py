@@ -1,7 +1,7 @@
-"""What new nodes have said about themselves before their slurmd may start: files of the health service.
+"""What new nodes have reported about themselves before their slurmd may start: files of the health service.
 
 A file is named by the address from which a report came, which is all that it proves. Whether that is the address of the
-node's instance is asked of the cloud, and only when a report says that the node is unfit. The cloud gives the address
+node's instance is asked of the cloud, and only when a report states that the node is unfit. The cloud gives the address
 of an instance that is gone to the next one: a report from before the launch of a node was another instance's.
 """
 
@@ -42,30 +42,30 @@ class BootReports:
         """Instances whose checks at boot failed, with what was seen.
 
         Raises:
-            GpuClusterError: the cloud does not say an address.
+            GpuClusterError: the cloud does not return an address.
         """
-        said = self._said()
-        found = {}
+        reports = self._reports()
+        reasons = {}
         for claim in claims:
-            if claim.state not in BOOTING_STATES or not claim.instance_id or claim.node not in said:
+            if claim.state not in BOOTING_STATES or not claim.instance_id or claim.node not in reports:
                 continue
-            report = said[claim.node].get(self._address(claim.instance_id))
+            report = reports[claim.node].get(self._address(claim.instance_id))
             if report is not None and report.at >= claim.asked_at:
-                found[claim.instance_id] = report.reason
-        return found
+                reasons[claim.instance_id] = report.reason
+        return reasons
 
     def _address(self, instance_id: str) -> str:
         if not self._addresses.get(instance_id):
             self._addresses[instance_id] = self._address_of(instance_id)
         return self._addresses[instance_id]
 
-    def _said(self) -> dict[str, dict[str, _Unfit]]:
+    def _reports(self) -> dict[str, dict[str, _Unfit]]:
         """By node and address, those that are unfit."""
-        found: dict[str, dict[str, _Unfit]] = {}
+        reports: dict[str, dict[str, _Unfit]] = {}
         for file in sorted(self._folder.glob("*.json")):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 raw = json.loads(file.read_text())
                 if raw["reason"]:
                     report = _Unfit(str(raw["reason"]), float(raw["at"]["wall"]))
-                    found.setdefault(str(raw["node"]), {})[str(raw["address"])] = report
-        return found
+                    reports.setdefault(str(raw["node"]), {})[str(raw["address"])] = report
+        return reports

@@ -1,4 +1,4 @@
-"""Tells the ssh authority of the controller which nodes boot from baked images, and at which addresses.
+"""Tells the ssh CA of the controller which nodes boot from baked images, and at which addresses.
 
 Such a node asks for its entry in the directory before its slurmd registers, and so before Slurm knows its address. The
 cloud knows it, and is asked once for each instance that has come to run.
@@ -27,7 +27,7 @@ class BootingNodes:
     """The file with the nodes that boot.
 
     Args:
-        file: in a folder that all may read: names and addresses of nodes are no secret.
+        file: in a folder that all may read: names and addresses of nodes are not secret.
         address_of: the private address of an instance, by its id; empty if it has none yet.
     """
 
@@ -37,7 +37,9 @@ class BootingNodes:
         self._present: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._written: str | None = None
-        self._queue: WorkQueue[str] = WorkQueue("address", self._ask, on_end=self._asked, rate=Rate(), clock=clock)
+        self._queue: WorkQueue[str] = WorkQueue(
+            "address", self._ask, on_end=self._address_read, rate=Rate(), clock=clock
+        )
 
     def publish(self, claims: Iterable[NodeClaim], live: Collection[str]) -> None:
         """Bring the file up to date.
@@ -74,14 +76,14 @@ class BootingNodes:
                 self._addresses[instance] = address
                 self._write()
 
-    def _asked(self, instance: str, error: Exception | None) -> None:
+    def _address_read(self, instance: str, error: Exception | None) -> None:
         if error is not None:
             log.warning(f"its address is not known: {error}", node=self._present.get(instance), instance=instance)
 
     def _write(self) -> None:
         present = {one: node for one, node in self._present.items() if one in self._addresses}
-        found = content((self._addresses[one], BootingNode(node, one)) for one, node in present.items())
-        text = json.dumps(found, indent=1) + "\n"
+        entries = content((self._addresses[one], BootingNode(node, one)) for one, node in present.items())
+        text = json.dumps(entries, indent=1) + "\n"
         if text != self._written:
             write_whole(self._file, text, mode=_READABLE)
             self._written = text

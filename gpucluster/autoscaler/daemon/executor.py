@@ -28,7 +28,7 @@ class WorkQueue(Generic[Item]):
 
     Args:
         do: works on one item. A 429 puts the item back at the front; any other result ends it.
-        wanted: called just before an item is worked on; an item that is no longer wanted is dropped.
+        is_needed: called just before an item is worked on; an item that is no longer needed is dropped.
         on_end: called for an item that was worked on, with the exception that `do` raised, or None.
     """
 
@@ -37,13 +37,13 @@ class WorkQueue(Generic[Item]):
         name: str,
         do: Callable[[Item], None],
         *,
-        wanted: Callable[[Item], bool] = lambda _item: True,
+        is_needed: Callable[[Item], bool] = lambda _item: True,
         on_end: Callable[[Item, Exception | None], None] = lambda _item, _error: None,
         rate: Rate | None = None,
         workers: int = WORKERS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._do, self._wanted, self._on_end, self._clock = do, wanted, on_end, clock
+        self._do, self._is_needed, self._on_end, self._clock = do, is_needed, on_end, clock
         self.rate = rate
         self._queue: deque[tuple[Hashable, Item]] = deque()
         self._keys: set[Hashable] = set()
@@ -100,7 +100,7 @@ class WorkQueue(Generic[Item]):
         error: Exception | None = None
         sent = False
         try:
-            sent = self._wanted(item)
+            sent = self._is_needed(item)
             if sent:
                 self._do(item)
         except Exception as raised:
@@ -152,7 +152,7 @@ class InstanceLauncher:
         self,
         launch: Callable[[Launch], tuple[str, str]],
         *,
-        wanted: Callable[[Launch], bool],
+        is_needed: Callable[[Launch], bool],
         wake: Callable[[], None] = lambda: None,
         rate: Rate | None = None,
         workers: int = WORKERS,
@@ -163,7 +163,7 @@ class InstanceLauncher:
         self._ended: dict[str, Sent] = {}
         self.rate = rate or Rate()
         self._queue: WorkQueue[Launch] = WorkQueue(
-            "launch", self._send, wanted=wanted, on_end=self._failed, rate=self.rate, workers=workers, clock=clock
+            "launch", self._send, is_needed=is_needed, on_end=self._failed, rate=self.rate, workers=workers, clock=clock
         )
 
     def submit(self, launch: Launch) -> bool:

@@ -35,10 +35,10 @@ def resume_file(path: str | None) -> object:
         return None
     try:
         with open(path, "rb") as file:
-            found: object = json.loads(file.read())
+            document: object = json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return None
-    return found
+    return document
 
 
 def record(spool: str, kind: str, nodes: str, resume: object, now: int) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from gpucluster.autoscaler.decide.types import (
+    CloudInstance,
     Fault,
-    Instance,
     Intent,
     Job,
     Memory,
@@ -39,7 +39,7 @@ class Slurm(Protocol):
 class CloudApi(Protocol):
     """The cloud (`daemon.oci.OciCloud`)."""
 
-    def instances(self, remembered: Collection[str] = ()) -> tuple[Instance, ...]:
+    def instances(self, remembered: Collection[str] = ()) -> tuple[CloudInstance, ...]:
         """The elastic instances."""
 
     def cause(self, instance_id: str) -> tuple[Fault, str] | None:

@@ -49,7 +49,7 @@ _KEPT_DAYS = 30
 log = DaemonLog("join")
 
 
-class Service:
+class JoinService:
     """Root's service: reads requests, runs the playbook for all that arrived together, writes the results.
 
     Args:
@@ -146,10 +146,10 @@ class Service:
     def _knock(self) -> None:
         """Note which hosts answer now, and give up those that have not answered for too long."""
         silent = [arrival for arrival in self._waiting.values() if arrival.answered_at is None]
-        found = self._answers([arrival.request.address for arrival in silent]) if silent else ()
+        answering = self._answers([arrival.request.address for arrival in silent]) if silent else ()
         now = time.monotonic()
         for arrival in silent:
-            if arrival.request.address in found:
+            if arrival.request.address in answering:
                 arrival.answered_at = now
         for arrival in overdue(self._waiting.values(), now, patience=self._patience):
             request = arrival.request
@@ -159,13 +159,13 @@ class Service:
             del self._waiting[request.stem]
 
     def _start_due(self) -> None:
-        found = due(self._waiting.values(), time.monotonic(), settle=self._settle, window=self._window)
-        if not found:
+        arrivals = due(self._waiting.values(), time.monotonic(), settle=self._settle, window=self._window)
+        if not arrivals:
             return
         # Read again: what was allowed when the request came may be minutes old.
         policy, inventory = Policy.load(self._config), self._read_inventory()
         requests = []
-        for arrival in found:
+        for arrival in arrivals:
             del self._waiting[arrival.request.stem]
             try:
                 check(arrival.request, policy, inventory)
@@ -197,10 +197,10 @@ class Service:
         import yaml
 
         try:
-            found = yaml.safe_load(self._inventory.read_text())
+            inventory = yaml.safe_load(self._inventory.read_text())
         except (OSError, yaml.YAMLError) as error:
             raise InputError(f"can't read the inventory: {error}", where=str(self._inventory)) from error
-        return found if isinstance(found, Mapping) else {}
+        return inventory if isinstance(inventory, Mapping) else {}
 
     def _start(self, requests: Sequence[JoinRequest], policy: Policy, inventory: Mapping[str, Any]) -> None:
         while not self._free.acquire(timeout=_POLL):
@@ -254,9 +254,9 @@ class Service:
                     "-i", str(self._inventory), "-i", str(folder / "new.yml"), "join.yml"]  # fmt: skip
             home = self._work / "ansible" if keeps else folder / "home"
             environment = self._environment(folder, programs, home)
-            done = process.run(argv, env=environment, cwd=self._playbooks, check=False)
-            output = process.without_colour(done.stdout + done.stderr)
-            return parse_results(output, done.returncode, [request.node for request in requests])
+            result = process.run(argv, env=environment, cwd=self._playbooks, check=False)
+            output = process.without_colour(result.stdout + result.stderr)
+            return parse_results(output, result.returncode, [request.node for request in requests])
         finally:
             if keeps:
                 self._kept_home.release()

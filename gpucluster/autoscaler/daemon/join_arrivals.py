@@ -66,11 +66,11 @@ def _connected(probes: Sequence[socket.socket], until: float) -> list[socket.soc
     left = {probe.fileno(): probe for probe in probes}
     for number in left:
         poll.register(number, select.POLLOUT)
-    found = []
+    open_probes = []
     while left and (events := poll.poll(max(0.0, until - time.monotonic()) * 1000)):
         for number, _event in events:
             poll.unregister(number)
             probe = left.pop(number)
             if probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
-                found.append(probe)
-    return found
+                open_probes.append(probe)
+    return open_probes

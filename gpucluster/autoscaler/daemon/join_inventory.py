@@ -47,8 +47,8 @@ def check(request: JoinRequest, policy: Policy, inventory: Mapping[str, Any]) ->
 
 
 def _variables(inventory: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (inventory.get("all") or {}).get("vars") or {}
-    return found
+    variables: Mapping[str, Any] = (inventory.get("all") or {}).get("vars") or {}
+    return variables
 
 
 def _networks(variables: Mapping[str, Any]) -> Sequence[str]:
@@ -94,8 +94,8 @@ def new_hosts(
 
 
 def _labels(policy: Policy, pool: str) -> dict[str, Any]:
-    found = policy.pools.get(pool)
-    return {"kubernetes_node_labels": dict(found.node.labels)} if found and found.node else {}
+    pool_policy = policy.pools.get(pool)
+    return {"kubernetes_node_labels": dict(pool_policy.node.labels)} if pool_policy and pool_policy.node else {}
 
 
 _RECAP = re.compile(r"^(\S+)\s+: ok=\d+\s+changed=\d+\s+unreachable=(\d+)\s+failed=(\d+)")
@@ -128,7 +128,7 @@ def _reason(raw: str) -> str:
         fields = json.loads(raw)
         if "censored" in fields:
             return "the details are hidden because they may hold secrets"
-        # Ansible's own message about a program that failed says less than the program itself.
+        # Ansible's own message about a program that failed has less information than the program's own output.
         generic = str(fields.get("msg") or "").lower().startswith(("non-zero return code", "module failure"))
         first = ("stderr", "module_stderr", "stdout") if generic else ("stderr",)
         for key in (*first, "msg", "module_stderr", "stdout"):

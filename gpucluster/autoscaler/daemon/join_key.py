@@ -21,7 +21,7 @@ def make(private: Path, public: Path) -> None:
     """Create the key unless it exists, and publish its public half.
 
     Args:
-        private: its folder is created, for its owner only. `public`: its folder is root's, and everybody may read it.
+        private: its folder is created, for its owner only. `public`: its folder is root's, and any user may read it.
 
     Raises:
         GpuClusterError: the key can't be created, read or published.

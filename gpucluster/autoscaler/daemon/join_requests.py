@@ -64,12 +64,12 @@ class Requests:
 
     def results(self) -> Mapping[str, JoinResult]:
         """The results, by instance."""
-        found = {}
+        results = {}
         for name, request in self._requests():
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 raw = json.loads(self._result(name).read_text())
-                found[request.instance_id] = JoinResult(bool(raw["ok"]), str(raw["message"]))
-        return found
+                results[request.instance_id] = JoinResult(bool(raw["ok"]), str(raw["message"]))
+        return results
 
     def remove(self, instance_id: str) -> None:
         """Remove a request and its result."""
@@ -83,12 +83,12 @@ class Requests:
         return self._folder / (name.removesuffix(".json") + RESULT)
 
     def _requests(self) -> list[tuple[str, JoinRequest]]:
-        found = []
+        requests = []
         for path in sorted(self._folder.glob("*.json")):
             if path.is_file() and not path.name.endswith(RESULT):
                 with contextlib.suppress(OSError, GpuClusterError):
-                    found.append((path.name, parse(path.read_bytes())))
-        return found
+                    requests.append((path.name, parse(path.read_bytes())))
+        return requests
 
 
 def parse(raw: bytes) -> JoinRequest:

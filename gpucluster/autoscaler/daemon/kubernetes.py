@@ -1,14 +1,15 @@
 """Kubernetes in the place of Slurm: what the autoscaler reads of nodes and pods, and what it changes.
 
 The program kubectl is asked for everything, with a kubeconfig of the autoscaler's own. What `decide.pods` decides is
-shown in Slurm's words; what the plan then says is carried out here:
+shown in Slurm's words; the actions of the plan are carried out here:
 
     PowerDown   the Node is deleted. Pods on it end, and what controls them makes others
     MarkDown    the taint `gpucluster.io/out-of-service:NoExecute`: its pods end, and no other comes
     Drain       the Node is cordoned
     Delay, Hold, Annotate   annotations on the pods of a gang, which `kubectl describe pod` shows
 
-Annotations are also where a delay and a hold are stored: somebody who removes `gpucluster.io/hold` releases the gang.
+Annotations are also where a delay and a hold are stored: an operator who removes `gpucluster.io/hold` releases the
+    gang.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     Delay,
-    Drain,
+    DrainNodes,
     Hold,
     Job,
     MarkDown,
@@ -58,20 +59,20 @@ from gpucluster.paths import write_private
 GANG, GANG_SIZE = "gpucluster.io/gang", "gpucluster.io/gang-size"
 HOLD, NOT_BEFORE = "gpucluster.io/hold", "gpucluster.io/not-before"
 INSTANCE, OUT_OF_SERVICE = "gpucluster.io/instance-id", "gpucluster.io/out-of-service"
-# Labels by which others say which pods start together, in the order in which they are looked for.
+# Labels by which other controllers state which pods start together, in the order in which they are looked for.
 _GANG_LABELS = (
     GANG,
     "jobset.sigs.k8s.io/jobset-name",
     "training.kubeflow.org/job-name",
     "kueue.x-k8s.io/pod-group-name",
 )
-# Where it is said how many they are: ours, and the annotation of a group of Kueue.
+# Where their number is stored: ours, and the annotation of a group of Kueue.
 _GANG_SIZES = (GANG_SIZE, "kueue.x-k8s.io/pod-group-total-count")
 # More labels with the name of what a pod belongs to: a job of gpucluster, a Job (the second from 1.27 on).
 _NAME_LABELS = ("gpucluster.io/job", "job-name", "batch.kubernetes.io/job-name")
 # Why the scheduler has not put a pod on a node: it found none; it may not look yet (from 1.26 on).
 _UNSCHEDULABLE, _GATED = "Unschedulable", "SchedulingGated"
-# What it says of claims that no node can bind (its plugin volumebinding, from 1.20 on): unbound ones of a class that
+# Its message about claims that no node can bind (its plugin volumebinding, from 1.20 on): unbound ones of a class that
 # waits for no pod, and `persistentvolumeclaim "NAME" not found`, `is being deleted`, `bound to non-existent ...`.
 _UNBOUND = re.compile(r'unbound immediate PersistentVolumeClaims|persistentvolumeclaim "')
 _USER_NAMESPACE = "user-"
@@ -107,7 +108,7 @@ class KubernetesClient:
         kubectl: the program with its kubeconfig, such as ("kubectl", "--kubeconfig", FILE).
         pools: what new nodes will be.
         state: the folder where the placement is stored.
-        may_write: whether anything may be changed and stored now. Without that an observation only says what would be.
+        may_write: whether anything may be changed and stored now. Without that an observation only shows what would be.
         timeout: seconds for one command.
         clock: seconds of the epoch.
     """
@@ -132,7 +133,7 @@ class KubernetesClient:
         self._jobs: dict[str, Job] = {}
         self._gangs: dict[str, tuple[str, ...]] = {}
         self._members: dict[str, Member] = {}
-        self._said: dict[str, tuple[str, ...]] = {}
+        self._annotations: dict[str, tuple[str, ...]] = {}
 
     # --- reading -----
 
@@ -147,7 +148,7 @@ class KubernetesClient:
             pause = min(_STUCK_PAUSE * 2.0 ** self._placement.stuck.get(gang, 0), _LONGEST_STUCK_PAUSE)
             self._annotate_gang(gang, _STUCK, **{NOT_BEFORE: str(math.ceil(self._clock() + pause))})
         for gang, why in placed.unfit.items():
-            # Only words: a namespace that takes none, because of a webhook of somebody's, must not stop the others.
+            # Only words: a namespace that takes none, because of a webhook of the site, must not stop the others.
             try:
                 self._annotate_gang(gang, f"{PREFIX} {why}")
             except KubernetesUnavailable as error:
@@ -160,8 +161,8 @@ class KubernetesClient:
 
     def node_states(self, names: Iterable[str]) -> dict[str, Node]:
         """Some of the nodes, as they are now."""
-        found = self._observe().nodes
-        return {name: found[name] for name in sorted(set(names)) if name in found}
+        nodes = self._observe().nodes
+        return {name: nodes[name] for name in sorted(set(names)) if name in nodes}
 
     def jobs(self) -> dict[str, Job]:
         """The gangs that have not ended, as `nodes` last saw them."""
@@ -176,7 +177,7 @@ class KubernetesClient:
                 self.power_down(action.nodes)
             case MarkDown():
                 self.mark_down(action.nodes, action.why)
-            case Drain():
+            case DrainNodes():
                 self.drain(action.nodes, action.why)
             case Delay():
                 self.delay(action.job, action.until - self._clock(), action.why)
@@ -214,7 +215,7 @@ class KubernetesClient:
         self._store(self._placement.without_gang(gang))
 
     def hold(self, gang: str, why: str) -> None:
-        """Give a gang no nodes until somebody removes the annotation."""
+        """Give a gang no nodes until an operator removes the annotation."""
         self._annotate_gang(gang, why, **{HOLD: "true"})
         self._store(self._placement.without_gang(gang))
 
@@ -238,7 +239,7 @@ class KubernetesClient:
                 continue
             gangs.setdefault(pod.gang, []).append(pod.id)
         self._gangs = {gang: tuple(ids) for gang, ids in gangs.items()}
-        self._said = {gang: words for gang, words in self._said.items() if gang in gangs}
+        self._annotations = {gang: words for gang, words in self._annotations.items() if gang in gangs}
         self._members = members
         return placement.place(pods, members, self._pools, self._placement, self._clock())
 
@@ -253,12 +254,12 @@ class KubernetesClient:
     def _annotate_gang(self, gang: str, why: str, **others: str) -> None:
         words = (f"{WHY}={storable(why)}", *(f"{key}={value}" for key, value in others.items()))
         pods = self._gangs.get(gang, ())
-        if self._said.get(gang) == (*words, *pods):
+        if self._annotations.get(gang) == (*words, *pods):
             return
         for pod in pods:
             namespace, _, name = pod.partition("/")
             self._tolerant("annotate", "pod", name, f"--namespace={namespace}", "--overwrite", *words)
-        self._said[gang] = (*words, *pods)
+        self._annotations[gang] = (*words, *pods)
 
     def _annotate_node(self, node: str, why: str) -> None:
         self._tolerant("annotate", "node", node, "--overwrite", f"{WHY}={storable(why)}", f"{CORDONED_BY}={US}")
@@ -299,15 +300,15 @@ class KubernetesClient:
 
     def _tolerant(self, *arguments: str) -> None:
         """Change what may be gone by now."""
-        done = self._run(*arguments)
-        if done.returncode != 0 and "NotFound" not in done.stderr:
-            raise _refused(done)
+        result = self._run(*arguments)
+        if result.returncode != 0 and "NotFound" not in result.stderr:
+            raise _refused(result)
 
     def _ask(self, *arguments: str) -> str:
-        done = self._run(*arguments)
-        if done.returncode != 0:
-            raise _refused(done)
-        return done.stdout
+        result = self._run(*arguments)
+        if result.returncode != 0:
+            raise _refused(result)
+        return result.stdout
 
     def _run(self, *arguments: str) -> process.Completed:
         try:
@@ -404,8 +405,8 @@ def _needs(spec: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _requests(resources: Mapping[str, Any] | None) -> dict[str, float]:
-    asked = {**((resources or {}).get("limits") or {}), **((resources or {}).get("requests") or {})}
-    return {name: quantity(str(amount)) for name, amount in asked.items()}
+    amounts = {**((resources or {}).get("limits") or {}), **((resources or {}).get("requests") or {})}
+    return {name: quantity(str(amount)) for name, amount in amounts.items()}
 
 
 def quantity(text: str) -> float:
@@ -414,13 +415,13 @@ def quantity(text: str) -> float:
     Raises:
         KubernetesUnavailable: it is none.
     """
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
         try:
             return float(text)  # with an exponent
         except ValueError as error:
             raise _unreadable("a quantity", text) from error
-    number, unit = found["number"], found["unit"]
+    number, unit = match["number"], match["unit"]
     return float(number) * _UNITS.get(unit or "", 1.0)
 
 
@@ -454,7 +455,7 @@ def taint(text: str) -> Taint:
 
 
 def _whole(text: object, default: int) -> int:
-    """A number that anybody may have written; up to 12 digits."""
+    """A number that any user may have written; up to 12 digits."""
     return int(text) if isinstance(text, str) and _WHOLE.fullmatch(text) else default
 
 
@@ -466,6 +467,6 @@ def _unreadable(command: str, output: str) -> KubernetesUnavailable:
     return KubernetesUnavailable(f"the output of {command} can't be read: {output[:200]!r}", where=command, hint=_HINT)
 
 
-def _refused(done: process.Completed) -> KubernetesUnavailable:
-    message = (done.stderr.strip() or done.stdout.strip() or "without a message")[-500:]
-    return KubernetesUnavailable(f"kubectl failed: {message}", where=" ".join(done.argv[-4:])[:200], hint=_HINT)
+def _refused(result: process.Completed) -> KubernetesUnavailable:
+    message = (result.stderr.strip() or result.stdout.strip() or "without a message")[-500:]
+    return KubernetesUnavailable(f"kubectl failed: {message}", where=" ".join(result.argv[-4:])[:200], hint=_HINT)

@@ -31,7 +31,7 @@ from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     Delay,
-    Drain,
+    DrainNodes,
     Hold,
     Join,
     Launch,
@@ -131,7 +131,7 @@ class Ledger:
     # --- memory -----
 
     def load(self) -> Memory:
-        """The memory. Pauses and their end, which people write, are read again each time.
+        """The memory. Pauses and their end, which operators write, are read again each time.
 
         Raises:
             LedgerError: it can't be read.
@@ -141,9 +141,9 @@ class Ledger:
             if self._memory is None or not self._exclusive:
                 self._memory = self._in_file = self._read()
             else:
-                said = self._said_by_people()
-                self._memory = replace(self._memory, **said)
-                self._in_file = self._in_file and replace(self._in_file, **said)
+                changes = self._pauses_of_operators()
+                self._memory = replace(self._memory, **changes)
+                self._in_file = self._in_file and replace(self._in_file, **changes)
             return self._memory
 
     def commit(self, memory: Memory, decided: ScalingPlan | None = None, now: float | None = None) -> None:
@@ -330,11 +330,13 @@ class Ledger:
             raise
 
     @contextmanager
-    def _errors(self, done: str) -> Iterator[None]:
+    def _errors(self, participle: str) -> Iterator[None]:
         try:
             yield
         except (OSError, sqlite3.OperationalError) as error:
-            raise LedgerError(f"the ledger can't be {done}: {error}", where=str(self._path), hint=_HINT) from error
+            raise LedgerError(
+                f"the ledger can't be {participle}: {error}", where=str(self._path), hint=_HINT
+            ) from error
         except (sqlite3.DatabaseError, ValueError) as error:
             self._disconnect()  # the next pass opens it again, and sets it aside
             raise LedgerError(f"the ledger is broken: {error}", where=str(self._path), hint=_HINT) from error
@@ -343,17 +345,17 @@ class Ledger:
 
     def _read(self) -> Memory:
         hints = _fields()
-        found: dict[str, Any] = {name: {} for name in _mappings()}
+        fields: dict[str, Any] = {name: {} for name in _mappings()}
         for name, key, text in self._connected().execute("SELECT field, key, value FROM memory"):
             if name in _mappings():
-                found[name][key] = _decode(_mappings()[name], json.loads(text))
+                fields[name][key] = _decode(_mappings()[name], json.loads(text))
             elif name in hints:
-                found[name] = _decode(hints[name], json.loads(text))
-        if not found.get("id"):
+                fields[name] = _decode(hints[name], json.loads(text))
+        if not fields.get("id"):
             raise ValueError("it has no id")
-        return Memory(**found)
+        return Memory(**fields)
 
-    def _said_by_people(self) -> dict[str, Any]:
+    def _pauses_of_operators(self) -> dict[str, Any]:
         rows = self._connected().execute("SELECT field, value FROM memory WHERE field IN ('paused', 'resumed_at')")
         return {"paused": "", "resumed_at": 0.0, **{field: json.loads(value) for field, value in rows}}
 
@@ -377,7 +379,7 @@ def _events(action: Action, at: float) -> Iterator[LedgerEvent]:
     """One event for each subject of an action."""
     subjects: tuple[str, ...]
     match action:
-        case PowerDown() | MarkDown() | Drain():
+        case PowerDown() | MarkDown() | DrainNodes():
             subjects = action.nodes
         case Delay() | Hold() | Annotate():
             subjects = (action.job,)

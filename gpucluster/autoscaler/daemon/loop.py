@@ -30,8 +30,8 @@ from gpucluster.autoscaler.decide.types import (
     BOOTING,
     Action,
     ClaimState,
-    Drain,
-    Instance,
+    CloudInstance,
+    DrainNodes,
     Intent,
     Job,
     Join,
@@ -53,7 +53,7 @@ from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import GpuClusterError
 from gpucluster.node_agent.notify import notify
 from gpucluster.paths import write_private
-from gpucluster.slurm.states import wanted
+from gpucluster.slurm.states import power_requested
 from gpucluster.text import count
 
 # Seconds between two passes at least, however often the daemon's own work wakes the loop. For hooks see `_rest`.
@@ -79,7 +79,7 @@ class AutoscalerLoop:
     Args:
         state: the folder for the status file and console histories.
         up: the folder of prolog markers (`prolog_markers`); None writes none.
-        boot_reports: the folder of what booting nodes say (`boot_reports`); None reads none.
+        boot_reports: the folder with the reports of booting nodes (`boot_reports`); None reads none.
         booting: the file with the nodes that boot from baked images (`booting_nodes`); None writes none.
         wake_up: wakes the loop; hooks send to it.
         clock: the daemon's own time; it never jumps.
@@ -121,7 +121,7 @@ class AutoscalerLoop:
         self._busy = False
         self._stopping = threading.Event()
         wake = self._wake_up.wake
-        self._launcher = InstanceLauncher(self._launch, wanted=self._still_intended, wake=wake, clock=self._clock)
+        self._launcher = InstanceLauncher(self._launch, is_needed=self._still_intended, wake=wake, clock=self._clock)
         self._terminations: WorkQueue[Terminate] = WorkQueue(
             "terminate", self._terminate, on_end=self._terminated, rate=Rate(), clock=self._clock
         )
@@ -147,10 +147,10 @@ class AutoscalerLoop:
         log.info("stopped")
 
     def _rest(self, seconds: float) -> None:
-        """Sleep until the next pass: for so many seconds, or until work has ended, or a hook or a person wants one.
+        """Sleep until the next pass: for so many seconds, or until work has ended, or a hook or an operator wants one.
 
-        Each pass asks the cloud for its instances, and everybody who may write to the socket can wake the loop. So a
-        datagram alone is no reason for a pass, and one that comes with a reason gets its pass at the pace of
+        Each pass asks the cloud for its instances, and any program that may write to the socket can wake the loop. So a
+        datagram alone is not a reason for a pass, and one that comes with a reason gets its pass at the pace of
         `busy_tick`.
         """
         began = self._clock()
@@ -161,17 +161,17 @@ class AutoscalerLoop:
             if woken.by_work:
                 return
             if woken.by_hook:
-                if self._wanted():
+                if self._has_work():
                     end = min(end, began + self._policy.times.busy_tick)
                 self._stopping.wait(max(0.0, min(_SHORTEST, end - self._clock())))
 
-    def _wanted(self) -> bool:
-        """Whether a hook has written a record, or a person has paused or resumed, since the last pass."""
+    def _has_work(self) -> bool:
+        """Whether a hook has written a record, or an operator has paused or resumed, since the last pass."""
         try:
             if self._spool.waits() or self._memory is None:
                 return True
-            said = self._ledger.load()
-            return (said.paused, said.resumed_at) != (self._memory.paused, self._memory.resumed_at)
+            memory = self._ledger.load()
+            return (memory.paused, memory.resumed_at) != (self._memory.paused, self._memory.resumed_at)
         except Exception:
             return True  # the pass meets the same error, and reports it
 
@@ -261,7 +261,7 @@ class AutoscalerLoop:
             return self._boot_reports.unfit(memory.claims.values()) if self._boot_reports else {}
         return {}
 
-    def _publish_booting(self, memory: Memory, instances: tuple[Instance, ...] | None) -> None:
+    def _publish_booting(self, memory: Memory, instances: tuple[CloudInstance, ...] | None) -> None:
         with self._part("booting nodes"):
             # Without a listing the last one stands. The ledger ends a claim that stays too long in any case.
             if self._booting is not None and instances is not None:
@@ -285,10 +285,10 @@ class AutoscalerLoop:
         return frozenset(left - set(joining) - set(joined))
 
     def _intents(self) -> Sequence[tuple[str, Intent]]:
-        found: Sequence[tuple[str, Intent]] = ()
+        records: Sequence[tuple[str, Intent]] = ()
         with self._part("spool"):
-            found = self._spool.read()
-        return found
+            records = self._spool.read()
+        return records
 
     def _observe_slurm(self) -> tuple[Mapping[str, Node] | None, Mapping[str, Job] | None]:
         with self._part(self._policy.scheduler):
@@ -299,7 +299,7 @@ class AutoscalerLoop:
             return nodes, jobs
         return None, None
 
-    def _observe_cloud(self, memory: Memory) -> tuple[Instance, ...] | None:
+    def _observe_cloud(self, memory: Memory) -> tuple[CloudInstance, ...] | None:
         with self._part("cloud"):
             instances = self._cloud.instances(
                 {claim.instance_id for claim in memory.claims.values() if claim.instance_id}
@@ -308,7 +308,7 @@ class AutoscalerLoop:
             return instances
         return None
 
-    def _late(self, memory: Memory, instances: tuple[Instance, ...] | None) -> tuple[Outcome, ...]:
+    def _late(self, memory: Memory, instances: tuple[CloudInstance, ...] | None) -> tuple[Outcome, ...]:
         """Launches that the cloud accepted and that failed later, with the cause from the cloud's work request."""
         gone = {instance.id for instance in instances or () if not instance.live}
         claims = [
@@ -361,7 +361,7 @@ class AutoscalerLoop:
         for note in decided.notes:
             if note.subject == plan.EVERYTHING:
                 log.warning(note.text)
-        self._timeline.done(decided.actions)
+        self._timeline.decisions(decided.actions)
         terminations = [action for action in decided.actions if isinstance(action, Terminate)]
         refused = False
         for action in decided.actions:
@@ -413,7 +413,7 @@ class AutoscalerLoop:
         unwanted = []
         for termination in terminations:
             node = nodes.get(termination.node)
-            if termination.unless_wanted and node is not None and wanted(node.flags):
+            if termination.unless_wanted and node is not None and power_requested(node.flags):
                 log.info(
                     "not terminated: the node is wanted again",
                     node=termination.node,
@@ -532,6 +532,6 @@ class AutoscalerLoop:
 
 
 def _fields_of(action: SlurmAction) -> dict[str, object]:
-    if isinstance(action, (PowerDown, MarkDown, Drain)):
+    if isinstance(action, (PowerDown, MarkDown, DrainNodes)):
         return {"nodes": action.nodes, "why": action.why}
     return {"job": action.job, "why": action.why}

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.decide.types import Fault, Instance
+from gpucluster.autoscaler.decide.types import CloudInstance, Fault
 from gpucluster.autoscaler.decide.words import ADVICE
 from gpucluster.autoscaler.policy import Policy, PoolPolicy
 from gpucluster.errors import CloudError, InputError
@@ -48,7 +48,7 @@ _CONSOLE_UNFINISHED = (LifecycleState.REQUESTED, "GETTING-HISTORY")
 
 
 class RequestFault(StrEnum):
-    """A refusal that is no evidence about the launch itself."""
+    """A refusal that is not evidence about the launch itself."""
 
     THROTTLED = "throttled"  # too many requests: send the same one again, later
     UNAUTHENTICATED = "unauthenticated"  # send it once more with a new signer
@@ -134,7 +134,7 @@ class OciCloud:
 
     # --- reading -----
 
-    def instances(self, remembered: Collection[str] = ()) -> tuple[Instance, ...]:
+    def instances(self, remembered: Collection[str] = ()) -> tuple[CloudInstance, ...]:
         """Every elastic instance of the cluster that exists, is being created or is ending.
 
         Args:
@@ -150,8 +150,8 @@ class OciCloud:
                 self._locked_out_at = time.monotonic()
             raise
 
-    def _instances(self, remembered: Collection[str]) -> tuple[Instance, ...]:
-        found: list[Instance] = []
+    def _instances(self, remembered: Collection[str]) -> tuple[CloudInstance, ...]:
+        instances: list[CloudInstance] = []
         page: str | None = None
         while True:
             answer = self._ask(
@@ -165,22 +165,22 @@ class OciCloud:
             for raw in answer.data:
                 instance = self._elastic(raw)
                 if instance and (instance.state != LifecycleState.TERMINATED or instance.id in remembered):
-                    found.append(instance)
+                    instances.append(instance)
             page = answer.headers.get("opc-next-page")
             if not page:
-                return tuple(found)
+                return tuple(instances)
 
-    def _elastic(self, raw: Mapping[str, Any]) -> Instance | None:
-        found: Mapping[str, str] = raw.get("freeformTags") or {}
-        node = tags.elastic_node(found, self._policy.cluster, self._policy.identity)
+    def _elastic(self, raw: Mapping[str, Any]) -> CloudInstance | None:
+        freeform_tags: Mapping[str, str] = raw.get("freeformTags") or {}
+        node = tags.elastic_node(freeform_tags, self._policy.cluster, self._policy.identity)
         if not node:
             return None
         reboot = raw.get("timeMaintenanceRebootDue")
-        return Instance(
+        return CloudInstance(
             id=raw["id"],
             node=node,
-            pool=str(found.get(tags.POOL, "")),
-            generation=tags.generation(found),
+            pool=str(freeform_tags.get(tags.POOL, "")),
+            generation=tags.generation(freeform_tags),
             state=raw["lifecycleState"],
             created_at=_seconds(raw["timeCreated"]),
             availability_domain=raw.get("availabilityDomain") or "",

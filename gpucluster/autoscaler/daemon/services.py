@@ -73,7 +73,7 @@ def join(arguments: argparse.Namespace) -> int:
 
     Policy.load(arguments.config)
     logs.to_stream()
-    service = join.Service(
+    service = join.JoinService(
         arguments.config,
         arguments.state,
         inventory=arguments.inventory or join.INVENTORY,

@@ -24,7 +24,7 @@ from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     Delay,
-    Drain,
+    DrainNodes,
     Hold,
     Job,
     MarkDown,
@@ -116,17 +116,17 @@ class SlurmClient:
 
     def node_states(self, names: Iterable[str]) -> dict[str, Node]:
         """Some of the nodes, by name. Names that Slurm does not know are left out."""
-        asked = sorted(set(names))
-        if len(asked) > BATCH:
-            found = self.nodes()
-            return {name: found[name] for name in asked if name in found}
-        if not asked:
+        unique_names = sorted(set(names))
+        if len(unique_names) > BATCH:
+            nodes = self.nodes()
+            return {name: nodes[name] for name in unique_names if name in nodes}
+        if not unique_names:
             return {}
-        done = self._run("scontrol", "--oneliner", "show", "node", ",".join(asked))
+        result = self._run("scontrol", "--oneliner", "show", "node", ",".join(unique_names))
         missing = re.compile(r"Node \S+ not found\s*")
-        if done.returncode != 0 and not missing.search(done.stdout + done.stderr):
-            raise _refused(done)
-        return self._nodes(missing.sub("", done.stdout))
+        if result.returncode != 0 and not missing.search(result.stdout + result.stderr):
+            raise _refused(result)
+        return self._nodes(missing.sub("", result.stdout))
 
     def jobs(self) -> dict[str, Job]:
         """The jobs that are not finished, by id."""
@@ -156,7 +156,7 @@ class SlurmClient:
                 self.power_down(action.nodes, force=action.force)
             case MarkDown():
                 self.mark_down(action.nodes, action.why)
-            case Drain():
+            case DrainNodes():
                 self.drain(action.nodes, action.why)
             case Delay():
                 self.delay(action.job, action.until - self._clock(), action.why)
@@ -210,17 +210,17 @@ class SlurmClient:
     # --- commands -----
 
     def _nodes(self, text: str) -> dict[str, Node]:
-        found = {}
+        nodes = {}
         try:
             for line in slurm_nodes.parse(text):
                 pool = self._pool_of(line.name)
                 if pool or NodeState.CLOUD in line.flags:
-                    found[line.name] = Node(
+                    nodes[line.name] = Node(
                         line.name, pool, line.flags, line.reason, line.reason_user, line.instance_id
                     )
         except ValueError as error:
             raise _unreadable("scontrol show nodes", str(error)) from error
-        return found
+        return nodes
 
     def _update_nodes(self, nodes: Sequence[str], *words: str) -> None:
         for first in range(0, len(nodes), BATCH):
@@ -228,11 +228,11 @@ class SlurmClient:
 
     def _update_some_nodes(self, nodes: Sequence[str], words: Sequence[str]) -> None:
         """Update nodes. Slurm refuses a whole list for one unknown name: then each half is updated separately."""
-        done = self._run("scontrol", "update", f"nodename={','.join(nodes)}", *words)
-        if done.returncode == 0:
+        result = self._run("scontrol", "update", f"nodename={','.join(nodes)}", *words)
+        if result.returncode == 0:
             return
-        if _UNKNOWN_NODE not in done.stderr + done.stdout:
-            raise _refused(done)
+        if _UNKNOWN_NODE not in result.stderr + result.stdout:
+            raise _refused(result)
         if len(nodes) > 1:
             half = len(nodes) // 2
             self._update_some_nodes(nodes[:half], words)
@@ -242,9 +242,9 @@ class SlurmClient:
         self._tolerant("scontrol", "update", f"jobid={job}", *words)
 
     def _tolerant(self, *argv: str) -> None:
-        done = self._run(*argv)
-        if done.returncode != 0 and not any(words in done.stderr + done.stdout for words in _TOO_LATE):
-            raise _refused(done)
+        result = self._run(*argv)
+        if result.returncode != 0 and not any(words in result.stderr + result.stdout for words in _TOO_LATE):
+            raise _refused(result)
 
     def _notify(self, job: str, why: str) -> None:
         """Print the explanation on the terminal of an interactive job. A user who has logged out does not need it."""
@@ -252,10 +252,10 @@ class SlurmClient:
             self._run("scontrol", "notify", job, storable(why))
 
     def _ask(self, *argv: str) -> str:
-        done = self._run(*argv)
-        if done.returncode != 0:
-            raise _refused(done)
-        return done.stdout
+        result = self._run(*argv)
+        if result.returncode != 0:
+            raise _refused(result)
+        return result.stdout
 
     def _run(self, *argv: str) -> process.Completed:
         try:
@@ -312,6 +312,6 @@ def _unreadable(command: str, output: str) -> SlurmUnavailable:
     return SlurmUnavailable(f"the output of {command} can't be read: {output[:200]!r}", where=command, hint=_HINT)
 
 
-def _refused(done: process.Completed) -> SlurmUnavailable:
-    message = (done.stderr.strip() or done.stdout.strip() or "without a message")[-500:]
-    return SlurmUnavailable(f"Slurm refused: {message}", where=" ".join(done.argv[-4:])[:200], hint=_HINT)
+def _refused(result: process.Completed) -> SlurmUnavailable:
+    message = (result.stderr.strip() or result.stdout.strip() or "without a message")[-500:]
+    return SlurmUnavailable(f"Slurm refused: {message}", where=" ".join(result.argv[-4:])[:200], hint=_HINT)

@@ -52,18 +52,18 @@ class Spool:
         Raises:
             SpoolError: the directory can't be read.
         """
-        found = []
+        records = []
         for name in self._names():
             with contextlib.suppress(FileNotFoundError):
                 try:
-                    found.append((name, self._record(name)))
+                    records.append((name, self._record(name)))
                 except (ValueError, RecursionError) as error:
                     self._set_aside(name, str(error))
                 except FileNotFoundError:
                     raise
                 except OSError as error:
                     self._set_aside(name, error.strerror or type(error).__name__)
-        return found
+        return records
 
     def waits(self) -> bool:
         """Whether there is a record. It is not read.
@@ -78,7 +78,7 @@ class Spool:
             raise self._error("read", error) from error
 
     def remove(self, names: Collection[str]) -> None:
-        """Remove records. A record that is gone already is no error.
+        """Remove records. A record that is gone already is not an error.
 
         Raises:
             SpoolError: a file can't be removed.
@@ -127,9 +127,11 @@ class Spool:
             for file in broken[:-_BROKEN_KEPT]:
                 file.unlink(missing_ok=True)
 
-    def _error(self, done: str, error: OSError) -> SpoolError:
+    def _error(self, participle: str, error: OSError) -> SpoolError:
         hint = "It is made by gpucluster apply, for user slurm and group gpucluster"
-        return SpoolError(f"the hooks' spool can't be {done}: {error.strerror}", where=str(self._directory), hint=hint)
+        return SpoolError(
+            f"the hooks' spool can't be {participle}: {error.strerror}", where=str(self._directory), hint=hint
+        )
 
 
 def parse(raw: Any) -> Intent:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.autoscaler.daemon.timeline import cost_per_hour, node_state
-from gpucluster.autoscaler.decide.types import Instance, Memory, Node, Observation
+from gpucluster.autoscaler.decide.types import CloudInstance, Memory, Node, Observation
 from gpucluster.autoscaler.decide.words import SCHEDULERS
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.oci.states import LifecycleState
@@ -70,7 +70,7 @@ def report(
 
 
 def _pool(
-    name: str, policy: Policy, memory: Memory, instances: Sequence[Instance], nodes: Sequence[Node], now: float
+    name: str, policy: Policy, memory: Memory, instances: Sequence[CloudInstance], nodes: Sequence[Node], now: float
 ) -> dict[str, Any]:
     pool = policy.pools[name]
     cool_down = memory.cool_downs.get(name)

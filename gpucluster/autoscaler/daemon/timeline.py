@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from gpucluster.autoscaler.decide.types import (
     Action,
+    CloudInstance,
     Delay,
     Fault,
     Hold,
-    Instance,
     Memory,
     Node,
     Observation,
@@ -52,7 +52,7 @@ def node_state(node: Node) -> str:
     return next((word for word, holds in power if holds), "idle")
 
 
-def cost_per_hour(instances: Iterable[Instance], policy: Policy) -> float | None:
+def cost_per_hour(instances: Iterable[CloudInstance], policy: Policy) -> float | None:
     """What the live instances cost; None without any price. A pool whose shape has no price counts as 0."""
     if not policy.prices:
         return None
@@ -86,7 +86,7 @@ class Timeline:
                 pool = self._policy.pools[name]
                 self._metrics.count("capacity_errors_total", shape=pool.shape, ad=pool.availability_domain)
 
-    def done(self, actions: Iterable[Action]) -> None:
+    def decisions(self, actions: Iterable[Action]) -> None:
         """Actions that were decided."""
         for action in actions:
             if isinstance(action, Delay):
@@ -129,7 +129,7 @@ class Timeline:
             if job.state == JobState.CONFIGURING and any(node in nodes for node in job.nodes):
                 self._waiting.add(job.id)
 
-    def _boot(self, nodes: Mapping[str, Node], instances: Iterable[Instance], memory: Memory, now: float) -> None:
+    def _boot(self, nodes: Mapping[str, Node], instances: Iterable[CloudInstance], memory: Memory, now: float) -> None:
         running = {one.node: one.generation for one in instances if one.state == LifecycleState.RUNNING}
         for name, boot in list(self._boots.items()):
             claim, node = memory.claims.get(name), nodes.get(name)
@@ -144,7 +144,7 @@ class Timeline:
                 self._metrics.observe("scaleup_seconds", now - boot.asked_at, phase="total")
                 del self._boots[name]
 
-    def _count(self, nodes: Mapping[str, Node], instances: Iterable[Instance]) -> None:
+    def _count(self, nodes: Mapping[str, Node], instances: Iterable[CloudInstance]) -> None:
         clouds = {one.node: one.state.lower() for one in instances if one.state != LifecycleState.TERMINATED}
         counts: Counter[tuple[str, str, str]] = Counter(
             (node.pool, node_state(node), clouds.get(node.name, "none")) for node in nodes.values()

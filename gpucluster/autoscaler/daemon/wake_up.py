@@ -18,7 +18,7 @@ class Woken:
     """Who ended a sleep. Both are false when the time was over.
 
     Args:
-        by_work: a thread of the daemon, or a signal. `by_hook`: somebody who may write to the socket.
+        by_work: a thread of the daemon, or a signal. `by_hook`: a program that may write to the socket.
     """
 
     by_work: bool = False

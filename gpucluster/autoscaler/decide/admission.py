@@ -47,10 +47,10 @@ def check(builder: PlanBuilder, need: Mapping[str, int]) -> Denial | None:
 
 def _impossible(builder: PlanBuilder, need: Mapping[str, int]) -> Denial | None:
     limits, total = builder.policy.limits, sum(need.values())
-    for name, wanted in need.items():
+    for name, number in need.items():
         most = builder.policy.pools[name].max_nodes
-        if wanted > most:
-            words = f"it needs {count(wanted, 'node')} and pool {name} may have {most} (max_nodes)"
+        if number > most:
+            words = f"it needs {count(number, 'node')} and pool {name} may have {most} (max_nodes)"
             return Denial(words, permanent=True, pool_too_small=True)
     if limits.max_nodes is not None and total > limits.max_nodes:
         return Denial(
@@ -86,10 +86,10 @@ def _cooling(builder: PlanBuilder, need: Mapping[str, int]) -> Denial | None:
 
 
 def _too_many_nodes(builder: PlanBuilder, need: Mapping[str, int]) -> Denial | None:
-    for name, wanted in need.items():
+    for name, number in need.items():
         most, have = builder.policy.pools[name].max_nodes, builder.tally[name]
-        if have + wanted > most:
-            return Denial(f"it needs {count(wanted, 'more node')} and pool {name} has {have} of {most} (max_nodes)")
+        if have + number > most:
+            return Denial(f"it needs {count(number, 'more node')} and pool {name} has {have} of {most} (max_nodes)")
     most_of_all, all_have, total = builder.policy.limits.max_nodes, builder.tally.total(), sum(need.values())
     if most_of_all is not None and all_have + total > most_of_all:
         return Denial(

@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.pools import TRY_NOW
-from gpucluster.autoscaler.decide.types import Action, ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
+from gpucluster.autoscaler.decide.types import (
+    Action,
+    ClaimState,
+    CloudInstance,
+    Job,
+    Memory,
+    Node,
+    NodeClaim,
+    Observation,
+)
 from gpucluster.autoscaler.decide.words import SCHEDULERS, VERBS, SchedulerWords, describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS, Policy
 from gpucluster.node_agent.rules.reasons import from_administrator, from_gpucluster
@@ -62,15 +71,15 @@ def explain(subject: str, observation: Observation, memory: Memory, policy: Poli
         return about(subject, observation, memory, policy, now)
     if policy.pool_of(subject):
         return explain_node(subject, observation, memory, policy, now)
-    found = jobs_called(subject, observation)
-    if not found and observation.jobs is not None:
+    ids = jobs_called(subject, observation)
+    if not ids and observation.jobs is not None:
         return (
             f"There is no elastic node {subject}, and no pod, job or gang of this name that has not ended. Give the "
             "name of a node, or NAMESPACE/NAME",
         )
-    lines = [line for job in found[:_MOST] or (subject,) for line in explain_job(job, observation, memory, policy, now)]
-    if len(found) > _MOST:
-        lines.append(f"There are {len(found) - _MOST} more of this name: {', '.join(found[_MOST:])}")
+    lines = [line for job in ids[:_MOST] or (subject,) for line in explain_job(job, observation, memory, policy, now)]
+    if len(ids) > _MOST:
+        lines.append(f"There are {len(ids) - _MOST} more of this name: {', '.join(ids[_MOST:])}")
     return tuple(dict.fromkeys(lines))
 
 
@@ -79,12 +88,12 @@ def jobs_called(name: str, observation: Observation) -> tuple[str, ...]:
     jobs = observation.jobs or {}
     if name in jobs:
         return (name,)
-    found = [
+    matches = [
         job
         for job in jobs.values()
         if name in job.called or ("/" not in name and any(each.endswith(f"/{name}") for each in (job.id, *job.called)))
     ]
-    return tuple(job.id for job in sorted(found, key=lambda job: (not job.pending, job.id)))
+    return tuple(job.id for job in sorted(matches, key=lambda job: (not job.pending, job.id)))
 
 
 def explain_node(name: str, observation: Observation, memory: Memory, policy: Policy, now: float) -> tuple[str, ...]:
@@ -113,8 +122,8 @@ def explain_job(number: str, observation: Observation, memory: Memory, policy: P
     plan, words = decide(observation, memory, policy, now), SCHEDULERS[policy.scheduler]
     job = (observation.jobs or {}).get(number)
     if job is None:
-        said = "does not answer" if observation.jobs is None else f"has no unfinished job {number}"
-        known = f"{words.name} {said}"
+        answer = "does not answer" if observation.jobs is None else f"has no unfinished job {number}"
+        known = f"{words.name} {answer}"
         return (known,)
     lines = [_job(job, words)]
     gang = plan.memory.gangs.get(job.gang)
@@ -181,7 +190,7 @@ def _job(job: Job, words: SchedulerWords) -> str:
     return f"Job {job.id} waits for {count(job.node_count, 'node')} ({job.reason}): {why}"
 
 
-def _about_node(action: Action, name: str, instances: list[Instance]) -> bool:
+def _about_node(action: Action, name: str, instances: list[CloudInstance]) -> bool:
     return (
         getattr(action, "node", None) == name
         or name in getattr(action, "nodes", ())

@@ -27,7 +27,7 @@ from gpucluster.autoscaler.decide.types import (
     NodeClaim,
 )
 from gpucluster.autoscaler.decide.words import describe_fault, some
-from gpucluster.slurm.states import wanted
+from gpucluster.slurm.states import power_requested
 from gpucluster.text import count
 
 # An instance that was replaced so often for one gang is not replaced again.
@@ -82,8 +82,8 @@ def _give_up(builder: PlanBuilder, gang: Gang, failed: list[NodeClaim]) -> bool:
     kind = worst.fault or Fault.CAPACITY
     nodes = some([claim.node for claim in failed])
     words = f"{len(failed)} of {count(len(gang.nodes), 'node')}, {nodes}: {worst.message}"
-    asked = _pools_of(failed) if kind is not Fault.LOST else frozenset()
-    rollback.roll_back(builder, gang, kind, words, asked, worst.message)
+    pools = _pools_of(failed) if kind is not Fault.LOST else frozenset()
+    rollback.roll_back(builder, gang, kind, words, pools, worst.message)
     return True
 
 
@@ -128,7 +128,9 @@ def _not_yet_powered(builder: PlanBuilder, gang: Gang) -> list[str]:
         name
         for job in gang.jobs
         for name in job.nodes
-        if (node := builder.nodes.get(name)) and builder.phase_of(name) is Phase.POWERED_DOWN and wanted(node.flags)
+        if (node := builder.nodes.get(name))
+        and builder.phase_of(name) is Phase.POWERED_DOWN
+        and power_requested(node.flags)
     ]
 
 

@@ -60,8 +60,8 @@ def group(builder: PlanBuilder) -> list[Gang]:
         _note_gangs(builder, name, holders)
     for gang in jobs.keys() & builder.components.keys():
         jobs[gang].update({job.id: job for job in builder.components[gang]})
-    found = [Gang(gang, tuple(jobs[gang].values()), tuple(nodes[gang].values())) for gang in jobs]
-    return sorted(found + _strays(builder, strays), key=lambda gang: gang.rank)
+    gangs = [Gang(gang, tuple(jobs[gang].values()), tuple(nodes[gang].values())) for gang in jobs]
+    return sorted(gangs + _strays(builder, strays), key=lambda gang: gang.rank)
 
 
 def _note_gangs(builder: PlanBuilder, name: str, holders: Sequence[Job]) -> None:

@@ -18,9 +18,9 @@ from gpucluster.autoscaler.decide.types import (
     UNANSWERED,
     Annotate,
     ClaimState,
-    Drain,
+    CloudInstance,
+    DrainNodes,
     Fault,
-    Instance,
     Join,
     Node,
     NodeClaim,
@@ -30,7 +30,7 @@ from gpucluster.autoscaler.decide.words import timestamp
 from gpucluster.autoscaler.policy import MAX_ORPHANS_PER_PASS, STRIKES
 from gpucluster.node_agent.rules.reasons import FAILED_CHECKS, PREFIX, from_administrator, from_gpucluster
 from gpucluster.oci.states import STOPPED, LifecycleState
-from gpucluster.slurm.states import IMPAIRED, NodeState, wanted
+from gpucluster.slurm.states import IMPAIRED, NodeState, power_requested
 from gpucluster.text import count
 
 # A pass may find a node powered down that no pass saw powering down. After so many seconds, if it is not back in
@@ -60,7 +60,7 @@ def reconcile(builder: PlanBuilder) -> None:
         _RULES[now_in](builder, node)
 
 
-def _settled(claim: NodeClaim | None, instances: list[Instance] | None, node: Node) -> bool:
+def _settled(claim: NodeClaim | None, instances: list[CloudInstance] | None, node: Node) -> bool:
     return (
         claim is not None
         and instances is not None
@@ -78,7 +78,7 @@ def _settled(claim: NodeClaim | None, instances: list[Instance] | None, node: No
 # --- which instance belongs to a name -----
 
 
-def instance_of(builder: PlanBuilder, node: Node) -> Instance | None:
+def instance_of(builder: PlanBuilder, node: Node) -> CloudInstance | None:
     """The live instance of a node. Where there are several, the others are terminated.
 
     The instance that slurmd registered from is kept, else that of the claim, else the oldest.
@@ -127,7 +127,7 @@ def _power_up(builder: PlanBuilder, node: Node) -> None:
     if claim is None:
         if instance:
             claim = builder.adopt(node, instance, ClaimState.LAUNCHED)
-            builder.note(node.name, f"{instance.id} already carries the name of {node.name}: it is taken over")
+            builder.note(node.name, f"{instance.id} already carries the name of {node.name}: it is adopted")
             _present(builder, node, claim, instance)
         return
     if claim.state in RELEASED:
@@ -139,7 +139,7 @@ def _power_up(builder: PlanBuilder, node: Node) -> None:
             _present(builder, node, claim, instance)
     elif claim.state in _NEVER_SEEN or claim.instance_id in builder.gone or _vanished(builder, claim):
         claim = builder.adopt(node, instance, ClaimState.LAUNCHED)
-        builder.note(node.name, f"the launch of {node.name} had succeeded: {instance.id} is taken over")
+        builder.note(node.name, f"the launch of {node.name} had succeeded: {instance.id} is adopted")
         _present(builder, node, claim, instance)
 
 
@@ -161,7 +161,7 @@ def _absent(builder: PlanBuilder, claim: NodeClaim) -> None:
     )
 
 
-def _present(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Instance) -> None:
+def _present(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: CloudInstance) -> None:
     if claim.missing_since:
         claim = builder.change(claim, missing_since=0.0, strikes=0)
     if instance.state in STOPPED:
@@ -178,7 +178,7 @@ def _present(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
         _boot_failure(builder, node, claim, instance, why)
 
 
-def _running(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Instance) -> NodeClaim:
+def _running(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: CloudInstance) -> NodeClaim:
     if claim.state == ClaimState.UP:
         # It was in service, and powers up again; no pass observed it powering down.
         return builder.change(claim, state=ClaimState.RUNNING)
@@ -197,7 +197,7 @@ def _running(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
     return builder.change(claim, state=state) if state != claim.state and builder.now > claim.since else claim
 
 
-def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: Instance) -> str:
+def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: CloudInstance) -> str:
     """Why waiting for an instance ends; empty if it continues."""
     times = builder.policy.times
     # A node has its whole time once the autoscaler is there to configure it.
@@ -220,7 +220,7 @@ def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: Instance) -> str:
     return ""
 
 
-def _boot_failure(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Instance, why: str) -> None:
+def _boot_failure(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: CloudInstance, why: str) -> None:
     builder.actions.append(SaveConsole(instance.id, node.name, f"{node.name} did not come into service: {why}"))
     builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why, tries=claim.tries + 1)
     builder.terminate(node.name, node.pool, instance.id, f"{why}; it is replaced", unless_wanted=False)
@@ -295,7 +295,7 @@ def _silent_for_too_long(builder: PlanBuilder, node: Node, claim: NodeClaim) -> 
     return builder.now - claim.silent_since > builder.policy.times.silent_grace
 
 
-def _drain_or_give_up(builder: PlanBuilder, node: Node, instance: Instance) -> None:
+def _drain_or_give_up(builder: PlanBuilder, node: Node, instance: CloudInstance) -> None:
     if node.drained:
         if from_administrator(node.reason, node.reason_user) or not node.reason:
             builder.note(
@@ -310,7 +310,7 @@ def _drain_or_give_up(builder: PlanBuilder, node: Node, instance: Instance) -> N
     ahead = instance.maintenance_at
     if ahead is not None and ahead - builder.now <= builder.policy.times.drain_ahead:
         why = f"{PREFIX} the cloud will reboot the host for maintenance at {timestamp(ahead)}"
-        builder.actions.append(Drain((node.name,), why))
+        builder.actions.append(DrainNodes((node.name,), why))
 
 
 # --- powering down, and powered down -----
@@ -321,7 +321,7 @@ def _power_down(builder: PlanBuilder, node: Node) -> None:
 
 
 def _powered_down(builder: PlanBuilder, node: Node) -> None:
-    if wanted(node.flags):
+    if power_requested(node.flags):
         builder.note(node.name, f"{node.name} is wanted again: {builder.words.name} powers it up next")
         return
     claim = builder.claims.get(node.name)
@@ -373,7 +373,7 @@ def _end(builder: PlanBuilder, node: Node, why: str) -> None:
             del builder.claims[node.name]
             return
         claim = builder.change(claim, state=ClaimState.ENDING)
-    if wanted(node.flags):
+    if power_requested(node.flags):
         builder.note(node.name, f"{node.name} still has a job: its instance is left until that is over")
         return
     if claim is None and instances:

@@ -18,13 +18,13 @@ from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     ClaimState,
+    CloudInstance,
     CoolDown,
     Delay,
-    Drain,
+    DrainNodes,
     Fault,
     GangHistory,
     Hold,
-    Instance,
     Job,
     Join,
     Launch,
@@ -46,7 +46,18 @@ from gpucluster.slurm.states import JobState
 
 # The order in which the actions of one plan are carried out: a job is annotated before it loses its nodes; nodes of a
 # cooling pool are marked down before Slurm chooses other nodes; a job gets its new start time after it was requeued.
-_ORDER: tuple[type, ...] = (Annotate, SaveConsole, MarkDown, PowerDown, Delay, Hold, Drain, Join, Terminate, Launch)
+_ORDER: tuple[type, ...] = (
+    Annotate,
+    SaveConsole,
+    MarkDown,
+    PowerDown,
+    Delay,
+    Hold,
+    DrainNodes,
+    Join,
+    Terminate,
+    Launch,
+)
 _RANK = {kind: rank for rank, kind in enumerate(_ORDER)}
 # Seconds until a termination is requested again: the cloud's listing shows it late.
 ASK_AGAIN = 30.0
@@ -89,13 +100,13 @@ class PlanBuilder:
         self._give_up: defaultdict[str, list[str]] = defaultdict(list)
         self._power_down_idle: defaultdict[str, list[str]] = defaultdict(list)
         self._mark_down: defaultdict[str, list[str]] = defaultdict(list)
-        self.live: dict[str, list[Instance]] = {}
+        self.live: dict[str, list[CloudInstance]] = {}
         self.gone: set[str] = set()  # ids that the cloud lists as terminating or terminated
         self.terminating: set[str] = set()  # nodes whose instance is still terminating
         self.highest: dict[str, int] = {}  # by node, the highest generation that the cloud lists
         self._index(observation.instances or ())
 
-    def _index(self, instances: Iterable[Instance]) -> None:
+    def _index(self, instances: Iterable[CloudInstance]) -> None:
         for instance in instances:
             name = instance.node
             if instance.generation > self.highest.get(name, 0):
@@ -174,7 +185,7 @@ class PlanBuilder:
         self.claims[claim.node] = changed = replace(claim, **changes)
         return changed
 
-    def adopt(self, node: Node, instance: Instance, state: ClaimState, jobs: tuple[str, ...] = ()) -> NodeClaim:
+    def adopt(self, node: Node, instance: CloudInstance, state: ClaimState, jobs: tuple[str, ...] = ()) -> NodeClaim:
         """Write a claim for an instance that the ledger does not know, or knows under an older generation."""
         known = self.claims.get(node.name)
         self.claims[node.name] = claim = NodeClaim(

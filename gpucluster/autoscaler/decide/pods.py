@@ -1,8 +1,8 @@
 """Kubernetes in place of Slurm's power saving: which pending pods get which elastic nodes, which nodes are idle.
 
-Slurm gives jobs to nodes that are powered down, and says so; Kubernetes only says that a pod fits nowhere. This module
-makes the missing decision from one observation, and shows its result as nodes and jobs with Slurm's flags, so that
-everything behind it (gangs, launches, cool-downs, limits, `explain`) is the same code for both schedulers.
+Slurm gives jobs to nodes that are powered down, and reports it; Kubernetes only reports that a pod fits nowhere. This
+module makes the missing decision from one observation, and shows its result as nodes and jobs with Slurm's flags, so
+that everything behind it (gangs, launches, cool-downs, limits, `explain`) is the same code for both schedulers.
 
 A gang is the pods that start together. It gets nodes for all of its pods, of one pool, or none.
 """
@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from gpucluster.autoscaler.decide.types import Job, Node
 from gpucluster.slurm.states import JobState, NodeState
 
-# Seconds that the scheduler of Kubernetes may take until pods are on nodes that are in service: the device plugin says
-# a moment after kubelet how many GPUs there are.
+# Seconds that the scheduler of Kubernetes may take until pods are on nodes that are in service: the device plugin
+# reports a moment after kubelet how many GPUs there are.
 SETTLE = 120.0
 # Seconds for which a node is shown as powering down after it was given up: no pass misses it.
 POWERING_DOWN_SHOWS = 15.0
 # Seconds for which other names are preferred to that of a node that was given up: its instance may still terminate.
 REST = 3600.0
-# Seconds without another pod until a gang that does not say its size is whole.
+# Seconds without another pod until a gang that does not state its size is whole.
 GATHERING = 5.0
 # Why a job waits, in Slurm's words.
 _RESOURCES, _HELD, _BEGIN_TIME, _NONE = "Resources", "JobHeldAdmin", "BeginTime", "None"
@@ -54,7 +54,7 @@ class Toleration:
     effect: str = ""
 
     def covers(self, taint: Taint) -> bool:
-        """Whether a pod with this toleration may run in spite of the taint."""
+        """Whether a pod with this toleration may run although the node has the taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.exists:
@@ -107,8 +107,8 @@ class Pod:
         daemon: it runs on each node anyway (of a DaemonSet, or static); it does not keep a node.
         leaving: it was deleted and has not ended: it keeps its node, and needs no other.
         evictable: what controls it makes another when it is lost.
-        held: it gets no node until somebody releases it. `not_before`: until when it gets none; 0 for no such time.
-        called: other names by which people know it, as `namespace/name`: those of what made it.
+        held: it gets no node until an operator releases it. `not_before`: until when it gets none; 0 for no such time.
+        called: other names by which users know it, as `namespace/name`: those of what made it.
     """
 
     id: str
@@ -140,8 +140,8 @@ class Member:
     Args:
         ready: its kubelet answers. `down`: it was taken out of service.
         cordoned: it takes no new pods, by a cordon or for its failed checks.
-        instance_id: its OCID; empty if it is not known. `address`: as kubelet says it.
-        reason, reason_user: why it is cordoned or down, if something says so.
+        instance_id: its OCID; empty if it is not known. `address`: as kubelet reports it.
+        reason, reason_user: why it is cordoned or down, if that is recorded.
         ours: gpucluster decided that.
     """
 
@@ -207,11 +207,11 @@ class Placement:
     def without_nodes(self, names: Iterable[str], now: float) -> Placement:
         """These nodes are given up, and so is every gang that has one of them."""
         lost = frozenset(names)
-        given = {gang: nodes for gang, nodes in self.given.items() if not lost & set(nodes)}
+        assignments = {gang: nodes for gang, nodes in self.given.items() if not lost & set(nodes)}
         return replace(
             self,
-            given=given,
-            ready_since={gang: since for gang, since in self.ready_since.items() if gang in given},
+            given=assignments,
+            ready_since={gang: since for gang, since in self.ready_since.items() if gang in assignments},
             idle_since={name: since for name, since in self.idle_since.items() if name not in lost},
             released={**self.released, **dict.fromkeys(lost, now)},
             closed={name: why for name, why in self.closed.items() if name not in lost},
@@ -223,9 +223,11 @@ class Placement:
 
     def without_gang(self, gang: str) -> Placement:
         """This gang gets other nodes, or none."""
-        given = {other: nodes for other, nodes in self.given.items() if other != gang}
+        assignments = {other: nodes for other, nodes in self.given.items() if other != gang}
         return replace(
-            self, given=given, ready_since={name: at for name, at in self.ready_since.items() if name in given}
+            self,
+            given=assignments,
+            ready_since={name: at for name, at in self.ready_since.items() if name in assignments},
         )
 
 
@@ -257,35 +259,35 @@ def place(
 ) -> Placed:
     """Give nodes to the gangs that wait, highest priority first, then the oldest."""
     gangs = _gangs(pods)
-    # A node that takes no pods any more is no node for those that wait for it.
+    # A node that takes no pods any more does not count for those that wait for it.
     closed = {name for name, member in members.items() if member.cordoned or member.down}
-    given = {
+    assignments = {
         gang: names
         for gang, names in before.given.items()
         if any(not pod.node for pod in gangs.get(gang, ())) and not closed & set(names)
     }
     ready_since = {
         gang: before.ready_since.get(gang, now)
-        for gang, names in given.items()
+        for gang, names in assignments.items()
         if all(name in members and members[name].ready for name in names)
     }
     stuck = tuple(sorted(gang for gang, since in ready_since.items() if now - since > SETTLE))
     for gang in stuck:
-        del given[gang], ready_since[gang]
+        del assignments[gang], ready_since[gang]
     busy = {pod.node for pod in pods if pod.node and not pod.daemon}
-    idle_since = _idle_since(members, before, busy, given, now)
-    room = _Room(pools, members, before, given, idle_since, now)
+    idle_since = _idle_since(members, before, busy, assignments, now)
+    room = _Room(pools, members, before, assignments, idle_since, now)
     unfit: dict[str, str] = {}
     for gang, of in sorted(gangs.items(), key=_rank):
-        if gang in given or gang in stuck or not _may_get_nodes(of, now):
+        if gang in assignments or gang in stuck or not _may_get_nodes(of, now):
             continue
         chosen = room.take([pod for pod in of if not pod.node])
         if isinstance(chosen, str):
             if chosen:
                 unfit[gang] = chosen
         else:
-            given[gang] = chosen
-    wanted = {name for names in given.values() for name in names}
+            assignments[gang] = chosen
+    assigned_nodes = {name for names in assignments.values() for name in names}
     idle = tuple(
         name
         for pool in pools
@@ -295,24 +297,24 @@ def place(
         and (members[name].ours or not members[name].cordoned)
     )
     placement = Placement(
-        given,
+        assignments,
         ready_since,
         idle_since,
         {
             name: at
             for name, at in before.released.items()
-            if name not in wanted and (name in members or now - at < REST)
+            if name not in assigned_nodes and (name in members or now - at < REST)
         },
         {name: why for name, why in before.closed.items() if name not in members},
         {gang: times for gang, times in before.stuck.items() if any(not pod.node for pod in gangs.get(gang, ()))}
         | {gang: before.stuck.get(gang, 0) + 1 for gang in stuck},
     )
     nodes = {
-        name: _node(name, template.pool, members.get(name), placement, busy, wanted, now)
+        name: _node(name, template.pool, members.get(name), placement, busy, assigned_nodes, now)
         for template in pools
         for name in template.names
     }
-    jobs = {gang: _job(gang, of, given.get(gang, ()), room, now) for gang, of in gangs.items()}
+    jobs = {gang: _job(gang, of, assignments.get(gang, ()), room, now) for gang, of in gangs.items()}
     back = tuple(sorted(name for name in placement.released if name in members))
     return Placed(nodes, jobs, placement, idle, back, unfit, stuck)
 
@@ -321,10 +323,10 @@ def _idle_since(
     members: Mapping[str, Member],
     before: Placement,
     busy: set[str],
-    given: Mapping[str, tuple[str, ...]],
+    assignments: Mapping[str, tuple[str, ...]],
     now: float,
 ) -> dict[str, float]:
-    kept = busy | {name for names in given.values() for name in names}
+    kept = busy | {name for names in assignments.values() for name in names}
     return {
         name: before.idle_since.get(name, now)
         for name, member in members.items()
@@ -351,11 +353,11 @@ def _waits_for_others(pod: Pod) -> bool:
 
 
 def _gangs(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    found: dict[str, list[Pod]] = {}
+    gangs: dict[str, list[Pod]] = {}
     for pod in pods:
         if not (pod.daemon or pod.leaving):
-            found.setdefault(pod.gang, []).append(pod)
-    return found
+            gangs.setdefault(pod.gang, []).append(pod)
+    return gangs
 
 
 def _rank(item: tuple[str, list[Pod]]) -> tuple[int, float, str]:
@@ -371,12 +373,12 @@ class _Room:
         pools: Sequence[NodeTemplate],
         members: Mapping[str, Member],
         before: Placement,
-        given: Mapping[str, tuple[str, ...]],
+        assignments: Mapping[str, tuple[str, ...]],
         idle_since: Mapping[str, float],
         now: float,
     ) -> None:
         ending = {name for name in before.released if _powers_down(name, members, before, now)}
-        used = (set(members) - ending) | {name for names in given.values() for name in names}
+        used = (set(members) - ending) | {name for names in assignments.values() for name in names}
         taken = used | ending | set(before.closed)
         self._pools = pools
         self._free = {
@@ -448,36 +450,36 @@ def _node(
     member: Member | None,
     placement: Placement,
     busy: set[str],
-    wanted: set[str],
+    assigned_nodes: set[str],
     now: float,
 ) -> Node:
     if name in placement.released and (member or now - placement.released[name] < POWERING_DOWN_SHOWS):
         return Node(name, pool, frozenset({NodeState.CLOUD, NodeState.IDLE, NodeState.POWERING_DOWN}))
-    if member is None and name in placement.closed and name not in wanted:
+    if member is None and name in placement.closed and name not in assigned_nodes:
         return Node(
             name,
             pool,
             frozenset({NodeState.CLOUD, NodeState.DOWN, NodeState.POWERED_DOWN}),
             placement.closed[name],
         )
-    flags = {NodeState.CLOUD, NodeState.ALLOCATED if name in busy or name in wanted else NodeState.IDLE}
+    flags = {NodeState.CLOUD, NodeState.ALLOCATED if name in busy or name in assigned_nodes else NodeState.IDLE}
     if member is None:
-        flags.add(NodeState.POWERING_UP if name in wanted else NodeState.POWERED_DOWN)
+        flags.add(NodeState.POWERING_UP if name in assigned_nodes else NodeState.POWERED_DOWN)
         return Node(name, pool, frozenset(flags))
     if member.down:
         flags.add(NodeState.DOWN)
     elif not member.ready:
-        flags.add(NodeState.POWERING_UP if name in wanted and name not in busy else NodeState.NOT_RESPONDING)
+        flags.add(NodeState.POWERING_UP if name in assigned_nodes and name not in busy else NodeState.NOT_RESPONDING)
     if member.cordoned:
         flags.add(NodeState.DRAIN)
-    told = (member.reason, member.reason_user, member.instance_id, member.address)
-    return Node(name, pool, frozenset(flags), *told)
+    facts = (member.reason, member.reason_user, member.instance_id, member.address)
+    return Node(name, pool, frozenset(flags), *facts)
 
 
-def _job(gang: str, pods: Sequence[Pod], given: Sequence[str], room: _Room, now: float) -> Job:
+def _job(gang: str, pods: Sequence[Pod], nodes_of_gang: Sequence[str], room: _Room, now: float) -> Job:
     waiting = [pod for pod in pods if not pod.node]
     until = max((pod.not_before for pod in waiting), default=0.0)
-    state = JobState.CONFIGURING if given else JobState.PENDING if waiting else JobState.RUNNING
+    state = JobState.CONFIGURING if nodes_of_gang else JobState.PENDING if waiting else JobState.RUNNING
     reason = _NONE
     if state is JobState.PENDING:
         reasons = (
@@ -487,7 +489,7 @@ def _job(gang: str, pods: Sequence[Pod], given: Sequence[str], room: _Room, now:
             (_BEGIN_TIME, until > now),
         )
         reason = next((name for name, holds in reasons if holds), _RESOURCES)
-    nodes = tuple(sorted({*given, *(pod.node for pod in pods if pod.node)}))
+    nodes = tuple(sorted({*nodes_of_gang, *(pod.node for pod in pods if pod.node)}))
     first = min(pods, key=lambda pod: pod.created_at)
     return Job(
         id=gang,

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan_builder import ASK_AGAIN, PlanBuilder
-from gpucluster.autoscaler.decide.types import STARTED, ClaimState, CoolDown, Fault, Instance, NodeClaim, Terminate
+from gpucluster.autoscaler.decide.types import STARTED, ClaimState, CloudInstance, CoolDown, Fault, NodeClaim, Terminate
 from gpucluster.autoscaler.decide.words import describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_BOOT_FAILURES, MAX_ORPHANS_PER_PASS
 from gpucluster.node_agent.rules.reasons import PREFIX
-from gpucluster.slurm.states import wanted
+from gpucluster.slurm.states import power_requested
 from gpucluster.text import count
 
-#: What a person runs who has fixed the cause.
+#: What an operator runs who has fixed the cause.
 TRY_NOW = "gpucluster autoscaler resume"
 # States of a claim that prove that the pool gives nodes again, by what was wrong with it. An accepted launch proves
 # nothing about capacity, because the host may still be missing. It proves that no limit is reached. Only a registered
@@ -47,7 +47,7 @@ def closed(builder: PlanBuilder, pool: str) -> CoolDown | None:
 def count_boot_failure(builder: PlanBuilder, claim: NodeClaim, why: str) -> None:
     """Count one more node that did not register; the third in a row lets the pool cool down.
 
-    One that was asked for before an interruption says nothing of its pool, unless its own checks have failed.
+    One that was asked for before an interruption is not evidence about its pool, unless its own checks have failed.
     """
     seen, pool = builder.observation, claim.pool
     if claim.asked_at < seen.looking_since and claim.instance_id not in seen.unfit:
@@ -55,7 +55,7 @@ def count_boot_failure(builder: PlanBuilder, claim: NodeClaim, why: str) -> None
     failures = builder.boot_failures.get(pool, 0) + 1
     builder.boot_failures[pool] = failures
     last = f"{claim.node}: {why}"
-    # That the scheduler gave a node up says nothing of the cause, and the nodes before it may have said one.
+    # That the scheduler gave a node up does not show the cause, and the nodes before it may have reported one.
     if why != builder.words.too_late:
         builder.boot_causes[pool] = last
     elif pool in builder.boot_causes:
@@ -79,12 +79,12 @@ def _forget_failures(builder: PlanBuilder, pool: str) -> None:
 
 
 def end_cool_downs(builder: PlanBuilder) -> None:
-    """End those that began before a person let the autoscaler continue."""
+    """End those that began before an operator let the autoscaler continue."""
     for pool, known in list(builder.cool_downs.items()):
         if known.since < builder.memory.resumed_at:
             del builder.cool_downs[pool]
             _forget_failures(builder, pool)
-            builder.note(pool, f"pool {pool} may give nodes again: a person has ended its cool-down")
+            builder.note(pool, f"pool {pool} may give nodes again: an operator has ended its cool-down")
 
 
 def update_cool_downs(builder: PlanBuilder) -> None:
@@ -103,7 +103,7 @@ def _close(builder: PlanBuilder, known: CoolDown) -> None:
     builder.note(known.pool, f"pool {known.pool} cools down: {words}, or after {TRY_NOW}")
     for name, node in builder.nodes.items():
         idle = node.pool == known.pool and phase(node.flags) is Phase.POWERED_DOWN and name not in builder.claims
-        if idle and not wanted(node.flags) and not node.drained:
+        if idle and not power_requested(node.flags) and not node.drained:
             builder.mark_down(name, f"{PREFIX} {words}")
 
 
@@ -121,10 +121,10 @@ def _probe(builder: PlanBuilder, known: CoolDown) -> None:
 # --- instances without a node -----
 
 
-def end_stray(builder: PlanBuilder, instance: Instance, why: str, *, unless_wanted: bool = False) -> None:
+def end_stray(builder: PlanBuilder, instance: CloudInstance, why: str, *, unless_wanted: bool = False) -> None:
     """Terminate an instance that carries the name of a node that has another; at most once per ASK_AGAIN."""
-    asked = builder.orphans_seen.get(instance.id, 0.0)
-    if builder.now - asked < ASK_AGAIN:
+    last_request = builder.orphans_seen.get(instance.id, 0.0)
+    if builder.now - last_request < ASK_AGAIN:
         return
     builder.orphans_seen[instance.id] = builder.now
     builder.actions.append(Terminate(instance.id, instance.node, instance.pool, why, unless_wanted=unless_wanted))

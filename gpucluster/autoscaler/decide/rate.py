@@ -55,7 +55,7 @@ class Rate:
             self.rate = min(self._ceiling, self.rate + step)
 
     def lost(self, epoch: int) -> None:
-        """A request of that epoch got no answer, or was never sent: this is no evidence about the rate."""
+        """A request of that epoch got no answer, or was never sent: this is not evidence about the rate."""
         if epoch == self.epoch:
             self._probe_out = False
 
@@ -63,7 +63,7 @@ class Rate:
         """A request of that epoch was refused with 429."""
         if epoch == self.epoch:
             self.epoch += 1
-            if not self._probing:  # refusals of probes say nothing about the rate before them
+            if not self._probing:  # refusals of probes are not evidence about the rate before them
                 self._refused_at = self.rate
             self.rate = max(self._floor, self.rate * _CUT)
             self.tokens = 0.0

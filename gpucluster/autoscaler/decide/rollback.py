@@ -67,33 +67,38 @@ def give_way(builder: PlanBuilder, gang: Gang, other: str) -> None:
 
 
 def end_delays(builder: PlanBuilder) -> None:
-    """Let jobs start at once that were postponed before a person let the autoscaler continue."""
+    """Let jobs start at once that were postponed before an operator let the autoscaler continue."""
     for gang in list(builder.gangs.values()):
         if gang.not_before <= builder.now or gang.refused_at >= builder.memory.resumed_at:
             continue
         builder.gangs[gang.id] = replace(gang, not_before=0.0, refusals=0)
         builder.actions.extend(
-            Delay(job.id, builder.now + 1, f"{PREFIX} a person has let the autoscaler continue")
+            Delay(job.id, builder.now + 1, f"{PREFIX} an operator has let the autoscaler continue")
             for job in builder.jobs.values()
             if job.gang == gang.id and job.pending
         )
 
 
 def roll_back(
-    builder: PlanBuilder, gang: Gang, kind: Fault, message: str, asked: frozenset[str] = frozenset(), cause: str = ""
+    builder: PlanBuilder,
+    gang: Gang,
+    kind: Fault,
+    message: str,
+    failed_pools: frozenset[str] = frozenset(),
+    cause: str = "",
 ) -> None:
     """Give the whole gang up in one step: Slurm requeues its jobs, and what was launched for it is terminated.
 
     Args:
-        asked: the pools that failed; they cool down.
+        failed_pools: the pools that failed; they cool down.
         message: for the job. `cause`: for the cool-downs; by default the message.
     """
     known = builder.gangs.get(gang.id) or GangHistory(gang.id)
     attempts = known.attempts + 1
     until = builder.now + _backoff(builder, gang, known.attempts)
-    for name in sorted(asked):
+    for name in sorted(failed_pools):
         until = max(until, pools.cool_down(builder, name, kind, cause or message).until + 1)
-    elsewhere = bool(asked) and _elsewhere(builder, gang, asked)
+    elsewhere = bool(failed_pools) and _elsewhere(builder, gang, failed_pools)
     hold = attempts >= MAX_ATTEMPTS or (kind is Fault.CONFIGURATION and not elsewhere)
     changed = replace(known, attempts=0 if hold else attempts)
     words = f"{describe_fault(kind, message)} (try {attempts} of {MAX_ATTEMPTS})"

@@ -91,7 +91,7 @@ class Job:
         restarts: how often it was requeued.
         eligible_at: when it may be given nodes; 0 if that is not known.
         requeue: whether Slurm requeues it when a node is lost.
-        called: other names by which people know it, as `namespace/name`: with Kubernetes its pods and what made them.
+        called: other names by which users know it, as `namespace/name`: with Kubernetes its pods and what made them.
     """
 
     id: str
@@ -139,7 +139,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class CloudInstance:
     """An instance that carries the tags of this cluster and the name of an elastic node.
 
     Args:
@@ -209,13 +209,13 @@ class Observation:
         unasked: instances that are to be configured, and whose request could not be written.
         unfit: instance -> what its checks at boot found, so that its slurmd does not start. With Kubernetes that is in
             `join_failed`.
-        looking_since: since when the autoscaler looks without an interruption. What became of nodes that were asked
+        looking_since: since when the autoscaler looks without an interruption. The failure of nodes that were asked
             for before may be its own doing: it was not there to configure them, or to answer Slurm.
     """
 
     nodes: Mapping[str, Node] | None
     jobs: Mapping[str, Job] | None
-    instances: tuple[Instance, ...] | None
+    instances: tuple[CloudInstance, ...] | None
     outcomes: tuple[Outcome, ...] = ()
     intents: tuple[Intent, ...] = ()
     in_flight: frozenset[str] = frozenset()
@@ -357,7 +357,7 @@ class Memory:
             instance is gone (409 InvalidatedRetryToken), so the numbers must outlive the claim.
         node_count: how many nodes Slurm last listed, to notice a listing that is cut short.
         paused: why nothing is done; empty if the autoscaler is not paused.
-        resumed_at: when a person last let it continue: cool-downs and delays of before are over.
+        resumed_at: when an operator last let it continue: cool-downs and delays of before are over.
     """
 
     id: str
@@ -431,7 +431,7 @@ class MarkDown:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainNodes:
     """Let nodes finish their jobs and take no new ones."""
 
     nodes: tuple[str, ...]
@@ -482,7 +482,7 @@ class SaveConsole:
     why: str
 
 
-SlurmAction = PowerDown | MarkDown | Drain | Delay | Hold | Annotate
+SlurmAction = PowerDown | MarkDown | DrainNodes | Delay | Hold | Annotate
 Action = Launch | Terminate | Join | SaveConsole | SlurmAction
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from gpucluster.autoscaler.decide.types import (
     Annotate,
     Delay,
-    Drain,
+    DrainNodes,
     Fault,
     Hold,
     Join,
@@ -55,7 +55,7 @@ SCHEDULERS: Mapping[Scheduler, SchedulerWords] = {
         daemon="kubelet",
         not_requeued="No controller made these pods, so nothing starts them again",
         release="kubectl annotate pod POD gpucluster.io/hold-",
-        no_node_yet="No new node was chosen for it. If none fits, the annotation gpucluster.io/why of its pods says it",
+        no_node_yet="No new node was chosen for it. If none fits, see the annotation gpucluster.io/why of its pods",
         too_late="it did not register in time",
     ),
 }
@@ -66,7 +66,7 @@ VERBS: Mapping[type, str] = {
     Terminate: "terminate",
     PowerDown: "power down",
     MarkDown: "mark down",
-    Drain: "drain",
+    DrainNodes: "drain",
     Delay: "delay",
     Hold: "hold",
     Annotate: "annotate",

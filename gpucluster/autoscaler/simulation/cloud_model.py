@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
-from gpucluster.autoscaler.decide.types import Fault, Instance, Launch
+from gpucluster.autoscaler.decide.types import CloudInstance, Fault, Launch
 from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.oci.states import LifecycleState
 
@@ -74,7 +74,7 @@ class CloudSettings:
         boot_seconds: from the acceptance of a launch to a slurmd that registers; `boot_spread` is a share of it.
         listing_lag: for how long a new instance may be missing in the listing.
         record_seconds: for how long a terminated instance stays listed.
-        hosts: how many instances of a pool the cloud has room for; None is no limit.
+        hosts: how many instances of a pool the cloud has room for; None means unlimited.
         calls_per_second: launches above that are throttled.
         names_are_unique: the subnet refuses a host name that is taken; else there is a duplicate.
         join_seconds: of a pool without a baked image, how long its configuration takes.
@@ -122,7 +122,7 @@ class ModelInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LaunchAnswer:
     """The cloud's answer to one call: an instance, a fault, or a 429."""
 
     instance_id: str = ""
@@ -159,7 +159,7 @@ class CloudModel:
         self.changed: Callable[[], None] = lambda: None
         self.instances: dict[str, ModelInstance] = {}
         self.alive: dict[str, ModelInstance] = {}
-        self.listing: dict[str, Instance] = {}
+        self.listing: dict[str, CloudInstance] = {}
         self.by_token: dict[str, str] = {}
         self.names: Counter[str] = Counter()
         self.in_pool: Counter[str] = Counter()
@@ -173,10 +173,10 @@ class CloudModel:
 
     # --- calls -----
 
-    def launch(self, launch: Launch) -> Answer:
+    def launch(self, launch: Launch) -> LaunchAnswer:
         """LaunchInstanceConfiguration with a retry token."""
         if self._throttled():
-            return Answer(throttled=True, message="429 TooManyRequests")
+            return LaunchAnswer(throttled=True, message="429 TooManyRequests")
         answer = self._known(launch) or self._refused(launch)
         if answer is not None:
             return answer
@@ -184,8 +184,8 @@ class CloudModel:
         if self._occurs("duplicate"):
             self.create(launch.node, launch.pool, launch.generation, f"{launch.token}-twin")
         if self._occurs("unknown_done"):
-            return Answer(fault=Fault.TRANSIENT, message="timed out")
-        return Answer(instance_id=instance.id)
+            return LaunchAnswer(fault=Fault.TRANSIENT, message="timed out")
+        return LaunchAnswer(instance_id=instance.id)
 
     def terminate(self, instance_id: str) -> None:
         """TerminateInstance; does nothing for an instance that is ending."""
@@ -262,27 +262,27 @@ class CloudModel:
     def _count(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
 
-    def _known(self, launch: Launch) -> Answer | None:
+    def _known(self, launch: Launch) -> LaunchAnswer | None:
         """The same token again, or a name that is taken."""
         known = self.instances.get(self.by_token.get(launch.token, ""))
         if known is not None and known.billed:
-            return Answer(instance_id=known.id)
+            return LaunchAnswer(instance_id=known.id)
         if known is not None:
-            return Answer(fault=Fault.TRANSIENT, message="409 InvalidatedRetryToken")
+            return LaunchAnswer(fault=Fault.TRANSIENT, message="409 InvalidatedRetryToken")
         if self.names[launch.node]:
             self._count("name_taken")
             if self.settings.names_are_unique:
-                return Answer(fault=Fault.TRANSIENT, message="409 Conflict: the host name is taken")
+                return LaunchAnswer(fault=Fault.TRANSIENT, message="409 Conflict: the host name is taken")
         return None
 
-    def _refused(self, launch: Launch) -> Answer | None:
+    def _refused(self, launch: Launch) -> LaunchAnswer | None:
         hosts = self.settings.hosts
         if hosts is not None and self.in_pool[launch.pool] >= hosts:
             self._count("no_host")
-            return Answer(fault=Fault.CAPACITY, message=_NO_HOST)
+            return LaunchAnswer(fault=Fault.CAPACITY, message=_NO_HOST)
         for fault, kind, message in _REFUSALS:
             if self._occurs(fault):
-                return Answer(fault=kind, message=message)
+                return LaunchAnswer(fault=kind, message=message)
         return None
 
     def _draw_faults(self, instance: ModelInstance) -> None:
@@ -346,7 +346,7 @@ class CloudModel:
         if instance.id not in self.instances or version < instance.shown:
             return
         instance.shown = version
-        self.listing[instance.id] = Instance(
+        self.listing[instance.id] = CloudInstance(
             id=instance.id,
             node=instance.node,
             pool=instance.pool,

@@ -16,11 +16,11 @@ from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     ClaimState,
+    CloudInstance,
     Delay,
-    Drain,
+    DrainNodes,
     Fault,
     Hold,
-    Instance,
     Intent,
     Join,
     Launch,
@@ -37,7 +37,7 @@ from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.autoscaler.simulation.cloud_model import CloudModel, CloudSettings, FaultRates, ModelInstance
 from gpucluster.autoscaler.simulation.executor_model import ExecutorModel
 from gpucluster.autoscaler.simulation.slurm_model import ModelNode, Power, SlurmModel, SlurmSettings
-from gpucluster.slurm.states import JobState, wanted
+from gpucluster.slurm.states import JobState, power_requested
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class SimulatedCluster:
         self.slurm = SlurmModel(self.clock, slurm, self._hook)
         joins = frozenset(pool.name for pool in policy.pools.values() if not pool.baked)
         self.cloud = CloudModel(self.clock, cloud, rates, seed, joins=joins)
-        self.executor = ExecutorModel(self.clock, self.cloud, self._wanted, self.wake)
+        self.executor = ExecutorModel(self.clock, self.cloud, self._is_needed, self.wake)
         self.memory = Memory(id=f"simulation-{seed}")
         self.slurm_offline = self.cloud_offline = False
         self.passes = 0
@@ -153,7 +153,7 @@ class SimulatedCluster:
 
     def _observe(self) -> Observation:
         inbox, self._inbox = self._inbox, _Inbox()
-        instances: tuple[Instance, ...] | None = tuple(self.cloud.listing.values())
+        instances: tuple[CloudInstance, ...] | None = tuple(self.cloud.listing.values())
         self.executor.offline = self.cloud_offline
         return Observation(
             nodes=None if self.slurm_offline else self.slurm.node_views,
@@ -207,7 +207,7 @@ class SimulatedCluster:
             case MarkDown():
                 for node in action.nodes:
                     self.slurm.mark_down(node, action.why)
-            case Drain():
+            case DrainNodes():
                 for node in action.nodes:
                     self.slurm.drain(node, action.why)
             case Delay():
@@ -231,7 +231,7 @@ class SimulatedCluster:
         node = self.slurm.node_views.get(action.node)
         if self.slurm_offline:
             return True
-        return node is not None and wanted(node.flags)
+        return node is not None and power_requested(node.flags)
 
     def _join(self, action: Join) -> None:
         if action.instance_id in self._joining:
@@ -253,7 +253,7 @@ class SimulatedCluster:
         self._inbox.intents.append(intent)
         self.wake()
 
-    def _wanted(self, node: str, token: str) -> bool:
+    def _is_needed(self, node: str, token: str) -> bool:
         claim = self.memory.claims.get(node)
         return claim is not None and claim.state == ClaimState.INTENDED and claim.token == token
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from gpucluster.autoscaler.decide.rate import Rate
 from gpucluster.autoscaler.decide.types import Fault, Launch, Outcome
 from gpucluster.autoscaler.simulation.clock import Clock
-from gpucluster.autoscaler.simulation.cloud_model import Answer, CloudModel
+from gpucluster.autoscaler.simulation.cloud_model import CloudModel, LaunchAnswer
 
-_NO_CONNECTION = Answer(fault=Fault.TRANSIENT, message="no connection")
+_NO_CONNECTION = LaunchAnswer(fault=Fault.TRANSIENT, message="no connection")
 _REFUSAL_SECONDS = 0.2
 _SHORTEST_WAIT = 0.001  # a shorter one would be lost in the clock's rounding
 
@@ -24,15 +24,17 @@ class ExecutorModel:
     """Sends launches to the cloud's model.
 
     Args:
-        wanted: whether the memory still has a node's token.
-        done: called after every outcome.
+        is_needed: whether the memory still has a node's token.
+        on_end: called after every outcome.
     """
 
-    def __init__(self, clock: Clock, cloud: CloudModel, wanted: Callable[[str, str], bool], done: Callable[[], None]):
+    def __init__(
+        self, clock: Clock, cloud: CloudModel, is_needed: Callable[[str, str], bool], on_end: Callable[[], None]
+    ):
         self.clock = clock
         self.cloud = cloud
-        self.wanted = wanted
-        self.done = done
+        self.is_needed = is_needed
+        self.on_end = on_end
         self.in_flight: set[str] = set()
         self.outcomes: list[Outcome] = []
         self.offline = False
@@ -76,7 +78,7 @@ class ExecutorModel:
         self._sending = False
         while self._queue:
             launch = self._queue[0]
-            if not self.wanted(launch.node, launch.token):
+            if not self.is_needed(launch.node, launch.token):
                 self.in_flight.discard(launch.token)
                 self._queue.popleft()
                 continue
@@ -94,7 +96,7 @@ class ExecutorModel:
         delay = _REFUSAL_SECONDS if answer.throttled else self.cloud.settings.call_seconds
         self.clock.after(delay, lambda: self._answered(launch, answer, epoch) if process == self._process else None)
 
-    def _answered(self, launch: Launch, answer: Answer, epoch: int) -> None:
+    def _answered(self, launch: Launch, answer: LaunchAnswer, epoch: int) -> None:
         if answer.throttled:
             self.throttled += 1
             self.rate.throttled(epoch)
@@ -103,5 +105,5 @@ class ExecutorModel:
             update = self.rate.lost if answer is _NO_CONNECTION else self.rate.taken
             update(epoch)
             self.outcomes.append(Outcome(launch.token, launch.node, answer.instance_id, answer.fault, answer.message))
-            self.done()
+            self.on_end()
         self._send_soon()

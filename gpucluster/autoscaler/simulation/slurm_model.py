@@ -104,7 +104,7 @@ class ModelJob:
         return (-self.priority, self.number)
 
     @property
-    def done(self) -> bool:
+    def has_ended(self) -> bool:
         """Nothing more will happen to it."""
         return self.state in (JobState.COMPLETED, JobState.CANCELLED)
 
@@ -384,7 +384,7 @@ class SlurmModel:
             job.queued = False
 
     def _show(self, job: ModelJob) -> None:
-        if job.done:
+        if job.has_ended:
             self.job_views.pop(job.id, None)
             return
         self.job_views[job.id] = Job(
@@ -423,7 +423,7 @@ class SlurmModel:
 
     def _leave(self, job: ModelJob, state: JobState) -> None:
         """A job ends, successfully or not."""
-        if job.done:
+        if job.has_ended:
             return
         self._give_back(job)
         job.state = state

@@ -1,4 +1,4 @@
-"""The local cloud of this machine: containers behind an API that speaks OCI's protocol.
+"""The local cloud of this machine: containers behind an API with OCI's protocol.
 
 Modules of `gpucluster.localcloud` are imported inside the functions that use them: a command that only reads
 cluster.yml does not need them.
@@ -139,8 +139,8 @@ class LocalCloudProvider:
 
         if not self._spec.cloud.real_gpus or control.elsewhere(self.home):
             return None
-        found = machine_gpus.offer(self.home)
-        return MachineGpus(len(found.every), len(found.free))
+        offer = machine_gpus.offer(self.home)
+        return MachineGpus(len(offer.every), len(offer.free))
 
     def _has_network(self) -> bool:
         """Whether the cluster has a VCN, by its tag."""
@@ -272,8 +272,8 @@ class LocalCloudProvider:
         """That of the system which the image really contains."""
         contents = self._contents(image)
         system = (contents.suite.operating_system, contents.suite.version) if contents else LOCAL_IMAGE.values()
-        found = host_python.of_image(*system)
-        return found.of_autoscaler if found else None
+        python = host_python.of_image(*system)
+        return python.of_autoscaler if python else None
 
     def _contents(self, image: Image) -> Contents | None:
         """What an image really contains; None if it is given by its OCID."""

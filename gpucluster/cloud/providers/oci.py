@@ -83,5 +83,5 @@ class OciCloudProvider:
 
     def python_of(self, image: Image) -> str | None:
         """That of the image's operating system."""
-        found = host_python.of_image(image.operating_system, image.version)
-        return found.of_autoscaler if found else None
+        python = host_python.of_image(image.operating_system, image.version)
+        return python.of_autoscaler if python else None

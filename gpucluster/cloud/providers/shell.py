@@ -62,8 +62,8 @@ def shell_variables(
         caller: the environment of the shell, for its list of hosts that are reached without a proxy.
         terraform_rc: Terraform's CLI configuration with the bundled provider; None for the real one.
     """
-    found: dict[str, str | None] = dict.fromkeys(_CONTRARY)
-    found |= {
+    variables: dict[str, str | None] = dict.fromkeys(_CONTRARY)
+    variables |= {
         "OCI_CONFIG_FILE": str(config),
         "OCI_CLI_CONFIG_FILE": str(config),
         "OCI_CLI_PROFILE": "DEFAULT",
@@ -77,14 +77,14 @@ def shell_variables(
         **without_proxy(caller),
     }
     if terraform_rc is not None:
-        found |= bundled_provider_env(terraform_rc, endpoint)
-    return dict(sorted(found.items()))
+        variables |= bundled_provider_env(terraform_rc, endpoint)
+    return dict(sorted(variables.items()))
 
 
 def without_shell_environment() -> dict[str, str | None]:
     """What `shell_environment` sets, not set. The list of hosts that are reached without a proxy stays."""
-    nobody = OciProfile("", "", "", "", "")
-    made = shell_variables(Path(), nobody, "", {}, terraform_rc=Path())
+    no_profile = OciProfile("", "", "", "", "")
+    made = shell_variables(Path(), no_profile, "", {}, terraform_rc=Path())
     return {name: None for name, value in made.items() if value is not None}
 
 

@@ -52,7 +52,7 @@ def autoscaler() -> Json:
                 [
                     timeseries(
                         "Nodes",
-                        "Elastic nodes, by what the scheduler and the cloud say.",
+                        "Elastic nodes, by what the scheduler and the cloud report.",
                         "short",
                         PanelQuery(
                             "sum by (pool, node_state, cloud_state) (gpucluster_nodes)",

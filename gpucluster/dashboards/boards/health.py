@@ -27,7 +27,7 @@ def health() -> Json:
                     ),
                     stat(
                         "Drained",
-                        "Nodes that failed checks have drained, and those on which a person decides.",
+                        "Nodes that failed checks have drained, and those on which an operator decides.",
                         "short",
                         PanelQuery(
                             "sum by (kind) (max by (node, kind) (gpucluster_health_drained)) or vector(0)", "{{kind}}"
@@ -36,8 +36,8 @@ def health() -> Json:
                         width=8,
                     ),
                     stat(
-                        "Only said",
-                        "1 if failed checks are said only, and no node is drained.",
+                        "Only reported",
+                        "1 if failed checks are only reported, and no node is drained.",
                         "short",
                         PanelQuery("max(gpucluster_health_shadow)", "shadow"),
                     ),

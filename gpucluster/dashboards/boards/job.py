@@ -26,7 +26,7 @@ def job() -> Json:
                 [
                     table(
                         "Job",
-                        "What Slurm said of it in the time that is shown.",
+                        "What Slurm reported of it in the time that is shown.",
                         PanelQuery(
                             "max by (job_id, name, user, account, partition)"
                             f" (last_over_time(gpucluster_slurm_job_info{{{OF_JOB}}}[$__range]))"

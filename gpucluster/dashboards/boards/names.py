@@ -1,4 +1,4 @@
-"""What several dashboards use: their addresses, what a person has chosen, links to a node's or job's dashboard."""
+"""What several dashboards use: their addresses, what the user has chosen, links to a node's or job's dashboard."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def node() -> Json:
                     ),
                     timeseries(
                         "Tensor cores",
-                        "Part of the cycles in which tensor cores worked. Not every GPU says it.",
+                        "Part of the cycles in which tensor cores worked. Not every GPU reports it.",
                         "percentunit",
                         PanelQuery(f"max by (gpu) (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{{{OF_NODE}}})", "GPU {{gpu}}"),
                         most=1,

@@ -10,6 +10,6 @@ fi
 if [ -x /usr/libexec/oci-growfs ]; then
     /usr/libexec/oci-growfs -y || echo "oci-growfs ended with status $?"
 fi
-# What fails here is tried again by Ansible's first task, which says why.
+# What fails here is tried again by Ansible's first task, which reports why.
 # shellcheck disable=SC2086,SC2154 # words, from the data
 /usr/local/sbin/gpucluster-python $python || echo "gpucluster-python ended with status $?"

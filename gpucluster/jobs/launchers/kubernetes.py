@@ -1,6 +1,6 @@
 """The launchers of Kubernetes: the script of a job runs in the first of its pods, and starts ranks in the others.
 
-The pods speak by files in the home of the person, which all of them mount (`kubernetes_ask.sh`). So an image needs bash
+The pods exchange files in the home of the user, which all of them mount (`kubernetes_ask.sh`). So an image needs bash
 and the workload and nothing else: no ssh, no kubectl, and no right of a pod to reach into another one.
 """
 
@@ -47,8 +47,8 @@ KUBERNETES = JobScheduler(
         Option("image", "the container image, as the nodes have it or pull it", Kind.TEXT, pattern=r"\S+"),
         Option("namespace", "default: that of the kubeconfig", Kind.TEXT, pattern=_OBJECT),
         Option("home", "where pods see the claim `home` of the namespace", Kind.TEXT, "/home", pattern=r"/[^:\s]*"),
-        Option("uid", "of the person; -1: the image's", Kind.INTEGER, _NO_ID, minimum=_NO_ID),
-        Option("gid", "of the person; -1: the image's", Kind.INTEGER, _NO_ID, minimum=_NO_ID),
+        Option("uid", "of the user; -1: the image's", Kind.INTEGER, _NO_ID, minimum=_NO_ID),
+        Option("gid", "of the user; -1: the image's", Kind.INTEGER, _NO_ID, minimum=_NO_ID),
         Option("pool", "the nodes with this value of the label gpucluster.io/pool", Kind.NAME),
         Option("mig", "the profile of an instance of a divided GPU, such as 1g.10gb: each pod gets one, and no whole "
                "GPU", Kind.TEXT, pattern=_PROFILE),
@@ -68,7 +68,7 @@ KUBERNETES = JobScheduler(
         Option("rdma_resource", "the resource of an RDMA device, such as rdma/hca", Kind.TEXT, pattern=_RESOURCE),
         Option("host_network", "pods are in the network of their host", Kind.FLAG, default=False),
         Option("rdma", "how pods get all RDMA devices of their nodes: kubernetes.rdma of the cluster. none: they get "
-               "what the options networks, rdma_resource and host_network say", Kind.CHOICE, _NO_RDMA,
+               "the options networks, rdma_resource and host_network", Kind.CHOICE, _NO_RDMA,
                (_NO_RDMA, *get_args(RdmaAccess))),
         Option("env", "environment variables of the pods: words NAME=VALUE, as a shell has them", Kind.TEXT),
         Option("env_secret", "a Secret of the namespace: each of its keys is a variable of the pods", Kind.TEXT,
@@ -126,7 +126,7 @@ def _workload(job: Job, files: Mapping[str, str]) -> workloads.Workload:
         nccl["NCCL_SOCKET_IFNAME"] = f"={interface}"
     rdma = _rdma(job)
     if rdma.needs is not None and nccl:
-        # Without a device NCCL would take sockets and say nothing. With this it takes RDMA or fails.
+        # Without a device NCCL would take sockets without a message. With this it takes RDMA or fails.
         nccl |= {"NCCL_NET": "IB", **rdma.needs.environment}
     return workloads.Workload(
         name=object_name(job),
@@ -152,7 +152,7 @@ def _workload(job: Job, files: Mapping[str, str]) -> workloads.Workload:
         rdma_resource=job.text("rdma_resource"),
         host_network=bool(job.values["host_network"]),
         rdma=rdma.needs or PodRdma(),
-        rdma_said=rdma.said,
+        rdma_said=rdma.description,
         privileged=bool(job.values["privileged"]),
         environment=pod_options.variables(job.text("env")),
         secret=job.text("env_secret"),
@@ -169,7 +169,7 @@ class _Rdma(NamedTuple):
     """What pods need for RDMA (None: they get none), and what the job prints of it."""
 
     needs: PodRdma | None = None
-    said: str = ""
+    description: str = ""
 
 
 def _rdma(job: Job) -> _Rdma:
@@ -187,8 +187,8 @@ def _rdma(job: Job) -> _Rdma:
         why = f"RDMA devices go with all GPUs of a node ({shape.gpus}), and this job takes {job.gpus or 'none'}"
     if not why:
         devices = count(len(shape.rdma_devices), "device")
-        said = f"{devices} on each node (kubernetes.rdma: {access})"
-        return _Rdma(networks.pod_rdma(access, shape, privileged=privileged), said)
+        description = f"{devices} on each node (kubernetes.rdma: {access})"
+        return _Rdma(networks.pod_rdma(access, shape, privileged=privileged), description)
     if job.template.needs_rdma or Need.RDMA in {each.need for each in job.template.requirements(job)}:
         render = f"gpucluster job render {job.template.name} --launcher {job.launcher.name} --set image=IMAGE"
         raise InputError(
@@ -197,7 +197,7 @@ def _rdma(job: Job) -> _Rdma:
             f"storage of its own as the claim `home` there: {render} --set privileged=true --set "
             "namespace=gpucluster-operators",
         )
-    return _Rdma(said=f"none, so the nodes reach each other by TCP: {why}")
+    return _Rdma(description=f"none, so the nodes reach each other by TCP: {why}")
 
 
 def gpu_resource(job: Job) -> str:

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What each pod of a job runs: the first one the script, the others what the script asks for, until it ends.
 #
-# Pods speak by files below ~/gpucluster-jobs/JOB/.pods. Each of the others introduces itself with a word of its own, and
+# Pods exchange files below ~/gpucluster-jobs/JOB/.pods. Each of the others begins with a word of its own, and
 # works only in a run whose first pod has answered with that word: a folder may be left of an earlier job of this name.
 # Folders are listed and files are opened, and not only looked at: then an NFS client asks the server.
 set -u
@@ -17,7 +17,7 @@ if [ -z "$index" ]; then
     [ "$index" != none ] || { echo "pod $GPUCLUSTER_POD is none of $GPUCLUSTER_NODES" >&2; exit 64; }
 fi
 export GPUCLUSTER_INDEX=$index GPUCLUSTER_NODE=${nodes[$index]}
-# An image does not know the people of the directory, and programs that ask for the name of their user fail there: PyTorch's
+# An image does not know the users of the directory, and programs that ask for the name of their user fail there: PyTorch's
 # compiler names its cache so.
 user=$(id -un 2>/dev/null) || user=$(id -u)
 export USER=${USER:-$user} LOGNAME=${LOGNAME:-$user}
@@ -100,7 +100,7 @@ while [ ! -s "$run/end" ]; do
     fi
     sleep 0.1
 done
-# What nobody waits for any more.
+# What no process waits for any more.
 find "$run" -name "$index.*.pid" | while read -r file; do
     [ -e "${file%.pid}.status" ] || { read -r group <"$file" && kill -- "-$group" 2>/dev/null; }
 done

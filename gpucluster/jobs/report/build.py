@@ -34,9 +34,9 @@ class JobReport:
 
     Args:
         missing: what is not in it, and why.
-        energy: kWh of the job's GPUs; None where nobody measured.
+        energy: kWh of the job's GPUs; None where it was not measured.
         measured: the part of the job's time for which there are samples of its power.
-        gpu_use: mean use of the job's GPUs; None where nobody measured.
+        gpu_use: mean use of the job's GPUs; None where it was not measured.
         figures: what its template should reach, and what others have published.
     """
 
@@ -158,9 +158,9 @@ def _per_node(known: Known) -> int:
 
 
 def _of_the_job(means: Means, known: Known) -> Means:
-    """Without GPUs of other jobs on the same nodes, where the records say which are the job's.
+    """Without GPUs of other jobs on the same nodes, where the records show which are the job's.
 
-    Of an instance of a divided GPU nothing is said by the figures of the whole one: other jobs use that, too.
+    The figures of a whole GPU are not those of one of its instances: other jobs use that, too.
     """
     divided = {**known.divided, **means.instances}
 
@@ -201,46 +201,49 @@ def _integral(points: Sequence[tuple[float, float]], step: float) -> tuple[float
 
 
 def _missing(known: Known, answer: Mapping[str, Any], plots: Sequence[Plot]) -> list[str]:
-    found = [f"{each[:1].upper()}{each[1:]}." for each in known.problems]
+    sentences = [f"{each[:1].upper()}{each[1:]}." for each in known.problems]
     if known.tasks:
-        return [*found, f"This is an array: plots and counters are in the report of one task, such as {_task(known)}."]
+        return [
+            *sentences,
+            f"This is an array: plots and counters are in the report of one task, such as {_task(known)}.",
+        ]
     if known.span is None:
-        return found
+        return sentences
     if answer.get("prometheus") is False:
         why = str(answer.get("why") or "it does not run")
-        found.append(f"There are no plots: {why}. Turn it on with monitoring.enabled in cluster.yml.")
+        sentences.append(f"There are no plots: {why}. Turn it on with monitoring.enabled in cluster.yml.")
     elif not plots:
         seconds = known.span[1] - known.span[0]
         short = f" The job ran for {seconds:.0f} s, and nodes are asked every {queries.SHORTEST_STEP} s."
-        found.append("There are no plots: Prometheus has no samples of these nodes from that time." + (
+        sentences.append("There are no plots: Prometheus has no samples of these nodes from that time." + (
             short if seconds < 4 * queries.SHORTEST_STEP else " It may have removed them: see monitoring.retention."
         ))  # fmt: skip
     else:
         present = {plot.panel.key for plot in plots}
         absent = [each.title for each in queries.PANELS if each.key not in present]
         if absent:
-            found.append(f"Without samples: {', '.join(absent)}.")
+            sentences.append(f"Without samples: {', '.join(absent)}.")
         gaps = [plot.panel.title for plot in plots if any(len(line.drawn) > 1 for line in plot.lines)]
         if gaps:
-            found.append(f"There are times without samples: {', '.join(gaps)}.")
-    found += [
+            sentences.append(f"There are times without samples: {', '.join(gaps)}.")
+    sentences += [
         f"Prometheus refused a question: {why}." for why in sorted(set((answer.get("errors") or {}).values()))[:3]
     ]
     without = [node for node in known.nodes if node not in known.recorded]
     ended = all(each.state in ENDED for each in known.components)
     if without and ended:
         some = "" if len(without) == len(known.nodes) else f" ({', '.join(without[:3])}{', …' if without[3:] else ''})"
-        found.append(
+        sentences.append(
             f"{count(len(without), 'node')} of {len(known.nodes)} sent no counters{some}: their checks are off, "
             "they lost their power, or the job ran before this release."
         )
     elif without:
-        found.append("The counters of the network come with the end of the job.")
+        sentences.append("The counters of the network come with the end of the job.")
     if known.steps_left_out:
-        found.append(
+        sentences.append(
             f"{count(known.steps_left_out, 'step')} of {known.steps_left_out + len(known.steps)} are not listed."
         )
-    return found
+    return sentences
 
 
 def _task(known: Known) -> str:

@@ -1,4 +1,4 @@
-"""What `gpucluster-agent monitor jobs` says of a job, as types, and what of it must not be sent on."""
+"""The answer of `gpucluster-agent monitor jobs` about a job, as types, and what of it must not be sent on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
 _IPV6 = re.compile(
     r"(?<![\w:])(?:[0-9A-Fa-f]{1,4}:){3,7}[0-9A-Fa-f]{1,4}(?![\w:])|(?<![\w:])[0-9A-Fa-f:]{2,}::[0-9A-Fa-f:]*"
 )
-# Where the job's files lie is of no use to others, and names people.
+# Where the job's files lie is of no use to others, and contains names of users.
 _PLACES = frozenset({"folder", "work_dir", "output"})
 
 
@@ -72,7 +72,7 @@ _WORDS = ("id", "step", "name", "user", "account", "partition", "state", "exit_c
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """What one device of a node counted during the job. None where nobody can say.
+    """What one device of a node counted during the job. None where it is not known.
 
     Args:
         kind: rdma, ethernet or files (an export of a file server).
@@ -93,7 +93,7 @@ class DeviceUse:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """For sorting as people count: mlx5_2 before mlx5_10."""
+        """For sorting in natural order: mlx5_2 before mlx5_10."""
         return counted(self.node), self.kind, counted(self.device)
 
     @property
@@ -116,7 +116,7 @@ class Known:
         tasks: those of an array, if the whole of it was asked for.
         recorded: nodes with a record, and the job's whole GPUs there as NVIDIA's tools number them.
         divided: nodes with a record of instances of divided GPUs (MIG), and how many.
-        told: what the watcher has said of the job and done to it, each line with its time.
+        told: what the watcher has reported of the job and done to it, each line with its time.
         result: of a job from a template, as it was judged.
         problems: what could not be found out.
         now: when that was, by the controller's clock.
@@ -144,8 +144,8 @@ class Known:
     @property
     def nodes(self) -> tuple[str, ...]:
         """Of all components."""
-        found = dict.fromkeys(node for each in self.components for node in each.nodes)
-        return tuple(found) or tuple(self.recorded)
+        names = dict.fromkeys(node for each in self.components for node in each.nodes)
+        return tuple(names) or tuple(self.recorded)
 
     @property
     def gpus(self) -> int:
@@ -189,7 +189,7 @@ def read(raw: Mapping[str, Any], *, anonymous: bool = False) -> Known:
         recorded={str(run["node"]): _whole(run) for run in runs},
         divided={str(run["node"]): parts for run in runs if (parts := _parts(run))},
         notes={str(run["node"]): tuple(map(str, run["notes"])) for run in runs if run.get("notes")},
-        told=tuple(map(str, raw.get("told") or ())),  # an agent of an earlier release says nothing
+        told=tuple(map(str, raw.get("told") or ())),  # an agent of an earlier release does not send it
         result=raw.get("result") or {},
         problems=tuple(map(str, raw.get("problems") or ())),
         now=_number(raw.get("now")) or 0.0,
@@ -294,7 +294,7 @@ def replaced(value: Any, words: Mapping[str, str]) -> Any:
         if isinstance(each, str):
             return pattern.sub(lambda match: words[match[0]], each)
         if isinstance(each, Mapping):
-            # Nodes are no people, and the states of Slurm neither.
+            # Names of nodes and states of Slurm are not names of users.
             return {key: inner if key in _NO_PEOPLE else change(inner) for key, inner in each.items()}
         return [change(inner) for inner in each] if isinstance(each, list | tuple) else each
 

@@ -1,4 +1,4 @@
-"""A report as one HTML file, which people can send on."""
+"""A report as one HTML file, which users can send on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpucluster.pages.tables import Column, badge, facts, listing, notice, table
 from gpucluster.pages.units import BYTES, duration
 from gpucluster.slurm.states import JOB_ON_NODES, JobState
 
-#: What `pages.frame.is_page` says of such a file.
+#: The kind by which `pages.frame.is_page` knows such a file.
 KIND = "job-report"
 _MOST_STEPS, _MOST_DEVICES, _MOST_RAILS, _MOST_TASKS = 500, 400, 24, 500
 _GOOD_STATES, _BUSY_STATES = frozenset({JobState.COMPLETED}), WAITING | frozenset(JOB_ON_NODES)

@@ -113,7 +113,7 @@ def request(ids: Sequence[str], nodes: Sequence[str], span: tuple[float, float])
     start, end = span
     over, seconds = {"start": start, "end": end, "step": step_of(span)}, max(60, math.ceil(end - start))
     jobs = _string("|".join(map(re.escape, ids)))
-    found: list[dict[str, Any]] = [
+    queries: list[dict[str, Any]] = [
         {"name": "job:power", "expr": f"sum(gpucluster:job_gpu_power:watts{{job_id=~{jobs}}})", **over},
         {"name": "job:use", "expr": f"avg(gpucluster:job_gpu_utilization:ratio{{job_id=~{jobs}}})", **over},
         {"name": "watch:stuck", "expr": f"max_over_time(gpucluster:job_stuck:info{{job_id=~{jobs}}}[{seconds}s])",
@@ -125,16 +125,16 @@ def request(ids: Sequence[str], nodes: Sequence[str], span: tuple[float, float])
     ]  # fmt: skip
     names = _string("|".join(map(re.escape, nodes)))
     if not nodes or len(names) > _LONGEST:
-        return found
+        return queries
     chosen = f"{{node=~{names}}}"
     for panel in PANELS:
         for line, form in panel.lines.items():
             expr = form.replace("{NODES}", chosen)
             key = f"{panel.key}:{line}"
             if len(nodes) <= MOST_NODES:
-                found.append({"name": key, "expr": expr, **over})
+                queries.append({"name": key, "expr": expr, **over})
             else:
-                found += [
+                queries += [
                     {"name": f"{key}:{part}", "expr": of_all.format(expr), **over} for part, of_all in _BAND.items()
                 ]
     use, rails = f"gpucluster:gpu_utilization:ratio{chosen}", f"gpucluster:rdma_transmit:bytes_per_second{chosen}"
@@ -145,12 +145,12 @@ def request(ids: Sequence[str], nodes: Sequence[str], span: tuple[float, float])
         "mean:rails": f"avg_over_time({rails}[{seconds}s])",
         "mean:throttled": f"max by (node, cause) (avg_over_time({slowed}[{seconds}s]))",
     }.items():
-        found.append({"name": name, "expr": expr, "time": end})
-    return found
+        queries.append({"name": name, "expr": expr, "time": end})
+    return queries
 
 
 def request_now(job: str) -> list[dict[str, Any]]:
-    """The queries for `monitor query` about what the watcher says of a job in this moment."""
+    """The queries for `monitor query` about the watcher's state of a job in this moment."""
     chosen = f"{{job_id={_string(job)}}}"
     return [
         {"name": "watch:stuck", "expr": f"gpucluster:job_stuck:info{chosen}"},
@@ -159,8 +159,8 @@ def request_now(job: str) -> list[dict[str, Any]]:
 
 
 def plots(results: Mapping[str, Any], nodes: Sequence[str], step: float) -> tuple[Plot, ...]:
-    """The panels with what Prometheus said. A panel without values is left out."""
-    found = []
+    """The panels with the values of Prometheus. A panel without values is left out."""
+    panels = []
     for panel in PANELS:
         lines: list[SeriesLine | Band] = []
         for name in panel.lines:
@@ -173,8 +173,8 @@ def plots(results: Mapping[str, Any], nodes: Sequence[str], step: float) -> tupl
             else:
                 lines += _band(results, key, name, len(nodes), step)
         if any(line.points for line in lines):
-            found.append(Plot(panel, tuple(lines)))
-    return tuple(found)
+            panels.append(Plot(panel, tuple(lines)))
+    return tuple(panels)
 
 
 def _band(results: Mapping[str, Any], key: str, name: str, nodes: int, step: float) -> list[SeriesLine | Band]:

@@ -42,22 +42,22 @@ class JobRemark:
 def remarks(known: Known, means: Means) -> tuple[JobRemark, ...]:
     """All of them, the worst first."""
     order = (Tone.BAD, Tone.WARN, Tone.UNKNOWN, Tone.GOOD)
-    found = [
+    lines = [
         *_state(known),
         *_result(known),
         *_stuck(means),
-        *_told(known),
+        *_reactions(known),
         *_gpus(known, means),
         *_rails(known, means),
         *_counters(known),
     ]
-    if not any(each.tone in (Tone.BAD, Tone.WARN) for each in found):
-        found.append(JobRemark(Tone.GOOD, "Nothing stands out in what was measured."))
-    return tuple(sorted(found, key=lambda each: order.index(each.tone)))
+    if not any(each.tone in (Tone.BAD, Tone.WARN) for each in lines):
+        lines.append(JobRemark(Tone.GOOD, "Nothing stands out in what was measured."))
+    return tuple(sorted(lines, key=lambda each: order.index(each.tone)))
 
 
 def watched(means: Means) -> tuple[JobRemark, ...]:
-    """What the watcher of the nodes says of a job that runs."""
+    """What the watcher of the nodes reports about a job that runs."""
     return tuple(_stuck(means, now=True))
 
 
@@ -91,23 +91,23 @@ def _result(known: Known) -> Iterator[JobRemark]:
 
 
 def _stuck(means: Means, *, now: bool = False) -> Iterator[JobRemark]:
-    """What the watcher of the nodes has said (docs/how-to/hangs.md)."""
+    """What the watcher of the nodes has reported (docs/how-to/hangs.md)."""
     tones = {"hung": Tone.BAD, "straggling": Tone.WARN}
-    found = []
+    stuck = []
     for each in sorted(means.stuck, key=lambda row: (row["state"] not in tones, *row.values())):
         was, had = ("is", "has") if now else ("was", "had")
         what = f"{was} hung" if each["state"] == "hung" else f"{had} a straggler"
         place = f": rank {each['rank']}, process {each['process']} on {each['host'] or 'an unknown host'}"
         operation = f", {was} behind in {each['collective']}" if each["collective"] else ""
         text = f"The job {what}{place if each['rank'] else ''}{operation}."
-        found.append(JobRemark(tones.get(each["state"], Tone.UNKNOWN), text))
-    yield from _first(found, "more times the job was hung or had a straggler")
+        stuck.append(JobRemark(tones.get(each["state"], Tone.UNKNOWN), text))
+    yield from _first(stuck, "more times the job was hung or had a straggler")
     if means.wasted > 0:
         yield JobRemark(Tone.WARN, f"GPUs without a process have cost {means.wasted:.1f} GPU hours.")
 
 
-def _told(known: Known) -> Iterator[JobRemark]:
-    """What the watcher has said of the job, and done to it: the last lines, which say how it ended."""
+def _reactions(known: Known) -> Iterator[JobRemark]:
+    """What the watcher has reported of the job, and done to it: the last lines, which show how it ended."""
     for line in known.told[-_NAMED:]:
         yield JobRemark(Tone.WARN, f"The watcher: {line}")
 
@@ -143,13 +143,13 @@ def _rails(known: Known, means: Means) -> Iterator[JobRemark]:
         unit, floor = BYTES_PER_SECOND, _SOME_BYTES / 100
         for (node, device), value in means.rails.items():
             sent[node][device] = value
-    found = [
+    remarks_of_rails = [
         JobRemark(Tone.WARN, f"{node}: the rail {device} sent {unit.text(value)}, the others {unit.text(middle)}.")
         for node, rails in sorted(sent.items())
         # A port for the VCN, and others that the job did not use, are none of its rails.
         for device, value, middle in _behind({name: size for name, size in rails.items() if size > floor / 100}, floor)
     ]
-    yield from _first(found, "more rails carried less than the others")
+    yield from _first(remarks_of_rails, "more rails carried less than the others")
     of_node = {node: sum(rails.values()) for node, rails in sent.items()}
     slow = [
         JobRemark(Tone.WARN, f"{node} sent {unit.text(value)} through RDMA, the other nodes {unit.text(middle)}.")
@@ -162,18 +162,18 @@ def _behind(values: Mapping[str, float], floor: float) -> list[tuple[str, float,
     """What is well below the middle of the others, with both numbers."""
     if len(values) < _FEW:
         return []
-    found = []
+    below = []
     middle = statistics.median(values.values()) if len(values) > _FEW else max(values.values())
     for name, value in sorted(values.items()):
         if middle > floor and value < SLOWER * middle:
-            found.append((name, value, middle))
-    return found
+            below.append((name, value, middle))
+    return below
 
 
-def _first(found: Sequence[JobRemark], rest: str) -> Iterable[JobRemark]:
-    yield from found[:_NAMED]
-    if len(found) > _NAMED:
-        yield JobRemark(Tone.WARN, f"{len(found) - _NAMED} {rest}.")
+def _first(lines: Sequence[JobRemark], rest: str) -> Iterable[JobRemark]:
+    yield from lines[:_NAMED]
+    if len(lines) > _NAMED:
+        yield JobRemark(Tone.WARN, f"{len(lines) - _NAMED} {rest}.")
 
 
 def _counters(known: Known) -> Iterator[JobRemark]:

@@ -1,7 +1,7 @@
 """Objects of Kubernetes as Python values, and their text. Each module makes the objects of one subject.
 
 An object is a dict as the API has it. `gpucluster-agent kubernetes apply` marks what it applies, so nothing here sets
-these labels: `app.kubernetes.io/managed-by` says that gpucluster made an object, which people's own objects lack.
+these labels: `app.kubernetes.io/managed-by` shows that gpucluster made an object; users' own objects lack it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def to_json(manifests: Iterable[Mapping[str, Any]]) -> str:
 
 
 def to_yaml(manifests: Iterable[Mapping[str, Any]]) -> str:
-    """The documents of a YAML file: the form for people. Texts of several lines are written as such."""
+    """The documents of a YAML file: the form for users. Texts of several lines are written as such."""
     return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=120, explicit_start=True)
 
 

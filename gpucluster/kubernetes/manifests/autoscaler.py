@@ -20,13 +20,13 @@ def rules(*, privileged_policy: str | None) -> list[dict[str, Any]]:
         privileged_policy: the name of the PodSecurityPolicy of pods that may be privileged; None for releases without
             such policies. They judge a change of a pod, too, by the rights of who makes it.
     """
-    found: list[dict[str, Any]] = [
+    cluster_rules: list[dict[str, Any]] = [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch", "delete"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "patch"]},
     ]
     if privileged_policy is not None:
         names = [privileged_policy]
-        found.append(
+        cluster_rules.append(
             {"apiGroups": ["policy"], "resources": ["podsecuritypolicies"], "resourceNames": names, "verbs": ["use"]}
         )
-    return found
+    return cluster_rules

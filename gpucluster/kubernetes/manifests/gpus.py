@@ -25,7 +25,7 @@ NVIDIA_RUNTIME = "nvidia"
 CDI_SINCE = 29
 
 # Containers with a GPU get /dev/infiniband/uverbs* and rdma_cm (main.go, internal/cdi/cdi.go of the plugin, and
-# internal/discover/mofed.go of the toolkit 1.20.0). A node without such files is no error.
+# internal/discover/mofed.go of the toolkit 1.20.0). A node without such files is not an error.
 _RDMA = {"MOFED_ENABLED": "true"}
 _PLUGINS_DIRECTORY = "/var/lib/kubelet/device-plugins"
 
@@ -54,15 +54,15 @@ def device_plugins(
         engine: the control plane is that of Kubernetes Engine, whose own plugin serves the nodes that it manages.
         divided: whether GPUs of a pool are divided (`mig_strategy`).
     """
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     if "nvidia" in vendors:
-        found += [runtime_class(), _nvidia(minor, mig_strategy(divided=divided), rdma=rdma)]
+        manifests += [runtime_class(), _nvidia(minor, mig_strategy(divided=divided), rdma=rdma)]
     if "amd" in vendors:
-        found.append(_amd())
-    for each in found:
+        manifests.append(_amd())
+    for each in manifests:
         if engine and each["kind"] == "DaemonSet":
             each["spec"]["template"]["spec"]["affinity"] = on_hosts(ours=True)
-    return found
+    return manifests
 
 
 def on_hosts(*, ours: bool) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def attachments(shape: Shape, cidr: str) -> list[Manifest]:
     """A NetworkAttachmentDefinition for each RDMA interface of a shape.
 
     The interface moves into the pod, its RDMA device follows, and it gets an address that no other pod has. Empty if no
-    source says where the interfaces are.
+    source states where the interfaces are.
     """
     return [
         {
@@ -198,7 +198,7 @@ def virtual_functions(shapes: Iterable[Shape], cidr: str) -> list[Manifest]:
 
 
 def has_virtual_functions(shape: Shape) -> bool:
-    """Whether a shape's RDMA devices are NVIDIA's, and a source says where they are on the PCI bus."""
+    """Whether a shape's RDMA devices are NVIDIA's, and a source states where they are on the PCI bus."""
     return bool(shape.rdma_pci_addresses) and all(name.startswith("mlx5") for name in shape.rdma_devices)
 
 

@@ -8,7 +8,7 @@ Facts (Kueue 0.19.2: config/components/crd/bases, site/content/en/docs/concepts/
                   admits pods only to nodes that have all labels of the topology, and knows no nodes that do not exist
                   yet.
   ClusterQueue    admits pods that ask for resources which it covers, and no others.
-  Pods            say by an annotation within which level they want or must be. Where an object has two groups of pods
+  Pods            state by an annotation within which level they want or must be. Where an object has two groups of pods
                   (a launcher and workers), each would be placed alone: an annotation makes both one group.
 """
 
@@ -55,14 +55,14 @@ def queues(pools: Iterable[QueuedPool], namespaces: Iterable[str] = ()) -> list[
     Args:
         namespaces: which get a LocalQueue to the queue of each pool, of the same name.
     """
-    found = [pool for pool in pools if pool.nodes]
+    with_nodes = [pool for pool in pools if pool.nodes]
     levels = [*LEVELS.values(), _HOST]
     topology = {"levels": [{"nodeLabel": label} for label in levels]}
-    made = [_object("Topology", TOPOLOGY, topology)] if any(pool.placed for pool in found) else []
-    for pool in found:
+    made = [_object("Topology", TOPOLOGY, topology)] if any(pool.placed for pool in with_nodes) else []
+    for pool in with_nodes:
         made += [_object("ResourceFlavor", pool.name, _flavor(pool)), _object("ClusterQueue", pool.name, _queue(pool))]
     for namespace in namespaces:
-        made += [_object("LocalQueue", pool.name, {"clusterQueue": pool.name}, namespace) for pool in found]
+        made += [_object("LocalQueue", pool.name, {"clusterQueue": pool.name}, namespace) for pool in with_nodes]
     return made
 
 

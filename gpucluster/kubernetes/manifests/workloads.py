@@ -63,7 +63,7 @@ class Workload:
         files: name -> text, below `FILES`.
         namespace: "" for that of who creates the objects.
         home: the path at which the claim `home` of the namespace is mounted.
-        uid, gid: of the person; None for those of the image.
+        uid, gid: of the user; None for those of the image.
         gpus, cpus, memory_gb: of each pod; 0: not asked for.
         gpu_resource: what `gpus` counts.
         gpu_claim: GPUs are devices of this DeviceClass, which each pod claims; "": they are a resource.
@@ -264,8 +264,8 @@ def _claims(work: Workload) -> list[Manifest]:
     """From which each pod gets a claim of its own, which ends with the pod."""
     if not work.gpus or not work.gpu_claim:
         return []
-    wanted = {"deviceClassName": work.gpu_claim, "allocationMode": "ExactCount", "count": work.gpus}
-    spec = {"spec": {"devices": {"requests": [{"name": _CLAIM, "exactly": wanted}]}}}
+    request = {"deviceClassName": work.gpu_claim, "allocationMode": "ExactCount", "count": work.gpus}
+    spec = {"spec": {"devices": {"requests": [{"name": _CLAIM, "exactly": request}]}}}
     made = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": _metadata(work)}
     return [{**made, "spec": spec}]
 
@@ -277,7 +277,7 @@ def _service(work: Workload) -> Manifest:
 
 
 def _job(work: Workload, pod: dict[str, Any]) -> dict[str, Any]:
-    """The spec of a Job that is not tried again: a program that goes on after a failure says so by a new job."""
+    """The spec of a Job that is not tried again: to go on after a failure takes a new job."""
     return {"backoffLimit": 0, **_deadline(work), "template": pod}
 
 
@@ -385,7 +385,7 @@ def _pod(
 
 
 def _identity(work: Workload) -> dict[str, Any]:
-    """The person's uid. Without one the namespace or the image decides: runAsNonRoot would refuse images of root."""
+    """The user's uid. Without one the namespace or the image decides: runAsNonRoot would refuse images of root."""
     profile = {"seccompProfile": {"type": "RuntimeDefault"}}
     if work.uid is None:
         return profile
@@ -394,15 +394,15 @@ def _identity(work: Workload) -> dict[str, Any]:
 
 
 def _resources(work: Workload) -> dict[str, Any]:
-    asked: dict[str, str] = {}
+    requests: dict[str, str] = {}
     if work.cpus:
-        asked["cpu"] = str(work.cpus)
+        requests["cpu"] = str(work.cpus)
     if work.memory_gb:
-        asked["memory"] = f"{work.memory_gb}G"
+        requests["memory"] = f"{work.memory_gb}G"
     if work.gpus and not work.gpu_claim:
-        asked[work.gpu_resource] = str(work.gpus)
+        requests[work.gpu_resource] = str(work.gpus)
     if work.rdma_resource:
-        asked[work.rdma_resource] = "1"
-    asked |= work.rdma.container.get("resources", {}).get("limits", {})
-    amounts = {"requests": asked, "limits": dict(asked)} if asked else {}
+        requests[work.rdma_resource] = "1"
+    requests |= work.rdma.container.get("resources", {}).get("limits", {})
+    amounts = {"requests": requests, "limits": dict(requests)} if requests else {}
     return amounts | ({"claims": [{"name": _CLAIM}]} if _claims(work) else {})

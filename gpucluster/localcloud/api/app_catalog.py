@@ -14,9 +14,9 @@ from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CORE,
     ApiError,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     invalid,
     not_found,
     page,
@@ -149,8 +149,8 @@ def _subscribe(cloud: CloudState, call: Call) -> Reply:
         raise invalid("The signature is not that of the agreements of this listing resource version")
     with cloud.store.transaction():
         compartment = cloud.compartment(body["compartmentId"])
-        found = _subscriptions(cloud, compartment, offer.listing_id, version)
-        row = found[0] if found else cloud.new(
+        existing = _subscriptions(cloud, compartment, offer.listing_id, version)
+        row = existing[0] if existing else cloud.new(
             SUBSCRIPTION,
             {
                 **_summary(offer),
@@ -174,11 +174,11 @@ def _view(row: Resource) -> Json:
 def _subscriptions(
     cloud: CloudState, compartment: str, listing: str | None, version: str | None = None
 ) -> list[Resource]:
-    wanted = {"compartmentId": compartment, "listingId": listing, "listingResourceVersion": version}
+    members = {"compartmentId": compartment, "listingId": listing, "listingResourceVersion": version}
     return [
         row
         for row in cloud.store.find(SUBSCRIPTION)
-        if all(value is None or row.body[name] == value for name, value in wanted.items())
+        if all(value is None or row.body[name] == value for name, value in members.items())
     ]
 
 
@@ -190,25 +190,25 @@ def _list_subscriptions(cloud: CloudState, call: Call) -> Reply:
 def _unsubscribe(cloud: CloudState, call: Call) -> Reply:
     listing, version = call.need("listingId"), call.need("resourceVersion")
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
-    found = _subscriptions(cloud, compartment, listing, version)
-    if not found:
+    existing = _subscriptions(cloud, compartment, listing, version)
+    if not existing:
         raise ApiError(404, "NotAuthorizedOrNotFound", f"There is no subscription to {listing} {version}")
-    cloud.store.drop(found[0].id)
+    cloud.store.drop(existing[0].id)
     return Reply(status=204)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Listings and subscriptions."""
     listing = f"{CORE}/appCatalogListings"
     one = f"{listing}/{{listingId}}"
     version = f"{one}/resourceVersions/{{resourceVersion}}"
     return [
-        Route("GET", listing, "ListAppCatalogListings", partial(_list, cloud)),
-        Route("GET", one, "GetAppCatalogListing", partial(_get, cloud)),
-        Route("GET", f"{one}/resourceVersions", "ListAppCatalogListingResourceVersions", partial(_versions, cloud)),
-        Route("GET", version, "GetAppCatalogListingResourceVersion", partial(_version, cloud)),
-        Route("GET", f"{version}/agreements", "GetAppCatalogListingAgreements", partial(_agreements, cloud)),
-        Route("GET", _SUBSCRIPTIONS, "ListAppCatalogSubscriptions", partial(_list_subscriptions, cloud)),
-        Route("POST", _SUBSCRIPTIONS, "CreateAppCatalogSubscription", partial(_subscribe, cloud)),
-        Route("DELETE", _SUBSCRIPTIONS, "DeleteAppCatalogSubscription", partial(_unsubscribe, cloud)),
+        ApiRoute("GET", listing, "ListAppCatalogListings", partial(_list, cloud)),
+        ApiRoute("GET", one, "GetAppCatalogListing", partial(_get, cloud)),
+        ApiRoute("GET", f"{one}/resourceVersions", "ListAppCatalogListingResourceVersions", partial(_versions, cloud)),
+        ApiRoute("GET", version, "GetAppCatalogListingResourceVersion", partial(_version, cloud)),
+        ApiRoute("GET", f"{version}/agreements", "GetAppCatalogListingAgreements", partial(_agreements, cloud)),
+        ApiRoute("GET", _SUBSCRIPTIONS, "ListAppCatalogSubscriptions", partial(_list_subscriptions, cloud)),
+        ApiRoute("POST", _SUBSCRIPTIONS, "CreateAppCatalogSubscription", partial(_subscribe, cloud)),
+        ApiRoute("DELETE", _SUBSCRIPTIONS, "DeleteAppCatalogSubscription", partial(_unsubscribe, cloud)),
     ]

@@ -24,9 +24,9 @@ from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     BASTION,
     ApiError,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     check_etag,
     conflict,
     filtered,
@@ -164,8 +164,8 @@ def _list(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     rows = filtered(cloud.store.find(KIND), call, ("compartmentId", "name"))
     state = call.query.get("bastionLifecycleState")
-    wanted = call.query.get("bastionId")
-    return page([row for row in rows if state in (None, "", row.state) and wanted in (None, "", row.id)], call)
+    bastion_id = call.query.get("bastionId")
+    return page([row for row in rows if state in (None, "", row.state) and bastion_id in (None, "", row.id)], call)
 
 
 def _update(cloud: CloudState, call: Call) -> Reply:
@@ -339,8 +339,8 @@ def _list_sessions(cloud: CloudState, call: Call) -> Reply:
     bastion = cloud.live(KIND, call.need("bastionId"))
     sessions.of_bastion(cloud, bastion.id)
     rows = cloud.store.find(SESSION, gone=None, bastionId=bastion.id)
-    state, wanted = call.query.get("sessionLifecycleState"), call.query.get("sessionId")
-    fitting = [row for row in rows if state in (None, "", row.state) and wanted in (None, "", row.id)]
+    state, session_id = call.query.get("sessionLifecycleState"), call.query.get("sessionId")
+    fitting = [row for row in rows if state in (None, "", row.state) and session_id in (None, "", row.id)]
     return page(filtered(fitting, call, ("displayName",)), call)
 
 
@@ -378,26 +378,26 @@ def _work_requests(cloud: CloudState, call: Call) -> Reply:
     return page(cloud.store.find(_WORK, gone=None, compartmentId=compartment), call)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Bastions, sessions, work requests."""
     bastions, session, work = f"{BASTION}/bastions", f"{BASTION}/sessions", f"{BASTION}/workRequests"
     one, one_session, one_work = f"{bastions}/{{bastionId}}", f"{session}/{{sessionId}}", f"{work}/{{workRequestId}}"
     return [
-        Route("POST", bastions, "CreateBastion", partial(_create, cloud)),
-        Route("GET", bastions, "ListBastions", partial(_list, cloud)),
-        Route("GET", one, "GetBastion", partial(_get, cloud)),
-        Route("PUT", one, "UpdateBastion", partial(_update, cloud)),
-        Route("DELETE", one, "DeleteBastion", partial(_delete, cloud)),
-        Route("POST", session, "CreateSession", partial(_create_session, cloud)),
-        Route("GET", session, "ListSessions", partial(_list_sessions, cloud)),
-        Route("GET", one_session, "GetSession", partial(_get_session, cloud)),
-        Route("PUT", one_session, "UpdateSession", partial(_update_session, cloud)),
-        Route("DELETE", one_session, "DeleteSession", partial(_delete_session, cloud)),
-        Route("GET", work, "ListBastionWorkRequests", partial(_work_requests, cloud)),
-        Route("GET", one_work, "GetBastionWorkRequest", lambda call: show(_work_request(cloud, call))),
-        Route(
+        ApiRoute("POST", bastions, "CreateBastion", partial(_create, cloud)),
+        ApiRoute("GET", bastions, "ListBastions", partial(_list, cloud)),
+        ApiRoute("GET", one, "GetBastion", partial(_get, cloud)),
+        ApiRoute("PUT", one, "UpdateBastion", partial(_update, cloud)),
+        ApiRoute("DELETE", one, "DeleteBastion", partial(_delete, cloud)),
+        ApiRoute("POST", session, "CreateSession", partial(_create_session, cloud)),
+        ApiRoute("GET", session, "ListSessions", partial(_list_sessions, cloud)),
+        ApiRoute("GET", one_session, "GetSession", partial(_get_session, cloud)),
+        ApiRoute("PUT", one_session, "UpdateSession", partial(_update_session, cloud)),
+        ApiRoute("DELETE", one_session, "DeleteSession", partial(_delete_session, cloud)),
+        ApiRoute("GET", work, "ListBastionWorkRequests", partial(_work_requests, cloud)),
+        ApiRoute("GET", one_work, "GetBastionWorkRequest", lambda call: show(_work_request(cloud, call))),
+        ApiRoute(
             "GET", f"{one_work}/errors", "ListBastionWorkRequestErrors",
             lambda call: Reply(_work_request(cloud, call).hidden["errors"]),
         ),
-        Route("GET", f"{one_work}/logs", "ListBastionWorkRequestLogs", lambda call: Reply([])),
+        ApiRoute("GET", f"{one_work}/logs", "ListBastionWorkRequestLogs", lambda call: Reply([])),
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from gpucluster.localcloud.compute.shape_config import known_shape
 from gpucluster.localcloud.state.cloud import CloudState, timestamp
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import CORE, Route, conflict, invalid
+from gpucluster.localcloud.state.wire import CORE, ApiRoute, conflict, invalid
 
 
 def _prepare(_cloud: CloudState, body: Json) -> Json:
@@ -65,6 +65,6 @@ CAPACITY_RESERVATION = ResourceKind(
 )  # fmt: skip
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Capacity reservations."""
     return kinds.routes(cloud, CAPACITY_RESERVATION)

@@ -10,7 +10,7 @@ from gpucluster.localcloud.api.kinds import TAGS, ResourceKind
 from gpucluster.localcloud.state.cloud import CloudState, created, log
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.store import Resource
-from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, invalid, required
+from gpucluster.localcloud.state.wire import CORE, ApiRoute, Call, Reply, invalid, required
 
 _MAX_CONTENT = 1024 * 1024  # bytes (docs: CaptureConsoleHistory: up to a megabyte of the most recent data)
 _LENGTH = 10240  # default bytes of a reply (docs: GetConsoleHistoryContent)
@@ -69,11 +69,11 @@ def _number(call: Call, name: str, otherwise: int) -> int:
     return int(text)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Console histories."""
     data = f"{HISTORY.path}/{{{HISTORY.param}}}/data"
     return [
         *kinds.routes(cloud, HISTORY),
-        Route("POST", HISTORY.path, "CaptureConsoleHistory", partial(_capture, cloud)),
-        Route("GET", data, "GetConsoleHistoryContent", partial(_content, cloud)),
+        ApiRoute("POST", HISTORY.path, "CaptureConsoleHistory", partial(_capture, cloud)),
+        ApiRoute("GET", data, "GetConsoleHistoryContent", partial(_content, cloud)),
     ]

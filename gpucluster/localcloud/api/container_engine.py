@@ -32,9 +32,9 @@ from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CONTAINER_ENGINE,
     ApiError,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     check_etag,
     conflict,
     filtered,
@@ -49,7 +49,7 @@ from gpucluster.localcloud.state.wire import (
 
 KIND, NODE_POOL = "cluster", "nodepool"
 _ADDON, _WORK = "clusteraddon", "clustersworkrequest"
-#: OKE offers three minor releases at a time. Which ones these are is the local cloud's choice: real OKE says it itself.
+#: OKE offers three minor releases at a time. Which ones these are is the local cloud's choice: real OKE lists its own.
 #: Where the home has release files, those are offered.
 VERSIONS = ("v1.33.1", "v1.34.1", "v1.35.0")
 _VCN_NATIVE, _FLANNEL = "OCI_VCN_IP_NATIVE", "FLANNEL_OVERLAY"
@@ -179,10 +179,10 @@ def _type(value: object) -> str:
 
 
 def _cni(option: object) -> str:
-    found = option.get("cniType") if isinstance(option, dict) else None
-    if found not in _NETWORK_ADDONS:
-        raise invalid(f"cniType {found} is neither {_VCN_NATIVE} nor {_FLANNEL}")
-    return str(found)
+    addon = option.get("cniType") if isinstance(option, dict) else None
+    if addon not in _NETWORK_ADDONS:
+        raise invalid(f"cniType {addon} is neither {_VCN_NATIVE} nor {_FLANNEL}")
+    return str(addon)
 
 
 def _subnet(cloud: CloudState, vcn: Resource, ocid: object) -> Resource:
@@ -219,13 +219,13 @@ def _options(cloud: CloudState, vcn: Resource, options: Json, *, overlay: bool) 
     for name, blocks in ranges.items():
         for block in blocks:
             try:
-                found = ipaddress.IPv4Network(block)
+                address_range = ipaddress.IPv4Network(block)
             except ValueError as error:
                 raise invalid(f"kubernetesNetworkConfig.{name} {block} is not a CIDR block: {error}") from error
             for other, theirs in parsed:
-                if other != name and found.overlaps(theirs):
-                    raise invalid(f"kubernetesNetworkConfig.{name} {found} overlaps {other} {theirs}")
-            parsed.append((name, found))
+                if other != name and address_range.overlaps(theirs):
+                    raise invalid(f"kubernetesNetworkConfig.{name} {address_range} overlaps {other} {theirs}")
+            parsed.append((name, address_range))
     subnets = list(options.get("serviceLbSubnetIds") or [])
     for subnet in subnets:
         _subnet(cloud, vcn, subnet)
@@ -276,7 +276,7 @@ def finish_change(cloud: CloudState, ocid: str) -> None:
 
 
 def _work(cloud: CloudState, row: Resource) -> bool:
-    """Do with the control plane what the cluster's state says. False: the server ends, and the next one does it."""
+    """Bring the control plane to the cluster's state. False: the server ends, and the next one does it."""
     if row.state == LifecycleState.CREATING:
         return control_plane.start(cloud, row, releases.find(cloud.home, row.body["kubernetesVersion"]))
     if row.state == LifecycleState.UPDATING and "kubernetesVersion" in row.hidden.get("changes", {}):
@@ -330,17 +330,20 @@ def look(cloud: CloudState, clusters: Iterable[Resource], states: Mapping[str, R
     for row in clusters:
         if row.state not in (LifecycleState.ACTIVE, LifecycleState.FAILED):
             continue
-        found = states.get(control_plane.container(row), RunState.ABSENT)
+        container_state = states.get(control_plane.container(row), RunState.ABSENT)
         with cloud.store.transaction():
             now = cloud.get(KIND, row.id)
-            if now.state == LifecycleState.ACTIVE and found != RunState.RUNNING:
-                reason = f"The container of the control plane is {found}; the next start of the local cloud starts it"
+            if now.state == LifecycleState.ACTIVE and container_state != RunState.RUNNING:
+                reason = (
+                    f"The container of the control plane is {container_state}; "
+                    "the next start of the local cloud starts it"
+                )
                 log.warning("cluster %s (%s): %s", now.body["name"], now.id, reason)
                 now.hidden["ended"] = True
                 now.body["lifecycleDetails"] = reason
                 cloud.store.save(now)
                 cloud.set_state(KIND, now.id, LifecycleState.FAILED)
-            elif now.state == LifecycleState.FAILED and now.hidden.get("ended") and found == RunState.RUNNING:
+            elif now.state == LifecycleState.FAILED and now.hidden.get("ended") and container_state == RunState.RUNNING:
                 now.hidden.pop("ended")
                 now.body["lifecycleDetails"] = ""
                 cloud.store.save(now)
@@ -428,7 +431,7 @@ def _update_endpoint(cloud: CloudState, call: Call) -> Reply:
 def _delete(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         row = _active(cloud, call, LifecycleState.FAILED)
-        # OKE would delete them with the cluster; nobody has asked for that here.
+        # OKE would delete them with the cluster; no caller has asked for that here.
         if cloud.store.find(NODE_POOL, clusterId=row.id):
             raise conflict(f"The cluster {row.id} has node pools; delete them first")
         row.hidden["work_request"] = cloud.begin_work("CLUSTER_DELETE", KIND, row, kind=_WORK)
@@ -447,15 +450,15 @@ def _kubeconfig(cloud: CloudState, call: Call) -> Reply:
         raise incorrect_state(f"Cluster {row.id} is {row.state}")
     if body.get("tokenVersion", "2.0.0") != "2.0.0":
         raise invalid(f"tokenVersion {body['tokenVersion']} is not 2.0.0, the only version that is supported")
-    found = row.body["endpoints"]
-    endpoints = {"PRIVATE_ENDPOINT": found["privateEndpoint"], "PUBLIC_ENDPOINT": found["publicEndpoint"]}
-    wanted = body.get("endpoint") or ("PUBLIC_ENDPOINT" if found["publicEndpoint"] else "PRIVATE_ENDPOINT")
-    if not endpoints.get(wanted):
-        raise invalid(f"The cluster {row.id} has no {wanted}")
+    addresses = row.body["endpoints"]
+    endpoints = {"PRIVATE_ENDPOINT": addresses["privateEndpoint"], "PUBLIC_ENDPOINT": addresses["publicEndpoint"]}
+    endpoint = body.get("endpoint") or ("PUBLIC_ENDPOINT" if addresses["publicEndpoint"] else "PRIVATE_ENDPOINT")
+    if not endpoints.get(endpoint):
+        raise invalid(f"The cluster {row.id} has no {endpoint}")
     name, user, context = (f"{prefix}-{row.id[-11:]}" for prefix in ("cluster", "user", "context"))
     arguments = ["ce", "cluster", "generate-token", "--cluster-id", row.id, "--region", REGION]
     certificate = base64.b64encode(row.hidden["ca"].encode()).decode()
-    cluster = {"server": f"https://{endpoints[wanted]}", "certificate-authority-data": certificate}
+    cluster = {"server": f"https://{endpoints[endpoint]}", "certificate-authority-data": certificate}
     exec_plugin = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "oci",
@@ -613,7 +616,7 @@ def _list_addons(cloud: CloudState, call: Call) -> Reply:
 
 def _addon_options(cloud: CloudState, call: Call) -> Reply:
     version = _version(cloud, call.need("kubernetesVersion"))
-    wanted = call.query.get("addonName")
+    addon = call.query.get("addonName")
     offered = {**_ADDONS, **dict.fromkeys(_NETWORK_ADDONS.values(), True)}
     filters = {"minimalVersion": versions(cloud)[0], "maximumVersion": None, "exactKubernetesVersions": [version]}
     made = [{"versionNumber": ADDON_VERSION, "status": "ACTIVE", "kubernetesVersionFilters": filters}]
@@ -621,7 +624,7 @@ def _addon_options(cloud: CloudState, call: Call) -> Reply:
         [
             {"name": name, "lifecycleState": "ACTIVE", "isEssential": essential, "versions": made}
             for name, essential in sorted(offered.items())
-            if wanted in (None, "", name)
+            if addon in (None, "", name)
         ]
     )
 
@@ -682,10 +685,10 @@ def review_token(cloud: CloudState, ocid: str, secret: str, body: bytes) -> Repl
     if row is None or not known or not hmac.compare_digest(known.encode(), secret.encode()):
         raise ApiError(401, "NotAuthenticated", "This is not the API server of a cluster of the local cloud")
     try:
-        asked = read_json(body)
-        token = str(asked["spec"]["token"])
+        review = read_json(body)
+        token = str(review["spec"]["token"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ApiError(400, "CannotParseRequest", f"Incoming request is no TokenReview: {error}") from error
+        raise ApiError(400, "CannotParseRequest", f"Incoming request is not a TokenReview: {error}") from error
     status = tokens.review(cloud, row, token)
     return Reply({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status})
 
@@ -695,31 +698,31 @@ def containers(cloud: CloudState) -> set[str]:
     return {control_plane.container(row) for row in cloud.store.find(KIND)}
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Clusters, add-ons, work requests."""
     clusters, work = f"{CONTAINER_ENGINE}/clusters", f"{CONTAINER_ENGINE}/workRequests"
     one, one_work = f"{clusters}/{{clusterId}}", f"{work}/{{workRequestId}}"
     addons, addon = f"{one}/addons", f"{one}/addons/{{addonName}}"
     return [
-        Route("POST", clusters, "CreateCluster", partial(_create, cloud)),
-        Route("GET", clusters, "ListClusters", partial(_list, cloud)),
-        Route("GET", one, "GetCluster", lambda call: show(cloud.get(KIND, call.path["clusterId"]))),
-        Route("PUT", one, "UpdateCluster", partial(_update, cloud)),
-        Route("DELETE", one, "DeleteCluster", partial(_delete, cloud)),
-        Route("POST", f"{one}/actions/updateEndpointConfig", "UpdateClusterEndpointConfig",
+        ApiRoute("POST", clusters, "CreateCluster", partial(_create, cloud)),
+        ApiRoute("GET", clusters, "ListClusters", partial(_list, cloud)),
+        ApiRoute("GET", one, "GetCluster", lambda call: show(cloud.get(KIND, call.path["clusterId"]))),
+        ApiRoute("PUT", one, "UpdateCluster", partial(_update, cloud)),
+        ApiRoute("DELETE", one, "DeleteCluster", partial(_delete, cloud)),
+        ApiRoute("POST", f"{one}/actions/updateEndpointConfig", "UpdateClusterEndpointConfig",
               partial(_update_endpoint, cloud)),
-        Route("POST", f"{one}/kubeconfig/content", "CreateKubeconfig", partial(_kubeconfig, cloud)),
-        Route("GET", f"{CONTAINER_ENGINE}/clusterOptions/{{clusterOptionId}}", "GetClusterOptions",
+        ApiRoute("POST", f"{one}/kubeconfig/content", "CreateKubeconfig", partial(_kubeconfig, cloud)),
+        ApiRoute("GET", f"{CONTAINER_ENGINE}/clusterOptions/{{clusterOptionId}}", "GetClusterOptions",
               partial(_cluster_options, cloud)),
-        Route("GET", f"{CONTAINER_ENGINE}/addonOptions", "ListAddonOptions", partial(_addon_options, cloud)),
-        Route("POST", addons, "InstallAddon", partial(_install_addon, cloud)),
-        Route("GET", addons, "ListAddons", partial(_list_addons, cloud)),
-        Route("GET", addon, "GetAddon", lambda call: Reply(_detail(_addon(cloud, call)))),
-        Route("PUT", addon, "UpdateAddon", partial(_update_addon, cloud)),
-        Route("DELETE", addon, "DisableAddon", partial(_disable_addon, cloud)),
-        Route("GET", work, "ListClusterWorkRequests", partial(_work_requests, cloud)),
-        Route("GET", one_work, "GetClusterWorkRequest", lambda call: show(_work_request(cloud, call))),
-        Route("GET", f"{one_work}/errors", "ListClusterWorkRequestErrors",
+        ApiRoute("GET", f"{CONTAINER_ENGINE}/addonOptions", "ListAddonOptions", partial(_addon_options, cloud)),
+        ApiRoute("POST", addons, "InstallAddon", partial(_install_addon, cloud)),
+        ApiRoute("GET", addons, "ListAddons", partial(_list_addons, cloud)),
+        ApiRoute("GET", addon, "GetAddon", lambda call: Reply(_detail(_addon(cloud, call)))),
+        ApiRoute("PUT", addon, "UpdateAddon", partial(_update_addon, cloud)),
+        ApiRoute("DELETE", addon, "DisableAddon", partial(_disable_addon, cloud)),
+        ApiRoute("GET", work, "ListClusterWorkRequests", partial(_work_requests, cloud)),
+        ApiRoute("GET", one_work, "GetClusterWorkRequest", lambda call: show(_work_request(cloud, call))),
+        ApiRoute("GET", f"{one_work}/errors", "ListClusterWorkRequestErrors",
               lambda call: Reply(_work_request(cloud, call).hidden["errors"])),
-        Route("GET", f"{one_work}/logs", "ListClusterWorkRequestLogs", lambda call: Reply([])),
+        ApiRoute("GET", f"{one_work}/logs", "ListClusterWorkRequestLogs", lambda call: Reply([])),
     ]  # fmt: skip

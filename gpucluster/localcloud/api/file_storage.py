@@ -3,7 +3,7 @@
 A new file system is in `<home>/filesystems/<id>`. With its first export it moves to `<home>/exports/<vcn>/<id>`, the
 folder that the instances of that VCN see; it is renamed, so existing mounts continue to work. `index.json` in that
 folder maps addresses and paths to directories. So a file system can be exported in one VCN at a time. A snapshot is a
-copy in its `.snapshot`. An export lets nobody write if all its options say READ_ONLY: which source an option is for is
+copy in its `.snapshot`. An export allows no writes if all its options are READ_ONLY: which source an option is for is
 not looked at. Where instances have the file system mounted, they may write as long as one of its exports allows it.
 """
 
@@ -28,9 +28,9 @@ from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     FILE_STORAGE,
     ApiError,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     conflict,
     filtered,
     invalid,
@@ -219,10 +219,10 @@ def _read_only(export: Resource) -> bool:
 
 
 def publish(cloud: CloudState, vcn: str) -> None:
-    """Write the files of a VCN that say what its instances can mount.
+    """Write the files of a VCN that list what its instances can mount.
 
     index.json: {address: {path: directory}} of its active exports; read-only.json: {address: [path]} of those that let
-    nobody write.
+    no writes.
     """
     with cloud.locked(vcn):
         index: dict[str, dict[str, str]] = {}
@@ -319,7 +319,7 @@ def _list_exports(cloud: CloudState, call: Call) -> Reply:
     return page(rows, call)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """File storage."""
     generic = [route for kind in KINDS for route in kinds.routes(cloud, kind) if route.operation != "ListExports"]
-    return [*generic, Route("GET", EXPORT.path, "ListExports", partial(_list_exports, cloud))]
+    return [*generic, ApiRoute("GET", EXPORT.path, "ListExports", partial(_list_exports, cloud))]

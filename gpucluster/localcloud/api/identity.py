@@ -12,7 +12,7 @@ from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS, FAULT_DOMAINS, REGION
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, conflict, invalid, not_found, show
+from gpucluster.localcloud.state.wire import CORE, ApiRoute, Call, Reply, conflict, invalid, not_found, show
 
 _REGION_KEY = "LOC"
 _NAMED = {
@@ -179,19 +179,19 @@ def _subscriptions(cloud: CloudState, call: Call) -> Reply:
     return Reply([{"regionKey": _REGION_KEY, "regionName": REGION, "status": "READY", "isHomeRegion": True}])
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Identity. It has the same version in its path as the core services."""
     compartments = [route for route in kinds.routes(cloud, COMPARTMENT) if route.operation != "GetCompartment"]
     tenancy = f"{CORE}/tenancies/{{tenancyId}}"
     return [
         *compartments,
-        Route("GET", f"{COMPARTMENT.path}/{{compartmentId}}", "GetCompartment", partial(_compartment, cloud)),
+        ApiRoute("GET", f"{COMPARTMENT.path}/{{compartmentId}}", "GetCompartment", partial(_compartment, cloud)),
         *kinds.routes(cloud, DYNAMIC_GROUP),
         *kinds.routes(cloud, POLICY),
-        Route("GET", f"{CORE}/availabilityDomains", "ListAvailabilityDomains", partial(_domains, cloud)),
-        Route("GET", f"{CORE}/faultDomains", "ListFaultDomains", partial(_fault_domains, cloud)),
-        Route("GET", tenancy, "GetTenancy", partial(_tenancy, cloud)),
-        Route("GET", f"{tenancy}/regionSubscriptions", "ListRegionSubscriptions", partial(_subscriptions, cloud)),
-        Route("GET", f"{CORE}/regions", "ListRegions", lambda call: Reply([{"key": _REGION_KEY, "name": REGION}])),
-        Route("GET", f"{CORE}/users/{{userId}}", "GetUser", partial(_user, cloud)),
+        ApiRoute("GET", f"{CORE}/availabilityDomains", "ListAvailabilityDomains", partial(_domains, cloud)),
+        ApiRoute("GET", f"{CORE}/faultDomains", "ListFaultDomains", partial(_fault_domains, cloud)),
+        ApiRoute("GET", tenancy, "GetTenancy", partial(_tenancy, cloud)),
+        ApiRoute("GET", f"{tenancy}/regionSubscriptions", "ListRegionSubscriptions", partial(_subscriptions, cloud)),
+        ApiRoute("GET", f"{CORE}/regions", "ListRegions", lambda call: Reply([{"key": _REGION_KEY, "name": REGION}])),
+        ApiRoute("GET", f"{CORE}/users/{{userId}}", "GetUser", partial(_user, cloud)),
     ]

@@ -1,6 +1,6 @@
 """Images: platform images, images of the app catalog, and custom images, which are commits of an instance's disk.
 
-Tags of an image say what it contains, which its name may not: see image/systems.toml.
+Tags of an image state what it contains, which its name may not show: see image/systems.toml.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gpucluster.localcloud.state.names import short
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CORE,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     filtered,
     incorrect_state,
     invalid,
@@ -132,18 +132,18 @@ def _change_compatibility(cloud: CloudState, add: bool, call: Call) -> Reply:
     return Reply(_compatibility(image.id, shape)) if add else Reply(status=204)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Images and the shapes that run them."""
     generic = [route for route in kinds.routes(cloud, IMAGE) if route.operation != "ListImages"]
     one = f"{CORE}/images/{{imageId}}"
     entry = f"{one}/shapes/{{shapeName}}"
     return [
         *generic,
-        Route("GET", f"{CORE}/images", "ListImages", partial(_list, cloud)),
-        Route("POST", f"{CORE}/images", "CreateImage", partial(_create, cloud)),
-        Route("DELETE", one, "DeleteImage", partial(_delete, cloud)),
-        Route("GET", f"{one}/shapes", "ListImageShapeCompatibilityEntries", partial(_list_compatibility, cloud)),
-        Route("GET", entry, "GetImageShapeCompatibilityEntry", partial(_get_compatibility, cloud)),
-        Route("PUT", entry, "AddImageShapeCompatibilityEntry", partial(_change_compatibility, cloud, True)),
-        Route("DELETE", entry, "RemoveImageShapeCompatibilityEntry", partial(_change_compatibility, cloud, False)),
+        ApiRoute("GET", f"{CORE}/images", "ListImages", partial(_list, cloud)),
+        ApiRoute("POST", f"{CORE}/images", "CreateImage", partial(_create, cloud)),
+        ApiRoute("DELETE", one, "DeleteImage", partial(_delete, cloud)),
+        ApiRoute("GET", f"{one}/shapes", "ListImageShapeCompatibilityEntries", partial(_list_compatibility, cloud)),
+        ApiRoute("GET", entry, "GetImageShapeCompatibilityEntry", partial(_get_compatibility, cloud)),
+        ApiRoute("PUT", entry, "AddImageShapeCompatibilityEntry", partial(_change_compatibility, cloud, True)),
+        ApiRoute("DELETE", entry, "RemoveImageShapeCompatibilityEntry", partial(_change_compatibility, cloud, False)),
     ]

@@ -14,9 +14,9 @@ from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CORE,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     conflict,
     invalid,
 )  # fmt: skip
@@ -101,13 +101,13 @@ def _details_of_launch(cloud: CloudState, call: Call) -> Json:
     return details
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Instance configurations and compute clusters."""
     launch = f"{CONFIGURATION.path}/{{instanceConfigurationId}}/actions/launch"
     return [
         *kinds.routes(cloud, CONFIGURATION),
         *kinds.routes(cloud, COMPUTE_CLUSTER),
-        Route(
+        ApiRoute(
             "POST",
             launch,
             "LaunchInstanceConfiguration",

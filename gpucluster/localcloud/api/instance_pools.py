@@ -15,9 +15,9 @@ from gpucluster.localcloud.state.region import REGION, check_domain
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CORE,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     check_etag,
     conflict,
     filtered,
@@ -300,23 +300,25 @@ def _network_members(cloud: CloudState, call: Call) -> Reply:
     return page(rows, call, view=_member_view)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Instance pools, cluster networks and their members."""
     pool, network = f"{CORE}/instancePools", f"{CORE}/clusterNetworks"
     one_pool, one_network = f"{pool}/{{instancePoolId}}", f"{network}/{{clusterNetworkId}}"
     return [
-        Route("POST", pool, "CreateInstancePool", partial(_create_pool, cloud)),
-        Route("GET", pool, "ListInstancePools", partial(_list_pools, cloud)),
-        Route("GET", one_pool, "GetInstancePool", partial(_get_pool, cloud)),
-        Route("PUT", one_pool, "UpdateInstancePool", partial(_update_pool, cloud)),
-        Route("DELETE", one_pool, "TerminateInstancePool", partial(_delete_pool, cloud)),
-        Route("GET", f"{one_pool}/instances", "ListInstancePoolInstances", partial(_pool_members, cloud)),
-        Route("GET", f"{one_pool}/instances/{{instanceId}}", "GetInstancePoolInstance", partial(_pool_member, cloud)),
-        Route("POST", f"{one_pool}/actions/detachInstance", "DetachInstancePoolInstance", partial(_detach, cloud)),
-        Route("POST", network, "CreateClusterNetwork", partial(_create_network, cloud)),
-        Route("GET", network, "ListClusterNetworks", partial(_list_networks, cloud)),
-        Route("GET", one_network, "GetClusterNetwork", partial(_get_network, cloud)),
-        Route("PUT", one_network, "UpdateClusterNetwork", partial(_update_network, cloud)),
-        Route("DELETE", one_network, "TerminateClusterNetwork", partial(_delete_network, cloud)),
-        Route("GET", f"{one_network}/instances", "ListClusterNetworkInstances", partial(_network_members, cloud)),
+        ApiRoute("POST", pool, "CreateInstancePool", partial(_create_pool, cloud)),
+        ApiRoute("GET", pool, "ListInstancePools", partial(_list_pools, cloud)),
+        ApiRoute("GET", one_pool, "GetInstancePool", partial(_get_pool, cloud)),
+        ApiRoute("PUT", one_pool, "UpdateInstancePool", partial(_update_pool, cloud)),
+        ApiRoute("DELETE", one_pool, "TerminateInstancePool", partial(_delete_pool, cloud)),
+        ApiRoute("GET", f"{one_pool}/instances", "ListInstancePoolInstances", partial(_pool_members, cloud)),
+        ApiRoute(
+            "GET", f"{one_pool}/instances/{{instanceId}}", "GetInstancePoolInstance", partial(_pool_member, cloud)
+        ),
+        ApiRoute("POST", f"{one_pool}/actions/detachInstance", "DetachInstancePoolInstance", partial(_detach, cloud)),
+        ApiRoute("POST", network, "CreateClusterNetwork", partial(_create_network, cloud)),
+        ApiRoute("GET", network, "ListClusterNetworks", partial(_list_networks, cloud)),
+        ApiRoute("GET", one_network, "GetClusterNetwork", partial(_get_network, cloud)),
+        ApiRoute("PUT", one_network, "UpdateClusterNetwork", partial(_update_network, cloud)),
+        ApiRoute("DELETE", one_network, "TerminateClusterNetwork", partial(_delete_network, cloud)),
+        ApiRoute("GET", f"{one_network}/instances", "ListClusterNetworkInstances", partial(_network_members, cloud)),
     ]

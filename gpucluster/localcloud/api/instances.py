@@ -15,9 +15,9 @@ from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAct
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CORE,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     check_etag,
     filtered,
     incorrect_state,
@@ -74,13 +74,13 @@ def _list(cloud: CloudState, call: Call) -> Reply:
 
 def as_of(rows: list[Resource], when: float) -> list[Resource]:
     """The instances that existed at that time, with the states of that time."""
-    found = []
+    existing = []
     for row in rows:
         states = [state for since, state in row.hidden.get("states", []) if since <= when]
         if states:
             row.body["lifecycleState"] = states[-1]
-            found.append(row)
-    return found
+            existing.append(row)
+    return existing
 
 
 def _details(cloud: CloudState, call: Call) -> Json:
@@ -108,10 +108,10 @@ def _update(cloud: CloudState, call: Call) -> Reply:
         if "shape" in body or "shapeConfig" in body:
             before = (instance.body["shape"], instance.body["shapeConfig"])
             shape = str(body.get("shape", instance.body["shape"]))
-            wanted = shape_config(shape, body.get("shapeConfig") or instance.body["shapeConfig"])
+            config = shape_config(shape, body.get("shapeConfig") or instance.body["shapeConfig"])
             machine_gpus.check_shape(instance, shape)
             instance.body["shape"] = shape
-            instance.body["shapeConfig"] = machine_gpus.describe(wanted, instance.hidden.get(machine_gpus.MEMBER, ()))
+            instance.body["shapeConfig"] = machine_gpus.describe(config, instance.hidden.get(machine_gpus.MEMBER, ()))
             # A running instance is rebooted (docs: UpdateInstanceDetails.shape, shapeConfig).
             reboots = instance.state == LifecycleState.RUNNING and before != (shape, instance.body["shapeConfig"])
         cloud.store.save(instance)
@@ -142,10 +142,10 @@ def _change_image(cloud: CloudState, instance: Resource, source: Json) -> str:
     return lifecycle.change_boot_volume(cloud, instance, image, preserve=preserve)
 
 
-def _check_metadata(instance: Resource, wanted: Json) -> None:
+def _check_metadata(instance: Resource, metadata: Json) -> None:
     now: Json = instance.body["metadata"]
     for name in _FIXED_METADATA:
-        if wanted.get(name) != now.get(name):
+        if metadata.get(name) != now.get(name):
             raise invalid(f"metadata.{name} can't be changed after the launch")
 
 
@@ -183,9 +183,9 @@ def _action(cloud: CloudState, call: Call) -> Reply:
 def _work_requests(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     rows = cloud.store.find("coreservicesworkrequest", gone=None)
-    wanted = call.query.get("resourceId")
-    if wanted:
-        rows = [row for row in rows if any(entry["identifier"] == wanted for entry in row.body["resources"])]
+    resource_id = call.query.get("resourceId")
+    if resource_id:
+        rows = [row for row in rows if any(entry["identifier"] == resource_id for entry in row.body["resources"])]
     return page(rows, call)
 
 
@@ -207,19 +207,21 @@ def _work_request_logs(cloud: CloudState, call: Call) -> Reply:
     )
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Instances and work requests; both belong to the core services of the API."""
     one, work = f"{CORE}/instances/{{instanceId}}", f"{CORE}/workRequests"
     details = partial(_details, cloud)
     return [
-        Route("POST", f"{CORE}/instances", "LaunchInstance", partial(_launch, cloud), lambda call: call.body()),
-        Route("GET", f"{CORE}/instances", "ListInstances", partial(_list, cloud)),
-        Route("GET", one, "GetInstance", partial(_get, cloud), details),
-        Route("PUT", one, "UpdateInstance", partial(_update, cloud), details),
-        Route("POST", one, "InstanceAction", partial(_action, cloud), details),
-        Route("DELETE", one, "TerminateInstance", partial(_terminate, cloud), details),
-        Route("GET", work, "ListWorkRequests", partial(_work_requests, cloud)),
-        Route("GET", f"{work}/{{workRequestId}}", "GetWorkRequest", lambda call: show(_work_request(cloud, call))),
-        Route("GET", f"{work}/{{workRequestId}}/errors", "ListWorkRequestErrors", partial(_work_request_errors, cloud)),
-        Route("GET", f"{work}/{{workRequestId}}/logs", "ListWorkRequestLogs", partial(_work_request_logs, cloud)),
+        ApiRoute("POST", f"{CORE}/instances", "LaunchInstance", partial(_launch, cloud), lambda call: call.body()),
+        ApiRoute("GET", f"{CORE}/instances", "ListInstances", partial(_list, cloud)),
+        ApiRoute("GET", one, "GetInstance", partial(_get, cloud), details),
+        ApiRoute("PUT", one, "UpdateInstance", partial(_update, cloud), details),
+        ApiRoute("POST", one, "InstanceAction", partial(_action, cloud), details),
+        ApiRoute("DELETE", one, "TerminateInstance", partial(_terminate, cloud), details),
+        ApiRoute("GET", work, "ListWorkRequests", partial(_work_requests, cloud)),
+        ApiRoute("GET", f"{work}/{{workRequestId}}", "GetWorkRequest", lambda call: show(_work_request(cloud, call))),
+        ApiRoute(
+            "GET", f"{work}/{{workRequestId}}/errors", "ListWorkRequestErrors", partial(_work_request_errors, cloud)
+        ),
+        ApiRoute("GET", f"{work}/{{workRequestId}}/logs", "ListWorkRequestLogs", partial(_work_request_logs, cloud)),
     ]

@@ -11,7 +11,7 @@ from gpucluster.localcloud.state.cloud import CloudState, created
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.region import check_domain
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import ApiError, Call, Reply, Route, check_etag, filtered, page, required, show
+from gpucluster.localcloud.state.wire import ApiError, ApiRoute, Call, Reply, check_etag, filtered, page, required, show
 
 TAGS = ("displayName", "freeformTags", "definedTags")
 
@@ -84,27 +84,27 @@ class ResourceKind:
     detail: Callable[[CloudState, Resource], Json] = lambda _cloud, resource: resource.body
 
 
-def routes(cloud: CloudState, kind: ResourceKind) -> list[Route]:
+def routes(cloud: CloudState, kind: ResourceKind) -> list[ApiRoute]:
     """The operations of one kind."""
     one = f"{kind.path}/{{{kind.param}}}"
-    found = [
-        Route("GET", one, f"Get{kind.noun}", lambda call: _get(cloud, kind, call)),
-        Route("GET", kind.path, f"List{kind.nouns}", lambda call: _list(cloud, kind, call)),
-        Route("PUT", one, f"Update{kind.noun}", lambda call: _update(cloud, kind, call)),
+    operations = [
+        ApiRoute("GET", one, f"Get{kind.noun}", lambda call: _get(cloud, kind, call)),
+        ApiRoute("GET", kind.path, f"List{kind.nouns}", lambda call: _list(cloud, kind, call)),
+        ApiRoute("PUT", one, f"Update{kind.noun}", lambda call: _update(cloud, kind, call)),
     ]
     if kind.creatable:
-        found.append(Route("POST", kind.path, f"Create{kind.noun}", lambda call: _create(cloud, kind, call)))
+        operations.append(ApiRoute("POST", kind.path, f"Create{kind.noun}", lambda call: _create(cloud, kind, call)))
     if kind.deletable:
-        found.append(Route("DELETE", one, f"Delete{kind.noun}", lambda call: _delete(cloud, kind, call)))
-    return found
+        operations.append(ApiRoute("DELETE", one, f"Delete{kind.noun}", lambda call: _delete(cloud, kind, call)))
+    return operations
 
 
 def add(cloud: CloudState, kind: ResourceKind, body: Json) -> Resource:
     """Insert a row as the create of its kind does; for resources that come with another (a VCN's route table)."""
     if "compartmentId" in kind.required:
         cloud.compartment(body.get("compartmentId"))
-    wanted = {name: body[name] for name in (*TAGS, "compartmentId", *kind.fields) if name in body}
-    full = kind.prepare(cloud, {**kind.defaults, **wanted})
+    members = {name: body[name] for name in (*TAGS, "compartmentId", *kind.fields) if name in body}
+    full = kind.prepare(cloud, {**kind.defaults, **members})
     if kind.initial:
         full["lifecycleState"] = kind.initial
     return cloud.new(kind.name, full)

@@ -12,7 +12,7 @@ from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.region import check_domain
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import LIMITS, QUOTAS, ApiError, Call, Reply, Route, invalid, not_found, page
+from gpucluster.localcloud.state.wire import LIMITS, QUOTAS, ApiError, ApiRoute, Call, Reply, invalid, not_found, page
 
 _QUOTA_ID = "ocid1.quota.local..limitsjson"
 
@@ -36,7 +36,7 @@ def _services(cloud: CloudState, call: Call) -> Reply:
     return page(_rows(bodies), call)
 
 
-def _wanted(call: Call) -> list[ServiceLimit]:
+def _of_query(call: Call) -> list[ServiceLimit]:
     service, name = call.query.get("serviceName"), call.query.get("name")
     return [
         limit
@@ -63,7 +63,7 @@ def _definitions(cloud: CloudState, call: Call) -> Reply:
             "isEligibleForLimitIncrease": True,
             "isDynamic": False,
         }
-        for limit in _wanted(call)
+        for limit in _of_query(call)
     ]
     return page(_rows(bodies), call)
 
@@ -80,7 +80,7 @@ def _values(cloud: CloudState, call: Call) -> Reply:
             "availabilityDomain": where or None,
             "value": service_limits.value(cloud, limit, where),
         }
-        for limit in _wanted(call)
+        for limit in _of_query(call)
         for where in limit.domains
         if scope in (None, "", _scope(limit)) and domain in (None, "", where)
     ]
@@ -112,13 +112,15 @@ def _availability(cloud: CloudState, call: Call) -> Reply:
 
 
 def _statements(quotas: Mapping[str, object]) -> list[str]:
-    found = []
+    statements = []
     for name, setting in quotas.items():
         places = setting.items() if isinstance(setting, Mapping) else [("", setting)]
         for domain, value in places:
             where = f" where request.ad = '{domain}'" if domain else ""
-            found.append(f"Set {service_limits.all_limits()[name].service} quota {name} to {value} in tenancy{where}")
-    return found
+            statements.append(
+                f"Set {service_limits.all_limits()[name].service} quota {name} to {value} in tenancy{where}"
+            )
+    return statements
 
 
 def _quota(cloud: CloudState) -> Json | None:
@@ -153,14 +155,14 @@ def _get_quota(cloud: CloudState, call: Call) -> Reply:
     return Reply(quota)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Limits and quotas; all are read here and written in limits.json."""
     available = f"{LIMITS}/services/{{serviceName}}/limits/{{limitName}}/resourceAvailability"
     return [
-        Route("GET", f"{LIMITS}/services", "ListLimitServices", partial(_services, cloud)),
-        Route("GET", f"{LIMITS}/limitDefinitions", "ListLimitDefinitions", partial(_definitions, cloud)),
-        Route("GET", f"{LIMITS}/limitValues", "ListLimitValues", partial(_values, cloud)),
-        Route("GET", available, "GetResourceAvailability", partial(_availability, cloud)),
-        Route("GET", f"{QUOTAS}/quotas", "ListQuotas", partial(_list_quotas, cloud)),
-        Route("GET", f"{QUOTAS}/quotas/{{quotaId}}", "GetQuota", partial(_get_quota, cloud)),
+        ApiRoute("GET", f"{LIMITS}/services", "ListLimitServices", partial(_services, cloud)),
+        ApiRoute("GET", f"{LIMITS}/limitDefinitions", "ListLimitDefinitions", partial(_definitions, cloud)),
+        ApiRoute("GET", f"{LIMITS}/limitValues", "ListLimitValues", partial(_values, cloud)),
+        ApiRoute("GET", available, "GetResourceAvailability", partial(_availability, cloud)),
+        ApiRoute("GET", f"{QUOTAS}/quotas", "ListQuotas", partial(_list_quotas, cloud)),
+        ApiRoute("GET", f"{QUOTAS}/quotas/{{quotaId}}", "GetQuota", partial(_get_quota, cloud)),
     ]

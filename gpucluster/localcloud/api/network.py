@@ -18,7 +18,7 @@ from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.names import new_ocid
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import CORE, Route, conflict, invalid
+from gpucluster.localcloud.state.wire import CORE, ApiRoute, conflict, invalid
 
 IPv4 = ipaddress.IPv4Network
 _MOST_BLOCKS = 5  # OCI's limit (docs: Overview of VCNs and Subnets)
@@ -324,6 +324,6 @@ _GATEWAYS = (INTERNET_GATEWAY, NAT_GATEWAY, SERVICE_GATEWAY)
 KINDS = (VCN, SUBNET, *_GATEWAYS, ROUTE_TABLE, SECURITY_LIST, NSG, DHCP_OPTIONS)
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """All of core networking."""
     return [*(route for kind in KINDS for route in kinds.routes(cloud, kind)), *security.routes(cloud)]

@@ -1,7 +1,7 @@
 """Kubernetes Engine (OKE): node pools, whose nodes are instances that join the cluster at their first boot.
 
 One level-triggered job makes, replaces and ends nodes: it compares instances with the pool, so a server that was killed
-continues where it was. A node is ACTIVE when Kubernetes says that it is ready; without a control plane, when its
+continues where it was. A node is ACTIVE when Kubernetes reports it as ready; without a control plane, when its
 instance runs. Pods are not drained before a node ends: the node pool's eviction settings are kept and have no effect.
 
 Sources: the SDK's models for members and states; Oracle's pages "Creating a Managed Node Pool" and "Modifying Node
@@ -31,9 +31,9 @@ from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CONTAINER_ENGINE,
     ApiError,
+    ApiRoute,
     Call,
     Reply,
-    Route,
     check_etag,
     filtered,
     incorrect_state,
@@ -130,20 +130,20 @@ def _checked(cloud: CloudState, cluster: Resource, body: Json) -> Json:
     return {"nodeSource": source, "nodeImageId": image.id, "nodeImageName": image.body["displayName"]}
 
 
-def _check_version(cloud: CloudState, cluster: Resource, wanted: str) -> None:
+def _check_version(cloud: CloudState, cluster: Resource, version: str) -> None:
     newest = str(cluster.body["kubernetesVersion"])
     try:
-        own, theirs = releases.numbers(wanted), releases.numbers(newest)
+        own, theirs = releases.numbers(version), releases.numbers(newest)
     except ValueError as error:
-        raise invalid(f"Invalid kubernetesVersion: {wanted}") from error
+        raise invalid(f"Invalid kubernetesVersion: {version}") from error
     older = 3 if theirs[1] >= _SKEW_OF_THREE else 2
     if own > theirs or own[1] < theirs[1] - older:
         raise invalid(
-            f"Invalid kubernetesVersion: {wanted}: nodes of a cluster with {newest} are not newer, and at most {older}"
+            f"Invalid kubernetesVersion: {version}: nodes of a cluster with {newest} are not newer, and at most {older}"
             " minor releases older"
         )
-    if wanted not in (newest, *versions(cloud)):
-        raise invalid(f"Invalid kubernetesVersion: {wanted}: the local cloud has no release files of it")
+    if version not in (newest, *versions(cloud)):
+        raise invalid(f"Invalid kubernetesVersion: {version}: the local cloud has no release files of it")
 
 
 def _active(cloud: CloudState, call: Call, *also: LifecycleState) -> Resource:
@@ -175,7 +175,7 @@ def _delete(cloud: CloudState, call: Call) -> Reply:
 
 
 def _delete_node(cloud: CloudState, call: Call) -> Reply:
-    """End one node. The pool makes another one, unless isDecrementSize says that it has one less (the default)."""
+    """End one node. The pool makes another one, unless isDecrementSize reduces its size by one (the default)."""
     with cloud.store.transaction():
         row = _active(cloud, call)
         chosen = [each for each in members(cloud, row.id) if each.id == call.path["nodeId"]]
@@ -212,7 +212,7 @@ def members(cloud: CloudState, pool: str) -> list[Resource]:
 
 
 def converge(cloud: CloudState, ocid: str) -> None:
-    """Bring the nodes of a pool to what the pool says, and end its work request."""
+    """Bring the nodes of a pool to the state that the pool has in the API, and end its work request."""
     with cloud.locked(ocid):
         row = cloud.get(KIND, ocid)
         if row.gone_at is not None:
@@ -225,7 +225,7 @@ def converge(cloud: CloudState, ocid: str) -> None:
         with cloud.store.transaction():
             row = cloud.get(KIND, ocid)
             action = {LifecycleState.CREATING: WorkAction.CREATED, LifecycleState.DELETING: WorkAction.DELETED}
-            done = action.get(LifecycleState(row.state), WorkAction.UPDATED)
+            work_action = action.get(LifecycleState(row.state), WorkAction.UPDATED)
             row.hidden.pop("ending", None)
             row.body["lifecycleDetails"] = "; ".join(errors)
             cloud.store.save(row)
@@ -234,13 +234,13 @@ def converge(cloud: CloudState, ocid: str) -> None:
             else:
                 cloud.set_state(KIND, ocid, LifecycleState.NEEDS_ATTENTION if errors else LifecycleState.ACTIVE)
             reasons = tuple(("InternalError", error) for error in errors)
-            cloud.end_work(row.hidden["work_request"], action=done, errors=reasons)
+            cloud.end_work(row.hidden["work_request"], action=work_action, errors=reasons)
         for error in errors:
             log.error("node pool %s: %s", row.body["name"], error)
 
 
 def _shape_up(cloud: CloudState, cluster: Resource, row: Resource) -> list[str]:
-    """End surplus nodes, make missing ones, and with cycling replace the others that are not as the pool says."""
+    """End surplus nodes, make missing ones, and with cycling replace the others that differ from the pool."""
     leaving = set(row.hidden.get("ending", []))
     errors = _end(cloud, cluster, [each for each in members(cloud, row.id) if each.id in leaving])
     size = int(row.body["nodeConfigDetails"]["size"])
@@ -384,8 +384,8 @@ def _node(cloud: CloudState, cluster: Resource, pool: Resource, instance: Resour
 def _get(cloud: CloudState, call: Call) -> Reply:
     row = cloud.get(KIND, call.path["nodePoolId"])
     cluster = cloud.get(CLUSTER, row.body["clusterId"])
-    found = [_node(cloud, cluster, row, each) for each in members(cloud, row.id)]
-    return Reply({**row.body, "nodes": found}, headers={"etag": row.etag})
+    nodes = [_node(cloud, cluster, row, each) for each in members(cloud, row.id)]
+    return Reply({**row.body, "nodes": nodes}, headers={"etag": row.etag})
 
 
 def _list(cloud: CloudState, call: Call) -> Reply:
@@ -410,17 +410,17 @@ def recover(cloud: CloudState) -> None:
             cloud.coordinate(f"node pool {row.id}", partial(converge, cloud, row.id))
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Node pools."""
     pools = f"{CONTAINER_ENGINE}/nodePools"
     one = f"{pools}/{{nodePoolId}}"
     return [
-        Route("POST", pools, "CreateNodePool", partial(_create, cloud)),
-        Route("GET", pools, "ListNodePools", partial(_list, cloud)),
-        Route("GET", one, "GetNodePool", partial(_get, cloud)),
-        Route("PUT", one, "UpdateNodePool", partial(_update, cloud)),
-        Route("DELETE", one, "DeleteNodePool", partial(_delete, cloud)),
-        Route("DELETE", f"{one}/node/{{nodeId}}", "DeleteNode", partial(_delete_node, cloud)),
-        Route("GET", f"{CONTAINER_ENGINE}/nodePoolOptions/{{nodePoolOptionId}}", "GetNodePoolOptions",
+        ApiRoute("POST", pools, "CreateNodePool", partial(_create, cloud)),
+        ApiRoute("GET", pools, "ListNodePools", partial(_list, cloud)),
+        ApiRoute("GET", one, "GetNodePool", partial(_get, cloud)),
+        ApiRoute("PUT", one, "UpdateNodePool", partial(_update, cloud)),
+        ApiRoute("DELETE", one, "DeleteNodePool", partial(_delete, cloud)),
+        ApiRoute("DELETE", f"{one}/node/{{nodeId}}", "DeleteNode", partial(_delete_node, cloud)),
+        ApiRoute("GET", f"{CONTAINER_ENGINE}/nodePoolOptions/{{nodePoolOptionId}}", "GetNodePoolOptions",
               partial(_options, cloud)),
     ]  # fmt: skip

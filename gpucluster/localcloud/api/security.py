@@ -12,7 +12,7 @@ from gpucluster.localcloud.state.cloud import CloudState, timestamp
 from gpucluster.localcloud.state.names import new_ocid
 from gpucluster.localcloud.state.region import REGION
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, invalid, not_found, page
+from gpucluster.localcloud.state.wire import CORE, ApiRoute, Call, Reply, invalid, not_found, page
 
 SERVICES = (
     (
@@ -39,13 +39,13 @@ def _service_id(key: str) -> str:
     return f"ocid1.service.local..{key}"
 
 
-def checked_services(wanted: list[Json]) -> list[Json]:
+def checked_services(entries: list[Json]) -> list[Json]:
     """The services of a service gateway, with their names."""
     names = {_service_id(key): name for key, _, name in SERVICES}
-    for entry in wanted:
+    for entry in entries:
         if entry.get("serviceId") not in names:
             raise invalid(f"serviceId {entry.get('serviceId')} does not exist")
-    return [{"serviceId": entry["serviceId"], "serviceName": names[entry["serviceId"]]} for entry in wanted]
+    return [{"serviceId": entry["serviceId"], "serviceName": names[entry["serviceId"]]} for entry in entries]
 
 
 def checked_rule(rule: Json, side: str) -> Json:
@@ -99,11 +99,11 @@ def _update_rules(cloud: CloudState, call: Call) -> Reply:
         group, rules = _group_rules(cloud, call)
         changed = []
         for update in call.body().get("securityRules") or []:
-            found = [rule for rule in rules if rule["id"] == update.get("id")]
-            if not found:
+            matches = [rule for rule in rules if rule["id"] == update.get("id")]
+            if not matches:
                 raise invalid(f"Security rule {update.get('id')} does not exist in {group.id}")
-            found[0].update(update)
-            changed.append(found[0])
+            matches[0].update(update)
+            changed.append(matches[0])
         cloud.store.save(group)
     return Reply({"securityRules": changed})
 
@@ -143,16 +143,16 @@ def _get_service(_cloud: CloudState, call: Call) -> Reply:
     raise not_found("service", call.path["serviceId"])
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """Rules of network security groups, and services."""
     group = f"{CORE}/networkSecurityGroups/{{networkSecurityGroupId}}"
     rules = "NetworkSecurityGroupSecurityRules"
     return [
-        Route("GET", f"{group}/securityRules", f"List{rules}", partial(_list_rules, cloud)),
-        Route("POST", f"{group}/actions/addSecurityRules", f"Add{rules}", partial(_add_rules, cloud)),
-        Route("POST", f"{group}/actions/updateSecurityRules", f"Update{rules}", partial(_update_rules, cloud)),
-        Route("POST", f"{group}/actions/removeSecurityRules", f"Remove{rules}", partial(_remove_rules, cloud)),
-        Route("GET", f"{group}/vnics", "ListNetworkSecurityGroupVnics", partial(_group_vnics, cloud)),
-        Route("GET", f"{CORE}/services", "ListServices", lambda call: Reply(_all_services())),
-        Route("GET", f"{CORE}/services/{{serviceId}}", "GetService", partial(_get_service, cloud)),
+        ApiRoute("GET", f"{group}/securityRules", f"List{rules}", partial(_list_rules, cloud)),
+        ApiRoute("POST", f"{group}/actions/addSecurityRules", f"Add{rules}", partial(_add_rules, cloud)),
+        ApiRoute("POST", f"{group}/actions/updateSecurityRules", f"Update{rules}", partial(_update_rules, cloud)),
+        ApiRoute("POST", f"{group}/actions/removeSecurityRules", f"Remove{rules}", partial(_remove_rules, cloud)),
+        ApiRoute("GET", f"{group}/vnics", "ListNetworkSecurityGroupVnics", partial(_group_vnics, cloud)),
+        ApiRoute("GET", f"{CORE}/services", "ListServices", lambda call: Reply(_all_services())),
+        ApiRoute("GET", f"{CORE}/services/{{serviceId}}", "GetService", partial(_get_service, cloud)),
     ]

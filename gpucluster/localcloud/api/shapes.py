@@ -10,7 +10,7 @@ from gpucluster.localcloud.compute.shape_config import FLEX_GB_PER_OCPU, NUMA_SE
 from gpucluster.localcloud.state.cloud import CloudState, timestamp
 from gpucluster.localcloud.state.region import check_domain
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, invalid, page, required
+from gpucluster.localcloud.state.wire import CORE, ApiRoute, Call, Reply, invalid, page, required
 
 
 def _summary(shape: shapes.Shape) -> Json:
@@ -55,13 +55,13 @@ def _list(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     if call.query.get("availabilityDomain"):
         check_domain(call.query)
-    wanted = call.query.get("shape")
+    shape_name = call.query.get("shape")
     image = call.query.get("imageId")
     fitting = image_catalogue.shapes_of(cloud.live("image", image)) if image else list(shapes.catalogue())
     rows = [
         Resource(name, "shape", _summary(shape), seq=number)
         for number, (name, shape) in enumerate(shapes.catalogue().items(), start=1)
-        if wanted in (None, "", name) and name in fitting
+        if shape_name in (None, "", name) and name in fitting
     ]
     return page(rows, call)
 
@@ -74,32 +74,32 @@ def _capacity_report(cloud: CloudState, call: Call) -> Reply:
         raise invalid("compartmentId must be the root compartment")
     check_domain(body)
     domain = body["availabilityDomain"]
-    wanted = [
+    entries = [
         {key: value for key, value in entry.items() if value is not None} for entry in body["shapeAvailabilities"]
     ]
     report = {
         "compartmentId": body["compartmentId"],
         "availabilityDomain": domain,
         "timeCreated": timestamp(),
-        "shapeAvailabilities": [{**entry, **_availability(cloud, entry, domain)} for entry in wanted],
+        "shapeAvailabilities": [{**entry, **_availability(cloud, entry, domain)} for entry in entries],
     }
     return Reply(report)
 
 
-def _availability(cloud: CloudState, asked: Json, domain: str) -> Json:
-    required(asked, "instanceShape")
-    shape = str(asked["instanceShape"])
+def _availability(cloud: CloudState, request: Json, domain: str) -> Json:
+    required(request, "instanceShape")
+    shape = str(request["instanceShape"])
     if shape not in shapes.catalogue():
         return {"availabilityStatus": "HARDWARE_NOT_SUPPORTED", "availableCount": 0}
     count = 0 if cloud.faults.out_of_capacity(shape, domain) else capacity.free_hosts(cloud, shape, domain)
     return {"availabilityStatus": "OUT_OF_HOST_CAPACITY" if count == 0 else "AVAILABLE", "availableCount": count}
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """The shapes, and their free capacity."""
     return [
-        Route("GET", f"{CORE}/shapes", "ListShapes", partial(_list, cloud)),
-        Route(
+        ApiRoute("GET", f"{CORE}/shapes", "ListShapes", partial(_list, cloud)),
+        ApiRoute(
             "POST", f"{CORE}/computeCapacityReports", "CreateComputeCapacityReport", partial(_capacity_report, cloud)
         ),
     ]

@@ -8,7 +8,17 @@ from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.kinds import ResourceKind
 from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, filtered, incorrect_state, not_found, page, show
+from gpucluster.localcloud.state.wire import (
+    CORE,
+    ApiRoute,
+    Call,
+    Reply,
+    filtered,
+    incorrect_state,
+    not_found,
+    page,
+    show,
+)
 
 
 def _check_groups(cloud: CloudState, _vnic: Resource, changes: Json) -> Json:
@@ -57,11 +67,11 @@ def _public_ips(cloud: CloudState, call: Call) -> Reply:
 
 
 def _public_ip_by(cloud: CloudState, member: str, call: Call) -> Reply:
-    wanted = call.body().get(member)
+    value = call.body().get(member)
     for row in cloud.store.find("publicip"):
-        if wanted is not None and row.body.get(member) == wanted:
+        if value is not None and row.body.get(member) == value:
             return show(row)
-    raise not_found("public IP of", str(wanted))
+    raise not_found("public IP of", str(value))
 
 
 def _ipv6(cloud: CloudState, call: Call) -> Reply:
@@ -69,29 +79,29 @@ def _ipv6(cloud: CloudState, call: Call) -> Reply:
     return Reply([])
 
 
-def routes(cloud: CloudState) -> list[Route]:
+def routes(cloud: CloudState) -> list[ApiRoute]:
     """VNICs, addresses, boot volumes and attachments."""
     ips, public = f"{CORE}/privateIps", f"{CORE}/publicIps"
-    found = [
+    operations = [
         *(route for route in kinds.routes(cloud, VNIC) if route.operation != "ListVnics"),
         *kinds.routes(cloud, BOOT_VOLUME),
-        Route("GET", ips, "ListPrivateIps", partial(_private_ips, cloud)),
-        Route("GET", f"{ips}/{{privateIpId}}", "GetPrivateIp", partial(_get, cloud, "privateip", "privateIpId")),
-        Route("GET", public, "ListPublicIps", partial(_public_ips, cloud)),
-        Route("GET", f"{public}/{{publicIpId}}", "GetPublicIp", partial(_get, cloud, "publicip", "publicIpId")),
-        Route(
+        ApiRoute("GET", ips, "ListPrivateIps", partial(_private_ips, cloud)),
+        ApiRoute("GET", f"{ips}/{{privateIpId}}", "GetPrivateIp", partial(_get, cloud, "privateip", "privateIpId")),
+        ApiRoute("GET", public, "ListPublicIps", partial(_public_ips, cloud)),
+        ApiRoute("GET", f"{public}/{{publicIpId}}", "GetPublicIp", partial(_get, cloud, "publicip", "publicIpId")),
+        ApiRoute(
             "POST",
             f"{public}/actions/getByPrivateIpId",
             "GetPublicIpByPrivateIpId",
             partial(_public_ip_by, cloud, "privateIpId"),
         ),
-        Route(
+        ApiRoute(
             "POST",
             f"{public}/actions/getByIpAddress",
             "GetPublicIpByIpAddress",
             partial(_public_ip_by, cloud, "ipAddress"),
         ),
-        Route("GET", f"{CORE}/ipv6", "ListIpv6s", partial(_ipv6, cloud)),
+        ApiRoute("GET", f"{CORE}/ipv6", "ListIpv6s", partial(_ipv6, cloud)),
     ]
     attachments = (
         ("vnicattachment", "vnicAttachments", "VnicAttachment",
@@ -102,8 +112,8 @@ def routes(cloud: CloudState) -> list[Route]:
     for kind, collection, noun, names in attachments:
         param = f"{noun[0].lower()}{noun[1:]}Id"
         one = f"{CORE}/{collection}/{{{param}}}"
-        found += [
-            Route("GET", f"{CORE}/{collection}", f"List{noun}s", partial(_list, cloud, kind, names)),
-            Route("GET", one, f"Get{noun}", partial(_get, cloud, kind, param)),
+        operations += [
+            ApiRoute("GET", f"{CORE}/{collection}", f"List{noun}s", partial(_list, cloud, kind, names)),
+            ApiRoute("GET", one, f"Get{noun}", partial(_get, cloud, kind, param)),
         ]
-    return found
+    return operations

@@ -8,7 +8,7 @@ from gpucluster.localcloud.auth import policies
 from gpucluster.localcloud.auth.policies import DynamicGroup, PolicySet, RequiredPermission, StoredPolicy
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import ApiError, Call, Route
+from gpucluster.localcloud.state.wire import ApiError, ApiRoute, Call
 
 _DENIED = "Authorization failed or requested resource not found."
 # These are required in the subnet's compartment, and the other permissions of a launch in the instance's. Source:
@@ -28,15 +28,15 @@ def policies_in_force(cloud: CloudState) -> PolicySet:
     store = cloud.store
 
     def ancestors(compartment: str) -> tuple[str, ...]:
-        found: list[str] = []
+        parents: list[str] = []
         at: str | None = compartment
-        while at and at != cloud.identity.tenancy and at not in found:
+        while at and at != cloud.identity.tenancy and at not in parents:
             row = store.get("compartment", at)
             if row is None:
                 return ()
-            found.append(at)
+            parents.append(at)
             at = row.body.get("compartmentId")
-        return (*found, cloud.identity.tenancy)
+        return (*parents, cloud.identity.tenancy)
 
     def child(parent: str, name: str) -> str | None:
         rows = store.find("compartment", compartmentId=parent)
@@ -47,7 +47,7 @@ def policies_in_force(cloud: CloudState) -> PolicySet:
     return PolicySet(tuple(groups), tuple(written), ancestors, child)
 
 
-def authorize(cloud: CloudState, instance_id: str, route: Route, call: Call) -> None:
+def authorize(cloud: CloudState, instance_id: str, route: ApiRoute, call: Call) -> None:
     """Return if an instance may do this, else raise.
 
     Raises:
@@ -89,7 +89,7 @@ def _principal(instance: Resource) -> dict[str, str]:
     return facts
 
 
-def required_permissions(cloud: CloudState, route: Route, call: Call) -> list[RequiredPermission] | None:
+def required_permissions(cloud: CloudState, route: ApiRoute, call: Call) -> list[RequiredPermission] | None:
     """The permissions that a request requires; None if only the operator may do it."""
     known = policies.tables()
     permissions = known.operations.get(route.operation)
@@ -138,10 +138,10 @@ def _inherited(cloud: CloudState, call: Call) -> tuple[tuple[str, ...], str]:
     """
     row = cloud.store.get("coreservicesworkrequest", call.path["workRequestId"])
     known = policies.tables().operations
-    found = known.get(str(row.body["operationType"])) if row else None
-    found = found or known["LaunchInstance"]
-    assert isinstance(found, tuple)
-    return found, str(row.body["resources"][0]["identifier"]) if row else ""
+    permissions = known.get(str(row.body["operationType"])) if row else None
+    permissions = permissions or known["LaunchInstance"]
+    assert isinstance(permissions, tuple)
+    return permissions, str(row.body["resources"][0]["identifier"]) if row else ""
 
 
 def _launch_needs(
@@ -162,7 +162,7 @@ def _launch_needs(
         "network_security_groups": vnic.get("nsgIds"),
         "listing": image is not None and image.hidden.get("listing"),
     }
-    wanted = [*permissions, *(name for what, value in requested.items() if value for name in more[what])]
+    needed = [*permissions, *(name for what, value in requested.items() if value for name in more[what])]
     places = {
         _OF_NETWORK: str(subnet.body["compartmentId"]) if subnet else here,
         ("INSTANCE_CONFIGURATION_",): of_configuration,
@@ -176,7 +176,7 @@ def _launch_needs(
             next((at for kinds, at in places.items() if name.startswith(kinds)), here),
             _target_tags(name, targets),
         )
-        for name in wanted
+        for name in needed
     ]
     spaces = {**(details.get("definedTags") or {}), **(vnic.get("definedTags") or {})}
     facts = ({"target.tag-namespace.name": space} for space in spaces)

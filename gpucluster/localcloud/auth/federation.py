@@ -30,7 +30,7 @@ def exchange(
     try:
         request = read_json(body)
         encoded = str(request["certificate"])
-        wanted = request["publicKey"]
+        public_key = request["publicKey"]
     except (ValueError, KeyError, TypeError) as error:
         raise SignatureRefused(f"the request has no certificate and publicKey: {error}") from error
     certificate, principal = authority.check_certificate(encoded)
@@ -43,4 +43,4 @@ def exchange(
     verify(
         method="POST", target=target, headers=headers, body=body, key_of=key_of, now=now, host_signed=False
     )  # fmt: skip
-    return principal.instance, authority.token(principal, certificate, session_key(wanted))
+    return principal.instance, authority.token(principal, certificate, session_key(public_key))

@@ -99,7 +99,7 @@ class PrincipalAuthority:
 
     @classmethod
     def open(cls, file: Path, clock: Callable[[], float] = time.time) -> PrincipalAuthority:
-        """Read the authority's key and certificate; created (0600) where they are missing."""
+        """Read the CA's key and certificate; created (0600) where they are missing."""
         if not file.exists():
             write_private(file, _new_authority(datetime.fromtimestamp(clock(), UTC)))
         text = file.read_bytes()

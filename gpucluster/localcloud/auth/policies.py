@@ -77,12 +77,12 @@ def tables() -> Tables:
 
 
 def _adding_up(verbs: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
+    by_verb: dict[str, frozenset[str]] = {}
     so_far: frozenset[str] = frozenset()
     for verb in VERBS:
         so_far |= frozenset(verbs.get(verb, ()))
-        found[verb] = so_far
-    return found
+        by_verb[verb] = so_far
+    return by_verb
 
 
 # --- conditions -----
@@ -133,8 +133,8 @@ class _Tokens:
         """Read the next token. It must be one of `allowed` (in upper or lower case), if any are given."""
         token = self.peek()
         if not token or (allowed and token.lower() not in allowed):
-            wanted = " or ".join(f"`{word}`" for word in allowed) or "more"
-            raise PolicySyntaxError(f"{wanted} is expected {f'instead of `{token}`' if token else 'at the end'}")
+            expected = " or ".join(f"`{word}`" for word in allowed) or "more"
+            raise PolicySyntaxError(f"{expected} is expected {f'instead of `{token}`' if token else 'at the end'}")
         self._next += 1
         return token
 
@@ -223,8 +223,8 @@ class PolicyStatement:
         """Whether a dynamic group is a subject. Names are equal in upper and lower case."""
         if self.kind == "any-user":
             return True
-        wanted = ((domain.lower(), name.lower()), ("", ocid.lower()))
-        return self.kind == "dynamic-group" and any((d.lower(), n.lower()) in wanted for d, n in self.subjects)
+        identities = ((domain.lower(), name.lower()), ("", ocid.lower()))
+        return self.kind == "dynamic-group" and any((d.lower(), n.lower()) in identities for d, n in self.subjects)
 
 
 @lru_cache(maxsize=4096)
@@ -251,30 +251,30 @@ def statement(text: str) -> PolicyStatement:
 
 
 def _subjects(words: _Tokens) -> tuple[tuple[str, str], ...]:
-    found = []
+    subjects = []
     while True:
         if words.skip("id"):
-            found.append(("", words.name()))
+            subjects.append(("", words.name()))
         else:
             domain, name = DEFAULT_DOMAIN, words.name()
             if words.skip("/"):
                 domain, name = name, words.name()
-            found.append((domain, name))
+            subjects.append((domain, name))
         if not words.skip(","):
-            return tuple(found)
+            return tuple(subjects)
 
 
 def _permissions(words: _Tokens) -> frozenset[str]:
     known = tables().types
     if words.skip("{"):
-        found = [words.name().upper()]
+        names = [words.name().upper()]
         while words.skip(","):
-            found.append(words.name().upper())
+            names.append(words.name().upper())
         words.take("}")
-        strange = sorted(set(found) - known["all-resources"]["manage"] - tables().unlisted)
+        strange = sorted(set(names) - known["all-resources"]["manage"] - tables().unlisted)
         if strange:
             raise PolicySyntaxError(f"there is no permission {', '.join(strange)}")
-        return frozenset(found)
+        return frozenset(names)
     verb = words.take(*VERBS).lower()
     resource = words.name().lower()
     if resource not in known:
@@ -361,10 +361,10 @@ class PolicySet:
             return compartment if self.ancestors(compartment) == (compartment,) else None
         if place.startswith("ocid1."):
             return place if compartment in self.ancestors(place) else None
-        found: str | None = compartment
+        current: str | None = compartment
         for name in place.split(":"):
-            found = self.child(found, name) if found else None
-        return found
+            current = self.child(current, name) if current else None
+        return current
 
 
 # An older version stored statements without checking them. Those that can't be parsed grant nothing.

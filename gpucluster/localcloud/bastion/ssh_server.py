@@ -43,11 +43,11 @@ class SshServer:
     async def listen(self) -> SshEndpoint:
         """Listen at the same port as the last time, or at another one if that is in use."""
         key = await asyncio.to_thread(self._host_key)
-        wanted = int(self._cloud.store.setting(_PORT_SETTING) or 0)
+        last_port = int(self._cloud.store.setting(_PORT_SETTING) or 0)
         try:
-            self._acceptor = await self._accept(key, wanted)
+            self._acceptor = await self._accept(key, last_port)
         except OSError as error:
-            log.warning("port %d is in use (%s); the bastions get another one", wanted, error.strerror)
+            log.warning("port %d is in use (%s); the bastions get another one", last_port, error.strerror)
             self._acceptor = await self._accept(key, 0)
         port = self._acceptor.get_port()
         self._cloud.store.set_setting(_PORT_SETTING, str(port))
@@ -124,7 +124,7 @@ class _Client(asyncssh.SSHServer):
             self._connections[username].add(self._connection)
         self._access = await asyncio.to_thread(sessions.access_of, self._cloud, username, self._address)
         if self._access is None:
-            log.warning("ssh from %s: %r is no active session that this client may use", self._address, username)
+            log.warning("ssh from %s: %r is not an active session that this client may use", self._address, username)
         return True
 
     def public_key_auth_supported(self) -> bool:

@@ -15,14 +15,14 @@ from gpucluster.localcloud.state.wire import ApiError, invalid
 _RESERVED_LOW = 2
 
 
-def take_private(cloud: CloudState, subnet: Resource, owner: str, wanted: str | None = None) -> str:
-    """Reserve `wanted`, or the lowest free address of a subnet."""
+def take_private(cloud: CloudState, subnet: Resource, owner: str, fixed_address: str | None = None) -> str:
+    """Reserve `fixed_address`, or the lowest free address of a subnet."""
     block = ipaddress.IPv4Network(subnet.body["cidrBlock"])
-    if wanted is not None:
-        _check_wanted(block, wanted)
-        if not cloud.store.take_address(subnet.id, wanted, owner):
-            raise invalid(f"IP address {wanted} is already in use in subnet {subnet.id}")
-        return wanted
+    if fixed_address is not None:
+        _check_wanted(block, fixed_address)
+        if not cloud.store.take_address(subnet.id, fixed_address, owner):
+            raise invalid(f"IP address {fixed_address} is already in use in subnet {subnet.id}")
+        return fixed_address
     taken = cloud.store.taken_addresses(subnet.id)
     first = int(block.network_address)
     for number in range(first + _RESERVED_LOW, first + block.num_addresses - 1):
@@ -32,14 +32,14 @@ def take_private(cloud: CloudState, subnet: Resource, owner: str, wanted: str | 
     raise ApiError(400, "LimitExceeded", f"Subnet {subnet.id} has no free private IP address")
 
 
-def _check_wanted(block: ipaddress.IPv4Network, wanted: str) -> None:
+def _check_wanted(block: ipaddress.IPv4Network, text: str) -> None:
     try:
-        address = ipaddress.IPv4Address(wanted)
+        address = ipaddress.IPv4Address(text)
     except ValueError as error:
-        raise invalid(f"The private IP {wanted} is invalid: {error}") from error
+        raise invalid(f"The private IP {text} is invalid: {error}") from error
     number = int(address) - int(block.network_address)
     if address not in block or number < _RESERVED_LOW or address == block.broadcast_address:
-        raise invalid(f"The private IP {wanted} is not an address that may be used in {block}")
+        raise invalid(f"The private IP {text} is not an address that may be used in {block}")
 
 
 def release(cloud: CloudState, owner: str) -> None:

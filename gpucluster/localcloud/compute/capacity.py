@@ -35,10 +35,10 @@ def reserved_in_use(cloud: CloudState, reservation: str, shape: str) -> int:
 
 def check_reserved(cloud: CloudState, details: Json) -> None:
     """Check the reservation of a launch: it must exist, be in the same domain, and have capacity for the shape."""
-    wanted = details.get("capacityReservationId")
-    if not wanted:
+    reservation = details.get("capacityReservationId")
+    if not reservation:
         return
-    row = cloud.related(RESERVATION, wanted)
+    row = cloud.related(RESERVATION, reservation)
     if row.body["availabilityDomain"] != details["availabilityDomain"]:
         raise invalid(f"Capacity reservation {row.id} is in another availability domain than the instance")
     shape = details["shape"]

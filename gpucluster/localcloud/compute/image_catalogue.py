@@ -50,12 +50,12 @@ class ImageOffer:
     def compatible_shapes(self, version: str = "") -> list[str]:
         """Names of the shapes that the image, or a version of the listing, runs on."""
         special = [shapes for pattern, shapes in self.version_shapes.items() if fnmatchcase(version, pattern)]
-        wanted, excluded = (special[0], ()) if special else (self.shapes, self.not_shapes)
+        patterns, excluded = (special[0], ()) if special else (self.shapes, self.not_shapes)
         return [
             name
             for name, shape in shapes.catalogue().items()
             if self.architecture in ("", shape.architecture)
-            and any(fnmatchcase(name, pattern) for pattern in wanted)
+            and any(fnmatchcase(name, pattern) for pattern in patterns)
             and not any(fnmatchcase(name, pattern) for pattern in excluded)
         ]
 
@@ -84,8 +84,8 @@ def find(operating_system: str | None, version: str | None, name: str | None, li
     if listing:
         return next((offer for ocid, offer in listings().items() if listing in (ocid, offer.name)), None)
     for offer in reversed(platform()):
-        wanted = ((operating_system, offer.operating_system), (version, offer.version), (name, offer.name))
-        if (name or operating_system) and all(asked in (None, has) for asked, has in wanted):
+        pairs = ((operating_system, offer.operating_system), (version, offer.version), (name, offer.name))
+        if (name or operating_system) and all(value in (None, has) for value, has in pairs):
             return offer
     return None
 

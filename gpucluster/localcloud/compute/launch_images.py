@@ -81,9 +81,9 @@ def _publish(cloud: CloudState, offer: ImageOffer, name: str, contents: Contents
 
 
 def _what_it_is(contents: Contents) -> dict[str, str]:
-    """Tags that say what an image really contains, and which traps of the real one."""
-    said = {tags.CONTAINS: contents.suite.system}
-    return {**said, tags.TRAPS: " ".join(contents.traps)} if contents.traps else said
+    """Tags that state what an image really contains, and which traps of the real one."""
+    image_tags = {tags.CONTAINS: contents.suite.system}
+    return {**image_tags, tags.TRAPS: " ".join(contents.traps)} if contents.traps else image_tags
 
 
 def _publish_version(cloud: CloudState, offer: ImageOffer, version: str, row: Resource | None) -> None:
@@ -118,21 +118,23 @@ def choose_image(cloud: CloudState, details: Json) -> Resource:
     source: Json = details.get("sourceDetails") or {}
     if source.get("sourceType", "image") != "image":
         raise invalid("The local cloud launches from images only (sourceDetails.sourceType image)")
-    wanted = source.get("imageId") or details.get("imageId")
-    if wanted is None and "instanceSourceImageFilterDetails" in source:
-        asked: Json = source["instanceSourceImageFilterDetails"]
+    ocid = source.get("imageId") or details.get("imageId")
+    if ocid is None and "instanceSourceImageFilterDetails" in source:
+        filters: Json = source["instanceSourceImageFilterDetails"]
         fitting = [
             row
             for row in cloud.store.find("image", lifecycleState=LifecycleState.AVAILABLE)
             if details["shape"] in image_catalogue.shapes_of(row)
             and not row.hidden.get("listing")
-            and all(asked.get(name) in (None, row.body[name]) for name in ("operatingSystem", "operatingSystemVersion"))
+            and all(
+                filters.get(name) in (None, row.body[name]) for name in ("operatingSystem", "operatingSystemVersion")
+            )
         ]
         if not fitting:
             raise invalid("No image fits instanceSourceImageFilterDetails")
         _check_stand_in(cloud, fitting[-1])
         return fitting[-1]
-    image = cloud.related("image", wanted)
+    image = cloud.related("image", ocid)
     if image.state != LifecycleState.AVAILABLE:
         raise incorrect_state(f"Image {image.id} is {image.state}")
     known_shape(details["shape"])
@@ -145,8 +147,8 @@ def choose_image(cloud: CloudState, details: Json) -> Resource:
 
 def check_subscribed(cloud: CloudState, image: Resource, compartment: str) -> None:
     """Raise 400 if the compartment has no subscription to the listing of an image."""
-    wanted = {"listingId": image.hidden["listing"], "listingResourceVersion": image.hidden["version"]}
-    if not cloud.store.count(SUBSCRIPTION, {**wanted, "compartmentId": compartment}):
+    version = {"listingId": image.hidden["listing"], "listingResourceVersion": image.hidden["version"]}
+    if not cloud.store.count(SUBSCRIPTION, {**version, "compartmentId": compartment}):
         raise related_not_found(
-            "image", f"{image.id}; it needs a subscription of the compartment to {wanted['listingId']}"
+            "image", f"{image.id}; it needs a subscription of the compartment to {version['listingId']}"
         )

@@ -90,8 +90,8 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
 
 def _check_admission(cloud: CloudState, details: Json, body: Json) -> None:
     """Check limits first, then capacity, in the order of OCI."""
-    wanted = service_limits.usage_of(known_shape(body["shape"]), body["shapeConfig"], _boot_gb(body["sourceDetails"]))
-    service_limits.check(cloud, wanted, body["availabilityDomain"])
+    usage = service_limits.usage_of(known_shape(body["shape"]), body["shapeConfig"], _boot_gb(body["sourceDetails"]))
+    service_limits.check(cloud, usage, body["availabilityDomain"])
     check_reserved(cloud, details)
     capacity.check_host_free(cloud, body["shape"], body["availabilityDomain"])
 
@@ -135,10 +135,10 @@ def _body(cloud: CloudState, details: Json, image: Resource) -> Json:
 def _compute_cluster(cloud: CloudState, details: Json, header: str) -> str:
     """The compute cluster that the body, placementConstraintDetails or the header names; empty if none."""
     placement: Json = details.get("placementConstraintDetails") or {}
-    wanted = details.get("computeClusterId") or placement.get("computeClusterId") or header
-    if not wanted:
+    ocid = details.get("computeClusterId") or placement.get("computeClusterId") or header
+    if not ocid:
         return ""
-    cluster = cloud.related("computecluster", wanted)
+    cluster = cloud.related("computecluster", ocid)
     if cluster.body["compartmentId"] != details["compartmentId"]:
         raise invalid(f"Compute cluster {cluster.id} is in another compartment than the instance")
     if cluster.body["availabilityDomain"] != details["availabilityDomain"]:

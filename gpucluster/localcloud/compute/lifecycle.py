@@ -294,14 +294,14 @@ def sync_state(cloud: CloudState, ocid: str, *, by_itself: bool = False) -> None
     """Set the row of an instance to the state of its container: RUNNING, STOPPED, or TERMINATED if there is none.
 
     Args:
-        by_itself: nobody has asked the API for a change of state. The next start of the server boots such an instance
-            if it is stopped: a restart of this machine stops the containers, too.
+        by_itself: no caller has asked the API for a change of state. The next start of the server boots such an
+            instance if it is stopped: a restart of this machine stops the containers, too.
     """
     instance = cloud.get("instance", ocid)
-    found = cloud.engine.state(instance.hidden["name"])
-    if found == RunState.ABSENT and instance.hidden.get("dead"):
-        found = RunState.RUNNING  # a dead instance looks like a running one
-    if found == RunState.ABSENT:
+    container_state = cloud.engine.state(instance.hidden["name"])
+    if container_state == RunState.ABSENT and instance.hidden.get("dead"):
+        container_state = RunState.RUNNING  # a dead instance looks like a running one
+    if container_state == RunState.ABSENT:
         log.error("the container of %s (%s) is gone", instance.body["displayName"], ocid)
         cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
         finish_termination(cloud, ocid)
@@ -311,8 +311,8 @@ def sync_state(cloud: CloudState, ocid: str, *, by_itself: bool = False) -> None
         if fresh.state == LifecycleState.TERMINATING:
             return
         fresh.hidden.pop("action", None)
-        fresh.hidden["stopped_by_itself"] = by_itself and found == RunState.STOPPED
+        fresh.hidden["stopped_by_itself"] = by_itself and container_state == RunState.STOPPED
         cloud.store.save(fresh)
         cloud.set_state(
-            "instance", ocid, LifecycleState.RUNNING if found == RunState.RUNNING else LifecycleState.STOPPED
+            "instance", ocid, LifecycleState.RUNNING if container_state == RunState.RUNNING else LifecycleState.STOPPED
         )

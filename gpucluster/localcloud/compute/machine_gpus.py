@@ -34,7 +34,7 @@ MEMBER = "devices"
 
 
 @dataclass(frozen=True)
-class Settings:
+class MachineGpuSettings:
     """The content of `<home>/gpus.json`.
 
     Args:
@@ -46,7 +46,7 @@ class Settings:
     kind: str = cdi.KIND
 
 
-def settings(home: Path) -> Settings:
+def settings(home: Path) -> MachineGpuSettings:
     """Those of a home; without the file no cluster gets GPUs.
 
     Raises:
@@ -62,16 +62,16 @@ def settings(home: Path) -> Settings:
             or not all(isinstance(name, str) for name in clusters)
         ):
             raise TypeError("clusters must be a list of names, and kind a text")
-    except (FileNotFoundError, NotADirectoryError):  # who makes the home says what is wrong with it
-        return Settings()
+    except (FileNotFoundError, NotADirectoryError):  # what makes the home reports what is wrong with it
+        return MachineGpuSettings()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = (error.strerror or "") if isinstance(error, OSError) else str(error)
         raise InputError(
-            f"it does not say which clusters get GPUs: {why}",
+            f"it does not name the clusters that get GPUs: {why}",
             where=str(file),
             hint='Write {"clusters": ["name"]} into it, or remove it and run gpucluster apply again',
         ) from error
-    return Settings(tuple(clusters), kind)
+    return MachineGpuSettings(tuple(clusters), kind)
 
 
 def hand_out(home: Path, cluster: str, *, real: bool) -> None:
@@ -107,19 +107,19 @@ def assign(cloud: CloudState, body: Json) -> list[str]:
         ApiError: too few are free: OCI's error for a host that is not free. Or this machine has none for containers.
     """
     shape = shapes.get(body["shape"])
-    wanted = shape.gpus if shape.has_nvidia_gpus else 0
+    number = shape.gpus if shape.has_nvidia_gpus else 0
     try:
         of_home = settings(cloud.home)
-        if not wanted or (body.get("freeformTags") or {}).get(tags.CLUSTER) not in of_home.clusters:
+        if not number or (body.get("freeformTags") or {}).get(tags.CLUSTER) not in of_home.clusters:
             return []
         every = cdi.machine_gpus(of_home.kind)
     except (EnvironmentFault, InputError) as error:
         raise ApiError(500, "InternalError", str(error)) from error
     held = {name for row in cloud.store.find("instance") for name in row.hidden.get(MEMBER, [])}
     free = _offer(every, held | set(cloud.engine.devices_in_use())).free
-    if len(free) < wanted:
+    if len(free) < number:
         raise ApiError(500, "InternalError", OUT_OF_CAPACITY)
-    return [gpu.device for gpu in free[:wanted]]
+    return [gpu.device for gpu in free[:number]]
 
 
 def describe(config: Json, devices: Collection[str]) -> Json:
@@ -144,5 +144,5 @@ def _of_rows(database: Path) -> list[str]:
         return []
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as connection:
         rows = connection.execute("SELECT hidden FROM resource WHERE kind = 'instance' AND gone_at IS NULL").fetchall()
-    found: list[Mapping[str, list[str]]] = [json.loads(row[0]) for row in rows]
-    return [name for hidden in found for name in hidden.get(MEMBER, [])]
+    members: list[Mapping[str, list[str]]] = [json.loads(row[0]) for row in rows]
+    return [name for hidden in members for name in hidden.get(MEMBER, [])]

@@ -91,8 +91,8 @@ def _grow(cloud: CloudState, pool: Resource) -> list[str]:
 
 def _launch_errors(cloud: CloudState, instance: Resource) -> list[str]:
     request = cloud.store.get("coreservicesworkrequest", instance.hidden["work_request"])
-    found = request.hidden["errors"] if request else []
-    return [f"{instance.body['displayName']}: {entry['message']}" for entry in found]
+    errors = request.hidden["errors"] if request else []
+    return [f"{instance.body['displayName']}: {entry['message']}" for entry in errors]
 
 
 def _shrink(cloud: CloudState, pool: Resource) -> None:

@@ -61,16 +61,16 @@ class ServiceLimit:
 @cache
 def all_limits() -> Mapping[str, ServiceLimit]:
     """Every limit by its name."""
-    found = [
+    limits = [
         ServiceLimit(COMPUTE, name, f"Compute limit {name}", True, partial(_used_by_instances, name=name))
         for name in dict.fromkeys(name for shape in shapes.catalogue().values() for name in limit_names(shape))
     ]
-    found += [
+    limits += [
         ServiceLimit(service, name, f"Number of {kind}s", by_domain, partial(_number, kind=kind))
         for service, name, kind, by_domain in _COUNTS
     ]
-    found.append(ServiceLimit("block-storage", _VOLUMES, "Size of all volumes in GB", True, _volume_gb))
-    return {limit.name: limit for limit in found}
+    limits.append(ServiceLimit("block-storage", _VOLUMES, "Size of all volumes in GB", True, _volume_gb))
+    return {limit.name: limit for limit in limits}
 
 
 def limit_names(shape: shapes.Shape) -> list[str]:
@@ -95,13 +95,13 @@ def quotas(cloud: CloudState) -> Mapping[str, Any]:
     return quotas
 
 
-def check(cloud: CloudState, wanted: Mapping[str, float], domain: str) -> None:
+def check(cloud: CloudState, usage: Mapping[str, float], domain: str) -> None:
     """Raise 400 if a create would exceed a limit or a quota; call this in the transaction of the create.
 
     Args:
-        wanted: the additional usage, by name of the limit.
+        usage: the additional usage, by name of the limit.
     """
-    over = [name for name, more in wanted.items() if _exceeds(cloud, name, more, domain, value)]
+    over = [name for name, more in usage.items() if _exceeds(cloud, name, more, domain, value)]
     if over:
         raise ApiError(
             400,
@@ -109,7 +109,7 @@ def check(cloud: CloudState, wanted: Mapping[str, float], domain: str) -> None:
             f"The following service limits were exceeded: {', '.join(over)}."
             " Request a service limit increase from the service limits page in the console.",
         )
-    over = [name for name, more in wanted.items() if _exceeds(cloud, name, more, domain, quota)]
+    over = [name for name, more in usage.items() if _exceeds(cloud, name, more, domain, quota)]
     if over:
         raise ApiError(400, "QuotaExceeded", f"The following compartment quotas were exceeded: {', '.join(over)}.")
 
@@ -125,10 +125,10 @@ def usage_of(shape: shapes.Shape, config: Json, boot_gb: int) -> dict[str, float
     Args:
         config: its shapeConfig, with ocpus and memoryInGBs.
     """
-    wanted = {shape.limit_name: shape.limit_use(config["ocpus"]), _VOLUMES: float(boot_gb)}
+    usage = {shape.limit_name: shape.limit_use(config["ocpus"]), _VOLUMES: float(boot_gb)}
     if shape.memory_limit_name:
-        wanted[shape.memory_limit_name] = float(config["memoryInGBs"])
-    return wanted
+        usage[shape.memory_limit_name] = float(config["memoryInGBs"])
+    return usage
 
 
 def _exceeds(

@@ -24,14 +24,14 @@ def known_shape(name: object) -> shapes.Shape:
     return shape
 
 
-def shape_config(name: str, wanted: Json) -> Json:
+def shape_config(name: str, request: Json) -> Json:
     """The shapeConfig of an instance: as requested for a flexible shape, from the hardware for a fixed one."""
     shape = known_shape(name)
     if shape.flex:
-        if "ocpus" not in wanted:
+        if "ocpus" not in request:
             raise invalid(f"shapeConfig.ocpus is required for the flexible shape {name}")
-        ocpus = float(wanted["ocpus"])
-        memory = float(wanted.get("memoryInGBs") or ocpus * FLEX_GB_PER_OCPU)
+        ocpus = float(request["ocpus"])
+        memory = float(request.get("memoryInGBs") or ocpus * FLEX_GB_PER_OCPU)
         limits = shape.flex_limits
         if limits and not (1 <= ocpus <= limits.ocpus_max and ocpus <= memory <= limits.memory_gb_max):
             raise invalid(
@@ -48,15 +48,15 @@ def shape_config(name: str, wanted: Json) -> Json:
     }
 
 
-def check_platform(name: str, wanted: Json | None) -> None:
+def check_platform(name: str, platform: Json | None) -> None:
     """Raise 400 if the shape does not support a platformConfig (docs: LaunchInstancePlatformConfig)."""
-    if wanted is None:
+    if platform is None:
         return
     shape = known_shape(name)
     types = (shape.platform_config_type,) if shape.platform_config_type else _VM_PLATFORMS
-    if wanted.get("type") not in types or (not shape.platform_config_type and name.startswith("BM.")):
-        raise invalid(f"platformConfig.type {wanted.get('type')} is not supported by shape {name}")
-    numa = wanted.get("numaNodesPerSocket")
+    if platform.get("type") not in types or (not shape.platform_config_type and name.startswith("BM.")):
+        raise invalid(f"platformConfig.type {platform.get('type')} is not supported by shape {name}")
+    numa = platform.get("numaNodesPerSocket")
     if numa is not None and (numa not in NUMA_SETTINGS or not shape.platform_config_type):
         raise invalid(f"platformConfig.numaNodesPerSocket {numa} is not supported by shape {name}")
 

@@ -71,11 +71,11 @@ def create_network(name: str, cidr: str, labels: Mapping[str, str]) -> None:
     """Create a bridge network; the bridge gets the first address. Accepts an existing one with this name and range."""
     options = [f"--label={key}={value}" for key, value in labels.items()]
     # The local cloud has a name server of its own.
-    done = podman("network", "create", f"--subnet={cidr}", "--disable-dns", *options, name, check=False)
-    if done.returncode == 0 or cidr in _subnets(name):
+    result = podman("network", "create", f"--subnet={cidr}", "--disable-dns", *options, name, check=False)
+    if result.returncode == 0 or cidr in _subnets(name):
         return
     raise CloudError(
-        f"the network {name} ({cidr}) could not be created: {error_text(done)}",
+        f"the network {name} ({cidr}) could not be created: {error_text(result)}",
         where="podman network create",
         hint="If the range is in use on this host (`ip route`, `podman network ls`), choose another one",
     )
@@ -83,17 +83,17 @@ def create_network(name: str, cidr: str, labels: Mapping[str, str]) -> None:
 
 def remove_network(name: str) -> None:
     """Remove a network without instances. Does nothing if there is no such network."""
-    done = podman("network", "rm", name, check=False)
-    if done.returncode != 0 and "not found" not in done.stderr:
+    result = podman("network", "rm", name, check=False)
+    if result.returncode != 0 and "not found" not in result.stderr:
         raise CloudError(
-            f"the network {name} was not removed: {error_text(done)}", hint="Terminate its instances first"
+            f"the network {name} was not removed: {error_text(result)}", hint="Terminate its instances first"
         )
 
 
 def networks(label: str) -> list[str]:
     """Names of the networks with a label, "key" or "key=value"."""
-    done = podman("network", "ls", "--filter", f"label={label}", "--format", "{{.Name}}")
-    return sorted(done.stdout.split())
+    result = podman("network", "ls", "--filter", f"label={label}", "--format", "{{.Name}}")
+    return sorted(result.stdout.split())
 
 
 def launch(request: ContainerLaunch) -> None:
@@ -114,9 +114,9 @@ def launch(request: ContainerLaunch) -> None:
     )
     seed.write(folder / "seed")
     request.exports_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    done = podman("--runtime", settings().runtime, "run", *_run_options(request, folder), request.image, check=False)
-    if done.returncode != 0:
-        reason = error_text(done)
+    result = podman("--runtime", settings().runtime, "run", *_run_options(request, folder), request.image, check=False)
+    if result.returncode != 0:
+        reason = error_text(result)
         terminate(request.name, request.home)
         raise CloudError(
             f"the instance {request.name} did not start: {reason}",
@@ -137,9 +137,9 @@ def rebooted(event: str) -> str:
     In a container the kernel ends init with SIGHUP for a restart, and with SIGINT for a power-off (reboot(2)).
     """
     try:
-        said = json.loads(event)
-        restarted = said["ContainerExitCode"] == _OF_A_SIGNAL + signal.SIGHUP
-        return str(said["Attributes"].get(LABEL_OCID, "")) if restarted else ""
+        document = json.loads(event)
+        restarted = document["ContainerExitCode"] == _OF_A_SIGNAL + signal.SIGHUP
+        return str(document["Attributes"].get(LABEL_OCID, "")) if restarted else ""
     except (ValueError, KeyError, TypeError, AttributeError):
         return ""
 
@@ -157,9 +157,9 @@ def terminate(name: str, home: Path | None = None) -> None:
     """
     folders = [home / "instances" / name] if home is not None else []
     folder_format = f'{{{{index .Config.Labels "{_FOLDER_LABEL}"}}}}'
-    done = podman("container", "inspect", "--format", folder_format, name, check=False)
-    if done.returncode == 0:
-        folders += [Path(done.stdout.strip())] if done.stdout.strip().startswith("/") else []
+    result = podman("container", "inspect", "--format", folder_format, name, check=False)
+    if result.returncode == 0:
+        folders += [Path(result.stdout.strip())] if result.stdout.strip().startswith("/") else []
         gone = podman("rm", "--force", "--volumes", "--time=0", name, check=False)
         if gone.returncode != 0 and state(name) != RunState.ABSENT:
             raise CloudError(f"the instance {name} was not removed: {error_text(gone)}", where="podman rm")
@@ -169,17 +169,18 @@ def terminate(name: str, home: Path | None = None) -> None:
 
 def state(name: str) -> RunState:
     """The state of a container."""
-    done = podman("container", "inspect", "--format", "{{.State.Status}}", name, check=False)
-    return _state(done.stdout.strip()) if done.returncode == 0 else RunState.ABSENT
+    result = podman("container", "inspect", "--format", "{{.State.Status}}", name, check=False)
+    return _state(result.stdout.strip()) if result.returncode == 0 else RunState.ABSENT
 
 
 def listing(label: str) -> list[Container]:
     """The instances with a label, "key" or "key=value", in one call of Podman."""
-    done = podman("ps", "--all", "--filter", f"label={label}", "--format", "json")
-    found = [
-        Container(entry["Names"][0], _state(entry["State"]), entry["Labels"] or {}) for entry in json.loads(done.stdout)
+    result = podman("ps", "--all", "--filter", f"label={label}", "--format", "json")
+    instances = [
+        Container(entry["Names"][0], _state(entry["State"]), entry["Labels"] or {})
+        for entry in json.loads(result.stdout)
     ]
-    return sorted(found, key=lambda machine: machine.name)
+    return sorted(instances, key=lambda machine: machine.name)
 
 
 def commit(name: str, image: str) -> None:
@@ -214,7 +215,7 @@ def console(name: str) -> bytes:
     as cloud-init writes them to the console of a machine at its first boot. (Here they are those of now.)"""
     init_output = podman("logs", "--tail=1000", name, check=False)
     journal = podman("exec", name, "sh", "-c", _JOURNAL, check=False)
-    parts = [done.stdout for done in (init_output, journal) if done.returncode == 0]
+    parts = [result.stdout for result in (init_output, journal) if result.returncode == 0]
     return "".join(parts).encode()
 
 
@@ -258,8 +259,8 @@ def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
 
 def _blank_labels(name: str) -> list[str]:
     """Options that remove the labels: an image inherits them, and would count as an instance of this home."""
-    done = podman("container", "inspect", "--format", "{{json .Config.Labels}}", name)
-    return [f"--label={key}=" for key in json.loads(done.stdout) or {}]
+    result = podman("container", "inspect", "--format", "{{json .Config.Labels}}", name)
+    return [f"--label={key}=" for key in json.loads(result.stdout) or {}]
 
 
 def bridge(network: str) -> str:
@@ -298,10 +299,10 @@ def network_ranges() -> list[str]:
 
 
 def _subnets(network: str) -> list[str]:
-    done = podman("network", "inspect", network, check=False)
-    if done.returncode != 0:
+    result = podman("network", "inspect", network, check=False)
+    if result.returncode != 0:
         return []
-    return [subnet["subnet"] for entry in json.loads(done.stdout) for subnet in entry.get("subnets", [])]
+    return [subnet["subnet"] for entry in json.loads(result.stdout) for subnet in entry.get("subnets", [])]
 
 
 def _remove_instance_traces(root: Path) -> None:

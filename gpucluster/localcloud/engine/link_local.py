@@ -80,10 +80,10 @@ def set_paths(home: Path, paths: Mapping[str, NetworkListeners]) -> None:
     """
     own = table_name(home)
     removals = "".join(map(_removal, _left_behind(own, paths)))
-    done = process.run(["nft", "-f", "-"], input=removals + rules(own, paths), check=False)
-    if done.returncode != 0:
+    result = process.run(["nft", "-f", "-"], input=removals + rules(own, paths), check=False)
+    if result.returncode != 0:
         raise CloudError(
-            f"the instances' way to {METADATA_ADDRESS} and to the API can't be made: {done.stderr.strip()}",
+            f"the instances' access to {METADATA_ADDRESS} and to the API can't be set up: {result.stderr.strip()}",
             where="nft",
             hint="The kernel needs nf_tables with NAT: modprobe nft_chain_nat",
         )

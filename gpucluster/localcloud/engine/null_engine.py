@@ -97,11 +97,11 @@ class NullEngine:
 
     def instances(self) -> list[EngineInstance]:
         """The recorded ones."""
-        found = []
+        instances = []
         for path in _records(self.root / "machines"):
             record = json.loads(path.read_text())
-            found.append(EngineInstance(path.name, RunState(record["state"]), record["ocid"]))
-        return found
+            instances.append(EngineInstance(path.name, RunState(record["state"]), record["ocid"]))
+        return instances
 
     def states(self) -> Mapping[str, RunState] | None:
         """The recorded ones."""

@@ -59,7 +59,7 @@ class PodmanEngine:
 
     def serve_networks(self, listeners: Mapping[str, NetworkListeners]) -> None:
         """Make rules of the packet filter for the bridges of these networks."""
-        link_local.set_paths(self.home, {containers.bridge(name): found for name, found in listeners.items()})
+        link_local.set_paths(self.home, {containers.bridge(name): endpoints for name, endpoints in listeners.items()})
 
     def launch(self, request: LaunchRequest) -> None:
         """Start a container that boots systemd."""
@@ -95,8 +95,8 @@ class PodmanEngine:
 
     def instances(self) -> list[EngineInstance]:
         """The containers with the label of this home."""
-        found = containers.listing(self._label)
-        return [EngineInstance(entry.name, entry.state, entry.labels[LABEL_OCID]) for entry in found]
+        entries = containers.listing(self._label)
+        return [EngineInstance(entry.name, entry.state, entry.labels[LABEL_OCID]) for entry in entries]
 
     def states(self) -> Mapping[str, RunState]:
         """The states that Podman lists."""

@@ -262,12 +262,12 @@ def _marker_name(pid: int) -> str:
 
 def _descendants(pid: int) -> list[int]:
     """All descendants: those of a node's daemons may not have the marker."""
-    found = []
+    pids = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             for child in (thread / "children").read_text().split():
-                found += [int(child), *_descendants(int(child))]
-    return found
+                pids += [int(child), *_descendants(int(child))]
+    return pids
 
 
 def _reap(pid: int) -> None:

@@ -1,7 +1,7 @@
 """Who reaches the instances: this host, and instances of the same VCN. Rules of this host's packet filter (pure).
 
-Podman makes this host a router, and its own rules let everybody in who has a route: a machine of the same network that
-sends packets for a VCN's range to this host, or a container of another network. On OCI nobody outside of the VCN does.
+Podman makes this host a router, and its own rules accept each host that has a route: a machine of the same network that
+sends packets for a VCN's range to this host, or a container of another network. On OCI no host outside of the VCN does.
 An instance still reaches what this host reaches, and the answers come back.
 """
 

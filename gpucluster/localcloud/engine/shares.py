@@ -40,19 +40,19 @@ for namespace, mounts in opened:
 def set_writable(directory: Path, *, writable: bool) -> None:
     """Change every mount of a directory, or of one below it, in the mount namespaces of other processes."""
     own = os.readlink("/proc/self/ns/mnt")
-    found: dict[str, tuple[str, list[str]]] = {}
+    by_namespace: dict[str, tuple[str, list[str]]] = {}
     device, root = _place(directory)
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             namespace = os.readlink(folder / "ns" / "mnt")
-            if namespace != own and namespace not in found:
+            if namespace != own and namespace not in by_namespace:
                 lines = (folder / "mountinfo").read_text()
-                found[namespace] = (str(folder / "ns" / "mnt"), list(mounts_of(lines, device, root)))
+                by_namespace[namespace] = (str(folder / "ns" / "mnt"), list(mounts_of(lines, device, root)))
         except OSError:
             continue  # it has ended, or is not ours to look at
-    wanted = {path: mounts for path, mounts in found.values() if mounts}
-    if wanted:
-        process.run([sys.executable, "-c", _REMOUNT], input=json.dumps([writable, wanted]))
+    mounts_by_path = {path: mounts for path, mounts in by_namespace.values() if mounts}
+    if mounts_by_path:
+        process.run([sys.executable, "-c", _REMOUNT], input=json.dumps([writable, mounts_by_path]))
 
 
 def mounts_of(mountinfo: str, device: str, root: str) -> Iterator[str]:
@@ -77,4 +77,4 @@ def _place(directory: Path) -> tuple[str, str]:
 
 def _plain(text: str) -> str:
     r"""Without the escapes of mountinfo: a space is \040."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

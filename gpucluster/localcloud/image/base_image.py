@@ -99,12 +99,12 @@ def _digest(suite: Suite) -> str:
 
 def packages(suite: Suite) -> list[str]:
     """Names of the packages in the image of a suite, without their dependencies."""
-    found = []
+    names = []
     for line in _PACKAGES.read_text().splitlines():
         name, _, without = line.partition("#")[0].strip().partition(" ")
         if name and f"!{suite.name}" not in without.strip("[]").split():
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def ensure_image(home: Path, on_event: Sink = ignore, contents: Contents = DEBIAN_13) -> BaseImage:
@@ -138,10 +138,10 @@ def _event(contents: Contents) -> str:
 
 def _inspect(contents: Contents, began: float, *, cached: bool) -> BaseImage | None:
     name = reference(contents)
-    done = podman("image", "inspect", "--format", "{{.Id}} {{.Size}}", name, check=False)
-    if done.returncode != 0:
+    result = podman("image", "inspect", "--format", "{{.Id}} {{.Size}}", name, check=False)
+    if result.returncode != 0:
         return None
-    identifier, size = done.stdout.split()
+    identifier, size = result.stdout.split()
     return BaseImage(name, identifier, int(size), cached, time.monotonic() - began)
 
 
@@ -197,10 +197,10 @@ def _lay_traps(contents: Contents) -> None:
     command = ["sh", f"{there}/{traps.LAY.name}", *contents.traps]
     suite = reference(Contents(contents.suite))
     try:
-        done = podman("--runtime", settings().runtime, "run", *options, suite, *command, check=False)
-        if done.returncode != 0:
+        result = podman("--runtime", settings().runtime, "run", *options, suite, *command, check=False)
+        if result.returncode != 0:
             raise CloudError(
-                f"the traps {', '.join(contents.traps)} could not be laid: {error_text(done)}", where=suite
+                f"the traps {', '.join(contents.traps)} could not be installed: {error_text(result)}", where=suite
             )
         podman("commit", "--quiet", *_CHANGES, scratch, reference(contents))
     finally:
@@ -223,8 +223,8 @@ def _bootstrap(suite: Suite, tar: Path, on_event: Sink) -> None:
     with tempfile.TemporaryDirectory(dir=tar.parent, prefix="build-", ignore_cleanup_errors=True) as scratch:
         part = Path(scratch) / "image.tar"
         env = {**process.environment_for(Program.TOOLS), "TMPDIR": scratch, "LC_ALL": "C"}
-        done = process.stream(_bootstrap_command(suite, mirror, part), env=env, on_line=progress)
-        if done.returncode != 0:
+        result = process.stream(_bootstrap_command(suite, mirror, part), env=env, on_line=progress)
+        if result.returncode != 0:
             raise _bootstrap_fault(output, suite, mirror, tar)
         part.replace(tar)
 
@@ -289,13 +289,13 @@ def _bootstrap_fault(lines: list[str], suite: Suite, mirror: Mirror, tar: Path) 
 def _import(tar: Path, name: str) -> None:
     root = podman("info", "--format", "{{.Store.GraphRoot}}").stdout.strip()
     _check_space(Path(root), _STORE_BYTES)
-    done = podman("import", "--quiet", *_CHANGES, str(tar), name, check=False, timeout=900)
-    if done.returncode == 0:
+    result = podman("import", "--quiet", *_CHANGES, str(tar), name, check=False, timeout=900)
+    if result.returncode == 0:
         return
-    if _NO_SPACE.lower() in done.stderr.lower():
+    if _NO_SPACE.lower() in result.stderr.lower():
         raise EnvironmentFault("the disk became full while the image was imported", where=root, hint="Free 1 GB there")
     raise CloudError(
-        f"Podman did not import the base image: {error_text(done)}",
+        f"Podman did not import the base image: {error_text(result)}",
         where=str(tar),
         hint="Remove this file if it is damaged, then run the command again",
     )

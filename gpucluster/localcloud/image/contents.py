@@ -116,8 +116,8 @@ def contents_of(operating_system: str, version: str, folder: Path) -> Contents:
 
 def all_contents(folder: Path) -> list[Contents]:
     """Every contents that an image of the catalogue can have."""
-    found = (contents_of(entry["operating_system"], entry["version"], folder) for entry in _systems())
-    return list(dict.fromkeys([DEBIAN_13, *found]))
+    contents = (contents_of(entry["operating_system"], entry["version"], folder) for entry in _systems())
+    return list(dict.fromkeys([DEBIAN_13, *contents]))
 
 
 @functools.cache

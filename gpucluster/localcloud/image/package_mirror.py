@@ -77,8 +77,8 @@ def find(suite: Suite, folder: Path, apt: Path = Path("/etc/apt")) -> Mirror:
     debian = suite.distribution == "Debian"
     names = _names_of(suite.distribution) | (_DEBIAN_NAMES if debian else set())
     sources = list(read_sources([own, *(_source_files(apt) if debian else ())]))
-    found = [source for source in sources if "main" in source.components]
-    main = next((source for source in found if names & set(source.suites)), None)
+    candidates = [source for source in sources if "main" in source.components]
+    main = next((source for source in candidates if names & set(source.suites)), None)
     if main is None:
         where = "is configured on this host" if debian else "is named"
         raise EnvironmentFault(
@@ -86,7 +86,7 @@ def find(suite: Suite, folder: Path, apt: Path = Path("/etc/apt")) -> Mirror:
             where=str(apt if debian else own),
             hint=f"Write one into {own}: deb [signed-by=<keyring>] <address> {suite.name} {suite.components}",
         )
-    security = next((source for source in found if any(_is_security(name, names) for name in source.suites)), None)
+    security = next((source for source in candidates if any(_is_security(name, names) for name in source.suites)), None)
     return Mirror(
         uri=_resolve(main.uri),
         security_uri=_resolve(security.uri) if security else None if debian else _resolve(main.uri),
@@ -164,5 +164,5 @@ def _keyring(source: AptSource, suite: Suite) -> Path | None:
 
 
 def _apt_options() -> list[str]:
-    done = process.run(["apt-config", "dump"], check=False, timeout=30)
-    return [line for line in done.stdout.splitlines() if _APT_SETTINGS.match(line)]
+    result = process.run(["apt-config", "dump"], check=False, timeout=30)
+    return [line for line in result.stdout.splitlines() if _APT_SETTINGS.match(line)]

@@ -21,7 +21,7 @@ class Suite:
 
     @property
     def system(self) -> str:
-        """For people: "Debian 13"."""
+        """For messages: "Debian 13"."""
         return f"{self.distribution} {self.version}"
 
     @property

@@ -1,8 +1,8 @@
 """The traps: what OCI's images do to a cluster, as layers of files, packages and commands over a base image.
 
-Each is a folder below `trap_files/`: `trap.toml` says what it is and where that is documented, `rootfs/` has its files,
-and `setup.sh` runs in the image at the end. Its packages come with the base image, which keeps them without installing
-them.
+Each is a folder below `trap_files/`: `trap.toml` states what it is and where that is documented, `rootfs/` has its
+files, and `setup.sh` runs in the image at the end. Its packages come with the base image, which keeps them without
+installing them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Trap:
 
     Args:
         what: what it does, in one sentence.
-        sources: public addresses of what says that OCI's images do it.
+        sources: public addresses of documents that show that OCI's images do it.
         packages: Debian packages that it needs.
     """
 
@@ -40,12 +40,12 @@ class Trap:
 @functools.cache
 def catalogue() -> Mapping[str, Trap]:
     """All traps by name."""
-    found = {}
+    traps = {}
     for file in sorted(FOLDER.glob("*/trap.toml")):
         entry = tomllib.loads(file.read_text())
         sources, packages = tuple(entry["sources"]), tuple(entry.get("packages", ()))
-        found[file.parent.name] = Trap(file.parent.name, entry["what"], sources, packages)
-    return found
+        traps[file.parent.name] = Trap(file.parent.name, entry["what"], sources, packages)
+    return traps
 
 
 def digest(names: tuple[str, ...]) -> str:

@@ -19,7 +19,7 @@ _EXTENDED = {
     "client": ExtendedKeyUsageOID.CLIENT_AUTH,
 }
 
-# Python from 3.13 on accepts no authority without this.
+# Python from 3.13 on accepts no CA without this.
 _SIGNS = x509.KeyUsage(
     key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
     data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
@@ -45,7 +45,7 @@ def issue(
     """A certificate and its key in PEM format.
 
     Args:
-        authority: certificate and key of the cluster's authority.
+        authority: certificate and key of the cluster's CA.
         name: of the user, or of the server; `groups` are the user's.
         use: "server" or "client".
         hosts: names and addresses of the server.
@@ -63,8 +63,8 @@ def issue(
     builder = _builder(subject, ca.subject, key.public_key()).add_extension(
         x509.ExtendedKeyUsage([_EXTENDED[use]]), critical=False
     )
-    found = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
-    builder = builder.add_extension(found, critical=False)
+    key_identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+    builder = builder.add_extension(key_identifier, critical=False)
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
     return builder.sign(ca_key, SHA256()).public_bytes(Encoding.PEM).decode(), _pem(key)

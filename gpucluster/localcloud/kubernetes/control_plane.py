@@ -1,6 +1,6 @@
 """The control plane of one cluster: a container with etcd, kube-apiserver, kube-controller-manager, kube-scheduler.
 
-It has the address of the cluster's endpoint and is no instance: the compute API does not know it. Nothing in the
+It has the address of the cluster's endpoint and is not an instance: the compute API does not know it. Nothing in the
 container is worth keeping: its files, certificates and etcd's data are in `<home>/kubernetes/CLUSTER`, and a start
 makes the container again.
 """
@@ -179,7 +179,7 @@ def remove(cloud: CloudState, row: Resource) -> None:
 
 
 def new_secrets() -> dict[str, str]:
-    """What a cluster keeps in its row beside its authority: keys that a new container must have again."""
+    """What a cluster keeps in its row beside its CA: keys that a new container must have again."""
     return {"accounts_key": certificates.new_service_account_key(), "review_secret": secrets.token_urlsafe(32)}
 
 
@@ -297,10 +297,10 @@ def _units(row: Resource, release: MirroredRelease) -> dict[str, str]:
             name=name,
             order="" if name == "etcd" else "After=etcd.service",
             command=" ".join(
-                [f"{_PROGRAMS}/{name}", *(argument(f"--{option}={value}") for option, value in given.items())]
+                [f"{_PROGRAMS}/{name}", *(argument(f"--{option}={value}") for option, value in flags.items())]
             ),
         )
-        for name, given in parts.items()
+        for name, flags in parts.items()
     }
     kubectl = f"{_PROGRAMS}/kubectl --kubeconfig={_FILES}/admin.json"
     units["cluster-addons"] = _ADDONS.format(command=f"{kubectl} apply --filename={_FILES}/addons.json")

@@ -1,4 +1,4 @@
-"""Instances as nodes of a cluster: what they see of this machine, what their metadata says, and their Node objects."""
+"""Instances as nodes of a cluster: what they see of this machine, their metadata, and their Node objects."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def is_ready(cloud: CloudState, cluster: Resource, name: str) -> bool:
 
 
 def forget(cloud: CloudState, cluster: Resource, name: str) -> None:
-    """Delete a Node. An API server that does not answer is no reason to keep the instance."""
+    """Delete a Node. An API server that does not answer is not a reason to keep the instance."""
     try:
         control_plane.ask(cloud, cluster, f"/api/v1/nodes/{name}", "DELETE")
     except GpuClusterError as error:

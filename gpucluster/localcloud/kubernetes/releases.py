@@ -80,15 +80,15 @@ def offered(folder: Path) -> list[MirroredRelease]:
     """The releases of a mirror that have all files, the oldest first."""
     machine = platform.machine()
     pattern = re.compile(rf"kubernetes-images-(\d+\.\d+\.\d+)-{machine}\.tar")
-    found = []
+    releases = []
     for archive in (*folder.glob("kubernetes-images-*"), *folder.glob("kubernetes-images/kubernetes-images-*")):
         matched = pattern.fullmatch(archive.name)
         if matched is None:
             continue
         kubelet, kubectl = (_program(folder, name, matched[1]) for name in ("kubelet", "kubectl"))
         if kubelet and kubectl:
-            found.append(MirroredRelease(matched[1], archive, kubelet, kubectl))
-    return sorted(found, key=lambda release: numbers(release.number))
+            releases.append(MirroredRelease(matched[1], archive, kubelet, kubectl))
+    return sorted(releases, key=lambda release: numbers(release.number))
 
 
 def numbers(version: str) -> tuple[int, int, int]:
@@ -124,7 +124,7 @@ def programs(home: Path, release: MirroredRelease) -> Path:
     """The folder with the programs of a release's control plane, and kubectl. The first call takes some seconds.
 
     Raises:
-        EnvironmentFault: the archive has another checksum than the mirror says, or lacks a program.
+        EnvironmentFault: the archive has another checksum than the mirror's list, or lacks a program.
     """
     parent = home / "kubernetes" / "programs"
     make_private(home / "kubernetes")
@@ -165,13 +165,13 @@ def _check(file: Path) -> None:
         if not (folder / _SUMS).is_file():
             continue
         for line in (folder / _SUMS).read_text().splitlines():
-            wanted, _, name = line.strip().partition(" ")
+            expected, _, name = line.strip().partition(" ")
             if name.lstrip(" *") == os.path.relpath(file, folder):
                 with file.open("rb") as content:
-                    found = hashlib.file_digest(content, "sha256").hexdigest()
-                if found != wanted.lower():
+                    actual = hashlib.file_digest(content, "sha256").hexdigest()
+                if actual != expected.lower():
                     raise EnvironmentFault(
-                        f"{file.name} has another checksum than {folder / _SUMS} says",
+                        f"{file.name} has another checksum than in {folder / _SUMS}",
                         where=str(file),
                         hint="Bring the file into the mirror again",
                     )
@@ -185,9 +185,9 @@ def _manifest(tar: tarfile.TarFile, archive: Path) -> list[dict[str, list[str]]]
         read: list[dict[str, list[str]]] = json.load(file)
     except (KeyError, ValueError, tarfile.TarError) as error:
         raise EnvironmentFault(
-            f"this is no archive of images in Docker's format: {error}",
+            f"not an archive of images in Docker's format: {error}",
             where=str(archive),
-            hint="Make it as docs/how-to/kubernetes.md says",
+            hint="Make it as docs/how-to/kubernetes.md describes",
         ) from error
     return read
 
@@ -207,7 +207,7 @@ def _unpack(archive: Path, into: Path) -> None:
         raise EnvironmentFault(
             f"the archive lacks {', '.join(lacking)}",
             where=str(archive),
-            hint="Make it as docs/how-to/kubernetes.md says",
+            hint="Make it as docs/how-to/kubernetes.md describes",
         )
 
 

@@ -2,7 +2,7 @@
 
 A token is the URL of a request that its owner has signed: GET https://containerengine.REGION.../cluster_request/CLUSTER,
 with the headers `authorization` and `date` as its query, in base64 (oracle/oci-cli: `oci ce cluster generate-token`).
-Nobody sends that request: its signature proves the caller, for five minutes. A node knows the address of its cluster
+The request is never sent: its signature proves the caller, for five minutes. A node knows the address of its cluster
 and not the OCID, so its token has the address in this place.
 """
 
@@ -52,12 +52,12 @@ def review(cloud: CloudState, cluster: Resource, token: str) -> Mapping[str, Any
     if pool is not None and pool.body["clusterId"] == cluster.id:
         return _known(f"system:node:{node_name(instance)}", "system:nodes", uid=owner)
     permitted = grants(cloud, instance, _OPERATION, cluster, (_MANAGE, _JOIN, _USE))
-    found = {
+    status_by_permission = {
         _MANAGE: _known(owner, _MASTERS),
         _JOIN: _known(f"system:node:{node_name(instance)}", "system:nodes", uid=owner),
         _USE: _known(owner),
     }
-    named = next((status for permission, status in found.items() if permission in permitted), None)
+    named = next((status for permission, status in status_by_permission.items() if permission in permitted), None)
     return named or _refused(cluster, f"no policy permits {owner} {_USE} or {_JOIN}")
 
 
@@ -74,9 +74,9 @@ def _signer(cloud: CloudState, cluster: Resource, token: str) -> str:
     """The keyId that has signed the request of a token."""
     try:
         url = urlsplit(base64.urlsafe_b64decode(token.encode()).decode())
-        given = {name: values[0] for name, values in parse_qs(url.query).items()}
+        parameters = {name: values[0] for name, values in parse_qs(url.query).items()}
     except (ValueError, binascii.Error) as error:
-        raise SignatureRefused("it is no URL in base64") from error
+        raise SignatureRefused("it is not a URL in base64") from error
     if not url.netloc.startswith(f"containerengine.{REGION}."):
         raise SignatureRefused(f"its request is to {url.netloc!r}")
     if url.path not in (f"/cluster_request/{cluster.id}", f"/cluster_request/{cluster.hidden['ip']}"):
@@ -84,7 +84,7 @@ def _signer(cloud: CloudState, cluster: Resource, token: str) -> str:
     return verify(
         method="GET",
         target=url.path,
-        headers={**given, "host": url.netloc},
+        headers={**parameters, "host": url.netloc},
         body=b"",
         key_of=cloud.identity.key,
         now=time.time(),

@@ -78,12 +78,12 @@ def vnic_documents(vnics: Sequence[tuple[Resource, Resource]], gateway: str) -> 
 def selected(document: Any, path: Sequence[str]) -> str | None:
     """The part of a document that a path names: a value as plain text, an object or a list as JSON; None if it has no
     such part."""
-    found = document
+    value = document
     for part in path:
-        if isinstance(found, Mapping) and part in found:
-            found = found[part]
-        elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
-            found = found[int(part)]
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
         else:
             return None
-    return found if isinstance(found, str) else json.dumps(found, indent=2)
+    return value if isinstance(value, str) else json.dumps(value, indent=2)

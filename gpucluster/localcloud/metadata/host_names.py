@@ -41,7 +41,7 @@ def respond(cloud: CloudState, vcn: str, query: dns.message.Message) -> dns.mess
     address = _asked_address(name)
     if address is not None and _is_of(cloud, vcn, address):
         return _with(query, dns.rdatatype.PTR, _names(cloud, vcn, str(address)))
-    # One label is no name of the internet. It is asked for after the search domain has it not.
+    # One label is not a name of the internet. It is asked for after the search domain has it not.
     return answer(query, dns.rcode.NXDOMAIN) if len(name.labels) <= 2 else None  # noqa: PLR2004 (the last is the root)
 
 
@@ -55,10 +55,10 @@ def answer(query: dns.message.Message, code: dns.rcode.Rcode) -> dns.message.Mes
 def _with(query: dns.message.Message, kind: dns.rdatatype.RdataType, values: list[str]) -> dns.message.Message:
     made = answer(query, dns.rcode.NOERROR if values else dns.rcode.NXDOMAIN)
     made.flags |= dns.flags.AA
-    asked = query.question[0]
+    question = query.question[0]
     # A name that exists has no record of another kind: an instance has no IPv6 address here.
-    if values and asked.rdtype in (kind, dns.rdatatype.ANY):
-        made.answer.append(dns.rrset.from_text_list(asked.name, _SECONDS_KEPT, dns.rdataclass.IN, kind, values))
+    if values and question.rdtype in (kind, dns.rdatatype.ANY):
+        made.answer.append(dns.rrset.from_text_list(question.name, _SECONDS_KEPT, dns.rdataclass.IN, kind, values))
     return made
 
 
@@ -75,11 +75,11 @@ def _addresses(cloud: CloudState, vcn: str, name: dns.name.Name) -> list[str]:
 
 def _names(cloud: CloudState, vcn: str, address: str) -> list[str]:
     domains = {subnet.id: _domain(subnet) for subnet in cloud.store.find("subnet", vcnId=vcn)}
-    found = [
+    pairs = [
         (_host_name(cloud, row), domains.get(row.body["subnetId"], ""))
         for row in cloud.store.find("privateip", ipAddress=address)
     ]
-    return [f"{host}.{domain}." for host, domain in found if host and domain]
+    return [f"{host}.{domain}." for host, domain in pairs if host and domain]
 
 
 def _host_name(cloud: CloudState, private: Resource) -> str:

@@ -27,7 +27,7 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host")
 
 
 @dataclass(frozen=True)
-class Answer:
+class MetadataAnswer:
     """The status and the text of an answer."""
 
     status: int
@@ -53,7 +53,7 @@ class MetadataService:
         log.info("metadata %s %r for %s %d", request.method, request.url.path, source, answer.status)
         await Response(answer.text, answer.status, media_type=answer.media_type)(scope, receive, send)
 
-    def answer(self, method: str, path: str, headers: Mapping[str, str], source: str) -> Answer:
+    def answer(self, method: str, path: str, headers: Mapping[str, str], source: str) -> MetadataAnswer:
         """The answer to a request.
 
         Args:
@@ -62,9 +62,9 @@ class MetadataService:
         """
         instance = self._instance_at(source)
         if instance is None:
-            return Answer(404, "No instance has this address.\n")
+            return MetadataAnswer(404, "No instance has this address.\n")
         if method not in ("GET", "HEAD"):
-            return Answer(405, "The metadata service is read-only.\n")
+            return MetadataAnswer(405, "The metadata service is read-only.\n")
         service, version, *parts = *(part for part in path.split("/") if part), "", ""
         if service != "opc":
             return _NOT_FOUND
@@ -74,7 +74,7 @@ class MetadataService:
         text = self._text(instance, [part for part in parts if part])
         if text is None:
             return _NOT_FOUND
-        return Answer(200, text, "application/json" if text[:1] in ("{", "[") else "text/plain")
+        return MetadataAnswer(200, text, "application/json" if text[:1] in ("{", "[") else "text/plain")
 
     def _text(self, instance: Resource, parts: list[str]) -> str | None:
         documents: Mapping[str, Callable[[], object]] = {
@@ -113,10 +113,10 @@ class MetadataService:
         return vnic_documents([(vnic, subnet)], engine_network(vcn, instance.hidden["ip"])[1])
 
 
-_NOT_FOUND = Answer(404, "There is no such metadata.\n")
+_NOT_FOUND = MetadataAnswer(404, "There is no such metadata.\n")
 
 
-def _refusal(version: str, headers: Mapping[str, str], instance: Resource) -> Answer | None:
+def _refusal(version: str, headers: Mapping[str, str], instance: Resource) -> MetadataAnswer | None:
     """Why a version of the service does not answer a request; None if it does."""
     if version == "v1":
         disabled = (instance.body.get("instanceOptions") or {}).get("areLegacyImdsEndpointsDisabled")
@@ -124,7 +124,7 @@ def _refusal(version: str, headers: Mapping[str, str], instance: Resource) -> An
     if version != "v2":
         return _NOT_FOUND
     if any(name in headers for name in _FORWARDED):
-        return Answer(403, "A request that was forwarded is rejected.\n")
+        return MetadataAnswer(403, "A request that was forwarded is rejected.\n")
     if headers.get("authorization", "") != _AUTHORIZATION:
-        return Answer(401, f"The header `Authorization: {_AUTHORIZATION}` is required.\n")
+        return MetadataAnswer(401, f"The header `Authorization: {_AUTHORIZATION}` is required.\n")
     return None

@@ -63,7 +63,7 @@ def machine_gpus(kind: str = KIND, folders: Sequence[Path] = FOLDERS) -> tuple[M
             continue
         read.append(file)
         for name, paths in _devices(file, specification):
-            numbers = {int(found[1]) for found in map(_WHOLE.fullmatch, paths) if found}
+            numbers = {int(device_names[1]) for device_names in map(_WHOLE.fullmatch, paths) if device_names}
             divided = divided or any(path.startswith(_OF_INSTANCES) for path in paths)
             if len(numbers) == 1 and not any(path.startswith(_OF_INSTANCES) for path in paths):
                 names.setdefault(numbers.pop(), []).append(name)
@@ -87,30 +87,30 @@ def machine_gpus(kind: str = KIND, folders: Sequence[Path] = FOLDERS) -> tuple[M
             hint=f"{hint}, then run: {GENERATE}",
         )
     return tuple(
-        MachineGpu(f"{kind}={_preferred(found)}", number, frozenset(f"{kind}={name}" for name in found))
-        for number, found in sorted(names.items())
+        MachineGpu(f"{kind}={_preferred(device_names)}", number, frozenset(f"{kind}={name}" for name in device_names))
+        for number, device_names in sorted(names.items())
     )
 
 
 def _files(folders: Sequence[Path]) -> Iterator[Path]:
     for folder in folders:
         try:
-            found = sorted(os.listdir(folder))
+            names = sorted(os.listdir(folder))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             raise EnvironmentFault(f"can't read the folder: {error.strerror}", where=str(folder)) from error
-        yield from (folder / name for name in found if name.endswith(_ENDINGS))
+        yield from (folder / name for name in names if name.endswith(_ENDINGS))
 
 
 def _read(file: Path) -> Mapping[str, Any]:
     """A specification; empty if the file contains something else. Podman leaves out what it can't read, too."""
     try:
         text = file.read_text()
-        found = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+        document = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError):
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return document if isinstance(document, Mapping) else {}
 
 
 def _devices(file: Path, specification: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:

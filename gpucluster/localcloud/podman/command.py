@@ -26,19 +26,19 @@ def podman(*arguments: str, check: bool = True, timeout: float = 300) -> process
     """
     if shutil.which("podman") is None:
         raise EnvironmentFault("the program podman was not found", hint="Install it: apt install podman")
-    done = process.run(["podman", *arguments], check=False, timeout=timeout)
-    if check and done.returncode != 0:
+    result = process.run(["podman", *arguments], check=False, timeout=timeout)
+    if check and result.returncode != 0:
         raise CloudError(
-            f"podman {_verb(arguments)} failed: {error_text(done)}",
-            where=f"podman, status {done.returncode}",
+            f"podman {_verb(arguments)} failed: {error_text(result)}",
+            where=f"podman, status {result.returncode}",
             hint="; ".join(static_problems()),
         )
-    return done
+    return result
 
 
-def error_text(done: process.Completed) -> str:
+def error_text(result: process.Completed) -> str:
     """Podman's error text, without lines that are unrelated to the failure."""
-    lines = [line for line in done.stderr.splitlines() if line.strip() and "failed to connect to syslog" not in line]
+    lines = [line for line in result.stderr.splitlines() if line.strip() and "failed to connect to syslog" not in line]
     return "\n".join(lines[-5:]).removeprefix("Error: ") or "no error text"
 
 
@@ -54,11 +54,11 @@ def check_devices() -> None:
     Raises:
         EnvironmentFault: it is too old.
     """
-    said = podman("version", "--format", "{{.Client.Version}}").stdout.strip()
-    numbers = [int(part) for part in re.findall(r"\d+", said)[:2]]
+    version = podman("version", "--format", "{{.Client.Version}}").stdout.strip()
+    numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
     if numbers < _WITH_CDI:
         raise EnvironmentFault(
-            f"Podman {said} can't give GPUs to instances",
+            f"Podman {version} can't give GPUs to instances",
             hint=f"Install Podman {'.'.join(map(str, _WITH_CDI))} or later: Debian 12 has 4.3",
         )
 
@@ -85,12 +85,12 @@ def _verb(arguments: tuple[str, ...]) -> str:
 
 
 def _backend_problems() -> list[str]:
-    done = process.run(
+    result = process.run(
         ["podman", "info", "--format", "{{.Host.NetworkBackend}} {{.Store.GraphDriverName}}"], check=False, timeout=60
     )
-    if done.returncode != 0:
-        return [f"podman does not work: {error_text(done)}. Try `podman info`"]
-    backend, driver = [*done.stdout.split(), "?", "?"][:2]
+    if result.returncode != 0:
+        return [f"podman does not work: {error_text(result)}. Try `podman info`"]
+    backend, driver = [*result.stdout.split(), "?", "?"][:2]
     problems = []
     if backend != "netavark":
         problems.append(
@@ -108,5 +108,5 @@ def _backend_problems() -> list[str]:
 def _trial_problems(image: str) -> list[str]:
     chosen = settings()
     argv = ["podman", "--runtime", chosen.runtime, "run", "--rm", "--network=none", "--label=gpucluster.trial=1"]
-    done = process.run([*argv, *chosen.run_options(), image, "/bin/true"], check=False, timeout=60)
-    return [] if done.returncode == 0 else [f"a container does not start ({chosen.runtime}): {error_text(done)}"]
+    result = process.run([*argv, *chosen.run_options(), image, "/bin/true"], check=False, timeout=60)
+    return [] if result.returncode == 0 else [f"a container does not start ({chosen.runtime}): {error_text(result)}"]

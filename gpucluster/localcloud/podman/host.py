@@ -110,10 +110,10 @@ def settings() -> HostSettings:
     )
 
 
-def _limit(kind: int, wanted: int) -> int:
+def _limit(kind: int, desired: int) -> int:
     """The wanted limit, or a lower hard limit: raising that needs CAP_SYS_RESOURCE, which may be missing."""
     hard = resource.getrlimit(kind)[1]
-    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    return desired if hard == resource.RLIM_INFINITY else min(desired, hard)
 
 
 def _pid_max() -> int:

@@ -61,8 +61,8 @@ def folder_of(terraform: int) -> str:
         os.mkdir(folder, mode=0o700)
     except FileExistsError:
         pass
-    found = os.lstat(folder)
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+    status = os.lstat(folder)
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077:
         return folder
     import tempfile
 

@@ -36,38 +36,38 @@ class CompositeKeyOperator:
         key = _key_of(kind)
         if key.read == "none":
             return dict(state)
-        wanted = {**state, **_values(key.id_template, state["id"])}
-        body = self._listed(kind, wanted) if key.read == "list" else self._get(kind, wanted)
+        values = {**state, **_values(key.id_template, state["id"])}
+        body = self._listed(kind, values) if key.read == "list" else self._get(kind, values)
         if body is None:
             return None
-        return {**from_wire(kind.schema, body, wanted, everything=everything), "id": state["id"]}
+        return {**from_wire(kind.schema, body, values, everything=everything), "id": state["id"]}
 
     def delete(self, kind: ManagedResource, state: Mapping[str, Any]) -> None:
         """Delete. Does nothing for a resource that is only in Terraform's state."""
         key = _key_of(kind)
         if key.read == "none":
             return
-        wanted = {**state, **_values(key.id_template, state["id"])}
+        values = {**state, **_values(key.id_template, state["id"])}
         try:
-            self.client.call("DELETE", filled(kind.path, wanted), query=_query(key, wanted) or None)
+            self.client.call("DELETE", filled(kind.path, values), query=_query(key, values) or None)
         except ServiceError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def _get(self, kind: ManagedResource, wanted: Mapping[str, Any]) -> Json | None:
+    def _get(self, kind: ManagedResource, values: Mapping[str, Any]) -> Json | None:
         try:
-            body: Json = self.client.call("GET", filled(kind.path, wanted)).body
+            body: Json = self.client.call("GET", filled(kind.path, values)).body
         except ServiceError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
         return body
 
-    def _listed(self, kind: ManagedResource, wanted: Mapping[str, Any]) -> Json | None:
+    def _listed(self, kind: ManagedResource, values: Mapping[str, Any]) -> Json | None:
         key = _key_of(kind)
-        for body in self.client.items(kind.path, _query(key, wanted)):
+        for body in self.client.items(kind.path, _query(key, values)):
             shown = from_wire(kind.schema, body, {})
-            if all(shown[name] == wanted[name] for name in key.match):
+            if all(shown[name] == values[name] for name in key.match):
                 return dict(body)
         return None
 

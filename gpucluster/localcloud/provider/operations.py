@@ -88,18 +88,18 @@ class ResourceOperator:
     def _made_by(self, kind: ManagedResource, reply: RestReply) -> str:
         """The OCID that the work request of a create names, where the answer has no body (Kubernetes Engine)."""
         work_request = self.client.call("GET", _work_request(kind, reply)).body
-        found = (each for each in work_request["resources"] if each["entityType"].lower() == kind.noun.lower())
-        return str(next(found)["identifier"])
+        resources = (each for each in work_request["resources"] if each["entityType"].lower() == kind.noun.lower())
+        return str(next(resources)["identifier"])
 
     def _taken_up(self, kind: ManagedResource, planned: Mapping[str, Any], conflict: ServiceError) -> Json:
         """The resource of the same name that exists already, with the values of the configuration."""
         query = {"compartmentId": planned["compartment_id"], "name": planned["name"]}
-        found = next((each for each in self.client.items(kind.path, query)), None)
-        if found is None:
+        existing = next((each for each in self.client.items(kind.path, query)), None)
+        if existing is None:
             raise conflict
-        wanted = {name: planned[name] for name in ("description", *_TAGS) if known(planned.get(name)) is not None}
-        self.client.call("PUT", f"{kind.path}/{found['id']}", body=to_wire(kind.schema, wanted, update=True))
-        return from_wire(kind.schema, self._get(kind, found["id"]), planned)
+        values = {name: planned[name] for name in ("description", *_TAGS) if known(planned.get(name)) is not None}
+        self.client.call("PUT", f"{kind.path}/{existing['id']}", body=to_wire(kind.schema, values, update=True))
+        return from_wire(kind.schema, self._get(kind, existing["id"]), planned)
 
     def read(self, kind: ManagedResource, state: Mapping[str, Any], *, everything: bool = False) -> Json | None:
         """The current state; None if the resource is gone."""
@@ -122,10 +122,10 @@ class ResourceOperator:
         ocid = planned["id"]
         if "create_vnic_details" in changed:
             self._update_vnic(kind, ocid, before, planned)
-        wanted = {name: planned[name] for name in changed - {"timeouts", "create_vnic_details"} if name in planned}
+        values = {name: planned[name] for name in changed - {"timeouts", "create_vnic_details"} if name in planned}
         if kind.update_whole and changed:
-            wanted = {**planned}
-        body = to_wire(kind.schema, wanted, update=True)
+            values = {**planned}
+        body = to_wire(kind.schema, values, update=True)
         if body or (kind.update_whole and changed):
             reply = self.client.call("PUT", f"{kind.path}/{ocid}", body=body)
             if kind.update_waits:
@@ -146,8 +146,8 @@ class ResourceOperator:
         if _is_kept(kind, state):
             return
         ocid = state["id"]
-        given = {name: state.get(attribute) for name, attribute in kind.delete_query.items()}
-        query = {name: str(value).lower() for name, value in given.items() if value is not None} or None
+        values = {name: state.get(attribute) for name, attribute in kind.delete_query.items()}
+        query = {name: str(value).lower() for name, value in values.items() if value is not None} or None
         deadline = time.monotonic() + _IN_USE
         while True:
             try:
@@ -171,8 +171,8 @@ class ResourceOperator:
         if not lookup.items:
             return from_wire(lookup.schema, self.client.call("GET", path).body, config, everything=True)
         query = {wire_name("", name): str(config[name]) for name in lookup.query if config.get(name) is not None}
-        found = list(self.client.items(path, query))
-        items = state_value("", lookup.schema.attributes[lookup.items].type, found)
+        resources = list(self.client.items(path, query))
+        items = state_value("", lookup.schema.attributes[lookup.items].type, resources)
         for condition in config.get("filter") or []:
             items = [item for item in items if _matches(item, condition)]
         return {**config, lookup.items: items, "id": f"{lookup.noun}-{_digest(lookup.type_name, path, query)}"}
@@ -191,7 +191,7 @@ class ResourceOperator:
         return body
 
     def _add_vnic(self, body: Json) -> None:
-        """Add what the primary VNIC says of an instance.
+        """Add what the primary VNIC has of an instance.
 
         Nothing before the instance runs, as oracle/oci 8.28.0 (seen in its requests): one that is imported then has no
         subnet, and a plan would replace it.
@@ -225,10 +225,10 @@ class ResourceOperator:
     # Waiting
 
     def _wait(
-        self, kind: ManagedResource, ocid: str, wanted: Iterable[str], limit: float, reply: RestReply | None
+        self, kind: ManagedResource, ocid: str, states: Iterable[str], limit: float, reply: RestReply | None
     ) -> None:
         """Wait until the state is a wanted one. `reply` is that of the create or update, for its work request."""
-        targets = set(wanted)
+        targets = set(states)
         deleting = targets == GONE
         if not targets:
             return
@@ -296,8 +296,8 @@ def _require_carried_out(kind: ManagedResource, before: Mapping[str, Any], plann
     """Refuse a change in place that OCI makes with an operation of its own, which the local cloud does not have."""
     for name in map(dotted, differences(kind.schema, before, planned)):
         changed = kind.schema.at(name)
-        given = isinstance(changed, SchemaBlock) or (changed is not None and (changed.required or changed.optional))
-        if given and not kind.carries_out(name):
+        settable = isinstance(changed, SchemaBlock) or (changed is not None and (changed.required or changed.optional))
+        if settable and not kind.carries_out(name):
             text = f"OCI changes {name} of {kind.noun} in place, and the local cloud does not"
             raise ServiceError(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented", text)
 

@@ -30,7 +30,7 @@ def with_kept_blocks(block: SchemaBlock, before: Mapping[str, Any], proposed: Ma
     """The plan of an update: a block that the configuration does not have keeps what the cloud has set.
 
     Terraform does that with attributes that are computed. It does not know that a block is; the real provider does, and
-    declares those as computed that are no lists of the user's.
+    declares those as computed that are not lists of the user's.
     """
     kept: Json = dict(proposed)
     for name, nested in block.blocks.items():

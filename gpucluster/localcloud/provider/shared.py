@@ -22,7 +22,7 @@ from typing import Protocol
 from gpucluster.localcloud.provider.client import DONE
 
 
-class Session(Protocol):
+class ProviderSession(Protocol):
     """What the host serves for one client."""
 
     line: str
@@ -33,7 +33,7 @@ class Session(Protocol):
 
 # Starts a session. Its arguments: the path of its socket, where it writes what Terraform shall log, and what it calls
 # when Terraform asks for the end.
-Open = Callable[[Path, int, Callable[[], None]], Session]
+Open = Callable[[Path, int, Callable[[], None]], ProviderSession]
 
 
 def _load() -> Open:
@@ -71,7 +71,7 @@ def host(listening: int, private: str, terraform: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: end())
     threading.Thread(target=end_with_terraform, daemon=True).start()
     open_session = _load()
-    # Terraform waits until nobody has the other end of the pipe that is the client's standard error.
+    # Terraform waits until no process has the other end of the pipe that is the client's standard error.
     os.dup2(nothing, sys.stderr.fileno())
     number = 0
     while True:
@@ -84,10 +84,10 @@ def host(listening: int, private: str, terraform: int) -> None:
 def _serve_client(connection: socket.socket, path: Path, open_session: Open) -> None:
     with connection:
         _, (errors, *_), _, _ = socket.recv_fds(connection, 1, 1)
-        asked = threading.Event()
+        stop_request = threading.Event()
 
         def finish() -> None:
-            asked.set()
+            stop_request.set()
             connection.shutdown(socket.SHUT_RD)
 
         try:
@@ -97,7 +97,7 @@ def _serve_client(connection: socket.socket, path: Path, open_session: Open) -> 
                 # Nothing ever comes: this returns when Terraform asks for the end, or when the client is gone.
                 connection.recv(1)
             session.end()
-            if asked.is_set():
+            if stop_request.is_set():
                 connection.sendall(DONE)
         except Exception:
             os.write(errors, traceback.format_exc().encode())

@@ -84,12 +84,12 @@ def from_wire(
     spelled = {name.lower(): name for name in body}
     state: Json = {}
     for name, attribute in schema.attributes.items():
-        found, value = _find(body, spelled, wire_name(inside, name))
-        state[name] = state_value(name, attribute.type, value) if found else known(before.get(name))
+        is_present, value = _find(body, spelled, wire_name(inside, name))
+        state[name] = state_value(name, attribute.type, value) if is_present else known(before.get(name))
     for name, nested in schema.blocks.items():
         old = known(before.get(name))
-        found, value = _find(body, spelled, wire_name(inside, name))
-        if nested.nesting == "single" or not found:
+        is_present, value = _find(body, spelled, wire_name(inside, name))
+        if nested.nesting == "single" or not is_present:
             state[name] = old if old is not None or nested.nesting == "single" else []
             continue
         olds = old if isinstance(old, list) else []

@@ -45,7 +45,7 @@ from gpucluster.localcloud.state import source
 from gpucluster.localcloud.state.cloud import HELD_LOOK_SECONDS, CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect, Facts
 from gpucluster.localcloud.state.names import HEALTH, LOOK
-from gpucluster.localcloud.state.wire import CLIENT_ERROR, ApiError, Call, Reply, Route
+from gpucluster.localcloud.state.wire import CLIENT_ERROR, ApiError, ApiRoute, Call, Reply
 
 # Operations at the same time. Most need a few milliseconds of Python, which more threads do not make faster; some wait
 # for the engine.
@@ -62,7 +62,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9/_.\-]{1,98}")
 _PARAM = re.compile(r"\{(\w+)\}")
 
 
-def all_routes(cloud: CloudState) -> list[Route]:
+def all_routes(cloud: CloudState) -> list[ApiRoute]:
     """All operations of the API."""
     services = (
         network, vnics, instances, console, images, app_catalog, shapes, capacity_reservations,
@@ -164,7 +164,7 @@ class Application:
                 Reply({"code": "InternalServerError", "message": "An internal server error occurred."}, 500), operation
             )
 
-    async def _run(self, route: Route, call: Call, instance_id: str | None) -> _Outcome:
+    async def _run(self, route: ApiRoute, call: Call, instance_id: str | None) -> _Outcome:
         """Carry out an operation, if policies and faults permit."""
         outcome = await to_thread.run_sync(self._begin, route, call, instance_id, limiter=self._threads)
         if isinstance(outcome, _Outcome):
@@ -175,7 +175,7 @@ class Application:
             await asyncio.sleep(HELD_LOOK_SECONDS)
         return await to_thread.run_sync(_finish, route, call, outcome, limiter=self._threads)
 
-    def _begin(self, route: Route, call: Call, instance_id: str | None) -> _Outcome | Effect:
+    def _begin(self, route: ApiRoute, call: Call, instance_id: str | None) -> _Outcome | Effect:
         """Carry out an operation, or return the fault that delays it. The operator may do everything."""
         if route.operation in _SHOW_STATES:
             self._watch.look()
@@ -184,7 +184,7 @@ class Application:
         effect = self._effect(route, call)
         return effect if effect.waits else _finish(route, call, effect)
 
-    def _effect(self, route: Route, call: Call) -> Effect:
+    def _effect(self, route: ApiRoute, call: Call) -> Effect:
         def facts() -> Facts:
             return launch_facts(self._cloud, route.details(call)) if route.details else {}
 
@@ -231,19 +231,19 @@ class Application:
         except SignatureRefused as error:
             raise _not_authenticated(request, str(error)) from error
 
-    def _match(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        found = False
+    def _match(self, method: str, path: str) -> tuple[ApiRoute, Mapping[str, str]]:
+        path_exists = False
         for pattern, route in self._routes:
             match = pattern.fullmatch(path)
             if match and route.method == method:
                 return route, match.groupdict()
-            found = found or match is not None
-        if found:
+            path_exists = path_exists or match is not None
+        if path_exists:
             raise ApiError(405, "MethodNotAllowed", f"{method} is not supported at {path}")
         raise ApiError(404, "NotFound", f"There is no operation at {path} in the local cloud")
 
 
-def _finish(route: Route, call: Call, effect: Effect) -> _Outcome:
+def _finish(route: ApiRoute, call: Call, effect: Effect) -> _Outcome:
     if effect.error is not None:
         raise effect.error
     reply = route.handler(replace(call, stale_seconds=effect.stale_seconds) if effect.stale_seconds else call)

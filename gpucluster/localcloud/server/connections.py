@@ -43,10 +43,10 @@ class Bounds:
 def allow_files() -> Bounds:
     """Raise the number of files that this process may open, and return bounds that fit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(_WANTED_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
+    desired = _WANTED_FILES if hard == resource.RLIM_INFINITY else min(_WANTED_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < desired:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (desired, hard))
+        soft = desired
     files = _WANTED_FILES if soft == resource.RLIM_INFINITY else min(soft, _WANTED_FILES)
     return Bounds(connections=files // _FILES_PER_CONNECTION)
 

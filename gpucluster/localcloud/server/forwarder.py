@@ -62,10 +62,10 @@ class Forwarder:
     async def refresh(self) -> None:
         """Listen at the gateways of all VCNs, and nowhere else."""
         async with self._lock:
-            wanted = {gateway.address for gateway in gateways(self._cloud).values()}
-            for address in set(self._servers) - wanted:
+            addresses = {gateway.address for gateway in gateways(self._cloud).values()}
+            for address in set(self._servers) - addresses:
                 self._servers.pop(address).close()
-            for address in wanted - set(self._servers):
+            for address in addresses - set(self._servers):
                 try:
                     self._servers[address] = await asyncio.start_server(
                         self._serve, sock=gateway_socket(address, self._port)

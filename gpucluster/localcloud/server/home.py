@@ -35,7 +35,7 @@ def open_engine(name: str, home: Path) -> Engine:
 
 
 def open_authority(home: Path) -> PrincipalAuthority:
-    """The authority that signs the identities of this home's instances, created at the first start."""
+    """The CA that signs the identities of this home's instances, created at the first start."""
     folder = home / "credentials"
     make_private(folder)
     return PrincipalAuthority.open(folder / "instance_authority.pem")

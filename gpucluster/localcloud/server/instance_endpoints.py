@@ -86,15 +86,15 @@ class InstanceEndpoints:
         async with self._lock:
             try:
                 present = set(await asyncio.to_thread(self._cloud.engine.networks))
-                found = {name: gateway for name, gateway in gateways(self._cloud).items() if name in present}
-                for name in set(self._listeners) - set(found):
+                networks = {name: gateway for name, gateway in gateways(self._cloud).items() if name in present}
+                for name in set(self._listeners) - set(networks):
                     self._listeners.pop(name).stop()
-                for name in set(found) - set(self._listeners):
-                    self._listeners[name] = await self._listen(found[name])
+                for name in set(networks) - set(self._listeners):
+                    self._listeners[name] = await self._listen(networks[name])
                 listeners = {
                     name: NetworkListeners(
                         own.gateway, own.metadata.port, own.api.port, own.names.udp_port, own.names.tcp_port,
-                        found[name].vcn,
+                        networks[name].vcn,
                     )
                     for name, own in self._listeners.items()
                 }  # fmt: skip

@@ -96,9 +96,9 @@ class NameServer:
         task.add_done_callback(self._waiting.discard)
 
     async def _answer_datagram(self, vcn: str, wire: bytes, send: Callable[[bytes], None]) -> None:
-        found = await self._answer(vcn, wire)
-        if found is not None:
-            query, reply = found
+        answer = await self._answer(vcn, wire)
+        if answer is not None:
+            query, reply = answer
             # Who gets a part of the answer asks again over TCP.
             send(reply.to_wire(max_size=max(query.payload, _SMALL), prefer_truncation=True))
 
@@ -112,11 +112,11 @@ class NameServer:
                 async with asyncio.timeout(_IDLE_S):
                     size = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
                     wire = await reader.readexactly(size)
-                found = await self._answer(vcn, wire)
-                if found is None:
+                answer = await self._answer(vcn, wire)
+                if answer is None:
                     break
                 async with asyncio.timeout(_IDLE_S):
-                    writer.write(found[1].to_wire(prepend_length=True))
+                    writer.write(answer[1].to_wire(prepend_length=True))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass
@@ -125,7 +125,7 @@ class NameServer:
             writer.close()
 
     async def _answer(self, vcn: str, wire: bytes) -> tuple[dns.message.Message, dns.message.Message] | None:
-        """The query and its answer; None for bytes that are no query."""
+        """The query and its answer; None for bytes that are not a query."""
         try:
             query = dns.message.from_wire(wire)
         except (dns.exception.DNSException, ValueError):
@@ -167,11 +167,11 @@ class _Datagrams(asyncio.DatagramProtocol):
 def of_this_machine() -> list[tuple[str, int]]:
     """The name servers of this machine. They are read each time: they change with its network."""
     try:
-        found = dns.resolver.Resolver()
+        resolver = dns.resolver.Resolver()
     except (dns.exception.DNSException, OSError) as error:
         log.warning("this machine's name servers are not known: %s", error)
         return []
-    return [(str(server), found.port) for server in found.nameservers]
+    return [(str(server), resolver.port) for server in resolver.nameservers]
 
 
 def _port(listener: socket.socket) -> int:

@@ -16,7 +16,7 @@ from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.process import bound
 
-_PAUSE = 5.0  # seconds until the engine is asked for its events again, after what says them has ended
+_PAUSE = 5.0  # seconds until the engine is asked for its events again, after the program that reports them has ended
 
 
 async def follow(cloud: CloudState) -> None:

@@ -121,7 +121,7 @@ def _adopt_instances(cloud: CloudState) -> dict[str, RunState]:
     return states
 
 
-def _recover_instance(cloud: CloudState, instance: Resource, found: RunState) -> None:
+def _recover_instance(cloud: CloudState, instance: Resource, container_state: RunState) -> None:
     match instance.state:
         case LifecycleState.PROVISIONING:
             # A pool launches its own members. To launch again is safe: the engine replaces a leftover.
@@ -130,9 +130,9 @@ def _recover_instance(cloud: CloudState, instance: Resource, found: RunState) ->
         case LifecycleState.TERMINATING:
             lifecycle.start_termination(cloud, instance.id)
         case LifecycleState.STOPPED if instance.hidden.get("stopped_by_itself"):
-            cloud.submit(f"start {instance.id}", partial(_start_stopped, cloud, instance.id, found))
+            cloud.submit(f"start {instance.id}", partial(_start_stopped, cloud, instance.id, container_state))
         case LifecycleState.STOPPED | LifecycleState.STOPPING:
-            cloud.submit(f"settle {instance.id}", partial(_stop_running, cloud, instance.id, found))
+            cloud.submit(f"settle {instance.id}", partial(_stop_running, cloud, instance.id, container_state))
         case LifecycleState.CREATING_IMAGE:
             pass  # the job of its image, which also continues, resets the state
         case _ if instance.hidden.get("replacing"):
@@ -140,22 +140,22 @@ def _recover_instance(cloud: CloudState, instance: Resource, found: RunState) ->
         case _:
             if instance.hidden.get("dead"):
                 return
-            if found != RunState.RUNNING or instance.state != LifecycleState.RUNNING:
-                cloud.submit(f"start {instance.id}", partial(_start_stopped, cloud, instance.id, found))
+            if container_state != RunState.RUNNING or instance.state != LifecycleState.RUNNING:
+                cloud.submit(f"start {instance.id}", partial(_start_stopped, cloud, instance.id, container_state))
 
 
-def _start_stopped(cloud: CloudState, ocid: str, found: RunState) -> None:
+def _start_stopped(cloud: CloudState, ocid: str, container_state: RunState) -> None:
     """Start the stopped container of an instance that should run (after a reboot of the host)."""
     with cloud.locked(ocid):
-        if found == RunState.STOPPED:
+        if container_state == RunState.STOPPED:
             lifecycle.start_stopped(cloud, ocid)
         else:
             lifecycle.sync_state(cloud, ocid)
 
 
-def _stop_running(cloud: CloudState, ocid: str, found: RunState) -> None:
+def _stop_running(cloud: CloudState, ocid: str, container_state: RunState) -> None:
     """Stop the running container of an instance that should not run."""
     with cloud.locked(ocid):
-        if found == RunState.RUNNING:
+        if container_state == RunState.RUNNING:
             cloud.engine.stop(cloud.get("instance", ocid).hidden["name"])
         lifecycle.sync_state(cloud, ocid)

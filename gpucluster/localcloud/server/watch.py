@@ -1,7 +1,7 @@
 """Notices instances and control planes whose containers were stopped or removed behind the local cloud's back, such as
 by `podman rm`.
 
-It looks when somebody asks for instances, and not more often than every few seconds: without clients it costs nothing.
+It looks when a client asks for instances, and not more often than every few seconds: without clients it costs nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ContainerWatch:
                 rows = self._cloud.store.find("instance")
                 clusters = self._cloud.store.find(container_engine.KIND) if self._cloud.engine.networked else []
                 states = self._cloud.engine.states()
-            except (GpuClusterError, ValueError) as error:  # a listing that was cut short is no JSON
+            except (GpuClusterError, ValueError) as error:  # a listing that was cut short is not JSON
                 log.error("the containers can't be listed: %s", error)
                 return
             finally:
@@ -58,12 +58,12 @@ class ContainerWatch:
                 container_engine.look(self._cloud, clusters, states)
 
     def _compare(self, row: Resource, states: Mapping[str, RunState]) -> None:
-        found = states.get(row.hidden["name"], RunState.ABSENT)
-        if row.hidden.get("dead") or _EXPECTED.get(LifecycleState(row.state), found) == found:
+        container_state = states.get(row.hidden["name"], RunState.ABSENT)
+        if row.hidden.get("dead") or _EXPECTED.get(LifecycleState(row.state), container_state) == container_state:
             return
         with self._cloud.locked(row.id):
             instance = self._cloud.get("instance", row.id)
             if LifecycleState(instance.state) not in _EXPECTED:
                 return
-            log.warning("the container of %s (%s) is %s", instance.body["displayName"], instance.id, found)
+            log.warning("the container of %s (%s) is %s", instance.body["displayName"], instance.id, container_state)
             lifecycle.sync_state(self._cloud, instance.id, by_itself=True)

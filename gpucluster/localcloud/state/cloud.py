@@ -95,13 +95,13 @@ class CloudState:
         Exceptions go to the log; the row that the job works on shows how it ended. The future is done when the job has
         ended, or when it is clear that it will not run in this process.
         """
-        done: Future[None] = Future()
+        future: Future[None] = Future()
         with self._locks_guard:
-            self._unfinished.add(done)
+            self._unfinished.add(future)
 
         def run() -> None:
             _guarded(what, job)
-            self._finish(done)
+            self._finish(future)
 
         def enqueue() -> None:
             if effect is not None and self.faults.holds(effect):
@@ -110,19 +110,19 @@ class CloudState:
             try:
                 self._pool.submit(run)
             except RuntimeError:  # the server is closing; the next start continues this job
-                self._finish(done)
+                self._finish(future)
 
         if delay > 0:
             self._timers.after(delay, enqueue)
         else:
             enqueue()
-        return done
+        return future
 
-    def _finish(self, done: Future[None]) -> None:
+    def _finish(self, future: Future[None]) -> None:
         with self._locks_guard:
-            if done in self._unfinished:
-                self._unfinished.remove(done)
-                done.set_result(None)
+            if future in self._unfinished:
+                self._unfinished.remove(future)
+                future.set_result(None)
 
     def coordinate(self, what: str, job: Callable[[], object]) -> Future[None]:
         """Run a job that submits other jobs and waits for them."""
@@ -143,8 +143,8 @@ class CloudState:
         self._pool.shutdown(wait=True, cancel_futures=True)
         with self._locks_guard:
             unfinished = list(self._unfinished)
-        for done in unfinished:
-            self._finish(done)
+        for future in unfinished:
+            self._finish(future)
         self._coordinators.shutdown(wait=True, cancel_futures=True)
         self.store.close()
 
@@ -181,8 +181,8 @@ class CloudState:
         return str(ocid)
 
     def _is_compartment(self, ocid: str) -> bool:
-        found = self.store.get("compartment", ocid)
-        return found is not None and found.gone_at is None
+        row = self.store.get("compartment", ocid)
+        return row is not None and row.gone_at is None
 
     # changing rows
 

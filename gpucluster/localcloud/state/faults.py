@@ -21,7 +21,7 @@ How often
 Effect
     status, code, message   the error response; the default status is 500. 401, 404, 429, 500 and 503 need no code.
     delay                seconds to wait before the operation continues.
-    until_removed        true: the operation continues when the fault is no more in the file.
+    until_removed        true: the operation continues when the fault is not in the file any more.
     rate                 requests per second that are accepted; the others get 429 TooManyRequests.
     lost_response        true: the operation is carried out, and the connection is closed without a response.
     stale_seconds        (ListInstances) the list as it was so many seconds ago.
@@ -157,8 +157,8 @@ class Faults:
         """The limits on hosts of a shape: (number, whether only the hosts of this availability domain count)."""
         facts: Facts = {"shape": (shape,), "availability_domain": (domain,)}
         with self._lock:
-            found = [fault for fault in self._read() if "hosts" in fault and _matches_facts(fault, facts)]
-        for fault in found:
+            faults = [fault for fault in self._read() if "hosts" in fault and _matches_facts(fault, facts)]
+        for fault in faults:
             yield int(fault["hosts"]), "availability_domain" in fault
 
     def out_of_capacity(self, shape: str, domain: str) -> bool:

@@ -51,34 +51,34 @@ class Tenancy:
         self._keys = {key_id(tenancy, user.user, user.public_key): user.public_key for user in users}
         self._lock = threading.Lock()
 
-    def key(self, wanted: str) -> RSAPublicKey | None:
+    def key(self, key_name: str) -> RSAPublicKey | None:
         """The public key of a keyId (`tenancy/user or instance/fingerprint`, or a token); None if it is unknown."""
-        if wanted.startswith(TOKEN_PREFIX):
-            read = self._read_token(wanted.removeprefix(TOKEN_PREFIX))
+        if key_name.startswith(TOKEN_PREFIX):
+            read = self._read_token(key_name.removeprefix(TOKEN_PREFIX))
             return read[1] if read else None
         with self._lock:
-            if wanted not in self._keys:
-                found = self._key_of_instance(wanted)
-                if found is not None:
-                    self._keys[wanted] = found
-            return self._keys.get(wanted)
+            if key_name not in self._keys:
+                public_key = self._key_of_instance(key_name)
+                if public_key is not None:
+                    self._keys[key_name] = public_key
+            return self._keys.get(key_name)
 
-    def instance(self, wanted: str) -> str | None:
+    def instance(self, key_name: str) -> str | None:
         """The OCID of the instance that a keyId belongs to; None if it belongs to a user."""
-        if wanted.startswith(TOKEN_PREFIX):
-            read = self._read_token(wanted.removeprefix(TOKEN_PREFIX))
+        if key_name.startswith(TOKEN_PREFIX):
+            read = self._read_token(key_name.removeprefix(TOKEN_PREFIX))
             return read[0] if read else ""
-        owner = wanted.split("/")[1]
+        owner = key_name.split("/")[1]
         return None if any(user.user == owner for user in self.users) else owner
 
-    def _key_of_instance(self, wanted: str) -> RSAPublicKey | None:
-        tenancy, _, rest = wanted.partition("/")
+    def _key_of_instance(self, key_name: str) -> RSAPublicKey | None:
+        tenancy, _, rest = key_name.partition("/")
         owner, _, _ = rest.partition("/")
         file = self._instances / owner / PUBLIC_KEY_FILE
         if tenancy != self.tenancy or not _INSTANCE.fullmatch(owner) or not file.is_file():
             return None
         public = load_public_key(file.read_text(), str(file))
-        return public if key_id(tenancy, owner, public) == wanted else None
+        return public if key_id(tenancy, owner, public) == key_name else None
 
 
 def key_id(tenancy: str, owner: str, key: RSAPublicKey) -> str:

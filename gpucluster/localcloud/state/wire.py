@@ -41,7 +41,7 @@ class ApiError(Exception):
 
 
 def not_found(what: str, ocid: str) -> ApiError:
-    """A resource named in the path or the query is missing, or the caller may not see it: OCI does not say which."""
+    """A resource named in the path or the query is missing, or the caller may not see it: OCI does not tell which."""
     return ApiError(
         404, "NotAuthorizedOrNotFound", f"Authorization failed or requested resource not found: {what} {ocid}"
     )
@@ -75,7 +75,7 @@ def read_json(text: str | bytes) -> Any:
     """The value of a JSON text that a client has sent.
 
     Raises:
-        ValueError: it is not JSON, or nested so deeply that it is no request, but an attempt to exhaust the stack.
+        ValueError: it is not JSON, or nested so deeply that it is not a request, but an attempt to exhaust the stack.
     """
     too_deep = ValueError(f"it is nested deeper than {_MAX_DEPTH} levels")
     try:
@@ -158,7 +158,7 @@ Handler = Callable[[Call], Reply]
 
 
 @dataclass(frozen=True)
-class Route:
+class ApiRoute:
     """One operation: `path` is a template such as /20160918/vcns/{vcnId}; `operation` the SDK's name for it.
 
     `details`: for an operation on an instance, the attributes that a fault can filter by.
@@ -178,8 +178,8 @@ def show(resource: Resource, headers: Mapping[str, str] | None = None, status: i
 
 def check_etag(call: Call, resource: Resource) -> None:
     """Raise 412 unless the if-match header, where there is one, matches the current etag."""
-    wanted = call.headers.get("if-match", "")
-    if wanted not in ("", "*", resource.etag):
+    etag = call.headers.get("if-match", "")
+    if etag not in ("", "*", resource.etag):
         raise ApiError(412, "NoEtagMatch", "The if-match header does not match the current etag")
 
 
@@ -192,8 +192,8 @@ def required(body: Json, *names: str) -> None:
 
 def filtered(items: Iterable[Resource], call: Call, names: Iterable[str]) -> list[Resource]:
     """Keep the items whose members equal the query parameters of the same name (`state` filters as lifecycleState)."""
-    wanted = {name: call.query[name] for name in names if call.query.get(name)}
-    return [item for item in items if all(str(item.body.get(name)) == value for name, value in wanted.items())]
+    filters = {name: call.query[name] for name in names if call.query.get(name)}
+    return [item for item in items if all(str(item.body.get(name)) == value for name, value in filters.items())]
 
 
 def page(

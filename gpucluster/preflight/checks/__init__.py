@@ -1,5 +1,5 @@
 """Checks: pure functions from a spec and facts to findings. No clock, files, sockets or threads.
 
-A check says nothing about a fact that is `Unknown`; `evaluate` reports those. May import `spec`,
+A check reports nothing about a fact that is `Unknown`; `evaluate` reports those. May import `spec`,
 `handover`, and `facts` and `requirements` of `preflight`.
 """

@@ -92,8 +92,8 @@ def _not_subscribed(name: str, facts: Facts) -> bool:
 def strangers(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     """The compartment of an elastic cluster without `iam.tag` has no instances of others."""
     if requirements.reaches_all(spec) and isinstance(facts.strangers, int) and facts.strangers:
-        found = count(facts.strangers, "instance")
-        reason = f"the compartment has {found} of others, which the controller's permissions let it terminate"
+        instances = count(facts.strangers, "instance")
+        reason = f"the compartment has {instances} of others, which the controller's permissions let it terminate"
         action = "Set iam.tag, or use a compartment for this cluster alone: docs/how-to/policies.md"
         yield Finding("warning", "compartment", reason, action)
 

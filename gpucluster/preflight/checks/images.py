@@ -79,7 +79,7 @@ def _errors(findings: list[Finding]) -> bool:
 def _lacking(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage) -> list[Finding]:
     """What is wrong with an image that can be launched: its system or else, one cause being enough, what is on it.
 
-    Kubernetes Engine configures the nodes of a managed pool, and says itself which systems it supports.
+    Kubernetes Engine configures the nodes of a managed pool, and decides itself which systems it supports.
     """
     pool = spec.pools.get(machine.name)
     if pool is not None and pool.managed:
@@ -89,7 +89,7 @@ def _lacking(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage) -> list
 
 
 def _name(fact: FoundImage) -> str:
-    """The name that says what is on it: of the listing's version where it comes from a listing."""
+    """The name that states what is on it: of the listing's version where it comes from a listing."""
     return fact.listing_version or fact.name
 
 
@@ -97,8 +97,8 @@ def _no_image(machine: MachineGroup, fact: FoundImage) -> Finding:
     image = machine.image
     if fact.listing:
         vendor = " for AMD GPUs" if shapes.get(machine.shape).has_amd_gpus else " for NVIDIA GPUs"
-        wanted = image.listing_version or "at all"
-        reason = f"{machine.place}: the listing {image.listing} has no version {wanted}{vendor}"
+        version = image.listing_version or "at all"
+        reason = f"{machine.place}: the listing {image.listing} has no version {version}{vendor}"
         return Finding("error", "image", reason, f"Versions: {', '.join(fact.listing_versions) or 'none'}")
     if image.listing:
         reason = f"{machine.place}: there is no marketplace listing {image.listing}"
@@ -148,19 +148,19 @@ def _system(machine: MachineGroup, fact: FoundImage) -> Iterator[Finding]:
         return
     role = _role(machine)
     kind: matrix.ImageKind = "listing" if fact.listing else "custom" if fact.custom else "platform"
-    found = matrix.find(operating_system, version)
-    if found is not None and kind in found.kinds(role):
+    entry = matrix.find(operating_system, version)
+    if entry is not None and kind in entry.kinds(role):
         return
     nearest = matrix.nearest(operating_system, version, role)
     reason = f"{machine.place}: {operating_system} {version} is not supported on {_ROLES[role]}"
     action = f"The nearest that is: {nearest.title} ({_written(nearest)}); all: {_PAGE}"
     level: Level = "error"
-    if found is not None:
-        reason += f": {found.refused}" if not found.kinds(role) else f" from a {matrix.KINDS[kind]}"
+    if entry is not None:
+        reason += f": {entry.refused}" if not entry.kinds(role) else f" from a {matrix.KINDS[kind]}"
     elif kind == "custom":
         level = "error" if matrix.is_distribution(operating_system) else "warning"
         action += (
-            f". If the image has another system than its entry says: oci compute image update --image-id {fact.id} "
+            f". If the image has another system than its entry: oci compute image update --image-id {fact.id} "
             f"--operating-system '{nearest.operating_system}' --operating-system-version {nearest.version}"
         )
     yield Finding(level, "image", f"{reason} (image {_name(fact)})", action)
@@ -181,7 +181,7 @@ def _self_managed(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage) ->
     elif not _OF_OKE.match(name):
         reason = (
             f"{machine.place}: Oracle supports self-managed nodes of Kubernetes Engine with OKE's images of Oracle "
-            f"Linux 7 and 8, and with Ubuntu that has OKE's packages; {name} does not say that it is one of them"
+            f"Linux 7 and 8, and with Ubuntu that has OKE's packages; {name} does not show that it is one of them"
         )
         yield Finding("warning", "image", reason, f"What this means: {_OKE_PAGE}")
 
@@ -210,7 +210,7 @@ def _contents(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage) -> Ite
     if parts.aarch64 is not (shape.architecture == "aarch64") and parts.says_contents:
         lack = f"is for {'Arm' if parts.aarch64 else 'x86'}, and {machine.shape} is not"
     elif pool.uses_rdma and not parts.rdma and not known:
-        reason = f"{name} does not say whether it has the RDMA stack that the pool needs (OFED, wpa_supplicant)"
+        reason = f"{name} does not show whether it has the RDMA stack that the pool needs (OFED, wpa_supplicant)"
         yield Finding("warning", "image", reason, _with_drivers(machine, rdma=True))
     elif pool.uses_rdma and not parts.rdma:
         lack = "has no RDMA stack (OFED, wpa_supplicant), and the pool has an RDMA network"

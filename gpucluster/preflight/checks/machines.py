@@ -131,31 +131,31 @@ def capacity(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
 
 def gpus_of_this_machine(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     """The machine that runs the local cloud has GPUs enough for the instances that get them."""
-    found = facts.machine_gpus
-    if found is None or isinstance(found, Unknown) or isinstance(facts.instances, Unknown):
+    offer = facts.machine_gpus
+    if offer is None or isinstance(offer, Unknown) or isinstance(facts.instances, Unknown):
         return
-    has = f"this machine has {text.count(found.total, 'GPU')}, free {found.free}"
-    wanted = permanent = 0
+    has = f"this machine has {text.count(offer.total, 'GPU')}, free {offer.free}"
+    needed = permanent = 0
     users = []
     for machine in _machines(spec, facts):
         shape = catalogue().get(machine.shape)
         of_shape = shape.gpus if shape else 0
-        if of_shape > found.total and machine.most:
+        if of_shape > offer.total and machine.most:
             reason = f"{has}; each machine of {machine.place} ({machine.shape}) needs {of_shape}"
             yield Finding(
-                "error", "gpus", reason, f"Choose a shape with at most {found.total}, or `cloud.local.gpus: emulated`"
+                "error", "gpus", reason, f"Choose a shape with at most {offer.total}, or `cloud.local.gpus: emulated`"
             )
             return
         missing = requirements.still_missing(machine, _instances(facts))
         permanent += missing * of_shape
         elastic = sum(each.elastic and each.pool == machine.name for each in _instances(facts))
-        wanted += (missing + max(machine.most - machine.count - elastic, 0)) * of_shape
+        needed += (missing + max(machine.most - machine.count - elastic, 0)) * of_shape
         users += [machine.place] if of_shape else []
-    if permanent > found.free:
+    if permanent > offer.free:
         reason = f"{has}; the machines of {', '.join(users)} that are yet to be launched need {permanent}"
         yield Finding("error", "gpus", reason, "Lower count, or choose a shape with fewer GPUs")
-    elif wanted > found.free:
-        reason = f"{has}; {', '.join(users)} need {wanted} more at max_count"
+    elif needed > offer.free:
+        reason = f"{has}; {', '.join(users)} need {needed} more at max_count"
         yield Finding("warning", "gpus", reason, "Lower max_count: not all elastic nodes can be launched")
     if users:
         reason = (

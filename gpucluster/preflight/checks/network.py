@@ -61,7 +61,7 @@ def neighbours(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
 
 
 def existing_vcn(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """The existing VCN is available and has the range that the spec says."""
+    """The existing VCN is available and has the range of the spec."""
     fact = facts.vcn
     if fact is None:
         return
@@ -86,7 +86,7 @@ def _no_label(spec: ClusterSpec, text: str) -> Finding:
 
 
 def existing_subnets(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """The existing subnets are available, in the VCN, and have the ranges that the spec says."""
+    """The existing subnets are available, in the VCN, and have the ranges of the spec."""
     for name, fact in facts.subnets.items():
         public = name == "public"
         ocid = spec.network.public_subnet_id if public else spec.network.private_subnet_id

@@ -12,7 +12,7 @@ from gpucluster.preflight.facts import NOT_FOUND, Unknown
 
 T = TypeVar("T")
 
-# Timeouts of one request in seconds. An endpoint of our own is on this machine: a late answer says that it is busy.
+# Timeouts of one request in seconds. An endpoint of our own is on this machine: a late answer means that it is busy.
 _TIMEOUT, _TIMEOUT_ON_THIS_MACHINE = 6.0, 60.0
 # The pauses before a request is repeated when the cloud was busy.
 _PAUSES = (0.4, 1.2)
@@ -44,9 +44,9 @@ class QueryClient:
             allow: the permission that it takes, as in a policy: `read vcns in compartment id ocid1...`.
         """
         for pause in (*_PAUSES, None):
-            found = self._once(check, what, allow, call)
-            if pause is None or not isinstance(found, Unknown) or not found.busy:
-                return found
+            result = self._once(check, what, allow, call)
+            if pause is None or not isinstance(result, Unknown) or not result.busy:
+                return result
             time.sleep(pause)
         raise AssertionError("the last round has no pause")
 

@@ -193,7 +193,7 @@ class CloudQueries:
         return self._client.query("image", what, allow, read)
 
     def stand_in(self, ocid: str) -> str | Unknown:
-        """What an image of the local cloud contains, if that is not what its name says; else empty."""
+        """What an image of the local cloud contains, if that is not what its name states; else empty."""
 
         def read() -> str:
             image = self._compute.get_image(ocid).data
@@ -257,16 +257,16 @@ class CloudQueries:
             listing_versions=versions, terms=terms,
         )  # fmt: skip
 
-    def _chosen_version(self, listing: str, listed: list[Any], wanted: VersionFilter) -> str:
+    def _chosen_version(self, listing: str, listed: list[Any], version_filter: VersionFilter) -> str:
         """The newest version that fits; if none does, one that the compartment subscribed to: Terraform keeps it."""
-        fitting = [item for item in listed if wanted.fits(str(item.listing_resource_version))]
+        fitting = [item for item in listed if version_filter.fits(str(item.listing_resource_version))]
         if not fitting:
             fitting = [
                 item
                 for item in all_pages(
                     self._compute.list_app_catalog_subscriptions, self._compartment, listing_id=listing
                 )
-                if wanted.fits(str(item.listing_resource_version))
+                if version_filter.fits(str(item.listing_resource_version))
             ]
             return str(fitting[0].listing_resource_version) if fitting else ""
         return str(max(fitting, key=lambda item: item.time_published).listing_resource_version)

@@ -12,7 +12,7 @@ RULES = (
 
 
 def check(context: RuleContext) -> None:
-    """Add every name that is no check."""
+    """Add every name that is not a check."""
     off = context.section("checks").get("off")
     if not off:
         return

@@ -23,17 +23,17 @@ def check(context: RuleContext) -> None:
         message = "has no meaning with access bastion: the controller is in the private subnet"
         context.error(("network", "public_subnet_id"), message, "Delete the line", key=True)
         return
-    given = [key for key in _SUBNETS if network[key] is not None]
+    subnets = [key for key in _SUBNETS if network[key] is not None]
     if network["vcn_id"] is None:
-        if given:
-            hint = f"Add `vcn_id: ocid1.vcn.oc1.iad.exampleuniqueid`, or delete {' and '.join(given)}"
-            context.error(("network", given[0]), "needs vcn_id, the network that contains it", hint, key=True)
+        if subnets:
+            hint = f"Add `vcn_id: ocid1.vcn.oc1.iad.exampleuniqueid`, or delete {' and '.join(subnets)}"
+            context.error(("network", subnets[0]), "needs vcn_id, the network that contains it", hint, key=True)
         return
     for key in _used(network):
-        if key not in given:
+        if key not in subnets:
             message = "is missing: with an existing network, its subnets must be named, too"
             context.error(("network", key), message, f"Add `{key}: {_EXAMPLE}`")
-    if len(given) == len(_SUBNETS) and network[given[0]] == network[given[1]]:
+    if len(subnets) == len(_SUBNETS) and network[subnets[0]] == network[subnets[1]]:
         message = "is the same as public_subnet_id; nodes have no public addresses"
         context.error(("network", "private_subnet_id"), message, "Name another subnet, or write `access: bastion`")
 

@@ -19,7 +19,7 @@ RULES = (
     "An entry of `gpus.mig` names GPUs that the shape has, each once in the whole list; one without `devices` is the "
     "only entry.",
     "The profiles of `mig_devices` are those of the shape's GPU, and one GPU has room for all of them: NVIDIA's MIG "
-    "User Guide says where an instance can begin, so 8 x `1g.10gb`, or `3g` with `4g` and `1g`, are refused.",
+    "User Guide states where an instance can begin, so 8 x `1g.10gb`, or `3g` with `4g` and `1g`, are refused.",
 )
 
 
@@ -83,15 +83,15 @@ def _check_devices(
             seen.add(number)
 
 
-def _check_profiles(context: RuleContext, path: Path, gpu: mig.MigGpu, wanted: Mapping[str, Any]) -> None:
-    unknown = [name for name in wanted if name not in gpu.profiles]
+def _check_profiles(context: RuleContext, path: Path, gpu: mig.MigGpu, numbers: Mapping[str, Any]) -> None:
+    unknown = [name for name in numbers if name not in gpu.profiles]
     for name in unknown:
         hint = did_you_mean(name, gpu.profiles) or f"Known: {', '.join(gpu.profiles)}"
         context.error((*path, name), f"{gpu.name} has no profile {shown(name)}", hint, key=True)
-    if unknown or not all(isinstance(number, int) for number in wanted.values()):
+    if unknown or not all(isinstance(number, int) for number in numbers.values()):
         return
     try:
-        gpu.place(wanted)
+        gpu.place(numbers)
     except mig.DoesNotFit as error:
         largest = ", ".join(f"{profile.most} x {profile.name}" for profile in gpu.profiles.values())
         context.error(path, str(error), f"Alone it holds: {largest}", key=True)

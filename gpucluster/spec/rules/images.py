@@ -33,25 +33,25 @@ def check_image(context: RuleContext, path: Path, machine: Mapping[str, Any]) ->
         return  # an invalid one is reported, and the valid ones are not enough to check
     if not _is_named_once(context, path, image):
         return
-    # Nobody logs in to the nodes of a managed pool for us.
+    # gpucluster does not log in to the nodes of a managed pool.
     if image["login_user"] == "" and machine.get("managed") is not True:
         hint = f"Add `login_user:`; it has a default if operating_system is {_or(LOGIN_USERS)}"
         context.error((*path, "login_user"), "is missing: the user of this image that ssh logs in as", hint)
 
 
 def _is_named_once(context: RuleContext, path: Path, image: Mapping[str, Any]) -> bool:
-    given = [key for key in _NAMES if image[key] is not None]
+    keys = [key for key in _NAMES if image[key] is not None]
     for alone in ("ocid", "listing"):
-        others = [key for key in given if key != alone]
-        if alone in given and others:
+        others = [key for key in keys if key != alone]
+        if alone in keys and others:
             context.error((*path, alone), f"conflicts with {others[0]}", "Keep one of the two", key=True)
             return False
-        if alone in given:
+        if alone in keys:
             return True
     missing = [key for key in _BY_SYSTEM if image[key] is None]
-    if "name" in given:
+    if "name" in keys:
         # The name includes the version; the operating system is needed for the login user only.
-        missing = ["operating_system"] if "version" in given and "operating_system" in missing else []
+        missing = ["operating_system"] if "version" in keys and "operating_system" in missing else []
     if missing:
         context.error(path, f"lacks {' and '.join(missing)}", _WAYS)
     return not missing

@@ -159,11 +159,11 @@ def _on_oracle_linux(context: RuleContext) -> list[str]:
     """The places of hosts that are known to have Oracle Linux; every listing of the marketplace that we support has."""
     if context.provider is None:
         return []
-    found = {place for place, system in systems_of(context.data, context.provider).items() if "OracleLinux" in system}
+    places = {place for place, system in systems_of(context.data, context.provider).items() if "OracleLinux" in system}
     if context.provider.default_image is None:
         pools = context.section("pools")
-        found |= {f"pools.{name}" for name in pools if context.section("pools", name, "image").get("listing")}
-    return sorted(found - {"login"})
+        places |= {f"pools.{name}" for name in pools if context.section("pools", name, "image").get("listing")}
+    return sorted(places - {"login"})
 
 
 def _check_rdma(context: RuleContext, access: Any) -> None:
@@ -176,7 +176,7 @@ def _check_rdma(context: RuleContext, access: Any) -> None:
         if not (has_virtual_functions(shape) if access == "sr-iov" else shape.rdma_pci_addresses):
             message = f"{access} is not possible with {shape.name} (pool {name}): "
             known = shape.rdma_pci_addresses
-            message += "its RDMA interfaces are not NVIDIA's" if known else "no source says where its interfaces are"
+            message += "its RDMA interfaces are not NVIDIA's" if known else "no source states where its interfaces are"
             context.error(("kubernetes", "rdma"), message, "Write host")
         if pool.get("rdma_addressing") == "cloud-init":
             message = f"with kubernetes.rdma {access} its addresses, those of network.rdma_cidr, are for pods"
@@ -290,14 +290,14 @@ def _check_size_of_pods(context: RuleContext, pods: IPv4Network) -> None:
 def _other_networks(context: RuleContext) -> dict[str, IPv4Network]:
     """The networks that hosts reach by other ways, by the key that sets each; those that are invalid are left out."""
     network = context.section("network")
-    found: dict[str, Any] = {"network.vcn_cidr": network.get("vcn_cidr")}
+    texts: dict[str, Any] = {"network.vcn_cidr": network.get("vcn_cidr")}
     if context.written(("network", "rdma_cidr")) or any(map(has_rdma, context.section("pools").values())):
-        found["network.rdma_cidr"] = network.get("rdma_cidr")
+        texts["network.rdma_cidr"] = network.get("rdma_cidr")
     if {"docker", "containerd"} & set(context.section("containers").get("runtimes") or ()):
-        found["the range of the container networks"] = str(CONTAINER_NETWORKS)
+        texts["the range of the container networks"] = str(CONTAINER_NETWORKS)
     server = context.section("storage", "home").get("server")
     networks = {}
-    for name, text in {**found, "storage.home.server": server}.items():
+    for name, text in {**texts, "storage.home.server": server}.items():
         try:
             networks[name] = IPv4Network(text) if isinstance(text, str) else None
         except ValueError:

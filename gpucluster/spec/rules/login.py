@@ -35,7 +35,7 @@ def check(context: RuleContext) -> None:
 def warnings(spec: ClusterSpec) -> tuple[str, ...]:
     """What a valid file means that its author may not expect, with what to write instead: one sentence for each."""
     users = len(spec.users.people)
-    if users < 2 or spec.login.count or not spec.storage.home.enabled:  # noqa: PLR2004 - one user disturbs nobody
+    if users < 2 or spec.login.count or not spec.storage.home.enabled:  # noqa: PLR2004 - one user disturbs no other
         return ()
     return (
         f"{count(users, 'user')} log in to the controller, where the directory, the accounting and Slurm itself run: "

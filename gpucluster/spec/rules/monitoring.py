@@ -33,8 +33,8 @@ def check(context: RuleContext) -> None:
 
 
 def _check_reactions(context: RuleContext) -> None:
-    found = context.section("monitoring")
-    idle, end, by_partition = (found.get(key) for key in ("idle_minutes", _END_KEY, _BY_PARTITION))
+    monitoring = context.section("monitoring")
+    idle, end, by_partition = (monitoring.get(key) for key in ("idle_minutes", _END_KEY, _BY_PARTITION))
     if isinstance(idle, int) and isinstance(end, int) and end < idle:
         context.error(_END, f"{end} is less than monitoring.idle_minutes, which is {idle}", f"Write {idle} or more")
     pools = context.section("pools")
@@ -44,13 +44,13 @@ def _check_reactions(context: RuleContext) -> None:
             hint = f"Known are: {', '.join(sorted(known))}" if known else "There is no pool"
             context.error(("monitoring", _BY_PARTITION, name), f"there is no partition {shown(name)}", hint, key=True)
     if context.section("checks").get("enabled") is False:
-        wanted = {
-            "on_hang": found.get("on_hang") not in ("tell", None),
+        is_set = {
+            "on_hang": monitoring.get("on_hang") not in ("tell", None),
             _BY_PARTITION: bool(by_partition),
             _END_KEY: end is not None,
-            "hang_stacks": found.get("hang_stacks") is True,
+            "hang_stacks": monitoring.get("hang_stacks") is True,
         }
-        for key in [key for key, is_wanted in wanted.items() if is_wanted]:
+        for key in [key for key, is_wanted in is_set.items() if is_wanted]:
             context.error(
                 ("monitoring", key), "the health service does this, and checks.enabled is false", "Set checks.enabled"
             )

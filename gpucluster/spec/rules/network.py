@@ -57,13 +57,13 @@ def check(context: RuleContext) -> None:
     """Add every error of `network`."""
     section = context.section("network")
     names = ("vcn_cidr", "public_subnet_cidr", "private_subnet_cidr")
-    found = {name: network_of(context, ("network", name), section.get(name)) for name in names}
-    for name, network in found.items():
+    by_name = {name: network_of(context, ("network", name), section.get(name)) for name in names}
+    for name, network in by_name.items():
         if network and not LARGEST_PREFIX <= network.prefixlen <= SMALLEST_PREFIX:
             what = "a VCN" if name == "vcn_cidr" else "a subnet"
             message = f"{what} must be between /{LARGEST_PREFIX} and /{SMALLEST_PREFIX}; got /{network.prefixlen}"
             context.error(("network", name), message)
-    vcn, public, private = (found[name] for name in names)
+    vcn, public, private = (by_name[name] for name in names)
     if vcn:
         check_usable(context, ("network", "vcn_cidr"), vcn, "Use a part of 10.0.0.0/8")
         for name, subnet in (("public_subnet_cidr", public), ("private_subnet_cidr", private)):
@@ -112,7 +112,7 @@ def free_network(routes: Iterable[str]) -> str | None:
 
 
 def network_of(context: RuleContext, path: Path, text: Any) -> IPv4Network | None:
-    """The network at `path`; None if it is no IPv4 network, which is added to the errors."""
+    """The network at `path`; None if it is not an IPv4 network, which is added to the errors."""
     if not isinstance(text, str):
         return None
     if ":" in text:

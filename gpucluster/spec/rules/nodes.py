@@ -98,9 +98,9 @@ def _check_rdma(context: RuleContext, path: Path, pool: Mapping[str, Any], shape
 def _check_platform(context: RuleContext, path: Path, platform: Any, shape: shapes.Shape) -> None:
     if not isinstance(platform, dict):
         return
-    given = [key for key, value in platform.items() if value is not None]
-    if given and shape.platform_config_type is None:
+    keys = [key for key, value in platform.items() if value is not None]
+    if keys and shape.platform_config_type is None:
         message = f"{shape.name} has no firmware settings; only bare metal has"
-        context.error((*path, given[0]), message, "Delete the line", key=True)
+        context.error((*path, keys[0]), message, "Delete the line", key=True)
     elif platform.get("smt") is True and shape.threads_per_core == 1:
         context.error((*path, "smt"), f"{shape.name} has one thread per core", "Delete the line")

@@ -84,8 +84,8 @@ def _check_limits(context: RuleContext, slurm: dict[str, Any]) -> None:
         message = f"{default} is above slurm.max_job_hours, {most}: no job could use it"
         context.error(("slurm", "default_job_hours"), message, "Write at most that number, or null")
     limits = slurm.get("user_limits")
-    wanted = isinstance(limits, dict) and any(value is not None for value in limits.values())
-    if wanted and slurm.get("accounting") is False:
+    has_limits = isinstance(limits, dict) and any(value is not None for value in limits.values())
+    if has_limits and slurm.get("accounting") is False:
         context.error(("slurm", "user_limits"), "Slurm knows limits by its accounting", "Set slurm.accounting to true")
 
 
@@ -124,8 +124,8 @@ def _check_extra_config(context: RuleContext, key: str, value: Any) -> None:
         message = f"is not a valid value in slurm.conf: {shown(value)}"
         hint = "Write one line, without # and backslash. One with spaces needs double quotes in it: '\"a b\"'"
         context.error(path, message, hint)
-    elif wanted := config_keys.refused(key, str(value)):
-        context.error(path, f"is not a value that Slurm takes: {shown(value)}", f"Write {wanted}")
+    elif correction := config_keys.refused(key, str(value)):
+        context.error(path, f"is not a value that Slurm takes: {shown(value)}", f"Write {correction}")
 
 
 def _check_spelling(context: RuleContext, key: str, first: str) -> None:

@@ -75,7 +75,7 @@ def _check_mirror(context: RuleContext, name: str) -> None:
 
 def _check_proxy(context: RuleContext, url: str) -> None:
     host = urlsplit(url).netloc if _is_url(url) else ""
-    plain = "@" in host or _HOST.fullmatch(host)  # the next error says more of a password
+    plain = "@" in host or _HOST.fullmatch(host)  # the next error is clearer about a password
     if not url.startswith(software.REMOTE) or not plain or urlsplit(url).path not in ("", "/"):
         context.error(_PROXY, f"is not the URL of a proxy: {shown(url)}", "Such as http://proxy.example:3128")
     elif "@" in urlsplit(url).netloc:
@@ -97,7 +97,7 @@ def _read_certificates(context: RuleContext, path: Path, name: str) -> None:
     certificates = tuple(_CERTIFICATE.findall(text))
     if not certificates or not all(map(_is_certificate, certificates)):
         hint = "Convert it: openssl x509 -inform der -in FILE -out FILE.pem"
-        context.error(path, f"{shown(name)} is no certificate in PEM", hint)
+        context.error(path, f"not a certificate in PEM: {shown(name)}", hint)
         return
     context.certificates[name] = certificates
 

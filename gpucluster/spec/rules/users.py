@@ -143,9 +143,9 @@ def _check_keys(context: RuleContext, path: Path, person: Mapping[str, Any]) -> 
     for index, name in usable(files):
         if isinstance(name, str):
             read_key_file(context, (*path, "ssh_public_key_files", index), name)
-    found = [*(texts or ()), *(key for name in files or () for key in context.public_keys.get(name, ()))]
-    if len(found) > ssh_keys.MAX_KEYS:
-        context.error(path, f"has {count(len(found), 'ssh key')}", f"At most {ssh_keys.MAX_KEYS}")
+    keys = [*(texts or ()), *(key for name in files or () for key in context.public_keys.get(name, ()))]
+    if len(keys) > ssh_keys.MAX_KEYS:
+        context.error(path, f"has {count(len(keys), 'ssh key')}", f"At most {ssh_keys.MAX_KEYS}")
     if texts is not None and files is not None:
         _check_has_key(context, path, person, has_own=bool(texts or files))
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gpucluster.spec.sections.fields import Part
+from gpucluster.spec.sections.fields import SpecPart
 
 CHECK_PATTERN = r"^[a-z][a-z0-9_]{0,59}$"
 CheckName = Annotated[str, Field(pattern=CHECK_PATTERN)]
@@ -14,7 +14,7 @@ Interval = Annotated[int, Field(ge=10, le=86_400)]
 Percent = Annotated[int, Field(ge=1, le=100)]
 
 
-class Checks(Part):
+class Checks(SpecPart):
     """The checks of nodes, and what follows when one fails."""
 
     enabled: bool = Field(
@@ -30,10 +30,10 @@ class Checks(Part):
     )
     interval: Interval = Field(default=300, description="Seconds between two checks of a node that runs.")
     shadow: bool = Field(
-        default=False, description="Whether it is only said what would be done: no node is drained or undrained."
+        default=False, description="Whether it is only reported what would be done: no node is drained or undrained."
     )
     max_drained_percent: Percent = Field(
         default=20,
         description="How many nodes of a pool failed checks may drain within an hour, in percent of its nodes; one "
-        "node always. Beyond that a person decides.",
+        "node always. Beyond that an operator decides.",
     )

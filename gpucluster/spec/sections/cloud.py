@@ -16,7 +16,7 @@ from gpucluster.spec.sections.fields import (
     REGION_PATTERN,
     TAG_PATTERN,
     WORD_PATTERN,
-    Part,
+    SpecPart,
     TagValue,
 )
 
@@ -40,7 +40,7 @@ class ProviderTraits:
         needs_compartment: the file must name a compartment.
         uses_profile: credentials come from a profile of the operator's OCI configuration file.
         generates_keys: gpucluster may generate key pairs, for the operator and for users.
-        hardware_emulated: machines have less hardware than their shape says.
+        hardware_emulated: machines have less hardware than their shape has.
     """
 
     title: str
@@ -83,7 +83,7 @@ PROVIDERS: Mapping[ProviderName, ProviderTraits] = MappingProxyType(
 )
 
 
-class Local(Part):
+class Local(SpecPart):
     """What the local cloud takes from the machine that runs it."""
 
     gpus: Literal["emulated", "real"] = Field(
@@ -95,7 +95,7 @@ class Local(Part):
     )
 
 
-class Cloud(Part):
+class Cloud(SpecPart):
     """The cloud, and where in it the cluster is created."""
 
     provider: ProviderName = Field(
@@ -151,7 +151,7 @@ class Cloud(Part):
         return PROVIDERS[self.provider]
 
 
-class Iam(Part):
+class Iam(SpecPart):
     """Permissions of the controller in OCI. They are only needed where a pool is elastic."""
 
     create: bool = Field(

@@ -82,7 +82,7 @@ class Resolved:
     certificates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class Part(BaseModel):
+class SpecPart(BaseModel):
     """Base class of every section: unknown keys are refused, values are not converted, instances are immutable."""
 
     # Only the whole file and an image are checked: a validator of each section would be built for nothing.

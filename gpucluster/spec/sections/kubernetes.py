@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpucluster.spec.sections.fields import Cidr, Number, Part
+from gpucluster.spec.sections.fields import Cidr, Number, SpecPart
 
 #: An exact release: kubeadm, kubelet and images have one version, and the skew between them counts in minor releases.
 RELEASE_PATTERN = r"^1\.(2[0-9]|[3-9][0-9])\.(0|[1-9][0-9]?)$"
@@ -24,7 +24,7 @@ AddonVersion = Annotated[str, Field(pattern=ADDON_VERSION_PATTERN, max_length=64
 CertificateHours = Annotated[int, Field(ge=1, le=720)]
 
 
-class UserQuota(Part):
+class UserQuota(SpecPart):
     """What the pods in the namespace of one user may have at the same time."""
 
     gpus: Number | None = Field(default=None, description="GPUs, those that are not divided.", examples=[16])
@@ -39,7 +39,7 @@ class UserQuota(Part):
     pods: Number | None = Field(default=None, description="Pods that have not ended.", examples=[100])
 
 
-class Oke(Part):
+class Oke(SpecPart):
     """The control plane of the Oracle Kubernetes Engine."""
 
     endpoint: Literal["private", "public"] = Field(
@@ -55,7 +55,7 @@ class Oke(Part):
     )
 
 
-class Kubernetes(Part):
+class Kubernetes(SpecPart):
     """Kubernetes as the scheduler. It has an effect only with `scheduler: kubernetes`."""
 
     control_plane: ControlPlane = Field(

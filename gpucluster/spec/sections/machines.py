@@ -21,7 +21,7 @@ from gpucluster.spec.sections.fields import (
     InstanceCount,
     LoginCount,
     Number,
-    Part,
+    SpecPart,
     UserName,
     VolumeUnits,
 )
@@ -32,7 +32,7 @@ CONTROLLER_SHAPE = "VM.Standard.E5.Flex"
 PoolKind = Literal["cluster_network", "compute_cluster", "instances", "node_pool"]
 
 
-class Image(Part):
+class Image(SpecPart):
     """An image, given in one of four ways: operating system and version, display name, marketplace listing, or OCID."""
 
     operating_system: str | None = Field(
@@ -92,7 +92,7 @@ class Image(Part):
     )
 
 
-class Platform(Part):
+class Platform(SpecPart):
     """Firmware settings of a bare metal machine. Settings that are `null` are not sent."""
 
     numa_nodes_per_socket: Literal["NPS0", "NPS1", "NPS2", "NPS4"] | None = Field(
@@ -105,7 +105,7 @@ class Platform(Part):
     )
 
 
-class MigGroup(Part):
+class MigGroup(SpecPart):
     """GPUs of each node that are divided alike, in the form of NVIDIA's mig-parted."""
 
     devices: tuple[GpuIndex, ...] | None = Field(
@@ -124,7 +124,7 @@ class MigGroup(Part):
     )
 
 
-class Gpus(Part):
+class GpuDivision(SpecPart):
     """How the GPUs of a pool's nodes are used."""
 
     mig: tuple[MigGroup, ...] = Field(
@@ -135,7 +135,7 @@ class Gpus(Part):
     )
 
 
-class Machine(Part):
+class Machine(SpecPart):
     """Keys that the controller, the login nodes and the nodes of a pool have in common."""
 
     shape: str
@@ -158,13 +158,13 @@ class Machine(Part):
     )
 
 
-class Controller(Machine):
+class ControllerSpec(Machine):
     """The machine that always exists: Slurm's controller, LDAP server and, without login nodes, login host."""
 
     shape: str = Field(default=CONTROLLER_SHAPE, description="Shape.", examples=[CONTROLLER_SHAPE])
 
 
-class Login(Machine):
+class LoginSpec(Machine):
     """Login nodes: hosts on which users log in, instead of the controller. They run no jobs."""
 
     count: LoginCount = Field(
@@ -176,7 +176,7 @@ class Login(Machine):
     shape: str = Field(default=CONTROLLER_SHAPE, description="Shape.", examples=[CONTROLLER_SHAPE])
 
 
-class Pool(Machine):
+class PoolSpec(Machine):
     """Nodes of one shape, in one Slurm partition."""
 
     shape: str = Field(description="Shape of every node.", examples=["BM.GPU4.8"])
@@ -212,7 +212,7 @@ class Pool(Machine):
         description="What assigns addresses to RDMA interfaces. `plugin`: the Oracle Cloud Agent of the image. "
         "`cloud-init`: fixed addresses of `network.rdma_cidr`, for images without that plugin.",
     )
-    gpus: Gpus = Field(default_factory=Gpus, description="How the GPUs are used.")
+    gpus: GpuDivision = Field(default_factory=GpuDivision, description="How the GPUs are used.")
     platform: Platform = Field(default_factory=Platform, description="Firmware settings. Bare metal only.")
     capacity_reservation_id: str | None = Field(
         default=None,

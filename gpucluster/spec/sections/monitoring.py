@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from gpucluster.spec.sections.fields import MONITORING_HOST_PATTERN, FileName, Part, Resolved, located
+from gpucluster.spec.sections.fields import MONITORING_HOST_PATTERN, FileName, Resolved, SpecPart, located
 
 Days = Annotated[int, Field(ge=1, le=3650)]
 Gibibytes = Annotated[int, Field(ge=1, le=32_768)]
@@ -18,7 +18,7 @@ OnHang = Literal["tell", "requeue", "cancel"]
 SlurmInterval = Annotated[int, Field(ge=10, le=3600)]
 
 
-class Monitoring(Part):
+class Monitoring(SpecPart):
     """Prometheus on one host, exporters on every host, and what comes with them."""
 
     enabled: bool = Field(
@@ -50,7 +50,7 @@ class Monitoring(Part):
     silent_hang_seconds: SilentSeconds | None = Field(
         default=None,
         description="Seconds after which a job is hung whose GPUs are in kernels that use no memory and draw little "
-        "power, while NCCL says nothing. `null`: that alone is never a hang.",
+        "power, while NCCL prints nothing. `null`: that alone is never a hang.",
         examples=[3600],
     )
     idle_minutes: IdleMinutes = Field(
@@ -59,7 +59,7 @@ class Monitoring(Part):
     on_hang: OnHang = Field(
         default="tell",
         description="What follows when a job of Slurm is hung, beside the alert: `tell` is a line in its output, "
-        "`requeue` and `cancel` are that and what they say. The owner chooses another one with "
+        "`requeue` and `cancel` do that, and requeue or cancel the job. The owner chooses another one with "
         "`--comment gpucluster:on-hang=requeue`.",
     )
     on_hang_by_partition: dict[str, OnHang] = Field(

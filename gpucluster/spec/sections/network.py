@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from gpucluster.spec.sections.fields import VCN_PATTERN, Cidr, FileName, Part, Resolved, SubnetId, located
+from gpucluster.spec.sections.fields import VCN_PATTERN, Cidr, FileName, Resolved, SpecPart, SubnetId, located
 
 
-class Network(Part):
+class NetworkSpec(SpecPart):
     """The virtual cloud network (VCN): a public subnet for the controller, a private one for the nodes. IPv4 only."""
 
     access: Literal["public", "bastion"] = Field(
@@ -63,7 +63,7 @@ class Network(Part):
     )
 
 
-class Ssh(Part):
+class Ssh(SpecPart):
     """The operator's key pair, with which gpucluster logs in."""
 
     public_key_file: FileName | None = Field(

@@ -13,10 +13,10 @@ from gpucluster.spec.sections.fields import (
     FileName,
     Hours,
     Number,
-    Part,
     Price,
     Resolved,
     Seconds,
+    SpecPart,
 )
 
 #: The keys of `autoscaler.times`. The autoscaler owns their defaults (policy.Times); a test compares the names.
@@ -42,7 +42,7 @@ TIME_NAMES = frozenset(
 )
 
 
-class UserLimits(Part):
+class UserLimits(SpecPart):
     """What one user may have at the same time."""
 
     jobs: Number | None = Field(default=None, description="Running jobs.")
@@ -52,13 +52,13 @@ class UserLimits(Part):
     nodes: Number | None = Field(default=None, description="Nodes of running jobs.")
 
 
-class Slurm(Part):
+class SlurmSpec(SpecPart):
     """Slurm as the scheduler."""
 
     enabled: bool = Field(
         default=True,
-        description="Whether Slurm is the scheduler. Files of earlier releases say `false` where "
-        "`scheduler: none` says it now.",
+        description="Whether Slurm is the scheduler. Files of earlier releases have `false` where "
+        "`scheduler: none` is used now.",
     )
     cluster_name: str = Field(
         default="", pattern=SLURM_CLUSTER_PATTERN, description="Name of the cluster in Slurm. Default: `name`."
@@ -80,12 +80,12 @@ class Slurm(Part):
     private: bool = Field(
         default=True,
         description="Users see only their own jobs, and in the accounting only what is theirs. Members of "
-        "`users.privilege_group` see everything. `false`: everybody does.",
+        "`users.privilege_group` see everything. `false`: all users do.",
     )
     login_needs_job: bool = Field(
         default=True,
         description="Users log in to a node only while they have a job on it, and such a session ends with the job. "
-        "Members of `users.privilege_group` and accounts of the host itself need no job. `false`: nobody does.",
+        "Members of `users.privilege_group` and accounts of the host itself need no job. `false`: no user needs one.",
     )
     default_gpus: Literal["none", "all"] = Field(
         default="none",
@@ -118,7 +118,7 @@ class Slurm(Part):
         return self.release if self.enabled and self.release != DISTRIBUTION else None
 
 
-class Autoscaler(Part):
+class Autoscaler(SpecPart):
     """Limits of elastic nodes over all pools, and times of the autoscaler."""
 
     max_nodes: Number | None = Field(

@@ -17,9 +17,9 @@ from gpucluster.spec.sections.fields import (
     FileName,
     ImageName,
     NoProxy,
-    Part,
     Resolved,
     Sha256,
+    SpecPart,
     Version,
     located,
 )
@@ -31,7 +31,7 @@ Runtime = Literal["enroot", "docker", "containerd"]
 REMOTE = ("http://", "https://")
 
 
-class Repository(Part):
+class Repository(SpecPart):
     """A package repository, and the key that signs its packages."""
 
     url: str = Field(
@@ -59,7 +59,7 @@ class SystemRepository(Repository):
     system: SystemName = Field(description="The operating system of these hosts.")
 
 
-class Containers(Part):
+class Containers(SpecPart):
     """Container runtimes on the nodes."""
 
     runtimes: tuple[Runtime, ...] = Field(
@@ -94,7 +94,7 @@ class Containers(Part):
     )
 
 
-class Nvidia(Part):
+class Nvidia(SpecPart):
     """The NVIDIA driver and its services. No effect on a host without an NVIDIA GPU."""
 
     driver: Literal["keep", "install"] = Field(
@@ -116,7 +116,7 @@ class Nvidia(Part):
     )
 
 
-class Software(Part):
+class Software(SpecPart):
     """Software and settings of every machine."""
 
     timezone: str = Field(default="UTC", pattern=TIMEZONE_PATTERN, description="Time zone.", examples=["Europe/Berlin"])
@@ -156,7 +156,7 @@ class Software(Part):
     trusted_ca_files: tuple[FileName, ...] = Field(
         default=(),
         max_length=20,
-        description="Files with certificates (PEM) of certificate authorities that every host trusts, relative to this "
+        description="Files with certificates (PEM) of CAs that every host trusts, relative to this "
         "file: of a private registry, a mirror of packages, a proxy.",
         examples=[["site-ca.pem"]],
     )

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gpucluster.spec.sections.fields import Part
+from gpucluster.spec.sections.fields import SpecPart
 
 
-class State(Part):
+class StateSpec(SpecPart):
     """Where Terraform stores its state."""
 
     backend: Literal["local", "oci", "s3", "http"] = Field(

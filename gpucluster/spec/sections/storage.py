@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gpucluster.spec.sections.fields import FILE_SYSTEM_PATTERN, AbsolutePath, Address, Part
+from gpucluster.spec.sections.fields import FILE_SYSTEM_PATTERN, AbsolutePath, Address, SpecPart
 
 
-class Home(Part):
+class Home(SpecPart):
     """The file system that every machine mounts."""
 
     enabled: bool = Field(
@@ -34,7 +34,7 @@ class Home(Part):
     )
 
 
-class LocalDisk(Part):
+class LocalDisk(SpecPart):
     """Each node's own NVMe drives as one xfs file system. No effect on shapes without NVMe drives."""
 
     enabled: bool = Field(default=True, description="Whether it is created, at the first boot of a node.")
@@ -43,7 +43,7 @@ class LocalDisk(Part):
     )
 
 
-class Storage(Part):
+class Storage(SpecPart):
     """File systems."""
 
     home: Home = Field(default_factory=Home, description="The home share.")

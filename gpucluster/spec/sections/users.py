@@ -12,13 +12,13 @@ from gpucluster.spec.sections.fields import (
     AbsolutePath,
     FileName,
     Id,
-    Part,
     Resolved,
+    SpecPart,
     UserName,
 )
 
 
-class Person(Part):
+class UserSpec(SpecPart):
     """One user of the cluster."""
 
     name: UserName = Field(description="Login name.", examples=["alice"])
@@ -69,7 +69,7 @@ class Person(Part):
         return tuple(dict.fromkeys((*(key.strip() for key in self.ssh_public_keys), *self._file_keys)))
 
 
-class Users(Part):
+class UsersSpec(SpecPart):
     """The users of the cluster: in LDAP on the controller; without a home share, local users of each host."""
 
     group: UserName = Field(default="people", description="Primary group of every user that names no other.")
@@ -89,4 +89,4 @@ class Users(Part):
         default=True,
         description="Users see only their own processes on a host. Root and members of `privilege_group` see all.",
     )
-    people: tuple[Person, ...] = Field(default=(), max_length=1000, description="The users.")
+    people: tuple[UserSpec, ...] = Field(default=(), max_length=1000, description="The users.")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gpucluster.spec.sections.fields import Part
+from gpucluster.spec.sections.fields import SpecPart
 
 PROGRAM_PATTERN = r"^(/[A-Za-z0-9_.+@/-]+)?$"
 CONTAINER_PATTERN = r"^[A-Za-z0-9_.:/@#+-]*$"
 MPI_PATTERN = r"^[a-z0-9_]*$"
 
 
-class Verify(Part):
+class Verify(SpecPart):
     """With what level `full` of `gpucluster verify` measures the nodes."""
 
     nccl_tests: str = Field(

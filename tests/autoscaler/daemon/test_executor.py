@@ -27,12 +27,12 @@ def launch(number: int) -> Launch:
 @contextmanager
 def launcher(
     send: Callable[[Launch], tuple[str, str]],
-    wanted: Callable[[Launch], bool] = lambda _: True,
+    is_needed: Callable[[Launch], bool] = lambda _: True,
     rate: Rate | None = None,
     wake: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> Iterator[InstanceLauncher]:
-    made = InstanceLauncher(send, wanted=wanted, rate=rate, wake=wake, **options)
+    made = InstanceLauncher(send, is_needed=is_needed, rate=rate, wake=wake, **options)
     try:
         yield made
     finally:
@@ -83,7 +83,7 @@ def test_one_that_is_not_intended_any_more_is_dropped_without_a_word() -> None:
         sent.append(one.node)
         return one.node, ""
 
-    with launcher(send, wanted=lambda one: one.node != "c-e1") as made:
+    with launcher(send, is_needed=lambda one: one.node != "c-e1") as made:
         made.submit(launch(1))
         made.submit(launch(2))
         collected(made, 1)
@@ -142,7 +142,7 @@ def test_a_throttled_launch_that_is_cancelled_meanwhile_is_not_sent_again() -> N
         wanted.clear()
         raise RequestFailed("launch", 429, "TooManyRequests", "slow down")
 
-    with launcher(send, wanted=lambda one: one.node in wanted) as made:
+    with launcher(send, is_needed=lambda one: one.node in wanted) as made:
         made.submit(launch(1))
         wait_for("it was sent, and is dropped", lambda: calls and made.collect() == ((), frozenset()))
         assert calls == ["c-e1"]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from gpucluster.autoscaler.daemon import join, join_key
-from gpucluster.autoscaler.daemon.join import Service
+from gpucluster.autoscaler.daemon.join import JoinService
 from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
 from gpucluster.autoscaler.daemon.join_requests import JoinRequest, JoinResult, Requests, parse
 from gpucluster.autoscaler.policy import Policy
@@ -183,7 +183,7 @@ PLAYBOOK = """
 """
 
 
-class CountedService(Service):
+class CountedService(JoinService):
     """Counts how often it has looked for requests."""
 
     looks = 0

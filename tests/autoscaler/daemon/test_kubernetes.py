@@ -30,7 +30,7 @@ from gpucluster.autoscaler.daemon.kubernetes import _pod as parsed_pod
 from gpucluster.autoscaler.decide.explain import jobs_called
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.pods import NodeTemplate
-from gpucluster.autoscaler.decide.types import Delay, Drain, Hold, MarkDown, Observation, PowerDown
+from gpucluster.autoscaler.decide.types import Delay, DrainNodes, Hold, MarkDown, Observation, PowerDown
 from gpucluster.controller.kubernetes import service_access
 from gpucluster.controller.kubernetes.nodes import CORDONED_BY, WHY
 from gpucluster.controller.kubernetes.nodes import REASON as DRAIN_REASON
@@ -277,7 +277,7 @@ def test_what_is_out_of_service_gets_a_taint_and_what_does_not_exist_is_remember
     one = client(api, tmp_path, clock)
     one.nodes()
     one.apply(MarkDown(("cpu-e1", "cpu-e2"), "gpucluster: no host"))
-    one.apply(Drain(("cpu-e1", "cpu-e9"), "gpucluster: maintenance"))
+    one.apply(DrainNodes(("cpu-e1", "cpu-e9"), "gpucluster: maintenance"))
     (taint,) = [each for each in api.kubectl.get("node", "cpu-e1")["spec"]["taints"] if each["key"] == OUT_OF_SERVICE]
     assert taint["effect"] == "NoExecute"
     seen = client(api, tmp_path, clock).nodes()

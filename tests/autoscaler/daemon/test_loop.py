@@ -24,8 +24,8 @@ from gpucluster.autoscaler.daemon.wake_up import WakeUp, Woken
 from gpucluster.autoscaler.decide import plan
 from gpucluster.autoscaler.decide.types import (
     ClaimState,
+    CloudInstance,
     Fault,
-    Instance,
     Join,
     Memory,
     NodeClaim,
@@ -54,7 +54,7 @@ class CloudDouble:
     """Instances in a dictionary; the next answers can be set."""
 
     def __init__(self) -> None:
-        self.there: dict[str, Instance] = {}
+        self.there: dict[str, CloudInstance] = {}
         self.launches: list[str] = []
         self.terminated: list[str] = []
         self.born = "RUNNING"
@@ -65,7 +65,7 @@ class CloudDouble:
         self.before_console: Callable[[], object] = lambda: None
         self.address_of: Callable[[str], str] = lambda _instance: "10.0.0.9"
 
-    def instances(self, remembered: Collection[str] = ()) -> tuple[Instance, ...]:
+    def instances(self, remembered: Collection[str] = ()) -> tuple[CloudInstance, ...]:
         self.listings += 1
         if self.fails:
             raise self.fails
@@ -79,7 +79,7 @@ class CloudDouble:
         if self.refusal:
             raise self.refusal
         found = self.there.setdefault(
-            token, Instance(f"id-{node}-{generation}", node, pool, generation, self.born, time.time())
+            token, CloudInstance(f"id-{node}-{generation}", node, pool, generation, self.born, time.time())
         )
         return found.id, "request"
 

@@ -16,7 +16,7 @@ import pytest
 
 from gpucluster.autoscaler.daemon.slurm import SlurmClient, SlurmUnavailable
 from gpucluster.autoscaler.daemon.spool import Spool
-from gpucluster.autoscaler.decide.types import Annotate, Delay, Drain, Hold, Job, MarkDown, PowerDown
+from gpucluster.autoscaler.decide.types import Annotate, Delay, DrainNodes, Hold, Job, MarkDown, PowerDown
 from gpucluster.slurm.hostlists import expand
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S
@@ -356,7 +356,7 @@ def test_who_waits_at_a_terminal_reads_the_words(hand: Hand, slurm: SlurmClient)
 
 
 def test_a_drained_node_reports_it(slurm: SlurmClient) -> None:
-    slurm.apply(Drain(("talk-e4",), "gpucluster: maintenance at noon"))
+    slurm.apply(DrainNodes(("talk-e4",), "gpucluster: maintenance at noon"))
     node = slurm.nodes()["talk-e4"]
     assert node.drained
     assert node.reason == "gpucluster: maintenance at noon"

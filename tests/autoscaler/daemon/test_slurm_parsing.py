@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.autoscaler.daemon.slurm import BATCH, SlurmClient, SlurmUnavailable
-from gpucluster.autoscaler.decide.types import Annotate, Delay, Drain, Hold, Launch, MarkDown, Node, PowerDown
+from gpucluster.autoscaler.decide.types import Annotate, Delay, DrainNodes, Hold, Launch, MarkDown, Node, PowerDown
 from gpucluster.node_agent.rules.reasons import LONGEST, storable
 from tests.examples import examples
 from tests.processor import growth
@@ -244,7 +244,7 @@ CALLS = {
     "version": lambda slurm: slurm.version(),
     "power down": lambda slurm: slurm.apply(PowerDown(("gpu-e1",), "")),
     "mark down": lambda slurm: slurm.apply(MarkDown(("gpu-e1",), "")),
-    "drain": lambda slurm: slurm.apply(Drain(("gpu-e1",), "")),
+    "drain": lambda slurm: slurm.apply(DrainNodes(("gpu-e1",), "")),
     "delay": lambda slurm: slurm.apply(Delay("7", 5.0, "")),
     "hold": lambda slurm: slurm.apply(Hold("7", "")),
     "tell": lambda slurm: slurm.apply(Annotate("7", "")),

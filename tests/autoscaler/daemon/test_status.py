@@ -6,7 +6,7 @@ import pytest
 
 from gpucluster.autoscaler.daemon import status
 from gpucluster.autoscaler.daemon.timeline import node_state
-from gpucluster.autoscaler.decide.types import CoolDown, Fault, GangHistory, Instance, Memory, Node, Observation
+from gpucluster.autoscaler.decide.types import CloudInstance, CoolDown, Fault, GangHistory, Memory, Node, Observation
 from gpucluster.autoscaler.policy import Authentication, Policy, PoolPolicy
 
 NOW = 1_800_000_000.0
@@ -19,9 +19,9 @@ SEEN = Observation(
     },
     jobs={},
     instances=(
-        Instance("i1", "gpu-e1", "gpu", 1, "RUNNING", NOW),
-        Instance("i2", "gpu-e2", "gpu", 1, "TERMINATING", NOW),
-        Instance("i3", "gpu-e3", "gpu", 1, "TERMINATED", NOW),
+        CloudInstance("i1", "gpu-e1", "gpu", 1, "RUNNING", NOW),
+        CloudInstance("i2", "gpu-e2", "gpu", 1, "TERMINATING", NOW),
+        CloudInstance("i3", "gpu-e3", "gpu", 1, "TERMINATED", NOW),
     ),
 )
 MEMORY = Memory(

@@ -12,10 +12,10 @@ from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.types import (
     UNANSWERED,
     ClaimState,
+    CloudInstance,
     CoolDown,
     Fault,
     GangHistory,
-    Instance,
     Intent,
     Job,
     Launch,
@@ -121,9 +121,9 @@ def jobs(draw: st.DrawFn) -> dict[str, Job]:
 
 
 @st.composite
-def instances(draw: st.DrawFn) -> tuple[Instance, ...]:
+def instances(draw: st.DrawFn) -> tuple[CloudInstance, ...]:
     return tuple(
-        Instance(
+        CloudInstance(
             each,
             each.partition("/")[0],
             "a",
@@ -289,7 +289,7 @@ def test_at_rest_nothing_is_done_and_nothing_new_is_remembered(rest: list[str]) 
     for name, how in zip(NAMES, rest, strict=True):
         known[name] = Node(name, name[0], flags(OFF if how == "off" else IDLE))
         if how == "up":
-            standing.append(Instance(f"ocid.{name}", name, name[0], 1, "RUNNING", NOON))
+            standing.append(CloudInstance(f"ocid.{name}", name, name[0], 1, "RUNNING", NOON))
     observation = Observation(known, {}, tuple(standing))
     first = decide(observation, MEMORY, POLICY, NOON)
     assert first.actions == ()

@@ -606,7 +606,7 @@ def test_scenario_16_an_operator_who_has_fixed_the_cause_ends_the_cool_down_at_o
     assert not world.memory.boot_failures
     (delay,) = world.the(Delay)
     assert (delay.job, delay.until) == ("1", world.now + 1)
-    assert "a person has" in world.said()
+    assert "an operator has" in world.said()
     world.starts(1, names(4, 6))
     world.reconcile(5)
     assert sorted(world.launched()) == names(4, 6)

@@ -13,7 +13,7 @@ from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.types import (
     Annotate,
     Delay,
-    Drain,
+    DrainNodes,
     Fault,
     Hold,
     Intent,
@@ -348,7 +348,7 @@ def test_scenario_49_a_node_is_drained_ahead_of_maintenance_and_then_given_back(
     world.reconcile()
     assert world.plan.actions == ()
     world.reconcile(3700)
-    (drain,) = world.the(Drain)
+    (drain,) = world.the(DrainNodes)
     assert drain.why.startswith("gpucluster: ")
     world.node("gpu-e1", BUSY + "+DRAIN", drain.why)
     world.reconcile(1)

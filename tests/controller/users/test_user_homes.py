@@ -103,7 +103,7 @@ def test_keys_are_put_aside_and_back(tmp_path: Path) -> None:
 
 def test_what_is_done_in_a_home_is_done_as_its_owner(tmp_path: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can become somebody else")
+        pytest.skip("only root can become another user")
     who = state.DirectoryUser("alice", 4_000_001, 4_000_001, "Alice", str(tmp_path), "/bin/bash")
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents:
@@ -168,7 +168,7 @@ def test_an_archive_follows_no_link_and_root_alone_reads_it(tmp_path: Path) -> N
 
 
 def become_nobody_else() -> Any:
-    """Who runs the tests, as somebody in whose home something is done."""
+    """The user who runs the tests, as the owner of a home in which something is done."""
     return state.DirectoryUser("alice", os.geteuid(), os.getegid(), "Alice", "/nowhere", "/bin/bash")
 
 
@@ -235,7 +235,7 @@ def test_the_lock_is_root_s_and_no_command_waits_for_ever(tmp_path: Path) -> Non
         pass
     (tmp_path / "link").symlink_to(file)
     with pytest.raises(OSError, match="symbolic links"), lock.held(tmp_path / "link"):
-        pytest.fail("somebody else's file")
+        pytest.fail("another user's file")
 
 
 def test_csv_gives_the_same_as_json() -> None:

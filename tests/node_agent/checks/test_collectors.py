@@ -419,7 +419,7 @@ LOG = """\
 
 
 def test_xids_with_their_age_by_the_time_since_the_boot(host: MeasuredHost, clock: BootClock) -> None:
-    clock.offset -= 1e6  # somebody set the clock
+    clock.offset -= 1e6  # an operator set the clock
     found = collect("kernel_log", replace(host, ask=said({"dmesg": LOG})))
     assert found["whole"] is True
     assert [(each["xid"], each["count"], each["age_s"]) for each in found["xids"]] == [(31, 1, 4600.0), (79, 2, 899.5)]

@@ -118,7 +118,7 @@ def test_files_of_jobs_that_lost_their_node_go_with_the_next_prolog(tmp_path: Pa
     (folder / "7.counters").write_text("its job file was never written")
     os.utime(folder / "7.counters", (0, 0))
     (folder / "9.json").write_text("rubbish")
-    (folder / "note.txt").write_text("of somebody else")
+    (folder / "note.txt").write_text("of another user")
     (root / "proc/sys/kernel/random/boot_id").write_text("boot-2")
     node.begin({**JOB, "SLURM_JOB_ID": "14"}, folder, str(root))
     assert {file.name for file in folder.iterdir()} == {"14.json", "14.counters", "note.txt"}

@@ -26,7 +26,7 @@ _PER_GPU, _TOTAL, _EFFICIENCY = "img_per_s_per_gpu", "img_per_s", "efficiency"
 _UNITS = {_PER_GPU: "img/s", _TOTAL: "img/s", _EFFICIENCY: ""}
 #: Several nodes must reach this share of what one reaches, for each GPU. Seed 000: 573.2 of 600.0 are 95.5 %.
 _ENOUGH = 0.9
-#: With a larger spread the mean says little. Seeds 000 and 004: 0.6 %, 0.3 % and 2.1 %.
+#: With a larger spread the mean is not reliable. Seeds 000 and 004: 0.6 %, 0.3 % and 2.1 %.
 _STEADY = 0.1
 #: Shape, GPUs, img/s of each GPU and of all, condition, source.
 _PUBLISHED = (
@@ -131,17 +131,17 @@ def _scaling(efficiency: float, reference: float, run: _Run, job: Job) -> Findin
 def _speed(run: _Run, job: Job) -> Finding:
     """The speed alone: compared with what others published for the same hardware."""
     check = "speed"
-    said = f"{run.mean:.1f} img/s for each of {run.ranks} GPUs"
+    figure = f"{run.mean:.1f} img/s for each of {run.ranks} GPUs"
     if job.number("expect"):
         good = run.mean >= job.number("expect")
         return finding(
-            job, check, Status.PASS if good else Status.FAIL, f"{said}; {job.number('expect'):g} was expected"
+            job, check, Status.PASS if good else Status.FAIL, f"{figure}; {job.number('expect'):g} was expected"
         )
     for shape, gpus, each, _total, _condition, source in _PUBLISHED:
         if job.shape and (shape, gpus) == (job.shape.name, run.ranks):
             status = Status.PASS if run.mean >= _ENOUGH * each else Status.WARN
-            return finding(job, check, status, f"{said} are {run.mean / each:.1%} of the {each} of {source}")
-    return finding(job, check, Status.UNKNOWN, f"{said}; no figure is published: give --set expect=NUMBER")
+            return finding(job, check, status, f"{figure} are {run.mean / each:.1%} of the {each} of {source}")
+    return finding(job, check, Status.UNKNOWN, f"{figure}; no figure is published: give --set expect=NUMBER")
 
 
 def _steadiness(run: _Run, job: Job) -> Finding:

@@ -38,9 +38,9 @@ def _expectation(job: Job) -> Expectation:
 
 
 def _judge(text: str, job: Job) -> JobResult:
-    found = list(objects(last_run(text)))
-    rows = [row for row in found if number(row, "bytes") is not None and number(row, _BUSBW) is not None]
-    ends = [end for end in found if number(end, "ranks") is not None]
+    documents = list(objects(last_run(text)))
+    rows = [row for row in documents if number(row, "bytes") is not None and number(row, _BUSBW) is not None]
+    ends = [end for end in documents if number(end, "ranks") is not None]
     keys = ("bytes", "seconds", "algbw", _BUSBW)
     steps = tuple({key: number(row, key) or 0.0 for key in keys} for row in rows)
     # Small messages measure latency.
@@ -53,13 +53,13 @@ def _judge(text: str, job: Job) -> JobResult:
 def _together(job: Job, ranks: list[int], ends: list[dict[str, object]]) -> Finding:
     """Whether all ranks found each other, and are on as many nodes as there should be."""
     if len(ends) > 1:
-        said = f"{len(ends)} results were printed: the ranks did not find each other. Try --set mpi=pmi2"
-        return finding(job, "ranks", Status.FAIL, said)
+        message = f"{len(ends)} results were printed: the ranks did not find each other. Try --set mpi=pmi2"
+        return finding(job, "ranks", Status.FAIL, message)
     if not ends:
         return finding(job, "ranks", Status.UNKNOWN, "the output is cut off: there is no last line with the ranks")
     if ranks[0] != job.ranks:
-        said = f"{count(ranks[0], 'rank')} took part, and not {job.ranks}"
-        return finding(job, "ranks", Status.FAIL, said)
+        message = f"{count(ranks[0], 'rank')} took part, and not {job.ranks}"
+        return finding(job, "ranks", Status.FAIL, message)
     hosts = int(number(ends[0], "hosts") or 0)
     if hosts != job.nodes:
         return finding(job, "ranks", Status.FAIL, f"the ranks were on {count(hosts, 'node')}, and not on {job.nodes}")
@@ -69,20 +69,22 @@ def _together(job: Job, ranks: list[int], ends: list[dict[str, object]]) -> Find
 def _right(job: Job, rows: list[dict[str, object]], ends: list[dict[str, object]]) -> Finding:
     wrong = [number(row, "wrong") for row in [*rows, *ends] if "wrong" in row]
     if any(wrong):
-        said = f"{max(int(each or 0) for each in wrong)} sums were wrong: a fault of memory, a processor or the network"
-        return finding(job, "sums", Status.FAIL, said)
+        message = (
+            f"{max(int(each or 0) for each in wrong)} sums were wrong: a fault of memory, a processor or the network"
+        )
+        return finding(job, "sums", Status.FAIL, message)
     if not rows or not any("wrong" in end for end in ends):
         return finding(job, "sums", Status.UNKNOWN, "nothing was measured to its end")
     return finding(job, "sums", Status.PASS, f"all sums of {count(len(rows), 'size')} are right")
 
 
 def _fast(job: Job, values: dict[str, float]) -> list[Finding]:
-    wanted = job.number("expect")
-    if not wanted or not values:
+    expected = job.number("expect")
+    if not expected or not values:
         return []
-    status = Status.PASS if values[_BUSBW] >= wanted else Status.FAIL
+    status = Status.PASS if values[_BUSBW] >= expected else Status.FAIL
     word = "reaches" if status is Status.PASS else "is below"
-    return [finding(job, _BUSBW, status, f"busbw {values[_BUSBW]:.3g} GB/s {word} {wanted:g}, what was expected")]
+    return [finding(job, _BUSBW, status, f"busbw {values[_BUSBW]:.3g} GB/s {word} {expected:g}, what was expected")]
 
 
 TEMPLATE = Template(

@@ -27,7 +27,7 @@ _UNIT = "GB/s"
 #: nccl-tests read the letter before the B.
 _SIZE = r"\d+([KMGkmg]B?)?"
 
-#: What others have measured, with NCCL's own choice of algorithm but where the condition says otherwise.
+#: What others have measured, with NCCL's own choice of algorithm unless the condition names one.
 _PUBLISHED = (
     ("BM.GPU4.8", 1, 235.1, "8 GiB", "seed 000"),
     ("BM.GPU4.8", 1, 232.0, "-b 10G -e 10G", "seed 001"),

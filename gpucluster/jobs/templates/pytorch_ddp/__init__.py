@@ -58,7 +58,7 @@ def _requirements(job: Job) -> tuple[Requirement, ...]:
 
 
 def _judgeable(job: Job) -> str:
-    """Why the published accuracy says nothing about this job; "" if it does."""
+    """Why the published accuracy does not apply to this job; "" if it does."""
     images = job.ranks * int(job.number("batch"))
     if job.number("synthetic"):
         return "the data set is made up"
@@ -88,30 +88,30 @@ def _expectation(job: Job) -> Expectation:
 def _judge(text: str, job: Job) -> JobResult:
     # A requeued job goes on in the same output: the last word on each epoch counts.
     epochs: dict[int, Mapping[str, Any]] = {}
-    found = list(objects(text))
-    for each in found:
+    documents = list(objects(text))
+    for each in documents:
         if all(number(each, key) is not None for key in _KEYS):
             epochs[int(each["epoch"])] = each
     steps = tuple({key: number(epochs[epoch], key) or 0.0 for key in _KEYS} for epoch in sorted(epochs))
     values = {key: value for key, value in steps[-1].items() if key != "epoch"} if steps else {}
-    findings = (_finished(job, steps), _together(job, found), _learned(job, steps))
+    findings = (_finished(job, steps), _together(job, documents), _learned(job, steps))
     return JobResult(findings, values, {"seconds": "s", "images_per_second": "images/s"}, steps)
 
 
 def _finished(job: Job, steps: tuple[Mapping[str, float], ...]) -> Finding:
-    wanted, last = int(job.number("epochs")), int(steps[-1]["epoch"]) if steps else 0
-    if last < wanted:
-        return finding(job, "epochs", Status.UNKNOWN, f"the output ends after {last} of {wanted} epochs")
+    epochs, last = int(job.number("epochs")), int(steps[-1]["epoch"]) if steps else 0
+    if last < epochs:
+        return finding(job, "epochs", Status.UNKNOWN, f"the output ends after {last} of {epochs} epochs")
     return finding(job, "epochs", Status.PASS, f"{last} epochs are finished")
 
 
-def _together(job: Job, found: list[dict[str, Any]]) -> Finding:
-    ranks = {int(each["ranks"]) for each in found if "epoch" in each and number(each, "ranks") is not None}
+def _together(job: Job, documents: list[dict[str, Any]]) -> Finding:
+    ranks = {int(each["ranks"]) for each in documents if "epoch" in each and number(each, "ranks") is not None}
     if not ranks:
-        return finding(job, "ranks", Status.UNKNOWN, "no line says how many ranks took part")
+        return finding(job, "ranks", Status.UNKNOWN, "no line states how many ranks took part")
     if ranks != {job.ranks}:
-        said = f"{' and '.join(map(str, sorted(ranks)))} took part, and not {job.ranks}"
-        return finding(job, "ranks", Status.FAIL, f"ranks: {said}")
+        numbers = f"{' and '.join(map(str, sorted(ranks)))} took part, and not {job.ranks}"
+        return finding(job, "ranks", Status.FAIL, f"ranks: {numbers}")
     return finding(job, "ranks", Status.PASS, f"{job.ranks} took part")
 
 
@@ -119,14 +119,14 @@ def _learned(job: Job, steps: tuple[Mapping[str, float], ...]) -> Finding:
     if not steps:
         return finding(job, _ACCURACY, Status.UNKNOWN, "no epoch was finished")
     if steps[-1]["epoch"] < job.number("epochs"):
-        return finding(job, _ACCURACY, Status.UNKNOWN, f"{steps[-1][_ACCURACY]:.4f} before the end says nothing")
+        return finding(job, _ACCURACY, Status.UNKNOWN, f"{steps[-1][_ACCURACY]:.4f} before the end is not a result")
     reached, why = steps[-1][_ACCURACY], "" if job.number("expect") else _judgeable(job)
-    said = f"accuracy {reached:.4f} after {_epochs(steps)}"
+    result = f"accuracy {reached:.4f} after {_epochs(steps)}"
     if why:
-        return _fell(job, steps, f"{said}; {why}, so only the loss is judged")
+        return _fell(job, steps, f"{result}; {why}, so only the loss is judged")
     limit = job.number("expect") or _LIMIT
     status = Status.PASS if reached >= limit else Status.FAIL
-    return finding(job, _ACCURACY, status, f"{said} {'reaches' if status is Status.PASS else 'is below'} {limit:g}")
+    return finding(job, _ACCURACY, status, f"{result} {'reaches' if status is Status.PASS else 'is below'} {limit:g}")
 
 
 def _epochs(steps: tuple[Mapping[str, float], ...]) -> str:
@@ -134,12 +134,12 @@ def _epochs(steps: tuple[Mapping[str, float], ...]) -> str:
     return f"{epoch} epoch" if epoch == 1 else f"{epoch} epochs"
 
 
-def _fell(job: Job, steps: tuple[Mapping[str, float], ...], said: str) -> Finding:
+def _fell(job: Job, steps: tuple[Mapping[str, float], ...], result: str) -> Finding:
     if len(steps) == 1:
-        return finding(job, "loss", Status.PASS, f"{said}; one epoch shows no course")
+        return finding(job, "loss", Status.PASS, f"{result}; one epoch shows no course")
     first, last = steps[0]["loss"], steps[-1]["loss"]
     status = Status.PASS if last < first else Status.FAIL
-    return finding(job, "loss", status, f"{said}: it went from {first:.4f} to {last:.4f}")
+    return finding(job, "loss", status, f"{result}: it went from {first:.4f} to {last:.4f}")
 
 
 TEMPLATE = Template(

@@ -54,13 +54,13 @@ class _Measured(NamedTuple):
 
 def _pairs(text: str) -> dict[str, list[str]]:
     """The lines of each pair. An output of perftest alone is of one pair, without a name."""
-    found: dict[str, list[str]] = {}
+    by_pair: dict[str, list[str]] = {}
     lines = last_run(text).splitlines()
     for line in lines:
         match = _LINE.match(line)
         if match:
-            found.setdefault(f"{match[1]}-{match[2]}", []).append(match[3])
-    return found or {"": lines}
+            by_pair.setdefault(f"{match[1]}-{match[2]}", []).append(match[3])
+    return by_pair or {"": lines}
 
 
 def _measured(text: str) -> Iterator[_Measured]:
@@ -152,29 +152,29 @@ def _bandwidth(measured: tuple[_Measured, ...], lost: list[str], text: str, job:
         if each.gbps is None:
             continue
         limit = _limit(job, each.rate)
-        said = f"{each.name} {each.gbps:.2f}"
+        value = f"{each.name} {each.gbps:.2f}"
         if limit is None:
-            unjudged.append(said)
+            unjudged.append(value)
             continue
         why = f"{limit.good:.4g}, {limit.why}"
         kind = slow if each.gbps < limit.fault else doubtful if each.gbps < limit.good else good
-        kind.append(said)
+        kind.append(value)
     results = [
         (Status.FAIL, slow, f"slow, in Gb/s: {_listed(slow)}; the limit is {why}"),
-        (Status.UNKNOWN, doubtful, f"below {why}, which accuses nobody: {_listed(doubtful)}"),
+        (Status.UNKNOWN, doubtful, f"below {why}, which is not enough to name a bad device: {_listed(doubtful)}"),
         (Status.UNKNOWN, unjudged, f"no figure is published: {_listed(unjudged)}; give --set expect=GBPS"),
         (Status.UNKNOWN, lost, f"no result of {_listed(lost)}"),
     ]
-    found = [(status, message) for status, names, message in results if names]
-    if not found and good:
-        found = [(Status.PASS, f"{count(len(good), 'device')}, in Gb/s: {_listed(good)}; the limit is {why}")]
+    outcomes = [(status, message) for status, names, message in results if names]
+    if not outcomes and good:
+        outcomes = [(Status.PASS, f"{count(len(good), 'device')}, in Gb/s: {_listed(good)}; the limit is {why}")]
     if not any((slow, doubtful, unjudged, good)):
-        found = [(Status.UNKNOWN, f"ib_write_bw gave no result: {_reason(text)}")]
+        outcomes = [(Status.UNKNOWN, f"ib_write_bw gave no result: {_reason(text)}")]
     return finding(
         job,
         "rdma_bandwidth",
-        worst(status for status, _message in found),
-        "; ".join(message for _status, message in found),
+        worst(status for status, _message in outcomes),
+        "; ".join(message for _status, message in outcomes),
     )
 
 

@@ -29,7 +29,7 @@ _EQUAL = 1e-3
 #: Seed 002: loss and accuracy of the third epoch; 64 ms for each step after the first epoch.
 _PUBLISHED = ((_LOSS, 2.0823), (_ACCURACY, 0.4592), (_SECONDS, 4.5))
 _CONDITION, _SOURCE = "3 epochs with 70 steps, 2 nodes with 8 A100 each", "seed 002"
-# What Keras prints at the end of an epoch, if the training is not ours. Before, it says how far it is.
+# What Keras prints at the end of an epoch, if the training is not ours. Before, it shows how far it is.
 _FIRST = re.compile(r"^Epoch 1/\d+")
 _KERAS = re.compile(r"^(\d+)/\1 .{0,80}?(\d+)s\b.{0,40}? - loss: ([\d.]+|nan|inf) - accuracy: ([\d.]+)")
 
@@ -38,14 +38,14 @@ _Epochs = list[tuple[float, float, float]]
 
 
 def _workers(text: str) -> dict[int, _Epochs]:
-    found: dict[int, _Epochs] = {}
+    by_worker: dict[int, _Epochs] = {}
     for each in objects(text):
         try:
             epoch = (float(each["loss"]), float(each["accuracy"]), float(each["seconds"]))
-            found.setdefault(int(each["worker"]), []).append(epoch)
+            by_worker.setdefault(int(each["worker"]), []).append(epoch)
         except (KeyError, TypeError, ValueError):
             continue
-    return found or dict(enumerate(_of_keras(text)))
+    return by_worker or dict(enumerate(_of_keras(text)))
 
 
 def _of_keras(text: str) -> Iterator[_Epochs]:
@@ -72,8 +72,8 @@ def _number(text: str) -> float:
 
 def _judge(text: str, job: Job) -> JobResult:
     workers = _workers(last_run(text))
-    wanted = int(job.number("epochs"))
-    complete = [epochs for _number, epochs in sorted(workers.items()) if len(epochs) >= wanted]
+    expected = int(job.number("epochs"))
+    complete = [epochs for _number, epochs in sorted(workers.items()) if len(epochs) >= expected]
     findings = [_all_there(len(workers), len(complete), job)]
     if not complete:
         return JobResult(tuple(findings))
@@ -107,12 +107,12 @@ def _all_there(seen: int, complete: int, job: Job) -> Finding:
 def _falls(workers: list[_Epochs], job: Job) -> Finding:
     check = "loss"
     losses = [loss for loss, _accuracy, _seconds in workers[0]]
-    said = f"the loss went from {losses[0]:.4f} to {losses[-1]:.4f}"
+    course = f"the loss went from {losses[0]:.4f} to {losses[-1]:.4f}"
     if not all(math.isfinite(loss) for loss in losses):
-        return finding(job, check, Status.FAIL, "the loss is no number: try a smaller --set learning_rate")
+        return finding(job, check, Status.FAIL, "the loss is not a number: try a smaller --set learning_rate")
     if len(losses) == 1:
-        return finding(job, check, Status.UNKNOWN, f"{said}: one epoch shows no course")
-    return finding(job, check, Status.PASS if losses[-1] < losses[0] else Status.FAIL, said)
+        return finding(job, check, Status.UNKNOWN, f"{course}: one epoch shows no course")
+    return finding(job, check, Status.PASS if losses[-1] < losses[0] else Status.FAIL, course)
 
 
 def _equal(workers: list[_Epochs], job: Job) -> Finding:

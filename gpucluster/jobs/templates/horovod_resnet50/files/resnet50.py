@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train ResNet-50 on made-up pictures with Horovod and TensorFlow 2, and say how many pictures a second that makes.
+"""Train ResNet-50 on made-up pictures with Horovod and TensorFlow 2, and print how many pictures a second that makes.
 
 One process for each GPU. All processes get the same first weights, and after each batch their gradients are averaged:
 the speed of the network counts, and no data set is needed. Process 0 prints the results. Python 3.6 or later.
@@ -17,7 +17,7 @@ WIDTH = 1.96
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--batch", type=int, default=32, help="pictures of a batch, for each GPU")
     parser.add_argument("--warmup", type=int, default=10, help="batches before the first measurement")

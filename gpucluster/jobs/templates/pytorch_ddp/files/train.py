@@ -41,8 +41,8 @@ IMAGES_OF_RATE = 256
 MISSING = 66
 
 
-class Fault(Exception):
-    """The training can't begin or go on; the message says why and what to do."""
+class TrainingError(Exception):
+    """The training can't begin or go on; the message states why and what to do."""
 
 
 # --- the data set -----
@@ -50,29 +50,29 @@ class Fault(Exception):
 
 def read_batches(path):
     """The content of each file of the data set, by name, after its checksum was compared."""
-    found = {}
+    contents = {}
     try:
         if os.path.isdir(path):
             folder = os.path.join(path, "cifar-10-batches-py")
             folder = folder if os.path.isdir(folder) else path
             for name in CHECKSUMS:
                 with open(os.path.join(folder, name), "rb") as file:
-                    found[name] = file.read()
+                    contents[name] = file.read()
         else:
             with tarfile.open(path) as archive:
                 for member in archive:
                     name = member.name.rpartition("/")[2]
                     file = archive.extractfile(member) if name in CHECKSUMS else None
                     if file is not None:
-                        found[name] = file.read()
+                        contents[name] = file.read()
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise Fault(f"CIFAR-10 can't be read from {path}: {error}. {HOW}") from None
+        raise TrainingError(f"CIFAR-10 can't be read from {path}: {error}. {HOW}") from None
     for name, checksum in CHECKSUMS.items():
-        if name not in found:
-            raise Fault(f"{path} has no {name}. {HOW}")
-        if hashlib.md5(found[name]).hexdigest() != checksum:  # noqa: S324 - it was published so
-            raise Fault(f"{name} in {path} does not have its checksum {checksum}: it is damaged. {HOW}")
-    return found
+        if name not in contents:
+            raise TrainingError(f"{path} has no {name}. {HOW}")
+        if hashlib.md5(contents[name]).hexdigest() != checksum:  # noqa: S324 - it was published so
+            raise TrainingError(f"{name} in {path} does not have its checksum {checksum}: it is damaged. {HOW}")
+    return contents
 
 
 HOW = "Copy cifar-10-python.tar.gz to the share again"
@@ -89,7 +89,7 @@ class _Arrays(pickle.Unpickler):
             from numpy.core.multiarray import _reconstruct
 
             return _reconstruct if name == "_reconstruct" else getattr(numpy, name)
-        raise Fault(f"the data set has an object {module}.{name}, which it should not have. {HOW}")
+        raise TrainingError(f"the data set has an object {module}.{name}, which it should not have. {HOW}")
 
 
 def cifar10(path):
@@ -106,7 +106,7 @@ def cifar10(path):
 
 
 def synthetic(images, seed):
-    """A data set that anybody can learn: each class has a pattern, in noise. For tests."""
+    """A data set that is easy to learn: each class has a pattern, in noise. For tests."""
     import torch
 
     made = torch.Generator().manual_seed(seed)
@@ -173,7 +173,7 @@ def resnet18(width, weights):
             values = self.relu(self.bn1(self.conv1(values)))
             return self.relu(self.bn2(self.conv2(values)) + beside)
 
-    class Network(nn.Module):
+    class ResNet18(nn.Module):
         def __init__(self):
             super().__init__()
             stem = (7, 2, 3) if weights else (3, 1, 1)
@@ -194,17 +194,17 @@ def resnet18(width, weights):
             values = self.layer4(self.layer3(self.layer2(self.layer1(values))))
             return self.fc(values.mean(dim=(2, 3)))
 
-    network = Network()
+    network = ResNet18()
     if weights:
-        given = torch.load(weights, map_location="cpu", weights_only=True)
+        parameters = torch.load(weights, map_location="cpu", weights_only=True)
         # The last layer is for other classes.
-        given = {name: value for name, value in given.items() if not name.startswith("fc.")}
+        parameters = {name: value for name, value in parameters.items() if not name.startswith("fc.")}
         try:
-            missing, unknown = network.load_state_dict(given, strict=False)
+            missing, unknown = network.load_state_dict(parameters, strict=False)
         except RuntimeError as error:
-            raise Fault(f"{weights} does not fit to ResNet-18: {str(error)[:300]}") from None
+            raise TrainingError(f"{weights} does not fit to ResNet-18: {str(error)[:300]}") from None
         if unknown or [name for name in missing if not name.startswith("fc.")]:
-            raise Fault(f"{weights} does not have the weights of torchvision's resnet18")
+            raise TrainingError(f"{weights} does not have the weights of torchvision's resnet18")
     return network
 
 
@@ -232,25 +232,29 @@ def load(path, settings):
     """The checkpoint; None without one.
 
     Raises:
-        Fault: it is of a training with other settings, or can't be read.
+        TrainingError: it is of a training with other settings, or can't be read.
     """
     import torch
 
     if not os.path.exists(path):
         return None
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        if found["settings"] != settings:
-            raise Fault(f"{path} is of a training with other options: {found['settings']}. Remove it, or name another")
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        if checkpoint["settings"] != settings:
+            raise TrainingError(
+                f"{path} is of a training with other options: {checkpoint['settings']}. Remove it, or name another"
+            )
     except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        raise Fault(f"the checkpoint {path} can't be read: {error}. Remove it to begin from the start") from None
-    return found
+        raise TrainingError(
+            f"the checkpoint {path} can't be read: {error}. Remove it to begin from the start"
+        ) from None
+    return checkpoint
 
 
 # --- the training -----
 
 
-class Ranks:
+class RankGroup:
     """This rank among the others."""
 
     def __init__(self, backend):
@@ -261,17 +265,21 @@ class Ranks:
             try:
                 return int(os.environ[name])
             except (KeyError, ValueError):
-                raise Fault(f"the environment has no number {name}: start this with a launcher of the job") from None
+                raise TrainingError(
+                    f"the environment has no number {name}: start this with a launcher of the job"
+                ) from None
 
         self.rank, self.local, self.size = number("RANK"), number("LOCAL_RANK"), number("WORLD_SIZE")
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if backend == "nccl":
             if not gpus:
-                raise Fault("PyTorch sees no GPU: is this a PyTorch with CUDA or ROCm, and did the job get GPUs?")
+                raise TrainingError(
+                    "PyTorch sees no GPU: is this a PyTorch with CUDA or ROCm, and did the job get GPUs?"
+                )
             # A rank that was given one GPU alone sees it as the first.
             index = 0 if gpus == 1 else self.local
             if index >= gpus:
-                raise Fault(f"rank {self.local} of this node has no GPU: there are {gpus}")
+                raise TrainingError(f"rank {self.local} of this node has no GPU: there are {gpus}")
             self.device = torch.device("cuda", index)
             torch.cuda.set_device(self.device)
         else:
@@ -369,8 +377,8 @@ def accuracy(ranks, network, data, batch):
     mine = torch.arange(ranks.rank, len(images), ranks.size, device=ranks.device)
     with torch.no_grad():
         for chosen in mine.split(batch):
-            found = network(prepared(images[chosen], ranks.device)).argmax(dim=1)
-            right += int((found == labels[chosen]).sum())
+            predictions = network(prepared(images[chosen], ranks.device)).argmax(dim=1)
+            right += int((predictions == labels[chosen]).sum())
             seen += len(chosen)
     right, seen = ranks.sums(right, seen)
     return right / seen
@@ -380,23 +388,23 @@ def resume(ranks, network, optimizer, path, settings):
     """Continue where the checkpoint ends. Returns the number of finished epochs. Only rank 0 reads the file."""
     import torch
 
-    found, fault = None, ""
+    checkpoint, fault = None, ""
     if ranks.rank == 0 and path:
         try:
-            found = load(path, settings)
-        except Fault as error:
+            checkpoint = load(path, settings)
+        except TrainingError as error:
             fault = str(error)
-    code = -1 if fault else found["epoch"] if found else 0
+    code = -1 if fault else checkpoint["epoch"] if checkpoint else 0
     (epoch,) = ranks.from_first(torch.tensor([code], device=ranks.device)).tolist()
     if epoch < 0:
-        raise Fault(fault or "rank 0 could not read the checkpoint")
-    if found:
-        network.load_state_dict(found["network"])
+        raise TrainingError(fault or "rank 0 could not read the checkpoint")
+    if checkpoint:
+        network.load_state_dict(checkpoint["network"])
     if epoch:
         for tensor in network.state_dict().values():
             ranks.from_first(tensor)
         for number, parameter in enumerate(network.parameters()):
-            buffer = found["momentum"][number].to(ranks.device) if found else torch.zeros_like(parameter)
+            buffer = checkpoint["momentum"][number].to(ranks.device) if checkpoint else torch.zeros_like(parameter)
             optimizer.state[parameter]["momentum_buffer"] = ranks.from_first(buffer)
     return epoch
 
@@ -412,7 +420,7 @@ def run(options):
         torch.set_num_threads(max(len(os.sched_getaffinity(0)) // options.ranks_per_node, 1))
     data = synthetic(options.synthetic, options.seed) if options.synthetic else cifar10(options.data)
     network = resnet18(options.width, options.weights)
-    ranks = Ranks(options.backend)
+    ranks = RankGroup(options.backend)
     network = network.to(ranks.device)
     # All images are 184 MB: a GPU has them at hand.
     data = [tuple(part.to(ranks.device) for part in each) for each in data]
@@ -422,7 +430,7 @@ def run(options):
         f"{data_set}, width {options.width}, {options.epochs} epochs, seed {options.seed}, "
         f"learning rate {options.learning_rate}, weights {os.path.basename(options.weights) or 'none'}"
     )
-    done = resume(ranks, network, optimizer, options.checkpoint, settings)
+    first_epoch = resume(ranks, network, optimizer, options.checkpoint, settings)
     model = DistributedDataParallel(
         network, device_ids=[ranks.device.index] if ranks.device.index is not None else None
     )
@@ -433,15 +441,15 @@ def run(options):
         torch=torch.__version__,
         data=data_set,
         images=len(data[0][0]),
-        finished_epochs=done,
+        finished_epochs=first_epoch,
         epochs=options.epochs,
     )
-    for epoch in range(done, options.epochs):
+    for epoch in range(first_epoch, options.epochs):
         began = time.monotonic()
         loss, images = train_epoch(ranks, model, optimizer, data[0], sampler, options, epoch)
         took = time.monotonic() - began
         if not math.isfinite(loss):
-            raise Fault(f"the loss of epoch {epoch + 1} is {loss}: try a smaller learning rate")
+            raise TrainingError(f"the loss of epoch {epoch + 1} is {loss}: try a smaller learning rate")
         reached = accuracy(ranks, network, data[1], options.batch)
         if ranks.rank == 0 and options.checkpoint:
             momentum = [optimizer.state[parameter]["momentum_buffer"] for parameter in network.parameters()]
@@ -481,7 +489,7 @@ def main():
     status = 0
     try:
         run(options)
-    except Fault as error:
+    except TrainingError as error:
         sys.stderr.write(f"train.py: {error}\n")
         status = MISSING
     sys.stdout.flush()

@@ -14,7 +14,7 @@ while [ $# -ge 2 ]; do
         bash "${0%/*}/rdma.sh" "$1" $devices 2>&1 | while IFS= read -r line; do
             printf 'gpucluster: pair %s %s: %s\n' "$1" "$2" "$line"
         done
-        # What could not be measured is said in the output: the other pairs go on.
+        # What could not be measured is reported in the output: the other pairs go on.
         exit 0
     fi
     shift 2

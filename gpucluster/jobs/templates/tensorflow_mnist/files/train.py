@@ -88,7 +88,7 @@ def main():
     with strategy.scope():
         network = model(tf, options.learning_rate)
 
-    class Report(tf.keras.callbacks.Callback):
+    class EpochReport(tf.keras.callbacks.Callback):
         """Prints what an epoch has reached."""
 
         def on_epoch_begin(self, epoch, logs=None):
@@ -97,15 +97,15 @@ def main():
 
         def on_epoch_end(self, epoch, logs=None):
             """One line of JSON."""
-            said = {
+            line = {
                 "worker": number, "workers": len(workers), "replicas": replicas, "epoch": epoch + 1,
                 "loss": float(logs["loss"]), "accuracy": float(logs["accuracy"]),
                 "seconds": round(time.perf_counter() - self.began, 3),
             }  # fmt: skip
-            sys.stdout.write(json.dumps(said) + "\n")
+            sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
 
-    network.fit(batches, epochs=options.epochs, steps_per_epoch=options.steps, verbose=0, callbacks=[Report()])
+    network.fit(batches, epochs=options.epochs, steps_per_epoch=options.steps, verbose=0, callbacks=[EpochReport()])
     return 0
 
 

@@ -13,7 +13,7 @@ case $real in
         ;;
     python3.*) ;;
     *)
-        echo "old-python: $root/usr/bin/python3 is no link to a Python, as it is on Debian and Ubuntu" >&2
+        echo "old-python: $root/usr/bin/python3 is not a link to a Python, as it is on Debian and Ubuntu" >&2
         exit 1
         ;;
 esac
