@@ -295,7 +295,7 @@ def agent_check(module: AnsibleModule, checks: dict[str, Any]) -> dict[str, Any]
 
 
 def versions(module: AnsibleModule, program: str) -> Any:
-    """What the agent reports about the versions of this host; None if it does not know the question, or prints no JSON."""
+    """The versions of this host, from the agent; None if it does not know the question, or prints no JSON."""
     limit = ["timeout", f"--kill-after={KILL_SECONDS}", str(VERSIONS_SECONDS)]
     status, output, _words = module.run_command([*limit, program, "versions"])
     try:
