@@ -255,7 +255,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "no base64": (f"- {KEY}", "- §ssh-ed25519 AAAA* alice", "users.people[0].ssh_public_keys[0]", "not base64"),
     "cut off": (f"- {KEY}", f"- §{KEY[:52]}", "users.people[0].ssh_public_keys[0]", "cut off"),
     "type alone": (f"- {KEY}", "- §ssh-ed25519", "users.people[0].ssh_public_keys[0]", "the type is there, the key is not"),
-    "another type inside": (f"- {KEY}", f"- §{LIAR}", "users.people[0].ssh_public_keys[0]", "says ssh-rsa but holds a key of type ssh-ed25519"),
+    "another type inside": (f"- {KEY}", f"- §{LIAR}", "users.people[0].ssh_public_keys[0]", "begins with ssh-rsa but holds a key of type ssh-ed25519"),
     "short RSA": (f"- {KEY}", f"- §{SHORT_RSA}", "users.people[0].ssh_public_keys[0]", "an RSA key of 1024 bits"),
     "DSA": (f"- {KEY}", "- §ssh-dss AAAA", "users.people[0].ssh_public_keys[0]", "a DSA key"),
     "certificate": (f"- {KEY}", "- §ssh-ed25519-cert-v01@openssh.com AAAA", "users.people[0].ssh_public_keys[0]", "a certificate"),

@@ -69,7 +69,7 @@ SPOILED: list[tuple[str, Spoil, str, str, str]] = [
     ("a firewall nobody opened", lambda f: f[HEAD].update(firewall={"state": "", "words": ""}), "firewall", "fail", f"{HEAD}: gpucluster-firewall has not run"),
     ("one host does not say it", lambda f: f["compute-1"].pop("firewall"), "firewall", "unknown", "compute-1: the host has not reported it"),
     ("an old agent", lambda f: f["compute-1"].update(versions=None), "known_faults", "unknown", "compute-1: its agent does not say what it runs; gpucluster apply brings one that does"),
-    ("versions of another form", lambda f: f["compute-1"].update(versions=[]), "known_faults", "unknown", "compute-1: this is no list of versions: list indices must be integers or slices, not str"),
+    ("versions of another form", lambda f: f["compute-1"].update(versions=[]), "known_faults", "unknown", "compute-1: this is not a list of versions: list indices must be integers or slices, not str"),
     ("a node down", lambda f: f[HEAD]["sinfo"][0].update(state="down*"), "node_state", "fail", "compute-1: is down*"),
     ("a node that does not respond", lambda f: f[HEAD]["sinfo"][0].update(state="idle*"), "node_state", "fail", "compute-1: is idle*"),
     ("a node that Slurm does not know", lambda f: f[HEAD]["sinfo"].pop(0), "node_state", "fail", "compute-1: is unknown to Slurm"),
