@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpucluster.cli.base import Context, cluster_of, command
+from gpucluster.cli.base import Context, cluster_of, command, reporting
 
 if TYPE_CHECKING:
     from gpucluster.cli.output import ResultReporter
@@ -25,7 +25,8 @@ Examples:
   gpucluster dashboard --open         the cluster, in this machine's browser
   gpucluster dashboard --job 1234     the address of a job's dashboard
   gpucluster dashboard --password     the password of Grafana's user admin
-  gpucluster dashboard --static       one HTML file of the cluster's state, without Grafana""",
+  gpucluster dashboard --static       one HTML file of the cluster's state, without Grafana
+  gpucluster dashboard --files out    Grafana's dashboards as JSON files, for a Grafana of your own""",
 )
 @click.option("--job", metavar="ID", help="The dashboard of this job.")
 @click.option("--node", metavar="NAME", help="The dashboard of this node.")
@@ -40,6 +41,10 @@ Examples:
     "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS",
     help="With --static: how long to wait for all answers. Default: 6 seconds.",
 )  # fmt: skip
+@click.option(
+    "--files", "folder", type=click.Path(file_okay=False), metavar="FOLDER",
+    help="Write Grafana's dashboards as JSON files into this folder, and end. Needs no cluster.",
+)  # fmt: skip
 def dashboard(
     context: Context,
     job: str | None,
@@ -49,6 +54,7 @@ def dashboard(
     password: bool,
     page: str | None,
     timeout: float | None,
+    folder: str | None,
 ) -> None:  # fmt: skip
     """Show what the cluster does, in a browser.
 
@@ -58,6 +64,11 @@ def dashboard(
     The page of --static needs neither, nor monitoring. Only you may read it: it names users and hosts. What could not
     be asked is named in its place. With --output json, the same facts are in the result.
     """
+    if folder is not None:
+        if page is not None or job or node or port or password:
+            raise click.UsageError("--files has no --job, --node, --port, --password or --static")
+        _write_dashboards(context, folder)
+        return
     if page is not None and (job or node or port or password):
         raise click.UsageError("--static has no --job, --node, --port or --password")
     if page is None and timeout is not None:
@@ -73,6 +84,20 @@ def dashboard(
         from gpucluster.dashboards.addresses import Subject
 
         _forward(cluster, reporter, Subject(job, node), port, open_browser=open_browser)
+
+
+def _write_dashboards(context: Context, folder: str) -> None:
+    from pathlib import Path
+
+    from gpucluster.dashboards.boards import all_files
+
+    with reporting(context) as reporter:
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        for name, text in all_files().items():
+            (path / name).write_text(text, encoding="utf-8")
+        files = [str(path / name) for name in all_files()]
+        reporter.result({"command": "dashboard", "files": files}, "\n".join(files))
 
 
 def _write(cluster: Cluster, reporter: ResultReporter, name: str, timeout: float | None, *, open_browser: bool) -> None:

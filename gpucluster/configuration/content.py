@@ -13,6 +13,9 @@ from typing import Any
 from gpucluster.node_agent import version
 from gpucluster.paths import ansible_dir, import_root
 
+#: Packages from which lookups and filters of Ansible take what they write on hosts, beside those of the agent.
+READ_BY_ROLES = ("dashboards", "jobs", "slurm", "systems")
+
 
 @cache
 def digest() -> str:
@@ -21,7 +24,8 @@ def digest() -> str:
     The files are read once: they are those of the installation that runs.
     """
     checksum = hashlib.sha256()
-    for root in (ansible_dir(), *(import_root() / "gpucluster" / each for each in version.packages())):
+    folders = (*version.packages(), *READ_BY_ROLES)
+    for root in (ansible_dir(), *(import_root() / "gpucluster" / each for each in folders)):
         for file in _files(root):
             checksum.update(f"{file.relative_to(root)}\0".encode())
             checksum.update(hashlib.sha256(file.read_bytes()).digest())

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpucluster.artifacts import catalogue
+from gpucluster.dashboards import boards
 from gpucluster.node_agent.exporter import __main__ as exporter
 from gpucluster.node_agent.watch import __main__ as watch
 from gpucluster.spec import load
@@ -394,11 +395,9 @@ def test_dcgm_s_fields_are_lines_of_three_parts() -> None:
     )
     assert len({name for name, _kind, _text in fields}) == len(fields)
     # What rules and dashboards ask for is recorded.
-    texts = [
-        *ANSIBLE.glob("roles/monitoring/files/rules/*.yml"),
-        *ANSIBLE.glob("roles/monitoring/files/dashboards/*.json"),
-    ]
-    asked = {name for file in texts for name in re.findall(r"\bDCGM_FI_[A-Z_]+[A-Z]\b", file.read_text())}
+    rules = [file.read_text() for file in ANSIBLE.glob("roles/monitoring/files/rules/*.yml")]
+    texts = [*rules, *boards.all_files().values()]
+    asked = {name for text in texts for name in re.findall(r"\bDCGM_FI_[A-Z_]+[A-Z]\b", text)}
     assert asked
     assert asked <= {name for name, _kind, _text in fields}
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.plugins.loader import lookup_loader
 
 from gpucluster.artifacts.catalogue import needed_by
 from gpucluster.dashboards import addresses, boards
@@ -108,8 +109,8 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         else:
             Path(file["path"]).write_text(file["content"])
     (etc / "grafana.ini").write_text(render("monitoring", "grafana.ini", given))
-    for name, board in boards.all_dashboards().items():
-        (etc / "dashboards" / f"{name}.json").write_text(boards.as_text(board))
+    for file in lookup_loader.get("gpucluster_dashboards").run([str(etc / "dashboards")]):
+        Path(file["path"]).write_text(file["content"])
     (bundle / "grafana-x" / "bin").mkdir(parents=True)
     (bundle / "grafana-x" / "bin" / "grafana").symlink_to(DOUBLE)
     unit = render("monitoring", "gpucluster-grafana.service", given)

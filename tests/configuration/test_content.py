@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpucluster.configuration import content
+from gpucluster.paths import ansible_dir, import_root
 
 
 @pytest.fixture
@@ -59,3 +61,16 @@ def test_other_roles_are_another_digest(inventory: dict[str, Any], monkeypatch: 
     first = content.inputs(inventory)
     monkeypatch.setattr(content, "digest", lambda: "of another version")
     assert content.inputs(inventory) != first
+
+
+def test_what_plugins_of_ansible_take_from_the_library_is_in_the_digest() -> None:
+    elsewhere = {"errors", "artifacts"}  # what is raised; what packs the agent, whose files count themselves
+    plugins = [file.read_text() for kind in ("lookup", "filter", "action") for file in _plugins(kind)]
+    packages = {name for text in plugins for name in re.findall(r"from gpucluster\.(\w+)", text)}
+    packages |= {name for text in plugins for name in re.findall(r"from gpucluster import (\w+)", text)}
+    assert packages - elsewhere - set(content.READ_BY_ROLES) == set()
+    assert all(any((import_root() / "gpucluster" / each).glob("*.py")) for each in content.READ_BY_ROLES)
+
+
+def _plugins(kind: str) -> list[Path]:
+    return sorted((ansible_dir() / f"{kind}_plugins").glob("*.py"))

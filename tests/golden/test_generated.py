@@ -23,7 +23,7 @@ from gpucluster import environment, shapes
 from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.controller.health import metrics as health
 from gpucluster.controller.monitor import slurm_metrics
-from gpucluster.dashboards import boards, metrics, nominal
+from gpucluster.dashboards import metrics, nominal
 from gpucluster.localcloud.state import member_types
 from gpucluster.node_agent.exporter import exposition
 from gpucluster.spec import template
@@ -156,15 +156,6 @@ def _operations(there: set[tuple[str, str]]) -> str:
 # --- for Prometheus and Grafana -----
 
 MONITORING = REPOSITORY / "ansible" / "roles" / "monitoring" / "files"
-
-
-@pytest.mark.parametrize("name", boards.all_dashboards())
-def test_the_dashboards_are_written(name: str) -> None:
-    _compare(MONITORING / "dashboards" / f"{name}.json", boards.as_text(boards.all_dashboards()[name]))
-
-
-def test_no_other_dashboard_is_there() -> None:
-    assert {file.stem for file in (MONITORING / "dashboards").iterdir()} == set(boards.all_dashboards())
 
 
 def test_the_nominal_values_are_those_of_the_shapes_and_of_the_checks() -> None:

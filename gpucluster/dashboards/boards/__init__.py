@@ -12,7 +12,7 @@ from gpucluster.dashboards.boards import autoscaler, cluster, health, job, node,
 from gpucluster.dashboards.boards.names import CLUSTER, JOB, NODE
 from gpucluster.dashboards.grafana import TAG, Json
 
-__all__ = ["CLUSTER", "JOB", "NODE", "all_dashboards", "as_text"]
+__all__ = ["CLUSTER", "JOB", "NODE", "all_dashboards", "all_files"]
 
 
 def all_dashboards() -> dict[str, Json]:
@@ -21,6 +21,9 @@ def all_dashboards() -> dict[str, Json]:
     return {board["uid"].removeprefix(f"{TAG}-"): board for board in boards}
 
 
-def as_text(board: Json) -> str:
-    """A dashboard as the text of its file."""
-    return json.dumps(board, indent=1, ensure_ascii=False) + "\n"
+def all_files() -> dict[str, str]:
+    """Each dashboard as the text of its file, by the name of the file, sorted."""
+    return {
+        f"{name}.json": json.dumps(board, indent=1, ensure_ascii=False) + "\n"
+        for name, board in sorted(all_dashboards().items())
+    }
