@@ -45,8 +45,8 @@ PATIENCE_TO_BUILD_S = 6 * PATIENCE_S
 ALONE = ("-o", "ControlMaster=no", "-o", "ControlPath=none")
 #: A job that runs until it is cancelled.
 ENDLESS = "exec sleep 86400"
-#: Warnings about the machine that runs the tests: the containers share its disk, which may be full, and its kernel, which
-#: may be old. Clusters with Kubernetes have that of Debian 12, 1.20.
+#: Warnings about the machine that runs the tests: the containers share its disk, which may be full, and its kernel.
+#: Clusters with Kubernetes have the release of Debian 12, 1.20, which has known faults, too.
 _OF_THIS_MACHINE = ("root_file_system", "known_faults")
 
 
