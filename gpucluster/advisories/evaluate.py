@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -83,10 +83,17 @@ class HostVersions:
 
     Args:
         system: the distribution of its packages, such as debian-12; empty where it is not known.
+        denied: kernel modules that it does not load.
     """
 
     system: str
     installed: Sequence[InstalledVersion]
+    denied: frozenset[str] = frozenset()
+
+    def faults(self, today: date) -> Iterator[KnownFault]:
+        """What is known against it, version by version. Support ends with a month."""
+        for each in self.installed:
+            yield from faults(each, self.system, today, self.denied)
 
 
 def host_versions(answer: Any) -> HostVersions:
@@ -97,8 +104,9 @@ def host_versions(answer: Any) -> HostVersions:
     """
     try:
         rows = [[printable(str(row[key])) for key in ("product", "version", "package")] for row in answer["installed"]]
-        return HostVersions(printable(str(answer["system"])), [InstalledVersion(*row) for row in rows])
-    except (KeyError, TypeError) as error:
+        denied = frozenset(str(name) for name in answer.get("denied", ()))
+        return HostVersions(printable(str(answer["system"])), [InstalledVersion(*row) for row in rows], denied)
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"this is not a list of versions: {error}") from None
 
 
@@ -111,7 +119,7 @@ def evaluate(hosts: Mapping[str, HostVersions], today: date) -> dict[str, tuple[
     return {
         name: tuple(
             sorted(
-                (fault for each in host.installed for fault in faults(each, host.system, today)),
+                host.faults(today),
                 key=lambda fault: fault.standing is Standing.ASK,
             )
         )
@@ -119,7 +127,7 @@ def evaluate(hosts: Mapping[str, HostVersions], today: date) -> dict[str, tuple[
     }
 
 
-def faults(installed: InstalledVersion, system: str, today: date) -> Iterator[KnownFault]:
+def faults(installed: InstalledVersion, system: str, today: date, denied: Collection[str] = ()) -> Iterator[KnownFault]:
     """What is known against one version, the newest first. Nothing of a version that can't be read."""
     own = of_project(installed.version)
     if not own:
@@ -127,7 +135,7 @@ def faults(installed: InstalledVersion, system: str, today: date) -> Iterator[Kn
     if installed.product == _SLURM and not installed.package:
         yield from _ended(installed, own, today)
     for advisory in advisories(installed.product):
-        if not advisory.concerns(own):
+        if not advisory.concerns(own) or (advisory.modules and set(advisory.modules) <= set(denied)):
             continue
         patched = advisory.packages.get(system, "") if installed.package else ""
         if patched and not is_older(installed.version, patched):

@@ -40,6 +40,7 @@ class Advisory(_Fact):
     packages: Mapping[str, str] = {}
     source: str = Field(pattern=r"^https://")
     action: str = ""
+    modules: tuple[str, ...] = ()
 
     @field_validator("fixed", "introduced")
     @classmethod

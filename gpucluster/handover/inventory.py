@@ -210,6 +210,7 @@ def _variables(
         "base_trusted_networks": cluster_networks(spec),
         "base_trusted_certificates": list(spec.software.trusted_certificates),
         "base_hide_processes": spec.users.hide_processes,
+        "base_denied_modules": list(spec.software.denied_modules),
         "base_proxy": _proxy(spec, outputs, addresses),
         "private_subnet_cidr": spec.network.private_subnet_cidr,
         "private_subnet_domain_name": outputs.private_subnet_domain_name,

@@ -69,6 +69,7 @@ def _software_fingerprint(spec: ClusterSpec, pool: PoolSpec) -> dict[str, Any]:
         "releases": {artifact.component: artifact.version for artifact in needed},
         "storage": container_storage(spec),
         **({"checks_off": sorted(spec.checks.off)} if spec.checks.off else {}),
+        **({"denied_modules": sorted(spec.software.denied_modules)} if spec.software.denied_modules else {}),
         # Without monitoring nothing of it is on a node, and images of before stay valid.
         **({"monitoring": True} if spec.monitoring.enabled else {}),
     }

@@ -1,8 +1,9 @@
 """`gpucluster-agent versions`: the versions of Slurm, the container runtimes, NVIDIA's driver and others on this host.
 
-It prints one JSON object: {"system": "debian-12", "installed": [{"product", "version", "package"}]}. The package is
-that of the distribution; it is empty for what a project has published itself, or what was built from its source. What
-is not installed is left out. It needs no rights, and judges nothing: `gpucluster.advisories` does.
+It prints one JSON object: {"system": "debian-12", "installed": [{"product", "version", "package"}], "denied": [...]}.
+The package is that of the distribution; it is empty for what a project has published itself, or what was built from its
+source. What is not installed is left out. `denied` are kernel modules that can't be loaded. It needs no rights, and
+judges nothing: `gpucluster.advisories` does.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ _BUILT_SLURM = "etc/gpucluster/slurm-packages"
 _PYXIS = "usr/local/lib/slurm/spank_pyxis.so"
 #: What the plugin writes into the log when it starts. The file has its version in this text.
 _PYXIS_VERSION = re.compile(rb"pyxis: version v(\d[0-9A-Za-z.~-]*)")
+#: Of the role base.
+_DENIED = "etc/modprobe.d/gpucluster-denied.conf"
 _SECONDS = 10.0
 
 
@@ -128,6 +131,15 @@ def _files(root: Path) -> Iterator[Installed]:
         yield Installed("kernel", debian.group(1) if debian else release, "linux")
 
 
+def denied(root: Path) -> list[str]:
+    """The kernel modules that can't be loaded here. A container has the kernel of its machine, and denies nothing."""
+    if (root / "run/systemd/container").exists():
+        return []
+    names = re.findall(r"^install (\S+) /bin/false$", _text(root / _DENIED), re.MULTILINE)
+    loaded = {line.split(" ", 1)[0] for line in _text(root / "proc/modules").splitlines()}
+    return [name for name in names if name not in loaded]
+
+
 def _printed(argv: Sequence[str]) -> str:
     """What a program prints; empty if it is not there, or does not end in time."""
     try:
@@ -157,6 +169,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, default=Path("/"), help="the folder with the host's tree, for tests")
     root = parser.parse_args(argv).root
     products = [each._asdict() for each in installed(root)]
-    answer = {"system": system(_text(root / "etc/os-release")), "installed": products}
+    answer = {"system": system(_text(root / "etc/os-release")), "installed": products, "denied": denied(root)}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0

@@ -60,6 +60,7 @@ _PATTERNS = {
         "",
     ),
     fields.TIMEZONE_PATTERN: ("must be the name of a time zone", "Such as UTC or Europe/Berlin"),
+    fields.MODULE_PATTERN: ("must be the name of a kernel module", "Small letters, digits and _, as in /proc/modules"),
     fields.PYTHON_PATTERN: ("must be a version of Python, 3.11 or newer", 'Such as "3.12", in quotes'),
     fields.WORD_PATTERN: ("must be one word", ""),
     fields.VERSION_PATTERN: ("must be a version", 'Such as "4.1.2", in quotes'),

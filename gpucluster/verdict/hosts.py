@@ -119,8 +119,7 @@ def _known_faults(seen: Measurements, expected: Expectation, _host: str) -> Chec
         return CheckOutcome(Status.UNKNOWN, str(error))
     found = [
         fault
-        for each in versions.installed
-        for fault in evaluate.faults(each, versions.system, expected.today)
+        for fault in versions.faults(expected.today)
         if fault.standing is evaluate.Standing.KNOWN and not (fault.product == "slurm" and expected.slurm_version)
     ]
     evidence = {"versions": seen["versions"]}

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.advisories import table
-from gpucluster.advisories.evaluate import HostVersions, KnownFault, Standing, evaluate, faults, sentence, warnings
+from gpucluster.advisories.evaluate import (
+    HostVersions,
+    KnownFault,
+    Standing,
+    evaluate,
+    faults,
+    host_versions,
+    sentence,
+    warnings,
+)
 from gpucluster.advisories.evaluate import InstalledVersion as Installed
 
 TODAY = date(2026, 11, 28)
@@ -181,3 +190,16 @@ def test_a_wrong_entry_of_the_table_is_refused(change: dict[str, object]) -> Non
     table.Advisory.model_validate(good)
     with pytest.raises(ValueError, match="validation error"):
         table.Advisory.model_validate({**good, **change})
+
+
+def test_a_host_that_denies_all_modules_of_a_fault_does_not_have_it() -> None:
+    rows = [{"product": "kernel", "version": "6.12.60", "package": ""}]
+    titles = {}
+    for denied in ([], ["esp4"], ["esp4", "esp6"], ["esp4", "esp6", "rxrpc", "algif_aead"]):
+        host = host_versions({"system": "debian-12", "installed": rows, "denied": denied})
+        titles[len(denied)] = {fault.title for fault in host.faults(TODAY)}
+    assert titles[0] == titles[1] == {"CVE-2026-31431", "CVE-2026-43284", "CVE-2026-43500"}
+    assert titles[2] == {"CVE-2026-31431", "CVE-2026-43500"}
+    assert titles[4] == set()
+    # An agent that is older than the command does not know the word.
+    assert host_versions({"system": "debian-12", "installed": rows}).denied == frozenset()

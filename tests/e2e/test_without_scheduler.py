@@ -52,7 +52,7 @@ CLUSTER_YML = (
     .replace("runtimes: [docker]", "runtimes: [docker, containerd]")
     .rstrip()
     + "\n    - {name: bob, uid: 10002, generate_key: true}\n"
-    + f"software:\n  timezone: Asia/Tokyo\n{SOFTWARE}"
+    + f"software:\n  timezone: Asia/Tokyo\n  denied_modules: [rxrpc]\n{SOFTWARE}"
 )
 CONTROLLER, PLAIN = "seed-000-controller", "plain-1"
 NODES = ("gpu-1", "gpu-2", PLAIN)
@@ -127,6 +127,8 @@ def test_apply_builds_nodes_as_in_the_file_and_nothing_of_a_scheduler(site: Site
     for host in (CONTROLLER, *NODES):
         running = site.ssh(host, f"systemctl is-active {' '.join(UNITS)}").stdout.split()
         assert set(running) == {"inactive"}, (host, running)
+        deny = "systemctl is-active gpucluster-denied-modules; grep -h ^install /etc/modprobe.d/gpucluster-denied.conf"
+        assert site.ssh(host, deny).stdout.split("\n")[:2] == ["active", "install rxrpc /bin/false"], host
     assert "nfs" not in site.ssh("gpu-1", "findmnt --noheadings --output FSTYPE").stdout
     assert len(containers(site.home)) == 4
     said = site.plain("ssh", PLAIN, "--", "readlink /etc/localtime; cloud-init status; id -un")

@@ -63,7 +63,19 @@ def test_packages_are_those_of_the_distribution_or_of_a_project(root: Path, caps
             {"product": "enroot", "version": "4.1.2-1", "package": ""},
             {"product": "containerd", "version": "1:1.6.20~ds1-1+b1", "package": "containerd"},
         ],
+        "denied": [],
     }
+
+
+def test_a_module_is_denied_where_it_is_not_loaded_and_the_kernel_is_the_hosts_own(root: Path) -> None:
+    text = (
+        "# Managed by gpucluster.\nblacklist esp4\ninstall esp4 /bin/false\nblacklist rxrpc\ninstall rxrpc /bin/false\n"
+    )
+    write(root / "etc/modprobe.d/gpucluster-denied.conf", text)
+    write(root / "proc/modules", "rxrpc 434176 0 - Live 0x0\n")
+    assert versions.denied(root) == ["esp4"]
+    write(root / "run/systemd/container", "podman")
+    assert versions.denied(root) == []
 
 
 def test_a_slurm_that_was_built_is_none_of_the_distribution(root: Path) -> None:

@@ -17,6 +17,7 @@ from gpucluster.text import did_you_mean
 RULES = (
     "The URLs of `software.mirror` and `software.proxy` contain no password.",
     "`nvidia.repositories` has one repository for each system.",
+    "`software.denied_modules` names no module that hosts of a cluster need, each once.",
     "The files of `software.trusted_ca_files` are certificates in PEM, without a private key.",
 )
 
@@ -26,6 +27,11 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 # A name or an address, and a port. Shells, systemd, apt and dnf read it, and agree on no way to quote anything else.
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _MAX_CERTIFICATES = 1024 * 1024  # bytes of a file with certificates
+#: Of network, disks, the share, containers, firewalls, GPUs and RDMA.
+_NEEDED_MODULES = re.compile(
+    r"(virtio|nvme|nvidia|mlx5|ib|rdma|nf|nft|ip|iptable|x|nfs|bnxt|i40e|ixgbe)_.+|"
+    r"nfs|nfsv[34]|sunrpc|lockd|xfs|ext4|overlay|squashfs|loop|fuse|bridge|veth|nvidia|nvme|gdrdrv|autofs4"
+)
 _COMPONENT = r"[a-z][a-z0-9-]*"
 _FILE = r"[A-Za-z0-9][A-Za-z0-9._+~-]*"
 
@@ -44,6 +50,7 @@ def check(context: RuleContext) -> None:
         _check_proxy(context, section["proxy"])
     elif section.get("no_proxy"):
         context.error(("software", "no_proxy"), "has no effect without proxy", "Add `proxy:` or delete the line")
+    _check_denied_modules(context)
     for index, name in usable(section.get("trusted_ca_files")):
         _read_certificates(context, ("software", "trusted_ca_files", index), name)
     if isinstance(section.get("timezone"), str) and section["timezone"]:
@@ -51,6 +58,17 @@ def check(context: RuleContext) -> None:
     if isinstance(section.get("wheels"), str) and not _is_directory(context, section["wheels"]):
         hint = "docs/how-to/elastic-nodes.md lists what it must contain"
         context.error(("software", "wheels"), f"there is no directory {section['wheels']}", hint)
+
+
+def _check_denied_modules(context: RuleContext) -> None:
+    seen: set[str] = set()
+    for index, name in usable(context.section("software").get("denied_modules")):
+        path = ("software", "denied_modules", index)
+        if _NEEDED_MODULES.fullmatch(name):
+            context.error(path, f"hosts need {name}", "Without it they have no network, share, containers or GPUs")
+        elif name in seen:
+            context.error(path, f"{name} occurs twice", "Delete one of them")
+        seen.add(name)
 
 
 def _check_repositories(context: RuleContext) -> None:

@@ -32,6 +32,8 @@ TITLE_PATTERN = r"^\S(.*\S)?$"
 TAG_PATTERN = r"^[!-\-/-~]{1,100}\.[!-\-/-~]{1,100}$"
 DOMAIN_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 PYTHON_PATTERN = r"^3\.(1[1-9]|[2-9][0-9])$"
+#: As /proc/modules has them, with underscores.
+MODULE_PATTERN = r"^[a-z0-9][a-z0-9_]{0,54}$"
 WORD_PATTERN = r"^[^\s]+$"
 VERSION_PATTERN = r"^[0-9][0-9A-Za-z.+~-]{0,39}$"
 BRANCH_PATTERN = r"^[0-9]{3}$"
@@ -53,6 +55,7 @@ SubnetId = Annotated[str, Field(pattern=SUBNET_PATTERN)]
 TagValue = Annotated[str, Field(max_length=256)]
 ImageName = Annotated[str, Field(pattern=IMAGE_NAME_PATTERN, max_length=512)]
 NoProxy = Annotated[str, Field(pattern=NO_PROXY_PATTERN, max_length=255)]
+KernelModule = Annotated[str, Field(pattern=MODULE_PATTERN)]
 Version = Annotated[str, Field(pattern=VERSION_PATTERN)]
 Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
 FileName = Annotated[str, Field(min_length=1, max_length=4096)]

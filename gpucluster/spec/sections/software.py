@@ -16,6 +16,7 @@ from gpucluster.spec.sections.fields import (
     URL_PATTERN,
     FileName,
     ImageName,
+    KernelModule,
     NoProxy,
     Resolved,
     Sha256,
@@ -174,6 +175,13 @@ class Software(SpecPart):
         description="Hosts, domains (`.example`) and networks that are reached without `proxy`. The cluster's own "
         "hosts and network always are.",
         examples=[[".corp.example"]],
+    )
+    denied_modules: tuple[KernelModule, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Kernel modules that no host loads, and that are unloaded where they are not in use: for the time "
+        "between an advisory and a fixed kernel ([exposure](../how-to/exposure.md)).",
+        examples=[["algif_aead"]],
     )
     _directory: Path | None = PrivateAttr(default=None)
     _certificates: Mapping[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
