@@ -25,8 +25,9 @@ from gpucluster.node_agent.errors import Failed, Refused, of_system
 from gpucluster.node_agent.foreign_folder import Folder
 from gpucluster.node_agent.programs import run
 
-#: Bytes of an archive: openssl reads a CMS message as a whole when it decrypts it, and none of more than 2 GiB.
-LARGEST = (1 << 31) - (1 << 24)
+#: Bytes of an archive: openssl reads a CMS message as a whole when it decrypts it, into a buffer of at most 0x5ffffffc
+#: bytes (crypto/buffer/buffer.c), and a message is 0.1 % longer than its content.
+LARGEST = 1_600_000_000
 _ARCHIVE = "backup.tar.gz"
 _STAMP = r"[0-9]{8}T[0-9]{6}Z"
 _PART = ".part"
@@ -65,7 +66,7 @@ def _write(schedule: Schedule, archive: IO[bytes], target: Folder, name: str) ->
     length = os.fstat(archive.fileno()).st_size
     if length > LARGEST:
         hint = "Run `gpucluster backup` instead: such a file is not encrypted, and has no limit"
-        raise Failed(f"the backup has {length} bytes, and openssl decrypts less than 2 GiB", hint)
+        raise Failed(f"the backup has {length} bytes, and openssl decrypts at most {LARGEST}", hint)
     part = name + _PART
     try:
         with target.create(part, 0o600) as out:
