@@ -22,7 +22,9 @@ KUBERNETES: dict[str, Any] = {"slurm_enabled": False, "scheduler": "kubernetes",
 def given(schedule: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
     wanted = {**ON, "overdue_hours": 48, **schedule} if schedule is not None else None
     return variables(
-        {"people_backup_schedule": wanted, "home_mount_path": "/mnt/home", **more}, role="people", host=CONTROLLER
+        {"people_backup_schedule": wanted, "home_mount_path": "/mnt/home", "people_backup_service": "", **more},
+        role="people",
+        host=CONTROLLER,
     )
 
 
@@ -65,9 +67,7 @@ def test_what_is_installed_is_removed_with_the_setting() -> None:
     assert set(off) - set(on) == {"/var/lib/gpucluster/metrics/backup.prom", f"{sites.KEPT}/schedule.json"}
     assert all(each.get("absent") for each in off.values())
     assert not [path for path in off if DEFAULT_FOLDER in path]
-    assert read("roles/people/vars/main.yml")["people_no_schedule"]["units"] == [
-        {"name": "gpucluster-backup.timer", "state": "stopped"}
-    ]
+    assert list(off)[-1].endswith(".service"), "it says that there is something to remove"
 
 
 @pytest.mark.parametrize("schedule", [{}, {"directory": "/mnt/backup/demo"}], ids=["share", "directory"])
@@ -99,6 +99,15 @@ def test_systemd_finds_little_exposure(schedule: dict[str, Any], tmp_path: Path)
     overall = re.search(r"Overall exposure level for \S+: ([0-9.]+)", said)
     assert overall, said
     assert float(overall[1]) <= 3.5, said
+
+
+def test_a_change_of_the_service_is_a_change_of_the_timer() -> None:
+    """Nothing starts the service anew, and the timer is what systemd is asked about: it reads both files again."""
+
+    def timer(text: str) -> str:
+        return render("people", "gpucluster-backup.timer", given({}, people_backup_service=text))
+
+    assert timer("one") == timer("one") != timer("two")
 
 
 CALENDARS = (
