@@ -102,7 +102,7 @@ def test_systemd_finds_little_exposure(schedule: dict[str, Any], tmp_path: Path)
 
 
 def test_a_change_of_the_service_is_a_change_of_the_timer() -> None:
-    """Nothing starts the service anew, and the timer is what systemd is asked about: it reads both files again."""
+    """The role asks systemd about the timer alone: a new file of it lets systemd read both."""
 
     def timer(text: str) -> str:
         return render("people", "gpucluster-backup.timer", given({}, people_backup_service=text))
