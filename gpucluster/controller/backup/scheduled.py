@@ -70,13 +70,8 @@ def _write(schedule: Schedule, archive: IO[bytes], target: Folder, name: str) ->
     part = name + _PART
     try:
         with target.create(part, 0o600) as out:
-            words = ("-binary", "-stream", cipher(run("openssl", "version")), "-outform", "DER")
-            run(
-                *("openssl", "cms", "-encrypt", *words, "-recip", str(schedule.certificate)),
-                stdin=archive,
-                stdout=out,
-                seconds=DATA_SECONDS,
-            )
+            _encrypted(schedule.certificate, archive, out)
+            out.flush()
             os.fsync(out.fileno())
             size = os.fstat(out.fileno()).st_size
             if size <= length:
@@ -88,6 +83,11 @@ def _write(schedule: Schedule, archive: IO[bytes], target: Folder, name: str) ->
         raise
     os.fsync(target.fileno())
     return size
+
+
+def _encrypted(certificate: Path, archive: IO[bytes], out: IO[bytes]) -> None:
+    words = ("-binary", "-stream", cipher(run("openssl", "version")), "-outform", "DER", "-recip", str(certificate))
+    run("openssl", "cms", "-encrypt", *words, stdin=archive, stdout=out, seconds=DATA_SECONDS)
 
 
 def cipher(version: str) -> str:
