@@ -84,6 +84,7 @@ from gpucluster.operations.kubernetes import (
     KubernetesNode as KubernetesNode,
 )
 from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade as KubernetesUpgrade
+from gpucluster.operations.scheduled_backups import FetchedBackup as FetchedBackup, ScheduledBackup as ScheduledBackup
 from gpucluster.operations.slurm_upgrade import SlurmUpgrade as SlurmUpgrade
 from gpucluster.operations.status import ClusterState as ClusterState, ClusterStatus as ClusterStatus
 from gpucluster.operations.users import Groups as Groups, Users as Users

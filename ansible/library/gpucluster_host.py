@@ -335,6 +335,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "autoscaler": has_unit("gpucluster-autoscaler"),
         "health": has_unit("gpucluster-health"),
         "exporters": has_unit("gpucluster-exporter"),
+        "backups": has_unit("gpucluster-backup"),
         # GPUs of this host have been divided by the role mig.
         "mig": has_unit("gpucluster-mig"),
         "grafana": has_unit("gpucluster-grafana"),

@@ -192,6 +192,10 @@ def _run_units(
     if not systemd.module.check_mode:
         if stopped:
             systemd.run("disable", "--now", "--quiet", *stopped, timeout=timeout)
+        # Else it stays among the failed units, also without its file.
+        failed = [name for name in off if name not in stopped and states[name]["ActiveState"] == "failed"]
+        if failed:
+            systemd.run("reset-failed", *failed)
         if enabled:
             systemd.run("enable", "--quiet", *enabled)
         reloaded = [name for name in restarted if units[name].get("reload")]

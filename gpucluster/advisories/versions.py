@@ -14,6 +14,7 @@ _PRE_RELEASE = re.compile(r"(?:-0?|[.~])?(alpha|beta|rc)[.]?(?=\d|$|-)")
 _EPOCH = re.compile(r"^\d+:")
 _ADDED = re.compile(r"[-+_].*|~(?:ds|dfsg|git|deb|bpo).*")
 _PARTS = re.compile(r"(\d+)")
+_END = ([0], 0)
 
 
 def of_project(version: str) -> str:
@@ -44,11 +45,15 @@ def _key(version: str) -> tuple[int, list[tuple[list[int], int]], list[tuple[lis
 def _compared(text: str) -> list[tuple[list[int], int]]:
     """Parts that are not digits, each with the number after it."""
     parts = _PARTS.split(text)
-    return [
-        # The end of a part is before a letter, and `~` is before the end.
+    # The end of a part is before a letter, and `~` is before the end.
+    pairs = [
         ([*map(_rank, words), 0], int(number or 0))
         for words, number in itertools.zip_longest(parts[::2], parts[1::2], fillvalue="")
     ]
+    # A missing number is 0, and a missing revision is 0.
+    while pairs and pairs[-1] == _END:
+        pairs.pop()
+    return [*pairs, _END]
 
 
 def _rank(sign: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @command("backup")
 @click.argument("path", metavar="[FILE]", required=False, type=click.Path(dir_okay=False))
-def backup(context: Context, path: str | None) -> None:
+@click.option("--list", "listed", is_flag=True, help="List the encrypted backups that the controller has made.")
+@click.option("--fetch", metavar="NAME", help="Bring one of those to FILE, encrypted as it is; `latest`: the newest.")
+def backup(context: Context, path: str | None, listed: bool, fetch: str | None) -> None:
     """Write users, accounting and the control plane to FILE.
 
     That is the directory of users, Slurm's accounting, and etcd and the CAs of Kubernetes. Default for FILE:
@@ -25,7 +27,18 @@ def backup(context: Context, path: str | None) -> None:
     from datetime import datetime
     from pathlib import Path
 
+    if listed and (fetch is not None or path is not None):
+        raise click.UsageError("--list has no --fetch and no FILE")
     with cluster_of(context) as (cluster, reporter):
+        if listed:
+            found = [each.to_dict() for each in cluster.backup.scheduled()]
+            reporter.result({"command": "backup", "backups": found}, _table(found))
+            return
+        if fetch is not None:
+            brought = cluster.backup.fetch(fetch, Path(path) if path else None).to_dict()
+            text = f"{brought['file']} written: {printable(brought['name'])}, encrypted"
+            reporter.result({"command": "backup", **brought}, text)
+            return
         file = Path(path or f"{cluster.spec.name}-{datetime.now().astimezone():%Y%m%dT%H%M%S}.tar.gz")
         made = cluster.backup.create(file)
         reporter.result({"command": "backup", **made.to_dict()}, f"{made.file} written: {_content(made.to_dict())}")
@@ -33,8 +46,9 @@ def backup(context: Context, path: str | None) -> None:
 
 @command("restore")
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
+@click.option("--key", metavar="FILE", type=click.Path(dir_okay=False), help="The private key for an encrypted backup.")
 @click.option("--force", is_flag=True, help="Allow the backup of another cluster, and a restore while jobs run.")
-def restore(context: Context, path: str, force: bool) -> None:
+def restore(context: Context, path: str, key: str | None, force: bool) -> None:
     """Restore users, accounting and the control plane from FILE.
 
     Everything is checked before anything is changed. Logins and Slurm stop for some seconds, the API server of
@@ -43,11 +57,18 @@ def restore(context: Context, path: str, force: bool) -> None:
     from pathlib import Path
 
     with cluster_of(context) as (cluster, reporter):
-        result = cluster.backup.restore(Path(path), force=force)
+        result = cluster.backup.restore(Path(path), key=Path(key) if key else None, force=force)
         reporter.result(
             {"command": "restore", **result.to_dict()},
             "\n".join((f"{path} is restored: {_content(result.to_dict())}", *_consequences(result))),
         )
+
+
+def _table(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return "The controller has made no backup yet"
+    width = max(len(str(each["bytes"])) for each in found)
+    return "\n".join(f"{each['time']}  {each['bytes']:>{width}} bytes  {each['name']}" for each in found)
 
 
 def _content(counts: dict[str, object]) -> str:

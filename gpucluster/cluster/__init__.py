@@ -31,6 +31,7 @@ from gpucluster.dashboards.overview import Overview
 from gpucluster.errors import TerraformError
 from gpucluster.events import Sink, ignore, warn
 from gpucluster.handover import iam
+from gpucluster.lifecycle.backup_certificate import require_valid_certificate
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.plan import ClusterPlan
 from gpucluster.lifecycle.provision import Consent, network_compartment
@@ -121,6 +122,7 @@ class Cluster:
         # Before the first run there is no state to read, and a backend may not answer yet.
         with suppress(TerraformError):
             outputs = parts.identity.ownership.outputs()
+        require_valid_certificate(self.spec)
         parts.cloud.check()
         parts.cloud.check_gpus()
         parts.cloud.start(to_build=False)

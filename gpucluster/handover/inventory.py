@@ -117,6 +117,7 @@ def inventory(
                 **kubernetes_variables(spec, outputs, hardware_emulated=hardware_emulated),
                 **_health_variables(spec),
                 **_monitoring_variables(spec, outputs),
+                "people_backup_schedule": _backup_schedule(spec),
                 **_container_variables(spec, software),
                 **_autoscaler_variables(spec, outputs, autoscaling, hardware_emulated),
             },
@@ -371,6 +372,20 @@ def _monitoring_variables(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]
         "exporters_silent_seconds": monitoring.silent_hang_seconds,
         "exporters_idle_seconds": monitoring.idle_minutes * 60,
         "exporters_hang_stacks": monitoring.hang_stacks,
+    }
+
+
+def _backup_schedule(spec: ClusterSpec) -> dict[str, Any] | None:
+    """Backups on a schedule; None: there are none."""
+    backup = spec.backup
+    if backup.certificate_pem is None:
+        return None
+    return {
+        "certificate": backup.certificate_pem,
+        "calendar": backup.schedule,
+        "keep": backup.keep,
+        "directory": backup.directory,
+        "overdue_hours": backup.overdue_hours,
     }
 
 

@@ -20,6 +20,7 @@ from gpucluster.events import Sink, warn
 from gpucluster.handover import iam, user_data
 from gpucluster.handover.adoption import CONTROLLER, NETWORK
 from gpucluster.lifecycle.adoption import Adoption, AdoptionSurvey, Recovered
+from gpucluster.lifecycle.backup_certificate import require_valid_certificate
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
@@ -171,6 +172,7 @@ class Provisioning:
             cloud.check()
             if not keep_variables:  # a destroy launches nothing
                 cloud.check_gpus()
+                require_valid_certificate(self._spec)
             plain = self._terraform()
             built = bool(saved.compartment) or plain.state_is_damaged or bool(plain.addresses())
             cloud.start(to_build=False)

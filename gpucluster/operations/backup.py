@@ -23,13 +23,15 @@ from pydantic.dataclasses import dataclass as checked
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault, InputError, ToolError
 from gpucluster.node_agent import bounded
+from gpucluster.operations.backup_decryption import opened_backup, plain_backup
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.operations.users import require_directory
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import printable
 
-_PROGRAM = RemoteProgram(
+#: The program for backups on the controller.
+PROGRAM = RemoteProgram(
     "sudo -n /usr/local/sbin/gpucluster-backup",
     absent="the controller has no program for backups yet",
     silent=("the controller's program ended without a reason", "Run the same command again"),
@@ -124,37 +126,40 @@ class Backups:
             ToolError: the controller could not make one, or can't be reached; no file is left then.
         """
         self._require_directory()
-        with _new_file(file) as part:
-            argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} create"])
+        with new_file(file) as part:
+            argv = self._controller.ssh_argv(None, [f"{PROGRAM.command} create"])
             with part.open("wb") as target:
                 result = process.transfer(argv, target=target)
                 os.fsync(target.fileno())
             if result.returncode != 0:
-                raise _error(result)
+                raise failure_of(result)
             try:
                 made = inspect(part)
             except InputError:
                 raise ToolError("the controller did not send a backup", hint="Run: gpucluster apply") from None
         return Backup(file, made.size, made.cluster, made.time, made.counts)
 
-    def restore(self, file: Path, *, force: bool = False) -> Restored:
+    def restore(self, file: Path, *, key: Path | None = None, force: bool = False) -> Restored:
         """Replace directory and accounting by those of a backup.
 
         Args:
+            key: the private key for an encrypted one.
             force: allow the backup of another cluster, and a restore while jobs run.
 
         Raises:
-            InputError: the file is not a backup, or does not fit; nothing was changed.
+            InputError: the file is not a backup, the key does not decrypt it, or it does not fit; nothing was changed.
             ToolError: it failed and everything is as before, or the controller can't be reached.
         """
         self._require_directory()
-        inspect(file)
         subcommand = "restore --force" if force else "restore"
-        argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} {subcommand}"])
-        with _opened(file) as source:
+        with plain_backup(file, key) as source:
+            _inspected(source, file)
+            argv = self._controller.ssh_argv(None, [f"{PROGRAM.command} {subcommand}"])
+            # A program gets the file from where its descriptor is, which a buffer has moved.
+            os.lseek(source.fileno(), 0, os.SEEK_SET)
             result = process.transfer(argv, source=source)
         if result.returncode != 0:
-            raise _error(result)
+            raise failure_of(result)
         try:
             return TypeAdapter(Restored).validate_json(result.stdout)
         except ValidationError:
@@ -173,36 +178,29 @@ def inspect(file: Path) -> Backup:
     Raises:
         InputError: there is no such file, or it is not a backup.
     """
-    with _opened(file) as stream:
-        try:
-            with tarfile.open(fileobj=stream, mode="r|gz") as archive:
-                first = archive.next()
-                content = archive.extractfile(first) if first and first.name == _MANIFEST else None
-                text = content.read(_LARGEST_MANIFEST) if content else b""
-            manifest = TypeAdapter(_Manifest).validate_json(text)
-        except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError):
-            raise InputError(
-                "not a backup of a cluster",
-                where=str(file),
-                hint="Name a file that `gpucluster backup` has written",
-            ) from None
-        size = os.fstat(stream.fileno()).st_size
+    with opened_backup(file) as stream:
+        return _inspected(stream, file)
+
+
+def _inspected(stream: IO[bytes], file: Path) -> Backup:
+    try:
+        with tarfile.open(fileobj=stream, mode="r|gz") as archive:
+            first = archive.next()
+            content = archive.extractfile(first) if first and first.name == _MANIFEST else None
+            text = content.read(_LARGEST_MANIFEST) if content else b""
+        manifest = TypeAdapter(_Manifest).validate_json(text)
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError):
+        raise InputError(
+            "not a backup of a cluster",
+            where=str(file),
+            hint="Name a file that `gpucluster backup` has written",
+        ) from None
+    size = os.fstat(stream.fileno()).st_size
     return Backup(file, size, printable(manifest.cluster), printable(manifest.time), manifest.counts)
 
 
 @contextlib.contextmanager
-def _opened(file: Path) -> Iterator[IO[bytes]]:
-    try:
-        stream = file.open("rb")
-    except OSError as error:
-        what = f"the backup can't be read: {error.strerror}"
-        raise InputError(what, where=str(file), hint="Name a file that you may read") from error
-    with stream:
-        yield stream
-
-
-@contextlib.contextmanager
-def _new_file(file: Path) -> Iterator[Path]:
+def new_file(file: Path) -> Iterator[Path]:
     """A private file beside `file` that is renamed to it at the end, or removed; an existing file is never touched."""
     exists = InputError("the file exists already", where=str(file), hint="Name another file, or move this one away")
     if os.path.lexists(file):
@@ -237,9 +235,9 @@ def _publish(part: Path, file: Path) -> None:
         part.replace(file)
 
 
-def _error(result: process.Completed) -> InputError | ToolError:
+def failure_of(result: process.Completed) -> InputError | ToolError:
     """The error that the controller's program has reported in its last line."""
     try:
-        return _PROGRAM.failure(bounded.loads(result.stderr.strip().rpartition("\n")[2])["error"], result)
+        return PROGRAM.failure(bounded.loads(result.stderr.strip().rpartition("\n")[2])["error"], result)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return _PROGRAM.no_answer(result)
+        return PROGRAM.no_answer(result)

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from gpucluster.spec import model
 from gpucluster.spec.document import Document, Path
-from gpucluster.spec.sections import checks, fields, kubernetes, verification
+from gpucluster.spec.sections import backup, checks, fields, kubernetes, verification
 from gpucluster.text import count, did_you_mean
 
 _MAX_SHOWN = 60
@@ -25,6 +25,10 @@ _PATTERNS = {
     fields.NAME_PATTERN: (f"must be at most 15 {_NAME_RULE}", ""),
     fields.POOL_NAME_PATTERN: (f"must be at most 20 {_NAME_RULE}", ""),
     fields.MONITORING_HOST_PATTERN: ("must be controller, or login-<n> for a login node by its number", ""),
+    backup.SCHEDULE_PATTERN: (
+        "must be hourly, daily, weekly, or days of the week and times of the day",
+        "Such as 02:30, Mon,Thu *-*-* 04:00:00, Mon..Fri 01,13:00",
+    ),
     fields.USER_NAME_PATTERN: (
         "must be at most 32 lower-case letters, digits, _ and -, beginning with a letter or _",
         "",

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
 from gpucluster.spec.defaults import with_defaults
+from gpucluster.spec.sections.backup import BackupSchedule
 from gpucluster.spec.sections.checks import Checks
 from gpucluster.spec.sections.cloud import Cloud, Iam
 from gpucluster.spec.sections.fields import Name, Resolved, SpecPart
@@ -56,6 +57,9 @@ class ClusterSpec(SpecPart):
     autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
     checks: Checks = Field(default_factory=Checks, description="Checks of nodes.")
     monitoring: Monitoring = Field(default_factory=Monitoring, description="What the cluster measures of itself.")
+    backup: BackupSchedule = Field(
+        default_factory=BackupSchedule, description="Backups that the controller makes on a schedule."
+    )
     containers: Containers = Field(default_factory=Containers, description="Container runtimes.")
     nvidia: Nvidia = Field(default_factory=Nvidia, description="The NVIDIA driver.")
     software: Software = Field(default_factory=Software, description="Software of every machine.")

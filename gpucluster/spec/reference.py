@@ -32,6 +32,7 @@ _DEPENDENT_DEFAULTS = {
     "storage.home.enabled": "`false` with `scheduler: none`, else `true`",
     "slurm.cluster_name": "`name`",
     "slurm.default_partition": "that of the default pool",
+    "backup.directory": "on the home share",
     "controller.ocpus": f"`{defaults.CONTROLLER_OCPUS}` without `shape`",
     "controller.memory_gb": f"`{defaults.CONTROLLER_MEMORY_GB}` without `shape`",
     "login.ocpus": f"`{defaults.CONTROLLER_OCPUS}` without `shape`",

@@ -165,7 +165,9 @@ def test_the_mesh_is_for_containers_alone_and_ssh_goes_through_it(docker: Booted
     # As a container has it: /root/.ssh is this directory, read-only, and the server is the image's own.
     script = (
         "mkdir -p /root/.ssh /run/sshd && mount --bind -o ro /etc/gpucluster/mesh /root/.ssh && "
-        "/usr/sbin/sshd -f /root/.ssh/sshd_config && ssh 127.0.0.1 echo through the mesh as \\$USER"
+        # It listens some time after it has gone into the background.
+        "/usr/sbin/sshd -f /root/.ssh/sshd_config && "
+        "ssh -o ConnectionAttempts=99 127.0.0.1 echo through the mesh as \\$USER"
     )
     assert "through the mesh as root" in docker.sh(f"unshare --mount sh -c '{script}'")
     docker.sh("kill $(ss -tlnp 2>/dev/null | sed -n 's/.*:12345.*pid=\\([0-9]*\\).*/\\1/p')", check=False)

@@ -141,6 +141,14 @@ def test_a_unit_can_be_left_to_the_next_boot() -> None:
     assert calls == ["systemctl enable --quiet munge.service"]
 
 
+def test_a_failure_of_a_unit_that_is_not_wanted_is_forgotten() -> None:
+    found, calls = run(shown("failed", enabled="static"), state="stopped")
+    assert calls == ["systemctl reset-failed munge.service"]
+    assert not any(found.values())
+    _found, calls = run(shown("failed", enabled="static"), state="stopped", check_mode=True)
+    assert calls == []
+
+
 def test_a_unit_is_stopped_once() -> None:
     found, calls = run(shown(), state="stopped")
     assert found["stopped"] == ["munge.service"]

@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).parents[2] / "gpucluster"
 
 #: Modules that work as root in folders of others, and their functions that work elsewhere, with the place.
 FOREIGN: dict[str, dict[str, str]] = {
+    "controller/backup/scheduled.py": {},
     "controller/images/importer.py": {},
     "controller/images/store.py": {"locked": "/run: locks"},
     "controller/jobs/datasets.py": {"locked": "/run: locks"},

@@ -254,6 +254,13 @@ CASES: dict[str, Case] = {
         at="40m",
         labels=NODE,
     ),
+    "BackupFailed": _one('gpucluster_backup_last_exit_code{node="ctl"}', f"1{LONG}", f"0{LONG}"),
+    "BackupOverdue": Case(
+        {'gpucluster_backup_last_success_timestamp_seconds{node="ctl"}': f"0{LONG}",
+         'gpucluster_backup_overdue_seconds{node="ctl"}': f"300{LONG}"},
+        {'gpucluster_backup_last_success_timestamp_seconds{node="ctl"}': f"590{LONG}",
+         'gpucluster_backup_overdue_seconds{node="ctl"}': f"300{LONG}"},
+    ),
     "KubernetesDown": _one('gpucluster_kubernetes_up{node="ctl"}', f"1 1 0{LONG}", f"1{LONG}"),
     "KubernetesNodeNotReady": _one(
         f"gpucluster_kubernetes_node_ready{{{N1}}}", f"1 1 0{LONG}", f"1 0 0 1{LONG}", **NODE

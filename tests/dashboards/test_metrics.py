@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpucluster.autoscaler.daemon.metrics import Metrics
+from gpucluster.controller.backup import schedule
 from gpucluster.controller.health import metrics as health
 from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import boards, metrics
@@ -34,6 +35,7 @@ OURS = {
     "exporter": set(exposition.METRICS),
     "monitor": set(slurm_metrics.METRICS),
     "health": set(health._HELP),
+    "backup": set(schedule.METRICS),
     "autoscaler": of_the_autoscaler(),
 }
 

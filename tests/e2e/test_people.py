@@ -46,6 +46,7 @@ pools:
     memory_gb: 16
     image: {{operating_system: Oracle Linux, version: "9"}}
 slurm: {{user_limits: {{submitted_jobs: 4}}}}
+backup: {{certificate: backup.pem, schedule: weekly, keep: 2}}
 users:
   people:
     - {{name: alice, full_name: Alice Example, generate_key: true}}
@@ -91,6 +92,9 @@ class Folk(Site):
 def site() -> Iterator[Folk]:
     with Folk(CLUSTER_YML) as made:
         assert isinstance(made, Folk)
+        argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=backup"]
+        argv += ["-keyout", "backup_key.pem", "-out", "backup.pem"]
+        subprocess.run(argv, check=True, capture_output=True, cwd=made.folder)
         yield made
 
 
@@ -583,6 +587,40 @@ def test_a_backup_is_private_and_never_written_over(site: Folk, backup: Path) ->
     code, events = site.run("backup", str(backup))
     assert (code, backup.read_bytes()) == (2, before), events
     assert [file.name for file in site.folder.iterdir() if "kept" in file.name] == [backup.name]
+
+
+def test_the_controller_makes_encrypted_backups_of_its_own(site: Folk) -> None:
+    """As its timer starts it, in the sandbox of the service. The oldest of those that are there goes."""
+    assert site.sh("systemctl is-active gpucluster-backup.timer") == "active"
+    folder = "/mnt/home/.gpucluster-backups/folk"
+    assert site.good("backup", "--list")["backups"] == []
+    oldest, old = (f"{folder}/folk-2020010{day}T000000Z.tar.gz.cms" for day in (1, 2))
+    site.sh(f"install -d -m 755 {folder} && umask 077 && touch {oldest} {old}")
+    site.sh("systemctl start gpucluster-backup.service")
+    site.sh(f"test ! -e {oldest} && test -e {old}")
+    assert site.sh(f"stat -c '%a %U' {folder}") == "700 root"
+    assert site.sh(f"stat -c '%a %U' {folder}/*").splitlines() == ["600 root"] * 2
+    found = site.good("backup", "--list")["backups"]
+    assert [each["name"] for each in found] == sorted(site.sh(f"ls {folder}").split(), reverse=True)
+    file = site.folder / "own.cms"
+    brought = site.good("backup", "--fetch", "latest", str(file))
+    assert (brought["name"], brought["bytes"]) == (found[0]["name"], file.stat().st_size)
+    assert b"dora" not in file.read_bytes()
+    plain = file.with_name("own.tar.gz")
+    argv = ["openssl", "cms", "-decrypt", "-binary", "-inform", "DER", "-in", str(file), "-out", str(plain)]
+    subprocess.run([*argv, "-inkey", str(site.folder / "backup_key.pem")], check=True)
+    with tarfile.open(plain) as archive:
+        content = archive.extractfile("manifest.json")
+        assert content
+        manifest = json.loads(content.read())
+    assert (manifest["cluster"], manifest["counts"]["people"]) == ("folk", 2)
+    assert manifest["counts"]["accounting_jobs"] >= 3
+    code, events = site.run("restore", str(file))
+    assert (code, "the backup is encrypted" in events[-1]["message"]) == (2, True), events
+    code, events = site.run("restore", str(file), "--key", str(site.folder / "backup.pem"))
+    assert (code, "openssl can't use the key" in events[-1]["message"]) == (2, True), events
+    for left in (file, plain):
+        left.unlink()
 
 
 def damaged(backup: Path, name: str, change: Callable[[bytes], bytes], *, signed: bool = False) -> Path:

@@ -16,6 +16,7 @@ import os
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from typing import Any
 import pytest
 
 from gpucluster.controller import share as shares
+from gpucluster.controller.backup import directory, schedule, scheduled
+from gpucluster.controller.backup import site as sites
 from gpucluster.controller.images.store import ImageStore as Images
 from gpucluster.controller.jobs import datasets
 from gpucluster.controller.users.homes import REMOVED, Homes
@@ -131,6 +134,37 @@ def test_a_data_set_that_replaces_another(place: Path, locks: Path, unpack: bool
         (old / datasets.MANIFEST).write_text(json.dumps({"sha256": "0", "files": {"old": 3}}))
 
     at_every_step(place, prepare, lambda _: bring(place, locks, content, unpack=unpack), EXPECTED)
+
+
+class Entries(directory.Directory):
+    """A directory of which the dump is one line."""
+
+    def dump(self, file: Path) -> None:
+        file.write_text("dn: dc=demo\n")
+
+
+def test_a_backup_on_a_schedule(place: Path, locks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is encrypted by a double of openssl: the real one gets files that are open, and would be started each time."""
+    folder = place / ".gpucluster-backups" / "demo"
+    monkeypatch.setattr(sites, "KEPT", locks)
+    monkeypatch.setattr(scheduled, "_encrypted", lambda _certificate, archive, out: out.write(archive.read() * 2))
+    # The attacker knows the name in advance.
+    monkeypatch.setattr(time, "strftime", lambda *_: "20260102T030405Z")
+    plan = schedule.Schedule(locks / "certificate.pem", folder, place, 1, 60, locks)
+    site = sites.Site("demo", Entries("dc=demo", place, place, "nobody"), None, None, plan)
+    old = "demo-20200101T000000Z.tar.gz.cms"
+
+    def prepare() -> None:
+        folder.mkdir(parents=True)
+        for name in (old, f"{old}.part"):
+            (folder / name).write_text("old")
+
+    def work(_: None) -> None:
+        made = scheduled.make(site)
+        scheduled.listed(site)
+        scheduled.send(site, made["name"], io.BytesIO())
+
+    at_every_step(place, prepare, work, EXPECTED)
 
 
 def nobody() -> Account:

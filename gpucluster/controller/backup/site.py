@@ -7,13 +7,16 @@ import fcntl
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from gpucluster.controller.backup.accounting import AccountingDatabase
 from gpucluster.controller.backup.control_plane import ControlPlane
 from gpucluster.controller.backup.directory import Directory
+from gpucluster.controller.backup.schedule import Schedule
 from gpucluster.node_agent.errors import Failed
 
 KEPT = Path("/var/lib/gpucluster/backup")
@@ -32,6 +35,7 @@ class Site:
     directory: Directory
     accounting: AccountingDatabase | None
     control_plane: ControlPlane | None = None
+    schedule: Schedule | None = None
 
     @classmethod
     def load(cls, file: Path) -> Site:
@@ -51,7 +55,9 @@ class Site:
             # An earlier version wrote nothing of Kubernetes.
             plane = raw.get("control_plane")
             control_plane = ControlPlane(Path(plane["folder"]), Path(plane["config"])) if plane else None
-            return cls(raw["cluster"], directory, accounting, control_plane)
+            plan = raw.get("schedule")
+            schedule = Schedule.of(plan) if plan else None
+            return cls(raw["cluster"], directory, accounting, control_plane, schedule)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Failed(f"{file} can't be used: {error}", "Run `gpucluster apply`, which writes it") from error
 
@@ -69,8 +75,11 @@ def work_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def exclusive() -> Iterator[None]:
+def exclusive(patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of backups and restores, and delete work folders that a killed one has left.
+
+    Args:
+        patience: seconds for which it waits for the end of another one.
 
     Raises:
         Busy: another one runs.
@@ -78,10 +87,19 @@ def exclusive() -> Iterator[None]:
     KEPT.mkdir(parents=True, exist_ok=True)
     KEPT.chmod(0o700)
     with LOCK.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Busy("another backup or restore runs", "Wait until it has ended") from None
+        until = time.monotonic() + patience
+        while not _taken(lock):
+            if time.monotonic() >= until:
+                raise Busy("another backup or restore runs", "Wait until it has ended")
+            time.sleep(0.2)
         for left in KEPT.glob("work-*"):
             shutil.rmtree(left, ignore_errors=True)
         yield
+
+
+def _taken(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
+from gpucluster.spec.rules.certificate_files import read_certificates
 from gpucluster.spec.rules.context import RuleContext, usable
 from gpucluster.spec.sections import fields, software
 from gpucluster.text import did_you_mean
@@ -23,10 +24,8 @@ RULES = (
 
 _MIRROR: Path = ("software", "mirror")
 _PROXY: Path = ("software", "proxy")
-_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 # A name or an address, and a port. Shells, systemd, apt and dnf read it, and agree on no way to quote anything else.
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
-_MAX_CERTIFICATES = 1024 * 1024  # bytes of a file with certificates
 #: Of network, disks, the share, containers, firewalls, GPUs and RDMA.
 _NEEDED_MODULES = re.compile(
     r"(virtio|nvme|nvidia|mlx5|ib|rdma|nf|nft|ip|iptable|x|nfs|bnxt|i40e|ixgbe)_.+|"
@@ -52,7 +51,7 @@ def check(context: RuleContext) -> None:
         context.error(("software", "no_proxy"), "has no effect without proxy", "Add `proxy:` or delete the line")
     _check_denied_modules(context)
     for index, name in usable(section.get("trusted_ca_files")):
-        _read_certificates(context, ("software", "trusted_ca_files", index), name)
+        read_certificates(context, ("software", "trusted_ca_files", index), name)
     if isinstance(section.get("timezone"), str) and section["timezone"]:
         _check_timezone(context, section["timezone"])
     if isinstance(section.get("wheels"), str) and not _is_directory(context, section["wheels"]):
@@ -99,35 +98,6 @@ def _check_proxy(context: RuleContext, url: str) -> None:
     elif "@" in urlsplit(url).netloc:
         hint = "Use a proxy that allows the cluster's network without one"
         context.error(_PROXY, "must not contain a password: this file is in Git", hint)
-
-
-def _read_certificates(context: RuleContext, path: Path, name: str) -> None:
-    """Read one file of trusted_ca_files, or add what is wrong with it."""
-    try:
-        with fields.located(name, context.directory).open("rb") as file:
-            text = file.read(_MAX_CERTIFICATES).decode("ascii", errors="replace")
-    except (OSError, RuntimeError, ValueError):
-        context.error(path, f"there is no file {shown(name)}", "File names are relative to this file")
-        return
-    if "PRIVATE KEY" in text:
-        context.error(path, f"{shown(name)} contains a private key", "Name a file that has certificates only")
-        return
-    certificates = tuple(_CERTIFICATE.findall(text))
-    if not certificates or not all(map(_is_certificate, certificates)):
-        hint = "Convert it: openssl x509 -inform der -in FILE -out FILE.pem"
-        context.error(path, f"not a certificate in PEM: {shown(name)}", hint)
-        return
-    context.certificates[name] = certificates
-
-
-def _is_certificate(text: str) -> bool:
-    import ssl
-
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
-    except (ssl.SSLError, ValueError):
-        return False
-    return True
 
 
 def _is_directory(context: RuleContext, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.controller.users.harness import SUFFIX, Controller
+from tests.controller.users.harness import HOMES, SUFFIX, Controller
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slurm]
@@ -191,3 +191,30 @@ def test_numbers_that_began_again_go_on_where_they_were(controller: Broken) -> N
     controller.lose()
     controller.restore()
     assert controller.submit() == 42
+
+
+def test_an_encrypted_backup_of_the_schedule_is_restored(controller: Broken) -> None:
+    """On the share, as the role sets it up; the operator's part is openssl alone."""
+    subject = "-nodes -days 2 -subj /CN=backup"
+    certificate = "/etc/gpucluster/backup-certificate.pem"
+    controller.sh(f"openssl req -x509 -newkey rsa:2048 {subject} -keyout /root/key.pem -out {certificate}")
+    folder = f"{HOMES}/.gpucluster-backups/demo"
+    plan = {
+        "certificate": certificate, "directory": folder, "share": HOMES, "keep": 1, "overdue_seconds": 172800,
+        "metrics": "/run",
+    }  # fmt: skip
+    controller.run(
+        "install", "/dev/stdin", "/etc/gpucluster/backup.json", given=json.dumps({**PLACES, "schedule": plan})
+    )
+    jobs = controller.sql("SELECT COUNT(*) FROM demo_job_table")
+    made = json.loads(controller.sh("umask 022; /usr/local/sbin/gpucluster-backup scheduled"))
+    assert controller.sh(f"stat -c '%a %U' {folder} {folder}/{made['name']}").splitlines() == ["700 root", "600 root"]
+    assert "gpucluster_backup_last_exit_code 0" in controller.sh("cat /run/backup.prom")
+    assert controller.sh("ls /var/lib/gpucluster/backup | grep -c work-; true") == "0"
+    (listed,) = json.loads(controller.sh("/usr/local/sbin/gpucluster-backup list"))["backups"]
+    assert (listed["name"], listed["bytes"]) == (made["name"], made["bytes"])
+    controller.sh(f"umask 077; /usr/local/sbin/gpucluster-backup fetch {made['name']} > /root/demo.cms")
+    decrypt = "openssl cms -decrypt -binary -inform DER -in /root/demo.cms -inkey /root/key.pem"
+    controller.sh(f"umask 077; {decrypt} -out /root/demo.tar.gz")
+    controller.lose()
+    assert [str(controller.restore()["accounting_jobs"])] == jobs
