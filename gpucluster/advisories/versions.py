@@ -51,7 +51,7 @@ def _compared(text: str) -> list[tuple[list[int], int]]:
         for words, number in itertools.zip_longest(parts[::2], parts[1::2], fillvalue="")
     ]
     # A missing number is 0, and a missing revision is 0.
-    while pairs and pairs[-1] == _END:
+    while len(pairs) > 1 and pairs[-1] == _END:
         pairs.pop()
     return [*pairs, _END]
 

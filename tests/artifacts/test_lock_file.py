@@ -92,7 +92,7 @@ def test_what_has_no_published_checksum_is_locked_once_and_checked_on_every_mach
     (mirror.folder / PYXIS).write_text("another one")
     with pytest.raises(InputError) as caught:
         ensured(cluster)
-    assert f"{mirror.sha256(PYXIS)}; software.lock says {sums[PYXIS]}" in caught.value.what
+    assert f"{mirror.sha256(PYXIS)}; software.lock states {sums[PYXIS]}" in caught.value.what
     assert "`gpucluster software lock --upgrade`" in caught.value.hint
     assert lock(cluster) == {}, "without --upgrade what is locked stays"
     assert lock(cluster, upgrade=True) == {PYXIS: (sums[PYXIS], mirror.sha256(PYXIS))}
@@ -110,13 +110,13 @@ def test_the_lock_is_over_a_list_of_the_mirror(
     fresh_machine()
     (mirror.folder / PYXIS).write_text("another one")
     mirror.sums()
-    with pytest.raises(InputError, match=r"software\.lock says"):
+    with pytest.raises(InputError, match=r"software\.lock states"):
         ensured(cluster)
 
 
 def test_a_wrong_list_locks_nothing(mirror: Mirror, tmp_path: Path) -> None:
     (mirror.folder / "SHA256SUMS").write_text(f"{'1' * 64}  {PYXIS}\n")
-    with pytest.raises(InputError, match=f"SHA256SUMS says {'1' * 64}"):
+    with pytest.raises(InputError, match=f"SHA256SUMS states {'1' * 64}"):
         lock(spec(tmp_path))
     (mirror.folder / "SHA256SUMS").write_text(f"{'1' * 64}  {PYXIS}\n{'2' * 64}  {PYXIS}\n")
     with pytest.raises(InputError, match="unchecked"):

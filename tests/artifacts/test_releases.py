@@ -168,7 +168,7 @@ def test_files_of_another_release_have_its_address_and_no_checksum_of_the_pinned
     )  # fmt: skip
     assert (kubelet.sha256, images.url, images.file) == (None, "", "kubernetes-images-1.20.2-x86_64.tar")
     assert images.places == (images.file, f"kubernetes-images/{images.file}")
-    with pytest.raises(InputError, match=r"kubernetes\.release says which"):
+    with pytest.raises(InputError, match=r"kubernetes\.release sets the release"):
         of_cluster("scheduler: kubernetes\nsoftware: {versions: {kubernetes: 1.30.0}}")
 
 
@@ -412,11 +412,11 @@ def test_a_list_with_two_checksums_for_a_file_is_refused(listed: str, mirror: Mi
 def test_a_wrong_checksum_names_both_and_keeps_nothing(mirror: Mirror, cache: Path) -> None:
     right = mirror.sha256(PYXIS)
     asked = wanted("enroot", checksums={PYXIS: "1" * 64})
-    with pytest.raises(InputError, match=f"{right}.*software.checksums says {'1' * 64}"):
+    with pytest.raises(InputError, match=f"{right}.*software.checksums states {'1' * 64}"):
         releases.ensure(asked, str(mirror.folder), ignore)
     assert not list(cache.rglob(PYXIS))
     (mirror.folder / PYXIS).write_text("replaced")
-    with pytest.raises(InputError, match=f"SHA256SUMS says {right}"):
+    with pytest.raises(InputError, match=f"SHA256SUMS states {right}"):
         releases.ensure(wanted("enroot"), str(mirror.folder), ignore)
     assert not list(cache.rglob(PYXIS))
     mirror.sums()
@@ -425,7 +425,7 @@ def test_a_wrong_checksum_names_both_and_keeps_nothing(mirror: Mirror, cache: Pa
 
 def test_the_pin_is_over_the_mirrors_word(mirror: Mirror) -> None:
     mirror.file("nerdctl-full-2.3.5-linux-amd64.tar.gz", "something else")
-    with pytest.raises(InputError, match="pinned says b697295c"):
+    with pytest.raises(InputError, match="pinned states b697295c"):
         releases.ensure(wanted("containerd"), str(mirror.folder), ignore)
 
 

@@ -71,6 +71,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "autoscaler status": (),
     "backup": (),
     "dashboard": (),
+    "exposure": (),
     "image list": (),
     "group list": (),
     "inventory": (),
