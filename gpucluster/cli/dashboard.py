@@ -94,9 +94,10 @@ def _write_dashboards(context: Context, folder: str) -> None:
     with reporting(context) as reporter:
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        for name, text in all_files().items():
+        texts = all_files()
+        for name, text in texts.items():
             (path / name).write_text(text, encoding="utf-8")
-        files = [str(path / name) for name in all_files()]
+        files = [str(path / name) for name in texts]
         reporter.result({"command": "dashboard", "files": files}, "\n".join(files))
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
+from gpucluster.controller import file_lock
 from gpucluster.controller.backup.accounting import AccountingDatabase
 from gpucluster.controller.backup.control_plane import ControlPlane
 from gpucluster.controller.backup.directory import Directory
@@ -87,19 +85,8 @@ def exclusive(patience: float = 0.0) -> Iterator[None]:
     KEPT.mkdir(parents=True, exist_ok=True)
     KEPT.chmod(0o700)
     with LOCK.open("w") as lock:
-        until = time.monotonic() + patience
-        while not _taken(lock):
-            if time.monotonic() >= until:
-                raise Busy("another backup or restore runs", "Wait until it has ended")
-            time.sleep(0.2)
+        if not file_lock.acquire(lock.fileno(), patience):
+            raise Busy("another backup or restore runs", "Wait until it has ended")
         for left in KEPT.glob("work-*"):
             shutil.rmtree(left, ignore_errors=True)
         yield
-
-
-def _taken(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

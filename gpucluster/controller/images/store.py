@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import json
 import os
 import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from gpucluster.controller import share
+from gpucluster.controller import file_lock, share
 from gpucluster.controller.images.references import SUFFIX
 from gpucluster.controller.images.requester import RequesterGone, is_waiting, report
 from gpucluster.node_agent.accounts import Account
@@ -65,11 +64,11 @@ class ImageStore:
         """
         self._locks.mkdir(mode=0o700, exist_ok=True)
         with (self._locks / name).open("w") as file:
-            if not _take(file):
+            if not file_lock.acquire(file.fileno()):
                 if not wait:
                     raise Failed(f"{name} is being imported", "Wait for the import, or cancel it")
                 report(f"another import of {name} runs; waiting for it")
-                while not _take(file):
+                while not file_lock.acquire(file.fileno()):
                     if not is_waiting():
                         raise RequesterGone
                     time.sleep(TICK)
@@ -174,15 +173,6 @@ def _workplace(name: str) -> str:
 
 def _note(name: str) -> str:
     return f"{name}.json"
-
-
-def _take(lock: IO[str]) -> bool:
-    """Lock a file; returns whether it was free."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _claim(folder: Folder, name: str) -> os.stat_result:

@@ -15,7 +15,6 @@ import binascii
 import bz2
 import contextlib
 import errno
-import fcntl
 import gzip
 import hashlib
 import json
@@ -31,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
-from gpucluster.controller import share
+from gpucluster.controller import file_lock, share
 from gpucluster.controller.jobs.queue import now
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.errors import Failed, Refused
@@ -249,10 +248,8 @@ class DataSetStore:
         """
         self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._locks / f"dataset-{name}").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Failed(f"another run brings the data set {name}", "Wait until it ends") from None
+            if not file_lock.acquire(file.fileno()):
+                raise Failed(f"another run brings the data set {name}", "Wait until it ends")
             yield
 
     @contextlib.contextmanager

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gpucluster.controller import file_lock
 from gpucluster.node_agent.errors import Failed
 
 FILE = Path("/run/gpucluster-directory.lock")
 #: Longer than any change takes, except for an import of thousands of users.
 SECONDS = 300.0
-_POLL_SECONDS = 0.05
 
 
 @contextmanager
@@ -28,17 +26,8 @@ def held(file: Path = FILE, seconds: float = SECONDS) -> Iterator[None]:
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.fchmod(handle, 0o600)
-        _take(handle, time.monotonic() + seconds)
+        if not file_lock.acquire(handle, seconds):
+            raise Failed("another change of the directory runs", "Wait until it has ended, and try again")
         yield
     finally:
         os.close(handle)
-
-
-def _take(handle: int, until: float) -> None:
-    while True:
-        try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise Failed("another change of the directory runs", "Wait until it has ended, and try again") from None
-        time.sleep(_POLL_SECONDS)

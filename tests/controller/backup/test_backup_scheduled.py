@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -200,12 +201,13 @@ def test_two_never_run_at_once(
 
 def test_a_run_waits_for_a_backup_that_an_operator_makes(place: Path) -> None:
     asked, taken = threading.Event(), threading.Event()
-    real = sites._taken
+    real = fcntl.flock
 
-    def watched(lock: Any) -> bool:
-        found = real(lock)
-        asked.set()
-        return found
+    def watched(descriptor: int, operation: int) -> None:
+        try:
+            real(descriptor, operation)
+        finally:
+            asked.set()
 
     def wait() -> None:
         with sites.exclusive(patience=PATIENCE_S):
@@ -214,7 +216,7 @@ def test_a_run_waits_for_a_backup_that_an_operator_makes(place: Path) -> None:
     other = threading.Thread(target=wait)
     with pytest.MonkeyPatch.context() as patch:
         with sites.exclusive():
-            patch.setattr(sites, "_taken", watched)
+            patch.setattr(fcntl, "flock", watched)
             other.start()
             assert asked.wait(PATIENCE_S)
             assert not taken.is_set()
