@@ -180,7 +180,23 @@ class OwnOptions(click.Command):
             formatter.write_text(", ".join(common))
 
 
-class _OwnOptionsGroup(OwnOptions, click.Group):
+class _NamesCommands(click.Group):
+    """A group that answers an unknown command with those of a similar name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words name."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            from gpucluster.text import did_you_mean
+
+            hint = did_you_mean(name, self.list_commands(ctx)) or f"{ctx.command_path} --help lists them."
+            ctx.fail(f"No such command {name!r}. {hint}")
+        return super().resolve_command(ctx, args)
+
+
+class _OwnOptionsGroup(OwnOptions, _NamesCommands):
     """The same for a group of commands."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -226,33 +242,35 @@ def _at_root(function: Callable[..., Any]) -> Callable[..., Any]:
     return _options(function, environment=True)
 
 
-#: The module of this folder that registers a command, by the command's name. A module is imported when a command of it
-#: is used: all of them together cost as much as click.
-MODULES = {
-    "autoscaler": "autoscaling",
-    **dict.fromkeys(("backup", "restore"), "backup"),
-    **dict.fromkeys(
-        ("apply", "destroy", "init", "inventory", "list", "output", "plan", "policies", "preflight", "replace", "ssh",
-         "status", "validate", "verify"),
-        "clusters",
-    ),
-    "dashboard": "dashboard",
-    "exposure": "exposure",
-    "group": "groups",
-    **dict.fromkeys(("logs", "runs"), "history"),
-    "image": "images",
-    "job": "jobs",
-    **dict.fromkeys(("kubeconfig", "kubectl"), "kubeconfig"),
-    "kubernetes": "kubernetes",
-    "local": "local",
-    "slurm": "slurm",
-    "software": "software",
-    "state": "state",
-    "user": "users",
-}  # fmt: skip
+#: The commands as `gpucluster --help` lists them, by what one does with them; with the module of this folder that
+#: registers each. A module is imported when a command of it is used: all of them together cost as much as click.
+SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "Start": dict.fromkeys(("init", "validate", "preflight", "policies"), "clusters"),
+    "Build": dict.fromkeys(("plan", "apply", "replace", "destroy"), "clusters"),
+    "Look": {
+        **dict.fromkeys(("status", "list", "verify", "ssh", "inventory", "output"), "clusters"),
+        "exposure": "exposure",
+        "dashboard": "dashboard",
+        **dict.fromkeys(("runs", "logs"), "history"),
+    },
+    "Users": {"user": "users", "group": "groups", **dict.fromkeys(("kubeconfig", "kubectl"), "kubeconfig")},
+    "Work": {"job": "jobs", "image": "images"},
+    "Upkeep": {
+        **dict.fromkeys(("backup", "restore"), "backup"),
+        "autoscaler": "autoscaling",
+        "slurm": "slurm",
+        "kubernetes": "kubernetes",
+        "software": "software",
+        "state": "state",
+    },
+    "The local cloud": {"local": "local"},
+}
+
+#: The module of this folder that registers a command, by the command's name.
+MODULES = {name: module for section in SECTIONS.values() for name, module in section.items()}
 
 
-class Root(click.Group):
+class Root(_NamesCommands):
     """The program. Its commands are imported when they are used, by their names or to list them.
 
     A typing error in a command line is reported as any other error: with `--output json` as JSON.
@@ -265,8 +283,18 @@ class Root(click.Group):
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
-        return sorted({*MODULES, *self.commands})
+        """The names of all commands, in the order of the help."""
+        return [*MODULES, *sorted(set(self.commands) - set(MODULES))]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands into the help, a section for each thing that one does with a cluster."""
+        width = max(map(len, MODULES))
+        for title, names in SECTIONS.items():
+            commands = {name: self.get_command(ctx, name) for name in names}
+            limit = formatter.width - width - 6
+            lines = [(name.ljust(width), found.get_short_help_str(limit)) for name, found in commands.items() if found]
+            with formatter.section(title):
+                formatter.write_dl(lines)
 
     def all_commands(self) -> Mapping[str, click.Command]:
         """All commands by their names."""

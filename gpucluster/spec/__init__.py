@@ -124,7 +124,7 @@ def finding(spec: ClusterSpec, path: tuple[str, ...], message: str, hint: str = 
 
 def _checked(raw: str | bytes, shown_as: str, file: Path) -> ClusterSpec:
     read = document.read(raw, shown_as)
-    if read.data is None or not _known_version(read):
+    if read.data is None or not _a_cluster_file(read) or not _known_version(read):
         raise _input_error(read)
     directory = file.absolute().parent
     invalid = set(read.invalid)
@@ -139,6 +139,15 @@ def _checked(raw: str | bytes, shown_as: str, file: Path) -> ClusterSpec:
         raise _input_error(read)
     resolved = Resolved(file, directory, context.public_keys, context.prices, context.certificates)
     return ClusterSpec.model_validate(read.data, context=resolved)
+
+
+def _a_cluster_file(read: document.Document) -> bool:
+    """A file of something else gets one message, and no list of its keys."""
+    message, hint = messages.another_file(read.data)
+    if message:
+        read.findings.clear()
+        read.error((), message, hint)
+    return not message
 
 
 def _known_version(read: document.Document) -> bool:

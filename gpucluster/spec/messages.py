@@ -17,6 +17,8 @@ from gpucluster.spec.sections import backup, checks, fields, kubernetes, verific
 from gpucluster.text import count, did_you_mean
 
 _MAX_SHOWN = 60
+#: So many unknown keys at the top level may be typing errors.
+_MOST_UNKNOWN = 3
 _WORDS_FOR_TRUE = frozenset({"true", "yes", "on", "y", "True", "TRUE"})
 _WORDS_FOR_FALSE = frozenset({"false", "no", "off", "n", "False", "FALSE"})
 
@@ -110,6 +112,33 @@ def report(document: Document, error: ValidationError) -> set[Path]:
     return invalid
 
 
+#: Files of other tools, by keys that each of them has at its top level, as their documentation describes them.
+_OTHER_TOOLS = (
+    (frozenset({"HeadNode", "Scheduling"}), "AWS ParallelCluster"),
+    (frozenset({"blueprint_name", "deployment_groups"}), "Google Cluster Toolkit"),
+    (frozenset({"apiVersion", "kind"}), "Kubernetes"),
+    (frozenset({"services"}), "Docker Compose"),
+    (frozenset({"resources", "run"}), "SkyPilot"),
+)
+
+
+def another_file(data: dict[str, Any]) -> tuple[str, str]:
+    """Message and hint where a file that was read belongs to another program; both are empty where it is a cluster file.
+
+    A list of its unknown keys would be as long as the file, and would tell its reader less.
+    """
+    known = set(model.ClusterSpec.model_fields)
+    unknown = set(map(str, data)) - known
+    hint = "`gpucluster init` writes a cluster file; docs/reference/cluster-yml.md lists its keys"
+    for keys, tool in _OTHER_TOOLS:
+        if keys <= unknown:
+            return f"this is a file of {tool}, not of gpucluster", hint
+    if len(unknown) > _MOST_UNKNOWN and len(unknown) > len(data) - len(unknown):
+        some = ", ".join(list(map(shown, data))[:3])
+        return f"not a cluster file: it begins with the keys {some}", hint
+    return "", ""
+
+
 def shown(value: Any) -> str:
     """A value as messages quote it: on one line, cut if it is long."""
     if value is None:
@@ -183,6 +212,8 @@ def _example(path: Path) -> str:
 def _yaml(value: Any) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_yaml(item)}' for key, item in value.items())}}}"
     return json.dumps(value) if not isinstance(value, list) else f"[{', '.join(_yaml(item) for item in value)}]"
 
 
@@ -215,7 +246,10 @@ def _text(value: Any, _context: Any, document: Document, path: Path) -> tuple[st
 def _whole_number(value: Any, _context: Any, _document: Document, _path: Path) -> tuple[str, str]:
     hint = ""
     if isinstance(value, str) and re.fullmatch(r"\s*[-+]?[0-9]{1,18}\s*", value):
-        hint = f"Write it without quotes: {int(value)}"
+        # YAML reads 010 as text, or as the number 8, according to its release: the reader keeps it as text.
+        hint = f"Write it without {'zeros before it' if re.match('[-+]?0[0-9]', value) else 'quotes'}: {int(value)}"
+    if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9]{19,}", value):
+        return f"must be a whole number of fewer digits; got {value[:_MAX_SHOWN]}", ""
     return f"must be a whole number; got {shown(value)}", hint
 
 
@@ -243,11 +277,14 @@ def _mapping(value: Any, _context: Any, _document: Document, path: Path) -> tupl
     return f"must be keys with values; got {shown(value)}", f"Keys: {', '.join(known)}" if known else ""
 
 
-def _choice(value: Any, context: Any, _document: Document, path: Path) -> tuple[str, str]:
+def _choice(value: Any, context: Any, document: Document, path: Path) -> tuple[str, str]:
     info = field_at(path)
     kind = _unwrapped(info.annotation) if info else None
     kind = _element(kind) if get_origin(kind) in (dict, tuple) else kind
-    choices = [str(choice) for choice in get_args(kind) or (context.get("expected"),)]
+    choices = [str(choice) for choice in get_args(kind) or (context.get("expected"),) if choice != ""]
+    spelled = document.texts.get(path, shown(value))
+    if not isinstance(value, str) and spelled in choices:
+        return f"must be text, and {spelled} without quotes is a number", f'Write it in quotes: "{spelled}"'
     return f"must be {' or '.join(choices)}; got {shown(value)}", did_you_mean(str(value), choices)
 
 

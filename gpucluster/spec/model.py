@@ -35,15 +35,29 @@ class ClusterSpec(SpecPart):
 
     version: Literal[1] = Field(description="Version of this file format.", examples=[1])
     name: Name = Field(description="Name of the cluster: letters, digits and `-`, at most 15.", examples=["demo"])
-    cloud: Cloud = Field(description="The cloud.")
-    network: NetworkSpec = Field(description="The network.")
+    cloud: Cloud = Field(description="The cloud.", examples=[{"provider": "local"}])
+    network: NetworkSpec = Field(
+        description="The network.",
+        examples=[
+            {
+                "vcn_cidr": "10.20.0.0/16",
+                "public_subnet_cidr": "10.20.0.0/24",
+                "private_subnet_cidr": "10.20.1.0/24",
+            }
+        ],
+    )
     ssh: Ssh = Field(default_factory=Ssh, description="The operator's key pair.")
     controller: ControllerSpec = Field(
         default_factory=ControllerSpec, description="The controller. Default: a small flexible machine."
     )
     login: LoginSpec = Field(default_factory=LoginSpec, description="The login nodes. Default: none.")
     storage: Storage = Field(default_factory=Storage, description="File systems.")
-    pools: dict[str, PoolSpec] = Field(min_length=1, max_length=50, description="The pools of nodes, by name.")
+    pools: dict[str, PoolSpec] = Field(
+        min_length=1,
+        max_length=50,
+        description="The pools of nodes, by name.",
+        examples=[{"compute": {"shape": "BM.GPU4.8", "count": 2}}],
+    )
     scheduler: Scheduler = Field(
         default="slurm",
         description="What runs jobs on the nodes: `slurm`, `kubernetes`, or `none`: nodes with a container runtime, a "

@@ -146,3 +146,31 @@ def test_the_help_of_a_command_explains_its_own_options_and_names_the_common_one
         assert "Default: cluster.yml" not in said
     assert "Do not ask for confirmation." in CliRunner().invoke(cli, ["destroy", "--help"]).stdout
     assert "Default: cluster.yml" in CliRunner().invoke(cli, ["--help"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["aply"], "Did you mean apply?"),
+        (["user", "ad"], "Did you mean add?"),
+        (["job", "submitt"], "Did you mean submit?"),
+        (["--output", "text", "xyzzy"], "gpucluster --help lists them."),
+    ],
+)
+def test_an_unknown_command_is_answered_with_a_similar_one(words: list[str], hint: str) -> None:
+    result = CliRunner().invoke(cli, words, prog_name="gpucluster")
+    assert result.exit_code == 2
+    assert hint in result.output
+
+
+def test_an_unknown_command_is_an_error_of_input_in_json() -> None:
+    result = CliRunner().invoke(cli, ["--output", "json", "aply"])
+    error = json.loads(result.output)["data"]
+    assert (error["error"], error["exit_code"]) == ("InputError", 2)
+    assert "Did you mean apply?" in error["what"]
+
+
+def test_the_help_lists_each_command_once_in_a_section() -> None:
+    text = CliRunner().invoke(cli, ["--help"]).output
+    for name, each in cli.all_commands().items():
+        assert text.count(f"\n  {name} ") == (not each.hidden), name

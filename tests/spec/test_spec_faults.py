@@ -22,11 +22,11 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     # --- types
     "quoted number": ("count: 2", 'count: §"2"', "pools.compute.count", "whole number; got \"2\". Write it without quotes: 2"),
     "word for number": ("count: 2", "count: §two", "pools.compute.count", "whole number"),
-    "octal": ("count: 2", "count: §010", "pools.compute.count", "whole number"),
+    "octal": ("count: 2", "count: §010", "pools.compute.count", "Write it without zeros before it: 10"),
     "sexagesimal": ("gid: 9999", "gid: §1:30", "users.gid", "whole number"),
     "underscores": ("gid: 9999", "gid: §9_876", "users.gid", "whole number"),
     "fraction": ("count: 2", "count: §2.5", "pools.compute.count", "whole number; got 2.5"),
-    "huge number": ("count: 2", "count: §99999999999999999999999", "pools.compute.count", "whole number"),
+    "huge number": ("count: 2", "count: §99999999999999999999999", "pools.compute.count", "a whole number of fewer digits"),
     "managed by nobody": ("count: 2", "count: 2\n    managed: §true", "pools.compute.managed", "only OKE has node pools that it manages"),
     "large number": ("count: 2", "count: §10001", "pools.compute.count", "at most 10000; got 10001"),
     "negative": ("count: 2", "count: §-1", "pools.compute.count", "at least 0; got -1"),
@@ -57,6 +57,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "key of another section": ("name: demo", "name: demo\n§vcn_cidr: 10.0.0.0/16", "vcn_cidr", "It belongs under network"),
     "key of the top level": ("    count: 2", "    count: 2\n    §software: {}", "pools.compute.software", "belongs under the top level"),
     "unknown without likeness": ("  timezone: UTC", "  timezone: UTC\n  §zzz: 1", "software.zzz", "unknown key. Known here: timezone"),
+    "missing section": ("cloud:\n  provider: local\n", "", "cloud", "Write, for example, `cloud: {provider: local}`"),
     "missing key": ("  vcn_cidr: 10.77.0.0/16\n", "", "network.vcn_cidr", "is missing. Write, for example, `vcn_cidr: 10.0.0.0/16`"),
     "missing shape": ("    shape: BM.GPU4.8\n", "", "pools.compute.shape", "is missing"),
     "missing section": ("cloud:\n  provider: local\n", "", "cloud", "is missing"),
@@ -329,6 +330,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "nothing for Slurm": ("{SchedulerParameters: bf_interval=30}", "{Foo: §null}", "slurm.extra_config.Foo", "has no value"),
     "another spelling for Slurm": ("{SchedulerParameters: bf_interval=30}", "{§schedulerparameters: x}", "slurm.extra_config.schedulerparameters", "Write SchedulerParameters"),
     "one key of Slurm in two spellings": ("{SchedulerParameters: bf_interval=30}", "{Licenses: a, §licenses: b}", "slurm.extra_config.licenses", "is the same key as Licenses"),
+    "release without quotes": ("accounting: true", "release: §25.05", "slurm.release", 'Write it in quotes: "25.05"'),
     "unknown release of Slurm": ("accounting: true", 'release: §"26.06"', "slurm.release", "26.05"),
     "unknown default": ("accounting: true", "default_partition: §comput", "slurm.default_partition", "there is no partition \"comput\". Did you mean compute"),
     "two opinions on the default": ("    count: 2", "    count: 2\n    default: true", "", ""),
@@ -351,6 +353,32 @@ def findings(text: str | bytes, filename: str = "cluster.yml") -> list[tuple[int
         found.append((finding.line, finding.column, finding.path, words))
     assert found == sorted(found, key=lambda one: one[:2])
     return found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "a file of Kubernetes"),
+        ("Region: x\nHeadNode: {}\nScheduling: {}\n", "a file of AWS ParallelCluster"),
+        ("blueprint_name: a\ndeployment_groups: []\n", "a file of Google Cluster Toolkit"),
+        ("root: x\ndaemon: x\nbin: x\nsys: x\nname: y\n", 'begins with the keys "root", "daemon", "bin"'),
+    ],
+)
+def test_a_file_of_something_else_gets_one_message(text: str, words: str) -> None:
+    ((line, column, _, message),) = findings(text)
+    assert (line, column) == (1, 1)
+    assert words in message
+    assert "gpucluster init" in message
+
+
+def test_a_few_unknown_keys_are_named_one_by_one() -> None:
+    assert len(findings(LOCAL + "one: 1\ntwo: 2\nthree: 3\nfour: 4\n")) == 4
+
+
+def test_the_field_that_the_file_has_is_the_one_to_lower() -> None:
+    permanent = LOCAL.replace("max_count: 4", "count: 0")
+    messages = {path: message for _, _, path, message in findings(permanent.replace("count: 2", "count: 300", 1))}
+    assert messages["network.private_subnet_cidr"].endswith("or lower count")
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())

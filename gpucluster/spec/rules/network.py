@@ -191,16 +191,18 @@ def _check_addresses(context: RuleContext, private: IPv4Network) -> None:
     counts = [pool.get("max_count") for pool in context.section("pools").values() if isinstance(pool, dict)]
     nodes = sum(most for most in counts if isinstance(most, int))
     logins = context.section("login").get("count", 0) if context.section("network").get("access") == "bastion" else 0
-    builders = BUILDERS if any(is_elastic(pool) for pool in context.section("pools").values()) else 0
+    elastic = any(is_elastic(pool) for pool in context.section("pools").values())
+    builders = BUILDERS if elastic else 0
     bastion = BASTION_ADDRESSES if context.section("network").get("access") == "bastion" else 0
     home = context.section("storage", "home")
     target = 0 if home.get("server") or home.get("enabled") is False else MOUNT_TARGET_ADDRESSES
     needed = nodes + 1 + logins + target + bastion + RESERVED_ADDRESSES + builders
     if needed > private.num_addresses:
         prefix = 32 - (needed - 1).bit_length()
-        hint = f"Use a /{prefix} or larger, or lower max_count"
+        field = "max_count" if elastic else "count"
+        hint = f"Use a /{prefix} or larger, or lower {field}"
         if prefix < LARGEST_PREFIX:
-            hint = "Lower max_count: no subnet is large enough"
+            hint = f"Lower {field}: no subnet is large enough"
         named = count(logins, "login node")
         context.error(
             ("network", "private_subnet_cidr"),
