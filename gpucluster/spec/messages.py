@@ -123,7 +123,7 @@ _OTHER_TOOLS = (
 
 
 def another_file(data: dict[str, Any]) -> tuple[str, str]:
-    """Message and hint where a file that was read belongs to another program; both are empty where it is a cluster file.
+    """Message and hint if a file belongs to another program; both are empty if it is a cluster file.
 
     A list of its unknown keys would be as long as the file, and would tell its reader less.
     """

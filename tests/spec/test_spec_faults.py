@@ -57,7 +57,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "key of another section": ("name: demo", "name: demo\n§vcn_cidr: 10.0.0.0/16", "vcn_cidr", "It belongs under network"),
     "key of the top level": ("    count: 2", "    count: 2\n    §software: {}", "pools.compute.software", "belongs under the top level"),
     "unknown without likeness": ("  timezone: UTC", "  timezone: UTC\n  §zzz: 1", "software.zzz", "unknown key. Known here: timezone"),
-    "missing section": ("cloud:\n  provider: local\n", "", "cloud", "Write, for example, `cloud: {provider: local}`"),
+    "missing cloud": ("cloud:\n  provider: local\n", "", "cloud", "Write, for example, `cloud: {provider: local}`"),
     "missing key": ("  vcn_cidr: 10.77.0.0/16\n", "", "network.vcn_cidr", "is missing. Write, for example, `vcn_cidr: 10.0.0.0/16`"),
     "missing shape": ("    shape: BM.GPU4.8\n", "", "pools.compute.shape", "is missing"),
     "missing section": ("cloud:\n  provider: local\n", "", "cloud", "is missing"),
