@@ -23,11 +23,14 @@ from gpucluster.cli.base import (
     reporting,
 )
 from gpucluster.cli.summaries import (
+    change_sum,
+    changes_text,
     destruction,
     instances_text,
     next_steps,
     place,
     plan_text,
+    program_of,
     status_text,
     summary,
 )
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
+    from gpucluster.terraform.plan import ResourceChange
 
 DRAIN_NODES = click.option(
     "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
@@ -176,7 +180,8 @@ def plan(context: Context, provider: str, detailed_exitcode: bool, skip_prefligh
     """Show what apply would change, node by node. Changes nothing."""
     with cluster_of(context, provider) as (cluster, reporter):
         planned = cluster.plan(preflight=not skip_preflight)
-        reporter.result({"command": "plan", **planned.to_dict()}, plan_text(planned))
+        program = program_of(cluster)
+        reporter.result({"command": "plan", **planned.to_dict()}, plan_text(planned, f"{program} apply"))
     if not planned.empty and detailed_exitcode:
         sys.exit(EXIT_CHANGES)
 
@@ -196,6 +201,7 @@ def plan(context: Context, provider: str, detailed_exitcode: bool, skip_prefligh
 )
 @click.option("--all-tasks", is_flag=True, help="Run every task on the hosts, also where nothing has changed.")
 @SKIP_PREFLIGHT
+@YES
 def apply(
     context: Context,
     provider: str,
@@ -205,10 +211,18 @@ def apply(
     accept_host_keys: bool,
     all_tasks: bool,
     skip_preflight: bool,
+    yes: bool,
 ) -> None:
-    """Create or update the cluster, then verify it."""
+    """Create or update the cluster, then verify it.
+
+    On a terminal it shows what changes in a cluster that stands, and asks. Without a terminal it asks nothing.
+    """
     with cluster_of(context, provider) as (cluster, reporter):
         from gpucluster.operations.drain import DRAIN_TIMEOUT
+
+        def confirm(changes: Sequence[ResourceChange]) -> None:
+            reporter.close()
+            _confirm_changes(changes)
 
         result = cluster.apply(
             delete_data=delete_data,
@@ -217,8 +231,22 @@ def apply(
             preflight=not skip_preflight,
             accept_host_keys=accept_host_keys,
             all_tasks=all_tasks,
+            confirm=confirm if context.can_ask and not yes else None,
         )
         reporter.result(result.to_dict(), summary(result) + next_steps(cluster, result))
+
+
+def _confirm_changes(changes: Sequence[ResourceChange]) -> None:
+    """Ask whether these changes may be made.
+
+    Raises:
+        InputError: they may not.
+    """
+    from gpucluster.cli.output import say
+
+    say(changes_text(changes), err=True)
+    if not click.confirm(f"{change_sum(changes)}. Apply", default=False, err=True):
+        raise InputError("nothing was changed", hint="Pass --yes to skip the question")
 
 
 def _fix_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -45,6 +46,10 @@ _COLOURS = {
     "warning": "yellow",     "error": "bold red",
 }  # fmt: skip
 _INSTANT = 0.05  # seconds; shown with one digit, less than this would be 0.0 s
+# Columns by which a wrapped line is indented more than its beginning: what follows a sign stands under the text.
+_HANGING = 4
+# Narrower terminals wrap by themselves.
+_NARROWEST = 40
 # Terminals that can't move the cursor.
 _DUMB = ("dumb", "unknown")
 _ONGOING = frozenset({"creating", "updating", "deleting", "replacing", "working", "reading"})
@@ -82,6 +87,22 @@ def failure(error: GpuClusterError) -> dict[str, Any]:
 def failure_text(error: GpuClusterError) -> str:
     """An error as text for users."""
     return terminal(f"gpucluster: {error}")
+
+
+def wrapped(text: str, width: int) -> str:
+    """The text with lines of at most `width` columns, broken at spaces; what follows is indented like its line.
+
+    A word that is longer than a line stays whole: a path or a command can still be copied.
+    """
+    lines = []
+    for line in text.split("\n"):
+        margin = " " * (len(line) - len(line.lstrip()) + _HANGING)
+        fits = textwrap.wrap(
+            line, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False,
+            drop_whitespace=True, replace_whitespace=False,
+        )  # fmt: skip
+        lines += fits if len(line) > width else [line]
+    return "\n".join(lines)
 
 
 def say(text: str, *, err: bool = False, newline: bool = True) -> None:
@@ -194,17 +215,23 @@ class _Lines:
 
 
 class Plain(_Lines):
-    """Lines without colour or movement; errors go to standard error."""
+    """Lines without colour or movement; errors go to standard error.
 
-    def __init__(self, out: IO[str] | None = None, *, verbose: bool = False) -> None:
+    Args:
+        clock: begin the line of an event with the time, as a log needs it.
+    """
+
+    def __init__(self, out: IO[str] | None = None, *, verbose: bool = False, clock: bool = False) -> None:
         super().__init__(verbose=verbose)
         self._out = out or sys.stdout
+        self._clock = clock
 
     def __call__(self, event: Event) -> None:
         """Print the event's line, if it has one."""
         line = self.line(event)
         if line:
-            print(line, file=self._out, flush=True)
+            at = time.strftime("%H:%M:%S ", time.localtime(event.time)) if self._clock else ""
+            print(f"{at}{line}", file=self._out, flush=True)
 
     def result(self, data: Mapping[str, Any], text: str) -> None:
         """Print the text."""
@@ -229,6 +256,7 @@ class LiveTerminal(_Lines):
         self._console = Console(highlight=False, soft_wrap=True)
         self._status: Status | None = None
         self._phase_name = ""
+        self._last = ""
         self._activity = ""
         self._since = time.monotonic()
         self._working: dict[str, None] = {}
@@ -239,6 +267,8 @@ class LiveTerminal(_Lines):
 
         if event.kind == EventKind.PHASE and event.status == PhaseStatus.STARTED:
             self._phase_name, self._since = event.name, time.monotonic()
+            last = event.data.get("last")
+            self._last = f", {seconds(last)} last time" if last else ""
             self._working.clear()
         elif event.kind == EventKind.TASK and event.status in ("ok", "changed") and not self._verbose:
             self._show_activity(event.name)
@@ -246,6 +276,7 @@ class LiveTerminal(_Lines):
         else:
             line = self.line(event)
             if line:
+                line = wrapped(line, max(self._console.width, _NARROWEST))
                 colour = _COLOURS.get(event.status, "bold" if event.kind == EventKind.PHASE else "")
                 self._console.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line))
         self._track(event)
@@ -268,8 +299,8 @@ class LiveTerminal(_Lines):
 
     def status_line(self) -> str:
         """The phase, since when it runs, and what is being done, in the width of the terminal."""
-        since = seconds(time.monotonic() - self._since)
-        width = max(self._console.width - len(self._phase_name) - 20, 10)
+        since = seconds(time.monotonic() - self._since) + self._last
+        width = max(self._console.width - len(self._phase_name) - len(since) - 8, 10)
         return printable(f"{self._phase_name}  {since}  {self._activity[:width]}")
 
     def result(self, data: Mapping[str, Any], text: str) -> None:
@@ -284,7 +315,7 @@ class LiveTerminal(_Lines):
         from rich.console import Console
 
         console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(failure_text(error), style="red", markup=False)
+        console.print(wrapped(failure_text(error), max(console.width, _NARROWEST)), style="red", markup=False)
 
     def close(self) -> None:
         """Remove the status line and show the cursor again."""
@@ -316,7 +347,7 @@ def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> Resu
         return JsonLines(command=command)
     if kind == "auto" and sys.stdout.isatty() and os.environ.get("TERM") not in _DUMB:
         return LiveTerminal(verbose=verbose)
-    return Plain(verbose=verbose)
+    return Plain(verbose=verbose, clock=not sys.stdout.isatty())
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:

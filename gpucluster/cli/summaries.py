@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,6 +57,9 @@ def summary(result: RunResult) -> str:
     lines += [f"  {name:<24}{seconds(took):>12}" for name, took in result.phases.items()]
     roles = sorted(result.roles.items(), key=lambda item: -item[1])
     lines += [f"    role {name:<17}{seconds(took):>12}" for name, took in roles if took >= _SHOWN_SECONDS]
+    if result.resources:
+        total = ", ".join(f"{number} {_DONE.get(action, action)}" for action, number in result.resources.items())
+        lines.append(f"  resources: {total}")
     if result.changed:
         lines.append("  changed tasks: " + ", ".join(f"{host} {number}" for host, number in result.changed.items()))
     lines += [f"  {line}" for line in result.repair.lines()] if result.repair else []
@@ -67,7 +71,7 @@ def summary(result: RunResult) -> str:
 def next_steps(cluster: Cluster, result: RunResult) -> str:
     """The commands to type after an apply."""
     spec = cluster.spec
-    program = _program(cluster)
+    program = program_of(cluster)
     if not result.login:
         return f"\n\nLog in as the administrator:\n  {program} ssh"
     name, command = next(iter(result.login.items()))
@@ -92,8 +96,26 @@ def next_steps(cluster: Cluster, result: RunResult) -> str:
 _ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±", "import": "="}
 
 
-def plan_text(plan: ClusterPlan) -> str:
-    """What an apply would do, as text: Terraform's changes, the hosts by name, their configuration."""
+_DONE = {"create": "created", "update": "changed", "replace": "replaced", "delete": "deleted", "import": "adopted"}
+
+
+def change_sum(changes: Sequence[ResourceChange]) -> str:
+    """How many changes there are of each action: "17 to create, 1 to delete"."""
+    counted = Counter(change.action for change in changes)
+    return ", ".join(f"{counted[action]} to {action}" for action in sorted(counted, key=list(_ACTIONS).index))
+
+
+def changes_text(changes: Sequence[ResourceChange]) -> str:
+    """Changes of resources, each with its values."""
+    return "\n".join(printable(line) for change in changes for line in _change_lines(change))
+
+
+def plan_text(plan: ClusterPlan, command: str = "gpucluster apply") -> str:
+    """What an apply would do, as text: Terraform's changes, the hosts by name, their configuration.
+
+    Args:
+        command: makes the changes.
+    """
     from gpucluster.text import count
 
     if plan.empty:
@@ -101,9 +123,7 @@ def plan_text(plan: ClusterPlan) -> str:
     parts = []
     changes = [change for change in plan.changes if not change.internal]
     if changes:
-        lines = [f"{count(len(changes), 'change')} of resources"]
-        lines += [printable(line) for change in changes for line in _change_lines(change)]
-        parts.append("\n".join(lines))
+        parts.append(f"{count(len(changes), 'change')} of resources\n{changes_text(changes)}")
     elif plan.changes or plan.changes_outputs:
         parts.append("notes in Terraform's state, no resources")
     if plan.hosts:
@@ -115,6 +135,8 @@ def plan_text(plan: ClusterPlan) -> str:
         parts.append(
             "\n".join(["configuration of the hosts", *(f"  {printable(str(each))}" for each in plan.configuration)])
         )
+    total = change_sum(changes) if changes else "resources stay as they are"
+    parts.append(f"{total}. Next: {command}")
     return "\n\n".join(parts)
 
 
@@ -147,7 +169,7 @@ def _change_lines(change: ResourceChange) -> list[str]:
     return lines
 
 
-def _program(cluster: Cluster) -> str:
+def program_of(cluster: Cluster) -> str:
     """The command line that calls us again, in this folder, for this cluster."""
     import shlex
     import shutil

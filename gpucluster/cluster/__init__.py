@@ -52,6 +52,7 @@ from gpucluster.operations.status import ClusterStatus
 from gpucluster.operations.users import Groups, Users
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
+from gpucluster.terraform.plan import ResourceChange
 from gpucluster.verdict.expectation import Level
 from gpucluster.verdict.verdict import Verdict
 from gpucluster.workspace import evidence
@@ -153,6 +154,7 @@ class Cluster:
         preflight: bool = True,
         accept_host_keys: bool = False,
         all_tasks: bool = False,
+        confirm: Callable[[Sequence[ResourceChange]], None] | None = None,
     ) -> RunResult:
         """Create or update the cluster, then verify it: the cloud's resources, the hosts' configuration, the checks.
 
@@ -166,13 +168,15 @@ class Cluster:
             preflight: ask the cloud in advance whether it would accept the spec.
             accept_host_keys: trust the ssh host keys that the hosts answer with now, whatever the state has.
             all_tasks: run every task on the hosts, also where nothing has changed.
+            confirm: is called with the changes of resources of a cluster that stands, before the first of them is
+                made. What it raises ends the run, and nothing was changed.
 
         Raises:
             VerifyError: everything was built, but a check failed or could not run.
             GpuClusterError: see `errors`; what was built stays, and the next apply continues from there.
         """
         parts, phases = self._parts, self._parts.phases
-        consent = Consent(delete_data, replace_nodes, drain_timeout)
+        consent = Consent(delete_data, replace_nodes, drain_timeout, confirm=confirm)
         with parts.identity.runs.run("apply", prepares=True) as run:
             terraform = phases.provisioning.prepare(run, to_build=True, preflight=preflight)
             if accept_host_keys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.events import Sink, warn
@@ -29,13 +29,13 @@ class Built:
     """A cluster whose hosts a run has configured.
 
     Args:
-        changes: how many resources Terraform has changed.
+        changes: how many resources were changed, by the action.
         facts: what the hosts reported at the end of the configuration; None if they are in another state by now.
     """
 
     deployment: Deployment
     configured: PlaybookResult
-    changes: int = 0
+    changes: Mapping[str, int] = field(default_factory=dict)
     facts: PlaybookResult | None = None
 
 
@@ -120,7 +120,8 @@ class Building:
             run.elapsed,
             run.phases,
             roles=configured.roles if configured else {},
-            changes=built.changes if built else 0,
+            changes=sum(built.changes.values()) if built else 0,
+            resources=built.changes if built else {},
             changed={host: tasks.changed for host, tasks in configured.hosts.items()} if configured else {},
             verdict=verdict,
             login=self._login_keys.login_commands(deployment.login),

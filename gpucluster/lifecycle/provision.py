@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import http
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,7 +30,7 @@ from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.resize import Resizing, Scaling, is_controller, is_host, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
-from gpucluster.terraform.plan import TerraformPlan
+from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
@@ -53,12 +54,15 @@ class Consent:
         drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
         recreate: permanent nodes to recreate, each under its name, although nothing has changed. Nothing else may
             change then.
+        confirm: is called with the changes of a cluster that stands before the first of them is made, and raises an
+            error to make none. It is not called for a first apply, nor where nothing changes.
     """
 
     delete_data: bool = False
     replace_nodes: bool = False
     drain_timeout: float = DRAIN_TIMEOUT
     recreate: tuple[str, ...] = ()
+    confirm: Callable[[Sequence[ResourceChange]], None] | None = None
 
 
 _COMPARTMENT = "oci_identity_compartment.elastic[0]"
@@ -80,6 +84,11 @@ def network_compartment(spec: ClusterSpec, access: CloudAccess) -> str | None:
     with refusals("reading the subnet of the nodes"):
         subnet = access.client("core", "VirtualNetworkClient").get_subnet(spec.network.private_subnet_id).data
     return str(subnet.compartment_id)
+
+
+def _counted(changes: Iterable[ResourceChange]) -> Counter[str]:
+    """How many changes there are of each action, without those of Terraform's own resources."""
+    return Counter(change.action for change in changes if not change.internal)
 
 
 def lost_homes(plan: TerraformPlan) -> tuple[str, ...]:
@@ -267,8 +276,8 @@ class Provisioning:
         scaling = self._resizing.scaling(terraform, plan)
         return replace(plan, changes=(*plan.changes, *self._adoption.removals(survey))), scaling
 
-    def apply(self, terraform: Terraform, run: Run, consent: Consent) -> int:
-        """Create and change the resources. Returns how many were changed.
+    def apply(self, terraform: Terraform, run: Run, consent: Consent) -> Counter[str]:
+        """Create and change the resources. Returns how many, by the action: create, update, replace, delete.
 
         Raises:
             DataGuardError: the homes' file system would be deleted, and that is not allowed.
@@ -277,21 +286,23 @@ class Provisioning:
         """
         with run.phase("terraform"):
             began = not self._ownership.is_visible
-            changes = self._begin(terraform) if began else 0
+            changes = self._begin(terraform) if began else Counter()
+            if began:
+                consent = replace(consent, confirm=None)
             survey = self._survey_of_new(terraform) if began else self._survey(terraform)
             self._resizing.drain(self._adoption.nodes_to_remove(survey), consent.drain_timeout)
-            changes += self._adoption.remove(survey)
+            changes["delete"] += self._adoption.remove(survey)
             with self._adoption.adopting(terraform, survey):
                 changes += self._change(terraform, consent)
             self._ownership.hold()
             # If the controller or the share is new, the baked images that fit are other ones than before.
             if terraform.set_variables(self._variables(terraform)):
-                changes += self._change(terraform, replace(consent, recreate=()))
+                changes += self._change(terraform, replace(consent, recreate=(), confirm=None))
         return changes
 
-    def _begin(self, terraform: Terraform) -> int:
+    def _begin(self, terraform: Terraform) -> Counter[str]:
         """Make what carries the lock of a run before anything else of a new cluster: its network, or in an existing one
-        its controller. Returns the number of changes.
+        its controller. Returns the number of changes by action.
 
         Raises:
             OtherClusterError: another run has begun a cluster of this name earlier. What this one made is removed.
@@ -302,7 +313,7 @@ class Provisioning:
         if existing and (self._ownership.has_hosts or any(is_host(address) for address in terraform.addresses())):
             # It is not a first apply: the controller of a cluster that stands is lost, or its state, too. The error
             # of the next step reports it.
-            return 0
+            return Counter()
         first, alone = (CONTROLLER, _WITH_CONTROLLER) if existing else (NETWORK, (NETWORK,))
         # What Terraform refuses of the whole, it refuses before anything exists.
         terraform.plan().file.unlink(missing_ok=True)
@@ -319,7 +330,7 @@ class Provisioning:
             # And nothing else: the state may have the file system that an earlier destroy has kept.
             terraform.apply(terraform.plan(destroy=True, only=alone))
             raise
-        return sum(not change.internal for change in plan.changes)
+        return _counted(plan.changes)
 
     def record(self, terraform: Terraform, **reports: Mapping[str, str]) -> None:
         """Write into the state what hosts have reported of themselves, if it has other values.
@@ -406,7 +417,7 @@ class Provisioning:
         if self._spec.elastic_pools:
             self._downloads.wheels()
 
-    def _change(self, terraform: Terraform, consent: Consent) -> int:
+    def _change(self, terraform: Terraform, consent: Consent) -> Counter[str]:
         plan = terraform.plan(recreate=recreated_addresses(self._spec, consent.recreate))
         lost = lost_homes(plan)
         if lost and not consent.delete_data:
@@ -414,6 +425,9 @@ class Provisioning:
                 f"this would delete the file system with the users' homes ({', '.join(lost)})",
                 hint=f"Undo the change in cluster.yml. {DELETE_DATA_HINT}",
             )
+        visible = [change for change in plan.changes if not change.internal]
+        if visible and consent.confirm:
+            consent.confirm(visible)
         plan = self._resizing.drain_and_detach(
             terraform,
             plan,
@@ -433,7 +447,7 @@ class Provisioning:
                 self._ownership.hold_again()
         else:
             plan.file.unlink(missing_ok=True)
-        return sum(not change.internal for change in plan.changes)
+        return _counted(plan.changes)
 
     def _without_keys_of_new_disks(self, terraform: Terraform, plan: TerraformPlan) -> TerraformPlan:
         """The plan to apply: it takes the host keys of hosts that get another boot volume out of the state."""

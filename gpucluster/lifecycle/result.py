@@ -17,7 +17,8 @@ class RunResult:
 
     Args:
         phases: seconds by phase, in order; `roles`: seconds by Ansible role.
-        changes: how many resources Terraform changed; `changed`: changed tasks by host.
+        changes: how many resources were changed; `resources`: the same by the action (create, update, replace, delete).
+        changed: changed tasks by host.
         verdict: what the checks found; None if the command has none.
         repair: what was done with nodes that failed; None without `verify --fix`.
         login: by user, the command line with which they log in.
@@ -31,6 +32,7 @@ class RunResult:
     phases: Mapping[str, float]
     roles: Mapping[str, float] = field(default_factory=dict)
     changes: int = 0
+    resources: Mapping[str, int] = field(default_factory=dict)
     changed: Mapping[str, int] = field(default_factory=dict)
     verdict: Verdict | None = None
     repair: RepairPlan | None = None
@@ -52,6 +54,7 @@ class RunResult:
             "phases": {name: round(seconds, 2) for name, seconds in self.phases.items()},
             "roles": {name: round(seconds, 2) for name, seconds in self.roles.items()},
             "changes": self.changes,
+            "resources": dict(self.resources),
             "changed": dict(self.changed),
             "checks": [check.to_dict() for check in self.checks],
             **({"verdict": self.verdict.to_dict()} if self.verdict else {}),

@@ -11,7 +11,7 @@ from gpucluster.events import Event, EventKind, PhaseStatus, Sink
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import signals
 from gpucluster.workspace import leftovers
-from gpucluster.workspace.run_log import RunLog, RunStatus, lock
+from gpucluster.workspace.run_log import RunLog, RunStatus, last_phases, lock
 
 
 def environment(paths: ClusterPaths) -> dict[str, str]:
@@ -28,6 +28,7 @@ class Run:
     def __init__(self, command: str, paths: ClusterPaths, on_event: Sink) -> None:
         self.command = command
         self.phases: dict[str, float] = {}
+        self._last = last_phases(paths, command)
         self._log = RunLog(paths, command)
         self._on_event = on_event
         self._started = time.monotonic()
@@ -45,10 +46,11 @@ class Run:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """One named part of the run."""
+        """One named part of the run. Its first event has what it took in the last run of this command, in seconds."""
         begin = time.monotonic()
         self._log.enter(name)
-        self._on_event(Event(EventKind.PHASE, name, PhaseStatus.STARTED))
+        data = {"last": self._last[name]} if name in self._last else {}
+        self._on_event(Event(EventKind.PHASE, name, PhaseStatus.STARTED, data=data))
         status = PhaseStatus.FAILED
         try:
             yield

@@ -204,6 +204,16 @@ def read_runs(paths: ClusterPaths) -> Runs:
     return Runs(lock_holder, records[0] if records else None, last_change)
 
 
+def last_phases(paths: ClusterPaths, command: str) -> Mapping[str, float]:
+    """Seconds of each phase of the newest run of a command that succeeded on this machine; empty without one."""
+    for record in _newest_first(paths.runs):
+        if record["command"] == command and record["status"] == RunStatus.SUCCESS:
+            phases = record.get("phases")
+            found = phases.items() if isinstance(phases, dict) else ()
+            return {str(name): float(took) for name, took in found if isinstance(took, int | float)}
+    return {}
+
+
 def records(paths: ClusterPaths) -> list[Mapping[str, Any]]:
     """The records of all runs that can be read, the newest first. Takes no lock."""
     lock_holder = holder(paths)

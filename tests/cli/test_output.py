@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import time
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gpucluster.cli.output import JsonLines, LiveTerminal, Plain, reporter_for, seconds, table
+from gpucluster.cli.output import JsonLines, LiveTerminal, Plain, reporter_for, seconds, table, wrapped
 from gpucluster.cli.summaries import status_text, summary
 from gpucluster.errors import InputError, InputFinding
 from gpucluster.events import Event
@@ -79,6 +83,49 @@ def test_the_live_clock_moves_between_events(monkeypatch: pytest.MonkeyPatch) ->
         terminal.close()
 
 
+def test_the_live_line_has_what_the_phase_took_in_the_last_run() -> None:
+    terminal = LiveTerminal()
+    try:
+        terminal(Event("phase", "ansible", "started", data={"last": 27.9}))
+        assert "28 s last time" in terminal.status_line()
+        terminal(Event("phase", "verify", "started"))
+        assert "last time" not in terminal.status_line()
+    finally:
+        terminal.close()
+
+
+def test_a_line_in_a_log_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    out = io.StringIO()
+    Plain(out, clock=True)(Event("phase", "ansible", "started", time=3661.0))
+    assert out.getvalue() == "01:01:01 ansible\n"
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("  x one two three four five", ["  x one two three", "      four five"]),
+        ("short", ["short"]),
+        ("", [""]),
+        ("one\n\ntwo", ["one", "", "two"]),
+        # A path or a command stays whole, so that it can be copied.
+        ("see /a/very/long/path/that/does/not/fit now", ["see", "    /a/very/long/path/that/does/not/fit", "    now"]),
+        ("10.0.0.0/16 and well-known-words are here", ["10.0.0.0/16 and", "    well-known-words", "    are here"]),
+    ],
+)
+def test_long_lines_are_broken_at_spaces(text: str, lines: list[str]) -> None:
+    assert wrapped(text, 20).split("\n") == lines
+
+
+@settings(max_examples=200)
+@given(text=st.text(alphabet="ab \n-", max_size=200), width=st.integers(40, 120))
+def test_wrapping_loses_no_word(text: str, width: int) -> None:
+    assert wrapped(text, width).split() == text.split()
+
+
 STATUS = {
     "name": "demo", "state": "partial", "resources": {"instance": 3, "vcn": 1}, "pending": ["not configured: a"],
     "hosts": [{"name": "a", "address": "10.0.0.2", "instance": "RUNNING"}], "slurm": [], "kubernetes": [],
@@ -130,6 +177,13 @@ def test_what_is_only_a_note_in_terraforms_state_is_not_a_line() -> None:
     for status in ("created", "failed"):
         Plain(out)(Event("resource", 'terraform_data.image["controller"]', status, elapsed=0.0))
     assert out.getvalue().splitlines() == ['  x terraform_data.image["controller"] failed']
+
+
+def test_a_run_ends_with_the_number_of_resources_that_it_changed() -> None:
+    result = RunResult("apply", RunStatus.SUCCESS, 3.0, {}, changes=3, resources={"create": 2, "delete": 1})
+    assert "resources: 2 created, 1 deleted" in summary(result)
+    assert result.to_dict()["resources"] == {"create": 2, "delete": 1}
+    assert "resources:" not in summary(replace(result, resources={}))
 
 
 def test_a_role_that_took_no_time_is_not_listed() -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from gpucluster.cloud.clusters import Sighting
 from gpucluster.cluster import Cluster
-from gpucluster.errors import LockedError, OtherClusterError, ToolError
+from gpucluster.errors import InputError, LockedError, OtherClusterError, ToolError
 from gpucluster.events import Event, Sink
 from gpucluster.handover.adoption import CONTROLLER, NETWORK
 from gpucluster.lifecycle.ownership import Ownership
@@ -30,6 +30,7 @@ from gpucluster.oci.run_lock import Holder
 from gpucluster.oci.tags import LOCK
 from gpucluster.paths import import_root
 from gpucluster.spec import load
+from gpucluster.terraform.plan import ResourceChange
 from tests.addresses import free_range
 from tests.localcloud.api_harness import Api, running
 
@@ -86,7 +87,7 @@ class Folder:
             parts.identity.ownership.save()
             changes = parts.phases.provisioning.apply(terraform, run, consent)
             assert parts.identity.run_lock._held, "others see that hosts are configured now, also at the first apply"
-            return changes
+            return changes.total()
 
     def changes(self) -> list[tuple[str, str]]:
         """What Terraform would change now, by address."""
@@ -398,7 +399,14 @@ def test_in_an_existing_network_nothing_is_made_before_the_controller_is_held(
         seen.append({ocid: tags for ocid, tags in _tagged(api).items() if ocid not in kept})
 
     monkeypatch.setattr(RunLock, "take", noting)
-    ours.build()
+    asked: list[tuple[str, str]] = []
+
+    def refuse(changes: Sequence[ResourceChange]) -> None:
+        asked.extend((each.address, each.action) for each in changes)
+        raise InputError("nothing was changed")
+
+    ours.build(consent=Consent(confirm=refuse))
+    assert asked == [], "a first apply changes nothing that stands"
     before, held = seen[0], list(seen[-1].values())
     assert before == {}
     assert [each["role"] for each in held] == ["controller"]
@@ -414,6 +422,11 @@ def test_in_an_existing_network_nothing_is_made_before_the_controller_is_held(
                      and each["type"] == "oci_core_instance")  # fmt: skip
     controller["instances"][0]["status"] = "tainted"
     state.write_text(json.dumps(content))
+    standing = _tagged(api)
+    with pytest.raises(InputError, match="nothing was changed"):
+        ours.build(consent=Consent(replace_nodes=True, confirm=refuse))
+    assert ("module.controller.oci_core_instance.this", "replace") in [(each.partition("[")[0], a) for each, a in asked]
+    assert _tagged(api) == standing
     ours.build(consent=Consent(replace_nodes=True))
     ((after_id, after),) = ((ocid, tags) for ocid, tags in seen[-1].items() if tags["role"] == "controller")
     assert after_id != before_id

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -142,7 +142,16 @@ def test_a_node_that_is_removed_is_named_once(tmp_path: Path) -> None:
     scaling = Scaling({"compute": PoolScaling(removed=("compute-1",))}, staying={"demo-controller": "ocid1.c"})
     plan = _plan(tmp_path, hosts=scaling)
     assert plan.configuration == ()
-    assert plan_text(plan) == "nodes\n  pool compute: compute-1 to remove"
+    end = "resources stay as they are. Next: gpucluster apply"
+    assert plan_text(plan) == f"nodes\n  pool compute: compute-1 to remove\n\n{end}"
+
+
+def test_a_plan_ends_with_a_sum_and_the_next_command(tmp_path: Path) -> None:
+    made = ResourceChange("module.network.oci_core_vcn.this[0]", "create")
+    plan = _plan(tmp_path, changes=(HOME, made, replace(made, address="module.network.oci_core_subnet.private[0]")))
+    assert plan_text(plan, "gpucluster -f a.yml apply").splitlines()[-1] == (
+        f"2 to create, 1 to {HOME.action}. Next: gpucluster -f a.yml apply"
+    )
 
 
 def test_what_apply_would_refuse_is_a_warning_with_the_option(tmp_path: Path) -> None:
@@ -163,7 +172,7 @@ def test_a_plan_shows_values_and_what_forces_a_replacement(tmp_path: Path) -> No
     assert lines[1].startswith("  ± the file system: replace")
     assert "      availability_domain: AD-1 -> AD-2  # forces the replacement" in lines
     assert f'      long: "{"x" * 100}" -> ["y"]' in lines
-    assert lines[-2:] == ["  + the VCN: create", "      module.network.oci_core_vcn.this"]
+    assert lines[-4:-2] == ["  + the VCN: create", "      module.network.oci_core_vcn.this"]
 
 
 @pytest.mark.parametrize(("action", "known", "words"), [

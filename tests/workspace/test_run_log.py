@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE
 
@@ -26,7 +27,7 @@ from gpucluster.errors import (
     ReplacementError,
     ToolError,
 )
-from gpucluster.events import ignore
+from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.workspace.run import run
 from gpucluster.workspace.run_log import MAX_RUNS, RunLog, RunStatus, holder, lock, read_runs
@@ -222,3 +223,17 @@ def test_the_run_log_is_bounded(paths: ClusterPaths) -> None:
         RunLog(paths, "status").close(RunStatus.SUCCESS)
     assert len(list(paths.runs.glob("*.json"))) == MAX_RUNS
     assert json.loads(next(paths.runs.glob("*.json")).read_text())["command"] == "status"
+
+
+def test_a_phase_begins_with_what_it_took_in_the_last_run_that_succeeded(tmp_path: Path) -> None:
+    paths = ClusterPaths(tmp_path)
+    events: list[Event] = []
+    for command, good in (("apply", True), ("apply", False), ("plan", True), ("apply", True)):
+        with suppress(InputError), run(command, paths, events.append) as this:
+            with this.phase("terraform"):
+                pass
+            this.phases["terraform"] = {"apply": 12.0, "plan": 3.0}[command] + (0 if good else 100)
+            if not good:
+                raise InputError("wrong")
+    first, *_, last = [each for each in events if each.status == "started"]
+    assert (dict(first.data), dict(last.data)) == ({}, {"last": 12.0})
