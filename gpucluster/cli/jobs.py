@@ -103,7 +103,43 @@ def _described(
 
 @command("list", parent=job)
 def job_list(context: Context) -> None:
-    """List the templates."""
+    """List the jobs that wait or run, of all users."""
+    with cluster_of(context) as (cluster, reporter):
+        from gpucluster.cli.output import table
+
+        jobs = cluster.jobs.list()
+        rows = [
+            [each.id, each.user, each.state, each.running or "-", each.nodes or "-", each.name, each.reason]
+            for each in jobs
+        ]
+        header = ["ID", "USER", "STATE", "TIME", "NODES", "NAME", "WHY IT WAITS"]
+        text = table(rows, header) if rows else "no job waits or runs"
+        reporter.result({"command": "job list", "jobs": [each.to_dict() for each in jobs]}, text)
+
+
+@command("logs", parent=job)
+@click.argument("number", metavar="ID")
+@click.option("--follow", is_flag=True, help="Go on until the job has ended. Ctrl-C leaves it running.")
+def job_logs(context: Context, number: str, follow: bool) -> None:
+    """Print what job ID has printed.
+
+    For a job that `gpucluster job submit` has submitted. Secrets in it are left out.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        from gpucluster.cli.output import say
+
+        parts = cluster.jobs.output(number, follow=follow)
+        if context.output == "json":
+            text = "".join(parts)
+            reporter.result({"command": "job logs", "id": number, "output": text}, "")
+            return
+        for part in parts:
+            say(part, newline=False)
+
+
+@command("templates", parent=job)
+def job_templates(context: Context) -> None:
+    """List the templates of jobs."""
     with reporting(context) as reporter:
         from gpucluster.cli.output import table
         from gpucluster.jobs import registry
@@ -121,7 +157,7 @@ def job_list(context: Context) -> None:
                 }
             )
         text = table(rows, ["NAME", "NEEDS", "LAUNCHERS", "WHAT IT DOES"])
-        reporter.result({"command": "job list", "templates": data}, text)
+        reporter.result({"command": "job templates", "templates": data}, text)
 
 
 def _needs(template: Template) -> dict[str, bool]:

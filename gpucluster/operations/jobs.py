@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -49,6 +50,8 @@ _END_S = 20.0
 #: As long as a job takes.
 _FOR_EVER_S = 1e9
 _CHUNK = 2 << 20
+#: Seconds between two looks at an output that is followed.
+_FOLLOW_S = 1.0
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _NAME = "job"
 #: How a job ended that has not completed: what that means for the workload.
@@ -156,6 +159,29 @@ class CancelledJob:
     user: str
     ended: bool
     state: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job that has not ended, of any user.
+
+    Args:
+        state: in the words of the scheduler; `reason`: why it waits.
+        running: for how long, as Slurm prints it; "" on Kubernetes.
+        name: as its user wrote it.
+    """
+
+    id: str
+    user: str
+    state: str
+    nodes: str
+    reason: str
+    running: str
+    name: str
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -510,6 +536,40 @@ class Jobs:
             result=answer["result"] or None,
             told=tuple(answer.get("told") or ()),  # an agent of an earlier release does not send it
         )
+
+    def list(self) -> tuple[QueuedJob, ...]:
+        """The jobs that wait or run, of all users. On Kubernetes: those that were submitted here, the newest 50.
+
+        Raises:
+            ToolError: the scheduler does not answer.
+        """
+        self._require_scheduler("job list")
+        with self._open() as talk:
+            answer = talk.ask("list")
+        keys = QueuedJob.__dataclass_fields__
+        return tuple(QueuedJob(**{key: str(each.get(key, "")) for key in keys}) for each in answer["jobs"])
+
+    def output(self, job: str, *, follow: bool = False) -> Iterator[str]:
+        """What a job that was submitted here has printed, in parts, without secrets.
+
+        Args:
+            follow: go on until the job has ended.
+
+        Raises:
+            InputError: there is no such job, or it was not submitted here.
+        """
+        self._require_scheduler("job logs")
+        offset = 0
+        with self._open() as talk:
+            while True:
+                answer = talk.ask("read", id=job, offset=offset)
+                if answer["text"]:
+                    yield str(answer["text"])
+                elif answer["ended"] or not follow:
+                    return
+                else:
+                    time.sleep(_FOLLOW_S)
+                offset = int(answer["offset"])
 
     def cancel(self, job: str) -> CancelledJob:
         """Cancel a job that was submitted here. A job of Slurm that has ended stays as it is; in Kubernetes its objects

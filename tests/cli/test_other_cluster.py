@@ -75,6 +75,8 @@ READS: Mapping[str, tuple[str, ...]] = {
     "image list": (),
     "group list": (),
     "inventory": (),
+    "job list": (),
+    "job logs": ("7",),
     "job report": ("7",),
     "job status": ("7",),
     "job wait": ("7",),
@@ -92,7 +94,7 @@ READS: Mapping[str, tuple[str, ...]] = {
 #: They are about files, this machine, or all clusters of a compartment.
 WITHOUT_A_CLUSTER = frozenset(
     {
-        "autoscaler simulate", "init", "job judge", "job list", "job render", "job show", "kubernetes images",
+        "autoscaler simulate", "init", "job judge", "job render", "job show", "job templates", "kubernetes images",
         "kubernetes queues", "kubernetes values", "list", "local env", "local start", "local status", "local stop",
         "logs", "runs", "software fetch", "software list", "software lock", "validate",
     }

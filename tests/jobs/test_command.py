@@ -31,7 +31,7 @@ def data(result: Result) -> dict[str, Any]:
 
 
 def test_list_and_show_need_no_cluster() -> None:
-    listed = data(job("list", "--output", "json"))["templates"]
+    listed = data(job("templates", "--output", "json"))["templates"]
     assert {"nccl_tests", "mpi_allreduce", "pytorch_ddp"} <= {each["name"] for each in listed}
     for each in listed:
         shown = job("show", each["name"])

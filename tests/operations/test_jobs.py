@@ -473,3 +473,32 @@ def test_a_template_that_needs_no_data_takes_no_file(share: Share, tmp_path: Pat
     (tmp_path / "x").write_text("")
     with pytest.raises(InputError, match="needs no data set"):
         share.jobs.prepare(JobRequest(NAME), source=tmp_path / "x")
+
+
+def test_the_jobs_of_all_users_are_listed(tmp_path: Path) -> None:
+    row = {"id": "8", "user": "bob", "state": "PENDING", "nodes": "", "reason": "Resources", "running": "0:00"}
+    (listed,) = jobs(spec(tmp_path), JobsConversation(list={"jobs": [{**row, "name": "x", "more": 1}]})).list()
+    assert listed.to_dict() == {**row, "name": "x"}
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_an_output_comes_in_parts_until_there_is_no_more(
+    tmp_path: Path, follow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [
+        {"text": "one\n", "offset": 4, "ended": False},
+        {"text": "", "offset": 4, "ended": False},
+        {"text": "two\n", "offset": 8, "ended": True},
+        {"text": "", "offset": 8, "ended": True},
+    ]
+    places: list[int] = []
+
+    class Following(JobsConversation):
+        def ask(self, operation: str, _on_progress: Any = None, **given: Any) -> Any:
+            places.append(given["offset"])
+            return answers[len(places) - 1]
+
+    monkeypatch.setattr("gpucluster.operations.jobs._FOLLOW_S", 0)
+    parts = list(jobs(spec(tmp_path), Following()).output("7", follow=follow))
+    assert parts == (["one\n", "two\n"] if follow else ["one\n"])
+    assert places == ([0, 4, 4, 8] if follow else [0, 4])

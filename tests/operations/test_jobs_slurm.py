@@ -100,6 +100,49 @@ def test_a_job_is_the_users_own_and_its_output_comes_back(site: Site) -> None:
         assert talk.ask("output", id=made["id"])["result"] == {"status": "pass"}
 
 
+def test_jobs_that_have_not_ended_are_listed(site: Site) -> None:
+    """Whatever a user calls a job, its line has the other fields at their places."""
+    running = site.submit("sleep 600", "--nodes=2", "--job-name=a|b|c d")
+    waiting = site.submit("true", "--nodes=2", "--job-name=next")
+    try:
+        with site.session() as talk:
+            talk.ask("wait", id=running["id"], seconds=0)
+            site.slurm.until("the first job runs", lambda: site.state(running["id"]) == "RUNNING")
+
+            def listed_jobs() -> dict[str, dict[str, str]]:
+                return {each["id"]: each for each in talk.ask("list")["jobs"]}
+
+            site.slurm.until("Slurm has a reason for the second", lambda: listed_jobs()[waiting["id"]]["reason"])
+            listed = listed_jobs()
+        assert list(listed) == [running["id"], waiting["id"]]
+        first, second = listed[running["id"]], listed[waiting["id"]]
+        assert (first["name"], first["user"], first["state"], first["nodes"]) == ("a|b|c d", USER, "RUNNING", "a-[1-2]")
+        assert (second["name"], second["state"]) == ("next", "PENDING")
+        assert second["reason"] in {"Priority", "Resources"}
+    finally:
+        with site.session() as talk:
+            for each in (waiting, running):
+                talk.ask("cancel", id=each["id"])
+    site.idle()
+
+
+def test_an_output_is_followed_line_by_line_and_no_secret_is_cut_in_two(site: Site) -> None:
+    # It ends its line when it is told.
+    made = site.submit('cd "$SLURM_SUBMIT_DIR"; mkfifo go; echo one; printf TOKEN=; cat go; echo abc; printf end')
+    with site.session() as talk:
+        site.slurm.until("the first line is there", lambda: "one" in talk.ask("read", id=made["id"])["text"])
+        first = talk.ask("read", id=made["id"], offset=0)
+        assert (first["text"], first["ended"]) == ("one\n", False), "the line that has not ended waits"
+        site.sh(f": > {made['folder']}/go")
+        talk.ask("wait", id=made["id"])
+        second = talk.ask("read", id=made["id"], offset=first["offset"])
+        assert (second["text"], second["ended"]) == ("TOKEN=[removed]\nend", True)
+        assert talk.ask("read", id=made["id"], offset=second["offset"])["text"] == ""
+        for wrong in (-1, "0", True):
+            with pytest.raises(InputError, match="not a place in a file"):
+                talk.ask("read", id=made["id"], offset=wrong)
+
+
 def test_who_waits_may_go_and_the_job_goes_on(site: Site) -> None:
     """The connection ends (Ctrl-C, kill -9 of the operator's command), or the program on the controller is killed."""
     made = site.submit("sleep 600")

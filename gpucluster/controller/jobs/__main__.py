@@ -66,6 +66,8 @@ class JobSession:
             "submit": self._submit,
             "wait": self._wait,
             "output": self._output,
+            "read": self._read,
+            "list": self._list,
             "result": self._keep_result,
             "cancel": self._cancel,
             "dataset.begin": self._begin_data,
@@ -115,6 +117,24 @@ class JobSession:
             "job": {**seen._asdict(), "ended": seen.ended}, "user": owner.name, "record": record, "result": kept,
             "output": scrub.scrubbed(output.decode(errors="replace")), "told": messages_of_job(FOLDER, seen.id),
         }  # fmt: skip
+
+    def _read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        seen, owner, place, record = self._ours(arguments.get("id"))
+        name, offset = str(record.get("output", "")).replace("{job}", seen.id), arguments.get("offset", 0)
+        if type(offset) is not int or offset < 0:
+            raise Refused(f"not a place in a file: {str(offset)[:40]!r}")
+        part = b""
+        if name and "/" not in name:
+            most = folder.PART + _SMALL
+            part = work_as(
+                owner, lambda: folder.output_from(place, name, offset, whole=seen.ended),
+                seconds=_OUTPUT_SECONDS, most=most,
+            )  # fmt: skip
+        text = scrub.scrubbed(part.decode(errors="replace"))
+        return {"text": text, "offset": offset + len(part), "state": seen.state, "ended": seen.ended}
+
+    def _list(self, _arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {"jobs": [each._asdict() for each in self._queue.jobs()]}
 
     def _keep_result(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         _seen, owner, place, _record = self._ours(arguments.get("id"))

@@ -30,6 +30,8 @@ RECORD = "job.json"
 RESULT = "result.json"
 #: Bytes that are read of an output: from its beginning, and from its end.
 HEAD, TAIL = 1 << 20, 3 << 20
+#: Bytes of an output that is followed, in one answer.
+PART = 1 << 20
 _MOST_RECORD = 1 << 20
 _MOST_FILES, _MOST_BYTES = 100, 16 << 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -78,7 +80,7 @@ def checked_template(name: Any) -> str:
         Refused: it is something else.
     """
     if not isinstance(name, str) or not _TEMPLATE.fullmatch(name):
-        raise Refused(f"this can't be the name of a template: {str(name)[:80]!r}", "Run: gpucluster job list")
+        raise Refused(f"this can't be the name of a template: {str(name)[:80]!r}", "Run: gpucluster job templates")
     return name
 
 
@@ -178,6 +180,30 @@ def output(folder: Path, name: str) -> bytes:
         return head + f"\n[gpucluster: {left_out} bytes are left out]\n".encode() + _read(descriptor, TAIL)
     finally:
         os.close(descriptor)
+
+
+def output_from(folder: Path, name: str, offset: int, *, whole: bool) -> bytes:
+    """What the job has printed from a byte on, at most `PART` bytes.
+
+    Args:
+        whole: nothing more will come. Otherwise the last line is left for the next call until it has ended: a secret
+            in it must not be cut in two.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    try:
+        descriptor = _open(folder / name)
+    except FileNotFoundError:
+        return b""
+    try:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        part = _read(descriptor, PART)
+    finally:
+        os.close(descriptor)
+    end = part.rfind(b"\n") + 1
+    # A line that is longer than a part is cut: waiting for its end would never end.
+    return part if (whole and len(part) < PART) or (not end and len(part) == PART) else part[:end]
 
 
 def _named(base: Path, name: str) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller.jobs import folder, requirements
-from gpucluster.controller.jobs.queue import Checked, SubmittedJob
+from gpucluster.controller.jobs.queue import Checked, QueuedJob, SubmittedJob
 from gpucluster.controller.kubernetes import job_objects, person_objects
 from gpucluster.controller.kubernetes.job_objects import CLAIMS, JOB, KIND, NEEDED, WORKLOADS, Manifest, Owner
 from gpucluster.node_agent.accounts import Account, account_of
@@ -33,6 +33,8 @@ _NO_KIND = re.compile(r"no matches for kind|doesn't have a resource type|could n
 #: Of Kubernetes itself: they are not images for jobs.
 _SYSTEM = ("registry.k8s.io/", "k8s.gcr.io/", "docker.io/calico/", "quay.io/calico/", "quay.io/tigera/")
 _MOST_SHOWN = 10
+#: Jobs in a list: each needs three questions to the API server.
+_MOST_LISTED = 50
 #: Seconds for all objects of a job.
 _CREATE_S = 120.0
 
@@ -189,6 +191,24 @@ class KubernetesQueue:
         return SubmittedJob(
             job, uid, state.state, state.nodes, state.reason, str(place), state.exit_status, state.patience
         )
+
+    def jobs(self) -> list[QueuedJob]:
+        """The newest jobs that were submitted here and have not ended."""
+        maps = self._kubectl.list("configmaps", "", labels=_OURS)
+        newest = sorted(maps, key=lambda each: str(each["metadata"].get("creationTimestamp")))[-_MOST_LISTED:]
+        found = []
+        for about in (each["metadata"] for each in newest):
+            name = str((about.get("labels") or {}).get(JOB, ""))
+            job = f"{about['namespace']}/{name}"
+            if name != about["name"] or not _ID.fullmatch(job):
+                continue  # it is not the map of a job
+            # Each needs questions of its own; it may end, and its namespace go, between them.
+            with contextlib.suppress(AgentError):
+                seen = self.look(job)
+                if seen is not None and not seen.ended:
+                    user = account_of(seen.uid).name
+                    found.append(QueuedJob(name, user, seen.state, seen.nodes, seen.reason, "", name))
+        return found
 
     def _events(self, namespace: str, workloads: Sequence[Manifest]) -> list[Manifest]:
         """Why pods could not be made, the last at the end."""

@@ -38,6 +38,25 @@ class SubmittedJob(NamedTuple):
         return self.state in ENDED
 
 
+class QueuedJob(NamedTuple):
+    """A line of the list of jobs.
+
+    Args:
+        user: the name of its user.
+        state: in Slurm's words; `reason`: why it waits, "" if it does not.
+        running: for how long, as the scheduler prints it; "" if it does not print it.
+        name: as its user wrote it.
+    """
+
+    id: str
+    user: str
+    state: str
+    nodes: str
+    reason: str
+    running: str
+    name: str
+
+
 class Checked(NamedTuple):
     """What a queue reports of a job before its submission.
 
@@ -76,6 +95,9 @@ class Queue(Protocol):
 
     def look(self, job: str) -> SubmittedJob | None:
         """A job, also one that has ended; None if it is not known. Raises Failed without an answer."""
+
+    def jobs(self) -> list[QueuedJob]:
+        """The jobs that have not ended, the newest last. Raises Failed without an answer."""
 
     def cancel(self, seen: SubmittedJob) -> None:
         """End a job and whatever it has. Raises Failed without an answer."""

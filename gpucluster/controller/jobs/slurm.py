@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpucluster.controller.jobs.queue import SubmittedJob
+from gpucluster.controller.jobs.queue import QueuedJob, SubmittedJob
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.accounts import Account, environment
 from gpucluster.node_agent.errors import Failed, Refused
 
 _SECONDS = 60.0
 _FORMAT, _FIELDS = "%A|%U|%T|%N|%r|%Z", 6
+_LIST_FORMAT, _LIST_FIELDS = "%i|%u|%T|%N|%r|%M|%j", 7
 _SEE_SLURMCTLD = "See: gpucluster ssh -- systemctl status slurmctld"
 _UNKNOWN_JOB = "Invalid job id"
 _ACCOUNTED = "--format=JobIDRaw,UID,State,NodeList,ExitCode,WorkDir"
@@ -119,6 +120,22 @@ def _accounted(job: str) -> SubmittedJob | None:
                 job, int(words[1]), state, words[3], "", words[5], int(status) if status.isdigit() else None
             )
     return None
+
+
+def jobs() -> list[QueuedJob]:
+    """The jobs that have not ended, of all users.
+
+    Raises:
+        Failed: Slurm does not answer.
+    """
+    result = programs.call(["squeue", "--noheader", "--all", "--sort=i", f"--format={_LIST_FORMAT}"], seconds=_SECONDS)
+    if result.returncode != 0:
+        raise Failed(_no_answer(result.stderr, result.returncode), _SEE_SLURMCTLD)
+    rows = (line.split("|", _LIST_FIELDS - 1) for line in result.stdout.splitlines())
+    return [
+        QueuedJob(job, user, state, nodes, "" if reason == "None" else reason, running, name)
+        for job, user, state, nodes, reason, running, name in (row for row in rows if len(row) == _LIST_FIELDS)
+    ]
 
 
 def cancel(job: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller.jobs import folder, requirements, slurm
-from gpucluster.controller.jobs.queue import Checked, SubmittedJob
+from gpucluster.controller.jobs.queue import Checked, QueuedJob, SubmittedJob
 from gpucluster.node_agent.accounts import Account
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 
@@ -58,6 +58,10 @@ class SlurmQueue:
     def look(self, job: str) -> SubmittedJob | None:
         """A job, also one that has ended."""
         return slurm.look(job)
+
+    def jobs(self) -> list[QueuedJob]:
+        """The jobs of all users that have not ended."""
+        return slurm.jobs()
 
     def cancel(self, seen: SubmittedJob) -> None:
         """Cancel a job. One that has ended stays as it is."""

@@ -97,12 +97,15 @@ def test_a_job_is_the_users_from_its_pods_to_its_end(site: Site) -> None:
         assert pod["spec"]["securityContext"]["runAsUser"] == site.owner.uid
         site.of_kubelet(pod, phase="Running")
     wait_for("the job runs", lambda: site.queue.look("whole").state == "RUNNING")  # type: ignore[union-attr]
+    (listed,) = [each for each in site.queue.jobs() if each.id == "whole"]
+    assert (listed.user, listed.state) == (site.owner.name, "RUNNING")
     first = next(pod for pod in site.pods("whole") if pod["metadata"]["name"].startswith("whole-0-"))
     end = {"name": "workload", "image": "", "imageID": "", "ready": False, "restartCount": 0}
     site.of_kubelet(first, phase="Failed", containerStatuses=[{**end, "state": {"terminated": {"exitCode": 66}}}])
     seen = site.queue.look("whole")
     assert seen is not None
     assert (seen.state, seen.exit_status, seen.uid) == ("FAILED", 66, site.owner.uid)
+    assert "whole" not in [each.id for each in site.queue.jobs()]
     with pytest.raises(Refused, match="has a job whole"):
         site.submit("whole")
     site.queue.cancel(seen)
