@@ -577,12 +577,7 @@ def _write_page(place: str, report: JobReport) -> None:
 
     from gpucluster import __version__
     from gpucluster.jobs.report.page import html
+    from gpucluster.paths import write_whole
 
-    file = Path(place)
-    new = file.with_name(f".{file.name}.new")
-    try:
-        new.write_text(html(report, made_at=time.time(), made_by=f"gpucluster {__version__}"), encoding="utf-8")
-        new.replace(file)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise InputError(f"{file} can't be written: {error.strerror}", hint="Name another file") from None
+    # It names users and hosts.
+    write_whole(Path(place), html(report, made_at=time.time(), made_by=f"gpucluster {__version__}"), mode=0o600)

@@ -39,6 +39,11 @@ def in_grafana(subject: Subject) -> str:
     return f"/d/{boards.CLUSTER}"
 
 
+#: Before the path of a page of Prometheus 2 that needs no script of its new interface: Debian and Ubuntu build it without
+#: that one, and its own pages say only so. Prometheus 3 has none of them.
+CLASSIC = "/classic"
+
+
 def in_prometheus(subject: Subject) -> str:
     """The path of a plot of what its GPUs do; of the alerts for the cluster."""
     if subject.job is not None:

@@ -6,8 +6,10 @@ cloud's network.
 
 from __future__ import annotations
 
+import http.client
 import socket
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -43,6 +45,7 @@ _OPTIONS = (
 # Seconds between two looks whether the connection stands; ssh itself notices a dead network after 45.
 _BEAT = 2.0
 _END = 5.0
+_PAGE_S = 5.0
 #: Seconds before each new attempt after a connection has ended.
 RETRIES = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
@@ -101,7 +104,10 @@ class Dashboard:
                     if opened:
                         info(self._on_event, "dashboard", f"the connection to {self._where} is there again")
                     else:
-                        on_open(Page(service, f"http://{_HOST}:{local}{path}"))
+                        base = f"http://{_HOST}:{local}"
+                        if service == "prometheus" and _has_pages(f"{base}{addresses.CLASSIC}/alerts"):
+                            base += addresses.CLASSIC
+                        on_open(Page(service, f"{base}{path}"))
                     opened, failures = True, 0
                     while True:
                         self._sleep(_BEAT)
@@ -168,6 +174,17 @@ class Dashboard:
 
 def _echoed(_line: str) -> bool:
     return True
+
+
+def _has_pages(url: str) -> bool:
+    """Whether a server answers with a page there."""
+    # A proxy of the environment does not reach our loopback device.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=_PAGE_S) as answer:
+            return bool(answer.status == http.HTTPStatus.OK)
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 def _free_port(port_number: int | None) -> int:

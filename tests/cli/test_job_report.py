@@ -41,6 +41,7 @@ def test_text_json_and_a_page(asked: list[Any], tmp_path: Path) -> None:
     assert "Nothing stands out" in done.stdout
     assert "Page: report.html" in done.stdout
     assert is_page((tmp_path / "report.html").read_text(), KIND)
+    assert (tmp_path / "report.html").stat().st_mode & 0o777 == 0o600, "it names users and hosts"
     # Once more, over the one of before; no other file is left.
     done = run("12_3", "--html", "report.html", "--anonymous", "--output", "json")
     assert json.loads(done.stdout.splitlines()[-1])["data"]["energy_kwh"] == pytest.approx(9.6)

@@ -132,10 +132,12 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshHost]:
 
 
 @contextmanager
-def service(name: str) -> Iterator[int]:
+def service(name: str, *, classic: bool = False) -> Iterator[int]:
+    """An HTTP server. `classic`: with the pages of Prometheus 2 that Debian has in place of the new ones."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            self.send_response(404 if self.path.startswith("/classic") and not classic else 200)
             self.end_headers()
             self.wfile.write(f"{name} {self.path}".encode())
 
@@ -184,6 +186,21 @@ def _read(url: str) -> str:
     with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         text: str = answer.read().decode()
         return text
+
+
+@pytest.mark.parametrize("classic", [True, False])
+def test_a_prometheus_without_its_new_interface_shows_the_old_one(
+    tmp_path: Path, host: SshHost, services: Callable[..., None], classic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # it must not be asked
+    pages: list[Page] = []
+    with service("prometheus", classic=classic) as prometheus:
+        services(prometheus=prometheus)
+        with pytest.raises(KeyboardInterrupt):
+            _dashboard(tmp_path, [], []).forward(Subject(), None, pages.append)
+    (page,) = pages
+    assert page.url.endswith("/classic/alerts") is classic
+    assert page.url.endswith("/alerts")
 
 
 def test_the_page_is_there_until_a_user_ends_it(tmp_path: Path, host: SshHost, services: Callable[..., None]) -> None:
