@@ -23,7 +23,8 @@ class HostOperations:
             host: its name; None or "controller" is the controller, and "login" is a login node that answers.
 
         Raises:
-            ToolError: no such host, or nothing was applied yet.
+            InputError: no such host.
+            ToolError: nothing was applied yet.
         """
         return self._parts.connections.controller.ssh_argv(host, command)
 

@@ -39,8 +39,8 @@ def in_grafana(subject: Subject) -> str:
     return f"/d/{boards.CLUSTER}"
 
 
-#: Before the path of a page of Prometheus 2 that needs no script of its new interface: Debian and Ubuntu build it without
-#: that one, and its own pages say only so. Prometheus 3 has none of them.
+#: Before the path of a page of Prometheus 2 that works without its new interface: Debian and Ubuntu build it without
+#: that one, and show a notice in its place. Prometheus 3 has no such pages.
 CLASSIC = "/classic"
 
 

@@ -136,7 +136,8 @@ class ControllerConnection:
                 that answers. An elastic node is reached from the controller, which alone knows where it is now.
 
         Raises:
-            ToolError: no such host, or nothing was applied yet.
+            InputError: no such host.
+            ToolError: nothing was applied yet.
         """
         names = [host.name for host in self.hosts()]
         if not names:
@@ -149,7 +150,7 @@ class ControllerConnection:
             return self._through_controller(names[0], target, command)
         if target not in names:
             hint = f"The hosts are {', '.join(names)}. For a command on the controller: gpucluster ssh -- {target}"
-            raise ToolError(f"there is no host {target}", hint=hint)
+            raise InputError(f"there is no host {target}", hint=hint)
         self._renew_bastion()
         # The ssh configuration exists and names the key: the key itself is not needed here.
         return SshClient(self._paths, None).argv(target, command)

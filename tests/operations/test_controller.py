@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.errors import ToolError
+from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.operations import configuration_record
 from gpucluster.operations.configuration_record import ConfigurationRecord
@@ -134,7 +134,7 @@ def test_ssh_login_takes_a_login_node_that_answers(tmp_path: Path, programs: Pat
     assert connection(*names).ssh_argv("login", ["true"])[-3:] == ["demo-login-2", "--", "true"]
     # Where no other is left, ssh itself reports why.
     assert connection("demo-controller", "demo-login-1").ssh_argv("login")[-1] == "demo-login-1"
-    with pytest.raises(ToolError, match="there is no host login"):
+    with pytest.raises(InputError, match="there is no host login"):
         connection("demo-controller", "compute-1").ssh_argv("login")
 
 
@@ -202,5 +202,5 @@ def test_an_elastic_node_is_reached_from_the_controller(tmp_path: Path, programs
     assert done.stdout.splitlines() == ["at demo-controller", "at cpu-e2", "a  b", "2"]
     assert connection.ssh_argv("cpu-e2")[-3:] == ["ssh", "-t", "cpu-e2"]
     for other in ("cpu-e0", "cpu-e999", "cpu-ex", "other-e1"):
-        with pytest.raises(ToolError, match=f"there is no host {other}"):
+        with pytest.raises(InputError, match=f"there is no host {other}"):
             connection.ssh_argv(other)
