@@ -59,7 +59,7 @@ def test_the_words_are_read_as_ssh_reads_them(
 
 def test_a_command_without_a_host_is_told_how_to_be_written(calls: list[list[str]]) -> None:
     done = CliRunner().invoke(cli, ["ssh", "hostname"])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "gpucluster ssh -- hostname" in done.stderr
     assert calls == []
 
