@@ -351,12 +351,12 @@ class Jobs:
                 hint="Enable it, then run: gpucluster apply",
             )
         if launcher.name == "pyxis" and "enroot" not in spec.containers.runtimes:
-            others = [name for name in template.launchers if name != launcher.name]
+            others = " or ".join(name for name in own if name != launcher.name)
             raise InputError(
                 "the launcher pyxis needs Enroot and Pyxis, which this cluster does not have",
                 where=str(spec.file),
-                hint="Add enroot to containers.runtimes, then run: gpucluster apply. "
-                f"Or: --launcher {' or '.join(others)}",
+                hint="Add enroot to containers.runtimes, then run: gpucluster apply"
+                + (f". Or: --launcher {others}" if others else ""),
             )
         refused: InputError | None = None
         for name in [request.pool] if request.pool else spec.pools:

@@ -502,3 +502,11 @@ def test_an_output_comes_in_parts_until_there_is_no_more(
     parts = list(jobs(spec(tmp_path), Following()).output("7", follow=follow))
     assert parts == (["one\n", "two\n"] if follow else ["one\n"])
     assert places == ([0, 4, 4, 8] if follow else [0, 4])
+
+
+def test_only_launchers_of_this_cluster_are_offered(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="needs Enroot and Pyxis") as caught:
+        jobs(spec(tmp_path), JobsConversation()).submit(JobRequest("nccl_tests", launcher="pyxis"))
+    offered = caught.value.hint.partition("--launcher ")[2].split(" or ")
+    assert offered
+    assert not {"sge", "pbs", "lsf", "kubernetes-job", "jobset", "mpijob"} & {*offered}
