@@ -79,7 +79,6 @@ def work_as(of: Account, work: Callable[[], bytes], *, seconds: float, most: int
     Raises:
         Failed: it failed there, did not end in time, or has a larger result.
     """
-
     try:
         answer = in_child.bytes_of(lambda: _answer(of, work, most), seconds, most + len(_FAILED))
     except TimeoutError:

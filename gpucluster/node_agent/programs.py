@@ -137,7 +137,9 @@ def stream(argv: Sequence[str]) -> Running[bytes]:
 
 
 def end(started: Running[bytes], seconds: float) -> bool:
-    """Terminate a program of `start` or `stream`, and kill it if it has not ended after so long. Its output is not read.
+    """Terminate a program of `start` or `stream`, and kill it if it has not ended after so long.
+
+    Its output is not read any more.
 
     Returns:
         whether it has ended. One that hangs in the kernel does not end, and nothing waits for it.

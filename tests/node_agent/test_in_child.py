@@ -31,7 +31,7 @@ def test_work_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
         signal.pause()
         return b""
 
-    with pytest.raises(TimeoutError, match="within 0.5 s"):
+    with pytest.raises(TimeoutError, match=r"within 0\.5 s"):
         in_child.bytes_of(work, 0.5)
     pid = int(started.read_text())
     wait_for("the program has ended", lambda: not Path(f"/proc/{pid}/exe").exists() or _is_zombie(pid))
