@@ -230,7 +230,7 @@ class Policy:
 
 
 def _scheduler(raw: Mapping[str, Any]) -> Scheduler:
-    """Slurm where the file names none: policies that are written by hand for simulations."""
+    """Slurm where the file names none."""
     match raw.get("scheduler", "slurm"):
         case "slurm":
             return "slurm"
