@@ -29,7 +29,8 @@ DOCUMENTATION = """
 module: gpucluster_host
 short_description: Facts of a host that the roles depend on
 description:
-  - Sets the fact C(gpucluster_host). It replaces C(setup), which costs more and does not report what a container can do.
+  - Sets the fact C(gpucluster_host). It replaces C(setup), which costs more and does not report what a
+    container can do.
 options:
   user:
     description: The login user, for its home directory.
