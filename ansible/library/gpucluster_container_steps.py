@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""A container step on every node, for verify.yml. Returns facts; gpucluster/verdict/ judges them."""
+"""A container step on every node, for verify.yml. Returns facts; gpucluster/verdict/ judges them.
+
+Instead of plain tasks: one step on all nodes, then on those that fail one by one, side by side within a time limit,
+and the image is removed in any case. A loop of `command` tasks has neither.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""A folder with exactly these files, identified by their checksums."""
+"""A folder with exactly these files, identified by their checksums.
+
+Instead of plain tasks: `copy` reads and sends each file on its own and removes none. Here a file that is known by its
+size and time is not read again, and all that are missing come as one archive.
+"""
 
 from __future__ import annotations
 

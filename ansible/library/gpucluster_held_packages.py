@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""Packages of the driver and the kernel, held at their versions."""
+"""Packages of the driver and the kernel, held at their versions.
+
+Instead of plain tasks: `dpkg_selections` and `lineinfile` for each package, which know no difference between a hold
+of ours and one that an administrator made, and so can end none.
+"""
 
 from __future__ import annotations
 

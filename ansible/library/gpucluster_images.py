@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""Container images that a host pulls in advance."""
+"""Container images that a host pulls in advance.
+
+Instead of plain tasks: a task that lists what the runtime has, and one for each image, on hosts of which most need
+none: one task here, whatever their number.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""A network file system in fstab, mounted, and verified to be the requested one."""
+"""A network file system in fstab, mounted, and verified to be the requested one.
+
+Instead of plain tasks: `mount` is in a collection, which ansible-core does not bring, and takes whatever is mounted
+there for the share: users would write to the disk below it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 #!/usr/bin/python
-"""NVIDIA's driver and its services, on hosts that have a GPU."""
+"""NVIDIA's driver and its services, on hosts that have a GPU.
+
+Instead of plain tasks: which of a dozen packages has to be there at which version depends on the GPU, on the driver
+that is loaded and on what repositories have. As conditions of tasks that can be tested in a container only; here the
+decision is a pure function (`gpucluster_gpus`).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""Local accounts of users: for clusters without an LDAP directory."""
+"""Local accounts of users: for clusters without an LDAP directory.
+
+Instead of plain tasks: `group`, `user`, `file` and a collection's `authorized_key` for each user: four tasks for
+each, where this is one for all.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""The facts of a host for verify.yml; gpucluster/verdict/ judges them."""
+"""The facts of a host for verify.yml; gpucluster/verdict/ judges them.
+
+Instead of plain tasks: about thirty `command`, `stat` and `slurp` tasks on each host in each `verify`, each of which
+costs as much as this one does (docs/adr/0028-cost-of-a-task.md).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""The plugin that starts containers for Slurm's steps: copied from another host, or built for the Slurm of this one."""
+"""The plugin that starts containers for Slurm's steps: copied from another host, or built for the Slurm of this one.
+
+Instead of plain tasks: the key of a build, its comparison and the build itself in one place; `command` with `creates`
+would keep a plugin of another release of Slurm, with which slurmd does not start.
+"""
 
 from __future__ import annotations
 

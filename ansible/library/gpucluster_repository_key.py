@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""The public key of a package repository, accepted by its fingerprint."""
+"""The public key of a package repository, accepted by its fingerprint.
+
+Instead of plain tasks: `get_url` accepts a key by the checksum of its file, which changes with each new expiry date;
+this one by the fingerprint, and fetches nothing where it is right.
+"""
 
 from __future__ import annotations
 

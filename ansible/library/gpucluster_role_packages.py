@@ -1,5 +1,10 @@
 #!/usr/bin/python
-"""The distribution's packages of one role: installed, or removed."""
+"""The distribution's packages of one role: installed, or removed.
+
+Instead of plain tasks: `package` starts the services of what it installs before they are configured. Where nothing is
+missing this one reads the package database alone. `apt` takes 5.2 times the processor time then
+(benchmarks/modules.py).
+"""
 
 from __future__ import annotations
 

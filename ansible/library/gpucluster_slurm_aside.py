@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""What Slurm has stored on the controller, copied before another release changes it."""
+"""What Slurm has stored on the controller, copied before another release changes it.
+
+Instead of plain tasks: `command` and `archive` leave a part of a copy behind when they are stopped, which looks like
+a whole one. Here a copy has its name when it is complete.
+"""
 
 from __future__ import annotations
 

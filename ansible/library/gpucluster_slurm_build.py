@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""Slurm's packages, built on this host from the source of a release with the recipe in it, and kept."""
+"""Slurm's packages, built on this host from the source of a release with the recipe in it, and kept.
+
+Instead of plain tasks: a build within a time limit that ends the whole group of its processes, under a lock, with a
+record that makes it found again. `async` and `command` have neither lock nor record.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""Release files that the controller serves: downloaded, checked, and installed or unpacked."""
+"""Release files that the controller serves: downloaded, checked, and installed or unpacked.
+
+Instead of plain tasks: `get_url`, `unarchive` and `apt` with `deb`: three tasks for each release file, and an archive
+may write outside of its folder. Here each file is checked, and its content is too.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""CAs of the site in the host's trust store."""
+"""CAs of the site in the host's trust store.
+
+Instead of plain tasks: `copy` for each CA, and a handler that updates the store, which an interrupted run loses; a CA
+that is listed no more would stay.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 #!/usr/bin/python
-"""Why the package manager could not install packages: which of them no repository has."""
+"""Why the package manager could not install packages: which of them no repository has.
+
+Instead of plain tasks: plain tasks report the package manager's own words, which name neither the system nor its
+repositories. It runs after a failure only, and costs nothing else.
+"""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class Policy:
 
 
 def _scheduler(raw: Mapping[str, Any]) -> Scheduler:
-    """Files of earlier releases do not name it: there was one."""
+    """Slurm where the file names none."""
     match raw.get("scheduler", "slurm"):
         case "slurm":
             return "slurm"

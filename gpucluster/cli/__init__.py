@@ -63,7 +63,7 @@ def _run() -> None:
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-    except Exception:
+    except Exception:  # a bug of ours: no user gets a traceback; it is in the file that the message names
         import tempfile
         import traceback
 

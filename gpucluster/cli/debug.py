@@ -39,7 +39,7 @@ def debugging(enabled: bool) -> Iterator[None]:
         yield
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
-    except Exception:
+    except Exception:  # of any kind: it is shown, and raised again
         show_traceback()
         raise
     finally:

@@ -12,12 +12,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from gpucluster.errors import CloudError
 from gpucluster.oci.states import LifecycleState
 from gpucluster.terraform import diagnosis
 from gpucluster.terraform.diagnosis import CloudRefusal
+
+T = TypeVar("T")
 
 # The text in front of the reason: `HTTPConnection(host='...', port=443): ` or `<...Connection object at 0x...>, `.
 _CONNECTION = re.compile(r"\w+\(host=[^)]*\): |<[^>]*>, ")
@@ -200,6 +202,18 @@ def refusals(doing: str) -> Iterator[None]:
             f"{doing}: the cloud can't be reached: {_cause(error)}",
             hint="Check the network, then run the same command again",
         ) from error
+
+
+def unless_refused(call: Callable[[], T], *statuses: int) -> T | None:
+    """What a call of the SDK returns; None where the cloud answers with one of these statuses."""
+    import oci
+
+    try:
+        return call()
+    except oci.exceptions.ServiceError as error:
+        if error.status in statuses:
+            return None
+        raise
 
 
 def _advice(error: Any, doing: str) -> str:

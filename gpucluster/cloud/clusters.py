@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gpucluster.cloud.client import CloudAccess, all_pages, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, refusals, unless_refused
 from gpucluster.oci import tags
 from gpucluster.oci.states import ENDED, LifecycleState
 
@@ -146,13 +146,9 @@ def _instances(access: CloudAccess) -> Iterator[Any]:
 def _created(access: CloudAccess) -> Iterator[str]:
     """The compartments of elastic nodes that gpucluster created in this one. An operator who may not list compartments
     has created none."""
-    try:
-        listed = all_pages(access.client("identity", "IdentityClient").list_compartments, access.compartment_id)
-    except Exception as error:
-        if getattr(error, "status", None) in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.FORBIDDEN):
-            return
-        raise
-    for each in listed:
+    call = access.client("identity", "IdentityClient").list_compartments
+    refused = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.FORBIDDEN)
+    for each in unless_refused(lambda: all_pages(call, access.compartment_id), *refused) or ():
         if tags.cluster(each.freeform_tags) and each.lifecycle_state == LifecycleState.ACTIVE:
             yield str(each.id)
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals, unless_refused
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci import tags
@@ -154,7 +154,10 @@ class ElasticInstances:
         begun = time.monotonic()
         with refusals(f"terminating {instance.node}"):
             if instance.state != LifecycleState.TERMINATING:
-                self._unless_gone(lambda: self._client().terminate_instance(instance.id, preserve_boot_volume=False))
+                unless_refused(
+                    lambda: self._client().terminate_instance(instance.id, preserve_boot_volume=False),
+                    http.HTTPStatus.NOT_FOUND,
+                )
             if not wait_until(lambda: self._terminated(instance.id), deadline - time.monotonic(), _POLL):
                 raise CloudError(
                     f"{instance.node} is not terminated in time", where=instance.id, hint="Run the same command again"
@@ -166,17 +169,8 @@ class ElasticInstances:
 
     def _state(self, instance_id: str) -> str:
         """Its lifecycle state; empty if OCI does not know it any more."""
-        response = self._unless_gone(lambda: self._client().get_instance(instance_id))
+        response = unless_refused(lambda: self._client().get_instance(instance_id), http.HTTPStatus.NOT_FOUND)
         return str(response.data.lifecycle_state) if response else ""
-
-    @staticmethod
-    def _unless_gone(call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except Exception as error:
-            if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
-                return None
-            raise
 
     def _await_running(self, instance_id: str, name: str) -> None:
         state = wait_until(lambda: self._launched(instance_id), _LAUNCH_TIMEOUT, _POLL)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals, unless_refused
 from gpucluster.oci import tags
 from gpucluster.oci.states import GONE
 from gpucluster.waiting import wait_until
@@ -133,13 +133,8 @@ class FileSystems:
 
     def _get(self, ocid: str) -> Any:
         """The file system; None if it does not exist any more."""
-        try:
-            file_system = self._client().get_file_system(ocid).data
-        except Exception as error:
-            if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
-                return None
-            raise
-        return None if file_system.lifecycle_state in GONE else file_system
+        answer = unless_refused(lambda: self._client().get_file_system(ocid), http.HTTPStatus.NOT_FOUND)
+        return None if answer is None or answer.data.lifecycle_state in GONE else answer.data
 
     def _described(self, file_system: Any) -> FileSystem:
         exports = self._exports(file_system.id)

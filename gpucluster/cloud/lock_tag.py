@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.cloud.client import CloudAccess, model, refusals
+from gpucluster.cloud.client import CloudAccess, model, refusals, unless_refused
 from gpucluster.cloud.clusters import Sighting
 from gpucluster.errors import CloudError
 from gpucluster.oci import tags
@@ -100,13 +100,8 @@ class LockTag:
 
     def _get(self) -> Any:
         _, get, _, _ = _KINDS[self.kind]
-        try:
-            response = getattr(self._client(), get)(self.id)
-        except Exception as error:
-            if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
-                return None
-            raise
-        return None if response.data.lifecycle_state in GONE else response
+        response = unless_refused(lambda: getattr(self._client(), get)(self.id), http.HTTPStatus.NOT_FOUND)
+        return None if response is None or response.data.lifecycle_state in GONE else response
 
     def _update(self, new_tags: tags.Tags, etag: str) -> None:
         _, _, update, body = _KINDS[self.kind]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from gpucluster.cloud.client import CloudAccess, SharedClients, all_pages, home_region, refusals
+from gpucluster.cloud.client import CloudAccess, SharedClients, all_pages, home_region, refusals, unless_refused
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink, info
 from gpucluster.oci import tags
@@ -248,12 +248,10 @@ class TaggedResources:
         return (self._home if kind.in_tenancy else self._clients).get(kind.service, kind.client)
 
     def _of_kind(self, kind: _Kind) -> list[TaggedResource]:
-        try:
+        def found() -> list[TaggedResource]:
             return [_tagged(kind.name, each) for each in self._list(kind) if self._ours(kind, each)]
-        except Exception as error:
-            if not kind.always and getattr(error, "status", None) in _REFUSED:
-                return []
-            raise
+
+        return unless_refused(found, *(() if kind.always else _REFUSED)) or []
 
     def _list(self, kind: _Kind) -> Iterator[Any]:
         call: Callable[..., Any] = getattr(self._client(kind), kind.method("list", plural=True))
@@ -328,7 +326,7 @@ class TaggedResources:
         def accepted() -> bool:
             try:
                 delete(resource.id)
-            except Exception as error:
+            except Exception as error:  # those of the SDK with a status; all others are raised again
                 if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
                     return True
                 if getattr(error, "status", None) != http.HTTPStatus.CONFLICT:
@@ -392,12 +390,8 @@ def _settled_state(get: Callable[[str], Any], ocid: str) -> str:
 
 def _present_state(get: Callable[[str], Any], ocid: str) -> str:
     """The lifecycle state now; DELETED for a resource that the cloud does not know any more."""
-    try:
-        return _state(get(ocid).data)
-    except Exception as error:
-        if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
-            return "DELETED"
-        raise
+    answer = unless_refused(lambda: get(ocid), http.HTTPStatus.NOT_FOUND)
+    return "DELETED" if answer is None else _state(answer.data)
 
 
 def _name(resource: Any) -> str:
@@ -407,9 +401,4 @@ def _name(resource: Any) -> str:
 
 def _allowed(call: Callable[..., Any], place: str) -> list[Any]:
     """A listing; empty if the operator may not list there. OCI answers a missing compartment in the same way."""
-    try:
-        return all_pages(call, place)
-    except Exception as error:
-        if getattr(error, "status", None) in _REFUSED:
-            return []
-        raise
+    return unless_refused(lambda: all_pages(call, place), *_REFUSED) or []

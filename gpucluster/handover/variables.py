@@ -89,6 +89,7 @@ def tfvars(
         },
         "iam": dict(iam) if iam is not None else None,
         "node_iam": dict(node_iam) if node_iam is not None else None,
+        "images": _images(spec),
         "existing_images": dict(existing_images or {}),
         "login_keys": dict(login_keys or {}),
         "recorded": {name: dict(values) for name, values in (recorded or {}).items()},
@@ -140,7 +141,6 @@ def _node_pool(spec: ClusterSpec, name: str, pool: PoolSpec) -> dict[str, Any]:
         "availability_domain": pool.availability_domain,
         "labels": managed_labels(name, pool, hardware_emulated=spec.cloud.traits.hardware_emulated),
         "user_data": managed_user_data(pool),
-        "image": _image(pool.image, pool.shape),
     }
 
 
@@ -151,9 +151,15 @@ def _machine(machine: ControllerSpec | LoginSpec, user_data: str | None) -> dict
         "memory_gb": machine.memory_gb,
         "boot_volume_gb": machine.boot_volume_gb,
         "boot_volume_vpus_per_gb": machine.boot_volume_vpus_per_gb,
-        "image": _image(machine.image, machine.shape),
         "user_data": user_data,
     }
+
+
+def _images(spec: ClusterSpec) -> dict[str, dict[str, Any]]:
+    """The image of each host, as the variable `images` takes them: by `controller`, `login` and `pool/<name>`."""
+    machines = {"controller": spec.controller, **({LOGIN: spec.login} if spec.login.count else {})}
+    pools = {f"pool/{name}": pool for name, pool in {**spec.host_pools, **spec.managed_pools}.items()}
+    return {user: _image(each.image, each.shape) for user, each in {**machines, **pools}.items()}
 
 
 def _image(image: Image, shape: str) -> dict[str, Any]:
@@ -207,7 +213,6 @@ def _pool_variables(name: str, pool: PoolSpec, baked_image_id: str | None, user_
         "node_names": list(permanent_names(name, pool)),
         "boot_volume_gb": pool.boot_volume_gb,
         "boot_volume_vpus_per_gb": pool.boot_volume_vpus_per_gb,
-        "image": _image(pool.image, pool.shape),
         "user_data": user_data,
         "platform": _platform(pool.shape, pool.platform),
         "capacity_reservation_id": pool.capacity_reservation_id,

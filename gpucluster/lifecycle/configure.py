@@ -132,8 +132,6 @@ class Configuration:
             self._record.write({**this, "complete": True, "time": _now()})
             self._name_nodes_behind(elastic)
             self._say_what_changed(result)
-            for text in result.facts.get(deployment.controller.name, {}).get("gpucluster_shared_entries") or ():
-                warn(self._on_event, "ansible", printable(str(text)))
             return result
 
     def _elastic_nodes(self, deployment: Deployment, roles: str) -> dict[str, Any]:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import pwd
-import select
 import shutil
-import signal
-import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+from gpucluster.node_agent import in_child
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 
 _SHOWN = 40
-_REAP_SECONDS = 5.0
-_CHUNK = 1 << 16
 _DONE, _FAILED = b"done ", b"failed "
 
 
@@ -83,71 +79,34 @@ def work_as(of: Account, work: Callable[[], bytes], *, seconds: float, most: int
     Raises:
         Failed: it failed there, did not end in time, or has a larger result.
     """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        _become(of, work, writing, most)
-    os.close(writing)
     try:
-        answer = _read_all(reading, time.monotonic() + seconds, most + len(_FAILED))
-    finally:
-        os.close(reading)
-    # Users can stop processes of their own, and keep them from ending.
-    ended = answer is not None and _reaped(child)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-        _reaped(child)
-    if answer is not None and answer.startswith(_DONE):
+        answer = in_child.bytes_of(lambda: _answer(of, work, most), seconds, most + len(_FAILED))
+    except TimeoutError:
+        raise Failed("no answer in time") from None
+    except ValueError:
+        raise Failed(f"the result has more than {most} bytes") from None
+    if answer.startswith(_DONE):
         return answer[len(_DONE) :]
-    reason = "no answer in time" if answer is None else answer[len(_FAILED) :].decode(errors="replace")
-    message, _, hint = reason.partition("\0")
+    message, _, hint = answer[len(_FAILED) :].decode(errors="replace").partition("\0")
     raise Failed(message or "it has no result", hint)
 
 
-def _become(of: Account, work: Callable[[], bytes], writing: int, most: int) -> NoReturn:
-    answer, failure = b"", ""
+def _become(of: Account) -> None:
+    os.setgroups(of.groups)
+    os.setgid(of.gid)
+    os.setuid(of.uid)
+    os.umask(0o077)
+    os.chdir("/")
+
+
+def _answer(of: Account, work: Callable[[], bytes], most: int) -> bytes:
     try:
-        os.setgroups(of.groups)
-        os.setgid(of.gid)
-        os.setuid(of.uid)
-        os.umask(0o077)
-        os.chdir("/")
-        answer = _DONE + work()
+        _become(of)
+        return _DONE + work()
     except AgentError as error:
         failure = f"{error.message}\0{error.hint}"
     except OSError as error:
         failure = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
     except (UnicodeError, shutil.Error) as error:
         failure = str(error)
-    finally:
-        answer = answer or _FAILED + failure.encode(errors="replace")[:most]
-        while answer:
-            answer = answer[os.write(writing, answer) :]
-        os._exit(0)
-
-
-def _read_all(pipe: int, until: float, most: int) -> bytes | None:
-    """All bytes of a pipe; None if it is not closed in time, or has more."""
-    answer = bytearray()
-    waiting = select.poll()
-    waiting.register(pipe, select.POLLIN)
-    while len(answer) <= most:
-        left = until - time.monotonic()
-        if left <= 0 or not waiting.poll(left * 1000):
-            return None
-        part = os.read(pipe, _CHUNK)
-        if not part:
-            return bytes(answer)
-        answer += part
-    return None
-
-
-def _reaped(child: int) -> bool:
-    """Whether a child has ended; the wait is limited."""
-    until = time.monotonic() + _REAP_SECONDS
-    while os.waitpid(child, os.WNOHANG)[0] == 0:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.001)
-    return True
+    return _FAILED + failure.encode(errors="replace")[:most]

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 #: The interpreter of every program that runs on a host, and of Ansible's modules.
 PYTHON = "/usr/local/lib/gpucluster/python"
-#: The same for a shell on a host that may have no link yet: one that was never configured, or that an earlier release
-#: configured. There the system's own Python was new enough.
+#: The same for a shell on a host that may have no link yet: one that was never configured. Its own
+#: Python is taken then.
 PYTHON_IN_SHELL = f'"$(command -v {PYTHON} || echo python3)"'

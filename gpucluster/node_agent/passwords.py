@@ -103,18 +103,3 @@ def write_file(file: Path, text: str, like: os.stat_result | None = None) -> Non
         new.replace(file)
     except OSError as error:
         raise Failed(f"{file} can't be written: {error.strerror}") from error
-
-
-def remove_file(file: Path) -> bool:
-    """Remove a file with a password; returns whether there was one.
-
-    Raises:
-        Failed: it can't be removed.
-    """
-    try:
-        file.unlink()
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise Failed(f"{file} can't be removed: {error.strerror}") from error
-    return True

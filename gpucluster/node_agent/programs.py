@@ -1,6 +1,6 @@
 """The only place of the agent that starts other programs: lists of arguments, never a shell, always with a time limit.
 
-`on_host` in `users/` is the one exception: it is sent to other hosts as a single file.
+One exception: `on_host` in `users/`, which is sent to other hosts as a single file.
 """
 
 from __future__ import annotations
@@ -136,6 +136,25 @@ def stream(argv: Sequence[str]) -> Running[bytes]:
     )
 
 
+def end(started: Running[bytes], seconds: float) -> bool:
+    """Terminate a program of `start` or `stream`, and kill it if it has not ended after so long.
+
+    Its output is not read any more.
+
+    Returns:
+        whether it has ended. One that hangs in the kernel does not end, and nothing waits for it.
+    """
+    started.terminate()
+    if started.stdout is not None:
+        started.stdout.close()  # else it could wait for a reader
+    for last in (seconds, _BURIAL_S):
+        with contextlib.suppress(TimeLimit):
+            started.wait(last)
+            return True
+        started.kill()
+    return False
+
+
 class ProgramAnswer(NamedTuple):
     """How a program ended that had limits.
 
@@ -185,7 +204,9 @@ def ask(argv: Sequence[str], seconds: float, most: int, stdin: Any = subprocess.
     with contextlib.suppress(OSError):
         # The group has the program's number as long as the program is not waited for.
         os.killpg(started.pid, signal.SIGKILL)
-    status = _buried(started)
+    with contextlib.suppress(TimeLimit):
+        started.wait(_BURIAL_S)
+    status = started.returncode
     if status is None and not fault:
         fault = f"{name} closed its output and did not end"
     for stream in (started.stdout, started.stderr):
@@ -236,13 +257,6 @@ def _ended(pid: int, wait_until: float = 0.0) -> bool:
     except ChildProcessError:  # the process that started us ignores the end of children, and so do we
         pass
     return True
-
-
-def _buried(started: Running[bytes]) -> int | None:
-    end = time.monotonic() + _BURIAL_S
-    while started.poll() is None and time.monotonic() < end:
-        time.sleep(0.002)
-    return started.returncode
 
 
 def last_words(result: Completed[bytes]) -> str:

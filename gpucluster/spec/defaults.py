@@ -55,7 +55,7 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scheduler(spec: Mapping[str, Any], slurm: Any) -> Any:
-    """The value of `scheduler`. A file of an earlier release sets `slurm.enabled` to false for none."""
+    """The value of `scheduler`. `slurm: {enabled: false}` is another way to write `none`."""
     without = isinstance(slurm, dict) and slurm.get("enabled") is False
     return spec.get("scheduler", "none" if without else "slurm")
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpucluster.errors import InputError
-from gpucluster.node_agent.checks.model import Check, Profile, Reaction, Scope
+from gpucluster.node_agent.checks.model import Check, CheckOutcome, Measurements, Profile, Reaction, Scope
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.slurm.hostlists import HostlistError, expand
 from gpucluster.text import did_you_mean
@@ -131,18 +131,44 @@ FACTS_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterCheck(Check[Expectation]):
-    """A check that the operator's side judges. Without other arguments it is about the whole cluster, runs at every
-    level, judges facts of hosts, and is only reported.
+    """A check that the operator's side judges.
 
     Args:
         subjects: what it is judged for; none if there is nothing of the kind in this cluster.
     """
 
-    scope: Scope = Scope.CLUSTER
-    profiles: Collection[Profile] = (Profile.QUICK, Profile.FULL)
-    timeout_s: float = FACTS_SECONDS
-    reaction: Reaction = Reaction.REPORT
-    subjects: Callable[[Expectation], Sequence[str]] = lambda _expected: ()
+    subjects: Callable[[Expectation], Sequence[str]]
+
+
+def every_host(expected: Expectation) -> Sequence[str]:
+    """The subjects of a check of all hosts."""
+    return expected.hosts
+
+
+def cluster_check(
+    title: str,
+    *needs: str,
+    remedy: str,
+    subjects: Callable[[Expectation], Sequence[str]],
+    scope: Scope = Scope.CLUSTER,
+    profiles: Collection[Profile] = (Profile.QUICK, Profile.FULL),
+    timeout_s: float = FACTS_SECONDS,
+    reaction: Reaction = Reaction.REPORT,
+    applies: Callable[[Expectation, str], str] = lambda _expected, _subject: "",
+) -> Callable[[Callable[[Measurements, Expectation, str], CheckOutcome]], ClusterCheck]:
+    """Declare the function that follows as the judge of a check; the check has its name, without the first underscore.
+
+    The arguments are those of `ClusterCheck`. Without other ones the check is about the whole cluster, runs at every
+    level, judges facts of hosts, and is only reported.
+    """
+
+    def declare(judge: Callable[[Measurements, Expectation, str], CheckOutcome]) -> ClusterCheck:
+        return ClusterCheck(
+            name=judge.__name__.removeprefix("_"), title=title, scope=scope, profiles=profiles, needs=needs,
+            timeout_s=timeout_s, remedy=remedy, reaction=reaction, judge=judge, applies=applies, subjects=subjects,
+        )  # fmt: skip
+
+    return declare
 
 
 def chosen(members: Mapping[str, Sequence[str]], pools: Sequence[str] = (), nodes: str = "") -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from typing import Any
 from gpucluster.advisories import evaluate
 from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Reaction, Scope, Status
 from gpucluster.text import count
-from gpucluster.verdict.expectation import ClusterCheck, Expectation
+from gpucluster.verdict.expectation import Expectation, cluster_check, every_host
 
 APPLY = "Run: gpucluster apply"
 _ABSENT = "absent"
@@ -18,12 +18,21 @@ def _result(failure: str, good: str, **evidence: Any) -> CheckOutcome:
     return CheckOutcome(Status.FAIL if failure else Status.PASS, failure or good, evidence)
 
 
-def _answers(seen: Measurements, _expected: Expectation, host: str) -> CheckOutcome:
+@cluster_check(
+    "hosts answer", "hostname", scope=Scope.HOST, subjects=every_host,
+    remedy="See what answers under its address: gpucluster ssh HOST",
+)  # fmt: skip
+def _host_answers(seen: Measurements, _expected: Expectation, host: str) -> CheckOutcome:
     name = str(seen["hostname"])
     return _result("" if name == host else f"has the host name {name}", name)
 
 
-def _home(seen: Measurements, _expected: Expectation, _host: str) -> CheckOutcome:
+@cluster_check(
+    "the home share is one file system", "home_fs", "home_token_seen", scope=Scope.HOST, reaction=Reaction.DRAIN,
+    subjects=lambda expected: expected.hosts if expected.home_mount_path else (),
+    remedy=f"Look at `systemctl status` of the mount on the host. {APPLY}",
+)  # fmt: skip
+def _home_share(seen: Measurements, _expected: Expectation, _host: str) -> CheckOutcome:
     mount = seen["home_fs"]
     if not mount["mounted"]:
         return CheckOutcome(Status.FAIL, "not mounted")
@@ -35,7 +44,12 @@ def _no_users(expected: Expectation, _subject: str) -> str:
     return "" if expected.people else "there are no users yet"
 
 
-def _users(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcome:
+@cluster_check(
+    "users have accounts", "user_ids", scope=Scope.HOST, reaction=Reaction.DRAIN, applies=_no_users,
+    subjects=every_host,
+    remedy=f"Look at `journalctl -u sssd` on the host. {APPLY}",
+)  # fmt: skip
+def _users_resolve(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcome:
     ids: Mapping[str, str] = seen["user_ids"]
     unknown = [person for person in expected.people if not ids[person]]
     failures = [f"does not know {', '.join(unknown)}"] if unknown else []
@@ -46,7 +60,12 @@ def _users(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcom
     return _result("; ".join(failures), count(len(expected.people), "user"))
 
 
-def _same_ids(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
+@cluster_check(
+    "users have the same ids on all hosts", "all_user_ids", applies=_no_users,
+    subjects=lambda expected: ("",) if expected.whole else (),
+    remedy=f"Remove what is in /etc/passwd of a host under the same name. {APPLY}",
+)  # fmt: skip
+def _users_agree(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     by_host: Mapping[str, Mapping[str, str]] = seen["all_user_ids"]
     failures = []
     for person in expected.people:
@@ -56,6 +75,10 @@ def _same_ids(seen: Measurements, expected: Expectation, _subject: str) -> Check
     return _result("; ".join(failures), f"{', '.join(expected.people)} on {count(len(by_host), 'host')}")
 
 
+@cluster_check(
+    "users reach no service of the cloud's own", "cloud_services", scope=Scope.HOST, subjects=every_host,
+    remedy=f"{APPLY}, or on the host: sudo gpucluster-metadata",
+)  # fmt: skip
 def _cloud_services(seen: Measurements, _expected: Expectation, _host: str) -> CheckOutcome:
     """Who reaches the metadata service has the instance's identity; who reaches the boot volume has what is on it."""
     reached, by_root = seen["cloud_services"]["nobody"], seen["cloud_services"]["root"]
@@ -66,12 +89,21 @@ def _cloud_services(seen: Measurements, _expected: Expectation, _host: str) -> C
     return CheckOutcome(Status.PASS, good if by_root else f"{good}; root does not reach the metadata either")
 
 
+@cluster_check(
+    "firewalls are open to the cluster's hosts", "firewall", scope=Scope.HOST, subjects=every_host,
+    remedy="See `journalctl -u gpucluster-firewall` on the host",
+)  # fmt: skip
 def _firewall(seen: Measurements, _expected: Expectation, _host: str) -> CheckOutcome:
     state, words = seen["firewall"]["state"], seen["firewall"]["words"]
     return _result("" if state == "open" else words or "gpucluster-firewall has not run", words or state)
 
 
-def _local_disk(seen: Measurements, expected: Expectation, host: str) -> CheckOutcome:
+@cluster_check(
+    "each node's own drives are one file system", "local_disk", scope=Scope.HOST, reaction=Reaction.DRAIN,
+    subjects=lambda expected: tuple(expected.local_drives),
+    remedy="See `lsblk`, and the log of cloud-init (/var/log/cloud-init-output.log), on the host",
+)  # fmt: skip
+def _own_drives(seen: Measurements, expected: Expectation, host: str) -> CheckOutcome:
     disk: Mapping[str, Any] = seen["local_disk"]
     mounted, drives = disk["mounted"], expected.local_drives[host]
     if not mounted and disk["state"] == _ABSENT and expected.hardware_emulated:
@@ -84,6 +116,11 @@ def _local_disk(seen: Measurements, expected: Expectation, host: str) -> CheckOu
     return _result(drives_text if disk["drives"] < drives else "", drives_text)
 
 
+@cluster_check(
+    "RDMA interfaces have addresses", "rdma_addresses", scope=Scope.HOST, reaction=Reaction.DRAIN,
+    subjects=lambda expected: expected.rdma_addressed,
+    remedy="See `ip address`, and the log of cloud-init (/var/log/cloud-init-output.log), on the host",
+)  # fmt: skip
 def _rdma_addresses(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcome:
     state, words = seen["rdma_addresses"]["state"], seen["rdma_addresses"]["words"]
     if state == _ABSENT and expected.hardware_emulated:
@@ -91,6 +128,12 @@ def _rdma_addresses(seen: Measurements, expected: Expectation, _host: str) -> Ch
     return _result("" if state == "addressed" else words or "its user data did not run", words or state)
 
 
+@cluster_check(
+    "nodes reach each other by ssh", "mesh", scope=Scope.NODE,
+    applies=lambda expected, _node: "" if expected.people else "there is no user who could log in",
+    subjects=lambda expected: expected.nodes if expected.scheduler == "none" else (),
+    remedy=f"Try it as the user: ssh NODE hostname. {APPLY}",
+)  # fmt: skip
 def _mesh(seen: Measurements, expected: Expectation, _node: str) -> CheckOutcome:
     """Each node reaches the next one, and the last one the first. So a user can reach all nodes from any of them."""
     following, reached, error = (seen["mesh"][key] for key in ("next", "reached", "error"))
@@ -99,10 +142,20 @@ def _mesh(seen: Measurements, expected: Expectation, _node: str) -> CheckOutcome
     return CheckOutcome(Status.FAIL, f"to {following or 'the next'}: {error or f'{reached} answered'}")
 
 
+@cluster_check(
+    "login nodes reach Slurm", "slurm_error", scope=Scope.HOST,
+    subjects=lambda expected: expected.login if expected.scheduler == "slurm" else (),
+    remedy=f"See `sinfo` and `journalctl -u munge` on the login node. {APPLY}",
+)  # fmt: skip
 def _login_slurm(seen: Measurements, _expected: Expectation, _host: str) -> CheckOutcome:
     return _result(str(seen["slurm_error"]), "sinfo answers")
 
 
+@cluster_check(
+    "only operators log in to the controller", "ssh_groups", "user_groups",
+    subjects=lambda expected: ("",) if expected.login else (),
+    remedy=f"Look at AllowGroups of `sshd -T` on the controller. {APPLY}",
+)  # fmt: skip
 def _controller_logins(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     admitted, groups = seen["ssh_groups"], seen["user_groups"]
     users = [person for person in expected.people if expected.operators not in groups[person]]
@@ -111,6 +164,10 @@ def _controller_logins(seen: Measurements, expected: Expectation, _subject: str)
     return _result("; ".join(failures), good, ssh_groups=list(admitted))
 
 
+@cluster_check(
+    "hosts run no version with a known fault", "versions", scope=Scope.HOST, subjects=every_host,
+    remedy="See what to do: gpucluster exposure",
+)  # fmt: skip
 def _known_faults(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcome:
     """Of a Slurm that was built, `slurm_advisories` says it once for the cluster."""
     try:
@@ -131,117 +188,16 @@ def _known_faults(seen: Measurements, expected: Expectation, _host: str) -> Chec
 
 
 CHECKS = (
-    ClusterCheck(
-        name="host_answers",
-        title="hosts answer",
-        scope=Scope.HOST,
-        needs=("hostname",),
-        remedy="See what answers under its address: gpucluster ssh HOST",
-        judge=_answers,
-        subjects=lambda expected: expected.hosts,
-    ),
-    ClusterCheck(
-        name="home_share",
-        title="the home share is one file system",
-        scope=Scope.HOST,
-        needs=("home_fs", "home_token_seen"),
-        remedy=f"Look at `systemctl status` of the mount on the host. {APPLY}",
-        reaction=Reaction.DRAIN,
-        judge=_home,
-        subjects=lambda expected: expected.hosts if expected.home_mount_path else (),
-    ),
-    ClusterCheck(
-        name="users_resolve",
-        title="users have accounts",
-        scope=Scope.HOST,
-        needs=("user_ids",),
-        remedy=f"Look at `journalctl -u sssd` on the host. {APPLY}",
-        reaction=Reaction.DRAIN,
-        judge=_users,
-        applies=_no_users,
-        subjects=lambda expected: expected.hosts,
-    ),
-    ClusterCheck(
-        name="users_agree",
-        title="users have the same ids on all hosts",
-        needs=("all_user_ids",),
-        remedy=f"Remove what is in /etc/passwd of a host under the same name. {APPLY}",
-        judge=_same_ids,
-        applies=_no_users,
-        subjects=lambda expected: ("",) if expected.whole else (),
-    ),
-    ClusterCheck(
-        name="cloud_services",
-        title="users reach no service of the cloud's own",
-        scope=Scope.HOST,
-        needs=("cloud_services",),
-        remedy=f"{APPLY}, or on the host: sudo gpucluster-metadata",
-        judge=_cloud_services,
-        subjects=lambda expected: expected.hosts,
-    ),
-    ClusterCheck(
-        name="firewall",
-        title="firewalls are open to the cluster's hosts",
-        scope=Scope.HOST,
-        needs=("firewall",),
-        remedy="See `journalctl -u gpucluster-firewall` on the host",
-        judge=_firewall,
-        subjects=lambda expected: expected.hosts,
-    ),
-    ClusterCheck(
-        name="known_faults",
-        title="hosts run no version with a known fault",
-        scope=Scope.HOST,
-        needs=("versions",),
-        remedy="See what to do: gpucluster exposure",
-        judge=_known_faults,
-        subjects=lambda expected: expected.hosts,
-    ),
-    ClusterCheck(
-        name="login_slurm",
-        title="login nodes reach Slurm",
-        scope=Scope.HOST,
-        needs=("slurm_error",),
-        remedy=f"See `sinfo` and `journalctl -u munge` on the login node. {APPLY}",
-        judge=_login_slurm,
-        subjects=lambda expected: expected.login if expected.scheduler == "slurm" else (),
-    ),
-    ClusterCheck(
-        name="controller_logins",
-        title="only operators log in to the controller",
-        needs=("ssh_groups", "user_groups"),
-        remedy=f"Look at AllowGroups of `sshd -T` on the controller. {APPLY}",
-        judge=_controller_logins,
-        subjects=lambda expected: ("",) if expected.login else (),
-    ),
-    ClusterCheck(
-        name="own_drives",
-        title="each node's own drives are one file system",
-        scope=Scope.HOST,
-        needs=("local_disk",),
-        remedy="See `lsblk`, and the log of cloud-init (/var/log/cloud-init-output.log), on the host",
-        reaction=Reaction.DRAIN,
-        judge=_local_disk,
-        subjects=lambda expected: tuple(expected.local_drives),
-    ),
-    ClusterCheck(
-        name="rdma_addresses",
-        title="RDMA interfaces have addresses",
-        scope=Scope.HOST,
-        needs=("rdma_addresses",),
-        remedy="See `ip address`, and the log of cloud-init (/var/log/cloud-init-output.log), on the host",
-        reaction=Reaction.DRAIN,
-        judge=_rdma_addresses,
-        subjects=lambda expected: expected.rdma_addressed,
-    ),
-    ClusterCheck(
-        name="mesh",
-        title="nodes reach each other by ssh",
-        scope=Scope.NODE,
-        needs=("mesh",),
-        remedy=f"Try it as the user: ssh NODE hostname. {APPLY}",
-        judge=_mesh,
-        applies=lambda expected, _node: "" if expected.people else "there is no user who could log in",
-        subjects=lambda expected: expected.nodes if expected.scheduler == "none" else (),
-    ),
+    _host_answers,
+    _home_share,
+    _users_resolve,
+    _users_agree,
+    _cloud_services,
+    _firewall,
+    _known_faults,
+    _login_slurm,
+    _controller_logins,
+    _own_drives,
+    _rdma_addresses,
+    _mesh,
 )

@@ -11,7 +11,7 @@ from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Scope
 from gpucluster.node_agent.health.node_object import CONDITION
 from gpucluster.node_agent.rules.devices import GPU_RESOURCES, RDMA_RESOURCE, is_of_nvidia_gpus
 from gpucluster.text import count
-from gpucluster.verdict.expectation import ClusterCheck, Expectation, KubernetesExpectation
+from gpucluster.verdict.expectation import Expectation, KubernetesExpectation, cluster_check
 from gpucluster.verdict.hosts import APPLY
 
 _QUERY_SECONDS = 30.0
@@ -23,6 +23,41 @@ _POOL = "gpucluster.io/pool"
 _LOOK = "See: gpucluster ssh -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf describe node NODE"
 
 
+# --- what checks are about -----
+
+
+def _of_the_cluster(expected: Expectation) -> tuple[str, ...]:
+    return ("",) if expected.kubernetes and expected.whole else ()
+
+
+def _of_own_control_plane(expected: Expectation) -> tuple[str, ...]:
+    """Oracle looks after the certificates of its control planes."""
+    own = expected.kubernetes is not None and expected.kubernetes.control_plane == "self"
+    return _of_the_cluster(expected) if own else ()
+
+
+def _of_hardware(expected: Expectation) -> tuple[str, ...]:
+    desired = expected.kubernetes
+    return _of_the_cluster(expected) if desired and (desired.daemonsets or desired.attachments) else ()
+
+
+def _managed_pools(expected: Expectation) -> Sequence[str]:
+    return sorted(expected.kubernetes.managed) if expected.kubernetes and expected.whole else ()
+
+
+def _nodes_with_gpus(expected: Expectation, *, claims: bool) -> list[str]:
+    desired = expected.kubernetes
+    return [node for node in expected.nodes if desired.gpus.get(node)] if desired and desired.claims is claims else []
+
+
+def _nodes_with_functions(expected: Expectation) -> list[str]:
+    desired = expected.kubernetes
+    return [node for node in expected.nodes if desired.functions.get(node)] if desired else []
+
+
+# --- judges -----
+
+
 def _row(seen: Measurements, node: str) -> Mapping[str, Any] | None:
     return next((row for row in seen["kubernetes_nodes"] if row["name"] == node), None)
 
@@ -32,7 +67,12 @@ def _values(listed: Sequence[str]) -> dict[str, str]:
     return {key: value for key, _sign, value in (each.partition("=") for each in listed)}
 
 
-def _node(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
+@cluster_check(
+    "nodes are ready in Kubernetes", "kubernetes_nodes", scope=Scope.NODE, timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: expected.nodes if expected.kubernetes else (),
+    remedy=_LOOK,
+)  # fmt: skip
+def _kubernetes_node(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Ready, in service, of the release that is wanted, and with the labels and taints of its pool."""
     row = _row(seen, node)
     if row is None:
@@ -86,7 +126,11 @@ def _missing_taints(row: Mapping[str, Any], desired: KubernetesExpectation | Non
     ]
 
 
-def _managed(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
+@cluster_check(
+    "node pools of OKE have their nodes", "kubernetes_nodes", timeout_s=_QUERY_SECONDS, subjects=_managed_pools,
+    remedy=f"See: oci ce node-pool list --compartment-id OCID --cluster-id OCID. {APPLY}",
+)  # fmt: skip
+def _kubernetes_managed_nodes(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
     """A pool that OKE manages has its nodes, and all of them are good. Their names are OKE's."""
     desired = expected.kubernetes
     number = desired.managed[pool] if desired else 0
@@ -103,7 +147,12 @@ def _is_ours(taint: Mapping[str, str]) -> bool:
     return taint["key"] == "gpucluster.io/unhealthy"
 
 
-def _gpus(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
+@cluster_check(
+    "pods can have all GPUs", "kubernetes_nodes", scope=Scope.NODE, timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: _nodes_with_gpus(expected, claims=False),
+    remedy=f"See the log of the device plugin's pod on the node, and: {_LOOK}",
+)  # fmt: skip
+def _kubernetes_gpus(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Pods can have as many GPUs as the shape has, or the instances into which the pool divides them, and no others."""
     desired = expected.kubernetes.gpus[node] if expected.kubernetes else {}
     row = _row(seen, node)
@@ -123,7 +172,13 @@ def _gpus(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     return CheckOutcome(Status.PASS if right else Status.FAIL, ", ".join(lines), offered)
 
 
-def _claimable(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
+@cluster_check(
+    "pods can claim all GPUs", "kubernetes_nodes", "kubernetes_devices", scope=Scope.NODE, timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: _nodes_with_gpus(expected, claims=True),
+    remedy="See: gpucluster kubectl -- get resourceslices, and the log of the DRA driver's pod on the node; to "
+    "install it: gpucluster kubernetes values",
+)  # fmt: skip
+def _kubernetes_claims(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Pods can claim as many GPUs as the shape has, and no device plugin gives away the same ones."""
     desired = expected.kubernetes.gpus[node] if expected.kubernetes else {}
     row = _row(seen, node)
@@ -139,12 +194,12 @@ def _claimable(seen: Measurements, expected: Expectation, node: str) -> CheckOut
     return CheckOutcome(Status.PASS if {_GPU: listed} == dict(desired) else Status.FAIL, share, {"listed": listed})
 
 
-def _nodes_with_gpus(expected: Expectation, *, claims: bool) -> list[str]:
-    desired = expected.kubernetes
-    return [node for node in expected.nodes if desired.gpus.get(node)] if desired and desired.claims is claims else []
-
-
-def _functions(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
+@cluster_check(
+    "pods can have all RDMA devices", "kubernetes_nodes", scope=Scope.NODE, timeout_s=_QUERY_SECONDS,
+    subjects=_nodes_with_functions,
+    remedy=f"See the pods of NVIDIA's network operator on the node, and: {_LOOK}",
+)  # fmt: skip
+def _kubernetes_rdma_resource(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """Pods can have as many RDMA devices as the shape has."""
     number = expected.kubernetes.functions[node] if expected.kubernetes else 0
     return _offered(seen, expected, node, _RDMA, number, "RDMA device")
@@ -163,7 +218,12 @@ def _offered(
     return CheckOutcome(Status.PASS if str(offered) == str(number) else Status.FAIL, share, {resource: offered})
 
 
-def _hardware(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
+@cluster_check(
+    "what offers hardware to pods runs", "kubernetes_hardware", timeout_s=_QUERY_SECONDS, subjects=_of_hardware,
+    remedy="See: gpucluster kubectl -- --namespace gpucluster-system get daemonsets,pods; "
+    "objects that wait for an operator: docs/how-to/kubernetes.md",
+)  # fmt: skip
+def _kubernetes_hardware(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     """What offers hardware to pods runs on all its nodes, and all networks of RDMA interfaces are there."""
     hardware: Mapping[str, Any] = seen["kubernetes_hardware"]
     desired = expected.kubernetes
@@ -182,7 +242,11 @@ def _hardware(seen: Measurements, expected: Expectation, _subject: str) -> Check
     return CheckOutcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, hardware)
 
 
-def _control_plane(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
+@cluster_check(
+    "the control plane is healthy", "kubernetes_control_plane", timeout_s=_QUERY_SECONDS, subjects=_of_the_cluster,
+    remedy="See: gpucluster kubernetes status; with control_plane oke: oci ce cluster get --cluster-id OCID",
+)  # fmt: skip
+def _kubernetes_control_plane(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     state: Mapping[str, Any] = seen["kubernetes_control_plane"]
     problems = [f"{each['message']} ({each['hint']})" for each in state["problems"]]
     if any(each["serious"] for each in state["problems"]):
@@ -194,7 +258,12 @@ def _control_plane(seen: Measurements, _expected: Expectation, _subject: str) ->
     return CheckOutcome(Status.PASS, "the API server is ready", state)
 
 
-def _certificates(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
+@cluster_check(
+    "certificates of the control plane last", "kubernetes_control_plane", timeout_s=_QUERY_SECONDS,
+    subjects=_of_own_control_plane,
+    remedy="Run: gpucluster kubernetes certificates --renew",
+)  # fmt: skip
+def _kubernetes_certificates(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     """Certificates that an operator has to think of: apply and a timer renew them long before."""
     certificates = seen["kubernetes_control_plane"]["certificates"]
     if not certificates:
@@ -208,7 +277,11 @@ def _certificates(seen: Measurements, _expected: Expectation, _subject: str) -> 
     return CheckOutcome(Status.PASS, f"the first ends in {first['days']} days ({first['expires']})")
 
 
-def _names(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
+@cluster_check(
+    "the cluster's DNS answers", "kubernetes_names", timeout_s=_QUERY_SECONDS, subjects=_of_the_cluster,
+    remedy=f"See the pods of kube-dns and kube-proxy in the namespace kube-system. {APPLY}",
+)  # fmt: skip
+def _kubernetes_names(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     """The DNS service of the cluster knows the service of the API server."""
     lookup: Mapping[str, str] = seen["kubernetes_names"]
     if lookup["error"]:
@@ -220,7 +293,13 @@ def _names(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOu
     return CheckOutcome(Status.PASS, f"{lookup['server']} answers", lookup)
 
 
-def _homes(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
+@cluster_check(
+    "pods can mount homes", "kubernetes_homes", timeout_s=_QUERY_SECONDS,
+    applies=lambda expected, _subject: "" if expected.people else "there are no users yet",
+    subjects=lambda expected: _of_the_cluster(expected) if expected.home_mount_path else (),
+    remedy=APPLY,
+)  # fmt: skip
+def _kubernetes_homes(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     claims = {str(each["user"]): str(each["phase"]) for each in seen["kubernetes_homes"] if each["user"]}
     if not claims:
         return CheckOutcome(Status.SKIP, "no user's namespace has a claim for a home")
@@ -232,123 +311,15 @@ def _homes(seen: Measurements, expected: Expectation, _subject: str) -> CheckOut
     return CheckOutcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, dict(claims))
 
 
-def _of_hardware(expected: Expectation) -> tuple[str, ...]:
-    desired = expected.kubernetes
-    return _of_the_cluster(expected) if desired and (desired.daemonsets or desired.attachments) else ()
-
-
-def _managed_pools(expected: Expectation) -> Sequence[str]:
-    return sorted(expected.kubernetes.managed) if expected.kubernetes and expected.whole else ()
-
-
-def _of_own_control_plane(expected: Expectation) -> tuple[str, ...]:
-    """Oracle looks after the certificates of its control planes."""
-    own = expected.kubernetes is not None and expected.kubernetes.control_plane == "self"
-    return _of_the_cluster(expected) if own else ()
-
-
-def _of_the_cluster(expected: Expectation) -> tuple[str, ...]:
-    return ("",) if expected.kubernetes and expected.whole else ()
-
-
 CHECKS = (
-    ClusterCheck(
-        name="kubernetes_node",
-        title="nodes are ready in Kubernetes",
-        scope=Scope.NODE,
-        needs=("kubernetes_nodes",),
-        timeout_s=_QUERY_SECONDS,
-        remedy=_LOOK,
-        judge=_node,
-        subjects=lambda expected: expected.nodes if expected.kubernetes else (),
-    ),
-    ClusterCheck(
-        name="kubernetes_gpus",
-        title="pods can have all GPUs",
-        scope=Scope.NODE,
-        needs=("kubernetes_nodes",),
-        timeout_s=_QUERY_SECONDS,
-        remedy=f"See the log of the device plugin's pod on the node, and: {_LOOK}",
-        judge=_gpus,
-        subjects=lambda expected: _nodes_with_gpus(expected, claims=False),
-    ),
-    ClusterCheck(
-        name="kubernetes_claims",
-        title="pods can claim all GPUs",
-        scope=Scope.NODE,
-        needs=("kubernetes_nodes", "kubernetes_devices"),
-        timeout_s=_QUERY_SECONDS,
-        remedy="See: gpucluster kubectl -- get resourceslices, and the log of the DRA driver's pod on the node; to "
-        "install it: gpucluster kubernetes values",
-        judge=_claimable,
-        subjects=lambda expected: _nodes_with_gpus(expected, claims=True),
-    ),
-    ClusterCheck(
-        name="kubernetes_rdma_resource",
-        title="pods can have all RDMA devices",
-        scope=Scope.NODE,
-        needs=("kubernetes_nodes",),
-        timeout_s=_QUERY_SECONDS,
-        remedy=f"See the pods of NVIDIA's network operator on the node, and: {_LOOK}",
-        judge=_functions,
-        subjects=lambda expected: (
-            [node for node in expected.nodes if expected.kubernetes.functions.get(node)] if expected.kubernetes else ()
-        ),
-    ),
-    ClusterCheck(
-        name="kubernetes_hardware",
-        title="what offers hardware to pods runs",
-        needs=("kubernetes_hardware",),
-        timeout_s=_QUERY_SECONDS,
-        remedy="See: gpucluster kubectl -- --namespace gpucluster-system get daemonsets,pods; "
-        "objects that wait for an operator: docs/how-to/kubernetes.md",
-        judge=_hardware,
-        subjects=_of_hardware,
-    ),
-    ClusterCheck(
-        name="kubernetes_managed_nodes",
-        title="node pools of OKE have their nodes",
-        needs=("kubernetes_nodes",),
-        timeout_s=_QUERY_SECONDS,
-        remedy=f"See: oci ce node-pool list --compartment-id OCID --cluster-id OCID. {APPLY}",
-        judge=_managed,
-        subjects=_managed_pools,
-    ),
-    ClusterCheck(
-        name="kubernetes_control_plane",
-        title="the control plane is healthy",
-        needs=("kubernetes_control_plane",),
-        timeout_s=_QUERY_SECONDS,
-        remedy="See: gpucluster kubernetes status; with control_plane oke: oci ce cluster get --cluster-id OCID",
-        judge=_control_plane,
-        subjects=_of_the_cluster,
-    ),
-    ClusterCheck(
-        name="kubernetes_certificates",
-        title="certificates of the control plane last",
-        needs=("kubernetes_control_plane",),
-        timeout_s=_QUERY_SECONDS,
-        remedy="Run: gpucluster kubernetes certificates --renew",
-        judge=_certificates,
-        subjects=_of_own_control_plane,
-    ),
-    ClusterCheck(
-        name="kubernetes_names",
-        title="the cluster's DNS answers",
-        needs=("kubernetes_names",),
-        timeout_s=_QUERY_SECONDS,
-        remedy=f"See the pods of kube-dns and kube-proxy in the namespace kube-system. {APPLY}",
-        judge=_names,
-        subjects=_of_the_cluster,
-    ),
-    ClusterCheck(
-        name="kubernetes_homes",
-        title="pods can mount homes",
-        needs=("kubernetes_homes",),
-        timeout_s=_QUERY_SECONDS,
-        remedy=APPLY,
-        judge=_homes,
-        applies=lambda expected, _subject: "" if expected.people else "there are no users yet",
-        subjects=lambda expected: _of_the_cluster(expected) if expected.home_mount_path else (),
-    ),
+    _kubernetes_node,
+    _kubernetes_gpus,
+    _kubernetes_claims,
+    _kubernetes_rdma_resource,
+    _kubernetes_hardware,
+    _kubernetes_managed_nodes,
+    _kubernetes_control_plane,
+    _kubernetes_certificates,
+    _kubernetes_names,
+    _kubernetes_homes,
 )

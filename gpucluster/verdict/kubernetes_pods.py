@@ -8,13 +8,18 @@ from typing import Any
 from gpucluster.controller.kubernetes.pod_checks import FAILED, READY
 from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Profile, Scope, Status
 from gpucluster.text import count
-from gpucluster.verdict.expectation import ClusterCheck, Expectation
+from gpucluster.verdict.expectation import Expectation, cluster_check
 
 FACT = "kubernetes_pods"
 _FULL = (Profile.FULL,)
 #: The limit of the program on the controller; see verify.yml.
 _SECONDS = 170.0
 _PODS = "gpucluster ssh -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf --namespace gpucluster-system"
+
+
+def _nodes_with_rdma(expected: Expectation) -> list[str]:
+    desired = expected.kubernetes
+    return [node for node in expected.nodes if desired.rdma.get(node)] if desired else []
 
 
 def _start(seen: Measurements, node: str) -> tuple[Mapping[str, Any], CheckOutcome | None]:
@@ -28,7 +33,13 @@ def _start(seen: Measurements, node: str) -> tuple[Mapping[str, Any], CheckOutco
     return about, CheckOutcome(Status.SKIP, f"not judged, because {why}")
 
 
-def _network(seen: Measurements, _expected: Expectation, node: str) -> CheckOutcome:
+@cluster_check(
+    "pods of a node reach those of the next", FACT, scope=Scope.NODE, profiles=_FULL, timeout_s=_SECONDS,
+    applies=lambda expected, _subject: "" if len(expected.nodes) > 1 else "one node has no network to others",
+    subjects=lambda expected: expected.nodes if expected.kubernetes else (),
+    remedy="See the pods of the network in the namespace kube-system, and the routes of both hosts: ip route",
+)  # fmt: skip
+def _kubernetes_pod_network(seen: Measurements, _expected: Expectation, node: str) -> CheckOutcome:
     """The pod of the node reaches that of the next one, by each interface that both have."""
     _about, ended = _start(seen, node)
     if ended:
@@ -45,7 +56,12 @@ def _network(seen: Measurements, _expected: Expectation, node: str) -> CheckOutc
     return CheckOutcome(Status.FAIL if failures else Status.PASS, "; ".join(failures) or good, {"pairs": pairs})
 
 
-def _rdma(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
+@cluster_check(
+    "pods have the RDMA devices", FACT, scope=Scope.NODE, profiles=_FULL, timeout_s=_SECONDS,
+    subjects=_nodes_with_rdma,
+    remedy=f"See what gives pods their devices: {_PODS} get pods",
+)  # fmt: skip
+def _kubernetes_rdma(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     """A pod that asks for RDMA as jobs do has the devices of the shape."""
     assert expected.kubernetes is not None
     about, ended = _start(seen, node)
@@ -70,29 +86,6 @@ def _rdma(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
 
 
 CHECKS = (
-    ClusterCheck(
-        name="kubernetes_pod_network",
-        title="pods of a node reach those of the next",
-        scope=Scope.NODE,
-        profiles=_FULL,
-        needs=(FACT,),
-        timeout_s=_SECONDS,
-        remedy="See the pods of the network in the namespace kube-system, and the routes of both hosts: ip route",
-        judge=_network,
-        applies=lambda expected, _subject: "" if len(expected.nodes) > 1 else "one node has no network to others",
-        subjects=lambda expected: expected.nodes if expected.kubernetes else (),
-    ),
-    ClusterCheck(
-        name="kubernetes_rdma",
-        title="pods have the RDMA devices",
-        scope=Scope.NODE,
-        profiles=_FULL,
-        needs=(FACT,),
-        timeout_s=_SECONDS,
-        remedy=f"See what gives pods their devices: {_PODS} get pods",
-        judge=_rdma,
-        subjects=lambda expected: (
-            [node for node in expected.nodes if expected.kubernetes.rdma.get(node)] if expected.kubernetes else ()
-        ),
-    ),
+    _kubernetes_pod_network,
+    _kubernetes_rdma,
 )

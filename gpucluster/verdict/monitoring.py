@@ -7,13 +7,18 @@ from typing import Any
 
 from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Status
 from gpucluster.text import count
-from gpucluster.verdict.expectation import ClusterCheck, Expectation
+from gpucluster.verdict.expectation import Expectation, cluster_check
 
 _QUERY_SECONDS = 20.0
 # So many targets and rules are named.
 _SHOWN = 5
 
 
+@cluster_check(
+    "Prometheus scrapes every host", "monitoring", timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: ("",) if expected.monitoring else (),
+    remedy="See on its host: sudo journalctl -u gpucluster-prometheus -u gpucluster-monitor",
+)  # fmt: skip
 def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     """Every target of a permanent host answers, and every rule works. Elastic nodes come and go: one that was removed
     is in the lists for some seconds more. What Prometheus has not scraped yet is neither a fault nor a proof."""
@@ -41,14 +46,4 @@ def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> Che
     return CheckOutcome(Status.PASS, up, evidence)
 
 
-CHECKS = (
-    ClusterCheck(
-        name="monitoring",
-        title="Prometheus scrapes every host",
-        needs=("monitoring",),
-        timeout_s=_QUERY_SECONDS,
-        remedy="See on its host: sudo journalctl -u gpucluster-prometheus -u gpucluster-monitor",
-        judge=_monitoring,
-        subjects=lambda expected: ("",) if expected.monitoring else (),
-    ),
-)
+CHECKS = (_monitoring,)

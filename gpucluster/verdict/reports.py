@@ -11,7 +11,7 @@ from typing import Any
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.checks.model import CheckOutcome, HostReport, Measurements, Profile, Scope, Status
 from gpucluster.node_agent.checks.registry import BY_NAME, TOTAL_S
-from gpucluster.verdict.expectation import ClusterCheck, Expectation
+from gpucluster.verdict.expectation import Expectation, cluster_check
 
 # A clock is read to the microsecond, a report may be rounded.
 _CLOCK_SECONDS = 1.0
@@ -121,7 +121,12 @@ def _pods(expected: Expectation) -> list[dict[str, Any]]:
     ]
 
 
-def _judge(seen: Measurements, expected: Expectation, host: str) -> CheckOutcome:
+@cluster_check(
+    "hosts report their own checks", "agent_check", scope=Scope.HOST, timeout_s=SECONDS[Profile.QUICK],
+    subjects=lambda expected: expected.hosts if expected.profile else (),
+    remedy="Try it on the host: sudo gpucluster-agent check --profile quick",
+)  # fmt: skip
+def _host_report(seen: Measurements, expected: Expectation, host: str) -> CheckOutcome:
     assert expected.profile is not None
     try:
         report = read(seen["agent_check"], host, expected.profile)
@@ -130,15 +135,4 @@ def _judge(seen: Measurements, expected: Expectation, host: str) -> CheckOutcome
     return CheckOutcome(Status.PASS, f"in {report.duration_s:.1f} s", {"boot_id": report.boot_id})
 
 
-CHECKS = (
-    ClusterCheck(
-        name="host_report",
-        title="hosts report their own checks",
-        scope=Scope.HOST,
-        needs=("agent_check",),
-        timeout_s=SECONDS[Profile.QUICK],
-        remedy="Try it on the host: sudo gpucluster-agent check --profile quick",
-        judge=_judge,
-        subjects=lambda expected: expected.hosts if expected.profile else (),
-    ),
-)
+CHECKS = (_host_report,)

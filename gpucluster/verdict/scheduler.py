@@ -10,7 +10,7 @@ from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Scope
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_RESUMABLE, NodeHealth, node_health, sinfo_word
 from gpucluster.text import count
-from gpucluster.verdict.expectation import ClusterCheck, Expectation
+from gpucluster.verdict.expectation import Expectation, cluster_check
 from gpucluster.verdict.hosts import APPLY
 
 # What srun writes before it starts a step.
@@ -25,6 +25,11 @@ Row = Mapping[str, Any]
 _NOT_TRIED: Row = {"ran": False, "nodes": (), "user": "", "error": ""}
 
 
+@cluster_check(
+    "nodes are ready in Slurm", "sinfo", scope=Scope.NODE, timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: expected.nodes if expected.scheduler == "slurm" else (),
+    remedy="See the reason: gpucluster ssh -- scontrol show node NODE",
+)  # fmt: skip
 def _node_state(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
     pool = expected.pool_of(node)
     partition = expected.partitions.get(pool, pool)
@@ -52,10 +57,20 @@ def _to_resume(rows: Sequence[Row]) -> list[str]:
     return [f"when the reason is gone, run: {command}"] if waiting else []
 
 
+def _pools(expected: Expectation) -> Sequence[str]:
+    return tuple(expected.pools) if expected.scheduler == "slurm" else ()
+
+
 def _no_user(expected: Expectation, _pool: str) -> str:
     return "" if expected.people else "there is no user who could run one"
 
 
+@cluster_check(
+    "a job runs in pool {subject}", "srun", "sinfo", "jobs_waiting", scope=Scope.POOL, timeout_s=_JOB_SECONDS,
+    applies=_no_user,
+    subjects=lambda expected: [pool for pool in _pools(expected) if expected.pools[pool]],
+    remedy="See why: gpucluster ssh -- sinfo -R, and /var/log/slurm/slurmd.log on the pool's nodes",
+)  # fmt: skip
 def _job(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
     """A job on two nodes, or on the only one, started by srun as users do: with the cluster's own `MpiDefault`."""
     nodes = expected.pools[pool]
@@ -93,6 +108,12 @@ def _in_use(seen: Measurements, expected: Expectation, pool: str, states: Sequen
     return f"{count(waiting, 'job waits', 'jobs wait')}, {free} of {count(len(states), 'node')} free"
 
 
+@cluster_check(
+    "container steps run in pool {subject}", "sinfo", "container_steps", scope=Scope.POOL, timeout_s=_JOB_SECONDS,
+    applies=_no_user,
+    subjects=lambda expected: _pools(expected) if expected.containers else (),
+    remedy=f"To install what is missing on permanent nodes, run: {APPLY.removeprefix('Run: ')}",
+)  # fmt: skip
 def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
     """Every free node, elastic nodes included, has run a step and seen the marker in the container."""
     nodes = expected.pools[pool]
@@ -130,13 +151,23 @@ def _missed(steps: Mapping[str, Any], elastic: Sequence[str]) -> CheckOutcome:
     return CheckOutcome(Status.FAIL, "; ".join(failures), evidence)
 
 
+@cluster_check(
+    "accounting answers", "accounting", timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: ("",) if expected.accounting else (),
+    remedy="See `journalctl -u slurmdbd` on the controller",
+)  # fmt: skip
 def _accounting(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     if seen["accounting"] is not True:
         return CheckOutcome(Status.FAIL, "slurmdbd does not know the jobs of this check")
     return CheckOutcome(Status.PASS, "slurmdbd")
 
 
-def _advisories(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
+@cluster_check(
+    "Slurm has no known vulnerability", "slurm_version", timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: ("",) if expected.whole and expected.slurm_version else (),
+    remedy="Set the fixed version in cluster.yml, then: gpucluster slurm upgrade",
+)  # fmt: skip
+def _slurm_advisories(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
     version = str(seen["slurm_version"])
     warnings = evaluate.warnings("slurm", version, expected.today)
     if warnings:
@@ -144,6 +175,11 @@ def _advisories(seen: Measurements, expected: Expectation, _subject: str) -> Che
     return CheckOutcome(Status.PASS, f"none is known of Slurm {version}", {"version": version})
 
 
+@cluster_check(
+    "the autoscaler is healthy", "autoscaler", timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: ("",) if expected.autoscaler else (),
+    remedy="See: gpucluster autoscaler status",
+)  # fmt: skip
 def _autoscaler(seen: Measurements, _expected: Expectation, _subject: str) -> CheckOutcome:
     status: Mapping[str, Any] = seen["autoscaler"]
     if status.get("healthy") is not True:
@@ -156,67 +192,10 @@ def _autoscaler(seen: Measurements, _expected: Expectation, _subject: str) -> Ch
 
 
 CHECKS = (
-    ClusterCheck(
-        name="node_state",
-        title="nodes are ready in Slurm",
-        scope=Scope.NODE,
-        needs=("sinfo",),
-        timeout_s=_QUERY_SECONDS,
-        remedy="See the reason: gpucluster ssh -- scontrol show node NODE",
-        judge=_node_state,
-        subjects=lambda expected: expected.nodes if expected.scheduler == "slurm" else (),
-    ),
-    ClusterCheck(
-        name="job",
-        title="a job runs in pool {subject}",
-        scope=Scope.POOL,
-        needs=("srun", "sinfo", "jobs_waiting"),
-        timeout_s=_JOB_SECONDS,
-        remedy="See why: gpucluster ssh -- sinfo -R, and /var/log/slurm/slurmd.log on the pool's nodes",
-        judge=_job,
-        applies=_no_user,
-        subjects=lambda expected: [
-            name for name, nodes in expected.pools.items() if nodes and expected.scheduler == "slurm"
-        ],
-    ),
-    ClusterCheck(
-        name="container_steps",
-        title="container steps run in pool {subject}",
-        scope=Scope.POOL,
-        needs=("sinfo", "container_steps"),
-        timeout_s=_JOB_SECONDS,
-        remedy=f"To install what is missing on permanent nodes, run: {APPLY.removeprefix('Run: ')}",
-        judge=_container_steps,
-        applies=_no_user,
-        subjects=lambda expected: (
-            tuple(expected.pools) if expected.scheduler == "slurm" and expected.containers else ()
-        ),
-    ),
-    ClusterCheck(
-        name="accounting",
-        title="accounting answers",
-        needs=("accounting",),
-        timeout_s=_QUERY_SECONDS,
-        remedy="See `journalctl -u slurmdbd` on the controller",
-        judge=_accounting,
-        subjects=lambda expected: ("",) if expected.accounting else (),
-    ),
-    ClusterCheck(
-        name="slurm_advisories",
-        title="Slurm has no known vulnerability",
-        needs=("slurm_version",),
-        timeout_s=_QUERY_SECONDS,
-        remedy="Set the fixed version in cluster.yml, then: gpucluster slurm upgrade",
-        judge=_advisories,
-        subjects=lambda expected: ("",) if expected.whole and expected.slurm_version else (),
-    ),
-    ClusterCheck(
-        name="autoscaler",
-        title="the autoscaler is healthy",
-        needs=("autoscaler",),
-        timeout_s=_QUERY_SECONDS,
-        remedy="See: gpucluster autoscaler status",
-        judge=_autoscaler,
-        subjects=lambda expected: ("",) if expected.autoscaler else (),
-    ),
+    _node_state,
+    _job,
+    _container_steps,
+    _accounting,
+    _slurm_advisories,
+    _autoscaler,
 )

@@ -112,6 +112,6 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
             refused = error.exit_code in _NOTHING_CHANGED and not _AFTER_TERRAFORM & {*this.phases}
             this.close(RunStatus.REFUSED if refused else RunStatus.FAILED, str(error))
             raise
-        except BaseException as error:
+        except BaseException as error:  # of any kind: the run log has it, and it is raised again
             this.close(RunStatus.FAILED, repr(error))
             raise

@@ -2,12 +2,12 @@
 # Only another spec (or another OCID) selects again, and a shape of another kind: OCI has other images for it.
 
 locals {
-  _images = merge(
-    { controller = { spec = var.controller.image, shape = var.controller.shape } },
-    { for name, login in { login = var.login } : name => { spec = login.image, shape = login.shape } if login != null },
-    { for name, pool in var.pools : "pool/${name}" => { spec = pool.image, shape = pool.shape } },
-    { for name, pool in local.node_pools : "pool/${name}" => { spec = pool.image, shape = pool.shape } },
+  _shapes = merge(
+    { controller = var.controller.shape },
+    { for name, login in { login = var.login } : name => login.shape if login != null },
+    { for name, pool in merge(var.pools, local.node_pools) : "pool/${name}" => pool.shape },
   )
+  _images = { for user, shape in local._shapes : user => { spec = var.images[user], shape = shape } }
 
   # What selects an image. The filter of a listing is not part of it: it comes with this release of gpucluster, and
   # another filter replaces no node.
@@ -76,6 +76,11 @@ resource "terraform_data" "image" {
 
   lifecycle {
     ignore_changes = [input]
+
+    precondition {
+      condition     = each.value.spec.listing == null || !contains([for name in keys(local.node_pools) : "pool/${name}"], each.key)
+      error_message = "images: that of a node pool of Kubernetes Engine can't be that of a listing of the marketplace (${each.key})."
+    }
 
     postcondition {
       condition     = self.output != null

@@ -39,29 +39,14 @@ variable "compartment_id" {
 }
 
 variable "controller" {
-  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data for cloud-init at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID; listing_version is its version in cluster.yml, and listing_filter the regular expressions that select it: of the versions that match all of matching and none of excluding, the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid. Another variant, such as aarch64, selects the image again."
+  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, and user_data for cloud-init at the first boot, as plain text."
   type = object({
     shape                   = string
     ocpus                   = optional(number)
     memory_gb               = optional(number)
     boot_volume_gb          = number
     boot_volume_vpus_per_gb = number
-    image = object({
-      ocid             = optional(string)
-      name             = optional(string)
-      operating_system = optional(string)
-      version          = optional(string)
-      listing          = optional(string)
-      listing_version  = optional(string)
-      listing_filter = optional(object({
-        name      = string
-        matching  = list(string)
-        excluding = list(string)
-      }), { name = "newest", matching = [], excluding = [] })
-      make_compatible = optional(bool, false)
-      variant         = optional(string)
-    })
-    user_data = optional(string)
+    user_data               = optional(string)
   })
   nullable = false
 
@@ -83,20 +68,6 @@ variable "controller" {
   validation {
     condition     = contains(range(10, 130, 10), var.controller.boot_volume_vpus_per_gb)
     error_message = "controller: boot_volume_vpus_per_gb must be 10, 20, 30 and so on up to 120."
-  }
-
-  validation {
-    # Attributes that may be combined.
-    condition = contains(
-      ["ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
-      join(",", [for key, value in var.controller.image : key if !contains(["make_compatible", "listing_filter", "variant"], key) && value != null])
-    )
-    error_message = "controller: image must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."
-  }
-
-  validation {
-    condition     = !var.controller.image.make_compatible || var.controller.image.ocid != null
-    error_message = "controller: make_compatible is for an image given by ocid."
   }
 }
 
@@ -215,6 +186,42 @@ variable "iam" {
   default = null
 }
 
+variable "images" {
+  description = "The images of hosts, by the user of each: \"controller\", \"login\" and \"pool/<name>\", for the node pools of Kubernetes Engine, too. An image is given by ocid, by listing of the marketplace (its display name or OCID; listing_version is its version in cluster.yml, and listing_filter the regular expressions that select it: of the versions that match all of matching and none of excluding, the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid. Another variant, such as aarch64, selects the image again."
+  type = map(object({
+    ocid             = optional(string)
+    name             = optional(string)
+    operating_system = optional(string)
+    version          = optional(string)
+    listing          = optional(string)
+    listing_version  = optional(string)
+    listing_filter = optional(object({
+      name      = string
+      matching  = list(string)
+      excluding = list(string)
+    }), { name = "newest", matching = [], excluding = [] })
+    make_compatible = optional(bool, false)
+    variant         = optional(string)
+  }))
+  nullable = false
+
+  validation {
+    # Attributes that may be combined.
+    condition = alltrue([
+      for image in values(var.images) : contains(
+        ["ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
+        join(",", [for key, value in image : key if !contains(["make_compatible", "listing_filter", "variant"], key) && value != null])
+      )
+    ])
+    error_message = "images: each must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."
+  }
+
+  validation {
+    condition     = alltrue([for image in values(var.images) : !image.make_compatible || image.ocid != null])
+    error_message = "images: make_compatible is for an image given by ocid."
+  }
+}
+
 variable "login" {
   description = "The login nodes, or null for none: names are their display names, <cluster>-login-<n>. Everything else is as for the controller."
   type = object({
@@ -224,22 +231,7 @@ variable "login" {
     memory_gb               = optional(number)
     boot_volume_gb          = number
     boot_volume_vpus_per_gb = number
-    image = object({
-      ocid             = optional(string)
-      name             = optional(string)
-      operating_system = optional(string)
-      version          = optional(string)
-      listing          = optional(string)
-      listing_version  = optional(string)
-      listing_filter = optional(object({
-        name      = string
-        matching  = list(string)
-        excluding = list(string)
-      }), { name = "newest", matching = [], excluding = [] })
-      make_compatible = optional(bool, false)
-      variant         = optional(string)
-    })
-    user_data = optional(string)
+    user_data               = optional(string)
   })
   default = null
 
@@ -271,20 +263,6 @@ variable "login" {
   validation {
     condition     = var.login == null || try(contains(range(10, 130, 10), var.login.boot_volume_vpus_per_gb), false)
     error_message = "login: boot_volume_vpus_per_gb must be 10, 20, 30 and so on up to 120."
-  }
-
-  validation {
-    # Attributes that may be combined.
-    condition = contains(
-      ["", "ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
-      join(",", [for key, value in try(var.login.image, {}) : key if !contains(["make_compatible", "listing_filter", "variant"], key) && value != null])
-    )
-    error_message = "login: image must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."
-  }
-
-  validation {
-    condition     = var.login == null || try(!var.login.image.make_compatible || var.login.image.ocid != null, false)
-    error_message = "login: make_compatible is for an image given by ocid."
   }
 }
 
@@ -438,21 +416,6 @@ variable "oke" {
       availability_domain     = optional(string)
       labels                  = optional(map(string), {})
       user_data               = optional(string)
-      image = object({
-        ocid             = optional(string)
-        name             = optional(string)
-        operating_system = optional(string)
-        version          = optional(string)
-        listing          = optional(string)
-        listing_version  = optional(string)
-        listing_filter = optional(object({
-          name      = string
-          matching  = list(string)
-          excluding = list(string)
-        }), { name = "newest", matching = [], excluding = [] })
-        make_compatible = optional(bool, false)
-        variant         = optional(string)
-      })
     })), {})
   })
   default = null
@@ -481,11 +444,6 @@ variable "oke" {
     condition     = alltrue([for name, pool in try(var.oke.node_pools, {}) : endswith(pool.shape, ".Flex") == (pool.ocpus != null) && (pool.ocpus == null) == (pool.memory_gb == null)])
     error_message = "oke.node_pools: a flexible shape (*.Flex) needs ocpus and memory_gb, and no other has them."
   }
-
-  validation {
-    condition     = alltrue([for name, pool in try(var.oke.node_pools, {}) : pool.image.listing == null])
-    error_message = "oke.node_pools: an image can't be that of a listing of the marketplace."
-  }
 }
 
 variable "origin" {
@@ -496,7 +454,7 @@ variable "origin" {
 }
 
 variable "pools" {
-  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that are created and removed) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true, disabled_plugins those that are disabled. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume, image and user_data are as for the controller."
+  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that are created and removed) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true, disabled_plugins those that are disabled. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume and user_data are as for the controller."
   type = map(object({
     kind                    = string
     shape                   = string
@@ -508,24 +466,9 @@ variable "pools" {
     boot_volume_gb          = number
     boot_volume_vpus_per_gb = number
     capacity_reservation_id = optional(string)
-    image = object({
-      ocid             = optional(string)
-      name             = optional(string)
-      operating_system = optional(string)
-      version          = optional(string)
-      listing          = optional(string)
-      listing_version  = optional(string)
-      listing_filter = optional(object({
-        name      = string
-        matching  = list(string)
-        excluding = list(string)
-      }), { name = "newest", matching = [], excluding = [] })
-      make_compatible = optional(bool, false)
-      variant         = optional(string)
-    })
-    rdma             = bool
-    rdma_plugins     = list(string)
-    disabled_plugins = optional(list(string), [])
+    rdma                    = bool
+    rdma_plugins            = list(string)
+    disabled_plugins        = optional(list(string), [])
     platform = optional(object({
       type                  = string
       numa_nodes_per_socket = optional(string)
@@ -616,21 +559,6 @@ variable "pools" {
       contains(["NPS0", "NPS1", "NPS2", "NPS4"], try(coalesce(pool.platform.numa_nodes_per_socket), "NPS1"))
     ])
     error_message = "pools: numa_nodes_per_socket must be NPS0, NPS1, NPS2 or NPS4."
-  }
-
-  validation {
-    condition = alltrue([
-      for name, pool in var.pools : contains(
-        ["ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
-        join(",", [for key, value in pool.image : key if !contains(["make_compatible", "listing_filter", "variant"], key) && value != null])
-      )
-    ])
-    error_message = "pools: image must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."
-  }
-
-  validation {
-    condition     = alltrue([for name, pool in var.pools : !pool.image.make_compatible || pool.image.ocid != null])
-    error_message = "pools: make_compatible is for an image given by ocid."
   }
 
   validation {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from pathlib import Path
@@ -200,6 +201,12 @@ MODULES = sorted(path.stem for path in (ANSIBLE / "library").glob("*.py"))
 def test_a_module_takes_the_interpreter_that_ansible_is_told(module: str) -> None:
     # Another name than "python" would be another variable than ansible_python_interpreter.
     assert (ANSIBLE / "library" / f"{module}.py").read_text().startswith("#!/usr/bin/python\n")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_states_what_it_gives_over_plain_tasks(module: str) -> None:
+    docstring = ast.get_docstring(ast.parse((ANSIBLE / "library" / f"{module}.py").read_text()))
+    assert "\n\nInstead of plain tasks: " in str(docstring)
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -26,7 +26,7 @@ DATA, SERVER = "/var/lib/ldap/gpucluster", "/etc/ldap/slapd-gpucluster.conf"
 #: As the role ldap gives them to the tasks.
 OF_LDAP = {
     "people_directory_uri": "ldapi:///", "people_directory_suffix": SUFFIX, "people_directory_server": SERVER,
-    "people_service_dn": f"cn=sssd,ou=services,{SUFFIX}", "people_service_password_file": "/etc/gpucluster/password",
+
     "people_hosts_file": "/var/lib/gpucluster-directory/hosts.json",
 }  # fmt: skip
 TASKS: list[dict[str, Any]] = [

@@ -14,7 +14,7 @@ from tests.ansible.loading import ANSIBLE, read
 from tests.ansible.render import render, variables
 
 SYSTEMS = sorted(path.stem for path in (ANSIBLE / "vars" / "os").glob("*.yml"))
-HOSTS, SHARED = "ou=hosts,dc=demo,dc=local", "cn=sssd,ou=services,dc=demo,dc=local"
+HOSTS = "ou=hosts,dc=demo,dc=local"
 
 
 def slapd(system: str = "Debian-13") -> str:
@@ -62,9 +62,8 @@ def test_passwords_are_read_by_no_client_and_everything_else_by_few() -> None:
     assert rules(slapd()) == [
         'access to filter="(shadowExpire=1)" attrs=userPassword by * none',
         f'access to dn.subtree="{HOSTS}" attrs=userPassword by anonymous auth by * none',
-        'access to dn.subtree="ou=services,dc=demo,dc=local" attrs=userPassword by anonymous auth by * none',
         "access to attrs=userPassword by self =xw by anonymous auth by * none",
-        f'access to * by dn.onelevel="{HOSTS}" read by dn.exact="{SHARED}" read by self read by * none',
+        f'access to * by dn.onelevel="{HOSTS}" read by self read by * none',
     ]
 
 

@@ -100,8 +100,8 @@ def test_what_is_harmless_is_unpacked_without_its_rights(tmp_path: Path) -> None
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Any]:
-    listener = server_program.ReleaseServer("127.0.0.1", 0, folder)
+def serving(folder: Path, **limits: Any) -> Iterator[Any]:
+    listener = server_program.ReleaseServer("127.0.0.1", 0, folder, server_program.LIMITS._replace(**limits))
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -142,12 +142,10 @@ def await_no_client(listener: Any) -> None:
     wait_for("no client has a place", lambda: not listener.clients, interval=0.01, state=lambda: listener.clients)
 
 
-def test_one_address_does_not_take_all_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_program, "MAX_CLIENTS_PER_ADDRESS", 3)
-    monkeypatch.setattr(server_program, "MAX_CLIENTS", 5)
-    monkeypatch.setattr(server_program, "REQUEST_SECONDS", PATIENCE_S)
+def test_one_address_does_not_take_all_places(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("content")
-    with serving(tmp_path) as listener, contextlib.ExitStack() as held:
+    limits = {"clients": 5, "clients_per_address": 3, "request_s": PATIENCE_S}
+    with serving(tmp_path, **limits) as listener, contextlib.ExitStack() as held:
         before = threading.active_count()
         greedy = [held.enter_context(connected(listener)) for _ in range(20)]
         assert [until_it_ends(client)[9:12] for client in greedy[3:]] == [b"503"] * 17
@@ -160,18 +158,16 @@ def test_one_address_does_not_take_all_places(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("drip", [b"", b"G", b"GET /file HTTP/1.0\r\nA: b\r\n"], ids=["silent", "word", "headers"])
-def test_who_does_not_ask_loses_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: bytes) -> None:
-    monkeypatch.setattr(server_program, "REQUEST_SECONDS", 0.1)
-    with serving(tmp_path) as listener, connected(listener) as client:
+def test_who_does_not_ask_loses_the_place(tmp_path: Path, drip: bytes) -> None:
+    with serving(tmp_path, request_s=0.1) as listener, connected(listener) as client:
         assert b"200" not in until_it_ends(client, drip)
         await_no_client(listener)
 
 
-def test_who_does_not_read_loses_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_program, "ANSWER_SECONDS", 0.1)
+def test_who_does_not_read_loses_the_place(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb") as file:
         file.truncate(64 * 1024 * 1024)
-    with serving(tmp_path) as listener, connected(listener) as client:
+    with serving(tmp_path, answer_s=0.1) as listener, connected(listener) as client:
         client.sendall(b"GET /file HTTP/1.0\r\n\r\n")
         assert client.recv(12).endswith(b"200")
         await_no_client(listener)
@@ -180,10 +176,9 @@ def test_who_does_not_read_loses_the_place(tmp_path: Path, monkeypatch: pytest.M
 def test_a_busy_controller_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("content")
     waited: list[float] = []
-    monkeypatch.setattr(server_program, "MAX_CLIENTS_PER_ADDRESS", 2)
-    monkeypatch.setattr(server_program, "REQUEST_SECONDS", PATIENCE_S)
-    with serving(tmp_path) as listener, contextlib.ExitStack() as idle:
-        for _ in range(server_program.MAX_CLIENTS_PER_ADDRESS):
+    limits = {"clients_per_address": 2, "request_s": PATIENCE_S}
+    with serving(tmp_path, **limits) as listener, contextlib.ExitStack() as idle:
+        for _ in range(listener.limits.clients_per_address):
             idle.enter_context(connected(listener))
 
         def pause(seconds: float) -> None:
@@ -197,7 +192,7 @@ def test_a_busy_controller_is_asked_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert (tmp_path / "got").read_text() == "content"
         assert len(waited) >= 2
         assert waited[0] < waited[1], "it does not wait longer each time"
-        monkeypatch.setattr(server_program, "MAX_CLIENTS_PER_ADDRESS", 0)
+        listener.limits = listener.limits._replace(clients_per_address=0)
         with pytest.raises(releases.Refused, match=r"returned 503|reset"):
             releases.fetch(url, "file", "0" * 64, tmp_path / "other", 0)
     assert not [path for path in tmp_path.iterdir() if "part" in path.name]

@@ -87,7 +87,7 @@ def test_managed_pools_are_node_pools_and_no_instances() -> None:
     assert set(made["pools"]) == {"gpu"}
     cpu, a10 = made["oke"]["node_pools"]["cpu"], made["oke"]["node_pools"]["a10"]
     assert (cpu["shape"], cpu["ocpus"], cpu["memory_gb"], cpu["count"]) == ("VM.Standard.E5.Flex", 4, 32, 3)
-    assert cpu["image"]["operating_system"] == "Debian"
+    assert made["images"]["pool/cpu"]["operating_system"] == "Debian"
     assert cpu["labels"] == {
         "gpucluster.io/pool": "cpu",
         "gpucluster.io/shape": "VM.Standard.E5.Flex",

@@ -19,7 +19,7 @@ from gpucluster.cloud.elastic_instances import ElasticInstance
 from gpucluster.cloud.providers import ControllerAccess
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import AnsibleError, ToolError
-from gpucluster.events import Event, LogLevel, ignore
+from gpucluster.events import Event, ignore
 from gpucluster.handover.configuration_diff import differences
 from gpucluster.lifecycle import elastic_age
 from gpucluster.lifecycle.configure import Configuration
@@ -160,20 +160,6 @@ def test_elastic_nodes_that_an_apply_did_not_change_are_named_until_they_are_gon
     assert len(apply()) == 1, "it is still up"
     steps.nodes = (replace(old, created=time.time()),)
     assert apply() == [], "it is a new one"
-
-
-def test_an_apply_reports_which_nodes_share_an_entry_of_the_directory(tmp_path: Path) -> None:
-    said = "nodes from an older baked image share the entry image-h100 of the directory"
-    facts = {
-        "three-kinds-controller": {"gpucluster_shared_entries": [said]},
-        "h100-1": {"gpucluster_shared_entries": ["mine"]},
-    }
-    steps = Steps(lambda: PlaybookResult({}, facts, {}))
-    configuration = _configuration(tmp_path, steps)
-    deployment = _deployment(configuration)
-    assert deployment.controller.name in facts
-    configuration.apply(deployment, _run(configuration), verify={})
-    assert [(each.status, each.message) for each in steps.events] == [(LogLevel.WARNING, said)]
 
 
 def _changed(reason: str, *differing: str) -> dict[str, Any]:

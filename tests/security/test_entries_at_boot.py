@@ -3,8 +3,6 @@
 The network shows which address asks, and from which port. What the autoscaler's user writes, that user can change: it
 may name nodes of elastic pools and no other host. Everything is real but the autoscaler, whose file is written here,
 and Slurm's answers.
-
-Also: when the entry ends that the nodes of an older baked image share.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.containers, pytest.mark.slow]
 NODE, OTHER, ADDRESS, THERE = "gpu-e1", "gpu-e2", "10.0.1.9", "10.0.1.8"
 PERMANENT = "10.0.0.2"
-IMAGE = "image-gpu"
 HOST_KEY = " ".join(KEY.split()[:2])
 KNOWN = {"hosts": {PERMANENT: ["ctl"]}, "elastic": ["gpu-e[1-90]"], "domain": ""}
 BUSY = "another change of the directory runs"
@@ -91,13 +88,10 @@ def accepted(controller: Controller, host: str, password: str) -> bool:
     return status == 0
 
 
-def apply(controller: Controller) -> list[str]:
-    """Why shared entries have not ended."""
+def apply(controller: Controller) -> None:
+    """What an apply asks of the controller."""
     controller.request("base_tree", hosts={"ctl": "i-0"})
-    hosts = {"permanent": ["ctl"], "configured": ["ctl"], "pools": ["gpu"]}
-    said = controller.request("converge", hosts=hosts)["shared_entries"]
-    assert isinstance(said, list)
-    return said
+    controller.request("converge", hosts={"permanent": ["ctl"]})
 
 
 def age(controller: Controller) -> None:
@@ -107,16 +101,6 @@ def age(controller: Controller) -> None:
 
 def store(controller: Controller, entries: dict[str, dict[str, Any]]) -> None:
     controller.run("sh", "-c", f"cat >{CONFIG['hosts_file']}", given=json.dumps({"hosts": entries}))
-
-
-def baked_before(controller: Controller) -> str:
-    """As a build has left it in which the images of a pool shared an entry. Returns its password."""
-    password = "of all nodes"
-    fields = {"password": password, "hash": hash_of(password), "made": 1_000_000, "instance": "", "image_of": "gpu"}
-    store(controller, {**controller.entries(), IMAGE: fields})
-    controller.request("base_tree", hosts={"ctl": "i-0"})
-    assert accepted(controller, IMAGE, password)
-    return password
 
 
 @contextmanager
@@ -316,85 +300,3 @@ def test_without_the_file_of_passwords_no_entry_goes(controller: Controller) -> 
     assert admitted(controller, "a word") == f"no directory entry: there is no {CONFIG['hosts_file']}"
     assert accepted(controller, "ctl", password)
     assert not accepted(controller, NODE, "a word")
-
-
-# ---- the entry that the nodes of an older image share
-
-
-def test_the_entry_of_an_older_image_stays_while_no_node_has_booted_from_a_newer_one(controller: Controller) -> None:
-    password = baked_before(controller)
-    for nodes in ([f"{NODE} idle {ADDRESS}"], [f"{NODE} idle~ {NODE}"]):
-        with slurm(controller, *nodes):
-            said = apply(controller)
-        assert len(said) == 1
-        assert f"share the entry {IMAGE}" in said[0]
-        assert said[0].endswith("It ends after a node has booted from a newer one. If the pool was not baked again "
-                                "since: gpucluster image bake gpu")  # fmt: skip
-        assert accepted(controller, IMAGE, password)
-    # A node that the controller configures proves nothing about images: an older one may fit again.
-    controller.request("base_tree", hosts={"gpu-e3": "i-3"})
-    with slurm(controller, f"gpu-e3 idle {ADDRESS}"):
-        apply(controller)
-    assert accepted(controller, IMAGE, password)
-
-
-@pytest.mark.parametrize("state", ["alloc", "idle", "alloc#", "idle%", "down*"])
-@pytest.mark.parametrize("end", ["an apply", "another node"])
-def test_it_ends_with_the_last_node_of_the_older_image(controller: Controller, end: str, state: str) -> None:
-    password = baked_before(controller)
-    with slurm(controller, f"{NODE} alloc# {NODE}", f"{OTHER} {state} {THERE}"):
-        # It boots from the new image, beside a node of the older one.
-        admitted(controller, "a word")
-        assert accepted(controller, IMAGE, password)
-        boots(controller, {})
-        said = apply(controller)
-        assert said[0].endswith(f"It ends when these are gone: {OTHER}. To remove them now: gpucluster replace {OTHER}")
-        assert accepted(controller, IMAGE, password)
-    age(controller)
-    with slurm(controller, f"{NODE} mix {ADDRESS}", f"{OTHER} idle~ {OTHER}", f"gpu-e3 alloc# {THERE}"):
-        boots(controller, {THERE: ("gpu-e3", "ocid1.instance.c")})
-        if end == "another node":
-            admitted(controller, "of the third", address=THERE)
-        else:
-            assert "gpu-e3" in apply(controller)[0], "its image is not known before it has asked"
-            admitted(controller, "of the third", address=THERE)
-            assert apply(controller) == []
-    assert not accepted(controller, IMAGE, password)
-    assert IMAGE not in controller.entries()
-    assert accepted(controller, NODE, "a word")
-
-
-def test_it_stays_while_the_scheduler_does_not_report_which_nodes_exist(controller: Controller) -> None:
-    password = baked_before(controller)
-    admitted(controller, "a word")
-    assert apply(controller)[0].endswith("because the scheduler does not report which nodes exist")
-    assert accepted(controller, IMAGE, password)
-
-
-def test_an_entry_of_an_earlier_instance_is_none_of_a_node_from_the_older_image(controller: Controller) -> None:
-    # The controller has configured an instance with this name; the present one has booted from the older image.
-    controller.request("base_tree", hosts={OTHER: "i-2"})
-    age(controller)
-    password = baked_before(controller)
-    with slurm(controller, f"{NODE} alloc# {NODE}", f"{OTHER} alloc {THERE}"):
-        admitted(controller, "a word")
-        assert OTHER in apply(controller)[0]
-        assert accepted(controller, IMAGE, password)
-    # It is replaced, and its pool has no image that fits: the controller configures the next one.
-    controller.request("base_tree", hosts={OTHER: "i-4"})
-    with slurm(controller, f"{NODE} mix {ADDRESS}", f"{OTHER} idle {THERE}"):
-        assert apply(controller) == []
-    assert not accepted(controller, IMAGE, password)
-
-
-def test_a_restored_directory_does_not_bring_it_back(controller: Controller) -> None:
-    password = baked_before(controller)
-    manager = ("-Q", "-Y", "EXTERNAL", "-H", CONFIG["uri"])
-    saved = controller.run("ldapsearch", *manager, "-LLL", "-o", "ldif-wrap=no", "-b", host_dn(IMAGE))[1]
-    with slurm(controller, f"{NODE} alloc# {NODE}"):
-        admitted(controller, "a word")
-    assert not accepted(controller, IMAGE, password)
-    controller.run("ldapadd", *manager, given=saved)
-    assert accepted(controller, IMAGE, password)
-    controller.run("cluster", "request", given=json.dumps({"operation": "base_tree", "arguments": {"lock_held": True}}))
-    assert not accepted(controller, IMAGE, password)

@@ -28,7 +28,6 @@ CHANGES = {
     "another host's password": (host_dn(OTHER), "modify\nreplace: userPassword\nuserPassword: mine"),
     "another host": (host_dn("mine"), "add\nobjectClass: organizationalRole\ncn: mine"),
     "an entry below its own": (f"cn=mine,{ENTRY}", "add\nobjectClass: organizationalRole\ncn: mine"),
-    "another service": (f"cn=mine,ou=services,{SUFFIX}", "add\nobjectClass: organizationalRole\ncn: mine"),
     "a user's password": (BOB, "modify\nreplace: userPassword\nuserPassword: mine"),
     "a user's keys": (BOB, f"modify\nadd: sshPublicKey\nsshPublicKey: {KEY}"),
     "a user's state": (BOB, "modify\ndelete: shadowExpire"),
@@ -98,7 +97,7 @@ def test_no_password_of_a_host_is_where_others_read_or_in_an_answer(controller: 
 def test_who_leaves_the_cluster_is_refused_and_others_are_not(controller: Controller) -> None:
     known = controller.entries()
     permanent = ["ctl", OTHER]
-    controller.request("converge", hosts={"permanent": permanent, "configured": permanent, "pools": []})
+    controller.request("converge", hosts={"permanent": permanent})
     assert controller.bound(HOST, known[HOST]["password"], "ldapwhoami")[0] == 49
     assert controller.bound(OTHER, known[OTHER]["password"], "ldapsearch", "-b", SUFFIX, "uid=bob")[0] == 0
     assert set(controller.entries()) == set(permanent)

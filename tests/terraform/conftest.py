@@ -206,7 +206,9 @@ class Workspace:
         return value
 
     def pool(self, name: str = "compute", **changes: Any) -> None:
-        """Add or change a pool; by default two permanent RDMA nodes."""
+        """Add or change a pool, and its `image`; by default two permanent RDMA nodes of Debian."""
+        images, user = self.variables["images"], f"pool/{name}"
+        images[user] = changes.pop("image", images.get(user, DEBIAN))
         default = {
             "kind": "cluster_network",
             "shape": "BM.GPU4.8",
@@ -214,7 +216,6 @@ class Workspace:
             "max_count": 2,
             "boot_volume_gb": 256,
             "boot_volume_vpus_per_gb": 10,
-            "image": DEBIAN,
             "rdma": True,
             "rdma_plugins": RDMA_PLUGINS,
         }
@@ -329,8 +330,8 @@ def cluster_variables(cloud: LocalCloud, name: str) -> dict[str, Any]:
             "memory_gb": 32,
             "boot_volume_gb": 256,
             "boot_volume_vpus_per_gb": 10,
-            "image": DEBIAN,
         },
+        "images": {"controller": DEBIAN, "login": DEBIAN},
         "home": {"export_path": "/mnt/home"},
         "pools": {},
         "freeform_tags": {"gpucluster": name},

@@ -168,8 +168,9 @@ def test_a_control_plane_of_oke_is_not_made_twice(
     site = Site(cloud, terraform_environment, tmp_path_factory.mktemp("adoption") / "engine", "engine")
     size = {"shape": "VM.Standard.E5.Flex", "ocpus": 4, "memory_gb": 32, "count": 1, "boot_volume_gb": 100}
     oke = {"kubernetes_version": VERSIONS[0], "addons": {"CertManager": None}}
-    oke["node_pools"] = {"cpu": {**size, "image": DEBIAN, "labels": {"gpucluster.io/pool": "cpu"}}}
+    oke["node_pools"] = {"cpu": {**size, "labels": {"gpucluster.io/pool": "cpu"}}}
     site.workspace.variables["oke"] = oke
+    site.workspace.variables["images"]["pool/cpu"] = DEBIAN
     try:
         site.apply()
         [engine], [pool] = site.ids(ENGINES), site.ids(NODE_POOLS)

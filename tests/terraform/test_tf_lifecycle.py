@@ -167,11 +167,11 @@ def test_a_newer_image_replaces_nothing_and_another_image_is_applied(workspace: 
         assert offered["id"] == newer["id"] != controller["imageId"]
         assert workspace.plan().changes == []
 
-        workspace.variables["controller"]["image"] = {"operating_system": "Plan 9", "version": "4"}
+        workspace.variables["images"]["controller"] = {"operating_system": "Plan 9", "version": "4"}
         refused = workspace.plan(check=False)
         assert "No image of Plan 9 4 is offered for shape VM.Standard.E5.Flex (controller)" in refused.errors
 
-        workspace.variables["controller"]["image"] = {"ocid": newer["id"]}
+        workspace.variables["images"]["controller"] = {"ocid": newer["id"]}
         # In place for Terraform: OCI replaces the boot volume. `lifecycle.resize` treats it as a replacement.
         assert (CONTROLLER, "update") in workspace.plan().changes
     finally:

@@ -205,8 +205,8 @@ def test_an_image_of_the_marketplace_is_subscribed_to_once_and_kept(workspace: W
     # The newest version of all is AMD's. A node with NVIDIA GPUs gets the newest of NVIDIA's, and the other way round.
     for pool in ("a", "b"):
         workspace.pool(pool, kind="compute_cluster", count=0, max_count=1, image=_listed())
-    amd = {"shape": "BM.GPU.MI300X.8", "image": _listed(amd=True)}
-    workspace.pool("amd", kind="compute_cluster", count=0, max_count=1, **amd)
+    amd = "BM.GPU.MI300X.8"
+    workspace.pool("amd", kind="compute_cluster", count=0, max_count=1, shape=amd, image=_listed(amd=True))
     workspace.apply()
     pools = workspace.output()["pools"]
     chosen = {one["listingResourceId"]: one["listingResourceVersion"] for one in cloud.standing(SUBSCRIPTIONS)}
@@ -236,7 +236,7 @@ def test_an_image_of_the_marketplace_is_subscribed_to_once_and_kept(workspace: W
 
 
 def test_a_custom_image_is_offered_for_another_shape(workspace: Workspace, cloud: LocalCloud) -> None:
-    workspace.variables["controller"]["image"] = {"operating_system": "Oracle Linux", "version": "9"}
+    workspace.variables["images"]["controller"] = {"operating_system": "Oracle Linux", "version": "9"}
     workspace.apply()
     tenancy, (controller,) = cloud.credentials.tenancy, cloud.standing(INSTANCES, "demo")
     body = {"compartmentId": tenancy, "instanceId": controller["id"], "displayName": "ours"}

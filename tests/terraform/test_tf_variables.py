@@ -41,7 +41,6 @@ POOL = {
     "node_names": ["compute-1"],
     "boot_volume_gb": 256,
     "boot_volume_vpus_per_gb": 10,
-    "image": IMAGE,
     "rdma": True,
     "rdma_plugins": [],
 }
@@ -59,7 +58,6 @@ GOOD: dict[str, Any] = {
         "memory_gb": 32,
         "boot_volume_gb": 256,
         "boot_volume_vpus_per_gb": 20,
-        "image": IMAGE,
     },
     "login": {
         "names": ["demo-login-1"],
@@ -68,8 +66,8 @@ GOOD: dict[str, Any] = {
         "memory_gb": 32,
         "boot_volume_gb": 256,
         "boot_volume_vpus_per_gb": 10,
-        "image": IMAGE,
     },
+    "images": {"controller": IMAGE, "login": IMAGE, "pool/compute": IMAGE},
     "home": HOME,
     "pools": {"compute": POOL},
     "freeform_tags": {"gpucluster": "demo"},
@@ -125,21 +123,19 @@ WRONG: list[tuple[str, Any, str]] = [
     ("controller.shape", "VM.Standard2.4", "only be given for a flexible shape"),
     ("controller.boot_volume_gb", 49, "from 50 to 32768"),
     ("controller.boot_volume_vpus_per_gb", 15, "must be 10, 20, 30"),
-    ("controller.image", {"operating_system": "Debian"}, "either ocid, or"),
-    ("controller.image", {"listing": "GPU", "name": "Debian-13"}, "either ocid, or"),
-    ("controller.image", {**IMAGE, "listing_version": "1"}, "either ocid, or"),
-    ("controller.image", {"name": "Debian-13", "version": "13"}, "either ocid, or"),
-    ("controller.image", {**IMAGE, "make_compatible": True}, "make_compatible is for an image given by ocid"),
-    ("controller.image", {"ocid": "ocid1.image.oc1..a", "version": "13"}, "either ocid, or"),
-    ("controller.image", {}, "either ocid, or"),
+    ("images.controller", {"operating_system": "Debian"}, "either ocid, or"),
+    ("images.controller", {"listing": "GPU", "name": "Debian-13"}, "either ocid, or"),
+    ("images.controller", {**IMAGE, "listing_version": "1"}, "either ocid, or"),
+    ("images.controller", {"name": "Debian-13", "version": "13"}, "either ocid, or"),
+    ("images.controller", {**IMAGE, "make_compatible": True}, "make_compatible is for an image given by ocid"),
+    ("images.controller", {"ocid": "ocid1.image.oc1..a", "version": "13"}, "either ocid, or"),
+    ("images.controller", {}, "either ocid, or"),
     ("login.names", [], "login: names must be different names"),
     ("login.names", ["demo-login-1", "demo-login-1"], "login: names must be different names"),
     ("login.ocpus", None, "login: a flexible shape"),
     ("login.shape", "VM.Standard2.4", "login: ocpus and memory_gb can only be given"),
     ("login.boot_volume_gb", 49, "login: boot_volume_gb must be from 50"),
     ("login.boot_volume_vpus_per_gb", 15, "login: boot_volume_vpus_per_gb must be"),
-    ("login.image", {"operating_system": "Debian"}, "login: image must have either ocid, or"),
-    ("login.image", {**IMAGE, "make_compatible": True}, "login: make_compatible is for"),
     ("home.export_path", "mnt/home", "must be an absolute path"),
     ("home.export_path", "/", "must be an absolute path"),
     ("home.file_system_id", "homes", "must be the OCID of a file system"),
@@ -159,13 +155,12 @@ WRONG: list[tuple[str, Any, str]] = [
     ("pools.compute.boot_volume_vpus_per_gb", 130, "must be 10, 20, 30"),
     ("pools.compute.capacity_reservation_id", "mine", "must be the OCID of a capacity reservation"),
     ("pools.compute.platform", {"type": "AMD_MILAN_BM_GPU", "numa_nodes_per_socket": "4"}, "must be NPS0, NPS1"),
-    ("pools.compute.image", {**IMAGE, "make_compatible": True}, "make_compatible is for an image given by ocid"),
     ("pools.compute.rdma", False, "rdma must be true for kind"),
     ("pools.compute.kind", "instances", "rdma must be true for kind"),
     ("pools.compute.shape", "VM.Standard.E5.Flex", "needs ocpus and memory_gb"),
     ("pools.compute.ocpus", 4, "only be given for a flexible shape"),
     ("pools.compute.boot_volume_gb", 40000, "from 50 to 32768"),
-    ("pools.compute.image", {"version": "13"}, "either ocid, or"),
+    ("images", {"controller": IMAGE, "pool/compute": {"version": "13"}}, "either ocid, or"),
     ("pools.compute.baked_image_id", "debian-13", "baked_image_id must be the OCID of an image"),
     ("pools.compute.availability_domain", "", "availability_domain must not be empty"),
 ]
@@ -193,21 +188,18 @@ def _plan(terraform: str, environment: Mapping[str, str], folder: Path, values: 
     return done.returncode, words
 
 
-# Other valid values of the variables; those above are as an older gpucluster sets them.
+# Other valid values of the variables.
 RIGHT: list[Mapping[str, Any]] = [
     {},
     {"network": PRIVATE, "home": {**HOME, "server": "10.0.1.9"}, "defined_tags": {"Operations.CostCenter": "42"}},
     {
         "network": {**PRIVATE, "vcn_id": "ocid1.vcn.oc1..a", "private_subnet_id": SUBNET},
-        "pools": {
-            name: {**POOL, "image": image}
-            for name, image in {
-                "platform": {**IMAGE, "name": "Debian-13-2026.01"},
-                "named": {"name": "Debian-13-2026.01"},
-                "known": {"name": "Debian-13-2026.01", "operating_system": "Debian"},
-                "listed": {"listing": "Debian GPU", "listing_version": "1.0"},
-                "custom": {"ocid": "ocid1.image.oc1..a", "make_compatible": True},
-            }.items()
+        "images": {
+            "controller": {**IMAGE, "name": "Debian-13-2026.01"},
+            "login": {"name": "Debian-13-2026.01"},
+            "pool/known": {"name": "Debian-13-2026.01", "operating_system": "Debian"},
+            "pool/listed": {"listing": "Debian GPU", "listing_version": "1.0"},
+            "pool/compute": {"ocid": "ocid1.image.oc1..a", "make_compatible": True},
         },
     },
 ]

@@ -103,7 +103,7 @@ class WorkQueue(Generic[Item]):
             sent = self._is_needed(item)
             if sent:
                 self._do(item)
-        except Exception as raised:
+        except Exception as raised:  # of any kind: `on_end` gets it and logs it, and this thread goes on
             error = raised
         throttled = isinstance(error, RequestFailed) and error.kind is RequestFault.THROTTLED
         if sent and not throttled:

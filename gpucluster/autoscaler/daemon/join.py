@@ -107,7 +107,7 @@ class JoinService:
             notify("WATCHDOG=1")
             try:
                 self.serve_once()
-            except Exception as error:
+            except Exception as error:  # of any kind: it is logged, and the next round may succeed
                 log.error(f"the requests could not be read: {error}", trace=not isinstance(error, GpuClusterError))
                 self._stop.wait(5)
         notify("STOPPING=1")
@@ -216,7 +216,7 @@ class JoinService:
         began = time.monotonic()
         try:
             results = self._play(requests, policy, inventory)
-        except Exception as error:
+        except Exception as error:  # of any kind: nodes that wait for an answer get one
             log.error(f"the configuration of new nodes failed: {error}", nodes=nodes, trace=True)
             results = {node: JoinResult(False, str(error)) for node in nodes}
         finally:

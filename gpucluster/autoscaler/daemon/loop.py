@@ -172,8 +172,10 @@ class AutoscalerLoop:
                 return True
             memory = self._ledger.load()
             return (memory.paused, memory.resumed_at) != (self._memory.paused, self._memory.resumed_at)
-        except Exception:
-            return True  # the pass meets the same error, and reports it
+        except GpuClusterError:
+            return (
+                True  # the pass meets the same error, and logs it once; here it would be logged several times a second
+            )
 
     def stop(self, *_: object) -> None:
         """End after the present pass. The queues are dropped: their items are in the ledger."""
@@ -321,7 +323,7 @@ class AutoscalerLoop:
     def _cause(self, claim: NodeClaim) -> Outcome | None:
         try:
             cause = self._cloud.cause(claim.instance_id)
-        except Exception as error:
+        except GpuClusterError as error:
             log.warning(
                 f"the cause of the failed launch was not found: {error}", node=claim.node, instance=claim.instance_id
             )
@@ -395,7 +397,7 @@ class AutoscalerLoop:
             try:
                 self._slurm.apply(action)
                 log.info(VERBS[type(action)], **_fields_of(action))
-            except Exception as error:
+            except Exception as error:  # as in `_part`: logged, with a traceback if it is of an unknown kind
                 self._trouble(self._commands, error)
                 return False
         return True
@@ -473,7 +475,7 @@ class AutoscalerLoop:
         """A part of a pass that may fail: it is a problem in the status until it succeeds again."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # of any kind: one part of a pass must not end the daemon, nor the other parts
             self._trouble(what, error)
         else:
             if self._problems.pop(what, None):

@@ -1,26 +1,24 @@
-"""The autoscaler's metrics for Prometheus, served on loopback by prometheus_client."""
+"""The autoscaler's metrics for Prometheus, served on loopback."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from http import HTTPStatus
-from http.server import ThreadingHTTPServer
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
-    MetricsHandler,
     disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
+
+from gpucluster.controller.http_server import MetricsServer
 
 HOST, PORT = "127.0.0.1", 9811
 _PREFIX = "gpucluster_"
@@ -124,18 +122,6 @@ class Metrics:
         return tuple(labels[label] for label in known)
 
 
-class _Handler(MetricsHandler):
-    """Answers at /metrics only. A client that sends nothing is disconnected."""
-
-    timeout = 5
-
-    def do_GET(self) -> None:  # noqa: N802
-        if urlsplit(self.path).path == "/metrics":
-            super().do_GET()
-        else:
-            self.send_error(HTTPStatus.NOT_FOUND)
-
-
 class Exporter:
     """Serves the metrics until it is closed. `port` 0 takes a free one.
 
@@ -144,8 +130,7 @@ class Exporter:
     """
 
     def __init__(self, metrics: Metrics, host: str = HOST, port: int = PORT) -> None:
-        self._server = ThreadingHTTPServer((host, port), _Handler.factory(metrics.registry))
-        self._server.daemon_threads = True
+        self._server = MetricsServer((host, port), lambda: metrics.text().encode())
         self.port = int(self._server.server_port)
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()

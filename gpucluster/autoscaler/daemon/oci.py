@@ -458,5 +458,5 @@ def _as_request_failed(operation: str, policy: Policy) -> Iterator[None]:
         raise RequestFailed(operation, status, code, str(error.message), str(error.request_id or ""), hint) from error
     except (InputError, CloudError):
         raise
-    except Exception as error:
+    except Exception as error:  # what it raises beside is documented nowhere; it is raised, by another name
         raise RequestFailed(operation, 0, type(error).__name__, str(error)) from error

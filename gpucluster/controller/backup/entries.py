@@ -89,7 +89,7 @@ def adopt(source: Path, target: Path, suffix: str, here: Config, memory: IdMemor
             if dn in memory.counters:
                 counter = f"description: {memory.counters[dn]}"
                 lines = [counter if line.startswith("description: ") else line for line in lines]
-            if dn != here.service_dn and not dn.endswith(f",{here.hosts_dn}"):
+            if not dn.endswith(f",{here.hosts_dn}"):
                 out.write("\n".join(lines) + "\n\n")
         for kind, numbers in (("people", memory.users), ("groups", memory.groups)):
             for name, number in numbers.items():

@@ -50,7 +50,7 @@ class Site:
             accounting = (
                 AccountingDatabase(Path(settings["settings"]), Path(settings["state"]), *words) if settings else None
             )
-            # An earlier version wrote nothing of Kubernetes.
+            # A new agent may run before the apply that brought it has written the file again.
             plane = raw.get("control_plane")
             control_plane = ControlPlane(Path(plane["folder"]), Path(plane["config"])) if plane else None
             plan = raw.get("schedule")

@@ -66,13 +66,7 @@ class ImportJob:
                 return child.wait(), words
             except BaseException:
                 self.cancel()
-                child.terminate()
-                assert child.stdout is not None
-                child.stdout.close()  # else it could wait for a reader
-                try:
-                    child.wait(timeout=COMMAND_SECONDS)
-                except programs.TimeLimit:
-                    child.kill()
+                programs.end(child, COMMAND_SECONDS)
                 raise
 
     def cancel(self) -> None:

@@ -183,9 +183,4 @@ class MeasurementJobs:
         with contextlib.suppress(AgentError, Disconnected):
             slurm.cancel_all(self._prefix, _END_S)
         for job in running:
-            job.child.terminate()
-            job.stdout.close()  # else it could wait for a reader
-            with contextlib.suppress(programs.TimeLimit):
-                job.child.wait(timeout=_END_S)
-                continue
-            job.child.kill()
+            programs.end(job.child, _END_S)

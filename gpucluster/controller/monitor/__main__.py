@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Callable
 
 from gpucluster.controller import job_records
+from gpucluster.controller.http_server import MetricsServer
 from gpucluster.controller.monitor import collector, jobs, prometheus, status
-from gpucluster.controller.monitor.server import MetricsServer
 from gpucluster.controller.monitor.settings import FILE, FOLDER, HOST, PORT, MonitorSettings
 from gpucluster.node_agent.errors import AgentError, Refused, of_system
 from gpucluster.node_agent.notify import notify

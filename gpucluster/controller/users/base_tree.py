@@ -9,7 +9,7 @@ from pathlib import Path
 from gpucluster.controller.users import host_entries, hosts, lock
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.controller import DirectoryController
-from gpucluster.controller.users.host_entries import JOINING_SECONDS, ClusterHosts, DesiredHost, HostEntry
+from gpucluster.controller.users.host_entries import ClusterHosts, DesiredHost, HostEntry
 from gpucluster.controller.users.ldap import Ldap
 from gpucluster.controller.users.state import DirectoryState
 from gpucluster.node_agent import passwords
@@ -31,7 +31,6 @@ def make(controller: DirectoryController, desired_hosts: Iterable[DesiredHost] =
     """
     plan = controller.plan(controller.state(), {})
     changed = controller.apply(plan)
-    changed = _keep_shared_entry(controller, plan.state) or changed
     entries = _read(controller.config.hosts_file)
     desired = list(desired_hosts)
     if entries is None and not desired:
@@ -45,34 +44,18 @@ def make(controller: DirectoryController, desired_hosts: Iterable[DesiredHost] =
     return _store(controller.config, controller.ldap, plan.state, before, after) or changed
 
 
-def revoke(
-    controller: DirectoryController, permanent: Collection[str], configured: Collection[str], pools: Collection[str]
-) -> tuple[bool, list[str]]:
-    """Remove the entries of hosts that are gone, and the entry that all hosts shared when none needs it any more. The
-    caller holds the lock.
+def revoke(controller: DirectoryController, permanent: Collection[str]) -> bool:
+    """Remove the entries of hosts that are gone; returns whether anything changed. The caller holds the lock.
 
     Args:
         permanent: the permanent hosts of the cluster.
-        configured: those that bind with an entry of their own since this run.
-        pools: the elastic pools.
-
-    Returns:
-        Whether anything changed, and for each entry that nodes of baked images share, why it has not ended.
     """
     config = controller.config
     before = _read(config.hosts_file)
     if before is None:
-        return False, []
-    cluster = _cluster(config, permanent, pools)
-    after = host_entries.without_removed(before, cluster, int(time.time()))
-    state = controller.state()
-    changed = _store(config, controller.ldap, state, before, after)
-    # Nodes that an earlier release launched may still be joining, with the shared entry.
-    joining = bool(pools) and time.time() - min((entry.made for entry in after.values()), default=0) < JOINING_SECONDS
-    unnamed = joining or cluster.unnamed(after) or not set(permanent) <= set(configured) & set(after)
-    if not unnamed:
-        changed = _remove_shared_entry(controller, state) or changed
-    return changed, host_entries.shared_entries(after, cluster)
+        return False
+    after = host_entries.without_removed(before, _cluster(config, permanent), int(time.time()))
+    return _store(config, controller.ldap, controller.state(), before, after)
 
 
 def admit(config: Config, host: Callable[[], DesiredHost | None], hashed: str) -> str:
@@ -104,15 +87,13 @@ def admit(config: Config, host: Callable[[], DesiredHost | None], hashed: str) -
     return node.name
 
 
-def _cluster(
-    config: Config, permanent: Collection[str] | None = None, pools: Collection[str] | None = None
-) -> ClusterHosts:
+def _cluster(config: Config, permanent: Collection[str] | None = None) -> ClusterHosts:
     lists = [name for name in config.hosts.login_user_by_host if hosts.is_hostlist(name)]
     try:
         existing: Collection[str] | None = hosts.existing(",".join(lists)) if lists else ()
     except Failed:
         existing = None
-    return ClusterHosts(permanent, lambda name: any(hosts.lists(nodes, name) for nodes in lists), existing, pools)
+    return ClusterHosts(permanent, lambda name: any(hosts.lists(nodes, name) for nodes in lists), existing)
 
 
 def _store(
@@ -144,26 +125,3 @@ def _read(file: Path) -> dict[str, HostEntry] | None:
         # Not the error itself: it may quote the file.
         hint = "Remove it and run `gpucluster apply`: every host gets a new password"
         raise Failed(f"{file} can't be read ({type(error).__name__})", hint) from None
-
-
-# ---- the entry that all hosts shared in an earlier release
-
-
-def _keep_shared_entry(controller: DirectoryController, state: DirectoryState) -> bool:
-    """As long as its password file is there, hosts may have the password: also after a restore."""
-    file, dn = controller.config.service_password_file, controller.config.service_dn
-    plan = controller.plan(state, {})
-    if not file.exists():
-        plan.remove_service()
-    elif not (state.service_password and controller.ldap.accepts(dn, file)):
-        plan.service_password(passwords.crypted([file.read_text(encoding="utf-8").strip()])[0])
-    return controller.apply(plan)
-
-
-def _remove_shared_entry(controller: DirectoryController, state: DirectoryState) -> bool:
-    """The entry first: as long as the file is there, the next run tries again."""
-    file = controller.config.service_password_file
-    plan = controller.plan(state, {})
-    plan.remove_service()
-    changed = controller.apply(plan)
-    return passwords.remove_file(file) or changed

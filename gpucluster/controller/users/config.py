@@ -46,9 +46,7 @@ class Config:
 
     Args:
         home_base: the mount point of the share with the homes.
-        service_dn: the entry that all hosts shared in an earlier release. It exists as long as its password file does.
-        service_password_file: its password; only root of the controller can read the file.
-        hosts_file: the passwords with which hosts bind now, likewise.
+        hosts_file: the passwords with which hosts bind; only root of the controller can read the file.
         password_scheme: how the server stores passwords of users, without braces; empty if it is not known.
         kubernetes: the quota of each user there; None without Kubernetes.
         kubernetes_engine: whether the control plane is that of Oracle Kubernetes Engine.
@@ -64,8 +62,6 @@ class Config:
     first_uid: int
     home_base: Path
     shell: str
-    service_dn: str
-    service_password_file: Path
     slurm: Accounting | None = None
     hosts: HostLogins = HostLogins()
     kubernetes: Quota | None = None
@@ -113,8 +109,6 @@ class Config:
             first_uid=int(raw["first_uid"]),
             home_base=Path(raw["home_base"]),
             shell=raw["shell"],
-            service_dn=raw["service"]["dn"],
-            service_password_file=Path(raw["service"]["password_file"]),
             slurm=Accounting(slurm["cluster"], slurm["account"]) if slurm else None,
             hosts=HostLogins(dict(hosts.get("login_user_by_host") or {}), Path(key) if key else None),
             kubernetes=Quota(**quota) if quota is not None else None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from gpucluster.controller.users import ldif
 from gpucluster.controller.users.config import Config
@@ -43,9 +43,6 @@ class HostEntry:
     Args:
         password: empty where only the host knows it.
         made: when the password was made, in seconds since 1970.
-        image_of: the pool whose baked images of an earlier release have this password. No new one is made.
-        superseded: since when that pool is known to have another image, whose nodes make entries of their own, in
-            seconds since 1970; 0 as long as no such node has booted.
     """
 
     name: str
@@ -53,8 +50,6 @@ class HostEntry:
     hash: str
     made: int
     instance: str = ""
-    image_of: str = ""
-    superseded: int = 0
 
 
 Entries = Mapping[str, HostEntry]
@@ -135,84 +130,23 @@ class ClusterHosts:
         permanent: the names of the permanent hosts; None if it is not known, and all of them stay.
         elastic: whether a name is one of an elastic node, which may exist or not.
         existing: the elastic nodes that exist; None if the scheduler does not report them, and all of them stay.
-        pools: the elastic pools, which may have images; None if they are not known.
     """
 
     permanent: Collection[str] | None
     elastic: Callable[[str], bool]
     existing: Collection[str] | None
-    pools: Collection[str] | None = None
-
-    def unnamed(self, entries: Entries) -> bool:
-        """Whether an elastic node may exist that has no entry of its own: an earlier release may have configured it."""
-        return self.existing is None or any(name not in entries for name in self.existing)
 
 
 def without_removed(entries: Entries, cluster: ClusterHosts, now: int) -> dict[str, HostEntry]:
-    """The entries of the hosts that exist, and of images of elastic pools that an earlier release has baked, as long as
-    a node may bind with theirs.
-    """
-    marked = _with_superseded(entries, cluster, now)
+    """The entries of the hosts that exist."""
 
     def stays(entry: HostEntry) -> bool:
-        if entry.image_of:
-            elastic = cluster.pools is None or entry.image_of in cluster.pools
-            return elastic and (not entry.superseded or _bound_by(entry, marked, cluster) != [])
         if cluster.elastic(entry.name):
             joining = now - entry.made < JOINING_SECONDS
             return joining or cluster.existing is None or entry.name in cluster.existing
         return cluster.permanent is None or entry.name in cluster.permanent
 
-    return {name: entry for name, entry in marked.items() if stays(entry)}
-
-
-def _with_superseded(entries: Entries, cluster: ClusterHosts, now: int) -> dict[str, HostEntry]:
-    """A node that has made its password itself has booted from an image of this release. From then on the pool launches
-    none from an older one.
-    """
-    own_image = {_pool(entry.name) for entry in entries.values() if cluster.elastic(entry.name) and not entry.password}
-    return {
-        name: replace(entry, superseded=now) if entry.image_of in own_image and not entry.superseded else entry
-        for name, entry in entries.items()
-    }
-
-
-def _bound_by(shared: HostEntry, entries: Entries, cluster: ClusterHosts) -> list[str] | None:
-    """The nodes that exist and may have no other entry than the one of their image; None if they are not known."""
-    if cluster.existing is None:
-        return None
-
-    def has_own(entry: HostEntry | None) -> bool:
-        # An entry that the controller has made before may be of an earlier instance with that name.
-        return entry is not None and (not entry.password or 0 < shared.superseded <= entry.made)
-
-    nodes = (name for name in cluster.existing if _pool(name) == shared.image_of and not has_own(entries.get(name)))
-    return sorted(nodes)
-
-
-def _pool(node: str) -> str:
-    """The pool of an elastic node: pools name theirs `gpu-e1`."""
-    return node.rpartition("-e")[0]
-
-
-def shared_entries(entries: Entries, cluster: ClusterHosts) -> list[str]:
-    """Why the entries that nodes of baked images share have not ended, in one sentence for each."""
-    return [
-        f"nodes from an older baked image of pool {entry.image_of} share the entry {name} of the directory. "
-        f"{_why_it_stays(entry, entries, cluster)}"
-        for name, entry in sorted(entries.items())
-        if entry.image_of
-    ]
-
-
-def _why_it_stays(entry: HostEntry, entries: Entries, cluster: ClusterHosts) -> str:
-    pool, nodes = entry.image_of, _bound_by(entry, entries, cluster)
-    if not entry.superseded:
-        again = f"If the pool was not baked again since: gpucluster image bake {pool}"
-        return f"It ends after a node has booted from a newer one. {again}"
-    if nodes is None:
-        return "It stays, because the scheduler does not report which nodes exist"
-    return f"It ends when these are gone: {' '.join(nodes)}. To remove them now: gpucluster replace {' '.join(nodes)}"
+    return {name: entry for name, entry in entries.items() if stays(entry)}
 
 
 def records(config: Config, entries: Entries, present: Mapping[str, str]) -> list[str]:

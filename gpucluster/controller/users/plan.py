@@ -79,7 +79,6 @@ class Plan:
             "people",
             "groups",
             "hosts",
-            "services",
             "policies",
             "retired",
             "people,ou=retired",
@@ -105,11 +104,6 @@ class Plan:
             own = [("cn", name), ("pwdAttribute", "userPassword"), ("pwdLockout", lock)]
             own += [(key, str(value)) for key, value in limits.items() if lock == "TRUE"]
             self._ensure(policy_dn(config, name), [*classes, *own])
-        policy, service = policy_dn(config, "services"), config.service_dn
-        # Of an entry that an older version made.
-        if service.lower() in self.state.known and self.state.service_policy.lower() != policy.lower():
-            self._base_tree.append(ldif.modify(service, replace={"pwdPolicySubentry": [policy]}))
-            self.state.service_policy = policy
 
     def _ensure(self, dn: str, attributes: list[tuple[str, str]]) -> bool:
         if dn.lower() in self.state.known:
@@ -302,24 +296,6 @@ class Plan:
     def password(self, name: str, hashed: str) -> None:
         """Set the hash of a user's password."""
         self._entries.append(ldif.modify(self.user(name).dn, replace={"userPassword": [hashed]}))
-
-    def service_password(self, hashed: str) -> None:
-        """Set the hash of the password that all hosts shared; the entry is created if it is missing."""
-        dn = self.config.service_dn
-        if dn.lower() in self.state.known:
-            self._entries.append(ldif.modify(dn, replace={"userPassword": [hashed]}))
-            return
-        classes = [("objectClass", "organizationalRole"), ("objectClass", "simpleSecurityObject")]
-        own = dn.split(",", 1)[0].split("=", 1)[1]
-        policy = ("pwdPolicySubentry", policy_dn(self.config, "services"))
-        self._entries.append(ldif.add(dn, [*classes, ("cn", own), ("userPassword", hashed), policy]))
-        self.state.known.add(dn.lower())
-
-    def remove_service(self) -> None:
-        """Remove the entry that all hosts shared."""
-        if self.config.service_dn.lower() in self.state.known:
-            self._entries.append(ldif.delete(self.config.service_dn))
-            self.state.known.discard(self.config.service_dn.lower())
 
     def remove(self, name: str) -> DirectoryUser:
         """Remove a user; the uid is noted first."""

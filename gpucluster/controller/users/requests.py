@@ -110,25 +110,24 @@ def _converge(service: UserService, arguments: Any) -> dict[str, Any]:
     if twice:
         raise Refused(f"{twice[0]} is mentioned twice", "A user is present or absent, not both")
     # Before what is wrong with a user ends this.
-    revoked, shared = service.revoke_hosts(*hosts) if hosts else (False, [])
+    revoked = service.revoke_hosts(hosts) if hosts else False
     outcome, state, removed, unconfirmed = service.converge(desired_users, absent)
     users = [{**user, "changed": outcome.changed.get(str(user["name"]), False)} for user in service.users(state)]
     warnings = [sentence(problem) for problem in outcome.in_homes().values()]
     changed = outcome.any_change or revoked
-    result = {"changed": changed, "users": users, "removed": removed, "warnings": warnings, "shared_entries": shared}
+    result = {"changed": changed, "users": users, "removed": removed, "warnings": warnings}
     for error in unconfirmed:
         raise Unconfirmed(error.message, "To ask the hosts again, run: cluster user remove NAME", result)
     return result
 
 
-def _present_hosts(arguments: Any) -> tuple[list[str], list[str], list[str]]:
-    """The permanent hosts, those of them that were configured in this run, and the elastic pools."""
-    keys = ("permanent", "configured", "pools")
-    fields = desired.arguments(arguments, frozenset(keys), frozenset(keys))
-    permanent, configured, pools = (_list(fields[key], key) for key in keys)
-    if not all(isinstance(name, str) for name in (*permanent, *configured, *pools)) or not permanent:
-        raise Refused("hosts has no names", 'Write {"permanent": ["NAME"], "configured": ["NAME"], "pools": []}')
-    return permanent, configured, pools
+def _present_hosts(arguments: Any) -> list[str]:
+    """The permanent hosts."""
+    fields = desired.arguments(arguments, frozenset({"permanent"}), frozenset({"permanent"}))
+    permanent = _list(fields["permanent"], "permanent")
+    if not all(isinstance(name, str) for name in permanent) or not permanent:
+        raise Refused("hosts has no names", 'Write {"permanent": ["NAME"]}')
+    return permanent
 
 
 def _preview(service: UserService, arguments: Any) -> dict[str, Any]:

@@ -74,12 +74,10 @@ class UserService:
         with nullcontext() if lock_held else lock.held():
             return base_tree.make(self._controller, desired_hosts)
 
-    def revoke_hosts(
-        self, permanent: Sequence[str], configured: Sequence[str], pools: Sequence[str]
-    ) -> tuple[bool, list[str]]:
+    def revoke_hosts(self, permanent: Sequence[str]) -> bool:
         """Remove the entries of hosts that are gone: see `base_tree.revoke`."""
         with lock.held():
-            return base_tree.revoke(self._controller, permanent, configured, pools)
+            return base_tree.revoke(self._controller, permanent)
 
     def add(self, desired: DesiredUser) -> dict[str, Any]:
         """Create a user. An existing user who is as requested is completed.

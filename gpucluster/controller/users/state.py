@@ -119,8 +119,6 @@ class DirectoryState:
         next_uid: the counter's value; 0 where there is none yet.
         next_gid: likewise.
         hosts: entry (DN, lower case) -> stored hash, of the entries with which hosts bind.
-        service_password: the stored hash of the password that all hosts shared in an earlier release.
-        service_policy: the policy for that password.
     """
 
     users: dict[str, DirectoryUser] = field(default_factory=dict)
@@ -131,8 +129,6 @@ class DirectoryState:
     next_uid: int = 0
     next_gid: int = 0
     hosts: dict[str, str] = field(default_factory=dict)
-    service_password: str = ""
-    service_policy: str = ""
 
     @classmethod
     def read(cls, config: Config, entries: Iterable[Entry]) -> DirectoryState:
@@ -149,9 +145,6 @@ class DirectoryState:
                 state.groups[group.name] = group
             elif dn.endswith("," + config.hosts_dn.lower()):
                 state.hosts[dn] = entry.get("userpassword", [""])[0]
-            elif dn == config.service_dn.lower():
-                state.service_password = entry.get("userpassword", [""])[0]
-                state.service_policy = entry.get("pwdpolicysubentry", [""])[0]
             else:
                 state._read_numbers(config, dn, entry)
         return state

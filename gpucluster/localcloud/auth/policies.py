@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
@@ -338,11 +337,11 @@ class PolicySet:
         Args:
             principal: the variables of matching rules, for the instance that asks.
         """
-        matching = [group for group in self.groups if _matches(group.rule, principal)]
+        matching = [group for group in self.groups if matching_rule(group.rule).holds(principal)]
         grants = [
             (policy, read)
             for policy in self.policies
-            for read in _readable(policy.statements)
+            for read in map(statement, policy.statements)
             if read.kind == "any-user" or any(read.names(DEFAULT_DOMAIN, g.name, g.ocid) for g in matching)
         ]
         return [need for need in needs if not any(self._grants(p, s, operation, need) for p, s in grants)]
@@ -365,22 +364,6 @@ class PolicySet:
         for name in place.split(":"):
             current = self.child(current, name) if current else None
         return current
-
-
-# An older version stored statements without checking them. Those that can't be parsed grant nothing.
-
-
-def _matches(rule: str, principal: Mapping[str, str]) -> bool:
-    try:
-        return matching_rule(rule).holds(principal)
-    except PolicySyntaxError:
-        return False
-
-
-def _readable(texts: Iterable[str]) -> Iterator[PolicyStatement]:
-    for text in texts:
-        with suppress(PolicySyntaxError):
-            yield statement(text)
 
 
 def check_statements(texts: Iterable[Any], compartment: str, policies: PolicySet) -> None:

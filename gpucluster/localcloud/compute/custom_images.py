@@ -31,7 +31,7 @@ def commit_disk(cloud: CloudState, ocid: str) -> None:
             raise ValueError("the instance of this image is gone")
         with cloud.locked(instance.id):
             cloud.engine.commit(instance.hidden["name"], image.hidden["engine_image"])
-    except Exception as error:
+    except Exception as error:  # of any kind: the image fails, as the work request reports
         log.exception("image %s failed", ocid)
         with cloud.store.transaction():
             _restore_instance_state(cloud, image)

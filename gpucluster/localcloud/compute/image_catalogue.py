@@ -128,9 +128,8 @@ def _variants() -> Mapping[str, str]:
 
 
 def shapes_of(image: Resource) -> list[str]:
-    """The shapes that an image runs on. Images of an earlier release have no list and run on all shapes."""
-    listed = image.hidden.get("shapes")
-    return list(shapes.catalogue()) if listed is None else list(listed)
+    """The shapes that an image runs on."""
+    return list(image.hidden["shapes"])
 
 
 def check_fits(image: Resource, shape: str, *, wording: str = "is not valid for") -> None:

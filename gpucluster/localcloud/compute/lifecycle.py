@@ -89,7 +89,7 @@ def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
             if not effect.dead:
                 cloud.engine.launch(_request(cloud, instance))
         except Exception as error:
-            # Any error terminates this instance and no other; OCI reports a late failure in the same way.
+            # Of any kind: it terminates this instance and no other; OCI reports a late failure in the same way.
             known = isinstance(error, (GpuClusterError, ApiError))
             log.error("launch of %s (%s) failed: %s", instance.body["displayName"], ocid, error, exc_info=not known)
             code, message = (

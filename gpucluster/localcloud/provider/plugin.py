@@ -132,7 +132,7 @@ def _answered(kind: Callable[..., Response]) -> Callable[[Callable[..., Response
         def call(self: Servicer, request: Any, context: grpc.ServicerContext) -> Response:
             try:
                 return method(self, request, context)
-            except Exception as error:
+            except Exception as error:  # of any kind, see above; Terraform's log has the traceback
                 os.write(self.errors, traceback.format_exc().encode())
                 return kind(
                     diagnostics=_error(

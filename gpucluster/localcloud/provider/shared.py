@@ -99,7 +99,7 @@ def _serve_client(connection: socket.socket, path: Path, open_session: Open) -> 
             session.end()
             if stop_request.is_set():
                 connection.sendall(DONE)
-        except Exception:
+        except Exception:  # of any kind: Terraform shows it, and the sessions of other clients go on
             os.write(errors, traceback.format_exc().encode())
         finally:
             os.close(errors)

@@ -158,7 +158,7 @@ class Application:
         except GpuClusterError as error:
             log.error("%s: %s", operation, error)
             return _Outcome(Reply({"code": "InternalError", "message": str(error)}, 500), operation)
-        except Exception:
+        except Exception:  # a bug of ours: logged with its traceback, and answered as OCI does
             log.exception("%s failed", operation)
             return _Outcome(
                 Reply({"code": "InternalServerError", "message": "An internal server error occurred."}, 500), operation

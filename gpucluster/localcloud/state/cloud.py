@@ -339,7 +339,7 @@ def note_state(resource: Resource) -> None:
 def _guarded(what: str, job: Callable[[], object]) -> None:
     try:
         job()
-    except Exception:
+    except Exception:  # in a thread: no caller waits for it
         log.exception("%s failed", what)
 
 

@@ -21,6 +21,8 @@ from gpucluster.node_agent.checks.model import Missing, RefusedMeasurement
 # A measurement is smaller than this, in bytes; and a process gets so much time over its limit to report that it met it.
 _MOST = 32 << 20
 _GRACE_S = 0.3
+# Seconds for which the end of a process is waited for.
+_BURIAL_S = 0.1
 
 
 class Task(NamedTuple):
@@ -122,7 +124,4 @@ def _end(reader: int, pid: int, selector: selectors.BaseSelector) -> None:
     os.close(reader)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        end = time.monotonic() + 0.1
-        while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < end:
-            time.sleep(0.002)
+    in_child.reap(pid, _BURIAL_S)

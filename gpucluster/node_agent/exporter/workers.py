@@ -31,6 +31,8 @@ MOST_HUNG = 3
 AVOIDED_S = 600.0
 #: Bytes of all samples of a collector.
 MOST_BYTES = 16 << 20
+# Seconds for which the end of a killed process is waited for.
+_BURIAL_S = 0.1
 # Different faults that a process logs.
 _MOST_FAULTS = 100
 # A line of ours begins with a character that no sample has.
@@ -170,7 +172,7 @@ class Worker:
 
     def _start(self) -> bool:
         """Start the process; False while too many of its predecessors hang."""
-        self._hung = [pid for pid in self._hung if not _ended(pid)]
+        self._hung = [pid for pid in self._hung if not in_child.reap(pid, 0.0)]
         if len(self._hung) >= MOST_HUNG:
             return False
         (questions, self._ask), (self._answer, answer) = os.pipe(), os.pipe()
@@ -192,12 +194,8 @@ class Worker:
         os.close(self._ask)
         os.close(self._answer)
         in_child.kill(pid)
-        until = time.monotonic() + 0.1
-        while not _ended(pid):
-            if time.monotonic() > until:
-                self._hung.append(pid)
-                break
-            time.sleep(0.002)
+        if not in_child.reap(pid, _BURIAL_S):
+            self._hung.append(pid)
 
     def close(self) -> None:
         """End the process: it sees the end of its questions, or is killed."""
@@ -250,13 +248,6 @@ class Workers:
         """End all processes."""
         for worker in self._all:
             worker.close()
-
-
-def _ended(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:
-        return True
 
 
 # --- inside of the process -----

@@ -20,6 +20,8 @@ KUBELET = "/etc/kubernetes/kubelet.conf"
 SECONDS = 20.0
 #: Seconds of a connection through the API server, at most.
 _FORWARDED_S = 30.0
+#: Seconds for it to end.
+_END_S = 5.0
 _FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 _MINOR = re.compile(r"\d+")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -150,10 +152,7 @@ class Kubectl:
                 raise Failed(f"no connection to port {port} of {target} by the API server", f"See: kubectl {words[0]}")
             yield int(match[1])
         finally:
-            running.terminate()
-            running.wait()
-            if running.stdout:
-                running.stdout.close()
+            programs.end(running, _END_S)
 
     def server(self) -> str:
         """The address of the API server, `https://10.0.0.2:6443`."""

@@ -75,7 +75,7 @@ def _readers() -> int | None:
 
 
 def _close(folder: Path, readers: int | None) -> None:
-    """Names of files are numbers of jobs. Folders of earlier versions are open, and have open files."""
+    """Names of files are numbers of jobs. The group may be there since the last job: monitoring was switched on."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if readers is not None:

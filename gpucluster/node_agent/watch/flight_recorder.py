@@ -27,7 +27,8 @@ from typing import Callable, NamedTuple
 from gpucluster.node_agent import accounts
 
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
-#: The beginning of a dump's name: the first one counts, and earlier releases know the second one alone.
+#: The beginning of a dump's name: the first one counts, and earlier releases of PyTorch know the second one
+#: alone.
 DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 #: Without them: in the home of HOME, by the names that releases have had, or in /tmp before.
 _IN_HOME = (".cache/torch/comm_lib_trace_rank_", ".cache/torch/nccl_trace_rank_")

@@ -57,8 +57,7 @@ class SlurmSpec(SpecPart):
 
     enabled: bool = Field(
         default=True,
-        description="Whether Slurm is the scheduler. Files of earlier releases have `false` where "
-        "`scheduler: none` is used now.",
+        description="Whether Slurm is the scheduler. Without `scheduler`, `false` means `scheduler: none`.",
     )
     cluster_name: str = Field(
         default="", pattern=SLURM_CLUSTER_PATTERN, description="Name of the cluster in Slurm. Default: `name`."

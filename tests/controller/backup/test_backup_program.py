@@ -43,9 +43,6 @@ cn: people
 dn: cn=bob,ou=people,ou=retired,{SUFFIX}
 cn: bob
 
-dn: cn=sssd,ou=services,{SUFFIX}
-userPassword:: c2VjcmV0
-
 dn: ou=hosts,{SUFFIX}
 ou: hosts
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from gpucluster.controller.http_server import MetricsServer
 from gpucluster.controller.monitor import slurm_metrics, slurm_text, targets
 from gpucluster.controller.monitor.collector import ElasticNodes, Lists, SlurmCollector, SlurmQueries
 from gpucluster.controller.monitor.prometheus import Prometheus
-from gpucluster.controller.monitor.server import MetricsServer
 from gpucluster.controller.monitor.settings import ElasticPool, MonitorSettings, ScrapedHost
 from gpucluster.controller.rules.slurm_nodes import NodeLine, node_flags
 from gpucluster.node_agent.errors import Failed

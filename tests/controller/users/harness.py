@@ -32,7 +32,6 @@ CONFIG: Mapping[str, Any] = {
     "home_base": HOMES,
     "shell": "/bin/bash",
     "slurm": None,
-    "service": {"dn": f"cn=sssd,ou=services,{SUFFIX}", "password_file": "/etc/gpucluster/sssd.password"},
     "hosts_file": "/var/lib/gpucluster-directory/hosts.json",
     "password_scheme": "{ARGON2}",
     # The controller itself, one that answers, and one that does not.

@@ -1,4 +1,4 @@
-"""The entries with which hosts bind: which ones exist, and how a cluster gets them that had one for all hosts."""
+"""The entries with which hosts bind: which ones exist, and that the directory has those of the controller's file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from tests.controller.users.harness import CONFIG, SUFFIX, Controller, host_dn
 
 NOW = 1_000_000
 OLD = NOW - JOINING_SECONDS
-SHARED, SHARED_FILE = CONFIG["service"]["dn"], CONFIG["service"]["password_file"]
 
 
-def entry(name: str, made: int = OLD, instance: str = "i", image_of: str = "") -> HostEntry:
-    return HostEntry(name, f"password of {name}", f"hash of {name}", made, instance, image_of)
+def entry(name: str, made: int = OLD, instance: str = "i") -> HostEntry:
+    return HostEntry(name, f"password of {name}", f"hash of {name}", made, instance)
 
 
 def entries(*found: HostEntry) -> dict[str, HostEntry]:
@@ -33,7 +32,7 @@ def made(number: int) -> list[tuple[str, str]]:
 
 
 def cluster(permanent: tuple[str, ...] = (), existing: tuple[str, ...] | None = ()) -> ClusterHosts:
-    return ClusterHosts(permanent, lambda name: lists("gpu-e[1-8]", name), existing, ["gpu"])
+    return ClusterHosts(permanent, lambda name: lists("gpu-e[1-8]", name), existing)
 
 
 def test_who_stays_keeps_the_password_and_who_is_made_again_does_not() -> None:
@@ -96,41 +95,7 @@ def test_an_entry_goes_with_its_host() -> None:
     unknown = replace(cluster(), permanent=None, existing=None)
     assert host_entries.without_removed(known, unknown, NOW) == known
     # The pool is no more.
-    assert set(host_entries.without_removed(known, ClusterHosts(("a",), lambda _: False, (), ()), NOW)) == {"a"}
-
-
-def test_images_of_an_earlier_release_keep_their_entry_while_the_pool_is_elastic() -> None:
-    known = entries(entry("image-gpu", image_of="gpu"), entry("image-cpu", image_of="cpu"))
-    assert set(host_entries.without_removed(known, cluster(), NOW)) == {"image-gpu"}
-    assert host_entries.without_removed(known, replace(cluster(), pools=None), NOW) == known
-
-
-def test_of_several_pools_the_one_that_was_baked_again_loses_its_shared_entry() -> None:
-    def lists_both(name: str) -> bool:
-        return lists("gpu-e[1-8]", name) or lists("gpu-big-e[1-8]", name)
-
-    known = entries(
-        entry("image-gpu", image_of="gpu"),
-        entry("image-gpu-big", image_of="gpu-big"),
-        HostEntry("gpu-e1", "", "hash", NOW, "i"),
-    )
-    both = ClusterHosts((), lists_both, ("gpu-e1", "gpu-big-e1"), ["gpu", "gpu-big"])
-    after = host_entries.without_removed(known, both, NOW)
-    assert set(after) == {"image-gpu-big", "gpu-e1"}
-    assert after["image-gpu-big"].superseded == 0
-    # When it was seen first stays.
-    beside = replace(both, existing=("gpu-e1", "gpu-e2"))
-    first = host_entries.without_removed(known, beside, NOW)
-    assert host_entries.without_removed(first, beside, NOW + 9)["image-gpu"].superseded == NOW
-    # A permanent host is not a proof, whatever its name.
-    named = replace(beside, elastic=lambda _: False, permanent=("gpu-e1",))
-    assert host_entries.without_removed(known, named, NOW)["image-gpu"].superseded == 0
-
-
-def test_a_node_without_an_entry_may_be_of_an_earlier_release() -> None:
-    assert not cluster(existing=("gpu-e1",)).unnamed(entries(entry("gpu-e1")))
-    assert cluster(existing=("gpu-e1", "gpu-e2")).unnamed(entries(entry("gpu-e1")))
-    assert cluster(existing=None).unnamed({})
+    assert set(host_entries.without_removed(known, ClusterHosts(("a",), lambda _: False, ()), NOW)) == {"a"}
 
 
 def test_the_directory_is_made_like_the_file() -> None:
@@ -146,7 +111,7 @@ def test_the_directory_is_made_like_the_file() -> None:
 
 
 def test_the_file_is_read_as_it_was_written() -> None:
-    known = entries(entry("a"), entry("image-gpu", image_of="gpu"))
+    known = entries(entry("a"), entry("b"))
     assert host_entries.parse(host_entries.text(known)) == known
 
 
@@ -165,44 +130,22 @@ def controller() -> Iterator[Controller]:
         yield started
 
 
-def _hosts(controller: Controller, *configured: str) -> bool:
-    """The end of an apply with two hosts, after these were configured."""
-    hosts = {"permanent": ["ctl", "node-1"], "configured": list(configured), "pools": []}
-    return bool(controller.request("converge", hosts=hosts)["changed"])
-
-
-def _shared_reads(controller: Controller, password: str) -> int:
-    bind = ("-x", "-H", CONFIG["uri"], "-D", SHARED, "-w", password)
-    return controller.run("ldapsearch", *bind, "-b", SUFFIX, "1.1", check=False)[0]
-
-
 @pytest.mark.containers
 @pytest.mark.slow
-def test_a_cluster_with_one_entry_for_all_hosts_changes_to_one_for_each(controller: Controller) -> None:
-    controller.run("sh", "-c", f"umask 077; printf word-of-all >{SHARED_FILE}")
+def test_a_directory_gets_the_entries_of_the_controllers_file(controller: Controller) -> None:
     hosts = {"ctl": "i-0", "node-1": "i-1"}
     assert controller.request("base_tree", hosts=hosts)["changed"] is True
     assert controller.request("base_tree", hosts=hosts)["changed"] is False
-    # Before any host is configured both are read.
-    assert _shared_reads(controller, "word-of-all") == 0
     first = controller.entries()
     assert controller.bound("node-1", first["node-1"]["password"], "ldapwhoami")[0] == 0
-    # A host that was not reached still has the old one.
-    assert _hosts(controller, "ctl") is False
-    assert _shared_reads(controller, "word-of-all") == 0
-    assert _hosts(controller, "ctl", "node-1") is True
-    assert _shared_reads(controller, "word-of-all") == 49
-    assert controller.run("test", "-e", SHARED_FILE, check=False)[0] == 1
-    assert _hosts(controller, "ctl", "node-1") is False
-    assert controller.request("base_tree", hosts=hosts)["changed"] is False
+    assert controller.request("converge", hosts={"permanent": list(hosts)})["changed"] is False
     assert controller.entries() == first
 
-    # A directory of another time, as a restore leaves it: other passwords, hosts that are gone, and the entry of all.
+    # A directory of another time, as a restore leaves it: other passwords, and hosts that are gone.
     manager = ("-Q", "-Y", "EXTERNAL", "-H", CONFIG["uri"])
     controller.run("ldappasswd", *manager, "-s", "of-another-time", host_dn("node-1"))
     classes = "objectClass: organizationalRole\nobjectClass: simpleSecurityObject\nuserPassword: old\n"
-    more = f"dn: {host_dn('gone')}\n{classes}\ndn: {SHARED}\n{classes}"
-    controller.run("ldapadd", *manager, given=more)
+    controller.run("ldapadd", *manager, given=f"dn: {host_dn('gone')}\n{classes}")
     controller.run("ldapdelete", *manager, host_dn("ctl"))
     assert controller.bound("gone", "old", "ldapwhoami")[0] == 0
     request = json.dumps({"operation": "base_tree", "arguments": {"lock_held": True}})
@@ -211,7 +154,6 @@ def test_a_cluster_with_one_entry_for_all_hosts_changes_to_one_for_each(controll
         assert controller.bound(host, first[host]["password"], "ldapwhoami")[0] == 0, host
     assert controller.bound("node-1", "of-another-time", "ldapwhoami")[0] == 49
     assert controller.bound("gone", "old", "ldapwhoami")[0] == 49
-    assert _shared_reads(controller, "old") == 49
 
     # Without the file no password is known: hosts keep theirs until the next apply.
     controller.run("rm", CONFIG["hosts_file"])

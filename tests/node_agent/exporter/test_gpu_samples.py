@@ -188,6 +188,7 @@ def test_a_program_that_the_kernel_does_not_end_gets_no_second_one(tool: Tool, m
     stuck = tool.collector._tool
     assert stuck is not None
     with monkeypatch.context() as patched:
+        patched.setattr(stuck, "terminate", lambda: None)
         patched.setattr(stuck, "kill", lambda: None)
         for _ in range(3):
             tool.clock.now += PATIENCE_S + 1

@@ -45,7 +45,7 @@ _METRICS = (
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _INDEX = re.compile(r"[0-9]{1,4}")
 _MOST_LINE = 4096
-_TOGETHER_S, _BURIAL_S = 0.05, 0.2
+_TOGETHER_S = 0.05
 #: The subject of the instances of divided GPUs; how long an answer about them counts; and the limit of one.
 INSTANCES, _INSTANCES_S, _INSTANCES_LIMIT_S = "instances", 60.0, 4.0
 _MOST_XML = 8 << 20
@@ -95,14 +95,8 @@ class GpuCollector:
     def close(self) -> None:
         """End the program."""
         tool, self._tool = self._tool, None
-        if tool is not None:
-            tool.kill()
-            if tool.stdout is not None:
-                tool.stdout.close()
-            try:
-                tool.wait(timeout=_BURIAL_S)
-            except programs.TimeLimit:
-                self._left = tool
+        if tool is not None and not programs.end(tool, 0.0):
+            self._left = tool
 
     def _young(self) -> list[list[str]]:
         now = self._clock()
