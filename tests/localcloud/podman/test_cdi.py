@@ -18,9 +18,6 @@ from tests.localcloud.compute.test_machine_gpus import KIND
 OF_WINDOWS = {"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/dxg"}]}}
 
 
-# --- what a specification offers
-
-
 def offered(folder: Path, text: Any, name: str = "gpus.yaml") -> list[tuple[str, int]]:
     (folder / name).write_text(json.dumps(text) if name.endswith("json") else yaml.safe_dump(text))
     return [(gpu.device, gpu.number) for gpu in cdi.machine_gpus(KIND, [folder])]
