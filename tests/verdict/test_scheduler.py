@@ -1,4 +1,4 @@
-"""Each fault of a cluster is found, named, and reported with what to do; and nothing else is blamed."""
+"""Slurm, its jobs and its accounting: each fault is found, named, and reported with what to do."""
 
 # ruff: noqa: E501
 
@@ -15,61 +15,19 @@ from tests.verdict.samples import (
     CLUSTER,
     FULL,
     HEAD,
-    KUBERNETES,
-    MESH,
     NODES,
     Facts,
     facts,
     host,
     lines,
-    scraped,
     verdict,
 )
 
 Spoil = Callable[[Facts], Any]
 
-
-@pytest.mark.parametrize("cluster", [CLUSTER, MESH, KUBERNETES, FULL], ids=["slurm", "mesh", "kubernetes", "all"])
-def test_a_sound_cluster_passes(cluster: Any) -> None:
-    found = verdict(cluster, facts(cluster))
-    assert found.passed, found.problems
-    assert {result.status for result in found.results} == {"pass"}
-    assert set(found.hosts.values()) == {"pass"}
-    assert (found.status, list(found.hosts)) == ("pass", list(cluster.hosts))
-
-
-def test_only_what_a_cluster_has_is_checked() -> None:
-    assert list(lines(MESH, facts(MESH))) == [
-        "host_answers", "users_resolve", "users_agree", "cloud_services", "firewall", "known_faults", "mesh"
-    ]  # fmt: skip
-    of_slurm = {"node_state", "a job runs in pool compute", "accounting"}
-    assert set(lines(CLUSTER, facts())) == set(lines(MESH, facts(MESH))) - {"mesh"} | {"home_share"} | of_slurm
-    of_kubernetes = {
-        "kubernetes_node", "kubernetes_gpus", "kubernetes_control_plane", "kubernetes_certificates",
-        "kubernetes_names", "kubernetes_homes", "kubernetes_rdma_resource", "kubernetes_hardware",
-    }  # fmt: skip
-    # Pods need no ssh between nodes, and Slurm is not asked.
-    assert set(lines(KUBERNETES, facts(KUBERNETES))) == set(lines(CLUSTER, facts())) - of_slurm | of_kubernetes
-
-
 JOB, STEPS = "a job runs in pool compute", "container steps run in pool compute"
 #: What is spoiled, which line states this, what of, how it ends, and what it reports.
 SPOILED: list[tuple[str, Spoil, str, str, str]] = [
-    ("a silent host", lambda f: f.pop("compute-2"), "host_answers", "unknown", "compute-2: it has sent no facts"),
-    ("a wrong name", lambda f: f["compute-1"].update(hostname="x"), "host_answers", "fail", "compute-1: has the host name x"),
-    ("no mount", lambda f: f["compute-1"]["home_fs"].update(mounted=False), "home_share", "fail", "compute-1: not mounted"),
-    ("another share", lambda f: f["compute-2"].update(home_token_seen=False), "home_share", "fail", "compute-2: does not have the file that the controller wrote"),
-    ("an unknown user", lambda f: f["compute-2"]["user_ids"].update(alice=""), "users_resolve", "fail", "compute-2: does not know alice"),
-    ("two uids", lambda f: f["compute-2"]["user_ids"].update(alice="9:9999"), "users_agree", "fail", "alice has different ids: 10001:9999, 9:9999"),
-    ("a wrong group", lambda f: f[HEAD]["user_ids"].update(alice="10001:5"), "users_resolve", "fail", f"{HEAD}: alice is in group 5, not 9999"),
-    ("users reach the identity", lambda f: f[HEAD]["cloud_services"].update(nobody=["metadata"]), "cloud_services", "fail", f"{HEAD}: any user reaches the metadata"),
-    ("users reach a disk", lambda f: f["compute-1"]["cloud_services"].update(nobody=["boot volume"]), "cloud_services", "fail", "compute-1: any user reaches the boot volume"),
-    ("nobody tried", lambda f: f["compute-2"].pop("cloud_services"), "cloud_services", "unknown", "compute-2: not tried"),
-    ("closed firewall", lambda f: f["compute-1"].update(firewall={"state": "failed", "words": "no nft"}), "firewall", "fail", "compute-1: no nft"),
-    ("a firewall nobody opened", lambda f: f[HEAD].update(firewall={"state": "", "words": ""}), "firewall", "fail", f"{HEAD}: gpucluster-firewall has not run"),
-    ("one host does not say it", lambda f: f["compute-1"].pop("firewall"), "firewall", "unknown", "compute-1: the host has not reported it"),
-    ("an old agent", lambda f: f["compute-1"].update(versions=None), "known_faults", "unknown", "compute-1: its agent does not say what it runs; gpucluster apply brings one that does"),
-    ("versions of another form", lambda f: f["compute-1"].update(versions=[]), "known_faults", "unknown", "compute-1: this is not a list of versions: list indices must be integers or slices, not str"),
     ("a node down", lambda f: f[HEAD]["sinfo"][0].update(state="down*"), "node_state", "fail", "compute-1: is down*"),
     ("a node that does not respond", lambda f: f[HEAD]["sinfo"][0].update(state="idle*"), "node_state", "fail", "compute-1: is idle*"),
     ("a node that Slurm does not know", lambda f: f[HEAD]["sinfo"].pop(0), "node_state", "fail", "compute-1: is unknown to Slurm"),
@@ -80,11 +38,6 @@ SPOILED: list[tuple[str, Spoil, str, str, str]] = [
     ("no accounting", lambda f: f[HEAD].update(accounting=False), "accounting", "fail", "slurmdbd does not know the jobs of this check"),
     ("a silent Slurm", lambda f: f[HEAD].update(slurm_version=None), "slurm_advisories", "unknown", "no measurement slurm_version"),
     ("accounting not asked", lambda f: f[HEAD].pop("accounting"), "accounting", "unknown", "sacct was not asked"),
-    ("a login node without Slurm", lambda f: f["demo-login-1"].update(slurm_error="no route to host"), "login_slurm", "fail", "demo-login-1: no route to host"),
-    ("a silent login node", lambda f: f.pop("demo-login-1"), "login_slurm", "unknown", "demo-login-1: it has sent no facts"),
-    ("all may log in", lambda f: f[HEAD].update(ssh_groups=[]), "controller_logins", "fail", "its ssh server lets alice in"),
-    ("users may log in", lambda f: f[HEAD].update(ssh_groups=["root", "people"]), "controller_logins", "fail", "its ssh server lets alice in"),
-    ("its ssh server is silent", lambda f: f[HEAD].update(ssh_groups=None), "controller_logins", "unknown", "the controller's ssh server does not report the users that it accepts"),
     ("container steps that nobody tried", lambda f: f[HEAD].pop("container_steps"), STEPS, "unknown", "none was tried"),
 ]  # fmt: skip
 
@@ -138,23 +91,6 @@ def test_a_slurm_whose_support_has_ended_is_a_warning() -> None:
         assert lines(dataclasses.replace(FULL, today=today), reported)["slurm_advisories"].status == status
 
 
-def test_a_host_with_known_faults_is_a_warning_and_a_question_is_none() -> None:
-    reported = facts(FULL)
-    kernel = {"product": "kernel", "version": "6.1.0-18-amd64", "package": "linux"}
-    slurm = {"product": "slurm", "version": "25.11.7", "package": ""}
-    old = {"product": "containerd", "version": "1.7.28", "package": ""}
-    reported["compute-1"]["versions"] = {"system": "debian-12", "installed": [kernel]}
-    reported["compute-2"]["versions"] = {"system": "debian-12", "installed": [old, slurm]}
-    found = verdict(FULL, reported)
-    assert found.passed
-    line = lines(FULL, reported)["known_faults"]
-    assert line.status == "warn"
-    # Slurm's are said once, by slurm_advisories.
-    assert line.message.startswith("compute-2: containerd 1.7.28: CVE-2026-53488 and 1 other; containerd 1.7.28: ")
-    assert "slurm" not in line.message
-    assert "compute-1" not in line.message
-
-
 def test_a_slurm_of_the_distribution_is_judged_by_its_package() -> None:
     reported = facts(CLUSTER)
     slurm = {"product": "slurm", "version": "22.05.8-4+deb12u2", "package": "slurmd"}
@@ -162,51 +98,15 @@ def test_a_slurm_of_the_distribution_is_judged_by_its_package() -> None:
     assert lines(CLUSTER, reported)["known_faults"].message == "compute-1: slurm 22.05.8-4+deb12u2: CVE-2025-43904"
 
 
-def test_a_host_is_as_good_as_the_worst_check_of_it_alone() -> None:
-    reported = facts(FULL)
-    reported["compute-1"]["firewall"] = {"state": "failed", "words": "no nft"}
-    reported["compute-2"].pop("cloud_services")
-    found = verdict(FULL, reported)
-    assert dict(found.hosts) == {HEAD: "pass", "demo-login-1": "pass", "compute-1": "fail", "compute-2": "unknown"}
-    assert found.status == "fail"
-
-
-def test_a_service_that_root_does_not_reach_either_is_told() -> None:
-    reported = facts()
-    reported["compute-2"]["cloud_services"]["root"] = []
-    result = next(r for r in verdict(CLUSTER, reported).results if (r.check, r.subject) == ("cloud_services", NODES[1]))
-    assert (result.status, result.message) == (
-        "pass",
-        "neither metadata nor boot volume; root does not reach the metadata either",
-    )
-
-
-def test_a_member_of_the_privilege_group_is_not_an_intruder() -> None:
-    reported = facts(FULL)
-    reported[HEAD]["user_groups"] = {"alice": ["people", "privilege"]}
-    assert verdict(FULL, reported).passed
-
-
-def test_a_message_about_many_hosts_names_some_of_them() -> None:
-    names = [f"n{number}" for number in range(1, 21)]
-    cluster = dataclasses.replace(CLUSTER, hosts=[HEAD, *names], pools={"compute": []})
-    reported = {HEAD: facts()[HEAD], **{name: {**host(name), "hostname": "x"} for name in names}}
-    line = lines(cluster, reported)["host_answers"]
-    assert line.message.startswith("n1: has the host name x; n2: ")
-    assert line.message.endswith("n8: has the host name x; and 12 more")
-
-
-def test_nothing_seen_is_not_a_pass() -> None:
-    found = verdict(CLUSTER, {})
-    assert not found.passed
-    assert {result.status for result in found.results} == {"unknown"}
-
-
 # --- Slurm -----
 
 BIG = dataclasses.replace(CLUSTER, pools={"big": ["big-1"]}, hosts=[HEAD, "big-1"])
+
+
 # Of a step whose MPI plugin slurmd does not have, when the time is over.
 NO_STEP = "srun: job 1 has been allocated resources\n\nSession terminated, killing shell... ...killed."
+
+
 BROKEN_MPI = "srun: error: Couldn't find the specified plugin name for mpi/pmix looking at all files"
 
 
@@ -311,93 +211,6 @@ def test_the_autoscaler_must_be_healthy_where_a_pool_is_elastic(told: Any, statu
     assert "autoscaler" not in lines(CLUSTER, facts())
 
 
-def target(health: str, node: str = "compute-1") -> dict[str, str]:
-    return {"job": "own", "node": node, "instance": "10.0.1.2:9500", "health": health, "error": "refused"}
-
-
-RULE = {"group": "g", "name": "GpuLost", "health": "err", "error": "many-to-many"}
-
-
-@pytest.mark.parametrize(
-    ("told", "status", "words"),
-    [
-        ({}, "pass", "9 targets up"),
-        ({"targets": [target("unknown")]}, "warn", "9 targets up, 1 not scraped yet: own of compute-1"),
-        ({"targets": [target("unknown", "compute-e7")]}, "pass", "9 targets up"),
-        ({"targets": [target("down")]}, "fail", "own of compute-1: refused"),
-        ({"targets": [target("down", "compute-e7")]}, "pass", "9 targets up"),
-        ({"targets": [target("down")] * 7}, "fail", "and 2 more targets"),
-        ({"rules": [RULE]}, "fail", "rule GpuLost: many-to-many"),
-        ({"rules_total": 0}, "fail", "Prometheus has no rules"),
-        ({"prometheus": False, "why": "Prometheus does not answer"}, "fail", "Prometheus does not answer"),
-    ],
-)  # fmt: skip
-def test_prometheus_must_reach_every_permanent_host(told: dict[str, Any], status: str, words: str) -> None:
-    reported = facts(FULL)
-    reported[HEAD]["monitoring"] = {**scraped(), **told}
-    line = lines(FULL, reported)["monitoring"]
-    assert line.status == status
-    assert words in line.message
-    assert "monitoring" not in lines(CLUSTER, facts())
-
-
-@pytest.mark.parametrize(
-    ("told", "status", "words"),
-    [
-        ({"error": "gpucluster-agent is not installed"}, "fail", "gpucluster-agent is not installed"),
-        ({}, "unknown", "it gives no reason"),
-        (None, "unknown", "Prometheus was not asked"),
-    ],
-)
-def test_what_was_not_measured_of_the_monitoring_is_unknown(told: Any, status: str, words: str) -> None:
-    reported = facts(FULL)
-    reported[HEAD]["monitoring"] = told
-    line = lines(FULL, reported)["monitoring"]
-    assert (line.status, line.message) == (status, words)
-
-
-# --- hardware -----
-
-
-@pytest.mark.parametrize(
-    ("changes", "status", "words"),
-    [
-        ({"drives": 3}, "fail", "compute-2: 3 of 4 drives"),
-        ({"fstype": "ext4"}, "fail", "compute-2: ext4 is mounted at /mnt/localdisk"),
-        ({"mounted": False, "words": "not blank: /dev/nvme0n1"}, "fail", "compute-2: not blank: /dev/nvme0n1"),
-        ({"mounted": False, "state": ""}, "fail", "compute-2: nothing is mounted at /mnt/localdisk"),
-        (None, "unknown", "compute-2: nothing is known about its drives"),
-    ],
-)
-@pytest.mark.parametrize("emulated", [False, True])
-def test_a_local_disk_that_is_not_as_promised_is_told(changes: Any, status: str, words: str, emulated: bool) -> None:
-    reported = facts(FULL)
-    disk = reported["compute-2"]["local_disk"]
-    reported["compute-2"]["local_disk"] = None if changes is None else {**disk, **changes}
-    line = lines(dataclasses.replace(FULL, hardware_emulated=emulated), reported)["own_drives"]
-    assert line.status == status
-    assert line.message.startswith(words)
-
-
-def test_rdma_interfaces_without_addresses_are_told() -> None:
-    reported = facts(FULL)
-    reported["compute-1"]["rdma_addresses"] = {"state": "failed", "words": "these are not there: enp12s0f0"}
-    reported["compute-2"]["rdma_addresses"] = {"state": "", "words": ""}
-    line = lines(FULL, reported)["rdma_addresses"]
-    assert line.message == "compute-1: these are not there: enp12s0f0; compute-2: its user data did not run"
-
-
-def test_hardware_that_is_not_there_is_excused_only_where_it_is_emulated() -> None:
-    reported = facts(FULL)
-    for node in NODES:
-        reported[node]["local_disk"] |= {"mounted": False, "state": "absent", "words": "no drive"}
-        reported[node]["rdma_addresses"] = {"state": "absent", "words": "none"}
-    emulated = verdict(dataclasses.replace(FULL, hardware_emulated=True), reported)
-    assert emulated.passed
-    assert {result.check for result in emulated.results if result.status == "skip"} == {"own_drives", "rdma_addresses"}
-    assert {result.check for result in verdict(FULL, reported).problems} == {"own_drives", "rdma_addresses"}
-
-
 # --- container steps -----
 
 
@@ -470,21 +283,3 @@ def test_without_users_no_step_is_missed() -> None:
     found = lines(nobody, reported)
     assert (found[STEPS].status, found[JOB].status, found["users_resolve"].status) == ("skip", "skip", "skip")
     assert verdict(nobody, reported).passed
-
-
-# --- ssh between nodes -----
-
-
-@pytest.mark.parametrize(
-    ("spoil", "status", "words"),
-    [
-        (lambda f: f["compute-2"].pop("mesh"), "unknown", "compute-2: not tried"),
-        (lambda f: f["compute-2"]["mesh"].update(reached="", error="refused"), "fail", "compute-2: to compute-1: refused"),
-        (lambda f: f["compute-1"]["mesh"].update(reached="compute-1"), "fail", "compute-1: to compute-2: compute-1 answered"),
-    ],
-)  # fmt: skip
-def test_a_node_that_does_not_reach_the_next_is_named(spoil: Spoil, status: str, words: str) -> None:
-    reported = facts(MESH)
-    spoil(reported)
-    line = lines(MESH, reported)["mesh"]
-    assert (line.status, line.message) == (status, words)
