@@ -1,7 +1,5 @@
 """The verdict as a whole: a sound cluster, what a cluster has, what was not measured, and how results are summed up."""
 
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 import dataclasses

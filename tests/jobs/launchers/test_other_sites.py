@@ -18,8 +18,8 @@ from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import Job
 from gpucluster.jobs.render import render
+from tests.jobs.templates.test_rdma_perftest import job, programs
 from tests.jobs.test_render import ALL
-from tests.jobs.test_seed_templates import job, programs
 
 # `illegal attribute or resource value` is its answer to another one.
 _WALLTIME = re.compile(r"\d+(:\d+){0,2}")
