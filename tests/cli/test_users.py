@@ -177,7 +177,7 @@ def test_standard_input_holds_a_password_or_keys(
 
 
 @pytest.mark.parametrize(
-    ("words", "stdin", "says"),
+    ("words", "stdin", "reason"),
     [
         (["--password-stdin", "--ssh-key", "-"], KEY, "one thing only"),
         (["--ssh-key", "-", "--ssh-key", "-"], KEY, "one thing only"),
@@ -191,11 +191,11 @@ def test_standard_input_holds_a_password_or_keys(
     ],
 )
 def test_what_can_not_be_taken_is_refused_before_any_request(
-    controller: DirectoryCluster, words: list[str], stdin: str | bytes | None, says: str
+    controller: DirectoryCluster, words: list[str], stdin: str | bytes | None, reason: str
 ) -> None:
     done = controller.run("user", "add", "carol", *words, stdin=stdin)
     assert done.exit_code == 2
-    assert says in done.stderr
+    assert reason in done.stderr
     assert controller.calls == []
 
 

@@ -1,4 +1,4 @@
-"""The YAML of cluster.yml: what is no text, no YAML, or more than YAML should be."""
+"""The YAML of cluster.yml: what is not text, not YAML, or more than YAML should be."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_each_network_has_three_listeners_until_its_vcn_is_gone(api: Api) -> Non
     cloud = open_cloud(api.home, engine, authority)
 
     def asked(listeners: NetworkListeners) -> tuple[int, int, str]:
-        """The status of the metadata service for a client that is no instance, that of the API, and whom that sees."""
+        """The status of the metadata service for a client that is not an instance, that of the API, and its client."""
         metadata = http.client.HTTPConnection(GATEWAY, listeners.metadata_port, timeout=PATIENCE_S)
         metadata.request("GET", "/opc/v2/instance/")
         context = ssl.create_default_context(cafile=str(api.home / "credentials" / "ca.pem"))
