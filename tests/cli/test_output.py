@@ -5,18 +5,14 @@ from __future__ import annotations
 import io
 import json
 import time
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpucluster.cli.output import JsonLines, LiveTerminal, Plain, reporter_for, seconds, table, wrapped
-from gpucluster.cli.summaries import status_text, summary
 from gpucluster.errors import InputError, InputFinding
 from gpucluster.events import Event
-from gpucluster.lifecycle.result import RunResult
-from gpucluster.workspace.run_log import RunStatus
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.44, "0.4 s"), (12.4, "12 s"), (65, "1 min 05 s"), (59.7, "1 min 00 s")])
@@ -126,44 +122,6 @@ def test_wrapping_loses_no_word(text: str, width: int) -> None:
     assert wrapped(text, width).split() == text.split()
 
 
-STATUS = {
-    "name": "demo", "state": "partial", "resources": {"instance": 3, "vcn": 1}, "pending": ["not configured: a"],
-    "hosts": [{"name": "a", "address": "10.0.0.2", "instance": "RUNNING"}], "slurm": [], "kubernetes": [],
-    "certificates": None,
-    "autoscaler": None,
-    "running": None,
-    "last_change": {
-        "run": "1", "command": "apply", "status": "killed", "phase": "ansible", "started": "2026-01-01T11:00:00+00:00",
-    },
-    "last_run": {"run": "2", "command": "plan", "status": "success", "started": "2026-01-01T12:00:00+00:00"},
-    "sources": {
-        "cloud": {"time": "2026-01-01T12:30:00+00:00", "error": ""},
-        "hosts": {"time": "2026-01-01T11:05:00+00:00", "error": ""},
-        "slurm": {"time": "2026-01-01T12:30:01+00:00", "error": "the controller can't be reached"},
-    },
-}  # fmt: skip
-
-
-def test_the_status_shows_what_is_pending_who_did_not_answer_and_since_when_it_knows_the_rest() -> None:
-    lines = status_text(STATUS).splitlines()
-    assert lines[0] == "cluster demo: partial, 3 instances and 1 other resource in the cloud"
-    assert "! not configured: a" in lines
-    assert "! Slurm: the controller can't be reached" in lines
-    assert "as of 2026-01-01 12:30:00 UTC: the cloud" in lines
-    assert "as of 2026-01-01 11:05:00 UTC: the hosts' addresses" in lines
-    assert lines[-2:] == [
-        "last change: apply killed in the phase ansible, started 2026-01-01 11:00:00 UTC",
-        "last run: plan success, started 2026-01-01 12:00:00 UTC",
-    ]
-
-
-def test_the_status_of_a_run_that_works_now_does_not_ask_for_another_one() -> None:
-    running = {"pid": 7, "host": "desk", "command": "apply", "since": 1.0}
-    text = status_text({**STATUS, "running": running})
-    assert "running now: gpucluster apply, pid 7 on desk" in text
-    assert "Continue with" not in text
-
-
 def test_a_terminal_that_can_not_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -177,19 +135,6 @@ def test_what_is_only_a_note_in_terraforms_state_is_not_a_line() -> None:
     for status in ("created", "failed"):
         Plain(out)(Event("resource", 'terraform_data.image["controller"]', status, elapsed=0.0))
     assert out.getvalue().splitlines() == ['  x terraform_data.image["controller"] failed']
-
-
-def test_a_run_ends_with_the_number_of_resources_that_it_changed() -> None:
-    result = RunResult("apply", RunStatus.SUCCESS, 3.0, {}, changes=3, resources={"create": 2, "delete": 1})
-    assert "resources: 2 created, 1 deleted" in summary(result)
-    assert result.to_dict()["resources"] == {"create": 2, "delete": 1}
-    assert "resources:" not in summary(replace(result, resources={}))
-
-
-def test_a_role_that_took_no_time_is_not_listed() -> None:
-    result = RunResult("apply", RunStatus.SUCCESS, 3.0, {"ansible": 2.0}, roles={"slurm": 1.5, "nvidia": 0.01})
-    assert "role slurm" in summary(result)
-    assert "nvidia" not in summary(result)
 
 
 def test_a_resource_that_took_no_time_has_no_duration() -> None:

@@ -88,16 +88,6 @@ def _check(before: Any, after: Any, name: str = "name") -> None:
     assert text.isprintable(), text
 
 
-def test_a_plan_has_a_line_for_each_element() -> None:
-    change = ResourceChange(
-        "module.network.oci_core_security_list.public", "update", changed=("ingress_security_rules",),
-        values={"ingress_security_rules": ([RULE, RULE], [RULE, RULE, OPEN]), "display_name": ("a", "b")},
-    )  # fmt: skip
-    text = plan_text(ClusterPlan((change,), False, Scaling({}), ()))
-    assert "      ingress_security_rules:\n        + ingress tcp 23 from 0.0.0.0/0\n" in text
-    assert "display_name: a -> b" in text
-
-
 def test_what_the_cloud_fills_in_is_counted() -> None:
     values: dict[str, tuple[Any, Any]] = dict.fromkeys(("time_created", "id", "image_id"), (None, UNKNOWN))
     change = ResourceChange("m.r.x", "replace", forced_by=("image_id",), values={**values, "shape": ("a", UNKNOWN)})

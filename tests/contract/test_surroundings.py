@@ -46,7 +46,7 @@ def test_what_others_have_set_is_not_there() -> None:
 @pytest.mark.slow
 def test_tests_pass_on_a_machine_of_others() -> None:
     """The parts whose programs read most of this: the command's texts, ssh, times."""
-    parts = ["tests/cli/test_output.py", "tests/ssh/test_ssh.py", "tests/workspace"]
+    parts = ["tests/cli/test_output.py", "tests/ssh/test_client.py", "tests/workspace"]
     done = subprocess.run(
         ["sh", "-c", 'umask 077 && exec "$@"', "sh", sys.executable, "-m", "pytest", "-n", "0", "-x", "--no-header",
          "-p", "no:cacheprovider", *parts],

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.policy import Policy
-from gpucluster.cloud.providers import ControllerAccess
-from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
 from gpucluster.handover.kubernetes import offered as node_capacity
 from gpucluster.handover.kubernetes import pool_variables, system_images, system_manifests
 from gpucluster.handover.outputs import Outputs
@@ -55,30 +52,6 @@ def test_objects_and_their_images_follow_from_shapes_and_keys() -> None:
     assert of_pool()["kubernetes_system_images"] == images
     assert of_pool(emulated=True)["kubernetes_system_images"] == []
     assert len(system_images(operator, hardware_emulated=False)) > len(images)
-
-
-def test_the_autoscaler_knows_what_a_new_node_will_be() -> None:
-    outputs = Outputs.parse(json.loads(GOLDEN.read_text()))
-    pool = replace(outputs.pools["compute"], compute_cluster_id=NETWORK, availability_domain="Uocm:PHX-AD-1")
-    spec = loads(KUBERNETES.replace("count: 1", "count: 0, max_count: 2, idle_timeout: 60"))
-    access = ControllerAccess(authentication={"method": "instance_principal"})
-    raw = autoscaler_policy(
-        spec, replace(outputs, pools={"compute": pool}), Autoscaling(access, frozenset({"compute"}))
-    )
-    policy = Policy.parse(raw)
-    read = policy.pools["compute"]
-    assert (policy.scheduler, read.partition, read.baked) == ("kubernetes", "compute", False)
-    node = read.node
-    assert node is not None
-    # A permanent node of the pool differs in one label.
-    permanent = pool_variables(spec, "compute", spec.pools["compute"], replace(outputs, pools={"compute": pool}),
-                               hardware_emulated=False)  # fmt: skip
-    assert node.labels == permanent["kubernetes_node_labels"] | {"gpucluster.io/elastic": "true"}
-    assert [dict(taint) for taint in node.taints] == permanent["kubernetes_node_taints"]
-    shape = spec.pools["compute"].hardware
-    assert node.capacity["nvidia.com/gpu"] == shape.gpus
-    assert 0 < node.capacity["memory"] < (shape.memory_mib or 0) * 2**20
-    assert (node.architecture, node.idle_seconds) == ("amd64", 60.0)
 
 
 DIVIDED = KUBERNETES.replace(

@@ -81,12 +81,6 @@ def _script(rendered: Rendered) -> str:
     return str(parse_all(text)[0]["data"][launcher.script]) if launcher.wrap else text
 
 
-def test_all_kinds_of_jobs_are_there() -> None:
-    for template in registry.template_names():
-        for launcher in registry.template(template).launchers:
-            assert any(name.startswith(f"{template}-{launcher}-") for name in ALL), (template, launcher)
-
-
 @pytest.mark.slow
 def test_shells_accept_all_scripts(scripts: dict[str, tuple[Path, Rendered]]) -> None:
     files = [str(file) for file, _rendered in scripts.values()]
@@ -186,8 +180,3 @@ def test_the_same_job_is_the_same_bytes_whatever_the_environment(monkeypatch: py
     monkeypatch.setenv("HOME", "/elsewhere")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
     assert render(job) == before
-
-
-def test_a_job_can_be_read_back_from_its_own_description() -> None:
-    for job in ALL.values():
-        assert choose.from_dict(job.to_dict()) == job

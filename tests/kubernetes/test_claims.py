@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller.kubernetes import job_objects
 from gpucluster.controller.kubernetes.person_objects import Api, KubernetesUser, Quota, objects
 from gpucluster.controller.kubernetes.verify_facts import numbers_of_gpus
-from gpucluster.kubernetes.manifests import workloads
 from tests.kubernetes.schemas import validate, validate_all
 
 QUOTA = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -40,27 +38,6 @@ def test_whole_gpus_of_the_newest_list_of_nvidias_driver_count() -> None:
     ]  # fmt: skip
     assert numbers_of_gpus(slices) == {"gpu-1": 7, "gpu-2": 8}
     assert numbers_of_gpus([]) == {}
-
-
-def work(gpus: int) -> list[dict[str, Any]]:
-    made = workloads.Workload("mine", 2, "a/b:1", ("bash",), {}, gpus=gpus, gpu_claim="gpu.nvidia.com")
-    return workloads.kubernetes_job(made)
-
-
-def test_a_job_claims_as_much_as_a_quota_gives_or_is_refused_before_it_waits() -> None:
-    quota = {"spec": {"hard": {QUOTA: "16"}}}
-    for gpus, refused in ((8, ""), (9, f"it asks for {QUOTA} 18 in all, and the quota of the user is 16")):
-        made = work(gpus)
-        spec = next(pod for each in made for pod in job_objects.pod_specs(each))
-        assert job_objects.too_much(spec, 2, [quota], job_objects.claims(made)) == refused
-    assert job_objects.claims(workloads.kubernetes_job(workloads.Workload("a", 1, "b/c:1", (), {}, gpus=8))) == {}
-
-
-def test_the_objects_of_a_job_that_claims_are_the_users() -> None:
-    person = job_objects.Owner("ada", "user-ada", 10001, (10001,), "/home/ada")
-    made = job_objects.owned(work(8), "mine", person)
-    assert {each["metadata"]["namespace"] for each in made} == {"user-ada"}
-    assert "ResourceClaimTemplate" in {each["kind"] for each in made}
 
 
 @pytest.mark.parametrize(("minor", "there"), [(33, False), (34, True), (36, True)])

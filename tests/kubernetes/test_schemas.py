@@ -34,19 +34,6 @@ def test_the_package_has_the_newest_release_that_we_build() -> None:
     assert schemas.releases()[0] == 25
 
 
-def test_what_the_helpers_make_is_valid_for_every_release() -> None:
-    made = [
-        manifests.namespace(manifests.SYSTEM_NAMESPACE, {"a": "b"}),
-        manifests.daemon_set("d", _pod()["spec"]),
-        _pod(),
-    ]
-    validate_all(made)
-    validate(json.loads(manifests.to_json(made)))
-    assert list(yaml.safe_load_all(manifests.to_yaml(made))) == made
-    assert manifests.images(made) == ["example.org/a:1"]
-    assert all(each["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "gpucluster" for each in made)
-
-
 _MOVED = {"type": "host-device", "pciBusID": "0000:0c:00.0"}
 
 

@@ -3,25 +3,20 @@ in tests/terraform/test_tf_elastic.py and in tests/e2e."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpucluster import handover, process
-from gpucluster.cloud.baked_images import BakedImage
+from gpucluster import process
 from gpucluster.cloud.elastic_instances import ElasticInstance
 from gpucluster.cloud.providers import open_cloud
-from gpucluster.errors import InputError, ProcessError, TerraformError
+from gpucluster.errors import InputError, ProcessError
 from gpucluster.events import Event, ignore
-from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
-from gpucluster.lifecycle.teardown import destroy_resources
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import Completed
@@ -31,8 +26,6 @@ from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import KEY, LOCAL, OCI
 from tests.workspace.known_hosts import save_controller
-
-OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
 
 
 class ElasticDouble:
@@ -48,24 +41,6 @@ class ElasticDouble:
         gone = [one for one in self.present if wanted(one)]
         self.present = [one for one in self.present if one not in gone]
         return len(gone)
-
-
-class RefusingTerraform:
-    """Stands for `Terraform`: fails as often as it is told to."""
-
-    def __init__(self, failures: int) -> None:
-        self.failures = failures
-        self.applied = 0
-
-    def plan(self, *, destroy: bool = False, only: Sequence[str] = ()) -> TerraformPlan:
-        assert destroy
-        assert not only
-        return TerraformPlan((), Path("none"))
-
-    def apply(self, _plan: TerraformPlan) -> None:
-        self.applied += 1
-        if self.applied <= self.failures:
-            raise TerraformError("the compute cluster is in use")
 
 
 def _node(node: str, pool: str) -> ElasticInstance:
@@ -175,16 +150,6 @@ def test_a_dead_controller_does_not_hinder(
     assert [event.message for event in events] == warnings
 
 
-def test_a_node_that_was_launched_meanwhile_does_not_hold_the_network() -> None:
-    double = ElasticDouble(_node("cpu-e3", "cpu"))
-    terraform = RefusingTerraform(failures=1)
-    destroy_resources(terraform, lambda: double)  # type: ignore[arg-type, return-value]
-    assert (terraform.applied, double.present) == (2, [])
-    # Where there is none, the failure is Terraform's own.
-    with pytest.raises(TerraformError):
-        destroy_resources(RefusingTerraform(failures=1), lambda: double)  # type: ignore[arg-type, return-value]
-
-
 def _lost(pool: str, kind: str) -> TerraformPlan:
     return TerraformPlan((ResourceChange(f'module.pool["{pool}"].{kind}.this[0]', "replace"),), Path("none"))
 
@@ -235,45 +200,3 @@ def test_a_controller_whose_python_is_unknown_is_refused_at_its_place(
     (found,) = caught.value.findings
     assert (found.line, found.path) == (15, "controller.image")
     assert 'Add `controller_python: "3.12"` under `software:`' in found.hint
-
-
-def test_the_image_that_fits_is_used_and_another_is_warned_of_once(site: Site, events: list[Event]) -> None:
-    outputs = json.loads(OUTPUTS.read_text())
-    fits = handover.node_fingerprint(site.spec, handover.Outputs.parse(outputs), "cpu")
-    listed: list[BakedImage] = []
-
-    class ImagesDouble:
-        """Stands for `BakedImages`: a list."""
-
-        def all(self) -> list[BakedImage]:
-            return listed
-
-    def unused(*_: object) -> Any:
-        pytest.fail("nothing but images is asked for")
-
-    baking = Baking(
-        spec=site.spec,
-        paths=site.paths,
-        images=ImagesDouble,  # type: ignore[arg-type]
-        elastic=unused,
-        pool_members=unused,
-        ssh_client=unused,
-        ansible=unused,
-        inventory=unused,
-        on_event=events.append,
-    )
-    assert baking.fitting({}) == {}
-    assert baking.fitting(outputs) == {}
-    assert events == [], "a pool that was never baked is no reason to warn"
-
-    def image(name: str, fingerprint: str) -> BakedImage:
-        return BakedImage(name, name, "cpu", fingerprint, "AVAILABLE", datetime(2026, 1, 1, tzinfo=UTC))
-
-    listed.append(image("old", "0" * 16))
-    for _ in range(2):
-        assert baking.fitting(outputs) == {}
-    (warning,) = events
-    assert "Bake it again: gpucluster image bake cpu" in warning.message
-
-    listed.append(image("new", fits))
-    assert {pool: found.id for pool, found in baking.fitting(outputs).items()} == {"cpu": "new"}

@@ -1,6 +1,6 @@
 """What the guard of users' files decides, and how it asks the hosts. The cloud and ssh are doubles.
 
-That no file is ever lost, whatever is missing or killed, is in test_no_file_is_lost.py; the real API is met in
+That no file is ever lost, whatever is missing or killed, is in test_teardown.py; the real API is met in
 tests/cloud/test_file_systems.py, the real share in tests/e2e/test_main_path.py.
 """
 

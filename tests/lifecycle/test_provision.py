@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.cloud.client import CloudAccess
-from gpucluster.errors import DataGuardError, EnvironmentFault
+from gpucluster.errors import DataGuardError
 from gpucluster.events import ignore
 from gpucluster.handover.adoption import Findings
 from gpucluster.lifecycle.adoption import AdoptionSurvey
@@ -60,27 +59,6 @@ def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
     )
 
 
-@pytest.mark.parametrize(("keep_variables", "asked"), [(True, False), (False, True)], ids=["destroy", "apply"])
-def test_the_addresses_of_a_cluster_that_was_never_built_matter_only_to_those_who_build_it(
-    paths: ClusterPaths, keep_variables: bool, asked: bool
-) -> None:
-    called = []
-
-    def access() -> CloudAccess:
-        raise EnvironmentFault("enough")
-
-    cloud = SimpleNamespace(
-        check=lambda: None,
-        check_gpus=lambda: called.append("gpus") if asked else None,
-        start=lambda **_: None,
-        check_network=lambda: called.append("network"),
-        access=access,
-    )
-    with pytest.raises(EnvironmentFault):
-        _provisioning(paths, cloud).prepare(Run("destroy", paths, ignore), keep_variables=keep_variables)
-    assert bool(called) is asked
-
-
 def test_a_plan_that_loses_the_homes_is_refused_and_reports_what_to_do(paths: ClusterPaths) -> None:
     lost = TerraformPlan(
         (ResourceChange("module.home[0].oci_file_storage_file_system.this[0]", "delete"),), paths.root / "plan"
@@ -90,20 +68,6 @@ def test_a_plan_that_loses_the_homes_is_refused_and_reports_what_to_do(paths: Cl
         _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent())
     assert "Undo the change in cluster.yml" in caught.value.hint
     assert "pass --delete-data" in caught.value.hint
-
-
-def test_a_compartment_that_a_destroy_left_is_used_and_one_of_the_state_stays_terraforms(paths: ClusterPaths) -> None:
-    access = SimpleNamespace(elastic_compartment=lambda: "ocid1.compartment.left")
-    provisioning = _provisioning(paths, SimpleNamespace(access=lambda: access))
-    for setting, addresses, standing in (
-        ("create", ("module.network.oci_core_vcn.this[0]",), "ocid1.compartment.left"),
-        ("create", ("oci_identity_compartment.elastic[0]",), ""),
-        (None, (), ""),
-    ):
-        iam = provisioning._spec.iam.model_copy(update={"elastic_compartment": setting})
-        provisioning._spec = provisioning._spec.model_copy(update={"iam": iam})
-        terraform: Any = SimpleNamespace(addresses=lambda addresses=addresses: addresses)
-        assert provisioning._standing_compartment(terraform) == standing
 
 
 RECORDED = {"host_keys": {"ocid1.c": "k1", "ocid1.n": "k2"}, "secrets": {}}

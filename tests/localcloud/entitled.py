@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import oci
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -136,3 +137,8 @@ class Entitled:
     @cached_property
     def identity(self) -> Any:
         return self.client("identity.IdentityClient")
+
+
+def new_compartment(api: Api, name: str) -> str:
+    details = oci.identity.models.CreateCompartmentDetails(compartment_id=api.tenancy, name=name, description="d")
+    return str(api.identity.create_compartment(details).data.id)

@@ -19,9 +19,9 @@ import pytest
 from gpucluster.localcloud.kubernetes import tokens
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.kubernetes import instance_token
+from tests.localcloud.api.test_container_engine import cluster
 from tests.localcloud.api_harness import running
-from tests.localcloud.test_api_container_engine import cluster
-from tests.localcloud.test_metadata import Site
+from tests.localcloud.metadata.test_service import Site
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import subprocess
 import sys
@@ -13,8 +12,7 @@ from typing import Any
 import oci
 import pytest
 
-from gpucluster.localcloud.engine.containers import rebooted
-from gpucluster.localcloud.engine.link_local import rules, set_paths, table_name
+from gpucluster.localcloud.engine.link_local import set_paths, table_name
 from gpucluster.localcloud.engine.protocol import NetworkListeners
 from gpucluster.paths import ansible_dir
 from tests.addresses import free_range
@@ -28,32 +26,6 @@ ADDRESS = "169.254.169.254"
 NOWHERE = "203.0.113.65"
 # The server is killed in the middle, and the network goes at the end.
 pytestmark = pytest.mark.story
-
-
-def test_without_networks_the_table_goes() -> None:
-    assert rules("t", {}) == "table ip t\ndelete table ip t\n"
-
-
-def test_each_network_has_its_own_listener_and_no_other_address() -> None:
-    text = rules(
-        "t",
-        {
-            "podman1": NetworkListeners("10.1.0.1", 4001, 5001, 6001, 7001),
-            "podman2": NetworkListeners("10.2.0.1", 4002, 2, 6002, 7002),
-        },
-    )
-    assert f'iifname "podman1" ip daddr {ADDRESS} tcp dport 80 dnat to 10.1.0.1:4001' in text
-    assert f'iifname "podman2" ip daddr {ADDRESS} tcp dport 80 dnat to 10.2.0.1:4002' in text
-    assert text.startswith("table ip t\ndelete table ip t\n"), "the earlier rules go in the same transaction"
-    assert 'iifname "podman1" ip daddr 10.1.0.1 tcp dport 443 dnat to 10.1.0.1:5001' in text
-    assert f'iifname "podman2" ip daddr {ADDRESS} udp dport 53 dnat to 10.2.0.1:6002' in text
-    assert f'iifname "podman2" ip daddr {ADDRESS} tcp dport 53 dnat to 10.2.0.1:7002' in text
-    assert all("iifname" in line for line in text.splitlines() if "dnat" in line and "priority" not in line)
-
-
-def test_two_local_clouds_have_two_tables() -> None:
-    assert table_name(Path("/one")) != table_name(Path("/two"))
-    assert table_name(Path("/one")) == table_name(Path("/one"))
 
 
 # --- real containers -----
@@ -335,13 +307,3 @@ def test_rules_of_a_deleted_cloud_do_not_catch_the_bridge_that_has_its_name_now(
     finally:
         for home in (killed, now, beside):
             set_paths(home, {})
-
-
-def test_only_a_restart_by_the_instance_itself_is_one() -> None:
-    def event(status: object, **attributes: str) -> str:
-        return json.dumps({"ContainerExitCode": status, "Attributes": attributes, "Status": "died"})
-
-    given = {"gpucluster.ocid": "ocid1.instance.local..a"}
-    assert rebooted(event(129, **given)) == "ocid1.instance.local..a"
-    for other in (event(130, **given), event(137, **given), event(0, **given), event(129), event(None), "", "[]", "{"):
-        assert rebooted(other) == ""

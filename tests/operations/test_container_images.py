@@ -6,37 +6,15 @@ The double of ssh answers what a test sets. What the program on the controller d
 from __future__ import annotations
 
 import json
-import stat
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from gpucluster.cli import cli, images
-from gpucluster.cluster import Cluster
-from gpucluster.cluster.images import ImageOperations
 from gpucluster.errors import InputError, ProcessError, ToolError
-from gpucluster.events import Event
-from gpucluster.spec import load
+from tests.operations.image_cluster import IMAGE, Images, prepared
 from tests.spec.spec_texts import LOCAL
-from tests.workspace.known_hosts import save_controller
 
-_SSH = """#!{python} -S
-# A double of ssh: writes down its call, and gives the answer of the test.
-import json, pathlib, sys
-here = pathlib.Path(sys.argv[0]).parent
-(here / "call.json").write_text(json.dumps({{"argv": sys.argv[1:], "stdin": sys.stdin.read()}}))
-answer = json.loads((here / "answer.json").read_text())
-sys.stderr.write(answer["stderr"]); sys.stderr.flush()
-sys.stdout.write(answer["stdout"])
-sys.exit(answer["status"])
-"""
-IMAGE: dict[str, Any] = {
-    "name": "org+tool+1.0", "path": "/mnt/home/.gpucluster/images/org+tool+1.0.sqsh", "size": 1_400_000_000,
-    "created_at": "2026-01-01T00:00:00+00:00", "uri": "docker://registry.example#org/tool:1.0", "user": "alice",
-}  # fmt: skip
 URI: str = IMAGE["uri"]
 WITHOUT_SLURM = (
     LOCAL.replace("slurm:\n", "slurm:\n  enabled: false\n")
@@ -46,43 +24,9 @@ WITHOUT_SLURM = (
 NASTY = "x'; reboot #\x1b[2J\n"
 
 
-class Images:
-    """A cluster whose controller is the double."""
-
-    def __init__(self, folder: Path, text: str) -> None:
-        self.programs = folder / "bin"
-        self.file = folder / "cluster.yml"
-        self.file.write_text(text)
-        self.events: list[Event] = []
-        self.cluster = Cluster(load(self.file), on_event=self.events.append)
-
-    @property
-    def call(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.programs / "call.json").read_text())
-        return found
-
-    @property
-    def was_asked(self) -> bool:
-        return (self.programs / "call.json").exists()
-
-    def answers(self, answer: Any, *, stderr: str = "", status: int = 0) -> None:
-        stdout = answer if isinstance(answer, str) else json.dumps(answer)
-        (self.programs / "answer.json").write_text(json.dumps({"stdout": stdout, "stderr": stderr, "status": status}))
-
-    def run(self, *words: str) -> Result:
-        return CliRunner().invoke(cli, [*words, "--file", str(self.file)])
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "bin").mkdir()
-    ssh = tmp_path / "bin" / "ssh"
-    ssh.write_text(_SSH.format(python=sys.executable))
-    ssh.chmod(ssh.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", str(ssh.parent), prepend=":")
-    monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path / "home"))
-    save_controller(tmp_path, "controller")
-    return tmp_path
+    return prepared(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -158,53 +102,3 @@ def test_other_answers(controller: Images, answer: Any, stderr: str, status: int
     with pytest.raises(kind) as caught:
         controller.cluster.container_images.import_uri(URI)
     assert message in str(caught.value)
-
-
-def test_import_on_the_command_line(controller: Images) -> None:
-    controller.answers({"result": {"image": IMAGE, "changed": True}}, stderr="srun: job 7 queued\n")
-    done = controller.run("image", "import", URI, "--output", "text")
-    assert done.exit_code == 0, done.output
-    assert "srun: job 7 queued" in done.output
-    assert f"org+tool+1.0 is imported: 1.4 GB\nNext: srun --container-image={IMAGE['path']} COMMAND" in done.output
-    done = controller.run("image", "import", URI, "--output", "json")
-    assert json.loads(done.stdout.splitlines()[-1])["data"] == {
-        "command": "image import",
-        "image": IMAGE,
-        "changed": True,
-    }
-
-
-def test_list_and_remove_on_the_command_line(controller: Images, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ImageOperations, "list", lambda _: ())
-    controller.answers({"result": {"images": [IMAGE]}})
-    text = controller.run("image", "list", "--output", "text").output
-    assert "there are no baked images" in text
-    assert [line.split()[:3] for line in text.splitlines() if "org+" in line] == [["org+tool+1.0", "1.4", "GB"]]
-    data = json.loads(controller.run("image", "list", "--output", "json").stdout.splitlines()[-1])["data"]
-    assert (data["images"], data["container_images"]) == ([], [IMAGE])
-    controller.answers({"result": {"name": IMAGE["name"]}})
-    assert controller.run("image", "remove", IMAGE["name"]).output.strip() == "org+tool+1.0 is removed"
-    controller.answers({"error": {"message": "there is no image x", "hint": ""}}, status=2)
-    assert controller.run("image", "remove", "x").exit_code == 2
-
-
-def test_where_there_can_be_none_the_list_sends_no_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ImageOperations, "list", lambda _: ())
-    without = Images(folder, LOCAL)
-    done = without.run("image", "list", "--output", "text")
-    assert (done.exit_code, done.output.strip()) == (0, "there are no baked images")
-    (folder / ".gpucluster" / "hosts.json").unlink()
-    not_built = Images(folder, LOCAL + "containers: {runtimes: [enroot]}\n")
-    assert "there are no container images" in not_built.run("image", "list", "--output", "text").output
-    assert not not_built.was_asked
-
-
-def test_sizes_and_ages_for_users() -> None:
-    assert [images._size(size) for size in (0, 999, 1500, 2.5e9, 3e12)] == [
-        "0 B",
-        "999 B",
-        "1.5 kB",
-        "2.5 GB",
-        "3.0 TB",
-    ]
-    assert [images._age(age) for age in (5, 125, 7300, 200000)] == ["now", "2 min", "2 h", "2 d"]

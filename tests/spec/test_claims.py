@@ -8,8 +8,8 @@ import pytest
 
 from gpucluster.handover.kubernetes import operator_charts
 from gpucluster.spec import loads
+from tests.spec.faults import findings
 from tests.spec.spec_texts import KEY, OCI
-from tests.spec.test_spec_faults import findings
 
 KUBERNETES = (
     "scheduler: kubernetes\nkubernetes: {gpus: dra-driver}\n"

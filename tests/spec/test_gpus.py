@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from gpucluster.spec import loads
+from tests.spec.faults import findings
 from tests.spec.spec_texts import LOCAL, MARK, MINIMAL, marked
-from tests.spec.test_spec_faults import findings
 
 SHAPE, POOL = "shape: BM.GPU4.8", "    count: 2"
 

@@ -22,6 +22,7 @@ from gpucluster.localcloud.provider import installation
 from gpucluster.localcloud.provider.rest import ApiCredentials, RestClient
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.paths import terraform_dir
+from tests.terraform.small_root import PASSWORD, ROOT, Machine
 from tests.waiting import PATIENCE_S, wait_for
 
 # What Terraform makes, by the collections of the API; the rest comes and goes with these.
@@ -344,3 +345,23 @@ _NOT_COPIED = shutil.ignore_patterns(".terraform*", "*.tfstate*", "*.tfvars*")
 def _copy_of_the_root(folder: Path) -> Path:
     shutil.copytree(terraform_dir(), folder, ignore=_NOT_COPIED)
     return folder / "cluster"
+
+
+@pytest.fixture
+def small_root(tmp_path: Path, terraform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root of small_root.py in place of ours, and what its backends ask of the environment."""
+    root = tmp_path / "root" / "cluster"
+    root.mkdir(parents=True)
+    (root / "main.tf").write_text(ROOT)
+    monkeypatch.setattr("gpucluster.terraform.runner.terraform_dir", lambda: tmp_path / "root")
+    monkeypatch.setenv("TF_HTTP_USERNAME", "gpucluster")
+    monkeypatch.setenv("TF_HTTP_PASSWORD", PASSWORD)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", PASSWORD)
+    for name in ("TF_HTTP_ADDRESS", "AWS_PROFILE", "AWS_CA_BUNDLE", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "here")

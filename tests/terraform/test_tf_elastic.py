@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpucluster.cloud import clusters
-from gpucluster.cloud.baked_images import BakedImage, BakedImages, newest, superseded
+from gpucluster.cloud.baked_images import BakedImages, newest
 from gpucluster.cloud.client import CloudAccess, model
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import PoolMembers
@@ -247,19 +247,3 @@ def test_a_builder_for_which_there_is_no_host_reports_it(cloud: LocalCloud, pool
         elastic.launch_builder("burst", "burst-bake", pool["instance_configuration_id"], pool["image_id"])
     cloud.faults()
     assert elastic.instances() == ()
-
-
-def _image(number: int, pool: str = "burst", state: str = "AVAILABLE") -> BakedImage:
-    from datetime import UTC, datetime
-
-    return BakedImage(f"i{number}", f"demo-{pool}-{number}", pool, "f", state, datetime(2026, 1, number, tzinfo=UTC))
-
-
-def test_the_image_in_use_and_the_newest_beside_it_are_kept() -> None:
-    images = [_image(3), _image(1), _image(4), _image(2), _image(5, "other")]
-    assert [image.id for image in superseded(images, "burst", "i4")] == ["i2", "i1"]
-    # The one in use stays, however old it is.
-    assert [image.id for image in superseded(images, "burst", "i1")] == ["i3", "i2"]
-    assert superseded(images[:1], "burst", "i3") == ()
-    half = [_image(9, state="PROVISIONING"), _image(2)]
-    assert newest(half, "burst", "f") == half[1]

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("cel_expr_python", reason="CEL is for tests on the operator's machine")
 
 from gpucluster.controller.kubernetes.person_objects import Api, KubernetesUser, Quota, objects
-from tests.jobs import test_kubernetes as jobs
+from tests.jobs.launchers import test_kubernetes as jobs
 from tests.kubernetes import schemas
 from tests.kubernetes.admission import refusals
 

@@ -1,0 +1,85 @@
+"""Outputs of Terraform as types: a whole cluster, an earlier or damaged state, and what a cluster is."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.errors import TerraformError
+from gpucluster.handover.outputs import Identity, Outputs
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def outputs(name: str = "local_demo") -> dict[str, Any]:
+    made: dict[str, Any] = json.loads((GOLDEN / name / "outputs.json").read_text())
+    return made
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in GOLDEN.glob("*/outputs.json")))
+def test_every_member_of_the_golden_outputs_arrives(name: str) -> None:
+    raw = outputs(name)
+    parsed = Outputs.parse(raw)
+    cluster = raw["cluster"]
+    assert (parsed.name, parsed.region, parsed.controller.id) == (
+        cluster["name"], cluster["region"], cluster["controller"]["id"],
+    )  # fmt: skip
+    assert set(parsed.pools) == set(cluster["pools"])
+    for pool, made in parsed.pools.items():
+        assert [each.name for each in made.instances] == [each["name"] for each in cluster["pools"][pool]["instances"]]
+    assert (parsed.oke is None) == (not raw.get("oke"))
+    assert parsed.elastic_compartment_id
+
+
+def test_what_a_cluster_does_not_have_is_empty() -> None:
+    raw = outputs()
+    cluster = raw["cluster"]
+    cluster["home"] = {"file_system_id": None, "mount_target_ip": None, "export_path": None}
+    cluster.update(bastion_id=None, login=None, private_subnet_domain_name=None, elastic_compartment_id=None)
+    parsed = Outputs.parse({**raw, "oke": None, "identity": None})
+    assert (parsed.home_file_system_id, parsed.home_server, parsed.home_export_path) == ("", "", "")
+    assert (parsed.bastion_id, parsed.login, parsed.private_subnet_domain_name, parsed.identity) == (None, (), "", "")
+    assert parsed.elastic_compartment_id == cluster["compartment_id"]
+
+
+def test_a_state_without_a_cluster_or_of_another_version_is_refused() -> None:
+    with pytest.raises(TerraformError, match="the state holds no cluster"):
+        Outputs.parse({})
+    raw = outputs()
+    raw["cluster"]["contract_version"] = 99
+    with pytest.raises(TerraformError, match="version 99 of the output `cluster`") as caught:
+        Outputs.parse(raw)
+    assert "that ran the last apply" in caught.value.hint
+
+
+@pytest.mark.parametrize("path", [("name",), ("controller", "id"), ("home", "export_path"), ("pools",)])
+def test_a_member_that_is_missing_is_named(path: tuple[str, ...]) -> None:
+    raw = copy.deepcopy(outputs())
+    place = raw["cluster"]
+    for part in path[:-1]:
+        place = place[part]
+    del place[path[-1]]
+    with pytest.raises(TerraformError, match=f"lacks '{path[-1]}'"):
+        Outputs.parse(raw)
+
+
+def test_the_identity_has_what_the_hosts_have_reported() -> None:
+    assert Identity.parse({}) == Identity()
+    identity = Identity.parse(
+        {
+            "identity": {
+                "contract_version": 1, "compartment_id": "c", "id": "ab12", "name": None, "login_keys": {"ann": "key"},
+                "host_keys": {"ocid1.x": "ssh-ed25519 AAAA"}, "certificates": None,
+            }
+        }
+    )  # fmt: skip
+    assert (identity.id, identity.name, identity.login_keys, identity.certificates) == ("ab12", "", {"ann": "key"}, {})
+    assert identity.recorded["host_keys"] == {"ocid1.x": "ssh-ed25519 AAAA"}
+    assert set(identity.recorded) == {"host_keys", "certificates", "secrets"}
+    assert identity.ssh_authority == ""
+    with pytest.raises(TerraformError, match="version 2 of the output `identity`"):
+        Identity.parse({"identity": {"contract_version": 2}})

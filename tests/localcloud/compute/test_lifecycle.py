@@ -1,0 +1,109 @@
+"""The life cycle of an instance: boot, stop, start, termination."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oci.core import models
+
+from tests.localcloud.api_harness import Api, refused, running
+from tests.localcloud.elastic_controller import TAGS, Controller
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(Path(tmp_path_factory.mktemp("instances"))) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def subnet(api: Api) -> Any:
+    return api.subnet(api.vcn())
+
+
+@pytest.fixture(scope="module")
+def private(api: Api, subnet: Any) -> Any:
+    vcn = api.network.get_vcn(subnet.vcn_id).data
+    return api.subnet(vcn, "10.77.1.0/24", dns_label="prv", prohibit_public_ip_on_vnic=True)
+
+
+def vnic_of(api: Api, instance: Any) -> Any:
+    attachment = api.compute.list_vnic_attachments(api.tenancy, instance_id=instance.id).data[0]
+    return api.network.get_vnic(attachment.vnic_id).data
+
+
+def test_the_life_of_an_instance(api: Api, subnet: Any) -> None:
+    reply = api.compute.launch_instance(
+        api.launch_details(subnet, "life", metadata={"ssh_authorized_keys": "ssh-ed25519 AAAA a"})
+    )
+    assert reply.data.lifecycle_state == "PROVISIONING"
+    instance = api.wait(api.compute.get_instance, reply.data.id, "RUNNING")
+    assert api.work.get_work_request(reply.headers["opc-work-request-id"]).data.status == "SUCCEEDED"
+    assert (instance.shape_config.ocpus, instance.shape_config.memory_in_gbs) == (1.0, 4.0)
+    assert instance.source_details.image_id == instance.image_id
+    assert instance.extended_metadata == {}
+    vnic = vnic_of(api, instance)
+    assert vnic.is_primary
+    assert vnic.hostname_label == "life"
+    assert vnic.private_ip.startswith("10.77.0.")
+    assert vnic.public_ip == vnic.private_ip  # the host is on the VCN's bridge
+    attachment = api.compute.list_boot_volume_attachments(
+        instance.availability_domain, api.tenancy, instance_id=instance.id
+    )
+    volume = api.block.get_boot_volume(attachment.data[0].boot_volume_id).data
+    assert (volume.lifecycle_state, volume.size_in_gbs) == ("AVAILABLE", 50)
+    assert api.network.list_ipv6s(vnic_id=vnic.id).data == []
+
+    assert api.compute.terminate_instance(instance.id).status == 204
+    api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    assert instance.id in [one.id for one in api.compute.list_instances(api.tenancy).data]
+    assert api.block.get_boot_volume(volume.id).data.lifecycle_state == "TERMINATED"
+    detached = api.compute.list_vnic_attachments(api.tenancy, instance_id=instance.id).data
+    assert [one.lifecycle_state for one in detached] == ["DETACHED"]
+    assert api.network.list_private_ips(subnet_id=subnet.id, ip_address=vnic.private_ip).data == []
+    with refused(404, "NotAuthorizedOrNotFound"):
+        api.compute.terminate_instance(instance.id)
+
+
+def test_power_actions(api: Api, private: Any) -> None:
+    instance = api.launch(private, "power")
+    with refused(409, "IncorrectState"):
+        api.compute.instance_action(instance.id, "START")
+    assert api.compute.instance_action(instance.id, "STOP").data.lifecycle_state == "STOPPING"
+    api.wait(api.compute.get_instance, instance.id, "STOPPED")
+    api.compute.instance_action(instance.id, "START")
+    api.wait(api.compute.get_instance, instance.id, "RUNNING")
+    api.compute.instance_action(instance.id, "SOFTRESET")
+    api.wait(api.compute.get_instance, instance.id, "RUNNING")
+    with refused(400, "InvalidParameter"):
+        api.compute.instance_action(instance.id, "EXPLODE")
+
+
+@pytest.fixture(scope="module")
+def configuration(api: Api, subnet: Any) -> Any:
+    vnic = models.InstanceConfigurationCreateVnicDetails(subnet_id=subnet.id, assign_public_ip=False)
+    return api.configuration(create_vnic_details=vnic, freeform_tags=TAGS)
+
+
+@pytest.fixture(scope="module")
+def controller(api: Api, subnet: Any, tmp_path_factory: pytest.TempPathFactory) -> Controller:
+    return Controller(api, subnet, tmp_path_factory.mktemp("controller") / "config")
+
+
+@pytest.mark.slow
+def test_an_instance_is_terminated_as_it_was_seen_or_not_at_all(
+    api: Api, controller: Controller, configuration: Any
+) -> None:
+    instance = api.wait(controller.compute.get_instance, controller.launch(configuration, "gpu-e4").data.id, "RUNNING")
+    seen = controller.compute.get_instance(instance.id).headers["etag"]
+    api.compute.update_instance(instance.id, models.UpdateInstanceDetails(freeform_tags={"keep": "me"}))
+    with refused(412, "NoEtagMatch"):
+        controller.compute.terminate_instance(instance.id, if_match=seen, preserve_boot_volume=False)
+    seen = controller.compute.get_instance(instance.id).headers["etag"]
+    controller.compute.terminate_instance(instance.id, if_match=seen, preserve_boot_volume=False)
+    api.wait(controller.compute.get_instance, instance.id, "TERMINATED")
+    with refused(404, "NotAuthorizedOrNotFound"):
+        controller.compute.terminate_instance(instance.id)

@@ -1,0 +1,118 @@
+"""How a pool comes to its size: replaced members, failed launches, names, and who ends first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import oci
+import pytest
+from oci.core import models
+
+from gpucluster.localcloud.compute.pools import next_to_terminate
+from gpucluster.localcloud.state.store import Resource
+from tests.localcloud.api_harness import Api, running
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(Path(tmp_path_factory.mktemp("pools"))) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def subnet(api: Api) -> Any:
+    return api.subnet(api.vcn(), prohibit_public_ip_on_vnic=True)
+
+
+@pytest.fixture(scope="module")
+def configuration(api: Api) -> Any:
+    return api.configuration()
+
+
+def test_a_member_that_is_terminated_is_replaced(api: Api, subnet: Any, configuration: Any) -> None:
+    network = api.cluster_network(configuration, subnet, 1)
+    api.wait(api.management.get_cluster_network, network.id, "RUNNING")
+    lost = api.members(network.id)[0]
+    api.compute.terminate_instance(lost.id)
+    api.wait(api.compute.get_instance, lost.id, "TERMINATED")
+    api.wait(api.management.get_cluster_network, network.id, "RUNNING")
+    replacement = api.members(network.id)
+    assert len(replacement) == 1
+    assert replacement[0].id != lost.id
+    api.management.terminate_cluster_network(network.id)
+    api.wait(api.management.get_cluster_network, network.id, "TERMINATED")
+
+
+def test_a_first_launch_that_fails_ends_the_cluster_network(api: Api, configuration: Any, subnet: Any) -> None:
+    vcn = api.network.get_vcn(subnet.vcn_id).data
+    tiny = api.subnet(
+        vcn, "10.77.9.0/30", dns_label="tiny", prohibit_public_ip_on_vnic=True
+    )  # addresses for one instance
+    details = api.cluster_network(configuration, tiny, 2)
+    ended = api.wait(api.management.get_cluster_network, details.id, "TERMINATED")
+    requests = oci.pagination.list_call_get_all_results(api.work.list_work_requests, api.tenancy, resource_id=ended.id)
+    request = next(one for one in requests.data if one.status == "FAILED")
+    errors = api.work.list_work_request_errors(request.id).data
+    assert "no free private IP" in errors[0].message
+    assert api.network.list_private_ips(subnet_id=tiny.id).data == []
+    api.network.delete_subnet(tiny.id)
+
+
+def test_names_follow_a_formatter_and_are_never_used_again(api: Api, subnet: Any, configuration: Any) -> None:
+    placement = models.CreateInstancePoolPlacementConfigurationDetails(
+        availability_domain=api.domain, primary_subnet_id=subnet.id
+    )
+    pool = api.management.create_instance_pool(
+        models.CreateInstancePoolDetails(
+            compartment_id=api.tenancy,
+            instance_configuration_id=configuration.id,
+            placement_configurations=[placement],
+            size=2,
+            instance_display_name_formatter="gpu-${launchCount}",
+            instance_hostname_formatter="gpu-${launchCount}",
+        )
+    ).data
+    api.wait(api.management.get_instance_pool, pool.id, "RUNNING")
+
+    def names() -> list[str]:
+        found = api.management.list_instance_pool_instances(api.tenancy, pool.id, sort_by="DISPLAYNAME").data
+        return [one.display_name for one in found]
+
+    assert names() == ["gpu-1", "gpu-2"]
+    api.management.update_instance_pool(pool.id, models.UpdateInstancePoolDetails(size=1))
+    api.wait(api.management.get_instance_pool, pool.id, "RUNNING")
+    api.management.update_instance_pool(pool.id, models.UpdateInstancePoolDetails(size=2))
+    api.wait(api.management.get_instance_pool, pool.id, "RUNNING")
+    assert names() == ["gpu-2", "gpu-3"]
+
+    one = api.management.list_instance_pool_instances(api.tenancy, pool.id).data[0]
+    api.management.detach_instance_pool_instance(
+        pool.id, models.DetachInstancePoolInstanceDetails(instance_id=one.id, is_auto_terminate=True)
+    )
+    api.wait(api.compute.get_instance, one.id, "TERMINATED")
+    api.wait(api.management.get_instance_pool, pool.id, "RUNNING")
+    assert api.management.get_instance_pool(pool.id).data.size == 1
+    api.management.terminate_instance_pool(pool.id)
+    api.wait(api.management.get_instance_pool, pool.id, "TERMINATED")
+
+
+def test_a_boot_that_fails_late_ends_the_instance_and_reports_why(api: Api, subnet: Any) -> None:
+    fault = {"operation": "BootInstance", "status": 500, "code": "InternalError",
+             "message": "Out of host capacity.", "delay": 0.05, "times": 1}  # fmt: skip
+    (api.home / "faults.json").write_text(json.dumps([fault]))
+    reply = api.compute.launch_instance(api.launch_details(subnet, "latest"))
+    api.wait(api.compute.get_instance, reply.data.id, "TERMINATED")
+    (api.home / "faults.json").unlink()
+    request = reply.headers["opc-work-request-id"]
+    assert api.work.get_work_request(request).data.status == "FAILED"
+    assert [one.message for one in api.work.list_work_request_errors(request).data] == ["Out of host capacity."]
+    api.launch(subnet, "latest")
+
+
+def test_the_oldest_of_the_fullest_fault_domain_goes_first() -> None:
+    rows = [Resource(str(n), "instance", {"faultDomain": domain}, seq=n) for n, domain in enumerate("ABBCB")]
+    assert next_to_terminate(rows).id == "1"
+    assert next_to_terminate([row for row in rows if row.id not in "14"]).id == "0"

@@ -1,0 +1,104 @@
+"""How a state is read and written, with the real Terraform: at once, by many, and while a run holds it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gpucluster.errors import TerraformError
+from gpucluster.terraform.lock import StateLock
+from gpucluster.terraform.state import StateContents
+from tests.terraform.small_root import ADDRESSES, Machine
+from tests.terraform.state_doubles import serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("small_root")]
+
+
+def test_the_contents_of_a_state_are_read_at_once_from_a_file_and_over_http(machine: Machine, tmp_path: Path) -> None:
+    assert machine.terraform().contents() == StateContents({})
+    machine.apply()
+    local = machine.terraform().contents()
+    assert (local.outputs["cluster"]["name"], len(local.ids)) == ("demo", len(ADDRESSES))
+    with serving() as server:
+        machine.apply("http", {"address": server.url})
+        other = Machine(tmp_path / "other").terraform("http", {"address": server.url})
+        assert other.contents() == local
+
+
+def test_a_remote_state_is_read_by_any_number_of_threads_and_commands_at_once(tmp_path: Path) -> None:
+    """`gpucluster status` asks twice at the same time, and no reader holds the cluster."""
+    machine = Machine(tmp_path / "here")
+    with serving() as double:
+        config = {"address": f"{double.url}/state/demo"}
+        machine.apply("http", config)
+        shutil.rmtree(machine.paths.terraform)
+        readers = 12
+        start = threading.Barrier(readers)
+
+        def read(_: int) -> StateContents:
+            terraform = machine.terraform("http", config)
+            start.wait()
+            return terraform.contents()
+
+        with ThreadPoolExecutor(readers) as threads:
+            found = list(threads.map(read, range(readers)))
+    assert {each.addresses for each in found} == {ADDRESSES}
+    assert len(list((machine.paths.terraform / "state").iterdir())) == 1
+
+
+@pytest.mark.parametrize("kind", ["local", "http"])
+def test_what_the_hosts_reported_is_written_without_a_plan_and_the_next_plan_comes_to_the_same(
+    machine: Machine, tmp_path: Path, kind: str
+) -> None:
+    said = {"ocid1.c": "ssh-ed25519 AAAA"}
+    with serving() as server:
+        config = {"address": server.url} if kind == "http" else {}
+        machine.apply(kind, config)
+        terraform = machine.terraform(kind, config)
+        with terraform.hold_state():
+            terraform.prepare()
+            terraform.init()
+            before = terraform.contents()
+            terraform.set_output("identity", {"contract_version": 1, "host_keys": said})
+            assert terraform.outputs()["identity"]["host_keys"] == said
+            assert terraform.contents().entries == before.entries
+        assert not list(machine.paths.root.glob("*.next"))
+        _, plan = machine.plan(kind, config, recorded=said)
+        assert (plan.changes, plan.changes_outputs) == ((), False)
+
+
+def test_a_run_that_holds_the_state_reads_it_once_and_again_after_it_has_written(machine: Machine) -> None:
+    with serving() as server:
+        config = {"address": server.url, "lock_address": server.url}
+        machine.apply("http", config)
+        lock = StateLock()
+        terraform = machine.terraform("http", config, lock)
+        with terraform.hold_state():
+            terraform.prepare()
+            terraform.init()
+            terraform.set_variables({"cluster_name": "demo", "note": "other"})
+            plan = terraform.plan()
+            lock.forget()
+            reads = server.reads
+            assert terraform.outputs()["cluster"]["name"] == "demo"
+            assert terraform.addresses() == terraform.contents().addresses == ADDRESSES
+            assert machine.terraform("http", config, lock).outputs() == terraform.outputs()
+            assert server.reads == reads + 1
+            terraform.apply(plan)
+            reads = server.reads
+            assert "identity" in terraform.outputs()
+            assert server.reads == reads + 1
+        terraform.outputs()
+        terraform.outputs()
+        assert server.reads == reads + 3
+
+
+@pytest.mark.parametrize("text", ["{", "7", '{"version": 3}', '{"version": 4, "resources": [{}]}'])
+def test_a_state_that_is_damaged_is_an_error_and_not_an_empty_one(machine: Machine, text: str) -> None:
+    machine.paths.terraform_state.write_text(text)
+    with pytest.raises(TerraformError, match=r"the state can't be read|is damaged"):
+        machine.terraform().contents()
