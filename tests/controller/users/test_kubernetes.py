@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpucluster.controller.kubernetes import people
-from gpucluster.controller.kubernetes.person_objects import KubernetesUser, Quota
+from gpucluster.controller.kubernetes.person_objects import KubernetesUser
 from gpucluster.controller.users import kubernetes, nss
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.controller import DirectoryController
@@ -47,12 +47,6 @@ def test_who_may_not_use_the_cluster_gets_no_certificate(name: object, why: str)
     assert kubernetes.person_named(_config(), _state(), "ada").uid == 10001
     with pytest.raises(Refused, match=why):
         kubernetes.person_named(_config(), _state(), name)
-
-
-def test_a_configuration_of_an_earlier_version_has_no_kubernetes() -> None:
-    assert _config().kubernetes is None
-    quota = {"gpus": 8, "cpus": None, "memory_gb": None, "pods": 20}
-    assert _config(kubernetes=quota).kubernetes == Quota(gpus=8, pods=20)
 
 
 def test_a_change_that_kubernetes_did_not_follow_is_reported_after_everything_else_is_done(

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from gpucluster.controller.backup import restore as restoring
-from gpucluster.controller.backup.archive import AUTHORITIES, DIRECTORY, ETCD, read_backup
+from gpucluster.controller.backup.archive import ETCD
 from gpucluster.controller.backup.site import Site
-from gpucluster.node_agent.errors import Failed, Refused
-from tests.controller.backup.test_backup_program import LDIF, manifest, packed
+from gpucluster.node_agent.errors import Failed
 
 
 class PlaneDouble:
-    """Only records the requests; test_backup_control_plane.py has the real one."""
+    """Only records the requests; test_control_plane.py has the real one."""
 
     def __init__(self, broken: str = "") -> None:
         self.steps: list[str] = []
@@ -115,19 +114,3 @@ def test_what_a_killed_restore_has_left_is_put_back(work: Path) -> None:
     plane.exchanged = True
     restoring.recover_control_plane(site(plane))
     assert plane.steps == ["stop", "put back", "discard"]
-
-
-def test_half_of_a_control_plane_is_not_a_backup(tmp_path: Path) -> None:
-    import hashlib
-    import json
-
-    digests = {DIRECTORY: hashlib.sha256(LDIF.encode()).hexdigest(), ETCD: hashlib.sha256(b"x").hexdigest()}
-    said = json.dumps(manifest(sha256=digests)).encode()
-    members = [("manifest.json", said), (DIRECTORY, LDIF.encode()), (ETCD, b"x")]
-    with pytest.raises(Refused, match=f"the checksum of {ETCD} differs"):
-        read_backup(tmp_path, packed(*members))
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    digests[AUTHORITIES] = digests[ETCD]
-    members[0] = ("manifest.json", json.dumps(manifest(sha256=digests)).encode())
-    assert read_backup(whole, packed(*members, (AUTHORITIES, b"x")))["sha256"] == digests

@@ -6,129 +6,21 @@ which writes what the test states. Not proved here: Slurm, a registry, and the r
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pwd
-import re
-import signal
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpucluster.controller.images import job, references
-from gpucluster.node_agent import errors
-from tests.agent_program import install
+from tests.controller.images.image_site import NAME, SLOW, URI, USER, Controller, until_it_waits
 from tests.waiting import PATIENCE_S
 
-URI = "docker://registry.example#org/tool:1.0"
-NAME = "org+tool+1.0"
 DIGEST = "0123456789abcdef" * 4
-# Any account that is not root will do, and this one is on every system.
-USER = "nobody"
-_SRUN = """#!/bin/bash
-# A double of srun: no queue, no node; the command runs here. It writes down what it was told.
-printf '%s\\n' "$@" > "$DOUBLES/srun.words"; env > "$DOUBLES/srun.environment"; id -un > "$DOUBLES/srun.user"
-echo 'srun: job 7 queued and waiting for resources' >&2
-while [ "${1#--}" != "$1" ]; do shift; done
-echo $$ >> "$DOUBLES/srun.pids"
-exec "$@"
-"""
-_SCANCEL = """#!/bin/bash
-# A double of scancel: writes down what it was told.
-printf '%s ' "$@" >> "$DOUBLES/scancel.words"
-"""
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="the program is root's"), pytest.mark.slow]
-
-
-class Controller:
-    """A share, doubles on PATH, and the program beside them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.images = folder / "share" / ".gpucluster" / "images"
-        self.images.parent.parent.mkdir()
-        self.programs = folder / "bin"
-        self.programs.mkdir()
-        self.double("srun", _SRUN)
-        self.double("scancel", _SCANCEL)
-        self.enroot("printf 'hsqs and layers' > \"$3\"")
-        pools = {
-            "gpu": {"partition": "compute", "exclude": "cpu-[1-4],cpu-e[1-8]", "cpus": 8},
-            "small": {"partition": "small", "exclude": "", "cpus": 2},
-        }
-        self.program = folder / "gpucluster-image"
-        self.program.symlink_to(install(folder))
-        # The root of this machine is a mounted file system, as the share must be.
-        config = {"share": "/", "directory": str(self.images), "locks": str(folder / "locks"), "default_pool": "gpu"}
-        (folder / "images.json").write_text(json.dumps({**config, "pools": pools}))
-
-    def double(self, name: str, text: str) -> None:
-        file = self.programs / name
-        file.write_text(text.replace("$DOUBLES", str(self.folder / "told")))
-        file.chmod(0o755)
-        told = self.folder / "told"
-        told.mkdir(exist_ok=True)
-        told.chmod(0o777)
-
-    def let_go(self) -> None:
-        """Let an import end that is SLOW."""
-        (self.folder / "told" / "go").write_text("")
-
-    def enroot(self, does: str) -> None:
-        self.double("enroot", f"#!/bin/bash\n# A double of enroot import --output FILE URI.\n{does}\n")
-
-    def told(self, name: str) -> str:
-        file = self.folder / "told" / name
-        return file.read_text() if file.exists() else ""
-
-    def argv(self) -> list[str]:
-        return [sys.executable, "-I", str(self.program), "--config", str(self.folder / "images.json"), "request"]
-
-    def start(self, operation: str, **arguments: Any) -> subprocess.Popen[str]:
-        child = subprocess.Popen(
-            self.argv(),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={"PATH": f"{self.programs}:/usr/bin:/bin", "HOME": "/root", "SECRET": "of root"},
-        )  # fmt: skip
-        assert child.stdin is not None
-        child.stdin.write(json.dumps({"operation": operation, "arguments": arguments}))
-        child.stdin.close()
-        child.stdin = None
-        return child
-
-    def ask(self, operation: str, **arguments: Any) -> tuple[int, dict[str, Any], str]:
-        out, err = (child := self.start(operation, **arguments)).communicate(timeout=PATIENCE_S)
-        return child.returncode, json.loads(out), err
-
-    def fetch(self, **more: Any) -> tuple[int, dict[str, Any], str]:
-        return self.ask("image.import", **{"uri": URI, "user": USER, **more})
-
-    def left(self) -> list[str]:
-        return sorted(file.name for file in self.images.iterdir()) if self.images.is_dir() else []
-
-
-@pytest.fixture
-def controller() -> Iterator[Controller]:
-    # Another account writes below it, and pytest's folders are root's alone.
-    with tempfile.TemporaryDirectory(prefix="gpucluster-test-images-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        made = Controller(folder)
-        yield made
-        # What a real scancel would have ended.
-        for pid in map(int, made.told("srun.pids").split()):
-            with contextlib.suppress(OSError):
-                if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    os.kill(pid, signal.SIGKILL)
 
 
 def test_an_import_is_a_job_of_the_user(controller: Controller) -> None:
@@ -280,45 +172,6 @@ def test_what_is_not_an_image_is_not_published(controller: Controller, does: str
         assert (file.read_text(), found.st_uid, found.st_mode & 0o7777, found.st_nlink) == ("root's", 0, 0o600, 1)
 
 
-SLOW = "mkfifo -m 622 $DOUBLES/go; printf 'hsqs half' > \"$3\"; echo waiting; read _ < $DOUBLES/go"
-
-
-def until_it_waits(child: subprocess.Popen[str]) -> None:
-    """Read what a program prints until it waits for its job; one that ends before that has failed."""
-    assert child.stderr is not None
-    said = ""
-    while not said.endswith("waiting\n"):
-        line = child.stderr.readline()
-        assert line, said
-        said += line
-
-
-def test_who_goes_away_takes_the_job_along(controller: Controller) -> None:
-    """A lost connection, as after Ctrl-C: the pipes are closed, and no signal comes."""
-    controller.enroot(SLOW)
-    child = controller.start("image.import", uri=URI, user=USER)
-    assert child.stdout is not None
-    assert child.stderr is not None
-    until_it_waits(child)
-    child.stdout.close()
-    child.stderr.close()
-    assert child.wait(timeout=PATIENCE_S) == 130
-    assert controller.told("scancel.words").split() == ["--quiet", f"--user={USER}", f"--name=gpucluster-image/{NAME}"]
-    assert controller.left() == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_takes_the_job_along(controller: Controller, number: int) -> None:
-    controller.enroot(SLOW)
-    child = controller.start("image.import", uri=URI, user=USER)
-    assert child.stderr is not None
-    until_it_waits(child)
-    child.send_signal(number)
-    out, _ = child.communicate(timeout=PATIENCE_S)
-    assert (child.returncode, out, controller.left()) == (130, "", [])
-    assert controller.told("scancel.words")
-
-
 def test_the_next_import_goes_on_where_one_was_killed(controller: Controller) -> None:
     controller.enroot(SLOW)
     child = controller.start("image.import", uri=URI, user=USER)
@@ -348,19 +201,6 @@ def test_two_at_once_make_one_job(controller: Controller) -> None:
     answers = [json.loads(child.communicate(timeout=PATIENCE_S)[0])["result"]["changed"] for child in (first, second)]
     assert answers == [True, False]
     assert controller.told("imports") == "once\n"
-
-
-def test_a_directory_of_another_user_is_not_used(controller: Controller) -> None:
-    controller.images.parent.mkdir()
-    os.chown(controller.images.parent, pwd.getpwnam(USER).pw_uid, -1)
-    status, answer, _ = controller.fetch()
-    assert (status, "only root can write to" in answer["error"]["message"]) == (1, True)
-
-
-def test_a_share_that_is_not_mounted_is_not_written_to(controller: Controller) -> None:
-    config = controller.folder / "images.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "share": str(controller.folder / "share")}))
-    assert "is not mounted" in controller.fetch()[1]["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -400,48 +240,3 @@ def test_what_is_not_a_request_is_refused(controller: Controller, text: str) -> 
         input=text, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, "message" in json.loads(done.stdout)["error"]) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("uri", "name"),
-    [
-        ("docker://registry.example#org/tool:1.0", "org+tool+1.0"),
-        ("registry.example#org/a/b_c:v1", "org+a+b_c+v1"),
-        ("docker://$oauthtoken@registry.example:5000#tool", "tool"),
-        ("docker://tool:22.11-tf2-py3", "tool+22.11-tf2-py3"),
-        (f"docker://registry.example#org/tool@sha256:{DIGEST}", f"org+tool+{DIGEST[:12]}"),
-        (f"registry.example:5000#org/tool:1.0@sha256:{DIGEST}", f"org+tool+1.0+{DIGEST[:12]}"),
-        (f"docker://$oauthtoken@registry.example#tool:1@sha256:{DIGEST}", f"tool+1+{DIGEST[:12]}"),
-        (f"docker://tool@sha256:{DIGEST}", f"tool+{DIGEST[:12]}"),
-        (f"docker://alice@tool@sha256:{DIGEST}", f"tool+{DIGEST[:12]}"),
-        ("registry.example:5000/org/tool:1.0", "org+tool+1.0"),
-        ("registry:5000/tool:1.0", "tool+1.0"),
-        ("docker://alice@registry.example/org/tool", "org+tool"),
-        (f"registry.example/tool:1.0@sha256:{DIGEST}", f"tool+1.0+{DIGEST[:12]}"),
-        ("docker://org/tool:1.0", "org+tool+1.0"),
-    ],
-)
-def test_names_are_those_that_enroot_gives(uri: str, name: str) -> None:
-    """Of an image by its digest, its first digits alone."""
-    assert references.reference(uri).name == name
-    assert references.reference(uri).uri.endswith(uri)
-    assert references.reference(uri, "other.sqsh").name == "other"
-
-
-@given(st.text(max_size=60) | st.from_regex(r"(docker://)?[a-z$@#:/. \n;|-]{0,40}", fullmatch=True))
-def test_no_address_reaches_out_of_the_directory(uri: str) -> None:
-    try:
-        found = references.reference(uri)
-    except errors.Refused:
-        return
-    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", found.name)
-    assert re.fullmatch(r"docker://[A-Za-z0-9$@#:/._-]+", found.uri)
-
-
-def test_bars_of_progress_are_no_news() -> None:
-    assert job.shown_line("[===========|            ] 512/1024  50%") == ""
-    for figure in ("Number of inodes 39", "43.57% of uncompressed filesystem size", "compressed xattrs", "root (0)"):
-        assert job.shown_line(figure) == ""
-    assert job.shown_line("FATAL ERROR: Failed to create thread") != ""
-    assert job.shown_line("\x1b[32m[INFO]\x1b[0m Extracting image layers...") == "[INFO] Extracting image layers..."
-    assert "\x1b" not in job.shown_line("\x1b]0;title\x07 words")

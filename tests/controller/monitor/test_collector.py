@@ -1,4 +1,4 @@
-"""The parts of the monitor that decide: rows of Slurm, series and their limits, lists of targets; and its page."""
+"""Series of Slurm and their limits, answers that are old, and the page as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -13,36 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.controller.monitor import slurm_metrics, slurm_text, targets
+from gpucluster.controller.monitor import slurm_metrics, targets
 from gpucluster.controller.monitor.collector import ElasticNodes, Lists, SlurmCollector, SlurmQueries
 from gpucluster.controller.monitor.prometheus import Prometheus
 from gpucluster.controller.monitor.server import MetricsServer
-from gpucluster.controller.monitor.settings import ElasticPool, MonitorSettings, ScrapedHost
-from gpucluster.controller.rules.slurm_nodes import NodeLine, node_flags
+from gpucluster.controller.monitor.settings import MonitorSettings, ScrapedHost
 from gpucluster.node_agent.errors import Failed
 from tests.controller.monitor.real_prometheus import prometheus
+from tests.controller.monitor.slurm_lines import SDIAG, SETTINGS, groups, job, node_line
 from tests.node_agent.exposition import having, of, series
 from tests.waiting import PATIENCE_S, wait_for
-
-SETTINGS = MonitorSettings(
-    slurm=True,
-    interval=30,
-    jobs={"node": 9100, "dcgm": 9400},
-    hosts=(
-        ScrapedHost("ctl", "10.0.0.2", "", "", ("node",)),
-        ScrapedHost("gpu-1", "10.0.1.1", "gpu", "BM", ("node", "dcgm")),
-    ),
-    elastic={"gpu": ElasticPool("gpu-e[1-3]", "BM", ("node", "dcgm"))},
-    optional=frozenset({"dcgm"}),
-)
-
-
-def node_line(name: str, state: str, *, gres: str = "gpu:8(S:0-1)", used: str = "gpu:(null):3(IDX:0-1,4)") -> str:
-    return (
-        f"NodeName={name} Arch=x86_64 CoresPerSocket=1 CPUAlloc=2 CPUEfctv=4 CPUTot=4 CPULoad=0.0 Gres={gres} "
-        f"GresDrain=N/A GresUsed={used} NodeAddr=10.0.1.1 OS=Linux 6.1 CPUTot=9 State={state} ThreadsPerCore=1 "
-        f"Owner=N/A Reason=a CPUAlloc=7 Gres=gpu:9 b [root@2026-01-01T00:00:00] Comment=CPUTot=3\n"
-    )
 
 
 class Answers(SlurmQueries):
@@ -65,80 +45,6 @@ class Answers(SlurmQueries):
         if self.fault:
             raise Failed(self.fault)
         return text
-
-
-SDIAG = """
-*******************************************************
-sdiag output at Mon Nov 23 02:41:00 2026 (1795401660)
-Server thread count:  3
-RPC queue enabled:    0
-Agent queue size:     1
-DBD Agent queue size: 2
-
-Jobs submitted: 7
-Jobs started:   6
-
-Main schedule statistics (microseconds):
-\tLast cycle:   1500
-\tMean cycle:   900
-\tLast queue length: 4
-
-Backfilling stats
-\tTotal backfilled jobs (since last slurm start): 5
-\tLast cycle: 2500000
-\tLast depth cycle: 8
-
-Remote Procedure Call statistics by message type
-\tREQUEST_JOB_INFO ( 2003) count:9      ave_time:200    total_time:1800
-\tJobs submitted: 99
-"""
-
-
-def job(
-    number: int, state: str = "RUNNING", name: str = "n", user: str = "alice", tasks: str = "N/A"
-) -> tuple[str, ...]:
-    return (str(number), str(number), tasks, "main", state, user, "root", name)
-
-
-def test_the_numbers_of_a_node_are_its_own_and_not_those_of_its_reason() -> None:
-    (row,) = slurm_text.nodes(node_line("gpu-1", "MIXED"))
-    assert (row.cpus, row.gpus) == ((2, 4), (3, 8))
-    (row,) = slurm_text.nodes(node_line("gpu-1", "IDLE", gres="(null)", used="gpu:0"))
-    assert row.gpus == (0, 0)
-    (row,) = slurm_text.nodes(node_line("gpu-1", "IDLE", gres="gpu:a100:4,nvme:1,gpu:h100:2", used="gpu:a100:1(IDX:0)"))
-    assert row.gpus == (1, 6)
-
-
-@pytest.mark.parametrize(
-    ("text", "tasks"),
-    [("7", 1), ("0-99999", 100_000), ("1,3,5-9%2", 7), ("0-10:5", 3), ("", 1), ("0-9,...", 10), ("x", 1)],
-)
-def test_tasks_of_an_array_are_counted(text: str, tasks: int) -> None:
-    assert slurm_text.tasks_of(text) == tasks
-
-
-def test_sdiag_is_read_up_to_what_users_do() -> None:
-    found = slurm_text.scheduler(SDIAG)
-    assert found["jobs_submitted_total"] == 7
-    assert (found["last_cycle_seconds"], found["backfill_last_cycle_seconds"]) == (0.0015, 2.5)
-    assert set(found) <= {name.replace("gpucluster_slurm_scheduler_", "") for name in slurm_metrics.METRICS}
-    with pytest.raises(ValueError, match="gone"):
-        slurm_text.scheduler("slurmctld is gone")
-
-
-@pytest.mark.parametrize(
-    ("state", "word"),
-    [
-        ("IDLE", "idle"), ("IDLE+CLOUD+POWERED_DOWN", "powered_down"), ("IDLE~", "powered_down"),
-        ("MIXED#", "powering_up"),
-        ("ALLOCATED+CLOUD+POWERING_UP+POWERED_DOWN", "powering_up"), ("IDLE+POWERING_DOWN", "powering_down"),
-        ("DOWN*", "down"), ("IDLE+DRAIN", "drained"), ("ALLOCATED+DRAIN", "draining"),
-        ("IDLE*+CLOUD", "not_responding"),
-        ("MIXED+COMPLETING", "completing"), ("FUTURE", "unknown"),
-    ],
-)  # fmt: skip
-def test_a_node_has_one_state(state: str, word: str) -> None:
-    assert slurm_metrics.state_of(node_flags(state)) == word
 
 
 def test_series_have_limits_and_what_is_left_out_is_counted() -> None:
@@ -175,52 +81,6 @@ def test_answers_that_are_old_are_not_shown_and_the_wall_clock_does_not_matter()
     assert 'gpucluster_slurm_age_seconds{query="nodes"} 70' in page
     now[0] += 10
     assert [line for line in collected.page().decode().splitlines() if line[0] != "#"] == ["gpucluster_slurm_up 0"]
-
-
-def node(name: str, state: str, address: str = "10.0.1.9") -> NodeLine:
-    return NodeLine(name, node_flags(state), address)
-
-
-def test_elastic_nodes_are_targets_while_they_are_in_service() -> None:
-    nodes = [
-        node("gpu-1", "IDLE"), node("gpu-e1", "IDLE+CLOUD"), node("gpu-e2", "IDLE+CLOUD+POWERED_DOWN", "gpu-e2"),
-        node("gpu-e3", "ALLOCATED+CLOUD", "gpu-e3"), node("gpu-e9", "IDLE+CLOUD"), node("other", "IDLE"),
-    ]  # fmt: skip
-    assert [host.name for host in targets.elastic_hosts(SETTINGS, nodes)] == ["gpu-e1"]
-
-
-def groups(folder: Path, job: str) -> dict[str, list[str]]:
-    read = json.loads((folder / f"targets-{job}.json").read_text())
-    return {each["labels"]["node"]: each["targets"] for each in read}
-
-
-def test_lists_outlive_a_restart_a_full_disk_and_a_file_that_is_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lists = Lists(SETTINGS, tmp_path)
-    lists.update([node("gpu-e1", "IDLE+CLOUD")])
-    assert groups(tmp_path, "node") == {
-        "ctl": ["10.0.0.2:9100"], "gpu-1": ["10.0.1.1:9100"], "gpu-e1": ["10.0.1.9:9100"]
-    }  # fmt: skip
-    again = Lists(SETTINGS, tmp_path)
-    again.write()
-    assert "gpu-e1" in groups(tmp_path, "node")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    before = {file.name: file.read_text() for file in tmp_path.iterdir()}
-    with monkeypatch.context() as patch:
-        patch.setattr(targets, "write", full)
-        again.update([])
-    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == before
-    again.update([])
-    assert "gpu-e1" not in groups(tmp_path, "node")
-    (tmp_path / "targets-node.json").write_text('[{"labels": 3}, null')
-    (tmp_path / "targets-old.json").write_text("[]")
-    Lists(SETTINGS, tmp_path).write()
-    assert set(groups(tmp_path, "node")) == {"ctl", "gpu-1"}
-    assert not (tmp_path / "targets-old.json").exists()
 
 
 def test_what_is_optional_is_scraped_where_a_program_listens(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
-"""The backup program: how a file is checked, and what is left when a restore fails half way."""
+"""What a restore replaces, and what is left of one that fails or is killed half way."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import os
@@ -15,202 +14,22 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller.backup import accounting, archive, directory, entries, jobs, user_program
+from gpucluster.controller.backup import archive, directory, entries, jobs, user_program
 from gpucluster.controller.backup import restore as restoring
 from gpucluster.controller.backup import site as sites
 from gpucluster.controller.users import lock
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.state import DirectoryState, DirectoryUser
 from gpucluster.node_agent import errors, programs
-from tests.controller.users.harness import CONFIG, SUFFIX
+from tests.controller.backup.contents import HERE, LDIF, content, manifest, new
+from tests.controller.users.harness import SUFFIX
 
-LDIF = f"""\
-dn: {SUFFIX}
-objectClass: dcObject
-dc: demo
-
-dn: ou=people,{SUFFIX}
-ou: people
-
-dn: uid=alice,ou=people,{SUFFIX}
-uid: alice
-description: of {SUFFIX}
-creatorsName: cn=manager,{SUFFIX}
-
-dn: cn=people,ou=groups,{SUFFIX}
-cn: people
-
-dn: cn=bob,ou=people,ou=retired,{SUFFIX}
-cn: bob
-
-dn: cn=sssd,ou=services,{SUFFIX}
-userPassword:: c2VjcmV0
-
-dn: ou=hosts,{SUFFIX}
-ou: hosts
-
-dn: cn=compute-1,ou=hosts,{SUFFIX}
-userPassword:: c2VjcmV0
-"""
-
-
-HERE = Config.parse(CONFIG)
 ALICE = DirectoryUser("alice", 10001, 9999, "Alice", "/mnt/home/alice", "/bin/bash")
 
 
 def site(place: Any, books: Any) -> sites.Site:
     """What is backed up, with doubles in place of the databases."""
     return sites.Site("demo", place, books)
-
-
-def manifest(**more: Any) -> dict[str, Any]:
-    counts = {"people": 1, "groups": 1, "accounting_jobs": None}
-    found = {"version": 1, "cluster": "demo", "suffix": SUFFIX, "slurm_cluster": None, "time": "2026", "counts": counts}
-    return {**found, "sha256": {"directory.ldif": hashlib.sha256(LDIF.encode()).hexdigest()}, **more}
-
-
-def packed(*members: tuple[str, bytes], kind: bytes = tarfile.REGTYPE) -> io.BytesIO:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as made:
-        for name, content in members:
-            member = tarfile.TarInfo(name)
-            member.size, member.type = len(content), kind
-            member.linkname = "/etc/shadow"
-            made.addfile(member, io.BytesIO(content))
-    out.seek(0)
-    return out
-
-
-def whole(**more: Any) -> io.BytesIO:
-    return packed(("manifest.json", json.dumps(manifest(**more)).encode()), ("directory.ldif", LDIF.encode()))
-
-
-def test_a_good_backup_is_unpacked(tmp_path: Path) -> None:
-    assert archive.read_backup(tmp_path, whole()) == manifest()
-    assert (tmp_path / "directory.ldif").read_text() == LDIF
-
-
-@pytest.mark.parametrize(
-    ("stream", "says"),
-    [
-        (lambda: io.BytesIO(b""), "not a backup"),
-        (lambda: io.BytesIO(b"not compressed"), "not a backup"),
-        (lambda: io.BytesIO(whole().getvalue()[:200]), "not a backup|damaged"),
-        (lambda: packed(("directory.ldif", LDIF.encode())), "not a backup"),
-        (lambda: packed(("manifest.json", b"{}")), "not a backup"),
-        (lambda: packed(("manifest.json", b" " * (1 << 17))), "not a backup"),
-        (lambda: packed(("../manifest.json", b"{}")), "does not belong"),
-        (lambda: packed(("/etc/passwd", b"root::0:0:::")), "does not belong"),
-        (lambda: packed(("manifest.json", b""), kind=tarfile.SYMTYPE), "does not belong"),
-        (lambda: packed(("manifest.json", b"{}"), ("manifest.json", b"{}")), "not a backup"),
-        (lambda: packed(*[("manifest.json", json.dumps(manifest()).encode())] * 2), "does not belong"),
-        (lambda: packed(("manifest.json", json.dumps(manifest()).encode())), "damaged: the checksum of directory.ldif"),
-        (lambda: whole(sha256={"directory.ldif": "0" * 64}), "damaged: the checksum of directory.ldif"),
-        (lambda: whole(sha256={}), "'directory.ldif' does not belong"),
-        (lambda: whole(version=2), "version 2"),
-        (lambda: whole(counts={"people": 1}), "not complete"),
-        (lambda: whole(suffix="dc=x\nmoduleload y"), "not complete"),
-        (lambda: whole(slurm_cluster="x`; DROP DATABASE mysql; --"), "not complete"),
-    ],
-)
-def test_what_is_not_a_whole_backup_is_refused(stream: Callable[[], io.BytesIO], says: str, tmp_path: Path) -> None:
-    with pytest.raises(errors.Refused, match=says):
-        archive.read_backup(tmp_path, stream())
-    assert {file.name for file in tmp_path.iterdir()} <= {"manifest.json", "directory.ldif"}
-    assert not any(file.is_symlink() for file in tmp_path.iterdir())
-
-
-def test_users_and_groups_are_counted_and_those_who_left_are_not(tmp_path: Path) -> None:
-    (tmp_path / "x.ldif").write_text(LDIF)
-    assert entries.count_entries(tmp_path / "x.ldif", SUFFIX) == {"people": 1, "groups": 1}
-
-
-@pytest.mark.parametrize("suffix", [SUFFIX, "dc=other,dc=local"])
-def test_entries_come_under_the_cluster_s_own_suffix_without_those_of_hosts(suffix: str, tmp_path: Path) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.write_text(LDIF.replace(SUFFIX, suffix).replace("dc: demo", f"dc: {suffix[3:].split(',')[0]}"))
-    entries.adopt(source, target, suffix, HERE, entries.IdMemory())
-    text = target.read_text()
-    assert "sssd" not in text
-    assert "compute-1" not in text
-    assert f"dn: ou=hosts,{SUFFIX}\n" in text
-    assert f"dn: {SUFFIX}\nobjectClass: dcObject\ndc: demo\n" in text
-    assert f"dn: uid=alice,ou=people,{SUFFIX}\n" in text
-    assert f"creatorsName: cn=manager,{SUFFIX}\n" in text
-    # What users wrote is theirs.
-    assert f"description: of {suffix}\n" in text
-
-
-def written(state: dict[str, Any], suffix: str = SUFFIX) -> str:
-    """A directory as slapcat writes it.
-
-    Args:
-        state: people, groups (name -> number), disabled, retired_people, retired_groups, next_uid, next_gid.
-    """
-    ldif = [f"dn: {suffix}\ndc: x"]
-    for kind, key in (("people", "uid"), ("groups", "gid")):
-        ldif.append(f"dn: cn=next-{key},{suffix}\ncn: next-{key}\ndescription: {state[f'next_{key}']}")
-        for name, number in state.get(f"retired_{kind}", {}).items():
-            ldif.append(f"dn: cn={name},ou={kind},ou=retired,{suffix}\ncn: {name}\nserialNumber: {number}")
-    for name, uid in state.get("people", {}).items():
-        ended = "\nshadowExpire: 1" if name in state.get("disabled", ()) else ""
-        ldif.append(f"dn: uid={name},ou=people,{suffix}\nuid: {name}\nuidNumber: {uid}\ngidNumber: 9999{ended}")
-    for name, gid in state.get("groups", {}).items():
-        ldif.append(f"dn: cn={name},ou=groups,{suffix}\ncn: {name}\ngidNumber: {gid}")
-    return "\n\n".join(ldif) + "\n\n"
-
-
-def restored(now: dict[str, Any], then: dict[str, Any], tmp_path: Path) -> tuple[Any, Any]:
-    """What the directory is after a restore, and what was carried over."""
-    other = "dc=other,dc=local"
-    files = [tmp_path / name for name in ("now", "then", "target")]
-    files[0].write_text(written(now))
-    files[1].write_text(written(then, other))
-    states = (entries.read_state(files[0], HERE, SUFFIX), entries.read_state(files[1], HERE, other))
-    memory = entries.remember(HERE, *states)
-    entries.adopt(files[1], files[2], other, HERE, memory)
-    return entries.read_state(files[2], HERE, SUFFIX), memory
-
-
-def test_no_number_is_given_twice_over_a_restore(tmp_path: Path) -> None:
-    now = {
-        "people": {"alice": 10001, "eve": 10005}, "groups": {"people": 9999, "later": 10004},
-        "retired_people": {"bob": 10002, "finn": 10006}, "retired_groups": {"old": 10003},
-        "next_uid": 10007, "next_gid": 10005,
-    }  # fmt: skip
-    then = {
-        "people": {"alice": 10001, "bob": 10002}, "groups": {"people": 9999}, "retired_people": {"ann": 10000},
-        "next_uid": 10003, "next_gid": 10009,
-    }  # fmt: skip
-    after, _memory = restored(now, then, tmp_path)
-    assert (after.next_uid, after.next_gid) == (10007, 10009)
-    assert {name: one.uid for name, one in after.users.items()} == then["people"]
-    # Bob is back, and so not among those who left.
-    assert after.retired_users == {"ann": 10000, "eve": 10005, "finn": 10006}
-    assert after.retired_groups == {"later": 10004, "old": 10003}
-
-
-def test_a_number_that_the_backup_gives_to_a_user_stays_theirs(tmp_path: Path) -> None:
-    now = {"people": {"eve": 10001}, "retired_people": {"ann": 10002}, "next_uid": 10003, "next_gid": 1}
-    then = {"people": {"alice": 10001}, "retired_people": {"bob": 10002}, "next_uid": 10003, "next_gid": 1}
-    after, _memory = restored(now, then, tmp_path)
-    assert after.retired_users == {"bob": 10002}
-    assert set(after.users) == {"alice"}
-
-
-def test_who_can_log_in_again_is_named_and_who_can_t_any_more(tmp_path: Path) -> None:
-    now = {
-        "people": {"alice": 1, "carl": 3, "dan": 4, "eve": 5}, "disabled": ("carl", "dan"),
-        "retired_people": {"bob": 2},
-        "next_uid": 9, "next_gid": 9,
-    }  # fmt: skip
-    then = {
-        "people": {"alice": 1, "bob": 2, "carl": 3, "dan": 4, "new": 7}, "disabled": ("dan", "alice"),
-        "next_uid": 9, "next_gid": 9,
-    }  # fmt: skip
-    _after, memory = restored(now, then, tmp_path)
-    assert memory.returned == ("bob", "carl")
-    assert memory.dropped == ("eve",)
 
 
 def test_a_backup_whose_directory_is_none_is_refused(tmp_path: Path) -> None:
@@ -223,41 +42,6 @@ def test_a_backup_whose_directory_is_none_is_refused(tmp_path: Path) -> None:
     good.write_text(LDIF.replace("uid: alice\n", "uid: alice\nuidNumber: 1\ngidNumber: 1\n"))
     assert restoring.memory_of(HERE, bad, good, SUFFIX) == entries.IdMemory()
     assert restoring.memory_of(HERE, tmp_path / "missing", good, SUFFIX) == entries.IdMemory()
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Any:
-    """A directory whose old, new and present database can be told apart."""
-    found = directory.Directory(SUFFIX, tmp_path / "slapd.conf", tmp_path / "data", "nobody")
-    for path, content in ((found.data, "old"), (found.fresh, "new")):
-        path.mkdir()
-        (path / "data.mdb").write_text(content)
-    return found
-
-
-def content(place: Any) -> str:
-    return str((place.data / "data.mdb").read_text())
-
-
-def test_the_new_database_takes_the_place_of_the_old(place: Any) -> None:
-    place.exchange()
-    assert (content(place), (place.aside / "data.mdb").read_text()) == ("new", "old")
-    assert not place.recover()
-    assert content(place) == "new"
-
-
-@pytest.mark.parametrize("made_again", [True, False])
-def test_a_kill_between_two_names_is_healed(place: Any, made_again: bool) -> None:
-    place.data.rename(place.aside)
-    if made_again:  # by the role, empty
-        place.data.mkdir()
-    assert place.recover()
-    assert content(place) == "old"
-    assert not place.recover()
-
-
-def test_an_empty_directory_of_a_new_controller_is_left_alone(tmp_path: Path) -> None:
-    assert not directory.Directory(SUFFIX, tmp_path / "slapd.conf", tmp_path / "data", "nobody").recover()
 
 
 class Books:
@@ -444,12 +228,6 @@ def roll_back(_site: Any, _kept: Path, error: BaseException) -> None:
     raise error
 
 
-def new(place: Any) -> dict[str, Any]:
-    place.fresh.mkdir(exist_ok=True)
-    (place.fresh / "data.mdb").write_text("new")
-    return {"people": 1, "groups": 1, "accounting_jobs": 3}
-
-
 class Growing(Books):
     """An accounting in which jobs begin while it is written out."""
 
@@ -539,43 +317,6 @@ def test_of_a_directory_that_can_not_be_read_its_files_are_kept(place: Any, kept
     assert (made / "directory" / "data.mdb").read_text() == "old"
 
 
-class Shell(accounting.AccountingDatabase):
-    """An accounting whose MariaDB answers from a table."""
-
-    def ask(self, statement: str) -> list[str]:
-        return ANSWERS[next(words for words in ANSWERS if words in statement)]
-
-
-ANSWERS: dict[str, list[str]] = {}
-
-
-@pytest.mark.parametrize(
-    ("tables", "others", "strange"),
-    [
-        (["acct_table", "demo-1_job_table"], [], ""),
-        (["acct_table", "x` TO `y`.`z`; DROP DATABASE mysql; -- "], [], "x` TO"),
-        (["a\\nb"], [], "a"),
-        ([""], [], "''"),
-        (["acct_table", "user_table"], ["user_table"], "user_table"),
-    ],
-)
-def test_a_database_that_is_not_slurm_s_is_refused(
-    tables: list[str], others: list[str], strange: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(ANSWERS, "BASE TABLE", others)
-    monkeypatch.setitem(ANSWERS, "table_name", tables)
-    books = Shell(tmp_path / "slurmdbd.conf", tmp_path, "demo", "mariadb", "mariadb", "mariadb-dump")
-    with contextlib.ExitStack() as stack:
-        if strange:
-            stack.enter_context(pytest.raises(errors.Refused, match=strange))
-        books._check("books_restore")
-    if not others:
-        with contextlib.ExitStack() as stack:
-            if strange:
-                stack.enter_context(pytest.raises(errors.Refused))
-            books.tables("books")
-
-
 def test_no_program_is_waited_for_without_an_end() -> None:
     with pytest.raises(errors.Failed, match=r"sleep 60 did not end within 0 s"):
         programs.run("sleep", "60", seconds=0.05)
@@ -603,13 +344,3 @@ def test_what_can_not_be_completed_is_reported(
     assert user_program.complete(["a"]) == unfinished
     asked = {"operation": "user.import", "arguments": {"users": [{"name": "a"}]}}
     assert json.loads((tmp_path / "asked").read_text()) == asked
-
-
-def test_names_of_databases_are_read_from_slurmdbd_s_own_settings(tmp_path: Path) -> None:
-    (tmp_path / "slurmdbd.conf").write_text("StorageLoc=slurm_acct_db\nStorageUser = slurm\n")
-    books = accounting.AccountingDatabase(
-        tmp_path / "slurmdbd.conf", tmp_path, "demo", "mariadb", "mariadb", "mariadb-dump"
-    )
-    assert (books.database, books.setting("storageuser")) == ("slurm_acct_db", "slurm")
-    with pytest.raises(errors.Failed, match="has no value for SlurmUser"):
-        books.setting("SlurmUser")

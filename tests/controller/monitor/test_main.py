@@ -1,26 +1,21 @@
-"""Questions to Prometheus: a real one, and servers that hang, drip and lie."""
+"""Questions to a real Prometheus, and requests that are refused."""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import socket
-import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpucluster.controller.monitor import __main__ as monitor
-from gpucluster.controller.monitor import prometheus
 from gpucluster.node_agent.errors import Refused
 from tests.addresses import free_port
 from tests.controller.monitor import real_prometheus
 from tests.controller.monitor.real_prometheus import Running
-from tests.waiting import PATIENCE_S, wait_for
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -103,54 +98,3 @@ def test_where_no_program_listens_it_reports_this(
     status, said, _ = query(monkeypatch, capsys, port, {"queries": [{"name": "a", "expr": "up"}]})
     assert (status, said["prometheus"], said["results"]) == (0, False, {})
     assert "does not answer" in said["why"]
-
-
-@contextlib.contextmanager
-def server(parts: list[bytes], pause: float) -> Iterator[int]:
-    """A double of Prometheus that sends these bytes with a pause after each, and then nothing."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    ended = threading.Event()
-
-    def serve() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                with connection, contextlib.suppress(OSError):
-                    connection.recv(65536)
-                    for part in parts:
-                        connection.sendall(part)
-                        ended.wait(pause)
-                    ended.wait()
-
-    threading.Thread(target=serve, daemon=True).start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        ended.set()
-        listener.close()
-
-
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("parts", "most"),
-    [([], 1000), ([_HEAD, *[b" "] * 300], 1000), ([_HEAD, b" " * 2000], 1000)],
-    ids=["hangs", "drips", "is too long"],
-)
-def test_a_prometheus_that_hangs_or_drips_is_not_waited_for(parts: list[bytes], most: int) -> None:
-    with server(parts, 0.05) as port:
-        found = prometheus.answer(
-            prometheus.Prometheus(port=port, seconds=0.5, bytes_limit=most), [prometheus.Query("a", "up")]
-        )
-    assert found["prometheus"] is False
-    assert found["why"]
-
-
-def test_what_is_not_an_answer_of_prometheus_is_an_error(tmp_path: Path) -> None:
-    text = b"<html>502 Bad Gateway</html>"
-    head = f"HTTP/1.1 502 Bad\r\nContent-Length: {len(text)}\r\n\r\n".encode()
-    with server([head + text], 0) as port:
-        found = prometheus.answer(prometheus.Prometheus(port=port, seconds=PATIENCE_S), [])
-    assert found["prometheus"] is False
-    assert "502" in found["why"]
