@@ -67,7 +67,7 @@ def rows(*indices: int) -> str:
 
 
 def test_rows_of_a_real_machine() -> None:
-    lines = (Path(__file__).parent / "data" / "nvidia-smi-query-gpu.csv").read_text().splitlines()
+    lines = (Path(__file__).parents[1] / "data" / "nvidia-smi-query-gpu.csv").read_text().splitlines()
     found = series(page(line for row in lines for line in parse(row)[1]))
     assert len(found) == 10
     labels = {"gpu": "1", "uuid": "GPU-00000000-0000-0000-0000-000000000002"}

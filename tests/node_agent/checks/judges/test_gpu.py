@@ -1,4 +1,4 @@
-"""What the judges report of planted faults, in real outputs where there are some."""
+"""What the judges of GPUs report of planted faults, in real outputs where there are some."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import pytest
 
 from gpucluster.node_agent.checks.collect.gpu import parse_nvidia_smi
 from gpucluster.node_agent.checks.collect.place import Unmeasured
-from gpucluster.node_agent.checks.judges.rdma import LIMITS
 from gpucluster.node_agent.checks.model import Status
+from tests.node_agent.checks.judges.results import FAIL, PASS, SKIP, UNKNOWN, WARN
 from tests.node_agent.checks.measured import NODE, XML, healthy, judged, planted
-
-PASS, WARN, FAIL, UNKNOWN, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN, Status.SKIP
 
 
 def one_gpu(tag: str, now: str, then: str, gpu: int = 3) -> dict[str, Any]:
@@ -207,46 +205,6 @@ def test_what_is_bad_counts_more_than_what_is_not_known() -> None:
     assert any("GPU 5" in line for line in found.evidence["messages"])
 
 
-def xid(number: int, text: str = "pid=77, name=python", *, whole: bool = True) -> dict[str, Any]:
-    event = {"xid": number, "pci": "0000:18:00", "fatal": False, "count": 2, "age_s": 90.0, "text": text}
-    log = {"covers_s": 600.0, "whole": whole, "xids": [event], "sxids": [], "faults": []}
-    return {**healthy(), "kernel_log": log}
-
-
-@pytest.mark.parametrize(
-    ("number", "status"),
-    [
-        *[(number, PASS) for number in (13, 31, 43, 45, 8, 68, 69)],
-        *[(number, WARN) for number in (63, 92, 93, 94, 56, 61, 149, 999)],
-        *[(number, FAIL) for number in (48, 62, 64, 74, 79, 95, 109, 119, 120, 140, 143)],
-    ],
-)
-def test_xids(number: int, status: Status) -> None:
-    found = judged("gpu_xid", xid(number))
-    assert found.status is status
-    if status is not PASS:
-        assert f"Xid {number} on 0000:18:00, 2 times, last 2 min ago" in found.message
-
-
-@pytest.mark.parametrize(
-    ("text", "status"),
-    [
-        ("GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", FAIL),
-        ("GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", FAIL),
-        ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", PASS),
-        ("something else", WARN),
-    ],
-)
-def test_what_the_driver_wants(text: str, status: Status) -> None:
-    assert judged("gpu_xid", xid(154, text)).status is status
-
-
-def test_a_log_that_lost_its_beginning_proves_faults_only() -> None:
-    assert judged("gpu_xid", xid(79, whole=False)).status is FAIL
-    assert judged("gpu_xid", xid(31, whole=False)).status is UNKNOWN
-    assert judged("gpu_xid", xid(94, whole=False)).status is UNKNOWN
-
-
 @pytest.mark.parametrize(
     ("check", "path", "value", "status"),
     [
@@ -258,136 +216,11 @@ def test_a_log_that_lost_its_beginning_proves_faults_only() -> None:
         ("gpu_nvlink_errors", ("nvlink", "GPU 2", "9", "recovery errors"), "3", WARN),
         ("gpu_nvlink_errors", ("nvlink", "GPU 2", "9", "replay errors"), "3", PASS),
         ("fabric_manager", ("fabric_manager",), "failed", FAIL),
-        ("dcgm_short", ("dcgm_short", "test_categories", 0, "tests", 0, "results", 4, "status"), "Fail", FAIL),
-        ("dcgm_short", ("dcgm_short", "test_categories", 0, "tests", 0, "results", 4, "status"), "Warn", WARN),
-        ("dcgm_long", ("dcgm_long", "test_categories", 0, "tests", 0, "results", 4, "status"), "Skip", PASS),
-        ("rdma_devices", ("rdma",), {"mlx5_0": {}}, FAIL),
-        ("rdma_links", ("rdma", "mlx5_3", "state"), "1: DOWN", FAIL),
-        ("rdma_links", ("rdma", "mlx5_3", "phys_state"), "3: Disabled", FAIL),
-        ("rdma_speed", ("rdma", "mlx5_3", "rate"), "200 Gb/sec (4X HDR)", FAIL),
-        ("rdma_pcie", ("rdma", "mlx5_3", "pcie_width"), "8", WARN),
-        ("root_file_system", ("root", "read_only"), True, FAIL),
-        ("root_file_system", ("root", "free_bytes"), 1 << 20, FAIL),
-        ("root_file_system", ("root", "free_bytes"), 1 << 35, WARN),
-        ("root_file_system", ("root", "free_inodes"), 0, FAIL),
-        ("root_file_system", ("root", "inodes"), 0, PASS),  # xfs and btrfs make them when they are needed
-        ("local_disk", ("local_disk", "free_bytes"), 0, WARN),
-        ("local_disk", ("local_disk", "read_only"), True, FAIL),
-        ("mounts", ("mounts", "/home", "mounted"), False, FAIL),
-        ("memory", ("memory_mib",), 2_800_000, FAIL),
-        ("drives", ("drives", "nvme3"), "dead", FAIL),
-        ("services", ("services", "slurmd"), "failed", FAIL),
-        ("services", ("services", "slurmd"), "activating", WARN),
-        ("failed_units", ("failed_units",), ["a.service"], WARN),
-        ("clock", ("clock", "synchronised"), False, WARN),
-        ("clock", ("clock", "offset_s"), -3.5, WARN),
-        ("clock", ("clock", "offset_s"), 90.0, FAIL),
-        ("clock_jump", ("clock_jump", "seconds"), -3600.0, WARN),
-        ("clock_jump", ("clock_jump", "seconds"), None, SKIP),
-        ("leftover_processes", ("leftovers", "processes"), 3, WARN),
     ],
 )
 def test_planted_faults(check: str, path: tuple[Any, ...], value: Any, status: Status) -> None:
     found = judged(check, planted(*path, value=value))
     assert found.status is status, found
-
-
-@pytest.mark.parametrize(
-    ("counter", "grown", "seconds", "since_boot", "status"),
-    [
-        ("link_downed", 1, 1800.0, False, WARN),
-        ("link_downed", 2, 1800.0, False, FAIL),
-        ("link_downed", 2, 600.0, True, WARN),  # the host sets it up
-        ("excessive_buffer_overrun_errors", 1, 60.0, False, FAIL),
-        ("local_link_integrity_errors", 1, 60.0, False, FAIL),
-        # A count since the boot proves nothing about today, and nothing at all where the counter has reached its end:
-        # a healthy H100 host (leptonai/gpud) shows 15 and 255.
-        ("local_link_integrity_errors", 1, 60.0, True, WARN),
-        ("excessive_buffer_overrun_errors", 15, 60.0, True, PASS),
-        ("link_downed", 255, 600.0, True, PASS),
-        ("symbol_error", 65535, 600.0, True, PASS),
-        ("symbol_error", 100, 1800.0, False, WARN),
-        ("symbol_error", 121, 1800.0, False, FAIL),
-        ("symbol_error", 121, 7200.0, True, WARN),
-        ("link_error_recovery", 299, 1800.0, False, PASS),
-        ("link_error_recovery", 301, 1800.0, False, WARN),
-        ("rnr_nak_retry_err", 1, 1800.0, False, WARN),
-        ("roce_slow_restart", 1000, 1800.0, False, PASS),
-    ],
-)
-def test_counters_of_errors(counter: str, grown: int, seconds: float, since_boot: bool, status: Status) -> None:
-    measurements = healthy()
-    window = {"seconds": seconds, "since_boot": since_boot, "grown": {**dict.fromkeys(LIMITS, 0), counter: grown}}
-    measurements["rdma_errors"]["mlx5_9"] = window
-    found = judged("rdma_errors", measurements)
-    assert found.status is status, found
-    assert status is PASS or "mlx5_9" in found.message
-
-
-def test_devices_with_unknown_counters_are_skipped() -> None:
-    found = judged("rdma_errors", healthy(), replace(NODE, rdma_devices=("ionic_0",)))
-    assert found.status is SKIP
-
-
-def error(severity: int | None, text: str = "Persistence Mode: disabled.") -> dict[str, Any]:
-    return {"error_category": 8, "error_id": 29, "error_severity": severity, "warning": text}
-
-
-@pytest.mark.parametrize(
-    ("errors", "status"),
-    [
-        ([error(5)], WARN),  # a setting
-        ([error(1)], WARN),  # to be watched
-        ([error(5), error(2, "Memory test failed.")], FAIL),
-        ([error(6)], FAIL),
-        ([error(None)], FAIL),
-        (["text of DCGM 3"], FAIL),
-        ("text of DCGM 3", FAIL),
-        ([], FAIL),
-    ],
-    ids=str,
-)
-def test_an_error_of_dcgm_counts_by_its_severity_and_reads_as_a_sentence(errors: Any, status: Status) -> None:
-    measurements = healthy()
-    test = measurements["dcgm_short"]["test_categories"][0]["tests"][0]
-    test["results"][3].update(status="Fail", warnings=errors)
-    test["test_summary"]["status"] = "Fail"
-    found = judged("dcgm_short", measurements)
-    assert found.status is status, found
-    assert "{" not in found.message
-    assert "[" not in found.message
-
-
-def test_a_fault_that_only_the_summary_of_a_test_has() -> None:
-    measurements = healthy()
-    test = measurements["dcgm_long"]["test_categories"][1]["tests"][0]
-    test["test_summary"] = {"status": "Fail", "warnings": [error(2, "Memory test failed on GPU 3")]}
-    found = judged("dcgm_long", measurements)
-    assert (found.status, found.message) == (FAIL, "memory: Memory test failed on GPU 3")
-
-
-def test_a_diagnosis_that_ran_no_test_of_the_hardware_is_not_good() -> None:
-    measurements = healthy()
-    for category in measurements["dcgm_long"]["test_categories"][1:]:
-        for result in category["tests"][0]["results"]:
-            result.update(status="Skip", info=["not enough permissions"])
-    found = judged("dcgm_long", measurements)
-    assert found.status is UNKNOWN
-    assert "none of its tests of the hardware: memory GPU 0: not enough permissions" in found.message
-
-
-@pytest.mark.parametrize(("software", "status"), [("Pass", SKIP), ("Fail", FAIL), ("Warn", UNKNOWN)])
-def test_divided_gpus_that_dcgm_skips_are_no_fault(software: str, status: Status) -> None:
-    measurements = healthy()
-    for category in measurements["dcgm_long"]["test_categories"]:
-        soft = category["category"] == "Deployment"
-        said = {"status": software if soft else "Skip", "info": "" if soft else "MIG is enabled on this GPU"}
-        for test in category["tests"]:
-            test.update(results=[{"entity_group": "GPU", "entity_id": 0, **said}], test_summary={})
-    found = judged("dcgm_long", measurements)
-    assert found.status is status
-    # Level 1 has none.
-    assert judged("dcgm_short", measurements).status is PASS
 
 
 @pytest.mark.parametrize("check", ["gpu_count", "gpu_ecc", "gpu_xid", "dcgm_short"])

@@ -1,71 +1,18 @@
-"""Programs and measurements that hang, flood, die or dump core, as real processes: the limits hold."""
+"""Programs that hang, flood, die or dump core, as real processes: the limits hold."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from gpucluster.node_agent import programs
-from gpucluster.node_agent.checks import side_by_side
-from gpucluster.node_agent.checks.model import Missing
-from gpucluster.node_agent.checks.side_by_side import Task
 from tests.doubles.clock import LateTime
-from tests.waiting import PATIENCE_S, hang, wait_for
-
-#: Seconds that a program of these tests may take that ends by itself.
-LONG = 10 * PATIENCE_S
-LIMIT = 30.0
-
-
-def alive(pid: int) -> bool:
-    try:
-        # A killed process whose parent has not waited for it is gone, too.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def until_gone(pid: int) -> None:
-    wait_for(f"process {pid} is gone", lambda: not alive(pid))
-
-
-class Note(NamedTuple):
-    """A file in which a process writes its number when it is where a test wants it."""
-
-    file: Path
-
-    def code(self) -> str:
-        """For a program in Python."""
-        return f"open({str(self.file)!r}, 'w').write(str(os.getpid()) + chr(10))"
-
-    def write(self) -> None:
-        self.file.write_text(f"{os.getpid()}\n")
-
-    def is_written(self) -> bool:
-        return self.file.exists() and self.file.read_text().endswith("\n")
-
-    def pid(self) -> int:
-        return int(self.file.read_text())
-
-
-@pytest.fixture
-def note(tmp_path: Path) -> Iterator[Note]:
-    made = Note(tmp_path / "pid")
-    yield made
-    if made.is_written():
-        with contextlib.suppress(ProcessLookupError):
-            _kill(made.pid(), signal.SIGKILL)
-
-
-# Some tests replace it.
-_kill = os.kill
+from tests.node_agent.processes import LIMIT, LONG, Note, alive, until_gone
+from tests.waiting import wait_for
 
 
 def python(code: str) -> list[str]:
@@ -147,67 +94,6 @@ def test_a_caller_that_ignores_the_end_of_children_gets_an_answer() -> None:
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert (done.output, done.fault) == (b"good\n", "")
-
-
-def dies(_seconds: float) -> Any:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def hanging(note: Note) -> Task:
-    """A measurement that never ends. In its process a real clock goes on, and ends it some time after its limit."""
-
-    def measure(_seconds: float) -> None:
-        note.write()
-        hang()
-
-    return Task(measure, LIMIT)
-
-
-def test_measurements_are_made_side_by_side_each_within_its_limit(monkeypatch: pytest.MonkeyPatch, note: Note) -> None:
-    monkeypatch.setattr(side_by_side, "time", LateTime(note.is_written, step=5))
-    found = side_by_side.run(
-        {
-            "sleeps": hanging(note),
-            "dies": Task(dies, 1e6),
-            "good": Task(lambda seconds: {"seconds": seconds, "list": [1]}, 1e6),
-            "missing": Task(lambda _seconds: Missing("no tool"), 1e6),
-            "large": Task(lambda _seconds: "x" * 1_000_000, 1e6),
-            "strange": Task(lambda _seconds: {1, 2}, 1e6),
-        }
-    )
-    assert found.pop("large") == "x" * 1_000_000
-    assert found == {
-        "sleeps": Missing(f"sleeps gave no answer within {LIMIT:g} s"),
-        "dies": Missing("the measurement ended without an answer"),
-        "good": {"seconds": 1e6, "list": [1]},
-        "missing": Missing("no tool"),
-        "strange": Missing("the measurement ended without an answer"),
-    }
-    until_gone(note.pid())
-
-
-def test_a_tool_that_hangs_does_not_outlive_the_measurement_that_asked_it(
-    monkeypatch: pytest.MonkeyPatch, note: Note
-) -> None:
-    """On a busy node the measurement is ended before it has noticed its own limit."""
-    monkeypatch.setattr(side_by_side, "time", LateTime(note.is_written, step=5))
-    tool = ["sh", "-c", f"sleep 600 & echo $! > {note.file}; wait"]
-    found = side_by_side.run({"tool": Task(lambda _seconds: programs.ask(tool, LONG, 1000), LIMIT)})
-    assert found == {"tool": Missing(f"tool gave no answer within {LIMIT:g} s")}
-    until_gone(note.pid())
-
-
-def test_a_limit_of_a_measurement_is_in_seconds() -> None:
-    found = side_by_side.run({"sleeps": Task(lambda _seconds: hang(), 0.1)})
-    # Its own process may have noticed it first.
-    assert isinstance(found["sleeps"], Missing)
-
-
-def test_a_measurement_that_the_kernel_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch, note: Note) -> None:
-    monkeypatch.setattr(os, "kill", lambda _pid, _signal: None)
-    monkeypatch.setattr(side_by_side, "time", LateTime(note.is_written, step=5))
-    assert isinstance(side_by_side.run({"sleeps": hanging(note)})["sleeps"], Missing)
-    assert alive(note.pid())
 
 
 def test_a_measurement_holds_no_file_of_its_caller(note: Note) -> None:

@@ -139,7 +139,7 @@ def test_a_real_interface_of_a_network_namespace() -> None:
     )
     shell = 'ip link add one type veth peer name two && exec "$0" -c "$1"'
     argv = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", shell, sys.executable, script]
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3])}
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[4])}
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
     if done.returncode != 0 and ("unshare" in done.stderr or "RTNETLINK" in done.stderr or "ip:" in done.stderr):
         pytest.skip(f"no network namespaces here: {done.stderr.strip()[-200:]}")

@@ -75,7 +75,7 @@ def test_a_job_s_instances_are_not_the_gpus_with_their_numbers(tmp_path: Path) -
 
 
 def test_what_a_real_driver_reports_of_a_gpu(tmp_path: Path) -> None:
-    text = (Path(__file__).parent / "data" / "information.txt").read_text()
+    text = (Path(__file__).parents[1] / "data" / "information.txt").read_text()
     write(tmp_path / "driver/nvidia/gpus/0000:00:06.0/information", "another\n")
     write(tmp_path / "driver/nvidia/gpus/0000:00:07.0/information", text)
     assert by_minor(str(tmp_path / "driver/nvidia/gpus")) == {"1": Gpu("1", "GPU-00000000-0000-0000-0000-000000000002")}

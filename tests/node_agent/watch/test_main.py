@@ -6,14 +6,8 @@ of a job that hangs: those numbers were measured once, and are repeated here.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,76 +17,14 @@ from gpucluster.node_agent.exporter.collect import Place
 from gpucluster.node_agent.exporter.collect import watch as exporter_watch
 from gpucluster.node_agent.exporter.exposition import page
 from gpucluster.node_agent.watch import __main__ as watch
-from gpucluster.node_agent.watch import collect, judge, kept, ras
+from gpucluster.node_agent.watch import collect, kept, ras
 from gpucluster.node_agent.watch.judge import JobActivity, JobFinding, Limits
 from tests.doubles import ras_server
 from tests.doubles.clock import Clock
 from tests.doubles.ras_server import RasServer
 from tests.node_agent.exposition import having, of, series
 from tests.node_agent.mig.divided import Divided
-from tests.waiting import wait_for
-
-SLEEPS = "import signal; signal.pause()"
-SPINS = "while True: pass"
-
-
-@dataclass
-class Node:
-    """A node whose GPUs report what a test sets."""
-
-    folder: Path
-
-    @property
-    def jobs(self) -> Path:
-        return self.folder / "jobs"
-
-    def job(self, number: str, gpus: Sequence[int]) -> None:
-        self.jobs.mkdir(exist_ok=True)
-        content = {"version": 1, "job_id": number, "user": "alice", "gpus": [str(gpu) for gpu in gpus]}
-        (self.jobs / f"{number}.json").write_text(json.dumps(content))
-
-    def gpus(self, *rows: str) -> None:
-        (self.folder / "gpus").write_text("".join(f"{row}\n" for row in rows))
-
-    def holders(self, *rows: str) -> None:
-        (self.folder / "holders").write_text("".join(f"{row}\n" for row in rows))
-
-    @property
-    def asked(self) -> list[str]:
-        """What nvidia-smi was asked for."""
-        file = self.folder / "asked"
-        return file.read_text().split() if file.exists() else []
-
-
-def row(number: int, power: str = "120.00", use: int = 100, memory: int = 0) -> str:
-    return f"{number}, GPU-{number}, {use}, {memory}, {power}, 700.00"
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    (tmp_path / "bin").mkdir()
-    program = tmp_path / "bin/nvidia-smi"
-    program.write_text(
-        f'#!/bin/sh\necho "$1" >> {tmp_path}/asked\n'
-        f'case "$1" in --query-gpu=*) exec cat {tmp_path}/gpus ;; *) exec cat {tmp_path}/holders ;; esac\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    # Slurm's number of a GPU is the one of its device file: without the driver's folder it stays as it is.
-    for name in ("gpus", "holders"):
-        (tmp_path / name).write_text("")
-    return Node(tmp_path)
-
-
-@contextlib.contextmanager
-def program(code: str) -> Iterator[int]:
-    """A process of a job."""
-    started = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    try:
-        yield started.pid
-    finally:
-        os.killpg(started.pid, signal.SIGKILL)
-        started.wait()
+from tests.node_agent.watch.watched_node import SLEEPS, SPINS, Node, program, row
 
 
 def watcher(node: Node, address: tuple[str, int], clock: Clock) -> watch.Watcher:
@@ -214,34 +146,6 @@ def test_a_job_that_begins_again_has_no_past(node: Node) -> None:
     watching.look()
     node.job("12", [0])
     assert watching.look()["12"][0].state is JobActivity.WAITING
-
-
-def test_a_gpu_whose_process_has_no_number_is_held(node: Node) -> None:
-    node.holders("GPU-0, [N/A]")
-    assert collect.holders() == {"GPU-0": frozenset({0})}
-
-
-def test_rows_that_are_messages_are_left_out(node: Node) -> None:
-    node.gpus("No devices were found", row(0, "[N/A]"), "1, GPU-1, [GPU is lost], 0, 1.0, 2.0")
-    assert collect.gpus() == dict.fromkeys(("0", "GPU-0"), judge.GpuReading(0, None, 700.0, 1.0, 0.0))
-
-
-@pytest.mark.parametrize("code", [SPINS, f"import os, signal\nif os.fork(): signal.pause()\n{SPINS}"])
-def test_a_process_works_if_it_or_a_descendant_uses_a_processor(code: str) -> None:
-    with program(code) as pid:
-        processes = collect.Processes()
-        assert processes.look([pid], 1.0)[pid].busy, "nothing is known at first"
-        wait_for("it works", lambda: processes.look([pid], 1.0)[pid].busy)
-
-
-def test_a_process_that_sleeps_does_not_work_and_one_that_is_stopped_is_seen() -> None:
-    with program(SLEEPS) as pid:
-        processes = collect.Processes()
-        wait_for("it sleeps", lambda: not processes.look([pid], 1.0)[pid].busy)
-        os.kill(pid, signal.SIGSTOP)
-        wait_for("it is stopped", lambda: processes.look([pid], 1.0)[pid].stopped)
-        os.kill(pid, signal.SIGCONT)
-    assert collect.Processes().look([pid], 0.0) == {}
 
 
 # --- divided GPUs (MIG) -----
@@ -379,13 +283,6 @@ def test_an_old_file_holds_no_alert(tmp_path: Path, clock: Clock) -> None:
     found = series(shown(tmp_path / "jobs.json"))
     assert having(found, "gpucluster_job_state") == {}
     assert of(found, "gpucluster_job_watch_age_seconds") == exporter_watch.OLDEST_S + 60
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"jobs": [3], "at": 1}', '{"jobs": [{}], "at": 1}', '{"at": 1}'])
-def test_what_is_not_a_file_of_the_watcher_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "jobs.json").write_text(text)
-    with pytest.raises(ValueError):  # noqa: PT011 - json's own, or ours
-        kept.read(tmp_path / "jobs.json")
 
 
 def test_rounds_write_the_file_and_report_once_what_is_idle(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
