@@ -1,25 +1,21 @@
-"""Scenarios 33 to 50: limits, and what cannot be known. See test_scenarios for the method."""
+"""Scenarios of the plan as a whole: restarts, lost answers, and what cannot be known. See scenario_steps."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from gpucluster.autoscaler.decide.explain import explain_job
 from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.types import (
-    Annotate,
-    Delay,
     DrainNodes,
     Fault,
-    Hold,
     Intent,
     Launch,
     Memory,
     Node,
+    Outcome,
     PowerDown,
     Terminate,
 )
@@ -30,8 +26,6 @@ from tests.autoscaler.builders import (
     IDLE,
     LEAVING,
     NOON,
-    OFF,
-    WARMING,
     World,
     job,
     names,
@@ -39,126 +33,6 @@ from tests.autoscaler.builders import (
     pool,
 )
 from tests.processor import growth
-
-PRICES = {"BM.GPU4.8": 10.0}
-
-
-@pytest.mark.parametrize(
-    ("limits", "prices", "words"),
-    [
-        (PolicyLimits(max_nodes=10), {}, "max_nodes"),
-        (PolicyLimits(max_cost_per_hour=100.0), PRICES, "max_cost_per_hour"),
-        (PolicyLimits(max_launches_per_hour=10), {}, "max_launches_per_hour"),
-    ],
-)
-def test_scenario_33_whole_gangs_are_admitted_or_refused_by_priority(
-    limits: PolicyLimits, prices: dict[str, float], words: str
-) -> None:
-    world = World(policy(limits=limits, prices=prices))
-    world.starts(1, names(1, 6), priority=1)
-    world.starts(2, names(7, 12), priority=2)
-    world.starts(3, names(13, 16), priority=1)
-    world.reconcile()
-    assert sorted(world.launched()) == sorted([*names(7, 12), *names(13, 16)])
-    assert [each.nodes for each in world.the(PowerDown)] == [tuple(names(1, 6))]
-    (delay,) = world.the(Delay)
-    assert delay.job == "1"
-    assert words in delay.why
-    assert world.now < delay.until <= world.now + 3601
-    # it comes again when there is room
-    world.are(names(1, 6), LEAVING)
-    world.waits(1)
-    world.reconcile(200)
-    world.are(names(1, 40), OFF)
-    world.jobs.clear()
-    world.in_flight.clear()
-    world.reconcile(200)
-    world.reconcile(3700)
-    world.starts(1, names(1, 6))
-    world.reconcile(1)
-    assert sorted(world.launched()) == names(1, 6)
-
-
-def test_scenario_33_a_pool_has_its_own_limit_and_a_shape_without_a_price_no_cap() -> None:
-    world = World(policy(pool(max_nodes=4), limits=PolicyLimits(max_cost_per_hour=1.0), prices={"other": 9.0}))
-    world.starts(1, names(1, 3))
-    world.reconcile()
-    assert len(world.launched()) == 3
-    world.starts(2, names(4, 5))
-    world.reconcile(1)
-    assert not world.launched()
-    assert "pool gpu has 3 of 4" in world.the(Delay)[0].why
-
-
-def test_scenario_33_a_job_that_slurm_would_not_requeue_keeps_its_place() -> None:
-    world = World(policy(pool(max_nodes=4)))
-    world.starts(1, names(1, 4))
-    world.reconcile()
-    world.starts(2, names(5, 6), requeue=False)
-    world.reconcile(1)
-    assert [tell.job for tell in world.the(Annotate)] == ["2"]
-    world.reconcile(1)
-    assert world.plan.actions == ()
-    world.jobs.pop("1")
-    world.are(names(1, 4), LEAVING)
-    world.in_flight.clear()
-    world.reconcile(1)
-    assert sorted(world.launched()) == names(5, 6)
-
-
-def test_scenario_33_launches_that_failed_do_not_count_against_the_hour() -> None:
-    world = World(policy(limits=PolicyLimits(max_launches_per_hour=4), gang_retry_window=0))
-    world.starts(1, names(1, 4))
-    world.reconcile()
-    before = world.memory
-    assert len(before.launched_at) == 4
-    world.refuses(*names(1, 4))
-    world.reconcile(1)
-    assert world.memory.launched_at == ()
-
-
-def test_scenario_33_slurms_own_limit_is_understood() -> None:
-    world = World()
-    world.waits(1, reason="MaxPoweredUpNodes")
-    lines = explain_job("1", world.observation(), world.memory, world.policy, world.now)
-    assert any("max_nodes" in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [PolicyLimits(max_nodes=3), PolicyLimits(max_launches_per_hour=3), PolicyLimits(max_cost_per_hour=30.0)],
-)
-def test_scenario_34_a_job_that_can_never_fit_is_held_and_launches_nothing(limits: PolicyLimits) -> None:
-    world = World(policy(limits=limits, prices=PRICES))
-    world.starts(1, names(1, 4))
-    world.reconcile()
-    assert not world.launched()
-    assert [hold.job for hold in world.the(Hold)] == ["1"]
-    assert world.the(PowerDown)
-    world = World(policy(pool(max_nodes=3)))
-    world.starts(1, names(1, 4))
-    world.reconcile()
-    assert "pool gpu may have 3" in world.the(Hold)[0].why
-
-
-def test_scenario_35_a_node_that_an_operator_powers_up_is_launched() -> None:
-    world = World()
-    world.are(["gpu-e1", "gpu-e2"], WARMING)
-    world.reconcile()
-    assert sorted(world.launched()) == ["gpu-e1", "gpu-e2"]
-    world.accepts("gpu-e1")
-    world.refuses("gpu-e2")
-    for _ in range(40):
-        world.reconcile(5)
-        world.refuses(*world.launched())
-        if world.the(PowerDown):
-            break
-    assert world.the(PowerDown)[0].nodes == ("gpu-e2",)
-    assert not world.the(Delay)
-    world.runs("gpu-e1", words=IDLE)
-    world.node("gpu-e2", OFF)
-    world.reconcile(10)
-    assert world.claim("gpu-e1").state == "up"
 
 
 def test_scenario_36_idle_nodes_are_slurms_to_power_down() -> None:
@@ -209,21 +83,6 @@ def test_scenario_39_the_clouds_clock_does_not_count_for_deadlines(jump: float) 
         assert world.plan.actions == ()
 
 
-def test_scenario_39_times_are_shown_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "Asia/Kolkata")
-    time.tzset()
-    try:
-        world = World(policy(gang_retry_window=0))
-        world.starts(1, ["gpu-e1"])
-        world.reconcile()
-        world.refuses("gpu-e1")
-        world.reconcile(1)
-        assert "2026-09-21 14:18:22 UTC" in world.the(Delay)[0].why  # the pool rests for five minutes from 14:13:21
-    finally:
-        monkeypatch.undo()
-        time.tzset()
-
-
 def test_scenario_40_two_that_decide_on_the_same_ask_for_the_same() -> None:
     world = World()
     world.starts(1, names(1, 4))
@@ -253,21 +112,6 @@ def test_scenario_41_a_flood_is_decided_in_one_look_and_the_work_grows_with_it_a
         return look
 
     assert growth(work, 1_000, 10_000) < 30
-
-
-def test_scenario_42_a_heterogeneous_job_is_rolled_back_as_one() -> None:
-    world = World(policy(pool("gpu"), pool("cpu", partition="cpu"), gang_retry_window=0))
-    world.starts(10, names(1, 2), gang="10")
-    world.starts(11, names(1, 2, "cpu-e"), gang="10", partitions=("cpu",))
-    world.serve("cpu-e9", words=BUSY)
-    world.jobs["12"] = job(12, ["cpu-e9"], gang="10", partitions=("cpu",))
-    world.reconcile()
-    world.accepts(*names(1, 2), "cpu-e1")
-    world.refuses("cpu-e2")
-    world.reconcile(1)
-    assert sorted(world.the(PowerDown)[0].nodes) == ["cpu-e1", "cpu-e2", "gpu-e1", "gpu-e2"]
-    assert sorted(delay.job for delay in world.the(Delay)) == ["10", "11", "12"]
-    assert set(world.memory.cool_downs) == {"cpu"}
 
 
 def test_scenario_43_credentials_that_expired_lose_no_gang() -> None:
@@ -399,19 +243,115 @@ def test_while_paused_nothing_is_launched_or_ended_and_queued_launches_wait() ->
     assert world.the(Terminate)
 
 
-def test_a_start_time_that_did_not_take_is_put_right() -> None:
-    world = World(policy(gang_retry_window=0))
+@pytest.mark.parametrize("killed", ["before the call", "before the response", "after the response"])
+def test_scenario_09_killed_at_any_line_there_is_one_instance_for_a_slot(killed: str) -> None:
+    world = World()
     world.starts(1, ["gpu-e1"])
     world.reconcile()
-    world.refuses("gpu-e1")
-    world.reconcile(1)
-    until = world.the(Delay)[0].until
-    world.node("gpu-e1", LEAVING)
-    world.waits(1, reason="BeginTime", eligible_at=world.now + 31)
-    world.reconcile(6)
-    assert [delay.until for delay in world.the(Delay)] == [until]
-    world.reconcile(1)
-    assert not world.the(Delay)
-    world.waits(1, reason="BeginTime", eligible_at=until)
+    first = world.the(Launch)[0]
+    assert world.memory.claims["gpu-e1"].token == first.token  # written down before the launch is sent
+    world.in_flight.clear()
+    if killed != "before the call":
+        world.instance("gpu-e1", "PROVISIONING", 1)
+    world.reconcile(2)
+    if killed == "before the call":
+        assert [launch.token for launch in world.the(Launch)] == [first.token]
+    else:
+        assert not world.launched()
+        assert world.claim("gpu-e1").state == "launched"
+
+
+def test_scenario_10_a_reboot_of_the_controller_amid_a_scale_up_loses_nothing() -> None:
+    world, gang = World(), names(1, 4)
+    world.starts(1, gang)
+    world.reconcile()
+    world.accepts(*gang)
+    world.outcomes.clear()  # the answers never reached us
+    world.in_flight.clear()
+    for name in gang:
+        world.becomes(name, "RUNNING")
+    world.reconcile(240)
+    assert world.plan.actions == ()
+    world.runs(*gang)
+    world.jobs["1"] = job(1, gang, state="RUNNING")
     world.reconcile(10)
-    assert not world.the(Delay)
+    assert world.plan.actions == ()
+    assert {world.claim(name).state for name in gang} == {"up"}
+
+
+def test_scenario_11_a_repeated_resume_launches_nothing_twice() -> None:
+    world, gang = World(), names(1, 4)
+    world.starts(1, gang)
+    seen: list[str] = []
+    for _ in range(5):
+        world.intents += [Intent("resume", world.now, tuple(gang), {"1": tuple(gang)})] * 2
+        world.reconcile(2)
+        seen += world.launched()
+    assert sorted(seen) == gang
+
+
+def test_scenario_12_without_slurm_nothing_is_done_and_afterwards_all_goes_on() -> None:
+    world, gang = World(), names(1, 4)
+    world.starts(1, gang[:2])
+    world.serve("gpu-e9", words=IDLE)
+    world.reconcile()
+    world.accepts(*gang[:2])
+    for _ in range(60):
+        world.reconcile(10, nodes=None, jobs=None)
+        assert world.plan.actions == ()
+    assert "Slurm does not answer" in world.said()
+    world.starts(2, gang[2:])
+    world.reconcile(10)
+    assert sorted(world.launched()) == gang[2:]
+    assert not world.the(Terminate)
+
+
+def test_scenario_13_a_look_without_slurms_answer_is_skipped() -> None:
+    world = World()
+    world.starts(1, ["gpu-e1"])
+    world.reconcile(jobs=None)
+    assert world.plan.actions == ()
+    world.reconcile(nodes=None)
+    assert world.plan.actions == ()
+
+
+def test_scenario_14_without_the_cloud_nothing_is_taken_down_ended_or_launched() -> None:
+    world = World()
+    world.serve(*names(1, 4))
+    world.instance("gpu-e99")
+    world.reconcile()
+    world.starts(1, ["gpu-e6"])
+    before = world.memory.claims
+    for _ in range(180):
+        world.reconcile(10, instances=None)
+        assert world.plan.actions == ()
+    assert world.memory.claims == before
+    assert "the cloud does not answer" in world.said()
+    world.reconcile(10)
+    assert world.launched() == ["gpu-e6"]
+    assert not world.the(PowerDown)
+
+
+def test_scenario_15_a_listing_that_lags_is_not_believed() -> None:
+    world = World()
+    world.starts(1, ["gpu-e1"])
+    world.reconcile()
+    claim = world.claim("gpu-e1")
+    world.outcomes.append(Outcome(claim.token, "gpu-e1", "ocid.gpu-e1.1"))
+    world.in_flight.clear()
+    for _ in range(6):
+        world.reconcile(10)
+        assert world.plan.actions == ()
+    world.node("gpu-e1", BUSY)  # it may even register before it is listed
+    world.reconcile(1)
+    assert world.plan.actions == ()
+    world.instance("gpu-e1", "RUNNING", 1)
+    for generation in range(2, 5):  # and those long ended stay listed
+        world.instance("gpu-e7", "TERMINATED", generation)
+    world.reconcile(200)
+    assert world.plan.actions == ()
+
+
+def test_a_new_ledger_asks_with_other_tokens() -> None:
+    assert Memory("a").token("gpu-e1", 1) != Memory("b").token("gpu-e1", 1)
+    assert len(Memory("a").token("gpu-e1", 1)) <= 64
