@@ -38,7 +38,7 @@ LONGEST = (
     "ansible/test_docker_host.py",
     "localcloud/test_traps.py",
     "ansible/test_containerd_host.py",
-    "controller/backup/test_backup_slurm.py",
+    "controller/backup/test_jobs_slurm.py",
     "autoscaler/daemon/test_crash.py",
     "autoscaler/daemon/test_real_slurm.py",
     "ansible/test_elastic_slurm.py",

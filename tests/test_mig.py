@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gpucluster import mig, shapes
-from gpucluster.node_agent.rules import mig as rules
-from gpucluster.node_agent.rules.mig import MigInstance
 
 GPUS = list(mig.catalogue().values())
 H100 = mig.catalogue()["H100-80GB"]
@@ -83,24 +81,3 @@ def test_enough_slices_are_not_room_where_places_overlap() -> None:
     profiles = {"2g": mig.MigProfile("2g", 2, 2, (1,), 1), "1g": mig.MigProfile("1g", 1, 1, (1, 2), 2)}
     with pytest.raises(mig.DoesNotFit, match=r"no room .* fixed slices of memory \(2g at 1, 1g at 1 or 2\)"):
         mig.MigGpu("X", 4, 4, profiles).place({"2g": 1, "1g": 2})
-
-
-def test_the_text_of_a_gpu_is_read_as_it_is_written() -> None:
-    placed = H100.place({"3g.40gb": 1, "1g.10gb": 1})
-    assert rules.text(placed) == "3g.40gb:0,1g.10gb:4"
-    assert rules.parse(rules.text(placed)) == placed
-    assert rules.parse("") == ()
-
-
-def test_devices_are_numbered_by_type_then_by_gpu() -> None:
-    parts = ("3g.40gb:4,1g.10gb:0", "", "1g.10gb:1,1g.10gb:0")
-    found = rules.devices(parts, "h100")
-    assert [(device.number, device.type, device.gpu) for device in found] == [
-        (0, "1g.10gb", 0), (1, "1g.10gb", 2), (2, "1g.10gb", 2), (3, "3g.40gb", 0), (4, "h100", 1),
-    ]  # fmt: skip
-    assert [device.instance for device in found[1:3]] == [MigInstance("1g.10gb", 0), MigInstance("1g.10gb", 1)]
-    assert rules.gres(found) == "gpu:1g.10gb:3,gpu:3g.40gb:1,gpu:h100:1"
-
-
-def test_slurms_type_has_no_plus() -> None:
-    assert rules.gres(rules.devices(("1g.10gb+me:0",), "h100")) == "gpu:1g.10gb.me:1"

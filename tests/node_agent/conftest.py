@@ -1,11 +1,16 @@
 """What all tests of the agent share."""
 
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.node_agent.processes import Note, kill
 
 # On the oldest Python of hosts (test_oldest_python.py) a few examples show that the code runs there at all. All of them
 # are tried on the newer one.
@@ -21,3 +26,12 @@ def own_umask() -> Iterator[None]:
     os.umask(before)
     yield
     os.umask(before)
+
+
+@pytest.fixture
+def note(tmp_path: Path) -> Iterator[Note]:
+    made = Note(tmp_path / "pid")
+    yield made
+    if made.is_written():
+        with contextlib.suppress(ProcessLookupError):
+            kill(made.pid(), signal.SIGKILL)

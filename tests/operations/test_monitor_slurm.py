@@ -91,7 +91,7 @@ def test_what_slurm_reports_becomes_metrics(
     assert seen[drained] == 1
     assert seen['gpucluster_slurm_node_state{node="fixed-2",pool="fixed",state="drained"}'] == 1
     assert seen["gpucluster_slurm_scheduler_jobs_submitted_total"] >= 2
-    assert "gpucluster_slurm_scheduler_last_cycle_seconds" in seen  # its unit: test_monitor_units
+    assert "gpucluster_slurm_scheduler_last_cycle_seconds" in seen  # its unit: monitor/test_slurm_text.py
     # Every line is one that Prometheus reads: its own parser is in test_server.
     assert all(
         re.match(r"gpucluster_slurm_[a-z_]+(\{.*\})? ", line)

@@ -1,4 +1,4 @@
-"""Launches in parallel, with a double for the cloud; `test_oci` and `test_program` have the real one."""
+"""Launches in parallel, with a double for the cloud; `test_oci` and `test_services` have the real one."""
 
 from __future__ import annotations
 

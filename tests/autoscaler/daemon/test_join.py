@@ -13,144 +13,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpucluster.autoscaler.daemon import join, join_key
 from gpucluster.autoscaler.daemon.join import JoinService
-from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
-from gpucluster.autoscaler.daemon.join_requests import JoinRequest, JoinResult, Requests, parse
-from gpucluster.autoscaler.policy import Policy
-from gpucluster.errors import EnvironmentFault, InputError
-from tests.autoscaler.test_policy import on_kubernetes
+from gpucluster.autoscaler.daemon.join_requests import JoinResult, Requests
+from gpucluster.errors import EnvironmentFault
+from tests.autoscaler.daemon.join_samples import INVENTORY, RAW, request
 from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.slow
 # Real runs take a minute; two workers can share them.
 SECOND_PART = pytest.mark.xdist_group("test_join-second-part")
-
-POOL = {
-    "partition": "compute", "prefix": "compute-e", "names": 10, "max_nodes": 4, "shape": "VM.Standard.E5.Flex",
-    "availability_domain": "AD-1", "instance_configuration_id": "ocid1.instanceconfiguration.x",
-}  # fmt: skip
-RAW = {
-    "version": 1, "cluster": "demo", "compartment_id": "ocid1.compartment.x", "region": "local-1",
-    "authentication": {"method": "instance_principal"},
-    "pools": {"compute": POOL, "my-gpus": {**POOL, "prefix": "my-gpus-e", "baked": True}},
-    "times": {"join_deadline": 1000},
-}  # fmt: skip
-POLICY = Policy.parse(RAW)
-INVENTORY: dict[str, Any] = {
-    "all": {
-        "vars": {
-            "private_subnet_cidr": "10.9.1.0/24",
-            "gpucluster_hosts": [{"name": "head", "address": "10.9.1.2"}],
-            "slurm_pools": [{"name": "compute", "login_user": "opc"}, {"name": "my-gpus"}],
-        },
-        "children": {"controller": {"hosts": {"head": {"ansible_user": "ubuntu", "private_ip": "10.9.1.2"}}}},
-    }
-}
-GOOD = JoinRequest("compute-e3", "compute", "ocid1.instance.oc1.eu-x.abcdefghijklmnopqrst", "10.9.1.77")
-
-
-def test_a_request_of_the_daemon_is_believed() -> None:
-    check(GOOD, POLICY, INVENTORY)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"pool": "other"}, "not a pool"),
-        ({"pool": "my-gpus", "node": "my-gpus-e1"}, "not a pool whose nodes are configured after boot"),
-        ({"node": "head"}, "not a node name of pool"),
-        ({"node": "compute-e11"}, "not a node name of pool"),
-        ({"node": "compute-e3;reboot"}, "not a node name of pool"),
-        ({"node": "../compute-e3"}, "not a node name of pool"),
-        ({"instance_id": "ocid1.instance.x {{ lookup('pipe','id') }}"}, "not the id of an instance"),
-        ({"instance_id": "../../etc/passwd"}, "not the id of an instance"),
-        ({"address": "192.168.1.1"}, "not in the private network"),
-        ({"address": "10.9.1.2"}, "permanent host"),
-        ({"address": "{{ 7*7 }}"}, "not an address"),
-        ({"address": "10.9.1.77 -o ProxyCommand=x"}, "not an address"),
-        ({"address": "::1"}, "not an address"),
-    ],
-)
-def test_anything_else_is_refused_with_words(change: dict[str, str], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        check(replace(GOOD, **change), POLICY, INVENTORY)
-
-
-@pytest.mark.parametrize(
-    "raw", [b"", b"[]", b"{", b'{"node": "x"}', b'{"node":1,"pool":"p","instance_id":"i","address":"a"}']
-)
-def test_what_is_not_a_request_is_refused(raw: bytes) -> None:
-    with pytest.raises(InputError):
-        parse(raw)
-
-
-def test_a_node_of_kubernetes_registers_with_the_labels_of_the_policy() -> None:
-    policy = Policy.parse(on_kubernetes())
-    request = replace(GOOD, node="gpu-e1", pool="gpu")
-    made = new_hosts([request], policy, INVENTORY, key=Path("/k/id"), known_hosts=Path("/k/hosts"))
-    (host,) = made["all"]["children"]["joining"]["hosts"].values()
-    assert host["kubernetes_node_labels"] == {"gpucluster.io/pool": "gpu"}
-    slurm = new_hosts([GOOD], POLICY, INVENTORY, key=Path("/k/id"), known_hosts=Path("/k/hosts"))
-    assert "kubernetes_node_labels" not in slurm["all"]["children"]["joining"]["hosts"]["compute-e3"]
-
-
-def test_the_second_inventory() -> None:
-    other = replace(GOOD, node="my-gpus-e1", pool="my-gpus", instance_id=GOOD.instance_id + "zz", address="10.9.1.78")
-    made = new_hosts([GOOD, other], POLICY, INVENTORY, key=Path("/k/id"), known_hosts=Path("/k/hosts"))
-    found = made["all"]["children"]
-    assert found["controller"] == {"hosts": {"head": {"ansible_connection": "local"}}}
-    one = found["joining"]["hosts"]["compute-e3"]
-    assert (one["ansible_host"], one["private_ip"], one["ansible_user"]) == ("10.9.1.77", "10.9.1.77", "opc")
-    assert "UserKnownHostsFile=/k/hosts/ijklmnopqrst" in one["ansible_ssh_common_args"]
-    assert "accept-new" in one["ansible_ssh_common_args"]
-    assert one["ansible_ssh_private_key_file"] == "/k/id"
-    assert found["joining"]["hosts"]["my-gpus-e1"]["ansible_user"] == "ubuntu"  # the controller's, for want of its own
-    assert found["pool_compute"] == {"hosts": {"compute-e3": {}}}
-    assert found["pool_my_gpus"] == {"hosts": {"my-gpus-e1": {}}}
-
-
-def test_each_host_is_judged_by_the_recap_and_by_its_own_words() -> None:
-    said = """
-TASK [base : Look] *************************************************************
-fatal: [a]: FAILED! => {"changed": false, "msg": "no  space\\nleft"}
-fatal: [b -> head(10.0.0.2)]: UNREACHABLE! => {"changed": false, "msg": "timed out", "unreachable": true}
-TASK [ldap : Secret] ***********************************************************
-fatal: [c]: FAILED! => {"censored": "the output has been hidden", "changed": false}
-fatal: [e]: FAILED! => {"changed": true, "msg": "non-zero return code", "rc": 1, "stdout": "no such shell"}
-PLAY RECAP *********************************************************************
-a                          : ok=3    changed=1    unreachable=0    failed=1    skipped=0    rescued=0    ignored=0
-b                          : ok=0    changed=0    unreachable=1    failed=0    skipped=0    rescued=0    ignored=0
-c                          : ok=9    changed=1    unreachable=0    failed=1    skipped=0    rescued=0    ignored=0
-d                          : ok=9    changed=7    unreachable=0    failed=0    skipped=0    rescued=0    ignored=0
-"""
-    found = parse_results(said, 2, ["a", "b", "c", "d", "e"])
-    assert found["a"] == JoinResult(False, "base : Look: no space left")
-    assert found["b"] == JoinResult(False, "base : Look: timed out")
-    assert found["c"].message == "ldap : Secret: the details are hidden because they may hold secrets"
-    assert found["d"] == JoinResult(True, "configured")
-    assert found["e"] == JoinResult(False, "ldap : Secret: no such shell")
-    assert (
-        "ended with 124: ERROR! the playbook"
-        in parse_results("ERROR! the playbook\nis broken", 124, ["x"])["x"].message
-    )
-
-
-def test_the_daemon_sees_what_waits_and_what_ended(tmp_path: Path) -> None:
-    requests = Requests(tmp_path)
-    assert (requests.waiting(), requests.results()) == (frozenset(), {})
-    requests.submit(GOOD)
-    requests.submit(GOOD)
-    assert requests.waiting() == {GOOD.instance_id}
-    (tmp_path / "join" / f"{GOOD.stem}.result.json").write_text('{"ok": false, "message": "no ssh"}')
-    assert requests.waiting() == frozenset()
-    assert requests.results() == {GOOD.instance_id: JoinResult(False, "no ssh")}
-    requests.remove(GOOD.instance_id)
-    assert list((tmp_path / "join").iterdir()) == []
 
 
 # --- the service, with a real ansible-playbook -----
@@ -250,12 +125,6 @@ class Root:
                 yield
             finally:
                 fcntl.flock(gate, fcntl.LOCK_UN)
-
-
-def request(number: int) -> JoinRequest:
-    return JoinRequest(
-        f"compute-e{number}", "compute", f"ocid1.instance.oc1.x.abcdefghijklmn{number:02d}", f"10.9.1.{10 + number}"
-    )
 
 
 @pytest.fixture

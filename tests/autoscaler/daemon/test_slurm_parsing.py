@@ -12,13 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpucluster.autoscaler.daemon.slurm import BATCH, SlurmClient, SlurmUnavailable
 from gpucluster.autoscaler.decide.types import Annotate, Delay, DrainNodes, Hold, Launch, MarkDown, Node, PowerDown
-from gpucluster.node_agent.rules.reasons import LONGEST, storable
-from tests.examples import examples
 from tests.processor import growth
 
 NODE = (
@@ -291,18 +287,6 @@ def test_version(tmp_path: Path) -> None:
 
 
 # --- words, and commands as they are given -----
-
-
-@given(st.text(max_size=600))
-@examples(300)
-def test_words_are_harmless(words: str) -> None:
-    made = storable(words)
-    assert len(made) <= LONGEST
-    assert made == made.strip()
-    assert made.isprintable()
-    assert not set(made) & set('"\n\r\t\\|\x1e\x1f\0')
-    made.encode()
-    assert storable(made) == made
 
 
 def calls(tmp_path: Path) -> list[list[str]]:

@@ -2,59 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpucluster.controller.health import metrics
-from gpucluster.controller.health.control import Control, Outlook
 from gpucluster.controller.health.policy import PolicySettings, RecordKind
-from gpucluster.controller.health.settings import HealthSettings
-from gpucluster.controller.health.store import ReportStore
-from gpucluster.node_agent.checks.model import Finding, Profile, Status
+from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.node_agent.errors import Failed, Refused
-from tests.controller.health.doubles import DRAINS, ControllerClock, KilledError, SlurmDouble, nodes, report
-
-BAD, GOOD = {"gpu": Status.FAIL}, {"gpu": Status.PASS}
-
-
-class Site:
-    """A controller with ten nodes. `restart` is a new process on the same folder."""
-
-    def __init__(self, folder: Path, settings: PolicySettings) -> None:
-        self.folder, self.settings = folder, settings
-        self.clock, self.slurm = ControllerClock(), SlurmDouble(nodes(10))
-        self.said: list[str] = []
-        self.restart()
-        for name in list(self.slurm.state)[1:]:
-            self.store.keep(name, report(name, GOOD), self.clock())
-
-    def restart(self) -> None:
-        self.slurm.killed = ""
-        self.store = ReportStore(self.folder, interval=300)
-        self.control = Control(
-            self.store, self.slurm, self.settings, drains=DRAINS, moment=self.clock, say=self.said.append
-        )
-
-    def send(self, results: dict[str, Status], name: str = "compute-1", **more: object) -> Outlook:
-        self.clock.pass_(1)
-        self.store.keep(name, report(name, results, **more), self.clock())  # type: ignore[arg-type]
-        return self.control.run()
-
-    def kinds(self) -> list[RecordKind]:
-        return [record.kind for record in self.store.journal.read()]
-
-    @property
-    def node(self) -> tuple[bool, str]:
-        found = self.slurm.state["compute-1"]
-        return found.drained, found.reason
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path, PolicySettings())
+from tests.controller.health.control_site import BAD, GOOD, Site
+from tests.controller.health.doubles import KilledError, nodes
 
 
 def test_from_failure_to_repair(site: Site) -> None:
@@ -148,27 +105,6 @@ def test_shadow_mode_writes_once_and_does_nothing(tmp_path: Path) -> None:
     assert len(site.said) == 1
 
 
-def test_reports_of_an_earlier_boot_and_of_a_silent_node_blame_no_node(site: Site) -> None:
-    site.slurm.down = True
-    with pytest.raises(Failed):
-        site.send({"disk": Status.FAIL}, profile=Profile.BOOT)
-    site.slurm.down = False
-    site.clock.pass_(4000)
-    site.control.run()
-    assert site.slurm.changes == []
-    site.send(GOOD, boot="second")
-    site.control.run()
-    assert site.slurm.changes == []
-
-
-def test_the_boot_report_counts_until_the_next_boot(site: Site) -> None:
-    site.slurm.state["compute-1"] = nodes(1, flags=frozenset({"IDLE", "POWERING_UP"}))["compute-1"]
-    site.send({"disk": Status.FAIL}, profile=Profile.BOOT)
-    site.slurm.state["compute-1"] = nodes(1)["compute-1"]
-    site.send(GOOD)
-    assert "disk" in site.node[1]
-
-
 def _fail(node: str, check: str = "nccl_pair", status: Status = Status.FAIL) -> Finding:
     return Finding(check, node, status, "31 of 350 GB/s")
 
@@ -213,36 +149,3 @@ def test_one_breaker_for_both(site: Site) -> None:
 def test_a_finding_that_is_neither_good_nor_bad_is_refused(site: Site, status: Status) -> None:
     with pytest.raises(Refused):
         site.control.react([_fail("compute-1", status=status)], shadow=False)
-
-
-def test_a_damaged_file_is_as_good_as_none(site: Site) -> None:
-    site.send(BAD)
-    for file in (site.folder / "reports").glob("*.json"):
-        file.write_text(file.read_text()[:30])
-    (site.folder / "findings.json").write_text("[]")
-    site.restart()
-    assert site.control.run().carried == ()
-    assert site.node[0]
-
-
-def test_the_status_and_the_metrics_report_the_same(site: Site) -> None:
-    site.send(BAD)
-    settings = HealthSettings(
-        slurm=True, interval=300, max_drained_percent=20, shadow=False, networks=(), pools={"compute": tuple(nodes(10))}
-    )
-    now = site.clock()
-    content = json.loads(json.dumps(metrics.status(site.store, settings, DRAINS, now, site.slurm.nodes())))
-    first = content["nodes"][0]
-    assert (first["node"], first["status"], first["stale"], first["person"]) == ("compute-1", "fail", False, False)
-    assert first["drained"].startswith("gpucluster: check failed")
-    assert content["breakers"] == [{"pool": "compute", "drained": 1, "limit": 2, "open": False}]
-    metrics.write(site.store, settings, DRAINS, now)
-    text = (site.folder / "metrics.prom").read_text()
-    assert 'gpucluster_health_check{node="compute-1",check="gpu",status="fail"} 1' in text
-    assert 'gpucluster_health_drained{node="compute-1",kind="drain"} 1' in text
-    assert 'gpucluster_health_drains_last_hour{pool="compute"} 1' in text
-    assert text.count("gpucluster_health_report_timestamp_seconds{") == len(site.slurm.state)
-    # A wall clock that jumped makes no report old.
-    site.clock.wall += 86400
-    later = metrics.status(site.store, settings, DRAINS, site.clock(), {})
-    assert not any(row["stale"] for row in later["nodes"])

@@ -1,63 +1,22 @@
-"""Data sets on a real share: in pieces, once, whole or not at all; and which requirements the controller can see."""
+"""Data sets on a real share: in pieces, once, whole or not at all."""
 
 from __future__ import annotations
 
-import base64
 import bz2
 import gzip
-import hashlib
 import io
-import json
 import lzma
 import os
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpucluster.controller.jobs import datasets, requirements
+from gpucluster.controller.jobs import datasets
 from gpucluster.node_agent.errors import Failed, Refused
-from tests.controller.jobs.share_harness import home, share
-
-
-class Place:
-    """A share of 2 MB, with a store on it."""
-
-    def __init__(self, folder: Path, locks: Path) -> None:
-        self.share = folder
-        self.owner = home(folder)
-        self.store = datasets.DataSetStore(folder, locks)
-        self.folder = folder.joinpath(*datasets.FOLDER)
-
-    def bring(self, name: str, file: str, content: bytes, **more: Any) -> dict[str, Any]:
-        of = wanted(name, file, content, **more)
-        with self.store.locked(name):
-            begun = self.store.begin(of)
-            if begun["present"]:
-                return begun
-            self.store.add(of, begun["have"], encoded(content[begun["have"] :]))
-            return self.store.publish(of)
-
-    def states(self, *needs: tuple[str, str]) -> list[tuple[str, str]]:
-        given = [{"need": need, "name": name} for need, name in needs]
-        return [(each["state"], each["message"]) for each in requirements.check(self.owner, self.share, given)]
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with share("2m") as folder:
-        yield Place(folder, tmp_path / "locks")
-
-
-def wanted(name: str, file: str, content: bytes, **more: Any) -> datasets.Upload:
-    sha256 = hashlib.sha256(content).hexdigest()
-    return datasets.upload({"name": name, "file": file, "sha256": sha256, "size": len(content), **more})
-
-
-def encoded(content: bytes) -> str:
-    return base64.b64encode(content).decode()
+from tests.controller.jobs.data_place import Place, encoded, wanted
 
 
 def tar(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
@@ -203,35 +162,3 @@ def test_a_share_that_is_not_mounted_gets_nothing(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="is not mounted here"):
         datasets.DataSetStore(tmp_path, tmp_path / "locks").begin(wanted("a", "a", b""))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_the_controller_can_see_of_requirements(place: Place) -> None:
-    own = Path(place.owner.home)
-    image, text, secret, empty = (own / name for name in ("a.sqsh", "text.sqsh", "secret", "empty"))
-    image.write_bytes(b"hsqs and more")
-    text.write_text("text")
-    secret.write_text("x")
-    secret.chmod(0o600)
-    empty.mkdir()
-    for file in (image, text):
-        os.chown(file, place.owner.uid, place.owner.gid)
-    os.mkfifo(own / "pipe")
-    (own / "loop").symlink_to("loop")
-    found = place.states(
-        ("container image", str(image)), ("container image", str(text)), ("container image", f"{own}/none"),
-        ("container image", "registry.example#org/tool:1.0"), ("container image", str(own / "pipe")),
-        ("data", str(secret)), ("data", str(empty)), ("data", f"{own}/o'brien \"x\"\n"), ("data", "/mnt/localdisk/x"),
-        ("data", str(own / "loop")), ("place", f"{own}/new"), ("place", f"{place.share}/x"), ("program", "mpirun"),
-        ("place", f"{own}/no/such"), ("data", ""), ("container image", ""),
-    )  # fmt: skip
-    assert [state for state, _ in found] == [
-        "met", "not met", "not met", "at the start", "not met", "not met", "not met", "not met", "at the start",
-        "not met", "met", "not met", "at the start", "not met", "not met", "not met",
-    ]  # fmt: skip
-    said = [message for _, message in found]
-    assert said[1] == "is not a squashfs image"
-    assert said[2] == "does not exist"
-    assert said[5] == "can't be read by the user"
-    assert said[6] == "is an empty folder"
-    assert "on each node" in said[12]
-    assert json.dumps(said)

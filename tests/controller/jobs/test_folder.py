@@ -15,7 +15,6 @@ from gpucluster.controller.jobs import folder
 from gpucluster.node_agent.accounts import Account, account, work_as
 from gpucluster.node_agent.errors import Failed, Refused
 from tests.controller.jobs.share_harness import home, share
-from tests.waiting import PATIENCE_S, hang
 
 FILES = folder.checked_files({"job.sbatch": {"text": "#!/bin/bash\n", "executable": True}, "a.py": {"text": "é"}})
 
@@ -140,10 +139,3 @@ def test_names_that_are_no_template_and_users_who_are_none_are_refused() -> None
     for user in ("root", "no such", "o'brien", None, 7, "x\0y"):
         with pytest.raises(Refused):
             account(user)
-
-
-def test_work_that_hangs_or_prints_without_end_is_given_up(owner: Account) -> None:
-    with pytest.raises(Failed, match="no answer in time"):
-        work_as(owner, lambda: bytes(hang() or b""), seconds=0.3, most=10)  # type: ignore[func-returns-value]
-    with pytest.raises(Failed, match="more than 10 bytes"):
-        work_as(owner, lambda: bytes(1 << 20), seconds=PATIENCE_S, most=10)

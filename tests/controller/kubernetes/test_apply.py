@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("tomllib", reason="shapes are read on the operator's machine, which has Python 3.11")
 
 from gpucluster import shapes
-from gpucluster.controller.kubernetes import hardware
 from gpucluster.controller.kubernetes.apply import Served, apply, served
 from gpucluster.controller.kubernetes.apply_requests import applied
 from gpucluster.kubernetes import labels, manifests
@@ -183,21 +182,3 @@ def test_what_is_not_a_set_is_refused_before_anything_is_asked(name: str, given:
     nowhere = Kubectl(str(tmp_path / "none"), str(tmp_path / "no-program"))
     with pytest.raises(Refused):
         apply(nowhere, _wait, name, given)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        [[]],
-        [{"nodes": "n"}],
-        [{"nodes": ["--all"]}],
-        [{"nodes": ["n"], "labels": []}],
-        [{"nodes": ["n"], "taints": [{"key": "x"}]}],
-        [{"nodes": ["n"], "emulated": {"cpu": "8"}}],
-        [{"nodes": ["n"], "emulated": {"nvidia.com/gpu": "-1"}}],
-    ],
-)
-def test_an_object_without_nodes_is_refused(given: Any, tmp_path: Path) -> None:
-    with pytest.raises(Refused):
-        hardware.arrange(Kubectl(str(tmp_path / "none"), str(tmp_path / "no-program")), given)

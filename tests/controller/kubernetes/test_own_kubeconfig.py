@@ -17,25 +17,17 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpucluster.controller.kubernetes import client_certificates, own_kubeconfig
+from gpucluster.controller.kubernetes import own_kubeconfig
 from gpucluster.controller.kubernetes.own_kubeconfig import Grant, ask, serve, write
-from gpucluster.controller.kubernetes.person_objects import KubernetesUser, Quota
-from gpucluster.controller.users import kubernetes as of_directory
-from gpucluster.controller.users import kubernetes_requests
-from gpucluster.controller.users.config import Config
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
-from gpucluster.node_agent.kubernetes.kubectl import Kubectl
 from tests.listener import answering
 from tests.waiting import PATIENCE_S
 
-ADA = KubernetesUser("ada", 10001, (10001,), "/home/ada")
-BOB = KubernetesUser("bob", 10002, (10002,), "/home/bob", enabled=False)
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="asks as another user")
 
 
@@ -179,39 +171,3 @@ def test_the_command_reports_why_it_writes_nothing(
 def test_a_request_that_does_not_end_is_refused(address: Path) -> None:
     with served(address) as there, pytest.raises(AgentError):
         own_kubeconfig._ask(there, "x" * 200_000)
-
-
-def test_who_asks_is_looked_up_by_their_uid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    signed: list[tuple[Any, ...]] = []
-
-    moments: list[float] = []
-
-    def sign(*given: Any, now: float) -> str:
-        signed.append(given)
-        moments.append(now)
-        return "CERTIFICATE"
-
-    config = Config.parse({
-        "uri": "", "suffix": "dc=demo,dc=internal", "group": "users", "gid": 1, "privilege_group": "p",
-        "privilege_gid": 2, "first_uid": 10000, "home_base": "/home", "shell": "/bin/bash",
-        "service": {"dn": "", "password_file": "/none"}, "kubernetes": vars(Quota()), "kubeconfig_hours": 12,
-    })  # fmt: skip
-    monkeypatch.setattr(Config, "load", classmethod(lambda _cls: config))
-    monkeypatch.setattr(kubernetes_requests, "_directory", lambda _config: None)
-    monkeypatch.setattr(of_directory, "people_of", lambda _state, _config: [ADA, BOB])
-    monkeypatch.setattr(client_certificates, "sign", sign)
-    monkeypatch.setattr(client_certificates, "AUTHORITY", tmp_path)
-    (tmp_path / "ca.crt").write_text("CA")
-    kubectl = Kubectl()
-    monkeypatch.setattr(kubectl, "server", lambda: "https://10.0.0.2:6443")
-    given = kubernetes_requests.for_uid(kubectl, 10001, "REQUEST")
-    assert (given["user"], given["namespace"], given["cluster"]) == ("ada", "user-ada", "demo")
-    ends = datetime.fromisoformat(given["expires"].replace("Z", "+00:00")).timestamp()
-    assert ends == int(moments[0]) + 12 * 3600
-    assert signed == [("REQUEST", "ada", [], 12)], "no group, and the hours of cluster.yml"
-    with pytest.raises(Refused, match="bob is disabled"):
-        kubernetes_requests.for_uid(kubectl, 10002, "REQUEST")
-    for nobody in (0, 999, 10003):
-        with pytest.raises(Refused, match="no user of the cluster's directory"):
-            kubernetes_requests.for_uid(kubectl, nobody, "REQUEST")
-    assert len(signed) == 1

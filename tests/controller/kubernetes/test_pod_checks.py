@@ -1,25 +1,18 @@
-"""The pods of `verify`: what the API takes of them, how they end, and the program in them."""
+"""The pods of `verify`: what the API takes of them, and how they end."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
-import zipfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpucluster.controller.conversation import Disconnected
-from gpucluster.controller.kubernetes import pod_checks, pod_probe
+from gpucluster.controller.kubernetes import pod_checks
 from gpucluster.controller.kubernetes.pod_checks import FAILED, LABEL, NAMESPACE, NOT_JUDGED, READY, PodNode, state_of
-from tests.addresses import free_port
 from tests.controller.kubernetes.api_server import ApiServer, needs_api_server, running
 from tests.controller.kubernetes.objects import node, pod
-from tests.waiting import wait_for
 
 POOLS = [{"pool": "compute", "nodes": {"compute-1": "10.0.1.11", "compute-2": "10.0.1.12"}, "rdma": {}}]
 VF = {"container": {"resources": {"limits": {"nvidia.com/rdma-vf": "2"}, "requests": {"nvidia.com/rdma-vf": "2"}}}}
@@ -142,28 +135,3 @@ def test_a_pod_asks_for_rdma_as_jobs_do_and_has_no_more_rights() -> None:
     assert made["containers"][0]["resources"]["limits"]["nvidia.com/rdma-vf"] == "2"
     assert made["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert "hostNetwork" not in made
-
-
-def test_the_probe_reaches_a_server_and_reports_why_not() -> None:
-    port = free_port()
-    assert "refused" in pod_probe.reach("127.0.0.1", "127.0.0.1", port)
-    threading.Thread(target=pod_probe.serve, args=(port,), daemon=True).start()
-    wait_for("the probe reaches the server", lambda: pod_probe.reach("127.0.0.1", "127.0.0.1", port) == "")
-
-
-def test_the_probe_is_found_in_the_archive_that_hosts_have(tmp_path: Path) -> None:
-    import gpucluster
-
-    whole = Path(gpucluster.__file__).parent
-    with zipfile.ZipFile(tmp_path / "agent", "w") as archive:
-        for file in (*whole.glob("*.py"), *whole.glob("controller/**/*.py"), *whole.glob("node_agent/**/*.py")):
-            archive.write(file, file.relative_to(whole.parent))
-    code = "from gpucluster.controller.kubernetes import pod_checks as p; print(p.__file__, len(p._probe()))"
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path / "agent")}, check=True,
-                          capture_output=True, text=True, cwd=tmp_path)  # fmt: skip
-    place, length = done.stdout.split()
-    assert (place.startswith(str(tmp_path)), int(length)) == (True, len(Path(pod_probe.__file__).read_text()))
-
-
-def test_the_probe_needs_nothing_of_gpucluster() -> None:
-    assert "gpucluster." not in Path(pod_probe.__file__).read_text("utf-8")

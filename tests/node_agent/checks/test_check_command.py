@@ -6,52 +6,31 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpucluster.node_agent.checks import registry
 from gpucluster.node_agent.checks.__main__ import text
 from gpucluster.node_agent.checks.collect.place import MeasuredHost
-from gpucluster.node_agent.checks.expected import VERSION, Damaged, NodeExpectation, parse
 from gpucluster.node_agent.checks.model import EXIT_CODES, Finding, HostReport, Profile, Status
 from gpucluster.node_agent.checks.run import run
+from tests.node_agent.checks.collect.measured_tree import write
+from tests.node_agent.checks.command import check
 from tests.node_agent.checks.measured import NODE, XML
-from tests.node_agent.checks.test_collectors import process, tree, write
 from tests.waiting import PATIENCE_S
 
 #: Of a real node, but without what only a whole system has.
 PLAIN = replace(NODE, gpus=0, gpu_device_files=(), rdma_devices=(), drives=0, memory_mib=0, local_disk="", mounts=())
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    tree(tmp_path / "root")
-    process(tmp_path / "root", 1, 0, "/init.scope")
-    return tmp_path
-
-
 def programs_of(folder: Path, **scripts: str) -> None:
     for name, script in {"dmesg": "echo '[    0.000000] Linux'", **scripts}.items():
         write(folder / "bin" / name, f"#!/bin/sh\n{script}\n")
         (folder / "bin" / name).chmod(0o755)
-
-
-def check(folder: Path, expected: NodeExpectation | None, *words: str) -> subprocess.CompletedProcess[str]:
-    if expected:
-        write(folder / "checks.json", json.dumps(expected.to_dict()))
-    places = [f"--{name}={folder / file}" for name, file in
-              (("expected", "checks.json"), ("root", "root"), ("state", "state"))]  # fmt: skip
-    return subprocess.run(
-        [sys.executable, "-m", "gpucluster.node_agent", "check", *places, *words],
-        capture_output=True, text=True, check=False,
-        env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
-    )  # fmt: skip
 
 
 def report(done: subprocess.CompletedProcess[str]) -> HostReport:
@@ -145,46 +124,6 @@ def test_bad_arguments_are_unknown_and_never_bad(words: tuple[str, ...], folder:
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
     assert done.stderr
-
-
-GOOD = NODE.to_dict()
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (None, "No such file"),
-        ("", "not JSON"),
-        ('{"version": 1', "not JSON"),
-        ("[1]", "not a JSON object"),
-        (b"\xff\xfe", "decode"),
-        (json.dumps({**GOOD, "version": 99}), "its version is 99"),
-        *[(json.dumps({key: value for key, value in GOOD.items() if key != left_out}), f"no {left_out}")
-          for left_out in GOOD if left_out != "version"],
-        *[(json.dumps({**GOOD, "gpus": value}), "gpus is") for value in (-1, "8", None, True, 8.0)],
-        *[(json.dumps({**GOOD, "mounts": value}), "mounts is") for value in ("/home", [1], None, {"a": 1})],
-        (json.dumps({**GOOD, "hardware_emulated": 1}), "hardware_emulated is"),
-    ],
-)  # fmt: skip
-def test_a_damaged_file(content: Any, why: str, folder: Path) -> None:
-    if isinstance(content, str):
-        with pytest.raises(Damaged, match=why):
-            parse(content)
-        if "no shape" not in why and "JSON" not in why:
-            return  # one of each kind as a program is enough
-    if content is not None:
-        write(folder / "checks.json", content)
-    done = check(folder, None, "--profile", "prolog")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert why in done.stderr
-    assert "gpucluster apply" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_file_is_read_as_it_was_written() -> None:
-    assert NodeExpectation.from_dict(json.loads(json.dumps(NODE.to_dict()))) == NODE
-    assert NodeExpectation.from_dict({**NODE.to_dict(), "of_the_future": 1}) == NODE
-    assert NODE.to_dict()["version"] == VERSION
 
 
 def test_what_users_read() -> None:

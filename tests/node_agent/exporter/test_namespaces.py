@@ -31,7 +31,7 @@ from gpucluster.node_agent.exporter.collect.rdma import Rdma
 from gpucluster.node_agent.exporter.exposition import page
 from gpucluster.node_agent.exporter.namespaces import Namespaces, find
 from gpucluster.node_agent.exporter.workers import Workers
-from tests.node_agent.exporter.test_network_samples import KernelDouble
+from tests.node_agent.exporter.collect.test_network import KernelDouble
 from tests.node_agent.exporter.trees import IB, MLX5, port
 from tests.node_agent.exposition import Series, having, of, series
 from tests.waiting import wait_for

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from gpucluster.node_agent.nccl import collectives, text_output
-from gpucluster.node_agent.nccl.__main__ import main
-from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun, NcclVerdict, judge
+from gpucluster.node_agent.nccl.judge import FAIL, PASS, UNKNOWN, ExpectedRun
 from gpucluster.node_agent.nccl.shape_limits import SHAPES
-from tests.node_agent.nccl.outputs import ALONE, BOUNDS, HEADER, MISTUNED, TUNED, output, row
+from tests.node_agent.nccl.outputs import ALONE, HEADER, MISTUNED, TUNED, output, row
+from tests.node_agent.nccl.verdicts import A100, H100, H200, PAIR, V100, of, told, verdict
 
-A100, H100, H200, V100 = (SHAPES[f"BM.GPU{name}"] for name in ("4.8", ".H100.8", ".H200.8", "3.8"))
 UNCHECKED = TUNED.replace("224.57      0", "224.57    N/A").replace("224.87      0", "224.87    N/A")
-WITH_ITERATIONS = "time algbw busbw #wrong i_min i_max i_p99 i_cv%"
-PAIR = ExpectedRun(A100, 2, 8)
 ONE = ExpectedRun(A100, 1, 8)
-
-
-def verdict(lines: list[str], wanted: ExpectedRun = PAIR) -> NcclVerdict:
-    return judge(text_output.parse(lines), wanted)
-
-
-def of(lines: list[str], wanted: ExpectedRun = PAIR) -> str:
-    return verdict(lines, wanted).verdict
-
-
-def told(lines: list[str], wanted: ExpectedRun = PAIR) -> str:
-    return " ".join(verdict(lines, wanted).reasons)
 
 
 # --- the worked examples -----
@@ -103,34 +86,6 @@ def test_one_node_is_not_judged_by_the_limit_of_two() -> None:
 
 
 # --- who took part -----
-
-
-@pytest.mark.parametrize("name", sorted(collectives.COLLECTIVES))
-@pytest.mark.parametrize("ranks", [2, 8, 16, 64])
-def test_the_factor_of_each_operation_shows_how_many_ranks_there_were(name: str, ranks: int) -> None:
-    known = collectives.COLLECTIVES[name]
-    line = row(20.0, known.factor(ranks), operator="sum" if known.reduces else "none", root=0 if known.rooted else -1)
-    text = output(line, ranks=ranks, program=f"{name}_perf")
-    wanted = ExpectedRun(None, max(ranks // 8, 1), min(ranks, 8), expect=1)
-    assert of(text, wanted) == PASS, verdict(text, wanted)
-    assert verdict(text, wanted).ranks == ranks
-    if known.ranks is not None:
-        more = wanted._replace(nodes=wanted.nodes * 2)
-        assert of(text, more) == FAIL
-
-
-def test_singletons_are_found() -> None:
-    """srun without working PMI: sixteen worlds, each with a table of its own and a bus bandwidth of 0."""
-    alone = TUNED.replace("224.57", "0.00").replace("224.87", "0.00")
-    assert "the ranks did not find each other" in told(output(*[alone] * 16, tables=16, ranks=1))
-    assert "1 ranks took part" in told(output(alone))
-    eight = [*output(ALONE, ranks=8), *output(ALONE, ranks=8)]
-    assert "the ranks did not find each other" in told(eight)
-
-
-def test_two_complete_runs_in_one_file_are_no_fault_but_can_not_be_judged() -> None:
-    assert of([*output(TUNED), *output(TUNED)]) == UNKNOWN
-    assert "each run for itself" in told([*output(TUNED), *output(TUNED)])
 
 
 def test_one_rank_uses_no_link() -> None:
@@ -228,100 +183,10 @@ def test_wrong_results_fail_however_fast() -> None:
 # --- forms of the text -----
 
 
-def test_other_words_between_do_not_disturb() -> None:
-    lines = output(
-        "node:12:12 [0] NCCL INFO Using network IB\n", "[node:00012] UCX  ERROR ibv_create_srq() failed\n",
-        "1234 5678 no row of ours\n", TUNED.replace("224.87      0", "224.87    N/A"),
-    )  # fmt: skip
-    assert of(lines) == PASS
-    for label in ("[1,0]<stdout>:", " 3: ", "[1,11]<stdout>: "):
-        assert of([label + line for line in lines]) == PASS
-
-
-@pytest.mark.parametrize(
-    ("header", "line"),
-    [
-        ("# size count type redop time algbw busbw error time algbw busbw error",
-         "8589934592 2147483648 float sum 72000 119.30 223.69 4e-07 72000 119.30 223.69 4e-07"),
-        (f"# size count type redop root {WITH_ITERATIONS} {WITH_ITERATIONS}",
-         "8589934592 2147483648 float sum -1 7.2e+04 119.30 223.69 0 1 2 3 4 72000 119.30 223.69 0 1 2 3 4"),
-    ],
-    ids=["without root", "with times of iterations"],
-)  # fmt: skip
-def test_the_columns_are_those_of_the_header(header: str, line: str) -> None:
-    lines = [*output(ranks=16)[:-2], f"{header}\n", f"{line}\n", BOUNDS]
-    lines = [each for each in lines if each != HEADER]
-    assert verdict(lines).busbw == pytest.approx(223.69)
-    assert verdict(lines).ranks == 16
-
-
 # --- JSON -----
 
 
-def content(**changes: object) -> str:
-    half = {"time": 1.0, "alg_bw": 119.77, "bus_bw": 224.57, "nwrong": 0}
-    made = {
-        "version": 3, "args": ["/opt/all_reduce_perf", "-b", "8G"], "env": ["NCCL_ALGO=Ring", "TOKEN=secret"],
-        "config": {"ngpus": 8, "nthreads": 1, "devices": [{"rank": 0, "group": 0, "hostname": "a"},
-                                                          {"rank": 8, "group": 0, "hostname": "b"}]},
-        "results": [{"size": 8589934592, "redop": "sum", "root": "-1", "out_of_place": half, "in_place": half}],
-        "out_of_bounds": {"count": 0, "okay": "true"}, "errors": [], "end_time": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
-    return json.dumps({**made, **changes})
-
-
-def run(tmp_path: Path, text: str, *words: str) -> tuple[int, str]:
-    file = tmp_path / "printed"
-    file.write_text(text)
-    return main(["judge", str(file), "--shape", "BM.GPU4.8", "--nodes", "2", *words]), ""
-
-
-@pytest.mark.parametrize(
-    ("changes", "status"),
-    [
-        ({}, 0),
-        ({"end_time": None}, 3),
-        ({"results": []}, 3),
-        ({"out_of_bounds": {"count": 0, "okay": "unchecked"}}, 3),
-        ({"out_of_bounds": {"count": 1, "okay": "false"}}, 2),
-        ({"results": [{"size": 8 << 30, "redop": "sum", "root": "-1", "out_of_place": None, "in_place": None}]}, 3),
-        ({"results": None}, 3),
-        ({"config": {"ngpus": 1, "devices": [{"rank": 0}]}}, 2),
-        ({"errors": ["rank 3 timed out"]}, 3),
-    ],
-)
-def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], status: int) -> None:
-    assert run(tmp_path, content(**changes), "--output", "json")[0] == status, capsys.readouterr().out
-    told = capsys.readouterr().out
-    assert "secret" not in told
-    assert json.loads(told)["verdict"] == {0: PASS, 2: FAIL, 3: UNKNOWN}[status]
-
-
-def test_a_json_file_that_was_cut_off_is_unknown(tmp_path: Path) -> None:
-    text = content()
-    assert {run(tmp_path, text[:length])[0] for length in range(0, len(text) - 1, 7)} == {3}
-
-
 # --- outputs of two H200 (nccl-tests 2.19.6, NCCL 2.28.9, NVLink multicast off), with another host name -----
-
-DATA = Path(__file__).with_name("data")
-MEASURED = {
-    "all_reduce": 344.80, "all_gather": 321.35, "reduce_scatter": 300.71,
-    "alltoall": 351.30, "broadcast": 369.10, "sendrecv": 366.29, "all_reduce_info": 345.16,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [path.name for path in sorted(DATA.iterdir())])
-def test_the_output_of_two_gpus(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    words = ["judge", str(DATA / name), "--shape", "BM.GPU.H200.8", "--nodes", "1", "--output", "json"]
-    measured = MEASURED[name.partition(".")[0]]
-    for expected, status in ((measured - 1, 0), (measured + 1, 2)):
-        assert main([*words, "--gpus", "2", "--expect", str(expected)]) == status
-        found = json.loads(capsys.readouterr().out)
-        assert found["busbw"] == pytest.approx(measured, abs=0.01)
-        assert (found["ranks"], found["operation"]) == (2, name.partition(".")[0].removesuffix("_info"))
-    assert main(words) in (2, 3)
-    assert "2 " in " ".join(json.loads(capsys.readouterr().out)["reasons"])
 
 
 # --- outputs of four H200 with NCCL's lines of all subsystems, which tear the rows, and with planted faults -----
@@ -354,61 +219,7 @@ def test_the_output_of_four_gpus(name: str, busbw: float, status: str, said: str
     assert said in " ".join(found.reasons)
 
 
-@pytest.mark.parametrize("text", ["srun: error: n1: task 3: Killed", "[2026-11-26 08:00:00] n1:7:8 [0] NCCL INFO x"])
-@pytest.mark.parametrize("at", [("-1",), ("-1", "      0  "), ("      0  ",)])
-def test_a_row_that_others_write_into_is_put_together(text: str, at: tuple[str, ...]) -> None:
-    torn = TUNED
-    for place in at:
-        kept = place.rstrip()
-        head, rest = torn.split(place, 1)
-        torn = f"{head}{kept}{text}\n{text}\n{place[len(kept) :]}{rest}"
-    assert of(output(*torn.splitlines(keepends=True))) == of(output(TUNED)) == PASS
-    assert verdict(output(*torn.splitlines(keepends=True))).busbw == verdict(output(TUNED)).busbw
-
-
-def test_a_row_of_which_the_end_is_missing_is_none() -> None:
-    begun = TUNED.split("-1")[0] + "-1srun: error: n1: task 3: Killed\n"
-    assert of(output(begun)) == UNKNOWN
-    assert verdict(output(begun, MISTUNED)).busbw == verdict(output(MISTUNED)).busbw
-
-
 # --- the command -----
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["judge", "/nowhere", "--shape", "BM.GPU4.8", "--nodes", "2"],
-        ["judge", "/", "--shape", "BM.GPU4.8", "--nodes", "2"],
-        ["judge", "/dev/null", "--shape", "BM.GPU4.8", "--nodes", "2"],
-        ["judge", "/dev/null", "--shape", "BM.GPU5.8", "--nodes", "2"],
-        ["judge", "/dev/null", "--shape", "BM.GPU4.8", "--nodes", "0"],
-        ["judge", "/dev/null", "--shape", "BM.GPU4.8", "--nodes", "x"],
-        ["judge", "/dev/null", "--nodes", "2", "--expect", "nan"],
-        [],
-    ],
-)
-def test_bad_arguments_are_unknown_and_not_bad(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    try:
-        status = main(words)
-    except SystemExit as ended:
-        status = int(ended.code or 0)
-    assert status == 3
-    assert "Traceback" not in "".join(capsys.readouterr())
-
-
-def test_the_text_has_verdict_measurement_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path, "".join(output(TUNED)))[0] == 0
-    assert capsys.readouterr().out == (
-        "PASS\nall_reduce, largest message 10737418240 bytes: busbw 224.72 GB/s\n"
-        "  - busbw 224.72 GB/s with 10737418240 bytes reaches 185, the published limit of 2 x BM.GPU4.8\n"
-    )
-
-
-def test_binary_rubbish_and_one_endless_line_are_unknown(tmp_path: Path) -> None:
-    file = tmp_path / "printed"
-    file.write_bytes(bytes(range(256)) * 4096)
-    assert main(["judge", str(file), "--shape", "BM.GPU4.8", "--nodes", "2"]) == 3
 
 
 # --- what NCCL itself reports of a failure -----

@@ -16,38 +16,14 @@ from gpucluster.node_agent.record import __main__ as command
 from gpucluster.node_agent.record import node, snapshot
 from tests.node_agent.mig.divided import Divided
 from tests.node_agent.mig.smi import uuid
-from tests.waiting import PATIENCE_S, hang
-
-JOB = {"SLURM_JOB_ID": "12", "SLURM_JOB_USER": "ann", "SLURM_JOB_GPUS": "0,2-3"}
-COUNTERS = "sys/class/infiniband/mlx5_0/ports/1"
-
-
-# As it is: with a limit of a quarter of a second.
-_TAKE = snapshot.take
+from tests.node_agent.record.node_tree import COUNTERS, JOB, TAKE
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot is whole, however busy this machine is."""
-    monkeypatch.setattr(snapshot, "take", functools.partial(_TAKE, seconds=PATIENCE_S))
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A host with one RDMA device, one interface and one file server."""
-    found = tmp_path / "root"
-    for path, text in {
-        f"{COUNTERS}/counters/port_rcv_data": "1000",
-        f"{COUNTERS}/hw_counters/out_of_sequence": "0",
-        "sys/class/net/eth0/statistics/rx_bytes": "5",
-        "sys/class/net/lo/statistics/rx_bytes": "5",
-        "proc/sys/kernel/random/boot_id": "boot-1",
-        "proc/self/mountstats": "device 10.0.0.5:/home mounted on /home with fstype nfs4 statvers=1.1\n"
-        "\tbytes:\t1 2 3 4 500 600 7 8\ndevice proc mounted on /proc with fstype proc\n",
-    }.items():
-        (found / path).parent.mkdir(parents=True, exist_ok=True)
-        (found / path).write_text(text)
-    return found
+    monkeypatch.setattr(snapshot, "take", functools.partial(TAKE, seconds=PATIENCE_S))
 
 
 def test_only_the_exporter_sees_which_jobs_run(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,24 +109,6 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path: Path, root: Path) -> Non
     node.begin(JOB, folder, str(root))
     assert other.read_text() == "kept"
     assert not (folder / "12.json").is_symlink()
-
-
-def test_a_driver_that_hangs_costs_a_quarter_of_a_second_and_no_job(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(snapshot, "take", _TAKE)
-    monkeypatch.setattr(snapshot, "counters", lambda _root, _until: hang())
-    node.begin(JOB, tmp_path / "jobs", str(root))
-    record = node.end(JOB, "compute-1", tmp_path / "jobs", str(root))
-    assert record is not None
-    assert len(record["notes"]) == 2
-    assert record["changes"] == []
-
-
-def test_slow_devices_are_left_out_and_reported(root: Path) -> None:
-    found = snapshot.counters(str(root), until=-1.0, clock=lambda: 0.0)
-    assert (found["complete"], found["rdma"]) == (False, {})
-    assert found["ethernet"] == {"eth0": {"rx_bytes": 5}}
 
 
 @pytest.mark.parametrize(
