@@ -74,6 +74,7 @@ from gpucluster.operations.jobs import (
     JobStatus as JobStatus,
     Jobs as Jobs,
     Prepared as Prepared,
+    QueuedJob as QueuedJob,
     Submitted as Submitted,
 )
 from gpucluster.operations.kubeconfig import WrittenKubeconfig as WrittenKubeconfig

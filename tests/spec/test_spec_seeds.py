@@ -117,15 +117,16 @@ def test_two_nodes_in_a_cluster_network_with_fixed_rdma_addresses(oci: Any) -> N
     spec = oci("seed-000-static")
     found = tfvars(spec)
     assert (found["controller"]["shape"], found["controller"]["ocpus"]) == ("VM.Optimized3.Flex", 1)
-    assert (found["controller"]["image"]["operating_system"], found["controller"]["image"]["version"]) == (
+    assert (found["images"]["controller"]["operating_system"], found["images"]["controller"]["version"]) == (
         "Canonical Ubuntu",
         "24.04",
     )
     pool = found["pools"]["gpu"]
+    image = found["images"]["pool/gpu"]
     assert (pool["kind"], pool["shape"], pool["count"], pool["rdma"]) == ("cluster_network", "BM.GPU4.8", 2, True)
     assert pool["node_names"] == ["gpu-1", "gpu-2"]
-    assert pool["image"]["listing"] == "Oracle Linux - GPU Cluster Networking Image"
-    assert (pool["image"]["ocid"], pool["image"]["name"]) == (None, None)
+    assert image["listing"] == "Oracle Linux - GPU Cluster Networking Image"
+    assert (image["ocid"], image["name"]) == (None, None)
     assert pool["platform"] is None, "the firmware stays as the shape comes"
     assert "Compute HPC RDMA Auto-Configuration" not in pool["rdma_plugins"]
     assert (spec.network.rdma_cidr, spec.pools["gpu"].rdma_addressing) == ("192.168.0.0/16", "cloud-init")
@@ -140,9 +141,10 @@ def test_one_node_without_rdma(oci: Any) -> None:
     found = tfvars(spec)
     assert found["controller"]["shape"] == "VM.Standard.E5.Flex"
     pool = found["pools"]["gpu"]
+    image = found["images"]["pool/gpu"]
     assert (pool["kind"], pool["shape"], pool["count"], pool["rdma"]) == ("instances", "BM.GPU4.8", 1, False)
     assert (pool["rdma_plugins"], pool["boot_volume_gb"]) == ([], 200)
-    assert (pool["image"]["name"], pool["image"]["version"]) == (None, "9")
+    assert (image["name"], image["version"]) == (None, "9")
     assert spec.pools["gpu"].image.login_user == "opc"
     assert (spec.slurm.enabled, found["home"]["enabled"], spec.containers.runtimes) == (False, False, ("containerd",))
     assert spec.users.people[0].groups == ()
@@ -153,10 +155,11 @@ def test_nodes_on_demand(oci: Any) -> None:
     spec = oci("seed-002-ondemand")
     found = tfvars(spec)
     pool = found["pools"]["compute"]
+    image = found["images"]["pool/compute"]
     assert (pool["kind"], pool["shape"], pool["rdma"]) == ("compute_cluster", "BM.GPU4.8", True)
     assert (pool["count"], pool["max_count"], pool["node_names"], pool["boot_volume_gb"]) == (0, 2, [], 100)
     assert pool["rdma_plugins"] == list(handover.RDMA_PLUGINS)
-    assert pool["image"]["listing"] == "Oracle Linux - GPU Cluster Networking Image"
+    assert image["listing"] == "Oracle Linux - GPU Cluster Networking Image"
     assert found["home"] == {"enabled": True, "export_path": "/mnt/home", "file_system_id": None, "server": None}
     assert spec.storage.home.mount_path == "/mnt/home"
     assert (spec.users.privilege_group, spec.users.privilege_gid, spec.users.first_uid) == ("privilege", 9876, 10001)

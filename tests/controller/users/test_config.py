@@ -44,7 +44,6 @@ def test_what_an_earlier_version_did_not_write_has_a_default() -> None:
     ("text", "message"),
     [
         (json.dumps({key: value for key, value in CONFIG.items() if key != "gid"}), "has no gid"),
-        (json.dumps({**CONFIG, "service": {}}), "has no dn"),
         (json.dumps({**CONFIG, "gid": "many"}), "can't be used"),
         (json.dumps({**CONFIG, "hosts": ["ctl"]}), "can't be used"),
         (json.dumps({**CONFIG, "kubernetes": {"dogs": 7}}), "can't be used"),
