@@ -87,6 +87,7 @@ from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade as Kubern
 from gpucluster.operations.scheduled_backups import FetchedBackup as FetchedBackup, ScheduledBackup as ScheduledBackup
 from gpucluster.operations.slurm_upgrade import SlurmUpgrade as SlurmUpgrade
 from gpucluster.operations.status import ClusterState as ClusterState, ClusterStatus as ClusterStatus
+from gpucluster.operations.support_bundle import NotCollected as NotCollected, SupportBundle as SupportBundle
 from gpucluster.operations.users import Groups as Groups, Users as Users
 from gpucluster.paths import ClusterPaths as ClusterPaths
 from gpucluster.preflight import PreflightReport as PreflightReport

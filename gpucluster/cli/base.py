@@ -248,6 +248,7 @@ MODULES = {
     "slurm": "slurm",
     "software": "software",
     "state": "state",
+    "support-bundle": "support",
     "user": "users",
 }  # fmt: skip
 

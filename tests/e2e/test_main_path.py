@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests import planted_secrets
 from tests.e2e import budget, pytorch_on_share
 from tests.e2e.site_harness import (
     PATIENCE_TO_BUILD_S,
@@ -32,6 +33,7 @@ from tests.e2e.site_harness import (
     worked_example,
 )
 from tests.localcloud.api_harness import Api
+from tests.planted_secrets import ORDINARY, planted, texts_of
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
@@ -114,6 +116,32 @@ def test_exposure_says_what_each_host_runs(site: Site) -> None:
         assert {"slurm", "kernel"} <= set(found), host
         assert found["slurm"]["package"].startswith("slurm"), host
     assert {fault["standing"] for fault in faults if fault["product"] != "kernel"} == {"ask"}, faults
+
+
+def test_a_support_bundle_has_every_host_and_none_of_the_secrets(site: Site) -> None:
+    """Two hundred are planted in the journals of units of two hosts, beside those that the cluster has itself."""
+    text = "\n".join((*ORDINARY, *(each.text for each in planted()))) + "\n"
+    for host in (CONTROLLER, NODES[0]):
+        site.ssh(host, "cat > /tmp/planted", stdin=text)
+        site.root(host, "systemd-run --quiet --wait --unit=gpucluster-planted cat /tmp/planted; rm /tmp/planted")
+        site.root(host, "journalctl --sync")
+    storage = site.root(CONTROLLER, "sed -n 's/^StoragePass=//p' /etc/slurm/slurmdbd.conf")
+    munge = site.root(CONTROLLER, "base64 -w0 /etc/munge/munge.key")
+    site.root(NODES[0], f"systemd-run --quiet --wait --unit=gpucluster-planted echo bare {storage} and {munge} here")
+    data = site.good("support-bundle", str(site.folder / "running.tar.gz"))
+    assert data["hosts"] == dict.fromkeys((CONTROLLER, *NODES), ""), data["not_collected"]
+    texts = texts_of(site.folder / "running.tar.gz")
+    for name, content in texts.items():
+        assert planted_secrets.left(content) == [], name
+        assert storage not in content, name
+        assert munge not in content, name
+    journal = texts[f"hosts/{NODES[0]}/journal/units/gpucluster-planted.service.log"]
+    assert all(line in journal for line in ORDINARY)
+    assert "bare [removed] and [removed] here" in journal
+    assert "StoragePass=[removed]" in texts[f"hosts/{CONTROLLER}/slurm/configuration/slurmdbd.conf"]
+    assert "compute-1" in texts[f"hosts/{CONTROLLER}/slurm/sinfo.txt"]
+    assert "slurmctld" in texts[f"hosts/{CONTROLLER}/journal/units/slurmctld.service.log"]
+    assert json.loads(texts["exposure.json"])["hosts"]
 
 
 def test_the_second_apply_changes_nothing_although_the_clouds_server_has_died(site: Site) -> None:
@@ -475,3 +503,7 @@ def test_destroy_leaves_nothing_behind(site: Site) -> None:
     ]
     assert not site.good("local", "status")["running"]
     assert site.good(*STATUS)["state"] == "absent"
+    site.good("support-bundle", str(site.folder / "destroyed.tar.gz"))
+    texts = texts_of(site.folder / "destroyed.tar.gz")
+    assert any(name.endswith("ansible-site.log") for name in texts), sorted(texts)
+    assert "there is no cluster" in texts["manifest.json"]

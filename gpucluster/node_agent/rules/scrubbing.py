@@ -18,7 +18,7 @@ import binascii
 import json
 import math
 import re
-import urllib.parse
+import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -35,7 +35,7 @@ _PARTS = re.compile(
     re.IGNORECASE,
 )
 #: Whole words of a name, which may be written in any of the usual ways: X_KEY, sslKey, munge.key.
-_WORDS = frozenset({"key", "keys", "pass", "pw", "pwd", "psk", "auth", "cred", "creds", "session", "pin", "otp"})
+_WORDS = frozenset({"key", "keys", "pass", "jwt", "pw", "pwd", "psk", "auth", "cred", "creds", "session", "pin", "otp"})
 _NO_KEYS = frozenset({"monkey", "turkey", "donkey", "hockey", "jockey", "whiskey"})
 #: Names that look like it, and whose values are no secrets. Public keys have a form of their own.
 _PUBLIC = re.compile(
@@ -150,7 +150,7 @@ _SIGNS_OF_OPTIONS = (
 )
 #: One of these is in each line that `_line` changes.
 _SIGN = re.compile(
-    r"(?i)pass|secret|token|cred|cookie|auth|netrc|private|key|pw|psk|session|otp|\bpin|identified|kubeconfig|"
+    r"(?i)pass|secret|token|cred|cookie|auth|netrc|private|key|jwt|pw|psk|session|otp|\bpin|identified|kubeconfig|"
     r"identityfile|mysql|mariadb|ldap|curl|wget|masterauth"
 )
 _BLOCK = re.compile(r"^(\s*(?:-\s+)?)([\"']?)([\w.-]{1,128})\2\s*:\s*(?:[|>][+-]?\d?[+-]?|[\[{]|&\S+)?\s*$")
@@ -242,7 +242,13 @@ class Scrubber:
 
 
 _SHORTEST = 6
+_PLAIN_IN_URL = frozenset(string.ascii_letters + string.digits + "-._~")
 _SHORTEST_FORM = 8
+
+
+def _in_url(data: bytes) -> str:
+    """As a part of a URL (RFC 3986)."""
+    return "".join(sign if sign in _PLAIN_IN_URL else f"%{ord(sign):02X}" for sign in data.decode("latin-1"))
 
 
 def _forms(secret: str | bytes) -> Iterator[str]:
@@ -252,7 +258,7 @@ def _forms(secret: str | bytes) -> Iterator[str]:
         return
     text = data.decode("utf-8", errors="replace")
     if text.isprintable() and "\ufffd" not in text:
-        yield from (text, json.dumps(text)[1:-1], urllib.parse.quote(text, safe=""))
+        yield from (text, json.dumps(text)[1:-1], _in_url(data))
     yield from (data.hex(), data.hex().upper())
     for ahead in range(3):
         # Characters that mix with what may be before or behind it are left away.
