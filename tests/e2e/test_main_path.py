@@ -164,6 +164,14 @@ def test_a_directory_user_logs_in_and_a_two_node_job_runs_to_its_end(site: Site)
     assert sorted(line.split()[0] for line in ran.splitlines()) == ["compute-1", "compute-2"]
     assert all(line.split()[1] == "0,1,2,3,4,5,6,7" for line in ran.splitlines())
     assert site.accounted(job).split() == ["COMPLETED", "2"]
+    logged = site.good("logs", job)
+    assert (logged["times"]["state"], logged["silent"]) == ("COMPLETED", {}), logged
+    assert sorted(logged["times"]["hosts"]) == ["compute-1", "compute-2"]
+    assert any("slurmctld" in line and CONTROLLER in line for line in logged["lines"]), logged["lines"]
+    assert {line.split()[1] for line in logged["lines"] if "slurmd" in line} >= set(NODES), logged["lines"]
+    lines = site.good("logs", NODES[0], "--grep", "slurmd", "--lines", "5")["lines"]
+    assert 0 < len(lines) <= 5
+    assert lines == sorted(lines)
 
 
 def test_slurm_does_what_users_expect(site: Site) -> None:

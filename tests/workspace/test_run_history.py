@@ -84,12 +84,18 @@ def test_a_run_without_an_end_was_killed_unless_it_holds_the_cluster(paths: Clus
     assert [each["status"] for each in _json("runs")["runs"]] == ["success", "killed"]
 
 
-@pytest.mark.parametrize("name", ["2027", "2026"])
+@pytest.mark.parametrize("name", ["20270101", "20260101"])
 def test_a_name_of_no_run_or_of_several_is_refused(name: str, paths: ClusterPaths) -> None:
-    for day in ("01", "02"):
-        _write(paths, f"202601{day}T030405-abcdef", status="success")
+    for hour in ("01", "02"):
+        _write(paths, f"20260101T{hour}0405-abcdef", status="success")
     refused = _run("logs", name)
     assert (refused.exit_code, "gpucluster runs" in refused.stderr) == (2, True)
+
+
+def test_options_of_journals_are_refused_for_a_run(paths: ClusterPaths) -> None:
+    _write(paths, "20260101T030405-abcdef", status="success")
+    for words in (("logs", "--grep", "x"), ("logs", "20260101", "-f"), ("logs", "12", "--follow")):
+        assert _run(*words).exit_code == 2, words
 
 
 def test_before_the_first_run_there_is_nothing_to_show(paths: ClusterPaths) -> None:
