@@ -174,11 +174,13 @@ def known_secrets(patterns: Sequence[str] = _WITH_SECRETS) -> list[str | bytes]:
             except OSError:
                 continue
             for secret in _secrets_of(data):
-                if len(secret) <= _LONGEST_SECRET:
+                if len(secret) <= _LONGEST_SECRET and not (isinstance(secret, str) and _ORDINARY.fullmatch(secret)):
                     secrets.setdefault(secret)
     return list(secrets)[:_MOST_SECRETS]
 
 
+#: Words and paths: `ldap_default_authtok_type = password` would take a word out of every line.
+_ORDINARY = re.compile(r"[a-z]{1,16}|[A-Z]{1,16}|/\S*|\d{1,8}")
 _ASSIGNMENT = re.compile(r"^\s*\"?([\w.-]{1,64})\"?\s*[=:]\s*(.+?)\s*$")
 
 

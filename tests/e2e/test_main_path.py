@@ -125,20 +125,22 @@ def test_a_support_bundle_has_every_host_and_none_of_the_secrets(site: Site) -> 
         site.ssh(host, "cat > /tmp/planted", stdin=text)
         site.root(host, "systemd-run --quiet --wait --unit=gpucluster-planted cat /tmp/planted; rm /tmp/planted")
         site.root(host, "journalctl --sync")
-    storage = site.root(CONTROLLER, "sed -n 's/^StoragePass=//p' /etc/slurm/slurmdbd.conf")
+    authtok = site.root(NODES[0], "sed -n 's/^ldap_default_authtok *= *//p' /etc/sssd/sssd.conf")
+    assert len(authtok) > 10
     munge = site.root(CONTROLLER, "base64 -w0 /etc/munge/munge.key")
-    site.root(NODES[0], f"systemd-run --quiet --wait --unit=gpucluster-planted echo bare {storage} and {munge} here")
+    site.root(NODES[0], f"systemd-run --quiet --wait --unit=gpucluster-planted echo bare {authtok} and {munge} here")
     data = site.good("support-bundle", str(site.folder / "running.tar.gz"))
     assert data["hosts"] == dict.fromkeys((CONTROLLER, *NODES), ""), data["not_collected"]
     texts = texts_of(site.folder / "running.tar.gz")
     for name, content in texts.items():
         assert planted_secrets.left(content) == [], name
-        assert storage not in content, name
+        assert authtok not in content, name
         assert munge not in content, name
     journal = texts[f"hosts/{NODES[0]}/journal/units/gpucluster-planted.service.log"]
     assert all(line in journal for line in ORDINARY)
     assert "bare [removed] and [removed] here" in journal
-    assert "StoragePass=[removed]" in texts[f"hosts/{CONTROLLER}/slurm/configuration/slurmdbd.conf"]
+    assert "StorageType=" in texts[f"hosts/{CONTROLLER}/slurm/configuration/slurmdbd.conf"]
+    assert f"private_subnet_cidr: {site.net}.1.0/24" in texts["cluster.yml"]
     assert "compute-1" in texts[f"hosts/{CONTROLLER}/slurm/sinfo.txt"]
     assert "slurmctld" in texts[f"hosts/{CONTROLLER}/journal/units/slurmctld.service.log"]
     assert json.loads(texts["exposure.json"])["hosts"]

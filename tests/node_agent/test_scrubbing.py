@@ -111,7 +111,10 @@ def test_what_is_not_a_secret_stays(value: Any) -> None:
     assert scrubbed(value) == value
 
 
-@pytest.mark.parametrize("name", ["publickey", "ssh_keys", "AuthType", "passed_tests", "keyboard", "author", "host"])
+@pytest.mark.parametrize(
+    "name",
+    ["publickey", "ssh_keys", "AuthType", "passed_tests", "keyboard", "author", "host", "private_subnet_cidr"],
+)
 def test_a_name_that_only_looks_like_it(name: str) -> None:
     assert not is_secret_name(name)
 

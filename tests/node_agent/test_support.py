@@ -70,13 +70,17 @@ def test_what_had_no_time_is_named() -> None:
 def test_a_secret_of_the_host_is_found_without_a_name_before_it(tmp_path: Path) -> None:
     key = bytes(range(1, 129))
     (tmp_path / "munge.key").write_bytes(key)
-    (tmp_path / "slurmdbd.conf").write_text("DbdHost=x\nStoragePass=correct-horse\nStorageUser=slurm\n")
+    (tmp_path / "slurmdbd.conf").write_text(
+        "DbdHost=x\nkey_type = password\nAuthToken=/run/x.socket\nStoragePass=correct-horse\nStorageUser=slurm\n"
+    )
     (tmp_path / "hosts.json").write_text(json.dumps({"compute-1": "battery-staple"}))
     (tmp_path / "admin-password").write_text("tr0ub4dor\n")
     clean = Scrubber(known_secrets([f"{tmp_path}/*"])).text
     coded = base64.b64encode(key).decode()
-    done = clean(f"a correct-horse b battery-staple c tr0ub4dor d {key.hex()} e {coded[:-2]} slurm x")
-    assert done == "a [removed] b [removed] c [removed] d [removed] e [removed] slurm x"
+    done = clean(
+        f"a correct-horse b battery-staple c tr0ub4dor d {key.hex()} e {coded[:-2]} slurm password /run/x.socket"
+    )
+    assert done == "a [removed] b [removed] c [removed] d [removed] e [removed] slurm password /run/x.socket"
 
 
 def test_everything_of_a_host_ends_in_time() -> None:

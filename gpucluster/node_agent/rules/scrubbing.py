@@ -31,7 +31,7 @@ HIDDEN = "[removed]"
 #: Anywhere in a name.
 _PARTS = re.compile(
     r"passw|pass[_-]?phrase|pass[_-]?code|passfile|storagepass|secret|token|credential|cookie|authorization|authtok|"
-    r"netrc|private|api[_-]?key|access[_-]?key|bindpw|rootpw|requirepass|masterauth|kubeconfig|identityfile",
+    r"netrc|^private$|api[_-]?key|access[_-]?key|bindpw|rootpw|requirepass|masterauth|kubeconfig|identityfile",
     re.IGNORECASE,
 )
 #: Whole words of a name, which may be written in any of the usual ways: X_KEY, sslKey, munge.key.
