@@ -40,8 +40,10 @@ from gpucluster.terraform.state import StateContents
 from gpucluster.text import count, printable, reason_of
 from gpucluster.workspace.saved_state import SavedHost
 
-#: Seconds for everything together, and hours of the journals.
-TIMEOUT, SINCE_H = 120.0, 24
+#: Seconds for everything together.
+TIMEOUT: float = 120.0
+#: Hours of the journals.
+SINCE_H: int = 24
 #: Hosts that are asked at the same time. Seconds by which a host ends before this machine gives it up.
 _AT_ONCE, _MARGIN_S = 32, 10.0
 #: Bytes of one file of this machine, of all files of a host, and of all hosts together. They are decompressed bytes.
