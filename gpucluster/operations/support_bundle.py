@@ -218,7 +218,7 @@ class SupportBundles:
         with new_file(path, "bundle") as part, tarfile.open(part, "w:gz", compresslevel=6) as tar:
             folder = f"{self.name}-support-{made:%Y%m%dT%H%M%SZ}"
             archive = _Archive(tar, folder, scrubbing.Scrubber(self._known_secrets()))
-            services = self._ask_services(until)
+            services = self._ask_services()
             workspace = Inquiry(lambda: self._take_workspace(archive))
             answered: dict[str, str] = {}
             if self._sources is None:
@@ -299,7 +299,7 @@ class SupportBundles:
 
     # --- services -----
 
-    def _ask_services(self, until: float) -> dict[str, Inquiry[Any]]:
+    def _ask_services(self) -> dict[str, Inquiry[Any]]:
         if self._sources is None:
             return {}
         sources = self._sources
@@ -309,7 +309,6 @@ class SupportBundles:
             entries = sources.contents().entries
             return [{"address": each.address, "id": each.id, "deposed": each.deposed} for each in entries]
 
-        del until  # each of them has a limit of its own; `answer` has ours
         return {
             "status": Inquiry(sources.status),
             "exposure": Inquiry(sources.exposure),
@@ -366,11 +365,11 @@ class SupportBundles:
         errors: dict[str, str] = {}
         for number, (name, inquiry) in enumerate(inquiries.items(), 1):
             answer = inquiry.answer(until)
-            errors[name] = answer.error
+            errors[name] = archive.known.text(answer.error)
             place = f"{name} ({number} of {len(asked)})"
             if answer.error:
-                archive.lack(f"hosts/{name}", answer.error)
-                warn(self._on_event, "support-bundle", f"{place}: {answer.error}")
+                archive.lack(f"hosts/{name}", errors[name])
+                warn(self._on_event, "support-bundle", f"{place}: {errors[name]}")
             else:
                 info(self._on_event, "support-bundle", f"{place}: {count(answer.value or 0, 'file')}")
         return errors

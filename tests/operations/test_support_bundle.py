@@ -142,6 +142,7 @@ def test_a_host_that_never_answers_holds_nothing_up(folder: Path) -> None:
     ("answer", "error"),
     [
         (said("", 255, "no route"), "no route"),
+        (said("", 1, "refused: password=hunter2-x"), "refused: password=[removed]"),
         (said("hello\n"), "its answer can't be read"),
         (said(base64.b64encode(zlib.compress(b"0" * 60_000_000)).decode()), "it has sent more than it was asked for"),
         (said("", 1, "sudo: a password is required"), "sudo asks for a password there"),
