@@ -40,7 +40,7 @@ UNITS = (
     *("systemd-networkd*", "rsyslog*"),
 )
 #: The most lines of a journal, bytes of a file, and seconds for one program.
-_LINES, LARGEST_FILE, _PROGRAM_SECONDS = 20_000, 1_000_000, 20.0
+_LINES, _LAST_LINES, LARGEST_FILE, _PROGRAM_SECONDS = 20_000, 5_000, 1_000_000, 20.0
 _WORKERS = 4
 #: Files with secrets, from which the secrets themselves are read so that they are found wherever they stand.
 _WITH_SECRETS = (
@@ -247,6 +247,8 @@ def sources(*, controller: bool, since: int, units: Sequence[str]) -> list[Sourc
         *SOURCES,
         *(ON_CONTROLLER if controller else ()),
         Source("journal/kernel.log", (*journal, "--dmesg", ago)),
+        # Also of units that are gone, such as a user's.
+        Source("journal/last.log", (*journal, f"--lines={_LAST_LINES}", ago)),
         Source("journal/errors.log", (*journal, "--priority=err", ago)),
         *(Source(f"journal/units/{unit}.log", (*journal, f"--unit={unit}", ago)) for unit in units),
     ]

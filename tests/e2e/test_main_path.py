@@ -136,7 +136,7 @@ def test_a_support_bundle_has_every_host_and_none_of_the_secrets(site: Site) -> 
         assert planted_secrets.left(content) == [], name
         assert authtok not in content, name
         assert munge not in content, name
-    journal = texts[f"hosts/{NODES[0]}/journal/units/gpucluster-planted.service.log"]
+    journal = texts[f"hosts/{NODES[0]}/journal/last.log"]
     assert all(line in journal for line in ORDINARY)
     assert "bare [removed] and [removed] here" in journal
     assert "StorageType=" in texts[f"hosts/{CONTROLLER}/slurm/configuration/slurmdbd.conf"]
