@@ -89,6 +89,17 @@ def _all(chance: random.Random) -> Iterator[Planted]:
         yield Planted(f"JSON {number}", json.dumps({"a": [{"token": secret, "name": "x"}]}), (secret,))
         secret = _password(chance)
         yield Planted(f"YAML block {number}", f"passwords:\n  - {secret}\n  - x{secret}\nname: y", (secret,))
+        secret = _password(chance)
+        lines = (
+            "a[1]: passwords:",
+            "b[2]: one",
+            f"a[1]:   - {secret}",
+            "b[2]: two",
+            f"a[1]:   - x{secret}",
+            "a[1]: name: y",
+        )
+        text = "\n".join(f"2026-11-29T01:02:03.123456+00:00 compute-1 {line}" for line in lines)
+        yield Planted(f"YAML block in a journal {number}", text, (secret,))
     for number in range(6):
         secret = _base64(chance, 24)
         text = f"apiVersion: v1\nkind: Secret\nmetadata: {{name: x}}\ndata:\n  anything: {secret}\n"

@@ -260,7 +260,12 @@ _SIGNS_OF_OPTIONS = (
     *("mysql", "mariadb", "ldap", "curl", "wget", "sshpass", "openssl", "identified", "set password", "chpasswd"),
 )
 _BLOCK = re.compile(r"^(\s*(?:-\s+)?)([\"']?)([\w.-]{1,128})\2\s*:\s*(?:[|>][+-]?\d?[+-]?|[\[{]|&\S+)?\s*$")
-_SECRET_OBJECT = re.compile(r"^[\s\"']*kind[\"']?\s*:\s*[\"']?Secret\b", re.MULTILINE)
+#: What is before a line in a journal: time, host, and the program with its pid.
+_OF_JOURNAL = re.compile(
+    r"(?:\d{4}-\d\d-\d\d[T ]\S{8,40}|[A-Z][a-z]{2} [ \d]\d [\d:]{8}(?:\.\d+)?) \S{1,255} "
+    r"([^\s:\[]{1,128}(?:\[\d+\])?): ?"
+)
+_SECRET_OBJECT = re.compile(r"(?:^|\]: )[\s\"']*kind[\"']?\s*:\s*[\"']?Secret\b", re.MULTILINE)
 _OF_SECRET_OBJECT = frozenset({"data", "stringData"})
 #: The environment in the JSON of nccl-tests: "env": ["NAME=value", ...].
 _ENVIRONMENT = re.compile(r'"env"\s{0,8}:\s{0,8}\[(?P<words>(?:[^\]"]|"(?:[^"\\]|\\.)*")*)\]')
@@ -437,23 +442,29 @@ def _without_ends(text: str) -> str:
 def _lines(text: str) -> str:
     of_secret = _SECRET_OBJECT.search(text) is not None
     lines: list[str] = []
-    inside: int | None = None  # how far the name of a block is indented whose lines are all removed
+    # How far the name of a block is indented whose lines are all removed, by the program that writes it: the lines of
+    # several programs alternate in a journal.
+    inside: dict[str, int] = {}
     for line in text.split("\n"):
         lowered = line.lower()
         signed = any(sign in lowered for sign in _SIGNS)
-        if inside is None and not signed and not of_secret:
+        if not (inside or signed or of_secret):
             lines.append(line)
             continue
-        indent = len(line) - len(line.lstrip())
-        if inside is not None:
-            listed = indent == inside and line.lstrip()[:2] in ("- ", "-")
-            if not line.strip() or indent > inside or listed:
-                lines.append(" " * indent + HIDDEN if line.strip() else line)
+        match = _OF_JOURNAL.match(line)
+        before, program = (match[0], match[1]) if match else ("", "")
+        rest = line[len(before) :]
+        indent = len(rest) - len(rest.lstrip())
+        outer = inside.get(program)
+        if outer is not None:
+            listed = indent == outer and rest.lstrip()[:2] in ("- ", "-")
+            if not rest.strip() or indent > outer or listed:
+                lines.append(f"{before}{' ' * indent}{HIDDEN}" if rest.strip() else line)
                 continue
-            inside = None
-        block = _BLOCK.match(line)
+            del inside[program]
+        block = _BLOCK.match(rest)
         if block and (is_secret_name(block[3]) or (of_secret and block[3] in _OF_SECRET_OBJECT)):
-            inside = len(block[1])
+            inside[program] = len(block[1])
             lines.append(line)
             continue
         lines.append(_line(line) if signed else line)
