@@ -21,6 +21,7 @@ import pytest
 
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event
+from gpucluster.node_agent.rules.scrubbing import Scrubber
 from gpucluster.operations.support_bundle import BundleSources, SupportBundle, SupportBundles, of_workspace
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import Completed
@@ -97,6 +98,15 @@ def test_two_hundred_secrets_in_each_source_and_none_in_the_archive(folder: Path
         f"hosts/{CONTROLLER}/journal/units/slurmd.service.log", f"hosts/{NODE}/journal/units/slurmd.service.log",
     }  # fmt: skip
     assert not any("id_ed25519" in name or "tfstate" in name for name in texts)
+
+
+def test_none_stays_if_a_program_writes_them_line_by_line_into_a_journal() -> None:
+    before = "2026-11-29T02:49:03.123456+00:00 compute-1 cat[812]: "
+    text = "".join(f"{before}{line}\n" for line in TEXT.splitlines())
+    clean = Scrubber().text(text)
+    assert left(text) != []
+    assert left(clean) == []
+    assert all(f"{before}{line}" in clean for line in ORDINARY)
 
 
 def test_ordinary_text_stays(folder: Path) -> None:

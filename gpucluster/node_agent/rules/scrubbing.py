@@ -265,6 +265,7 @@ _OF_JOURNAL = re.compile(
     r"(?:\d{4}-\d\d-\d\d[T ]\S{8,40}|[A-Z][a-z]{2} [ \d]\d [\d:]{8}(?:\.\d+)?) \S{1,255} "
     r"([^\s:\[]{1,128}(?:\[\d+\])?): ?"
 )
+_MOST_JOURNALS = 3
 _SECRET_OBJECT = re.compile(r"(?:^|\]: )[\s\"']*kind[\"']?\s*:\s*[\"']?Secret\b", re.MULTILINE)
 _OF_SECRET_OBJECT = frozenset({"data", "stringData"})
 #: The environment in the JSON of nccl-tests: "env": ["NAME=value", ...].
@@ -451,8 +452,7 @@ def _lines(text: str) -> str:
         if not (inside or signed or of_secret):
             lines.append(line)
             continue
-        match = _OF_JOURNAL.match(line)
-        before, program = (match[0], match[1]) if match else ("", "")
+        before, program = _origin(line)
         rest = line[len(before) :]
         indent = len(rest) - len(rest.lstrip())
         outer = inside.get(program)
@@ -469,6 +469,17 @@ def _lines(text: str) -> str:
             continue
         lines.append(_line(line) if signed else line)
     return "\n".join(lines)
+
+
+def _origin(line: str) -> tuple[str, str]:
+    """What is before the text of a line in a journal, and which program wrote it. A program may pass on the lines of
+    another journal."""
+    end = 0
+    programs: list[str] = []
+    while len(programs) < _MOST_JOURNALS and (match := _OF_JOURNAL.match(line, end)):
+        end = match.end()
+        programs.append(match[1])
+    return line[:end], " ".join(programs)
 
 
 def _line(line: str) -> str:
