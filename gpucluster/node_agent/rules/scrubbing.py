@@ -349,10 +349,12 @@ class Scrubber:
         # Much faster than one expression with all of them.
         for form in self._known:
             if form in text:
-                text = text.replace(form, HIDDEN)
+                text = _REST.sub(HIDDEN, text.replace(form, HIDDEN))
         return text
 
 
+#: What is left of a known secret in base64: the last sign, which mixes with what is behind it, and the padding.
+_REST = re.compile(re.escape(HIDDEN) + r"[\w+/-]?={1,2}")
 _SHORTEST = 6
 _PLAIN_IN_URL = frozenset(string.ascii_letters + string.digits + "-._~")
 _SHORTEST_FORM = 8
