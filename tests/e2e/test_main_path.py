@@ -515,5 +515,5 @@ def test_destroy_leaves_nothing_behind(site: Site) -> None:
     assert site.good(*STATUS)["state"] == "absent"
     site.good("support-bundle", str(site.folder / "destroyed.tar.gz"))
     texts = texts_of(site.folder / "destroyed.tar.gz")
-    assert any(name.endswith("ansible-site.log") for name in texts), sorted(texts)
+    assert any(name.endswith("ansible-apply.log") for name in texts), sorted(texts)
     assert "there is no cluster" in texts["manifest.json"]
